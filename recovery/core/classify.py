@@ -1,0 +1,306 @@
+"""Facts to a Disruption: what was lost, when, where first, and the evidence for it in words.
+
+Evidence is everything that says that a member of a group was lost. Most of what looks like it is not: a restart from
+before the policy existed, a pod that its Job replaced before the group ever ran, the Job's own killing of the members
+that it no longer wants. What is left over is *fresh*; only fresh evidence opens or reopens an incident.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from recovery.core.facts import Condition, ContainerFacts, ExitFacts, JobFacts, PodFacts, Snapshot
+from recovery.core.history import member_count, replacements
+from recovery.core.ledger import Handled, Suspect
+
+STALE_AFTER = timedelta(minutes=15)
+"""Evidence older than this, in a group whose members all run, is a baseline."""
+
+
+class DisruptionClass(StrEnum):
+    """What kind of loss it was. These names are API: metrics, status and policies use them."""
+
+    CONTAINER_RESTARTED = "ContainerRestarted"
+    POD_FAILED = "PodFailed"
+    POD_DELETED = "PodDeleted"
+    POD_DISRUPTED = "PodDisrupted"
+    JOB_FAILING = "JobFailing"
+    JOB_SET_FAILED = "JobSetFailed"
+    START_TIMEOUT = "StartTimeout"
+    NO_PODS = "NoPods"
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """One sign that a member was lost."""
+
+    key: str
+    """Names the event, not the look at it: the same loss has the same key in whatever state it is seen."""
+    disruption_class: DisruptionClass
+    text: str
+    job_uid: str
+    at: datetime | None = None
+    """When it happened, in the API's whole seconds. None: the facts do not say."""
+    pod: PodFacts | None = None
+    exit: ExitFacts | None = None
+    inferred: bool = False
+    """Concluded from a replacement; nobody saw the loss itself."""
+
+    def suspect(self) -> Suspect | None:
+        if self.pod is None:
+            return None
+        code = self.exit.code if self.exit is not None else None
+        return Suspect(pod=self.pod.name, node=self.pod.node, index=self.pod.index, exit_code=code)
+
+
+class Disruption(msgspec.Struct, frozen=True):
+    """A classified cause: the root evidence first, then the rest in order of time."""
+
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def root(self) -> Evidence:
+        return self.evidence[0]
+
+    @property
+    def cause(self) -> str:
+        """A short CamelCase cause for the printer column: `Exit137`, `Evicted`, `PodDeleted`."""
+        root = self.root
+        if root.exit is not None:
+            return "OOMKilled" if root.exit.reason == "OOMKilled" else f"Exit{root.exit.code}"
+        if root.disruption_class is DisruptionClass.POD_DISRUPTED and root.pod is not None:
+            target = _disruption_target(root.pod)
+            return target.reason if target is not None and target.reason else str(root.disruption_class)
+        return str(root.disruption_class)
+
+    @property
+    def suspects(self) -> tuple[Suspect, ...]:
+        found = [suspect for suspect in (item.suspect() for item in self.evidence) if suspect is not None]
+        return tuple(found[:8])
+
+
+def place(pod: PodFacts) -> str:
+    """The pod in words: `pod train-node-0-3-x7k2p (rank 3, node gpu-3)`."""
+    rank = "" if pod.index is None else f"rank {pod.index}, "
+    return f"pod {pod.name} ({rank}{'node ' + pod.node if pod.node else 'not scheduled'})"
+
+
+def failing(job: JobFacts) -> str | None:
+    """The reason for which the Job fails or has failed, None if it does not. (FailureTarget precedes Failed.)"""
+    condition = job.condition("Failed") or job.condition("FailureTarget")
+    return None if condition is None else condition.reason or "Failed"
+
+
+def gather(snapshot: Snapshot) -> tuple[Evidence, ...]:
+    """All evidence about the present incarnation, the root first."""
+    found: list[Evidence] = []
+    for job in snapshot.jobs:
+        if snapshot.jobset is None or job.jobset_uid != snapshot.jobset.uid or job.suspended:
+            continue
+        found.extend(_job_evidence(snapshot, job))
+    return tuple(sorted(found, key=_root_first))
+
+
+def fresh(
+    snapshot: Snapshot, evidence: Iterable[Evidence], *, since: datetime, handled: Handled, now: datetime
+) -> tuple[Evidence, ...]:
+    """The evidence that is neither a baseline nor dealt with already.
+
+    `since`: when the policy came to be, or its mode was last written; evidence from before is a baseline.
+    """
+    whole = group_runs_whole(snapshot)
+    keys = frozenset(handled.keys)
+
+    def baseline(item: Evidence) -> bool:
+        if item.key in keys:
+            return True
+        if item.at is not None:
+            if item.at < since.replace(microsecond=0):
+                return True
+            if whole and now - item.at > STALE_AFTER:
+                return True
+            if item.inferred and handled.until is not None and item.at <= handled.until:
+                return True
+        return not _trained_before(snapshot, item)
+
+    return tuple(item for item in evidence if not baseline(item))
+
+
+def _trained_before(snapshot: Snapshot, item: Evidence) -> bool:
+    """The group had trained when this happened; before that its Job replaces lost members and nobody hangs."""
+    trained_at = snapshot.trained_at.get(item.job_uid)
+    if trained_at is None:
+        return False
+    if item.disruption_class is not DisruptionClass.CONTAINER_RESTARTED or item.pod is None:
+        return True
+    starts = [container.running_since for container in item.pod.containers]
+    # A container that crashed on the way to the first full group runs since that moment or earlier; one that crashed
+    # out of a running group started again after it.
+    return any(start is None or start > trained_at for start in starts)
+
+
+def member_jobs(snapshot: Snapshot) -> tuple[JobFacts, ...]:
+    """The Jobs of the present incarnation: of this JobSet and not being deleted."""
+    if snapshot.jobset is None:
+        return ()
+    return tuple(j for j in snapshot.jobs if j.jobset_uid == snapshot.jobset.uid and j.deleting_since is None)
+
+
+def pods_of(snapshot: Snapshot, job: JobFacts) -> tuple[PodFacts, ...]:
+    """The Job's pods that exist."""
+    return tuple(p for p in snapshot.pods if p.job_uid == job.uid and p.gone_at is None)
+
+
+def group_runs_whole(snapshot: Snapshot) -> bool:
+    """Every member of every member Job runs and is Ready, and none is being deleted."""
+    jobs = member_jobs(snapshot)
+    return bool(jobs) and all(_job_runs_whole(snapshot, job) for job in jobs)
+
+
+def _job_runs_whole(snapshot: Snapshot, job: JobFacts) -> bool:
+    members = [p for p in pods_of(snapshot, job) if p.running and p.ready and p.deleting_since is None]
+    return len({p.index if p.index is not None else p.uid for p in members}) >= member_count(job)
+
+
+def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
+    pods = [p for p in snapshot.pods if p.job_uid == job.uid]
+    dying_since = job.deleting_since
+    if dying_since is not None and not _restarted_by_jobset(snapshot, job):
+        return []
+    reason = failing(job)
+    found = []
+    lost_ranks: set[int] = set()
+    for pod in pods:
+        item = _lost(pod, job, reason is not None or dying_since is not None)
+        if item is not None:
+            found.append(item)
+            if pod.index is not None:
+                lost_ranks.add(pod.index)
+        else:
+            found.extend(_restarts(pod))
+    trained_at = snapshot.trained_at.get(job.uid)
+    if trained_at is not None:
+        found.extend(_replaced(pod) for pod in replacements(job, pods, trained_at) if pod.index not in lost_ranks)
+    if reason is not None:
+        found.append(_job_failing(job, reason))
+    return found
+
+
+def _restarted_by_jobset(snapshot: Snapshot, job: JobFacts) -> bool:
+    """The JobSet itself takes this Job down in order to restart: what its pods died of is still evidence."""
+    return snapshot.jobset is not None and snapshot.jobset.restarts > job.restart_attempt
+
+
+def _lost(pod: PodFacts, job: JobFacts, job_kills: bool) -> Evidence | None:
+    """The pod itself is lost: disrupted, failed, being deleted or gone. `job_kills`: deletions may be its doing."""
+    target = _disruption_target(pod)
+    if pod.phase == "Succeeded" or (target is not None and target.reason == "ExclusivePlacementViolation"):
+        return None
+    key = f"{pod.uid}/lost"
+    if target is not None:
+        # A drain, a preemption or a taint is the cause; how the container then exited is its consequence.
+        text = f"{place(pod)} was disrupted: {target.reason or 'DisruptionTarget'}"
+        at = _earliest(target.since, pod.deleting_since)
+        return Evidence(key, DisruptionClass.POD_DISRUPTED, text, pod.job_uid, at=at, pod=pod)
+    ended = _first_exit(pod)
+    if pod.phase == "Failed" and _ended_before(ended, pod.deleting_since):
+        text = f"{place(pod)} failed{_exit_words(ended)}"
+        at = ended.finished_at if ended is not None else None
+        return Evidence(key, DisruptionClass.POD_FAILED, text, pod.job_uid, at=at, pod=pod, exit=ended)
+    deleted_at = pod.deleting_since if pod.deleting_since is not None else pod.gone_at
+    if deleted_at is None or job_kills or _scaled_away(pod, job):
+        return None
+    return Evidence(key, DisruptionClass.POD_DELETED, f"{place(pod)} was deleted", pod.job_uid, at=deleted_at, pod=pod)
+
+
+def _ended_before(ended: ExitFacts | None, deleting_since: datetime | None) -> bool:
+    """The exit is not the consequence of a deletion. (Within one second the deletion is taken for the cause.)"""
+    if deleting_since is None:
+        return True
+    return ended is not None and ended.finished_at is not None and ended.finished_at < deleting_since
+
+
+def _scaled_away(pod: PodFacts, job: JobFacts) -> bool:
+    return pod.index is not None and pod.index >= member_count(job)
+
+
+def _restarts(pod: PodFacts) -> list[Evidence]:
+    """Containers that the kubelet restarted in place, or that have exited and wait for it."""
+    if pod.phase in {"Failed", "Succeeded"}:
+        return []
+    found = []
+    for container in pod.containers:
+        if container.exit is not None and not _ended_before(container.exit, pod.deleting_since):
+            continue
+        ended = container.exit if container.exit is not None else container.last_exit
+        # An exit and the restart that follows it are one event: it is named by the restart that it leads to.
+        number = container.restarts + (1 if container.exit is not None else 0)
+        if number == 0 or (container.exit is not None and container.exit.code == 0):
+            continue
+        text = f"container {container.name} of {place(pod)} exited{_exit_words(ended)}{_restart_words(container)}"
+        at = ended.finished_at if ended is not None else container.running_since
+        key = f"{pod.uid}/{container.name}/{number}"
+        found.append(Evidence(key, DisruptionClass.CONTAINER_RESTARTED, text, pod.job_uid, at=at, pod=pod, exit=ended))
+    return found
+
+
+def _replaced(pod: PodFacts) -> Evidence:
+    text = f"{place(pod)} replaced a member that was lost while nobody watched"
+    key = f"{pod.uid}/replacement"
+    return Evidence(key, DisruptionClass.POD_DELETED, text, pod.job_uid, at=pod.created_at, pod=pod, inferred=True)
+
+
+def _job_failing(job: JobFacts, reason: str) -> Evidence:
+    condition = job.condition("FailureTarget") or job.condition("Failed")
+    at = condition.since if condition is not None else None
+    text = f"Job {job.name} is failing: {reason}"
+    return Evidence(f"{job.uid}/failing", DisruptionClass.JOB_FAILING, text, job.uid, at=at)
+
+
+def _disruption_target(pod: PodFacts) -> Condition | None:
+    return next((c for c in pod.conditions if c.type == "DisruptionTarget" and c.status == "True"), None)
+
+
+def _first_exit(pod: PodFacts) -> ExitFacts | None:
+    """The first failing exit among the containers of a pod that has ended."""
+    ended = [c.exit for c in (*pod.init_containers, *pod.containers) if c.exit is not None and c.exit.code != 0]
+    return min(ended, key=lambda e: (e.finished_at is None, e.finished_at), default=None)
+
+
+def _exit_words(ended: ExitFacts | None) -> str:
+    if ended is None:
+        return ""
+    reason = f" ({ended.reason})" if ended.reason and ended.reason not in {"Error", "Completed"} else ""
+    return f" with exit code {ended.code}{reason}"
+
+
+def _restart_words(container: ContainerFacts) -> str:
+    if container.running_since is not None:
+        return f" and was restarted in place (restart {container.restarts})"
+    return f"; the kubelet will restart it ({container.waiting_reason})" if container.waiting_reason else ""
+
+
+def _earliest(*moments: datetime | None) -> datetime | None:
+    return min((m for m in moments if m is not None), default=None)
+
+
+_RANK_OF_CLASS = {
+    DisruptionClass.POD_DISRUPTED: 0,
+    DisruptionClass.POD_FAILED: 1,
+    DisruptionClass.CONTAINER_RESTARTED: 1,
+    DisruptionClass.POD_DELETED: 2,
+    DisruptionClass.JOB_FAILING: 3,
+}
+
+
+def _root_first(item: Evidence) -> tuple[object, ...]:
+    """Earliest first; within a second what names a cause before what is only its consequence; then by rank."""
+    index = item.pod.index if item.pod is not None and item.pod.index is not None else -1
+    return (
+        item.at is None,
+        item.at.timestamp() if item.at else 0.0,
+        _RANK_OF_CLASS[item.disruption_class],
+        index,
+        item.key,
+    )

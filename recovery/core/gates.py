@@ -1,0 +1,50 @@
+"""What bars the controller from a group, whatever has failed in it."""
+
+from recovery.core.classify import member_jobs, pods_of
+from recovery.core.facts import Snapshot, WorkloadFacts
+from recovery.core.policy import Mode, Policy, PolicyError, paused
+
+
+def left_alone(snapshot: Snapshot, workload: WorkloadFacts) -> tuple[str, str] | None:
+    """Why the job is nobody's business now: a CamelCase reason and a sentence. None: it is ours to watch."""
+    jobset = snapshot.jobset
+    if workload.deleting_since is not None:
+        return "JobDeleted", "the TrainJob is being deleted"
+    if workload.condition("Complete") is not None:
+        return "JobComplete", "the TrainJob is Complete"
+    if workload.suspended:
+        return "JobSuspended", "the TrainJob is suspended"
+    if jobset is None:
+        return "NoJobSet", "the TrainJob has no JobSet"
+    if jobset.deleting_since is not None:
+        return "JobSetDeleted", f"JobSet {jobset.name} is being deleted"
+    if jobset.suspended:
+        return "JobSuspended", f"JobSet {jobset.name} is suspended"
+    if jobset.terminal_state == "Completed":
+        return "JobComplete", f"JobSet {jobset.name} is Completed"
+    return None
+
+
+def finishing(snapshot: Snapshot) -> str | None:
+    """The training is about to be complete: restarting it would throw away what is done."""
+    for job in member_jobs(snapshot):
+        if job.condition("Complete") is not None or job.condition("SuccessCriteriaMet") is not None:
+            return f"Job {job.name} has met its success criteria"
+        done = next((pod for pod in pods_of(snapshot, job) if pod.phase == "Succeeded"), None)
+        if done is not None or job.succeeded > 0:
+            who = f"pod {done.name}" if done is not None else f"a pod of Job {job.name}"
+            return f"{who} has Succeeded, so the training is finishing"
+    return None
+
+
+def barred(workload: WorkloadFacts, policy: Policy | PolicyError | None) -> str | None:
+    """Why no workload may be written now, whatever the incident's terms: these act before the next write."""
+    if policy is None:
+        return "the RecoveryPolicy was deleted or no longer selects this job"
+    if isinstance(policy, PolicyError):
+        return f"the RecoveryPolicy cannot be used: {policy}"
+    if policy.mode is Mode.OBSERVE:
+        return f"policy {policy.name} was switched to Observe"
+    if paused(workload):
+        return "the job is paused by annotation"
+    return None

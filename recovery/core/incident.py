@@ -1,0 +1,226 @@
+"""The life of an incident in the ledger: opened, given attempts, moved along, closed, put into history.
+
+Every function takes a ledger and returns the next one. Nothing here decides; `decide` does.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core import budget, phases
+from recovery.core.classify import Disruption, Evidence, gather
+from recovery.core.facts import Snapshot
+from recovery.core.history import member_count
+from recovery.core.ledger import (
+    Attempt,
+    AttemptAction,
+    ClosedIncident,
+    Closing,
+    Handled,
+    Incident,
+    Ledger,
+    Outcome,
+    Phase,
+    Target,
+    Terms,
+)
+from recovery.core.policy import Mode, Policy
+
+_MAX_EVIDENCE = 16
+_MAX_ATTEMPTS = 20
+_MAX_HISTORY = 10
+_MAX_HANDLED = 4096
+
+
+def terms_of(policy: Policy) -> Terms:
+    """What is pinned for the incident."""
+    return Terms(
+        policy_name=policy.name,
+        policy_uid=policy.uid,
+        policy_generation=policy.generation,
+        restart=policy.restart,
+        budget_limit=policy.budget_limit,
+        budget_window_seconds=policy.budget_window.total_seconds(),
+        start_timeout_seconds=policy.start_timeout.total_seconds(),
+        grace_seconds=policy.grace_seconds,
+    )
+
+
+def incident_of(ledger: Ledger) -> Incident:
+    """The open incident; asking for it where there is none is a programmer's error."""
+    assert ledger.incident is not None, "no incident is open"
+    return ledger.incident
+
+
+def open_incident(ledger: Ledger, snapshot: Snapshot, policy: Policy, disruption: Disruption, now: datetime) -> Ledger:
+    """A new incident in phase Decided, its Detected phase reaching back to the failure itself.
+
+    Its number, and with it its id, follows from the totals, so that two controllers that see the same failure open the
+    same incident, and the compare-and-swap lets only one of them in.
+    """
+    assert snapshot.workload is not None, "an incident belongs to a workload"
+    uid = snapshot.workload.uid
+    number = ledger.totals.incidents + 1
+    root = disruption.root
+    failed_at = min(root.at, now) if root.at is not None else now
+    if ledger.handled.until is not None:
+        failed_at = min(max(failed_at, ledger.handled.until), now)
+    ranks, gpus = _size(snapshot)
+    incident = Incident(
+        id=f"{uid[:8]}-{number}",
+        number=number,
+        started_at=failed_at,
+        detected_at=now,
+        disruption_class=root.disruption_class,
+        cause=disruption.cause,
+        mode=policy.mode,
+        terms=terms_of(policy),
+        target=target_of(snapshot),
+        gpus=gpus,
+        ranks=ranks,
+        suspects=disruption.suspects,
+        evidence=tuple(item.text for item in disruption.evidence[:_MAX_EVIDENCE]),
+    )
+    failures = dict(ledger.totals.failures)
+    failures[root.disruption_class] = failures.get(root.disruption_class, 0) + 1
+    ledger = msgspec.structs.replace(
+        ledger,
+        incident=incident,
+        totals=msgspec.structs.replace(ledger.totals, incidents=number, failures=failures),
+        handled=with_keys(ledger.handled, disruption.evidence),
+    )
+    ledger = phases.enter(ledger, Phase.DETECTED, failed_at)
+    return phases.enter(ledger, Phase.DECIDED, now)
+
+
+def with_keys(handled: Handled, evidence: Iterable[Evidence]) -> Handled:
+    """`handled` and this evidence, oldest forgotten first beyond the bound."""
+    keys = dict.fromkeys((*handled.keys, *(item.key for item in evidence)))
+    return msgspec.structs.replace(handled, keys=tuple(keys)[-_MAX_HANDLED:])
+
+
+def target_of(snapshot: Snapshot) -> Target:
+    """The member Jobs as they are: what a trigger now is aimed at."""
+    if snapshot.jobset is None:
+        return Target()
+    uid = snapshot.jobset.uid
+    return Target(
+        job_set_uid=uid,
+        job_uids=tuple(job.uid for job in snapshot.jobs if job.jobset_uid == uid),
+        from_restarts=snapshot.jobset.restarts,
+    )
+
+
+def more_evidence(ledger: Ledger, evidence: tuple[Evidence, ...]) -> Ledger:
+    """Note evidence that came in while the incident was open."""
+    incident = incident_of(ledger)
+    texts = dict.fromkeys((*incident.evidence, *(item.text for item in evidence)))
+    noted = msgspec.structs.replace(incident, evidence=tuple(texts)[:_MAX_EVIDENCE])
+    return msgspec.structs.replace(ledger, incident=noted, handled=with_keys(ledger.handled, evidence))
+
+
+def say(ledger: Ledger, reason: str) -> Ledger:
+    """Put the sentence into the incident."""
+    return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(incident_of(ledger), reason=reason))
+
+
+def add_attempt(ledger: Ledger, action: AttemptAction, target: Target, reason: str, now: datetime) -> Ledger:
+    """Another attempt. A trigger or an adopted restart raises the epoch; the first of an incident is charged."""
+    incident = incident_of(ledger)
+    bump = action is not AttemptAction.NONE
+    epoch = ledger.epoch + (1 if bump else 0)
+    number = (incident.attempt.number if incident.attempt is not None else 0) + 1
+    attempt = Attempt(number=number, epoch=epoch, action=action, started_at=now, reason=reason)
+    charge = bump and not incident.charged and incident.mode == Mode.ENFORCE
+    totals = ledger.totals
+    if bump:
+        totals = msgspec.structs.replace(
+            totals, restarts=totals.restarts + 1, charged=totals.charged + (1 if charge else 0)
+        )
+    window = timedelta(seconds=incident.terms.budget_window_seconds)
+    return msgspec.structs.replace(
+        ledger,
+        epoch=epoch,
+        totals=totals,
+        budget=(budget.charge(ledger.budget, incident.terms.budget_limit, window, now) if charge else ledger.budget),
+        incident=msgspec.structs.replace(
+            incident,
+            attempts=(*incident.attempts, attempt)[-_MAX_ATTEMPTS:],
+            target=target,
+            charged=incident.charged or charge,
+            reason=reason,
+        ),
+    )
+
+
+def close(ledger: Ledger, closing: Closing) -> Ledger:
+    """End the open incident; it stays in the ledger until its record has been made."""
+    ledger = phases.close_span(ledger, closing.ended_at)
+    incident = msgspec.structs.replace(incident_of(ledger), closing=closing)
+    return msgspec.structs.replace(ledger, phase=Phase.HEALTHY, incident=incident)
+
+
+def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
+    """Forget the closed incident but for its summary, and mark all present evidence as dealt with."""
+    incident = incident_of(ledger)
+    closing = incident.closing
+    assert closing is not None, "only a closed incident becomes history"
+    summary = ClosedIncident(
+        id=incident.id,
+        outcome=closing.outcome,
+        outcome_reason=closing.outcome_reason,
+        disruption_class=incident.disruption_class,
+        cause=incident.cause,
+        started_at=incident.started_at,
+        ended_at=closing.ended_at,
+        attempts=incident.attempt.number if incident.attempt is not None else 0,
+        idle_gpu_seconds=round(sum(span.idle_gpu_seconds for span in incident.phases), 3),
+        reason=incident.reason,
+        source=closing.source,
+        verified=closing.verified,
+    )
+    terminal = snapshot.jobset is not None and bool(snapshot.jobset.terminal_state)
+    present = {item.key for item in gather(snapshot)}
+    return msgspec.structs.replace(
+        ledger,
+        incident=None,
+        history=(summary, *ledger.history)[:_MAX_HISTORY],
+        handled=Handled(
+            # Only what can still be seen is worth remembering; what came in after the end is not dealt with.
+            keys=tuple(key for key in ledger.handled.keys if key in present),
+            until=closing.ended_at,
+            terminal_jobset_uid=(
+                snapshot.jobset.uid if terminal and snapshot.jobset is not None else ledger.handled.terminal_jobset_uid
+            ),
+        ),
+    )
+
+
+def restarted(ledger: Ledger) -> bool:
+    """A restart, ours or the platform's, belongs to the open incident."""
+    return any(a.action is not AttemptAction.NONE for a in incident_of(ledger).attempts)
+
+
+def outcome_when_whole(ledger: Ledger) -> tuple[Outcome, str]:
+    """How an incident ends when the whole group runs again, and the CamelCase reason."""
+    incident = incident_of(ledger)
+    if incident.mode != Mode.ENFORCE:
+        return Outcome.OBSERVED, "ObserveMode"
+    if ledger.phase is Phase.HELD:
+        return Outcome.HELD, "RunsWholeAgain"
+    if restarted(ledger):
+        return Outcome.RECOVERED, "AllRanksReady"
+    return Outcome.OBSERVED, "LeftToKubernetes"
+
+
+def _size(snapshot: Snapshot) -> tuple[int, int]:
+    """Ranks (pods) and GPUs of the whole group, lost members included."""
+    ranks = gpus = 0
+    by_name = {job.name: job for job in snapshot.jobs}
+    for job in by_name.values():
+        if snapshot.jobset is not None and job.jobset_uid == snapshot.jobset.uid:
+            members = member_count(job)
+            ranks += members
+            gpus += members * max((p.gpus for p in snapshot.pods if p.job_uid == job.uid), default=0)
+    return ranks, gpus

@@ -1,0 +1,235 @@
+"""What `RecoveryGroup.status` remembers: the ledger that makes a recovery happen exactly once.
+
+It is written by compare-and-swap before the first destructive call, and read by whoever leads next. Everything that
+must survive a crash stands here: the target UIDs of the trigger, what was charged, which evidence has been dealt with.
+Times are RFC 3339 on the wire; structs omit defaults so that the object stays readable with kubectl.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+SCHEMA_VERSION = 1
+
+
+class Phase(StrEnum):
+    """Where an incident stands. Phases are contiguous; Healthy is between incidents."""
+
+    HEALTHY = "Healthy"
+    DETECTED = "Detected"
+    DECIDED = "Decided"
+    TEARING_DOWN = "TearingDown"
+    SCHEDULING = "Scheduling"
+    STARTING = "Starting"
+    RENDEZVOUS = "Rendezvous"
+    HELD = "Held"
+
+
+class Outcome(StrEnum):
+    """How an incident closed."""
+
+    RECOVERED = "Recovered"
+    FAILED = "Failed"
+    HELD = "Held"
+    SUPERSEDED = "Superseded"
+    OBSERVED = "Observed"
+
+
+class AttemptAction(StrEnum):
+    """RecreateGroup: our trigger. Adopted: the platform's own restart. None: the Job replaces the member itself."""
+
+    RECREATE_GROUP = "RecreateGroup"
+    ADOPTED = "Adopted"
+    NONE = "None"
+
+
+class Target(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What the trigger is aimed at. A UID dies only once, which is what makes the trigger harmless when repeated."""
+
+    job_set_uid: str = msgspec.field(name="jobSetUID", default="")
+    job_uids: tuple[str, ...] = msgspec.field(name="jobUIDs", default=())
+    from_restarts: int = 0
+
+
+class Attempt(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One try at bringing the group back."""
+
+    number: int
+    epoch: int
+    action: AttemptAction
+    started_at: datetime
+    reason: str
+
+
+class Terms(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What the policy said when the incident opened; later edits of it count from the next incident on."""
+
+    policy_name: str
+    policy_uid: str = msgspec.field(name="policyUID")
+    policy_generation: int
+    restart: str
+    budget_limit: int
+    budget_window_seconds: float
+    start_timeout_seconds: float
+    grace_seconds: int | None = None
+    """Grace for the deletes of old pods. None: the pod's own."""
+
+
+class Suspect(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Where the failure showed first. `exit_code` None: no exit was seen."""
+
+    pod: str
+    node: str = ""
+    index: int | None = None
+    exit_code: int | None = None
+
+
+class PhaseSpan(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One phase as it passed; `ended_at` None: it lasts."""
+
+    phase: Phase
+    started_at: datetime
+    ended_at: datetime | None = None
+    idle_gpu_seconds: float = 0.0
+
+
+class Closing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The end of an incident."""
+
+    outcome: Outcome
+    outcome_reason: str
+    ended_at: datetime
+    source: str = ""
+    """How the end of Rendezvous is known: `ready`, or empty where the incident did not get that far."""
+    verified: bool = False
+
+
+class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One disruption from its first evidence to verified recovery."""
+
+    id: str
+    number: int
+    started_at: datetime
+    """When the failure happened, as far as the evidence dates it."""
+    detected_at: datetime
+    disruption_class: str = msgspec.field(name="class")
+    cause: str
+    mode: str
+    """Observe or Enforce, as it was when the incident opened."""
+    terms: Terms
+    target: Target = Target()
+    """What the latest trigger was aimed at, or would be."""
+    gpus: int = 0
+    """GPUs of the whole group: all of them idle while one member is missing."""
+    ranks: int = 0
+    suspects: tuple[Suspect, ...] = ()
+    evidence: tuple[str, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    phases: tuple[PhaseSpan, ...] = ()
+    charged: bool = False
+    reason: str = ""
+    """The sentence: what was seen, which rule or default decided, what was done, what comes next."""
+    closing: Closing | None = None
+    """How it ended. None: it is open. It stays until its RecoveryIncident has been recorded."""
+
+    @property
+    def attempt(self) -> Attempt | None:
+        return self.attempts[-1] if self.attempts else None
+
+
+class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An incident in short, for `status.history`."""
+
+    id: str
+    outcome: Outcome
+    outcome_reason: str
+    disruption_class: str = msgspec.field(name="class")
+    cause: str
+    started_at: datetime
+    ended_at: datetime
+    attempts: int
+    idle_gpu_seconds: float
+    reason: str
+    source: str = ""
+    """How the end of Rendezvous is known: `ready`, or empty where the incident did not get that far."""
+    verified: bool = False
+
+
+class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Counts that only rise: the source of every counter in /metrics."""
+
+    incidents: int = 0
+    restarts: int = 0
+    """Triggers of ours plus adopted restarts of the platform."""
+    charged: int = 0
+    failures: dict[str, int] = {}
+    """By class."""
+    idle_gpu_seconds: dict[str, float] = {}
+    """By phase."""
+
+
+class BudgetState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """When budget was charged, newest last; entries older than the window are dropped."""
+
+    charges: tuple[datetime, ...] = ()
+    limit: int = 0
+    remaining: int = 0
+
+
+class Handled(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Evidence that an earlier incident has dealt with, or that is a baseline; it never opens an incident again."""
+
+    keys: tuple[str, ...] = ()
+    """Evidence keys, only of what can still be seen."""
+    until: datetime | None = None
+    """When the last incident closed. Losses that are only inferred (a replacement pod) and older are dealt with."""
+    terminal_jobset_uid: str = msgspec.field(name="terminalJobSetUID", default="")
+    """A JobSet whose end has been reported."""
+
+
+class LedgerCondition(msgspec.Struct, frozen=True, rename="camel"):
+    """A status condition as Kubernetes tools expect it."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    last_transition_time: datetime
+    observed_generation: int = 0
+
+
+class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """`RecoveryGroup.status`."""
+
+    schema_version: int = SCHEMA_VERSION
+    epoch: int = 0
+    """Counts bumps: one for each trigger of ours and each adopted restart."""
+    phase: Phase = Phase.HEALTHY
+    incident: Incident | None = None
+    totals: Totals = Totals()
+    budget: BudgetState = BudgetState()
+    handled: Handled = Handled()
+    history: tuple[ClosedIncident, ...] = ()
+    """Newest first, at most 10."""
+    conditions: tuple[LedgerCondition, ...] = ()
+    cause: str = ""
+    action: str = ""
+    idle_gpus: int = msgspec.field(name="idleGPUs", default=0)
+    """For the printer columns: what the open incident, or the last one, was about."""
+    reason: str = ""
+
+
+class LedgerObject(msgspec.Struct, frozen=True):
+    """A RecoveryGroup as read: its status and the resourceVersion that the next write is swapped against."""
+
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+    workload_uid: str
+    group: str
+    """Name of the workload that the group belongs to."""
+    ledger: Ledger
+    schema_version: int = SCHEMA_VERSION
+    """As found; larger than SCHEMA_VERSION: written by a newer controller, and `ledger` is not to be trusted."""

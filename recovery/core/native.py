@@ -1,0 +1,92 @@
+"""What the Job's and the JobSet's own policies decide about the same failure: they go first.
+
+A decision is a matching podFailurePolicy rule, a failurePolicy that rules on a Job that is failing, an exhausted
+maxRestarts, or `backoffLimit: 0`. Another backoffLimit running out, or no failurePolicy, is no decision about this
+failure: it is what happens when nobody decides (a cascade of eight exits exhausts the default limit of six).
+
+It does not matter here *what* they decide: the controller stands aside and watches. If the JobSet restarts, that
+restart is adopted as the incident's action; if it fails, the incident ends as Failed. Rules with message patterns are
+therefore not evaluated either: the JobSet decides for any failing Job.
+
+Sources: KEP-3329 (podFailurePolicy), KEP-262 (JobSet failurePolicy), jobset v0.12 `failure_policy.go`.
+"""
+
+from collections.abc import Iterable
+
+from recovery.core.classify import DisruptionClass, Evidence, failing
+from recovery.core.facts import ExitCodesRequirement, JobFacts, PodFacts, PodFailureRule, Snapshot
+
+_DECIDED_BY_USER = frozenset({"PodFailurePolicy", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded"})
+"""Reasons of a failing Job that only a setting of the user's can bring about."""
+
+
+def decision(snapshot: Snapshot, evidence: Iterable[Evidence]) -> str | None:
+    """The native decision about this evidence in words, None if there is none.
+
+    Evidence of pods whose Job is not in the snapshot is not judged.
+    """
+    jobs = {job.uid: job for job in snapshot.jobs}
+    for item in evidence:
+        job = jobs.get(item.job_uid)
+        if job is not None:
+            found = _pod_failure_policy(job, item) or _backoff_limit_zero(job, item) or _failure_policy(snapshot, job)
+            if found is not None:
+                return found
+    return None
+
+
+def _failure_policy(snapshot: Snapshot, job: JobFacts) -> str | None:
+    reason = failing(job)
+    if reason in _DECIDED_BY_USER:
+        return f"Job {job.name} is failing with reason {reason}, as its own spec asks"
+    jobset = snapshot.jobset
+    if jobset is None or jobset.failure_policy is None:
+        return None
+    if jobset.restarts_counted >= jobset.failure_policy.max_restarts:
+        limit = jobset.failure_policy.max_restarts
+        return f"the failurePolicy of JobSet {jobset.name} allows no more restarts (maxRestarts {limit} is exhausted)"
+    if reason is not None or jobset.restarts > job.restart_attempt:
+        return f"the failurePolicy of JobSet {jobset.name} decides on the failing Job {job.name}"
+    return None
+
+
+def _backoff_limit_zero(job: JobFacts, item: Evidence) -> str | None:
+    if job.backoff_limit > 0 or item.disruption_class is DisruptionClass.JOB_FAILING:
+        return None
+    return f"Job {job.name} has backoffLimit 0: it fails with its first pod"
+
+
+def _pod_failure_policy(job: JobFacts, item: Evidence) -> str | None:
+    if item.pod is None:
+        return None
+    for number, rule in enumerate(job.pod_failure_rules):
+        if _matches(rule, item.pod):
+            if rule.action == "Count":
+                return None  # "the default way": the same as no rule
+            return (
+                f"podFailurePolicy rule {number} of Job {job.name} (action {rule.action}) matches pod {item.pod.name}"
+            )
+    return None
+
+
+def _matches(rule: PodFailureRule, pod: PodFacts) -> bool:
+    """As the Job controller matches: exit codes only of ended containers, 0 never counts, one condition suffices."""
+    if rule.on_exit_codes is not None:
+        return pod.phase == "Failed" and _exit_code_matches(rule.on_exit_codes, pod)
+    return any(
+        condition.type == pattern.type and condition.status == pattern.status
+        for pattern in rule.on_pod_conditions
+        for condition in pod.conditions
+    )
+
+
+def _exit_code_matches(requirement: ExitCodesRequirement, pod: PodFacts) -> bool:
+    for container in (*pod.init_containers, *pod.containers):
+        if container.exit is None or container.exit.code == 0:
+            continue
+        if requirement.container_name is not None and requirement.container_name != container.name:
+            continue
+        listed = container.exit.code in requirement.values
+        if listed == (requirement.operator == "In"):
+            return True
+    return False

@@ -1,0 +1,119 @@
+"""Where a group stands on its way back, and the accounting of its time.
+
+Phases are contiguous: one ends where the next begins, the first begins at the failure itself. All GPUs of the group are
+idle throughout, because one missing member stops all ranks; every idle GPU-second is charged to the phase it falls in.
+"""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core.classify import member_jobs, pods_of
+from recovery.core.facts import JobFacts, Snapshot
+from recovery.core.history import member_count
+from recovery.core.ledger import Ledger, Phase, PhaseSpan, Target
+
+_ORDER = (Phase.DETECTED, Phase.DECIDED, Phase.TEARING_DOWN, Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS)
+
+_MAX_SPANS = 60
+"""Beyond this the two oldest spans of an incident become one: status must stay bounded."""
+
+
+def later(one: Phase, other: Phase) -> Phase:
+    """The one further along; within an attempt a group never goes back a phase. Held counts as Decided."""
+    ranks = {phase: number for number, phase in enumerate(_ORDER)} | {Phase.HELD: 1, Phase.HEALTHY: len(_ORDER)}
+    return one if ranks[one] >= ranks[other] else other
+
+
+def position(snapshot: Snapshot, target: Target) -> Phase:
+    """Where the facts put a group whose Jobs `target` were, or are to be, taken down. Healthy: all are Ready."""
+    old_jobs = [job for job in snapshot.jobs if job.uid in target.job_uids]
+    if any(job.deleting_since is None for job in old_jobs):
+        return Phase.DECIDED
+    if old_jobs or any(pod.job_uid in target.job_uids and pod.gone_at is None for pod in snapshot.pods):
+        return Phase.TEARING_DOWN
+    jobs = member_jobs(snapshot)
+    if not jobs:
+        return Phase.SCHEDULING
+    found = Phase.HEALTHY
+    for job in jobs:
+        place = _job_position(snapshot, job)
+        if later(found, place) is found:
+            found = place
+    return found
+
+
+def _job_position(snapshot: Snapshot, job: JobFacts) -> Phase:
+    members = [pod for pod in pods_of(snapshot, job) if pod.deleting_since is None and pod.phase != "Failed"]
+    wanted = member_count(job)
+
+    def ranks(*, ready: bool = False, running: bool = False) -> int:
+        return len(
+            {
+                pod.index if pod.index is not None else pod.uid
+                for pod in members
+                if pod.phase == "Succeeded" or (pod.node and (not running or pod.running) and (not ready or pod.ready))
+            }
+        )
+
+    if ranks() < wanted:
+        return Phase.SCHEDULING
+    if ranks(running=True) < wanted:
+        return Phase.STARTING
+    return Phase.HEALTHY if ranks(running=True, ready=True) >= wanted else Phase.RENDEZVOUS
+
+
+def last_ready(snapshot: Snapshot) -> datetime | None:
+    """When the last member became Ready; None: not known."""
+    times = [
+        pod.ready_since
+        for job in member_jobs(snapshot)
+        for pod in pods_of(snapshot, job)
+        if pod.ready and pod.ready_since is not None
+    ]
+    return max(times, default=None)
+
+
+def end_of_rendezvous(snapshot: Snapshot, span_started_at: datetime, now: datetime) -> datetime:
+    """The end that the facts prove. Ready times are whole seconds: the true one lies within the second that follows."""
+    ready = last_ready(snapshot)
+    end = now if ready is None else min(now, ready + timedelta(seconds=1))
+    return max(end, span_started_at)
+
+
+def enter(ledger: Ledger, phase: Phase, at: datetime) -> Ledger:
+    """End the running span at `at`, book its GPU-seconds, begin `phase`. The same phase again changes nothing."""
+    incident = ledger.incident
+    assert incident is not None, "phases belong to an incident"
+    if incident.phases and incident.phases[-1].phase is phase and incident.phases[-1].ended_at is None:
+        return ledger
+    ledger = close_span(ledger, at)
+    incident = ledger.incident
+    assert incident is not None
+    phases = incident.phases
+    if len(phases) >= _MAX_SPANS:
+        oldest, second = phases[:2]
+        spent = oldest.idle_gpu_seconds + second.idle_gpu_seconds
+        merged = msgspec.structs.replace(oldest, ended_at=second.ended_at, idle_gpu_seconds=spent)
+        phases = (merged, *phases[2:])
+    phases = (*phases, PhaseSpan(phase=phase, started_at=at))
+    return msgspec.structs.replace(ledger, phase=phase, incident=msgspec.structs.replace(incident, phases=phases))
+
+
+def close_span(ledger: Ledger, at: datetime) -> Ledger:
+    """End the running span and book what it cost, in the incident and in the totals."""
+    incident = ledger.incident
+    assert incident is not None, "phases belong to an incident"
+    if not incident.phases or incident.phases[-1].ended_at is not None:
+        return ledger
+    span = incident.phases[-1]
+    ended_at = max(at, span.started_at)
+    spent = round((ended_at - span.started_at).total_seconds() * incident.gpus, 3)
+    closed = msgspec.structs.replace(span, ended_at=ended_at, idle_gpu_seconds=spent)
+    by_phase = dict(ledger.totals.idle_gpu_seconds)
+    by_phase[span.phase] = round(by_phase.get(span.phase, 0.0) + spent, 3)
+    return msgspec.structs.replace(
+        ledger,
+        incident=msgspec.structs.replace(incident, phases=(*incident.phases[:-1], closed)),
+        totals=msgspec.structs.replace(ledger.totals, idle_gpu_seconds=by_phase),
+    )

@@ -1,0 +1,78 @@
+"""What `decide` answers: the ledger as it must be written, and the deeds that follow from it.
+
+Deeds are data. Each is keyed by (workload UID, epoch, kind), so that doing one twice is recognisable, and each carries
+the UIDs that it may touch, so that doing one late is harmless.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from recovery.core.ledger import Incident, Ledger
+
+
+class ReadLive(msgspec.Struct, frozen=True):
+    """Read TrainJob, JobSet, Jobs and pods from the API server and decide again: caches are not enough for this."""
+
+
+class DeleteJob(msgspec.Struct, frozen=True):
+    """The trigger: delete the child Job in the foreground, if it still is this very object in this very version."""
+
+    epoch: int
+    name: str
+    uid: str
+    resource_version: str
+
+
+class PodRef(msgspec.Struct, frozen=True):
+    name: str
+    uid: str
+
+
+class DeletePods(msgspec.Struct, frozen=True):
+    """Delete pods of a Job that is being deleted. `grace_seconds` None: each pod's own grace period."""
+
+    epoch: int
+    pods: tuple[PodRef, ...]
+    grace_seconds: int | None
+
+
+class TouchJob(msgspec.Struct, frozen=True):
+    """Set the watchdog's annotation on a Job that got no pods, so that its controller looks at it again."""
+
+    epoch: int
+    name: str
+    uid: str
+    value: str
+
+
+class RecordIncident(msgspec.Struct, frozen=True):
+    """Create the RecoveryIncident of a closed incident; one that exists already is this one (its name is its id)."""
+
+    incident: Incident
+
+
+class EmitEvent(msgspec.Struct, frozen=True):
+    """A Kubernetes Event on the workload. `key` makes its name, so that a repeat is recognised."""
+
+    key: str
+    warning: bool
+    reason: str
+    note: str
+
+
+Action = ReadLive | DeleteJob | DeletePods | TouchJob | RecordIncident | EmitEvent
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The answer to one look at one group."""
+
+    ledger: Ledger
+    """As it must be written before `actions`; equal to the ledger given: nothing to write."""
+    reason: str
+    """One sentence saying why, "do nothing" included."""
+    first: tuple[Action, ...] = ()
+    """Deeds that precede the ledger write, because that write forgets what they need."""
+    actions: tuple[Action, ...] = ()
+    look_again_at: datetime | None = None
+    """None: only when something changes."""

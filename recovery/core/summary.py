@@ -1,0 +1,65 @@
+"""What `RecoveryGroup.status` shows people: columns and conditions, all derived from the ledger's own facts."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core import budget
+from recovery.core.facts import WorkloadFacts
+from recovery.core.ledger import BudgetState, Incident, Ledger, LedgerCondition, Phase
+from recovery.core.policy import paused
+
+
+def summarise(ledger: Ledger, workload: WorkloadFacts, now: datetime) -> Ledger:
+    """The ledger with its columns and conditions brought up to date; the same facts give the same ledger."""
+    incident = ledger.incident
+    open_ = incident if incident is not None and incident.closing is None else None
+    last = ledger.history[0] if ledger.history else None
+    shown = ledger
+    if incident is not None:
+        attempt = incident.attempt
+        shown = msgspec.structs.replace(
+            ledger,
+            cause=incident.cause,
+            action=str(attempt.action) if attempt is not None else "None",
+            reason=incident.reason,
+            idle_gpus=incident.gpus if open_ is not None else 0,
+            budget=_budget(ledger.budget, incident, now),
+        )
+    elif last is not None:
+        shown = msgspec.structs.replace(ledger, cause=last.cause, reason=last.reason, idle_gpus=0)
+    return msgspec.structs.replace(shown, conditions=_conditions(shown, open_, workload, now))
+
+
+def _budget(state: BudgetState, incident: Incident, now: datetime) -> BudgetState:
+    window = timedelta(seconds=incident.terms.budget_window_seconds)
+    limit = incident.terms.budget_limit
+    charges = budget.in_window(state, window, now)
+    return BudgetState(charges=charges, limit=limit, remaining=max(0, limit - len(charges)))
+
+
+def _conditions(
+    ledger: Ledger, open_: Incident | None, workload: WorkloadFacts, now: datetime
+) -> tuple[LedgerCondition, ...]:
+    held = ledger.phase is Phase.HELD
+    exhausted = held and ledger.budget.remaining == 0
+    is_paused = paused(workload)
+    wanted = (
+        ("Healthy", open_ is None, "NoIncident" if open_ is None else "IncidentOpen"),
+        ("Recovering", open_ is not None and not held, ledger.phase if open_ is not None else "NoIncident"),
+        ("BudgetExhausted", exhausted, "LimitReached" if exhausted else "BudgetLeft"),
+        ("Paused", is_paused, "Annotation" if is_paused else "NotPaused"),
+    )
+    known = {condition.type: condition for condition in ledger.conditions}
+    message = open_.reason if open_ is not None else ""
+    return tuple(
+        _condition(known.get(type_), type_, "True" if holds else "False", str(reason), message, now)
+        for type_, holds, reason in wanted
+    )
+
+
+def _condition(
+    before: LedgerCondition | None, type_: str, status: str, reason: str, message: str, now: datetime
+) -> LedgerCondition:
+    since = before.last_transition_time if before is not None and before.status == status else now
+    return LedgerCondition(type=type_, status=status, reason=reason, message=message, last_transition_time=since)

@@ -1,0 +1,272 @@
+"""What the controller needs of the world: an API server, a clock, chance.
+
+Everything that decides or acts speaks to these Protocols, so that one and the same code runs against a real API server
+(`recovery.kube`) and against a modelled one (`recovery.sim`), in real and in virtual time. Bodies travel as bytes: each
+reader decodes only the fields that it names, which is what keeps a watch on 50,000 pods cheap.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from recovery.core.facts import GroupKey, Snapshot
+from recovery.core.ledger import LedgerObject
+from recovery.core.policy import PolicyFacts
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """A REST resource: where its objects live and what they are called."""
+
+    group: str
+    """API group, empty for the core group."""
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
+        """The URL path; `namespace` None on a namespaced resource means all namespaces."""
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if namespace is not None and self.namespaced:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(name)
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+RECOVERY_GROUP_NAME = "recovery.trainjob.dev"
+
+TRAIN_JOBS = Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob")
+JOB_SETS = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
+JOBS = Resource("batch", "v1", "jobs", "Job")
+PODS = Resource("", "v1", "pods", "Pod")
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+EVENTS = Resource("", "v1", "events", "Event")
+RECOVERY_POLICIES = Resource(RECOVERY_GROUP_NAME, "v1alpha1", "recoverypolicies", "RecoveryPolicy")
+RECOVERY_GROUPS = Resource(RECOVERY_GROUP_NAME, "v1alpha1", "recoverygroups", "RecoveryGroup")
+RECOVERY_INCIDENTS = Resource(RECOVERY_GROUP_NAME, "v1alpha1", "recoveryincidents", "RecoveryIncident")
+
+
+class PatchKind(StrEnum):
+    """The content type of a patch."""
+
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+
+
+class Propagation(StrEnum):
+    """`propagationPolicy` of a delete: what becomes of the dependants."""
+
+    BACKGROUND = "Background"
+    FOREGROUND = "Foreground"
+    ORPHAN = "Orphan"
+
+
+class ApiError(Exception):
+    """An answer of the API server other than success, or none. Subclasses name the response that the caller owes.
+
+    `status` is the HTTP status (None: no answer arrived), `reason` the machine-readable `Status.reason`.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None, reason: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+class ReadAgainError(ApiError):
+    """What was known is out of date or the outcome is unknown: read the object, decide again. Never blindly repeat."""
+
+
+class ConflictError(ReadAgainError):
+    """409: a resourceVersion or UID precondition no longer holds."""
+
+
+class AlreadyExistsError(ReadAgainError):
+    """409 AlreadyExists: an object of that name is there; success only if it is the one that was meant."""
+
+
+class TestFailedError(ReadAgainError):
+    """422 from a JSON patch whose `test` operation did not hold."""
+
+    __test__ = False  # not a pytest class
+
+
+class NotFoundError(ReadAgainError):
+    """404 for an object."""
+
+
+class UnknownOutcomeError(ReadAgainError):
+    """A write was sent and no verdict came back (time-out, 5xx, lost connection): it may have been applied or not."""
+
+
+class ExpiredError(ReadAgainError):
+    """410: the resourceVersion or the continue token is too old: list again."""
+
+
+class TryLaterError(ApiError):
+    """The server refused to handle the request now (429, or a read met 5xx or a lost connection): nothing was applied.
+
+    `retry_after_seconds`: what the server asked for; None where it named nothing.
+    """
+
+    def __init__(
+        self, message: str, *, status: int | None = None, reason: str = "", retry_after_seconds: float | None = None
+    ) -> None:
+        super().__init__(message, status=status, reason=reason)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class RefusedError(ApiError):
+    """The request will never succeed as it stands (400, 403, 422 validation, webhook denial): give up, say so."""
+
+
+class ForbiddenError(RefusedError):
+    """403: a permission is missing; the message names verb and resource."""
+
+
+class UnauthorizedError(RefusedError):
+    """401: the credentials were not accepted, even after a refresh."""
+
+
+class NoSuchResourceError(RefusedError):
+    """404 for the resource itself: its CRD is not installed."""
+
+
+class ApiClient(Protocol):
+    """The REST verbs. Every method raises `ApiError` subclasses only (and CancelledError)."""
+
+    async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes: ...
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        resource_version: str | None = None,
+        limit: int | None = None,
+        continue_token: str = "",
+    ) -> bytes:
+        """One page. `resource_version` None is a consistent read, "0" whatever the server has in its cache."""
+        ...
+
+    def watch(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        resource_version: str | None = None,
+        send_initial_events: bool = False,
+        timeout_seconds: int = 300,
+    ) -> AsyncGenerator[bytes, None]:
+        """Lines of `{"type": ..., "object": ...}`, bookmarks included, until the server ends the stream."""
+        ...
+
+    async def create(
+        self,
+        resource: Resource,
+        body: object,
+        *,
+        namespace: str | None = None,
+        name: str | None = None,
+        subresource: str = "",
+    ) -> bytes:
+        """POST. `name` with `subresource` addresses a subresource of an object (`pods/eviction`)."""
+        ...
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: object,
+        *,
+        kind: PatchKind,
+        namespace: str | None = None,
+        subresource: str = "",
+    ) -> bytes: ...
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str | None = None,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        propagation: Propagation | None = None,
+        grace_seconds: int | None = None,
+    ) -> bytes:
+        """DELETE with preconditions. `grace_seconds` None keeps the object's own grace period."""
+        ...
+
+
+class Clock(Protocol):
+    """Time. `now` is for what is written down, `monotonic_seconds` for measuring, `sleep` for waiting."""
+
+    def now(self) -> datetime:
+        """Aware, UTC."""
+        ...
+
+    def monotonic_seconds(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class Entropy(Protocol):
+    """Chance, so that a seed decides it in tests. `random.Random` fits."""
+
+    def random(self) -> float: ...
+
+    def uniform(self, a: float, b: float) -> float: ...
+
+
+class GroupStore(Protocol):
+    """The facts about all groups, kept current by informers; reads cost no request except where they say so."""
+
+    def synced(self) -> bool:
+        """All informers have listed at least once: absence in the cache means something only from then on."""
+        ...
+
+    def keys(self) -> Iterable[GroupKey]:
+        """Every TrainJob known, with or without a policy."""
+        ...
+
+    def snapshot(self, key: GroupKey) -> Snapshot:
+        """The cached facts; a key that is not known gives a snapshot without a workload."""
+        ...
+
+    def policies(self, namespace: str) -> Sequence[PolicyFacts]: ...
+
+    def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
+        """The RecoveryGroup of that workload. None: there is none, as far as the cache knows."""
+        ...
+
+    def ledger_objects(self) -> Iterable[LedgerObject]:
+        """Every RecoveryGroup known."""
+        ...
+
+    def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
+        """Call `changed` for a group whenever a fact, a policy or its RecoveryGroup changed."""
+        ...
+
+    async def read_live(self, key: GroupKey) -> Snapshot:
+        """TrainJob, JobSet, Jobs and pods read from the API server; tombstones and nodes from the cache."""
+        ...
+
+    async def read_ledger_live(self, key: GroupKey, workload_uid: str) -> LedgerObject | None: ...
