@@ -1,0 +1,83 @@
+# Everything that is done to this repository. It needs Python 3.11 or newer and make, and Go for the control plane of the
+# cluster tests, the demo and the benchmark; each target sets up the rest for itself.
+
+PYTHON ?= python3
+VENV ?= .venv
+# Options for pytest, as in: make unit ARGS="-k ledger"
+ARGS ?=
+export PYTHON VENV
+
+BIN := $(VENV)/bin
+# The stamp says that an installation was finished; the other file is there while one is going on. It lies outside, because
+# making the environment anew empties it.
+STAMP := $(VENV)/.installed
+UNFINISHED := build/venv-unfinished
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+CONTRACT := $(wildcard tests/contract/test_*.py)
+
+.DEFAULT_GOAL := help
+.PHONY: help venv unit lint cluster cluster-build test-cluster demo bench test lock clean check-go
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+venv: $(STAMP)  ## the virtual environment, from the hashed lock
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Python 3.11 or newer is needed, but $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo not there);" \
+	    "name another one: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@echo "installing requirements.lock into $(VENV)"
+	@# Whatever an interrupted installation left may look complete to pip: begin anew.
+	@clear=; if [ -e $(UNFINISHED) ] || ! $(BIN)/python -c 'import pip' 2>/dev/null; then clear=yes; fi; \
+	  mkdir -p build && touch $(UNFINISHED) && { [ -z "$$clear" ] || $(PYTHON) -m venv --clear $(VENV); }
+	@$(PIP) install --quiet --require-hashes -r requirements.lock
+	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@rm -f $(UNFINISHED)
+	@touch $@
+
+unit: $(STAMP)  ## the unit tests, in seconds
+	$(BIN)/python -m pytest tests/unit --timeout=60 --junitxml=build/unit.xml $(ARGS)
+
+lint: $(STAMP)  ## ruff, mypy --strict, the boundaries between packages
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check-go:
+	@# Go 1.21 and later fetch the toolchain that the modules ask for; older ones only say that the version is invalid.
+	@if [ -z "$$RECOVERY_CLUSTER_BIN" ] && command -v go >/dev/null 2>&1; then \
+	  minor=$$(go env GOVERSION | sed -n 's/^.*go1\.\([0-9]*\).*/\1/p'); \
+	  [ "$${minor:-0}" -ge 21 ] || { \
+	    echo "Go 1.26 is needed (1.21 or newer fetches it), but this is $$(go version); update it, or set" \
+	      "RECOVERY_CLUSTER_BIN to a folder of ready-made binaries" >&2; exit 1; }; fi
+
+cluster-build: $(STAMP) check-go  ## build the control plane's programs (minutes, once for each version)
+	@$(BIN)/python -m tests.cluster.controlplane.build
+
+cluster: $(STAMP) check-go  ## start a control plane, print its KUBECONFIG, leave it running until Ctrl-C
+	@$(BIN)/python -m tests.cluster.controlplane
+
+test-cluster: $(STAMP) check-go  ## the tests that need a real control plane
+	$(BIN)/python -m pytest tests/cluster $(CONTRACT) --timeout=1200 --junitxml=build/test-cluster.xml $(ARGS)
+
+demo: $(STAMP) check-go  ## a 128-GPU job loses a pod and is recovered, on a real control plane
+	@$(BIN)/python -m tests.cluster.demo
+
+bench: $(STAMP) check-go  ## side by side: JobSet's own restart, this controller, a fresh start
+	@$(BIN)/python -m tests.bench
+
+test: $(STAMP)  ## the whole check: lint, unit tests, control plane, cluster tests; a skipped test fails it
+	@$(BIN)/python -m tests.stages lint unit cluster-build test-cluster
+
+lock: $(STAMP)  ## resolve pyproject.toml into both locks; UPGRADE=1 takes the newest of everything
+	@$(PIP) install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --quiet --no-header --no-emit-index-url --generate-hashes --python-version 3.11 \
+	  $(if $(UPGRADE),--upgrade) --extra dev --output-file requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --quiet --no-header --no-emit-index-url --generate-hashes --python-version 3.11 \
+	  $(if $(UPGRADE),--upgrade) --output-file requirements-runtime.lock
+
+clean:  ## remove what was made here; the control plane's programs stay in their cache
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

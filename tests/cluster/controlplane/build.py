@@ -1,0 +1,271 @@
+"""Builds the control plane's programs from their Go modules, once per version, into a cache outside the tree.
+
+There are no prebuilt binaries to be had from a package registry, and building takes minutes; so each tool is built into
+a folder named after its version and everything that went into the build, and a finished folder is never touched again.
+The CRDs, webhook manifests and runtimes lie in the same Go modules: they are laid beside the binaries, so that starting
+a control plane needs no Go.
+"""
+
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster.controlplane.processes import die_with_parent
+
+MODULES = Path(__file__).resolve().parent.parent / "tools"
+READY_MADE = "RECOVERY_CLUSTER_BIN"
+CACHE = "RECOVERY_CLUSTER_CACHE"
+
+
+class BuildError(Exception):
+    """A tool cannot be built or a ready-made one is not there; the text says how to mend it."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One Go module folder under tools/ and what is taken from it."""
+
+    name: str
+    module: str
+    binaries: tuple[str, ...]
+    # Name that `go build` gives a program -> the name that it is known by.
+    renamed: tuple[tuple[str, str], ...] = ()
+    # Files and folders of the module that are kept beside the binaries.
+    manifests: tuple[str, ...] = ()
+    # Go package whose gitVersion variables the program reports as its version.
+    version_package: str = ""
+
+    @property
+    def folder(self) -> Path:
+        return MODULES / self.name
+
+    @property
+    def version(self) -> str:
+        found = re.search(rf"^(?:require)?\s*{re.escape(self.module)} (v\S+)", self._go_mod(), re.MULTILINE)
+        if not found:
+            raise BuildError(f"{self.folder / 'go.mod'} does not require {self.module}; add the requirement")
+        return found.group(1)
+
+    def flags(self) -> list[str]:
+        """Arguments of `go build`: small binaries that are the same wherever the module cache lies."""
+        linker = ["-s", "-w"]
+        if self.version_package:
+            major, minor = self.version.removeprefix("v").split(".")[:2]
+            for variable, value in (("gitVersion", self.version), ("gitMajor", major), ("gitMinor", minor)):
+                linker += ["-X", f"{self.version_package}.{variable}={value}"]
+        return ["-trimpath", "-buildvcs=false", "-ldflags", " ".join(linker)]
+
+    def key(self) -> str:
+        """Names the build: the version to be read by people, the hash so that no change to the build goes unnoticed."""
+        digest = hashlib.sha256()
+        for part in (self._go_mod(), (self.folder / "go.sum").read_text(), repr(self), repr(self.flags())):
+            digest.update(part.encode() + b"\0")
+        digest.update(f"{platform.system()} {platform.machine()}".encode())
+        return f"{self.name}-{self.version}-{digest.hexdigest()[:12]}"
+
+    def missing_from(self, folder: Path) -> list[Path]:
+        """What a complete build would have and this folder lacks."""
+        wanted = [folder / name for name in self.binaries]
+        wanted += [folder / "manifests" / self.name / path for path in self.manifests]
+        return [path for path in wanted if not path.exists()]
+
+    def _go_mod(self) -> str:
+        return (self.folder / "go.mod").read_text()
+
+
+TOOLS = (
+    Tool("etcd", "go.etcd.io/etcd/server/v3", ("etcd",), renamed=(("server", "etcd"),)),
+    Tool(
+        "kubernetes",
+        "k8s.io/kubernetes",
+        ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
+        version_package="k8s.io/component-base/version",
+    ),
+    Tool(
+        "jobset",
+        "sigs.k8s.io/jobset",
+        ("jobset",),
+        manifests=(
+            "config/components/crd/bases",
+            "config/components/webhook",
+            "config/components/manager/controller_manager_config.yaml",
+        ),
+    ),
+    Tool(
+        "trainer",
+        "github.com/kubeflow/trainer/v2",
+        ("trainer-controller-manager",),
+        manifests=(
+            "manifests/base/crds",
+            "manifests/base/webhook",
+            "manifests/base/runtimes",
+            "manifests/base/manager/controller_manager_config.yaml",
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Toolbox:
+    """Where every program and manifest lies on this machine."""
+
+    folders: dict[str, Path]
+
+    def binary(self, name: str) -> Path:
+        return next(self.folders[tool.name] / name for tool in TOOLS if name in tool.binaries)
+
+    def manifests(self, tool_name: str) -> Path:
+        return self.folders[tool_name] / "manifests" / tool_name
+
+
+def provide(report: Callable[[str], None] = lambda _: None) -> Toolbox:
+    """The ready-made programs that RECOVERY_CLUSTER_BIN names, else the cache, after building what it lacks."""
+    ready_made = os.environ.get(READY_MADE)
+    if ready_made:
+        return _ready_made(Path(ready_made))
+    folders: dict[str, Path] = {}
+    for tool in TOOLS:
+        began = time.monotonic()
+        folders[tool.name], cached = _cached_or_built(tool, report)
+        state = "cached" if cached else "built"
+        report(f"{tool.name} {tool.version}: {state}, {time.monotonic() - began:.1f} s, {folders[tool.name]}")
+    return Toolbox(folders)
+
+
+def cache_folder() -> Path:
+    chosen = os.environ.get(CACHE)
+    if chosen:
+        return Path(chosen).expanduser().resolve()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser().resolve() / "trainjob-recovery"
+
+
+def _ready_made(folder: Path) -> Toolbox:
+    missing = [path for tool in TOOLS for path in tool.missing_from(folder)]
+    if missing:
+        names = ", ".join(str(path.relative_to(folder)) for path in missing)
+        raise BuildError(
+            f"{READY_MADE}={folder} lacks: {names}. Put them there, or unset {READY_MADE} to have them built. "
+            f"(All folders that `python -m tests.cluster.controlplane.build` prints, copied into one, make a whole.)"
+        )
+    return Toolbox({tool.name: folder.resolve() for tool in TOOLS})
+
+
+def _cached_or_built(tool: Tool, report: Callable[[str], None]) -> tuple[Path, bool]:
+    cache = cache_folder()
+    finished = cache / f"bin-{tool.key()}"
+    if not tool.missing_from(finished):
+        return finished, True
+    cache.mkdir(parents=True, exist_ok=True)
+    with _only_one_builder(cache / f"{tool.name}.lock", tool, report):
+        # The run that was waited for has built it, most likely.
+        if not tool.missing_from(finished):
+            return finished, True
+        # The lock is ours, so whatever lies here was left by a run that was killed.
+        unfinished = cache / f"unfinished-{tool.name}"
+        for leftover in (unfinished, finished):
+            shutil.rmtree(leftover, ignore_errors=True)
+        try:
+            unfinished.mkdir()
+            report(f"{tool.name} {tool.version}: building; this takes minutes the first time")
+            _build(tool, unfinished)
+            unfinished.rename(finished)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    return finished, False
+
+
+@contextmanager
+def _only_one_builder(path: Path, tool: Tool, report: Callable[[str], None]) -> Iterator[None]:
+    """The kernel lets go of the lock when its holder dies, however it dies."""
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report(f"{tool.name} {tool.version}: another run is building it; waiting")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(tool: Tool, target: Path) -> None:
+    scratch = target / "scratch"
+    scratch.mkdir()
+    _go(tool, scratch, "build", *tool.flags(), "-o", f"{target}/", "tool")
+    for built, name in tool.renamed:
+        (target / built).rename(target / name)
+    if tool.manifests:
+        source = Path(_go(tool, scratch, "list", "-m", "-f", "{{.Dir}}", tool.module).strip())
+        for path in tool.manifests:
+            _copy(source / path, target / "manifests" / tool.name / path)
+    shutil.rmtree(scratch)
+    missing = tool.missing_from(target)
+    if missing:
+        raise BuildError(f"building {tool.name} made no {', '.join(path.name for path in missing)}; see {tool.folder}")
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copies without permissions: the module cache is read-only, and a copy like that could not be removed again."""
+    files = [source] if source.is_file() else [path for path in source.rglob("*") if path.is_file()]
+    for path in files:
+        copy = target / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+
+
+def _go(tool: Tool, scratch: Path, *arguments: str) -> str:
+    """Runs go in the tool's folder and returns what it prints."""
+    environment = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off", "GOTMPDIR": str(scratch)}
+    messages = scratch / "messages.txt"
+    with messages.open("w") as errors:
+        try:
+            go = subprocess.Popen(
+                ["go", *arguments],
+                cwd=tool.folder,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                process_group=0,
+                preexec_fn=die_with_parent(),  # noqa: PLW1509 (see there)
+            )
+        except FileNotFoundError:
+            raise BuildError(
+                f"go is not installed: install Go 1.26 or later, or set {READY_MADE} to a folder of ready-made binaries"
+            ) from None
+        try:
+            printed, _ = go.communicate()
+        except BaseException:
+            # Ctrl-C: end the compilers that go started as well, before the folder that they write to is removed.
+            os.killpg(go.pid, signal.SIGKILL)
+            go.wait()
+            raise
+    if go.returncode != 0:
+        tail = "\n".join(messages.read_text().splitlines()[-20:])
+        raise BuildError(f"`go {arguments[0]}` in {tool.folder} ended with {go.returncode}. Its last messages:\n{tail}")
+    return printed
+
+
+def main() -> int:
+    try:
+        provide(lambda line: print(line, flush=True))
+    except BuildError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

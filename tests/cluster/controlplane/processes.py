@@ -1,0 +1,101 @@
+"""Child processes that cannot outlive the test run, and an error that shows what the failing one said.
+
+Every child asks the kernel to be killed when its parent dies, so even a SIGKILLed test run leaves nothing behind.
+Children are ended by process id with SIGKILL and reaped: a kube-apiserver that is asked politely keeps its port for a
+minute.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+# Loaded here: between fork and exec is no place for loading a library.
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class ControlPlaneError(Exception):
+    """The control plane, or a command sent to it, failed; the text carries the last words of the failing process."""
+
+
+def die_with_parent() -> Callable[[], None]:
+    """A `preexec_fn` that ties the child to the thread that starts it.
+
+    Such functions are unsafe beside threads if they take locks; this one makes two system calls.
+    """
+    if sys.platform != "linux":
+        raise ControlPlaneError(
+            "the control plane for tests needs Linux, whose prctl ties its processes to the test run"
+        )
+    parent = os.getpid()
+
+    def before_exec() -> None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the line above, so no signal will come
+            os._exit(1)
+
+    return before_exec
+
+
+class ManagedProcess:
+    """One program of the control plane, with its log."""
+
+    def __init__(self, name: str, command: list[str], log_path: Path, environment: dict[str, str]) -> None:
+        self.name = name
+        self.command = command
+        self.log_path = log_path
+        self._environment = environment
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._popen.pid if self._popen else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs and before it was started."""
+        return self._popen.poll() if self._popen else None
+
+    def start(self) -> None:
+        """Starts it, or starts it again after `end`, with the same command and the same log."""
+        with self.log_path.open("ab") as log:
+            try:
+                self._popen = subprocess.Popen(
+                    self.command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=self._environment,
+                    # A group of its own: Ctrl-C at the terminal reaches the test run alone, which ends them in order.
+                    process_group=0,
+                    preexec_fn=die_with_parent(),  # noqa: PLW1509 (see there)
+                )
+            except OSError as error:
+                raise ControlPlaneError(f"{self.name} cannot be started: {error}") from error
+
+    def kill(self) -> None:
+        """Sends SIGKILL without waiting, so that several can die at the same time."""
+        if self._popen and self._popen.poll() is None:
+            self._popen.kill()
+
+    def end(self) -> None:
+        """Kills it and waits until it is gone; milliseconds, so it may block the event loop and cannot be cancelled."""
+        self.kill()
+        if self._popen:
+            self._popen.wait()
+
+    def last_words(self, lines: int = 20) -> str:
+        with self.log_path.open("rb") as log:
+            # A log may grow to many megabytes, and this is asked for while waiting too.
+            log.seek(max(0, log.seek(0, os.SEEK_END) - 64 * 1024))
+            text = log.read().decode(errors="replace")
+        return "\n".join(text.splitlines()[-lines:]) or "(its log is empty)"
+
+    def failure(self, what: str) -> ControlPlaneError:
+        return ControlPlaneError(
+            f"{self.name} (process {self.pid}) {what}. Last lines of {self.log_path}:\n{self.last_words()}"
+        )

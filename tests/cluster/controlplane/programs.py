@@ -1,0 +1,161 @@
+"""The command lines of the control plane's programs. Anything not stated here is the program's own default."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster.controlplane.build import Toolbox
+from tests.cluster.controlplane.certificates import Certificates
+from tests.cluster.controlplane.manifests import jobset_configuration, trainer_configuration
+from tests.cluster.controlplane.ports import PortClaims
+from tests.cluster.controlplane.processes import ManagedProcess
+
+ETCD = "etcd"
+APISERVER = "kube-apiserver"
+CONTROLLER_MANAGER = "kube-controller-manager"
+SCHEDULER = "kube-scheduler"
+JOBSET = "jobset"
+TRAINER = "trainer-controller-manager"
+
+_CONFIG_FILE = "manager/controller_manager_config.yaml"
+_RAISED_LIMITS = ("--kube-api-qps=500", "--kube-api-burst=1000")
+
+
+@dataclass(frozen=True)
+class Ports:
+    etcd: int
+    etcd_peer: int
+    apiserver: int
+    controller_manager: int
+    scheduler: int
+    jobset_webhook: int
+    jobset_health: int
+    trainer_webhook: int
+    trainer_health: int
+
+    @classmethod
+    def claim(cls, claims: PortClaims) -> "Ports":
+        return cls(*(claims.claim() for _ in range(9)))
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Makes each program's process; starts none."""
+
+    toolbox: Toolbox
+    folder: Path
+    ports: Ports
+    certificates: Certificates
+    kubeconfig: Path
+    raised_limits: bool
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Home and temporary files in the control plane's folder: kubectl's caches, Trainer's certificates."""
+        places = {"HOME": str(self.folder), "TMPDIR": str(self.folder / "tmp"), "KUBECONFIG": str(self.kubeconfig)}
+        # Loopback traffic must not be sent to a proxy that the machine is set up with.
+        return {"PATH": os.environ.get("PATH", ""), "NO_PROXY": "127.0.0.1,localhost", **places}
+
+    def prepare_folder(self) -> None:
+        """Trainer reads its webhook certificate from controller-runtime's default place below TMPDIR only."""
+        place = self.folder / "tmp" / "k8s-webhook-server" / "serving-certs"
+        place.mkdir(parents=True)
+        for path in (self.certificates.serving, self.certificates.serving_key):
+            (place / path.name).symlink_to(path)
+        (self.folder / "logs").mkdir()
+
+    def etcd(self) -> ManagedProcess:
+        client = f"http://127.0.0.1:{self.ports.etcd}"
+        peer = f"http://127.0.0.1:{self.ports.etcd_peer}"
+        return self._process(
+            ETCD,
+            "--name=tests",
+            f"--data-dir={self.folder / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=tests={peer}",
+            "--log-level=warn",
+            # The data die with the test run, so waiting for the disk buys nothing.
+            "--unsafe-no-fsync",
+        )
+
+    def apiserver(self) -> ManagedProcess:
+        return self._process(
+            APISERVER,
+            f"--etcd-servers=http://127.0.0.1:{self.ports.etcd}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={self.ports.apiserver}",
+            *self._serving(),
+            f"--client-ca-file={self.certificates.authority}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={self.certificates.service_account_public_key}",
+            f"--service-account-signing-key-file={self.certificates.service_account_key}",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--authorization-mode=RBAC",
+            # Pods may be created before their namespace has its default ServiceAccount.
+            "--disable-admission-plugins=ServiceAccount",
+            # There are no nodes that could reach the apiserver by a Service.
+            "--endpoint-reconciler-type=none",
+            # The default (400 and 200) is shared by priority levels; a thousand kubelet models need more than theirs.
+            "--max-requests-inflight=3000",
+            "--max-mutating-requests-inflight=1500",
+        )
+
+    def controller_manager(self) -> ManagedProcess:
+        return self._process(
+            CONTROLLER_MANAGER,
+            f"--kubeconfig={self.kubeconfig}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self.ports.controller_manager}",
+            *self._serving(),
+            f"--root-ca-file={self.certificates.authority}",
+            f"--service-account-private-key-file={self.certificates.service_account_key}",
+            "--leader-elect=false",
+            *(_RAISED_LIMITS if self.raised_limits else ()),
+        )
+
+    def scheduler(self) -> ManagedProcess:
+        return self._process(
+            SCHEDULER,
+            f"--kubeconfig={self.kubeconfig}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self.ports.scheduler}",
+            *self._serving(),
+            "--leader-elect=false",
+            *(_RAISED_LIMITS if self.raised_limits else ()),
+        )
+
+    def jobset(self) -> ManagedProcess:
+        text = jobset_configuration(
+            self.toolbox.manifests("jobset") / "config" / "components" / _CONFIG_FILE,
+            webhook_port=self.ports.jobset_webhook,
+            health_port=self.ports.jobset_health,
+            certificates=self.certificates,
+        )
+        return self._process(JOBSET, f"--config={self._write('jobset.json', text)}")
+
+    def trainer(self) -> ManagedProcess:
+        text = trainer_configuration(
+            self.toolbox.manifests("trainer") / "manifests" / "base" / _CONFIG_FILE,
+            webhook_port=self.ports.trainer_webhook,
+            health_port=self.ports.trainer_health,
+        )
+        return self._process(TRAINER, f"--config={self._write('trainer.json', text)}")
+
+    def _serving(self) -> tuple[str, str]:
+        return (
+            f"--tls-cert-file={self.certificates.serving}",
+            f"--tls-private-key-file={self.certificates.serving_key}",
+        )
+
+    def _write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def _process(self, name: str, *arguments: str) -> ManagedProcess:
+        command = [str(self.toolbox.binary(name)), *arguments]
+        return ManagedProcess(name, command, self.folder / "logs" / f"{name}.log", self.environment)

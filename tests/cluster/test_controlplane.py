@@ -1,0 +1,197 @@
+"""The control plane of the cluster suite is a real one, and leaves nothing behind however it ends."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.controlplane import build
+from tests.cluster.controlplane.build import BuildError, Toolbox, provide
+from tests.cluster.controlplane.kubectl import KubectlError
+from tests.cluster.controlplane.processes import ControlPlaneError
+from tests.cluster.controlplane.programs import CONTROLLER_MANAGER, SCHEDULER
+from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def train_job(name: str, nodes: int) -> str:
+    return json.dumps(
+        {
+            "apiVersion": "trainer.kubeflow.org/v1alpha1",
+            "kind": "TrainJob",
+            "metadata": {"name": name},
+            "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"numNodes": nodes, "image": "none"}},
+        }
+    )
+
+
+async def listed(control_plane: ControlPlane, namespace: str, kind: str) -> list[Any]:
+    answer = await control_plane.kubectl("get", kind, "-n", namespace, "-o", "json")
+    items: list[Any] = json.loads(answer)["items"]
+    return items
+
+
+async def until(condition: Callable[[], Awaitable[bool]], timeout_seconds: float) -> None:
+    async with asyncio.timeout(timeout_seconds):
+        while not await condition():
+            await asyncio.sleep(0.1)
+
+
+def processes_naming(folder: Path) -> list[str]:
+    """Command lines of running processes that mention the folder; a process that has died is not running."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if str(folder) in command:
+            found.append(command)
+    return found
+
+
+async def test_a_train_job_becomes_a_job_set_a_job_and_pods(control_plane: ControlPlane, namespace: str) -> None:
+    await control_plane.kubectl("create", "-n", namespace, "-f", "-", stdin=train_job("llm", nodes=3))
+
+    async def three_pods() -> bool:
+        return len(await listed(control_plane, namespace, "pods")) == 3
+
+    await until(three_pods, timeout_seconds=30)
+    assert [item["metadata"]["name"] for item in await listed(control_plane, namespace, "jobsets")] == ["llm"]
+    [job] = await listed(control_plane, namespace, "jobs")
+    assert job["metadata"]["name"] == "llm-node-0"
+    for pod in await listed(control_plane, namespace, "pods"):
+        # What the shipped runtime and its webhooks make of it.
+        assert pod["spec"]["restartPolicy"] == "OnFailure"
+        assert {variable["name"] for variable in pod["spec"]["containers"][0]["env"]} >= {"PET_NNODES", "PET_NODE_RANK"}
+
+
+async def test_a_service_account_has_its_own_rights_only(control_plane: ControlPlane, namespace: str) -> None:
+    await control_plane.kubectl("create", "serviceaccount", "reader", "-n", namespace)
+    kubeconfig = await control_plane.kubeconfig_for_service_account(namespace, "reader")
+    get_pods = ("get", "pods", "-n", namespace, f"--kubeconfig={kubeconfig}")
+    with pytest.raises(KubectlError, match=f"system:serviceaccount:{namespace}:reader.*cannot list"):
+        await control_plane.kubectl(*get_pods)
+    binding = ("create", "rolebinding", "reader", "--clusterrole=view", f"--serviceaccount={namespace}:reader")
+    await control_plane.kubectl(*binding, "-n", namespace)
+
+    async def may_read() -> bool:
+        try:
+            await control_plane.kubectl(*get_pods)
+        except KubectlError:
+            return False
+        return True
+
+    await until(may_read, timeout_seconds=10)
+
+
+async def test_a_restarted_apiserver_keeps_its_port_and_data(control_plane: ControlPlane, namespace: str) -> None:
+    await control_plane.kubectl("create", "-n", namespace, "-f", "-", stdin=train_job("before", nodes=1))
+    await control_plane.restart_apiserver()
+    await control_plane.kubectl("create", "-n", namespace, "-f", "-", stdin=train_job("after", nodes=1))
+
+    async def both_have_pods() -> bool:
+        return len(await listed(control_plane, namespace, "pods")) == 2
+
+    await until(both_have_pods, timeout_seconds=60)
+
+
+async def test_nothing_is_left_after_the_end(toolbox: Toolbox) -> None:
+    async with ControlPlane.start(ControlPlaneSettings(request_limits="stock"), toolbox) as running:
+        folder, server = running.folder, running.server
+        pids = [process.pid for process in running.processes.values() if process.pid]
+        assert len(pids) == 6
+        for name in (CONTROLLER_MANAGER, SCHEDULER):
+            assert not any("qps" in argument for argument in running.processes[name].command)
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert not folder.exists()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", int(server.rpartition(":")[2]))
+
+
+@pytest.mark.parametrize("broken", ["etcd", "jobset"])
+async def test_a_failed_start_says_who_failed_and_leaves_nothing(
+    broken: str, toolbox: Toolbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    (folder / "manifests").symlink_to(toolbox.folders[broken] / "manifests")
+    (folder / broken).write_text("#!/bin/sh\necho out of luck >&2\nexit 3\n")
+    (folder / broken).chmod(0o755)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    with pytest.raises(ControlPlaneError, match=rf"(?s)^{broken} \(process \d+\) ended with 3.*out of luck"):
+        async with ControlPlane.start(toolbox=Toolbox(toolbox.folders | {broken: folder})):
+            pytest.fail("it must not start")
+    assert list(temporary.iterdir()) == []
+    assert processes_naming(temporary) == []
+
+
+async def in_the_foreground(temporary: Path) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "tests.cluster.controlplane"),
+        cwd=REPOSITORY,
+        env=os.environ | {"TMPDIR": str(temporary)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+
+
+@pytest.mark.parametrize("told_by", [signal.SIGINT, signal.SIGTERM])
+async def test_the_foreground_one_ends_when_told(told_by: signal.Signals, toolbox: Toolbox, tmp_path: Path) -> None:
+    process = await in_the_foreground(tmp_path)
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        while b"export KUBECONFIG=" not in await process.stdout.readline():
+            assert not process.stdout.at_eof()
+    process.send_signal(told_by)
+    assert await asyncio.wait_for(process.wait(), 20) == 0
+    assert list(tmp_path.iterdir()) == []
+    assert processes_naming(tmp_path) == []
+
+
+async def test_no_process_outlives_a_killed_parent(toolbox: Toolbox, tmp_path: Path) -> None:
+    process = await in_the_foreground(tmp_path)
+
+    async def all_run() -> bool:
+        return len(processes_naming(tmp_path)) >= 6
+
+    async def none_runs() -> bool:
+        return not processes_naming(tmp_path)
+
+    await until(all_run, timeout_seconds=30)
+    process.kill()
+    await process.wait()
+    await until(none_runs, timeout_seconds=10)
+
+
+def test_a_missing_ready_made_binary_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl"):
+        (tmp_path / name).touch()
+    monkeypatch.setenv(build.READY_MADE, str(tmp_path))
+    with pytest.raises(BuildError, match="lacks: kube-scheduler, jobset, manifests/jobset/config"):
+        provide()
+
+
+def test_a_failed_build_says_why_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules, cache = tmp_path / "modules", tmp_path / "cache"
+    (modules / "etcd").mkdir(parents=True)
+    (modules / "etcd" / "go.mod").write_text("require go.etcd.io/etcd/server/v3 v3.0.0\nthis is no go.mod\n")
+    (modules / "etcd" / "go.sum").touch()
+    monkeypatch.setattr(build, "MODULES", modules)
+    monkeypatch.setenv(build.CACHE, str(cache))
+    monkeypatch.delenv(build.READY_MADE, raising=False)
+    with pytest.raises(BuildError, match=r"(?s)`go build` in .*etcd ended with 1.*go.mod:2"):
+        provide()
+    assert [path.name for path in cache.iterdir()] == ["etcd.lock"]

@@ -1,0 +1,323 @@
+"""A real API server takes the CRDs, refuses each bad policy by the name of its field, and keeps all of a ledger."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+import yaml
+from msgspec import inspect
+
+from recovery.core.ledger import ClosedIncident, Closing, Incident, Ledger
+from recovery.core.policy import PolicySpec
+from recovery.ports import RECOVERY_GROUPS, RECOVERY_INCIDENTS, RECOVERY_POLICIES, Resource
+from tests.cluster.controlplane.kubectl import KubectlError
+from tests.cluster.controlplane.start import ControlPlane
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+POLICIES = REPOSITORY / "policies"
+CONTROLLER = "--as=system:serviceaccount:recovery-system:recovery-controller"
+WORKLOAD = {"kind": "TrainJob", "name": "llm", "uid": "0b5e1a52-7f0a-4a5c-9d6e-000000000001"}
+OURS = (RECOVERY_POLICIES, RECOVERY_GROUPS, RECOVERY_INCIDENTS)
+LATER = "not built yet in this version; remove it"
+
+BAD_SPECS: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown mode": ({"mode": "enforce"}, 'spec.mode: Unsupported value: "enforce": supported values: "Observe"'),
+    "unknown restart": ({"restart": "Sometimes"}, 'spec.restart: Unsupported value: "Sometimes"'),
+    "unknown field": ({"budjet": {"limit": 3}}, 'unknown field "spec.budjet"'),
+    "unknown nested field": ({"budget": {"limits": 3}}, 'unknown field "spec.budget.limits"'),
+    "negative limit": ({"budget": {"limit": -1}}, "spec.budget.limit in body should be greater than or equal to 0"),
+    "limit beyond bounds": ({"budget": {"limit": 10001}}, "spec.budget.limit in body should be less than or equal to"),
+    "limit in words": ({"budget": {"limit": "ten"}}, "spec.budget.limit in body must be of type integer"),
+    "priority beyond int32": ({"priority": 2**31}, "spec.priority"),
+    "window in words": (
+        {"budget": {"window": "1 day"}},
+        "spec.budget.window: Invalid value: .*not a duration; write it",
+    ),
+    "window in days": ({"budget": {"window": "7d"}}, "spec.budget.window: Invalid value: .*not a duration; write it"),
+    "window of nothing": ({"budget": {"window": "0h0m"}}, "spec.budget.window: Invalid value: .*longer than 0s"),
+    "start in fractions": ({"timeouts": {"start": "1.5h"}}, "spec.timeouts.start: Invalid value: .*not a duration"),
+    "start of nothing": ({"timeouts": {"start": "0s"}}, "spec.timeouts.start: Invalid value: .*longer than 0s"),
+    "start empty": ({"timeouts": {"start": ""}}, "spec.timeouts.start in body should be at least 2 chars"),
+    "grace that forces": (
+        {"teardown": {"graceSeconds": 0}},
+        "spec.teardown.graceSeconds in body should be greater than",
+    ),
+    "label key": ({"selector": {"matchLabels": {"a b": "x"}}}, "spec.selector.matchLabels: .*must be a label key"),
+    "label value": ({"selector": {"matchLabels": {"a": "x y"}}}, "spec.selector.matchLabels.a"),
+    "rules": ({"rules": [{"name": "a", "action": "Ignore"}]}, f"spec.rules: Forbidden: {LATER}"),
+    "empty rules": ({"rules": []}, f"spec.rules: Forbidden: {LATER}"),
+    "backoff": ({"backoff": {"initial": "10s"}}, f"spec.backoff: Forbidden: {LATER}"),
+    "elastic": ({"elastic": {"minNodes": 1, "maxNodes": 2}}, f"spec.elastic: Forbidden: {LATER}"),
+    "settle": ({"settle": "2s"}, f"spec.settle: Forbidden: {LATER}"),
+    "fencing": ({"teardown": {"fencing": {"mode": "Proven"}}}, f"spec.teardown.fencing: Forbidden: {LATER}"),
+    "rendezvous": ({"timeouts": {"rendezvous": "15m"}}, f"spec.timeouts.rendezvous: Forbidden: {LATER}"),
+    "resume": ({"timeouts": {"resume": "15m"}}, f"spec.timeouts.resume: Forbidden: {LATER}"),
+    "overrideNative": ({"overrideNative": True}, "spec.overrideNative: Forbidden: true is not built yet .*; remove it"),
+    "after start": (
+        {"restart": "RecreateGroupAfterStart"},
+        "spec.restart: Forbidden: RecreateGroupAfterStart is not built yet .*; use RecreateGroupOnPodRestart or None",
+    ),
+    "terminal failure": (
+        {"onTerminalFailure": "RecreateJobSet"},
+        "spec.onTerminalFailure: Forbidden: RecreateJobSet is not built yet .*; use Leave",
+    ),
+    "suspend": (
+        {"budget": {"onExhausted": "Suspend"}},
+        "spec.budget.onExhausted: Forbidden: Suspend is not built yet in this version; use Hold",
+    ),
+    "fail": ({"budget": {"onExhausted": "FailJob"}}, "spec.budget.onExhausted: Forbidden: FailJob is not built yet"),
+}
+
+# What the refusal of all rules does not hide: the limits of a rule, for the version that builds them.
+BAD_WHENS: dict[str, tuple[dict[str, Any], str]] = {
+    "zero with In": (
+        {"onExitCodes": {"operator": "In", "values": [0, 1]}},
+        r"onExitCodes.values: Invalid value: must not be 0 for the In operator",
+    ),
+    "unordered": (
+        {"onExitCodes": {"operator": "NotIn", "values": [2, 1]}},
+        "onExitCodes.values: Invalid value: must be ordered",
+    ),
+    "twice": ({"onExitCodes": {"operator": "In", "values": [1, 1]}}, r"onExitCodes.values\[1\]: Duplicate value: 1"),
+    "too many": ({"onExitCodes": {"operator": "In", "values": list(range(1, 257))}}, "onExitCodes.values: Too many"),
+    "operator": ({"onExitCodes": {"operator": "Is", "values": [1]}}, 'operator: Unsupported value: "Is"'),
+    "conditions": ({"onPodConditions": [{"type": "Ready"}] * 21}, "onPodConditions: Too many"),
+    "pattern": ({"onMessagePattern": "("}, "onMessagePattern: Invalid value: .*regular expression in RE2 syntax"),
+}
+
+GOOD_SPECS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "everything that is built": {
+        "selector": {"matchLabels": {"example.com/team": "llm", "tier": ""}},
+        "priority": -3,
+        "mode": "Enforce",
+        "restart": "None",
+        "overrideNative": False,
+        "onTerminalFailure": "Leave",
+        "budget": {"limit": 0, "window": "1h30m", "onExhausted": "Hold"},
+        "teardown": {"graceSeconds": 5},
+        "timeouts": {"start": "500ms"},
+    },
+    "grace of the pod": {"teardown": {"graceSeconds": None}},
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session", autouse=True)
+async def installed(control_plane: ControlPlane) -> AsyncIterator[None]:
+    """As a user installs them. They stay: other tests of this control plane may have installed them too."""
+    await control_plane.kubectl("apply", "--server-side", "-k", str(REPOSITORY / "manifests" / "default"))
+    names = [f"crd/{resource.plural}.{resource.group}" for resource in OURS]
+    await control_plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", *names)
+    yield
+
+
+def manifest(resource: Resource, name: str, namespace: str, **parts: object) -> str:
+    metadata = {"name": name, "namespace": namespace}
+    return json.dumps({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata} | parts)
+
+
+async def create(control_plane: ControlPlane, *arguments: str, stdin: str) -> dict[str, Any]:
+    """The object as the API server keeps it; a refusal is a KubectlError."""
+    answer: dict[str, Any] = json.loads(await control_plane.kubectl("create", "-f-", "-ojson", *arguments, stdin=stdin))
+    return answer
+
+
+def sample(info: inspect.Type, path: str = "") -> Any:
+    """A value of that type with everything in it, nothing at its default: a field that is added later comes along."""
+    if isinstance(info, inspect.StructType):
+        return {field.encode_name: sample(field.type, f"{path}.{field.encode_name}") for field in info.fields}
+    if isinstance(info, inspect.UnionType):
+        return sample(next(kind for kind in info.types if not isinstance(kind, inspect.NoneType)), path)
+    if isinstance(info, inspect.VarTupleType):
+        return [sample(info.item_type, f"{path}.{number}") for number in (1, 2)]
+    if isinstance(info, inspect.DictType):
+        return {key: sample(info.value_type, f"{path}.{key}") for key in ("one", "two")}
+    if isinstance(info, inspect.EnumType):
+        return list(info.cls)[-1].value
+    samples: dict[type[inspect.Type], Any] = {
+        inspect.IntType: 2**31 + len(path),
+        inspect.FloatType: len(path) + 0.123456,
+        inspect.StrType: f'{path}: ünïcode, quotes " and a line\n',
+        inspect.BoolType: True,
+        # Whole seconds come from the API server, microseconds from the controller's own clock.
+        inspect.DateTimeType: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(microseconds=len(path)),
+    }
+    return samples[type(info)]
+
+
+def full_ledger() -> Ledger:
+    plain = sample(inspect.type_info(Ledger))
+    for number, condition in enumerate(plain["conditions"]):
+        condition |= {"type": f"Condition{number}", "status": "True"}  # a map by type in the API
+    return msgspec.convert(plain, Ledger)
+
+
+def as_written(value: msgspec.Struct) -> dict[str, Any]:
+    """What goes over the wire."""
+    plain: dict[str, Any] = json.loads(msgspec.json.encode(value))
+    return plain
+
+
+@pytest.mark.parametrize("resource", OURS, ids=lambda r: r.plural)
+async def test_a_crd_is_taken_without_complaint(control_plane: ControlPlane, resource: Resource) -> None:
+    name = f"crd/{resource.plural}.{resource.group}"
+    found = json.loads(await control_plane.kubectl("get", name, "-o", "json"))
+    conditions = {condition["type"]: condition["status"] for condition in found["status"]["conditions"]}
+    assert (conditions["Established"], conditions["NamesAccepted"]) == ("True", "True")
+    assert "NonStructuralSchema" not in conditions
+
+
+@pytest.mark.parametrize("case", BAD_SPECS)
+async def test_a_bad_policy_is_refused_by_its_field(control_plane: ControlPlane, case: str) -> None:
+    spec, refusal = BAD_SPECS[case]
+    with pytest.raises(KubectlError) as refused:
+        await create(control_plane, "--dry-run=server", stdin=manifest(RECOVERY_POLICIES, "bad", "default", spec=spec))
+    refused.match(refusal)
+
+
+@pytest.mark.parametrize("case", BAD_WHENS)
+async def test_a_bad_rule_is_refused_by_its_field(control_plane: ControlPlane, case: str) -> None:
+    when, refusal = BAD_WHENS[case]
+    rules = [{"name": "bad", "action": "Ignore", "when": when}]
+    with pytest.raises(KubectlError) as refused:
+        await create(
+            control_plane,
+            "--dry-run=server",
+            stdin=manifest(RECOVERY_POLICIES, "bad", "default", spec={"rules": rules}),
+        )
+    refused.match(refusal)
+
+
+@pytest.mark.parametrize("case", GOOD_SPECS)
+async def test_a_good_policy_is_kept_and_completed(control_plane: ControlPlane, namespace: str, case: str) -> None:
+    written = GOOD_SPECS[case]
+    kept = (await create(control_plane, stdin=manifest(RECOVERY_POLICIES, "good", namespace, spec=written)))["spec"]
+    assert msgspec.convert(kept, PolicySpec) == msgspec.convert(written, PolicySpec)
+    # The defaults stand in the object, so that `kubectl get` shows what applies.
+    assert {"priority", "mode", "restart", "budget", "timeouts"} <= kept.keys()
+    assert {"limit", "window", "onExhausted"} <= kept["budget"].keys()
+
+
+async def test_an_unknown_field_is_pruned_for_a_client_that_does_not_ask(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    """Kubernetes' own behaviour, and why the policies' reference tells to use kubectl's default, strict validation."""
+    bad = manifest(RECOVERY_POLICIES, "careless", namespace, spec={"budjet": {"limit": 3}})
+    kept = await create(control_plane, "--validate=ignore", stdin=bad)
+    assert "budjet" not in kept["spec"]
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in POLICIES.glob("*.yaml")))
+async def test_what_policies_ships_is_accepted(control_plane: ControlPlane, namespace: str, name: str) -> None:
+    text = (POLICIES / name).read_text()
+    cluster_wide = yaml.safe_load(text)["kind"] == "ClusterTrainingRuntime"
+    await control_plane.kubectl(
+        *("apply", "--server-side", "--dry-run=server", "-f-"), *(() if cluster_wide else ("-n", namespace)), stdin=text
+    )
+
+
+async def test_a_job_on_the_prepared_runtime(control_plane: ControlPlane, namespace: str) -> None:
+    await control_plane.kubectl("apply", "--server-side", "-f", str(POLICIES / "runtime-prepared.yaml"))
+    runtime = {"spec": {"runtimeRef": {"name": "torch-recoverable"}, "trainer": {"numNodes": 2}}}
+    train_job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "llm"}}
+    await control_plane.kubectl("create", "-n", namespace, "-f-", stdin=json.dumps(train_job | runtime))
+    await control_plane.kubectl("wait", "job/llm-node-0", "-n", namespace, "--for=create", "--timeout=30s")
+    job = json.loads(await control_plane.kubectl("get", "job/llm-node-0", "-n", namespace, "-o", "json"))["spec"]
+    pod = job["template"]["spec"]
+    assert (job["backoffLimit"], job["completions"], pod["restartPolicy"]) == (1000, 2, "Never")
+    assert pod["terminationGracePeriodSeconds"] == 15
+    assert [toleration["tolerationSeconds"] for toleration in pod["tolerations"]] == [30, 30]
+    assert pod["containers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
+async def test_a_full_ledger_comes_back_as_it_was_written(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    spec = {"workloadRef": WORKLOAD, "group": "llm"}
+    group = await create(control_plane, stdin=manifest(RECOVERY_GROUPS, "llm-1", namespace, spec=spec))
+    ledger = full_ledger()
+    (tmp_path / "group.json").write_text(json.dumps(group | {"status": as_written(ledger)}))
+    path = RECOVERY_GROUPS.path(namespace, "llm-1", "status")
+    await control_plane.kubectl("replace", "--raw", path, "-f", str(tmp_path / "group.json"))
+    kept = json.loads(await control_plane.kubectl("get", "recoverygroup/llm-1", "-n", namespace, "-o", "json"))[
+        "status"
+    ]
+    assert kept == as_written(ledger)
+    assert msgspec.convert(kept, Ledger) == ledger
+    # The swap: the same write again carries a resourceVersion that is no more.
+    with pytest.raises(KubectlError, match="the object has been modified"):
+        await control_plane.kubectl("replace", "--raw", path, "-f", str(tmp_path / "group.json"))
+
+
+async def test_an_empty_ledger_shows_zeros(control_plane: ControlPlane, namespace: str) -> None:
+    spec = {"workloadRef": WORKLOAD, "group": "llm"}
+    await create(control_plane, stdin=manifest(RECOVERY_GROUPS, "llm-1", namespace, spec=spec))
+    patch = json.dumps({"status": as_written(Ledger()) | {"epoch": 0}})
+    await control_plane.kubectl(
+        "patch", "rgrp/llm-1", "-n", namespace, "--subresource=status", "--type=merge", f"-p={patch}"
+    )
+    shown = await control_plane.kubectl("get", "rgrp", "-n", namespace)
+    header, line = (row.split() for row in shown.splitlines())
+    assert header == ["NAME", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "AGE"]
+    assert line[:5] == ["llm-1", "Healthy", "0", "0", "0"]
+    kept = json.loads(await control_plane.kubectl("get", "rgrp/llm-1", "-n", namespace, "-o", "json"))["status"]
+    assert msgspec.convert(kept, Ledger) == Ledger()
+
+
+async def test_a_group_belongs_to_its_workload_for_good(control_plane: ControlPlane, namespace: str) -> None:
+    spec = {"workloadRef": WORKLOAD, "group": "llm"}
+    await create(control_plane, stdin=manifest(RECOVERY_GROUPS, "llm-1", namespace, spec=spec))
+    patch = json.dumps({"spec": {"workloadRef": {"uid": "another"}}})
+    with pytest.raises(KubectlError, match=r"spec: Invalid value: .*belongs to one workload for good"):
+        await control_plane.kubectl("patch", "rgrp/llm-1", "-n", namespace, "--type=merge", f"-p={patch}")
+
+
+async def test_a_record_keeps_everything_and_never_changes(control_plane: ControlPlane, namespace: str) -> None:
+    parts = [sample(inspect.type_info(struct)) for struct in (ClosedIncident, Incident, Closing)]
+    known = {name: value for part in parts for name, value in part.items() if name != "closing"}
+    spec = json.loads(msgspec.json.encode({"workloadRef": WORKLOAD, "group": "llm"} | known))
+    kept = await create(control_plane, stdin=manifest(RECOVERY_INCIDENTS, "llm-1-1", namespace, spec=spec))
+    assert kept["spec"] == spec
+    with pytest.raises(KubectlError, match=r"spec: Invalid value: .*is a record; it cannot be changed"):
+        await control_plane.kubectl(
+            "patch", "rinc/llm-1-1", "-n", namespace, "--type=merge", '-p={"spec":{"cause":"another"}}'
+        )
+    shown = await control_plane.kubectl("get", "rinc", "-n", namespace)
+    assert shown.splitlines()[0].split() == ["NAME", "JOB", "CLASS", "CAUSE", "OUTCOME", "IDLE-GPU-S", "STARTED"]
+
+
+async def test_the_controller_may_do_what_it_does_and_no_more(control_plane: ControlPlane, namespace: str) -> None:
+    async def may(verb: str, resource: str) -> bool:
+        subresource = resource.partition("/")[2]
+        question = ("auth", "can-i", verb, resource.partition("/")[0], "-n", namespace, CONTROLLER)
+        try:
+            await control_plane.kubectl(*question, *([f"--subresource={subresource}"] if subresource else []))
+        except KubectlError:
+            return False
+        return True
+
+    for verb, resource in (
+        *(
+            (verb, kind)
+            for verb in ("get", "list", "watch")
+            for kind in ("trainjobs", "jobsets", "jobs", "pods", "nodes")
+        ),
+        *(("create", "recoverygroups"), ("patch", "recoverygroups/status"), ("create", "recoveryincidents")),
+        *(("delete", "jobs"), ("patch", "jobs"), ("delete", "pods"), ("create", "events")),
+    ):
+        assert await may(verb, resource), f"{verb} {resource}"
+    for verb, resource in (
+        *(
+            (verb, kind)
+            for verb in ("create", "update", "patch", "delete")
+            for kind in ("trainjobs", "jobsets", "nodes")
+        ),
+        *(("get", "secrets"), ("create", "pods"), ("patch", "pods"), ("create", "pods/eviction"), ("create", "jobs")),
+        *(("patch", "recoverypolicies"), ("delete", "recoverygroups"), ("patch", "recoveryincidents")),
+    ):
+        assert not await may(verb, resource), f"{verb} {resource}"

@@ -1,0 +1,87 @@
+"""Runs make targets one after the other, tells what each took, and believes a suite only if its tests really ran.
+
+A suite that collects nothing, or skips what it cannot run here, ends with success and proves nothing. So each suite's
+JUnit report is read: no tests, or a skipped one (an expected failure is one too), fail the run.
+
+    python -m tests.stages lint unit cluster-build test-cluster
+"""
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+REPORTS = Path("build")
+SUITES = frozenset({"unit", "test-cluster"})
+"""Targets that write a report of their name."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One target that ended. `tests` None: not a suite. `complaint` empty: all is well."""
+
+    name: str
+    seconds: float
+    tests: int | None
+    complaint: str
+
+
+def check_report(name: str, report: Path) -> tuple[int, str]:
+    """How many tests ran, and why that cannot be believed; an empty complaint means it can."""
+    try:
+        cases = list(ElementTree.parse(report).iter("testcase"))
+    except (OSError, ElementTree.ParseError) as error:
+        return 0, f"{name}: no report of what ran ({error})"
+    skipped = [f"{case.get('classname')}::{case.get('name')}" for case in cases if case.find("skipped") is not None]
+    if not cases:
+        return 0, f"{name}: not one test ran"
+    if skipped:
+        return len(cases) - len(skipped), f"{name}: skipped, which counts as failed here: {', '.join(skipped)}"
+    return len(cases), ""
+
+
+def run_stage(name: str) -> Stage:
+    report = REPORTS / f"{name}.xml"
+    report.unlink(missing_ok=True)
+    # Variables travel by the environment: MAKEFLAGS would also hand on a job server that ends at this process.
+    environment = {key: value for key, value in os.environ.items() if key not in {"MAKEFLAGS", "MFLAGS", "ARGS"}}
+    print(f"\n== {name}", flush=True)
+    began = time.monotonic()
+    exit_code = subprocess.run(["make", "--no-print-directory", name], env=environment, check=False).returncode
+    seconds = time.monotonic() - began
+    tests, complaint = check_report(name, report) if name in SUITES else (None, "")
+    if exit_code and not complaint:
+        complaint = f"{name}: failed"
+    return Stage(name, seconds, tests, complaint)
+
+
+def table(stages: list[Stage]) -> str:
+    """Seconds and tests of each stage, and their sums."""
+    rows = [(stage.name, stage.seconds, stage.tests) for stage in stages]
+    rows.append(("total", sum(stage.seconds for stage in stages), sum(stage.tests or 0 for stage in stages)))
+    lines = [f"{'stage':<14}{'seconds':>9}{'tests':>7}"]
+    lines += [f"{name:<14}{seconds:>9.1f}{'-' if tests is None else tests:>7}" for name, seconds, tests in rows]
+    return "\n".join(lines)
+
+
+def main(names: list[str]) -> int:
+    stages: list[Stage] = []
+    for name in names:
+        stages.append(run_stage(name))
+        if stages[-1].complaint:
+            break
+    print(f"\n{table(stages)}")
+    complaint = stages[-1].complaint
+    if complaint:
+        print(complaint, file=sys.stderr)
+    return 1 if complaint else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

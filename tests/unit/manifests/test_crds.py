@@ -1,0 +1,312 @@
+"""The CRDs and the structs of `recovery.core` say the same, without asking an API server.
+
+A field that a struct has and its schema lacks would be pruned in silence, and with it what the ledger must remember; a
+field that only the schema has would be a promise that nobody keeps. tests/cluster/test_crds.py asks a real API server.
+"""
+
+import re
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+import pytest
+import yaml
+from msgspec import inspect
+
+from recovery.core.ledger import ClosedIncident, Closing, Incident, Ledger
+from recovery.core.policy import PolicyError, PolicySpec, parse_duration
+from recovery.ports import RECOVERY_GROUPS, RECOVERY_INCIDENTS, RECOVERY_POLICIES, Resource
+
+CRDS = Path(__file__).resolve().parents[3] / "manifests" / "crd"
+
+Schema: TypeAlias = dict[str, Any]
+
+SCALARS: dict[type[inspect.Type], Schema] = {
+    inspect.IntType: {"type": "integer"},
+    inspect.FloatType: {"type": "number"},
+    inspect.StrType: {"type": "string"},
+    inspect.BoolType: {"type": "boolean"},
+    inspect.DateTimeType: {"type": "string", "format": "date-time"},
+    inspect.EnumType: {"type": "string"},
+}
+
+KEYWORDS = {
+    *("type", "format", "description", "default", "nullable", "enum", "required", "pattern"),
+    *("properties", "additionalProperties", "items"),
+    *("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties"),
+}
+
+
+def crd(resource: Resource) -> Schema:
+    document: Schema = yaml.safe_load((CRDS / f"{resource.plural}.yaml").read_text())
+    return document
+
+
+def schema_of(resource: Resource, part: str) -> Schema:
+    [version] = crd(resource)["spec"]["versions"]
+    schema: Schema = version["schema"]["openAPIV3Schema"]["properties"][part]
+    return schema
+
+
+def fields_of(struct: type[msgspec.Struct]) -> dict[str, inspect.Field]:
+    info = inspect.type_info(struct)
+    assert isinstance(info, inspect.StructType)
+    return {field.encode_name: field for field in info.fields}
+
+
+def without_none(info: inspect.Type) -> inspect.Type:
+    """The type that is meant by `X | None`."""
+    if not isinstance(info, inspect.UnionType):
+        return info
+    [meant] = [member for member in info.types if not isinstance(member, inspect.NoneType)]
+    return meant
+
+
+def differences(info: inspect.Type, schema: Schema, path: str) -> Iterator[str]:
+    """Where a schema does not hold exactly what a struct encodes to; nothing if it does."""
+    info = without_none(info)
+    if isinstance(info, inspect.StructType):
+        yield from object_differences({field.encode_name: field for field in info.fields}, schema, path)
+    elif isinstance(info, inspect.DictType):
+        if schema.get("type") != "object" or "additionalProperties" not in schema:
+            yield f"{path}: not a map in the schema"
+        else:
+            yield from differences(info.value_type, schema["additionalProperties"], f"{path}.*")
+    elif isinstance(info, inspect.VarTupleType):
+        if schema.get("type") != "array":
+            yield f"{path}: not an array in the schema"
+        else:
+            yield from differences(info.item_type, schema["items"], f"{path}[]")
+    else:
+        yield from scalar_differences(info, schema, path)
+
+
+def object_differences(fields: dict[str, inspect.Field], schema: Schema, path: str) -> Iterator[str]:
+    properties: dict[str, Schema] = schema.get("properties", {})
+    yield from (f"{path}.{name}: missing in the schema" for name in fields.keys() - properties.keys())
+    yield from (f"{path}.{name}: only in the schema" for name in properties.keys() - fields.keys())
+    if set(schema.get("required", [])) != {name for name, field in fields.items() if field.required}:
+        yield f"{path}: `required` must be the fields without which the struct cannot be read"
+    for name in fields.keys() & properties.keys():
+        yield from differences(fields[name].type, properties[name], f"{path}.{name}")
+        if "default" in properties[name] and properties[name]["default"] != plain_default(fields[name]):
+            yield f"{path}.{name}: the default {properties[name]['default']!r} is not the struct's"
+
+
+def scalar_differences(info: inspect.Type, schema: Schema, path: str) -> Iterator[str]:
+    expected = SCALARS[type(info)]
+    found = {key: schema.get(key) for key in expected}
+    if found != expected:
+        yield f"{path}: {found} in the schema, {expected} in the struct"
+    if isinstance(info, inspect.IntType) and schema.get("format") not in {"int32", "int64"}:
+        yield f"{path}: an integer without a format"
+    if isinstance(info, inspect.EnumType):
+        unknown = {member.value for member in info.cls} - set(schema.get("enum", []))
+        yield from (f"{path}: {value} is not allowed by the schema" for value in unknown)
+
+
+def plain_default(field: inspect.Field) -> object:
+    """The default as it stands in a manifest. A struct whose fields all have defaults is an empty object."""
+    if isinstance(field.default, msgspec.Struct):
+        return {}
+    return field.default.value if isinstance(field.default, Enum) else field.default
+
+
+def refusals(schema: Schema, path: str = "spec") -> Iterator[str]:
+    """What CEL refuses as not built: `path` of a field, or `path=value` of one of its values."""
+    for rule in schema.get("x-kubernetes-validations", []):
+        if "not built yet" in rule["message"]:
+            yield refused_by(rule, schema, path)
+    for name, child in schema.get("properties", {}).items():
+        yield from refusals(child, f"{path}.{name}")
+
+
+def refused_by(rule: Schema, schema: Schema, path: str) -> str:
+    assert rule["reason"] == "FieldValueForbidden"
+    if absent := re.fullmatch(r"!has\(self\.(\w+)\)", rule["rule"]):
+        # Without its path the API server would name the parent, and the reader would look for the culprit.
+        assert rule["fieldPath"] == f".{absent[1]}"
+        assert rule["message"] == "not built yet in this version; remove it"
+        return f"{path}.{absent[1]}"
+    if only := re.fullmatch(r"self == '?(\w+)'?", rule["rule"]):
+        everything = schema.get("enum", ["true", "false"])
+        return f"{path}={'|'.join(value for value in everything if value != only[1])}"
+    other_than = re.fullmatch(r"self != '(\w+)'", rule["rule"])
+    assert other_than, rule
+    return f"{path}={other_than[1]}"
+
+
+def nodes(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from nodes(child, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            yield from nodes(schema[key], f"{path}[]")
+
+
+@pytest.mark.parametrize("resource", [RECOVERY_POLICIES, RECOVERY_GROUPS, RECOVERY_INCIDENTS], ids=lambda r: r.plural)
+def test_a_crd_is_what_the_controller_asks_for(resource: Resource) -> None:
+    definition = crd(resource)
+    assert definition["metadata"]["name"] == f"{resource.plural}.{resource.group}"
+    spec = definition["spec"]
+    assert (spec["group"], spec["scope"]) == (resource.group, "Namespaced" if resource.namespaced else "Cluster")
+    assert (spec["names"]["plural"], spec["names"]["kind"]) == (resource.plural, resource.kind)
+    [version] = spec["versions"]
+    assert version["name"] == resource.version
+    assert "x-kubernetes-preserve-unknown-fields" not in (CRDS / f"{resource.plural}.yaml").read_text()
+    has_status = "status" in version["schema"]["openAPIV3Schema"]["properties"]
+    assert ("status" in version.get("subresources", {})) == has_status
+
+
+@pytest.mark.parametrize("resource", [RECOVERY_POLICIES, RECOVERY_GROUPS, RECOVERY_INCIDENTS], ids=lambda r: r.plural)
+def test_a_schema_says_nothing_that_is_no_schema(resource: Resource) -> None:
+    """An unquoted comma in a `{…}` of YAML makes a key of what was meant as the rest of a description."""
+    [version] = crd(resource)["spec"]["versions"]
+    for path, node in nodes(version["schema"]["openAPIV3Schema"]):
+        unknown = {key for key in node if not key.startswith("x-kubernetes-")} - KEYWORDS
+        assert unknown == set(), path
+
+
+def test_every_crd_is_in_the_kustomization() -> None:
+    listed = yaml.safe_load((CRDS / "kustomization.yaml").read_text())["resources"]
+    assert sorted(listed) == sorted(path.name for path in CRDS.glob("*.yaml") if path.name != "kustomization.yaml")
+
+
+def test_the_ledger_and_its_schema_are_one() -> None:
+    found = sorted(differences(inspect.type_info(Ledger), schema_of(RECOVERY_GROUPS, "status"), "status"))
+    assert found == []
+
+
+def test_every_column_that_counts_shows_a_zero() -> None:
+    """The ledger omits its defaults, and an exhausted budget must not look like an unknown one."""
+    [version] = crd(RECOVERY_GROUPS)["spec"]["versions"]
+    counting = [c["jsonPath"] for c in version["additionalPrinterColumns"] if c["type"] == "integer"]
+    assert len(counting) == 3
+    for path in counting:
+        node = schema_of(RECOVERY_GROUPS, "status")
+        for name in path.removeprefix(".status.").split("."):
+            node = node["properties"][name]
+            assert node["default"] in (0, {}), path
+
+
+def test_an_incident_record_holds_what_the_ledger_knew() -> None:
+    schema = schema_of(RECOVERY_INCIDENTS, "spec")
+    # `attempts` is a list while the incident is open and a count in the ledger's history: the record keeps the list.
+    known = fields_of(ClosedIncident) | fields_of(Incident) | fields_of(Closing)
+    # Its fields stand beside the others, so that columns and queries find outcome and end where they find the start.
+    del known["closing"]
+    properties: dict[str, Schema] = schema["properties"]
+    assert properties.keys() == {"workloadRef", "group"} | known.keys()
+    found = [line for name, field in known.items() for line in differences(field.type, properties[name], name)]
+    assert found == []
+    always_encoded = {name for name, field in known.items() if field.required}
+    assert set(schema["required"]) <= always_encoded | {"workloadRef", "group"}
+
+
+@pytest.mark.parametrize("resource", [RECOVERY_GROUPS, RECOVERY_INCIDENTS], ids=lambda r: r.plural)
+def test_what_the_controller_wrote_once_cannot_be_changed(resource: Resource) -> None:
+    assert [rule["rule"] for rule in schema_of(resource, "spec")["x-kubernetes-validations"]] == ["self == oldSelf"]
+    [version] = crd(resource)["spec"]["versions"]
+    # An optional spec could be removed and set anew, and `oldSelf` would not be asked.
+    assert "spec" in version["schema"]["openAPIV3Schema"]["required"]
+
+
+def test_what_is_not_built_is_refused_by_name() -> None:
+    assert sorted(refusals(schema_of(RECOVERY_POLICIES, "spec"))) == [
+        "spec.backoff",
+        "spec.budget.onExhausted=Suspend|FailJob",
+        "spec.elastic",
+        "spec.onTerminalFailure=RecreateJobSet",
+        "spec.overrideNative=true",
+        "spec.restart=RecreateGroupAfterStart",
+        "spec.rules",
+        "spec.settle",
+        "spec.teardown.fencing",
+        "spec.timeouts.rendezvous",
+        "spec.timeouts.resume",
+    ]
+
+
+def test_every_field_of_a_policy_is_either_read_or_refused() -> None:
+    schema = schema_of(RECOVERY_POLICIES, "spec")
+    refused = {entry.partition("=")[0] for entry in refusals(schema)}
+    found = sorted(policy_differences(inspect.type_info(PolicySpec), schema, "spec", refused))
+    assert found == []
+
+
+def policy_differences(info: inspect.Type, schema: Schema, path: str, refused: set[str]) -> Iterator[str]:
+    assert isinstance(info, inspect.StructType)
+    fields = {field.encode_name: field for field in info.fields}
+    for name in schema["properties"].keys() - fields.keys():
+        if f"{path}.{name}" not in refused:
+            yield f"{path}.{name}: neither read nor refused"
+        if "default" in schema["properties"][name]:
+            yield f"{path}.{name}: not read, and its default would trip its refusal"
+    for name, field in fields.items():
+        child: Schema | None = schema["properties"].get(name)
+        if child is None:
+            yield f"{path}.{name}: missing in the schema"
+        elif isinstance(field.type, inspect.StructType):
+            yield from policy_differences(field.type, child, f"{path}.{name}", refused)
+            if has_defaults(child) != (child.get("default") == {}):
+                yield f"{path}.{name}: its fields get their defaults only if it is an empty object by default"
+        else:
+            yield from differences(field.type, child, f"{path}.{name}")
+            if child.get("default") != (plain_default(field) if field.default is not msgspec.NODEFAULT else None):
+                yield f"{path}.{name}: the default {child.get('default')!r} is not the struct's"
+
+
+def has_defaults(schema: Schema) -> bool:
+    return any("default" in child for child in schema["properties"].values())
+
+
+def test_the_values_of_a_policy_are_those_that_are_built() -> None:
+    schema = schema_of(RECOVERY_POLICIES, "spec")
+    refused = set(refusals(schema))
+    for name, field in fields_of(PolicySpec).items():
+        if isinstance(field.type, inspect.EnumType):
+            unread = set(schema["properties"][name]["enum"]) - {member.value for member in field.type.cls}
+            assert all(f"spec.{name}={value}" in refused for value in unread)
+
+
+def test_everything_in_a_policy_is_bounded() -> None:
+    """So that the cost of the CEL rules has a bound, whatever is written."""
+    unbounded = []
+    for path, node in nodes(schema_of(RECOVERY_POLICIES, "spec"), "spec"):
+        limit = {
+            "array": "maxItems" in node,
+            "integer": {"minimum", "maximum", "format"} <= node.keys(),
+            "number": {"minimum", "maximum"} <= node.keys(),
+            "string": "enum" in node or "maxLength" in node,
+            "object": "properties" in node or "maxProperties" in node,
+        }
+        if not limit.get(node["type"], True):
+            unbounded.append(path)
+    assert unbounded == []
+
+
+def duration_patterns() -> set[str]:
+    """Every regular expression for a duration, be it a `pattern` or in a rule of its own."""
+    found = set()
+    for _, node in nodes(schema_of(RECOVERY_POLICIES, "spec")):
+        texts = [node.get("pattern", ""), *(rule["rule"] for rule in node.get("x-kubernetes-validations", []))]
+        found |= {match[0] for text in texts if (match := re.search(r"\^\(\[0-9\].*\$", text))}
+    return found
+
+
+@pytest.mark.parametrize("text", ["24h", "15m", "10s", "500ms", "1h30m", "1h0m0s5ms", "0s", "99999h9999999m", "007s"])
+def test_the_schema_takes_durations_that_the_controller_reads(text: str) -> None:
+    [pattern] = duration_patterns()
+    assert re.fullmatch(pattern, text)
+    parse_duration(text, "spec.budget.window")
+
+
+@pytest.mark.parametrize("text", ["soon", "1 day", "1d", "-1s", "1.5h", "5", "h", "1s1m", "1H", " 1s"])
+def test_the_schema_refuses_what_the_controller_cannot_read(text: str) -> None:
+    [pattern] = duration_patterns()
+    assert not re.fullmatch(pattern, text)
+    with pytest.raises(PolicyError, match=r"^spec\.budget\.window: "):
+        parse_duration(text, "spec.budget.window")

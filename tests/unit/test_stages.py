@@ -1,0 +1,40 @@
+"""A suite whose tests did not run must not pass for a suite that passed."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.stages import Stage, check_report, table
+
+RAN = '<testcase classname="tests.unit.test_a" name="test_ran"/>'
+SKIPPED = '<testcase classname="tests.unit.test_a" name="test_not"><skipped message="no"/></testcase>'
+
+
+@pytest.mark.parametrize(
+    ("cases", "tests", "complaint"),
+    [
+        (RAN + RAN, 2, ""),
+        ("", 0, "unit: not one test ran"),
+        (RAN + SKIPPED, 1, "unit: skipped, which counts as failed here: tests.unit.test_a::test_not"),
+    ],
+)
+def test_a_report_is_believed_only_if_all_of_it_ran(tmp_path: Path, cases: str, tests: int, complaint: str) -> None:
+    report = tmp_path / "unit.xml"
+    report.write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
+    assert check_report("unit", report) == (tests, complaint)
+
+
+@pytest.mark.parametrize("text", [None, "<testsuites><testsu"], ids=["no report", "half a report"])
+def test_without_a_report_nothing_ran(tmp_path: Path, text: str | None) -> None:
+    report = tmp_path / "unit.xml"
+    if text is not None:
+        report.write_text(text)
+    tests, complaint = check_report("unit", report)
+    assert tests == 0
+    assert complaint.startswith("unit: no report of what ran")
+
+
+def test_the_table_adds_up() -> None:
+    lines = table([Stage("lint", 1.25, None, ""), Stage("unit", 2.5, 40, "")]).splitlines()
+    assert lines[1].split() == ["lint", "1.2", "-"]
+    assert lines[-1].split() == ["total", "3.8", "40"]
