@@ -10,7 +10,16 @@ from recovery.core.classify import Evidence, gather, member_jobs
 from recovery.core.facts import JobSetFacts, Snapshot, WorkloadFacts
 from recovery.core.gates import barred, finishing
 from recovery.core.ledger import AttemptAction, Closing, Ledger, Outcome, Phase
-from recovery.core.plan import Action, DeleteJob, DeletePods, Plan, PodRef, ReadLive
+from recovery.core.plan import (
+    MAX_BACKOFF_LIMIT,
+    Action,
+    DeleteJob,
+    DeletePods,
+    Plan,
+    PodRef,
+    RaiseBackoffLimit,
+    ReadLive,
+)
 from recovery.core.policy import Mode, Policy, PolicyError, Restart
 
 
@@ -94,8 +103,16 @@ def takedown(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
 
 
 def pod_deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
-    """Old pods that nobody has asked to go yet, or that were given longer than the policy's grace."""
+    """Old pods that nobody has asked to go yet, or that were given longer than the policy's grace.
+
+    Before them the backoffLimit of their Jobs: our deletes count as failures of the dying Job.
+    """
     open_ = incident.incident_of(ledger)
+    limits = tuple(
+        RaiseBackoffLimit(ledger.epoch, job.name, job.uid)
+        for job in snapshot.jobs
+        if job.uid in open_.target.job_uids and job.backoff_limit < MAX_BACKOFF_LIMIT
+    )
     grace = open_.terms.grace_seconds
     pods = tuple(
         PodRef(pod.name, pod.uid)
@@ -107,7 +124,7 @@ def pod_deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
             or (grace is not None and pod.deletion_grace_seconds is not None and pod.deletion_grace_seconds > grace)
         )
     )
-    return (DeletePods(ledger.epoch, pods, grace),) if pods else ()
+    return (*limits, DeletePods(ledger.epoch, pods, grace)) if pods else limits
 
 
 def close(ledger: Ledger, outcome: Outcome, why: str, reason: str, ended_at: datetime, *, source: str = "") -> Plan:

@@ -202,7 +202,8 @@ class LedgerCondition(msgspec.Struct, frozen=True, rename="camel"):
 class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """`RecoveryGroup.status`."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = msgspec.field(default_factory=lambda: SCHEMA_VERSION)
+    """Always written (a factory's default is never omitted): a later version must not be read as this one."""
     epoch: int = 0
     """Counts bumps: one for each trigger of ours and each adopted restart."""
     phase: Phase = Phase.HEALTHY

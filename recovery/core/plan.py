@@ -10,6 +10,8 @@ import msgspec
 
 from recovery.core.ledger import Incident, Ledger
 
+MAX_BACKOFF_LIMIT = 2**31 - 1
+
 
 class ReadLive(msgspec.Struct, frozen=True):
     """Read TrainJob, JobSet, Jobs and pods from the API server and decide again: caches are not enough for this."""
@@ -37,6 +39,18 @@ class DeletePods(msgspec.Struct, frozen=True):
     grace_seconds: int | None
 
 
+class RaiseBackoffLimit(msgspec.Struct, frozen=True):
+    """Lift the backoffLimit of a Job that is being deleted, before its pods are.
+
+    The Job controller goes on counting: deleted pods are failed pods, beyond the limit the dying Job turns Failed, and
+    a JobSet that sees a Failed Job, dying or not, ends (k8s 1.36 `syncJob`, jobset 0.12 `executeFailurePolicy`).
+    """
+
+    epoch: int
+    name: str
+    uid: str
+
+
 class TouchJob(msgspec.Struct, frozen=True):
     """Set the watchdog's annotation on a Job that got no pods, so that its controller looks at it again."""
 
@@ -61,7 +75,7 @@ class EmitEvent(msgspec.Struct, frozen=True):
     note: str
 
 
-Action = ReadLive | DeleteJob | DeletePods | TouchJob | RecordIncident | EmitEvent
+Action = ReadLive | DeleteJob | RaiseBackoffLimit | DeletePods | TouchJob | RecordIncident | EmitEvent
 
 
 class Plan(msgspec.Struct, frozen=True):

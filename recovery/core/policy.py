@@ -14,9 +14,13 @@ import msgspec
 from recovery.core.facts import WorkloadFacts
 
 POLICY_ANNOTATION = "recovery.trainjob.dev/policy"
+"""On the TrainJob, set by a person: the policy to use, by name."""
 PAUSED_ANNOTATION = "recovery.trainjob.dev/paused"
+"""On the TrainJob, set by a person: nothing is done to the job."""
+TOUCHED_ANNOTATION = "recovery.trainjob.dev/touched"
+"""On a Job, set by the watchdog: the attempt for which it has poked the Job controller."""
 
-_DURATION = re.compile(r"^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?$")
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
 
 
 class Mode(StrEnum):
@@ -39,7 +43,7 @@ class PolicyError(ValueError):
 
 def parse_duration(text: str, path: str) -> timedelta:
     """`1h30m`, `15m`, `10s`, `500ms`. Raises PolicyError naming `path`."""
-    match = _DURATION.match(text)
+    match = _DURATION.fullmatch(text)
     if not text or match is None:
         raise PolicyError(f"{path}: {text!r} is not a duration; write it like 24h, 15m, 10s or 500ms")
     hours, minutes, seconds, milliseconds = (int(part or 0) for part in match.groups())

@@ -1,0 +1,1 @@
+"""Turns changes into looks and looks into deeds: queue, reconciler, runner."""

@@ -1,0 +1,27 @@
+"""What the controller tells of itself while it runs; telemetry listens."""
+
+from typing import Protocol
+
+from recovery.core.facts import GroupKey
+from recovery.core.ledger import Ledger
+from recovery.core.plan import Plan
+
+
+class ControllerObserver(Protocol):
+    """Called after the fact; must not raise and must not take long."""
+
+    def decided(self, key: GroupKey, before: Ledger, plan: Plan) -> None:
+        """A look came to a decision (looks that only asked for a live read are not told)."""
+        ...
+
+    def ledger_written(self, key: GroupKey, before: Ledger, after: Ledger) -> None:
+        """A ledger write has succeeded: only now is the change true."""
+        ...
+
+    def look_finished(self, key: GroupKey, seconds: float, error: str | None) -> None:
+        """A look is over. `error`: the class name of what went wrong, None if nothing did."""
+        ...
+
+    def queue_waited(self, seconds: float, depth: int) -> None:
+        """A group waited this long beyond its due time; `depth` others still wait."""
+        ...

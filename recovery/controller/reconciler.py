@@ -1,0 +1,177 @@
+"""One look at one group: facts, decision, ledger, deeds. In this order, always.
+
+The ledger is written by compare-and-swap before the first destructive call. If another controller, or this one before
+a crash, was faster, the write is refused and everything is read and decided again. Nothing is kept here that a new
+process would miss, but for the last ledger written: a cache that lags behind our own write must not make us decide on
+the past.
+"""
+
+from datetime import datetime
+
+import structlog
+
+from recovery.controller.observer import ControllerObserver
+from recovery.core.decide import decide
+from recovery.core.facts import GroupKey, WorkloadFacts
+from recovery.core.invariants import violations
+from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject
+from recovery.core.plan import (
+    Action,
+    DeleteJob,
+    DeletePods,
+    EmitEvent,
+    Plan,
+    RaiseBackoffLimit,
+    ReadLive,
+    RecordIncident,
+    TouchJob,
+)
+from recovery.core.policy import Policy, PolicyError, resolve, select
+from recovery.executors import events, group_recreate
+from recovery.executors.pod_teardown import PodTeardown
+from recovery.executors.status import LedgerWriter
+from recovery.ports import ApiClient, Clock, GroupStore, ReadAgainError
+
+_log = structlog.get_logger("recovery.controller")
+
+_MAX_ROUNDS = 4
+"""Live reads and refused writes within one look; beyond that the queue's backoff takes over."""
+
+
+class InvariantError(AssertionError):
+    """The decision would have broken an invariant of the ledger: a bug, stopped before it was written."""
+
+
+class LedgerUnreadableError(Exception):
+    """The RecoveryGroup was written by a newer controller, or is damaged: nothing is decided without it."""
+
+
+class Reconciler:
+    """Looks at groups. One instance serves all groups; the queue sees to it that each is looked at once at a time."""
+
+    def __init__(self, *, api: ApiClient, store: GroupStore, clock: Clock, observer: ControllerObserver) -> None:
+        self._api = api
+        self._store = store
+        self._clock = clock
+        self._observer = observer
+        self._ledgers = LedgerWriter(api)
+        self._teardown = PodTeardown(api, clock)
+        self._written: dict[GroupKey, LedgerObject] = {}
+
+    async def look(self, key: GroupKey) -> datetime | None:
+        """Look at the group once and do what it calls for. Returns when to look again, None: when something changes.
+
+        Raises ApiError subclasses (the queue retries with backoff), LedgerUnreadableError, InvariantError.
+        """
+        snapshot = self._store.snapshot(key)
+        for _ in range(_MAX_ROUNDS):
+            workload = snapshot.workload
+            if workload is None:
+                self._written.pop(key, None)
+                return None
+            known = self._known_ledger(key, workload)
+            before = known.ledger if known is not None else Ledger()
+            plan = decide(snapshot, before, self._policy(key, workload), self._clock.now())
+            if any(isinstance(action, ReadLive) for action in plan.actions):
+                snapshot = await self._store.read_live(key)
+                continue
+            self._observer.decided(key, before, plan)
+            try:
+                await self._carry_out(key, workload, known, plan)
+            except ReadAgainError as error:
+                _log.info("reading again", job=str(key), error=str(error), status=error.status)
+                await self._forget(key, workload)
+                snapshot = await self._store.read_live(key)
+                continue
+            return self._next_look(plan)
+        # Somebody keeps changing the group under our hands; the queue asks again.
+        return self._clock.now()
+
+    async def _carry_out(self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, plan: Plan) -> None:
+        for action in plan.first:
+            await self._do(key, workload, action)
+        before = known.ledger if known is not None else Ledger()
+        if plan.ledger != before:
+            broken = violations(before, plan.ledger)
+            if broken:
+                raise InvariantError(f"{key}: {'; '.join(broken)}")
+            self._written[key] = await self._ledgers.write(key.namespace, workload, known, plan.ledger)
+            self._observer.ledger_written(key, before, plan.ledger)
+            _log_change(key, before, plan.ledger)
+        for action in plan.actions:
+            await self._do(key, workload, action)
+
+    async def _do(self, key: GroupKey, workload: WorkloadFacts, action: Action) -> None:
+        match action:
+            case DeleteJob():
+                await group_recreate.delete_job(self._api, key.namespace, action)
+            case DeletePods():
+                await self._teardown.delete_pods(key.namespace, action)
+            case RaiseBackoffLimit():
+                await group_recreate.raise_backoff_limit(self._api, key.namespace, action)
+            case TouchJob():
+                await group_recreate.touch_job(self._api, key.namespace, action)
+            case RecordIncident():
+                await self._ledgers.record(key.namespace, workload, action.incident)
+            case EmitEvent():
+                await events.emit(self._api, key.namespace, workload, action, self._clock.now())
+            case ReadLive():
+                raise AssertionError("a live read is done by the look itself")
+
+    def _known_ledger(self, key: GroupKey, workload: WorkloadFacts) -> LedgerObject | None:
+        """The newest ledger known: the cache's, or our own last write while the cache lags behind it."""
+        cached = self._store.ledger_object(key, workload.uid)
+        ours = self._written.get(key)
+        if ours is not None and ours.workload_uid != workload.uid:
+            del self._written[key]
+            ours = None
+        newest = cached if ours is None or (cached is not None and _at_least(cached, ours)) else ours
+        if newest is not None and newest.schema_version != SCHEMA_VERSION:
+            raise LedgerUnreadableError(
+                f"RecoveryGroup {newest.namespace}/{newest.name} has schemaVersion {newest.schema_version}, this "
+                f"controller knows {SCHEMA_VERSION}: it holds; run the controller version that wrote it"
+            )
+        return newest
+
+    async def _forget(self, key: GroupKey, workload: WorkloadFacts) -> None:
+        """After a refused or lost write: what the API server has is the truth."""
+        live = await self._store.read_ledger_live(key, workload.uid)
+        if live is None:
+            self._written.pop(key, None)
+        else:
+            self._written[key] = live
+
+    def _policy(self, key: GroupKey, workload: WorkloadFacts) -> Policy | PolicyError | None:
+        chosen = select(self._store.policies(key.namespace), workload)
+        if chosen is None:
+            return None
+        try:
+            return resolve(chosen)
+        except PolicyError as error:
+            return PolicyError(f"RecoveryPolicy {chosen.namespace}/{chosen.name}: {error}")
+
+    def _next_look(self, plan: Plan) -> datetime | None:
+        incident = plan.ledger.incident
+        if incident is not None and incident.closing is not None:
+            return self._clock.now()  # it is still to be recorded
+        return plan.look_again_at
+
+
+def _at_least(cached: LedgerObject, ours: LedgerObject) -> bool:
+    """The cache has seen our write. (resourceVersions of one resource are ordered since Kubernetes 1.35.)"""
+    if cached.uid != ours.uid:
+        return True
+    return int(cached.resource_version) >= int(ours.resource_version)
+
+
+def _log_change(key: GroupKey, before: Ledger, after: Ledger) -> None:
+    incident = after.incident
+    _log.info(
+        after.reason or "the incident is in the history",
+        job=str(key),
+        incident=incident.id if incident is not None else (after.history[0].id if after.history else ""),
+        phase=str(after.phase),
+        phase_before=str(before.phase),
+        epoch=after.epoch,
+        decision=after.action,
+    )

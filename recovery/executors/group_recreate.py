@@ -1,0 +1,45 @@
+"""The trigger of a group restart: foreground deletion of the child Job; and the watchdog's touch."""
+
+from recovery.core.plan import MAX_BACKOFF_LIMIT, DeleteJob, RaiseBackoffLimit, TouchJob
+from recovery.core.policy import TOUCHED_ANNOTATION
+from recovery.ports import JOBS, ApiClient, NotFoundError, PatchKind, Propagation, TestFailedError
+
+
+async def delete_job(api: ApiClient, namespace: str, action: DeleteJob) -> None:
+    """Delete the Job in the foreground, if it is still the object and the version that the decision was made on.
+
+    JobSet creates it again once it is gone. Foreground, because otherwise pods of both incarnations would run at once.
+    A Job that is gone already is success. Raises ConflictError if it changed meanwhile: read, decide again, at once.
+    """
+    try:
+        await api.delete(
+            JOBS,
+            action.name,
+            namespace=namespace,
+            uid=action.uid,
+            resource_version=action.resource_version,
+            propagation=Propagation.FOREGROUND,
+        )
+    except NotFoundError:
+        return
+
+
+async def raise_backoff_limit(api: ApiClient, namespace: str, action: RaiseBackoffLimit) -> None:
+    """Lift the backoffLimit of the dying Job of that UID; one that is gone or replaced needs it no more."""
+    body = [
+        {"op": "test", "path": "/metadata/uid", "value": action.uid},
+        {"op": "replace", "path": "/spec/backoffLimit", "value": MAX_BACKOFF_LIMIT},
+    ]
+    try:
+        await api.patch(JOBS, action.name, body, kind=PatchKind.JSON, namespace=namespace)
+    except (NotFoundError, TestFailedError):
+        return
+
+
+async def touch_job(api: ApiClient, namespace: str, action: TouchJob) -> None:
+    """Change an annotation of a Job that got no pods, so that its controller looks at it again."""
+    body = [
+        {"op": "test", "path": "/metadata/uid", "value": action.uid},
+        {"op": "add", "path": f"/metadata/annotations/{TOUCHED_ANNOTATION.replace('/', '~1')}", "value": action.value},
+    ]
+    await api.patch(JOBS, action.name, body, kind=PatchKind.JSON, namespace=namespace)

@@ -1,0 +1,103 @@
+"""The ledger's way to the API server: RecoveryGroup.status by compare-and-swap, and the record of a closed incident."""
+
+import msgspec
+
+from recovery.core.facts import WorkloadFacts
+from recovery.core.ledger import Incident, Ledger, LedgerObject
+from recovery.ports import (
+    RECOVERY_GROUPS,
+    RECOVERY_INCIDENTS,
+    TRAIN_JOBS,
+    AlreadyExistsError,
+    ApiClient,
+    PatchKind,
+)
+from recovery.workloads.naming import recovery_group_name
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str
+    uid: str
+    resource_version: str
+
+
+class _Written(msgspec.Struct):
+    metadata: _Metadata
+
+
+class LedgerWriter:
+    """Creates RecoveryGroups and swaps their status."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+
+    async def write(
+        self, namespace: str, workload: WorkloadFacts, known: LedgerObject | None, ledger: Ledger
+    ) -> LedgerObject:
+        """Write `ledger` in place of what `known` was read as; None: the RecoveryGroup is created first.
+
+        Raises ReadAgainError subclasses when somebody else wrote meanwhile, or when the outcome is unknown: the caller
+        reads the ledger live and decides again. A RecoveryGroup that was created without a status is harmless: it says
+        that nothing has happened yet.
+        """
+        if known is None:
+            known = await self._create(namespace, workload)
+        body = [
+            # With a resourceVersion of its own the patch is refused with 409 if anything was written in between.
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": known.resource_version},
+            {"op": "add", "path": "/status", "value": ledger},
+        ]
+        answer = await self._api.patch(
+            RECOVERY_GROUPS, known.name, body, kind=PatchKind.JSON, namespace=namespace, subresource="status"
+        )
+        version = msgspec.json.decode(answer, type=_Written).metadata.resource_version
+        return msgspec.structs.replace(known, resource_version=version, ledger=ledger)
+
+    async def _create(self, namespace: str, workload: WorkloadFacts) -> LedgerObject:
+        name = recovery_group_name(workload.name, workload.uid)
+        reference = {"kind": workload.kind, "name": workload.name, "uid": workload.uid}
+        body = {
+            "apiVersion": RECOVERY_GROUPS.api_version,
+            "kind": RECOVERY_GROUPS.kind,
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                # Not a controller reference and not blocking: the job's deletion must never wait for us.
+                "ownerReferences": [{"apiVersion": TRAIN_JOBS.api_version, **reference}],
+            },
+            "spec": {"workloadRef": reference, "group": workload.name},
+        }
+        answer = await self._api.create(RECOVERY_GROUPS, body, namespace=namespace)
+        metadata = msgspec.json.decode(answer, type=_Written).metadata
+        return LedgerObject(
+            name=metadata.name,
+            namespace=namespace,
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+            workload_uid=workload.uid,
+            group=workload.name,
+            ledger=Ledger(),
+        )
+
+    async def record(self, namespace: str, workload: WorkloadFacts, incident: Incident) -> None:
+        """Create the RecoveryIncident of a closed incident. One of that name is this very incident: its id is in it."""
+        closing = incident.closing
+        assert closing is not None, "only closed incidents are recorded"
+        fields: dict[str, object] = msgspec.to_builtins(msgspec.structs.replace(incident, closing=None))
+        spec = {
+            "workloadRef": {"kind": workload.kind, "name": workload.name, "uid": workload.uid},
+            "group": workload.name,
+            **fields,
+            **msgspec.to_builtins(closing),
+            "idleGpuSeconds": round(sum(span.idle_gpu_seconds for span in incident.phases), 3),
+        }
+        body = {
+            "apiVersion": RECOVERY_INCIDENTS.api_version,
+            "kind": RECOVERY_INCIDENTS.kind,
+            "metadata": {"name": f"{workload.name[:200]}-{incident.id}", "namespace": namespace},
+            "spec": spec,
+        }
+        try:
+            await self._api.create(RECOVERY_INCIDENTS, body, namespace=namespace)
+        except AlreadyExistsError:
+            return
