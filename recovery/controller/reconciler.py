@@ -166,12 +166,6 @@ def _at_least(cached: LedgerObject, ours: LedgerObject) -> bool:
 
 def _log_change(key: GroupKey, before: Ledger, after: Ledger) -> None:
     incident = after.incident
-    _log.info(
-        after.reason or "the incident is in the history",
-        job=str(key),
-        incident=incident.id if incident is not None else (after.history[0].id if after.history else ""),
-        phase=str(after.phase),
-        phase_before=str(before.phase),
-        epoch=after.epoch,
-        decision=after.action,
-    )
+    known = incident.id if incident is not None else after.history[0].id if after.history else ""
+    said = after.reason if after.reason != before.reason else f"{before.phase} -> {after.phase}"
+    _log.info(said, job=str(key), incident=known, phase=str(after.phase), epoch=after.epoch, decision=after.action)

@@ -1,0 +1,158 @@
+"""A plain-HTTP proxy in front of the API server: it counts what the controller asks, and holds a chosen request.
+
+With it, "the controller wrote nothing but its own objects" is counted and not believed, and a crash between two writes
+happens at exactly that point: the request is held before it reaches the server, or its answer before it reaches the
+controller, while the test kills the controller.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import aiohttp
+from aiohttp import web
+
+from tests.cluster.controlplane.start import ControlPlane
+
+_HOP_HEADERS = frozenset(
+    {"connection", "keep-alive", "transfer-encoding", "content-length", "host", "content-encoding"}
+)
+
+
+@dataclass
+class SeenRequest:
+    """One request of the controller. `status` None: it is under way, or its answer never got out."""
+
+    method: str
+    path: str
+    query: str
+    body: bytes
+    status: int | None = None
+
+    @property
+    def is_write(self) -> bool:
+        return self.method not in {"GET", "HEAD"}
+
+    @property
+    def resource(self) -> str:
+        """The plural that the path names, with its subresource: `pods`, `recoverygroups/status`."""
+        parts = self.path.strip("/").split("/")
+        rest = parts[2:] if parts[0] == "api" else parts[3:]
+        if rest and rest[0] == "namespaces" and len(rest) > 2:
+            rest = rest[2:]
+        return "/".join((rest[0], *rest[2:]))
+
+
+Matches = Callable[[SeenRequest], bool]
+
+
+@dataclass
+class Hold:
+    """A request that is to be held. `after`: it reaches the server, and its answer is held."""
+
+    matches: Matches
+    after: bool
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def wait(self, timeout_seconds: float = 30.0) -> None:
+        """Until a request is held."""
+        async with asyncio.timeout(timeout_seconds):
+            await self.reached.wait()
+
+    def release(self) -> None:
+        self.released.set()
+
+
+class ApiProxy:
+    """Started by `ApiProxy.running(...)`; `url` is what a kubeconfig points at."""
+
+    def __init__(self, control_plane: ControlPlane) -> None:
+        self._upstream = control_plane.server
+        certificates = control_plane.certificates
+        self._tls = ssl.create_default_context(cafile=str(certificates.authority))
+        self._tls.load_cert_chain(str(certificates.client), str(certificates.client_key))
+        self._holds: list[Hold] = []
+        self._session: aiohttp.ClientSession
+        self.requests: list[SeenRequest] = []
+        self.url = ""
+
+    @classmethod
+    @asynccontextmanager
+    async def running(cls, control_plane: ControlPlane) -> AsyncIterator[Self]:
+        proxy = cls(control_plane)
+        app = web.Application(client_max_size=16 * 1024 * 1024)
+        app.router.add_route("*", "/{path:.*}", proxy._handle)
+        connector = aiohttp.TCPConnector(ssl=proxy._tls, limit=0)
+        async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as proxy._session:
+            runner = web.AppRunner(app, shutdown_timeout=0.1)
+            await runner.setup()
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            host, port = runner.addresses[0][:2]
+            proxy.url = f"http://{host}:{port}"
+            try:
+                yield proxy
+            finally:
+                for hold in proxy._holds:
+                    hold.release()
+                await runner.cleanup()
+
+    def hold(self, matches: Matches, *, after: bool = False) -> Hold:
+        """Hold the next request that matches, once."""
+        hold = Hold(matches, after)
+        self._holds.append(hold)
+        return hold
+
+    def writes(self, matches: Matches = lambda _: True) -> list[SeenRequest]:
+        """What reached the server and was not a read."""
+        return [seen for seen in self.requests if seen.is_write and seen.status is not None and matches(seen)]
+
+    def write_kubeconfig(self, path: Path) -> Path:
+        """A kubeconfig whose server is this proxy; the proxy itself brings the credentials."""
+        path.write_text(
+            "apiVersion: v1\nkind: Config\ncurrent-context: proxy\n"
+            f"clusters: [{{name: proxy, cluster: {{server: '{self.url}'}}}}]\n"
+            "users: [{name: proxy, user: {}}]\n"
+            "contexts: [{name: proxy, context: {cluster: proxy, user: proxy}}]\n"
+        )
+        return path
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        seen = SeenRequest(request.method, request.path, request.query_string, await request.read())
+        self.requests.append(seen)
+        hold = next((h for h in self._holds if not h.reached.is_set() and h.matches(seen)), None)
+        if hold is not None and not hold.after:
+            hold.reached.set()
+            await hold.released.wait()
+            if request.transport is None or request.transport.is_closing():
+                # Its sender is dead: what it had not sent yet never happened.
+                return web.Response(status=503)
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_HEADERS}
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with self._session.request(
+            request.method, self._upstream + request.path_qs, data=seen.body or None, headers=headers, timeout=timeout
+        ) as answer:
+            seen.status = answer.status
+            if hold is not None and hold.after:
+                hold.reached.set()
+                await hold.released.wait()
+            return await self._pass_on(request, answer)
+
+    @staticmethod
+    async def _pass_on(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+        """Chunk by chunk: a watch must not wait for more."""
+        passed = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_HEADERS}
+        response = web.StreamResponse(status=answer.status, headers=passed)
+        if "Content-Encoding" in answer.headers:
+            response.headers["Content-Encoding"] = answer.headers["Content-Encoding"]
+        with suppress(ConnectionResetError, aiohttp.ClientError):
+            await response.prepare(request)
+            async for chunk in answer.content.iter_any():
+                await response.write(chunk)
+            await response.write_eof()
+        return response

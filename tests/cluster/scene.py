@@ -1,0 +1,269 @@
+"""What tests, demo and bench act on: modelled nodes, TrainJobs, policies and a controller in a process of its own.
+
+The control plane is real. The nodes are played by the kubelet model, whose trace says what really happened to the
+training. The controller runs as users run it: `recovery run`, configured by flags alone.
+"""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from recovery.controller.clock import SystemClock
+from recovery.kube.client import KubeApiClient
+from recovery.kube.session import open_session
+from recovery.ports import ApiClient
+from recovery.sim.kubelet import Kubelets
+from recovery.sim.means import KubeletSettings
+from recovery.sim.nodes import NodeSpec
+from recovery.sim.training import TrainingSettings, TrainingWorld
+from tests.cluster.controlplane.start import ControlPlane
+
+Object = dict[str, Any]
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+async def until(what: str, holds: Callable[[], bool], timeout_seconds: float = 60.0) -> None:
+    """Poll until `holds`; the error says what did not happen."""
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            while not holds():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"within {timeout_seconds:.0f} s this did not happen: {what}") from None
+
+
+@dataclass
+class Fleet:
+    """The modelled nodes, and the training that they run."""
+
+    api: ApiClient
+    kubelets: Kubelets
+    world: TrainingWorld
+    clock: SystemClock = field(default_factory=SystemClock)
+
+    @classmethod
+    @asynccontextmanager
+    async def running(
+        cls,
+        control_plane: ControlPlane,
+        *,
+        nodes: int,
+        training: TrainingSettings | None = None,
+        kubelet: KubeletSettings | None = None,
+        seed: int = 1,
+        prefix: str = "gpu",
+    ) -> AsyncIterator["Fleet"]:
+        """`nodes` nodes of 8 GPUs, registered and Ready."""
+        clock, entropy = SystemClock(), random.Random(seed)
+        async with open_session(kubeconfig=str(control_plane.kubeconfig)) as session:
+            api = KubeApiClient(session, clock=clock, entropy=entropy)
+            world = TrainingWorld(api, clock, entropy, training)
+            kubelets = Kubelets(api, clock, entropy, world, kubelet)
+            for number in range(nodes):
+                kubelets.add_node(NodeSpec(name=f"{prefix}-{number}"))
+            task = asyncio.create_task(kubelets.run())
+            try:
+                async with asyncio.timeout(60):
+                    await kubelets.registered()
+                yield cls(api, kubelets, world)
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+
+@dataclass
+class Job:
+    """One TrainJob of a test, and the questions that the tests ask about it."""
+
+    control_plane: ControlPlane
+    fleet: Fleet
+    namespace: str
+    name: str
+    ranks: int
+
+    @property
+    def training(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def child(self) -> str:
+        return f"{self.name}-node-0"
+
+    async def get(self, *arguments: str) -> Object:
+        found: Object = json.loads(
+            await self.control_plane.kubectl("get", "-n", self.namespace, "-o", "json", *arguments)
+        )
+        return found
+
+    async def child_uid(self) -> str:
+        job = await self.get("job", self.child)
+        return str(job["metadata"]["uid"])
+
+    async def pods(self) -> list[Object]:
+        selector = f"jobset.sigs.k8s.io/jobset-name={self.name}"
+        return list((await self.get("pods", "-l", selector))["items"])
+
+    async def pod_of_rank(self, rank: int) -> str:
+        """Name of the pod of that rank which is not being deleted."""
+        for pod in await self.pods():
+            index = pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]
+            if index == str(rank) and "deletionTimestamp" not in pod["metadata"]:
+                return str(pod["metadata"]["name"])
+        raise AssertionError(f"rank {rank} of {self.training} has no pod")
+
+    async def groups(self) -> list[Object]:
+        """The RecoveryGroups of the namespace that belong to this job."""
+        items = (await self.get("recoverygroups"))["items"]
+        return [item for item in items if item["spec"]["workloadRef"]["name"] == self.name]
+
+    async def ledger(self) -> Object:
+        """`status` of the job's one RecoveryGroup; empty before its first incident."""
+        groups = await self.groups()
+        assert len(groups) <= 1, "a workload has one RecoveryGroup"
+        status: Object = groups[0].get("status", {}) if groups else {}
+        return status
+
+    async def trains(self, *, past: int = 0, timeout_seconds: float = 60.0) -> None:
+        """Until all ranks have met and the model counts more than `past` steps."""
+        await until(
+            f"{self.training} trains past step {past}",
+            lambda: self.fleet.world.step_of(self.training) > past,
+            timeout_seconds,
+        )
+
+    async def closed_incidents(self, count: int, timeout_seconds: float = 60.0) -> list[Object]:
+        """Until the ledger's history holds `count` incidents and none is open; newest first."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while True:
+                    ledger = await self.ledger()
+                    history: list[Object] = ledger.get("history", [])
+                    if len(history) >= count and "incident" not in ledger:
+                        return history
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            ledger = await self.ledger()
+            raise AssertionError(
+                f"{self.training}: {count} closed incidents expected; the ledger is {json.dumps(ledger, indent=1)}"
+            ) from None
+
+
+def train_job(name: str, *, ranks: int, gpus: int = 8, runtime: str = "torch-distributed") -> Object:
+    """A TrainJob as a user writes it."""
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": name},
+        "spec": {
+            "runtimeRef": {"name": runtime},
+            "trainer": {
+                "numNodes": ranks,
+                "resourcesPerNode": {"limits": {"nvidia.com/gpu": gpus}, "requests": {"nvidia.com/gpu": gpus}},
+            },
+        },
+    }
+
+
+def policy(name: str = "default", **spec: Any) -> Object:
+    """A RecoveryPolicy in mode Enforce, unless `spec` says otherwise."""
+    return {
+        "apiVersion": "recovery.trainjob.dev/v1alpha1",
+        "kind": "RecoveryPolicy",
+        "metadata": {"name": name},
+        "spec": {"mode": "Enforce", **spec},
+    }
+
+
+async def apply(control_plane: ControlPlane, namespace: str | None, *objects: Object) -> None:
+    """Server-side apply."""
+    text = yaml.safe_dump_all(objects)
+    where = ("-n", namespace) if namespace else ()
+    await control_plane.kubectl("apply", "--server-side", "--force-conflicts", *where, "-f", "-", stdin=text)
+
+
+async def install(control_plane: ControlPlane) -> None:
+    """What a user applies before the first job: the shipped manifests and the prepared runtime."""
+    await control_plane.kubectl("apply", "--server-side", "-k", str(REPOSITORY / "manifests" / "default"))
+    await control_plane.kubectl("apply", "--server-side", "-f", str(REPOSITORY / "policies" / "runtime-prepared.yaml"))
+    await control_plane.kubectl(
+        "wait",
+        "--for=condition=Established",
+        "--timeout=30s",
+        "crd/recoverypolicies.recovery.trainjob.dev",
+        "crd/recoverygroups.recovery.trainjob.dev",
+        "crd/recoveryincidents.recovery.trainjob.dev",
+    )
+
+
+class ControllerProcess:
+    """`recovery run` in a process of its own; its log is JSON lines in a file."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    @classmethod
+    @asynccontextmanager
+    async def running(cls, kubeconfig: Path, log: Path) -> AsyncIterator["ControllerProcess"]:
+        """Started and watching; ended with SIGTERM, or SIGKILL if that does not help."""
+        with log.open("ab") as sink:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "recovery.cli.main",
+                "run",
+                "--kubeconfig",
+                str(kubeconfig),
+                "--metrics-address",
+                "127.0.0.1:0",
+                stdout=sink,
+                stderr=sink,
+                stdin=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        controller = cls(process, log)
+        try:
+            await until("the controller watches", controller.watches, 30.0)
+            yield controller
+        finally:
+            await controller.end()
+
+    def watches(self) -> bool:
+        """It has said that its caches are synced."""
+        assert self._process.returncode is None, f"the controller ended: {self._log.read_text()[-2000:]}"
+        return any(line.get("msg", "").startswith("all caches are synced") for line in self.lines())
+
+    def lines(self) -> list[Mapping[str, Any]]:
+        """Its log so far."""
+        return [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def kill(self) -> None:
+        """SIGKILL: nothing is finished, nothing is said."""
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+
+    async def end(self) -> int:
+        """SIGTERM, and the exit code."""
+        if self._process.returncode is None:
+            os.kill(self._process.pid, signal.SIGTERM)
+        try:
+            async with asyncio.timeout(30):
+                return await self._process.wait()
+        except TimeoutError:
+            await self.kill()
+            raise AssertionError("the controller did not end within 30 s of SIGTERM") from None
