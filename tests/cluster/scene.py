@@ -247,6 +247,11 @@ class ControllerProcess:
         """Its log so far."""
         return [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
 
+    def metrics_url(self) -> str:
+        """Where it serves /metrics, /healthz and /readyz."""
+        said = next(line for line in self.lines() if line.get("msg", "").startswith("serving /metrics"))
+        return f"http://{said['address']}"
+
     @property
     def pid(self) -> int:
         return self._process.pid
