@@ -1,0 +1,188 @@
+"""The kubelets of many nodes, and the ways in which nodes and pods fail.
+
+One object drives all of them: one watch, one bound on the writes in flight, one task group, so that whatever breaks in
+the model surfaces from `run`. What runs in the containers is the workload's business.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+import msgspec
+
+from recovery.ports import NODES, ApiClient, Clock, Entropy, ReadAgainError, TryLaterError
+from recovery.sim.means import Host, KubeletSettings, Means, PodStart
+from recovery.sim.nodes import NodeDeath, NodeRun, NodeSpec
+from recovery.sim.objects import Node, Pod
+from recovery.sim.pod_watch import PodWatch
+from recovery.sim.pods import PodRun
+from recovery.sim.processes import Exit, Workload
+from recovery.sim.timers import Timers
+from recovery.sim.writes import Writes
+
+NOT_READY_TAINT = "node.kubernetes.io/not-ready"
+TAINT_POLL_SECONDS = 0.25
+
+
+class Kubelets:
+    """Nodes to add, take away, kill and revive; pods to break. Everything happens while `run` does.
+
+    Pods are named by namespace and name; where a name was used again, the newest pod is meant. `LookupError` says that
+    there is no such node, pod or process. Pods that were running before `run` began start again from nothing.
+    """
+
+    def __init__(
+        self,
+        api: ApiClient,
+        clock: Clock,
+        entropy: Entropy,
+        workload: Workload,
+        settings: KubeletSettings | None = None,
+    ) -> None:
+        settings = settings or KubeletSettings()
+        self._timers = Timers(clock)
+        self._means = Means(
+            api, clock, entropy, self._timers, Writes(clock, settings.writes_in_flight), workload, settings
+        )
+        self._watch = PodWatch(api, clock, self._pod_changed, self._pod_gone)
+        self._nodes: dict[str, NodeRun] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._delays_seconds: dict[tuple[str, str], float] = {}
+        self._ready_delays_seconds: dict[tuple[str, str], float] = {}
+        self._nodes_made = 0
+        self._pods_made = 0
+
+    async def run(self) -> None:
+        """Until cancelled. Raises an exception group with what a write or the watch was refused for good."""
+        async with asyncio.TaskGroup() as self._tasks:
+            self._tasks.create_task(self._timers.run())
+            self._tasks.create_task(self._means.workload.run())
+            self._tasks.create_task(self._watch.run())
+            for node in self._nodes.values():
+                node.start()
+
+    # Nodes.
+
+    def add_node(self, spec: NodeSpec) -> None:
+        """A machine joins the cluster; pods that are bound to its name already start."""
+        if spec.name in self._nodes:
+            raise LookupError(f"there is a node {spec.name} already")
+        self._nodes_made += 1
+        high, low = divmod(self._nodes_made, 250)
+        host = Host(spec.name, f"172.16.{high}.{low + 1}")
+        node = NodeRun(spec, host, self._means, self._spawn, self._start_of)
+        self._nodes[spec.name] = node
+        for pod in self._watch.on_node(spec.name):
+            node.pod_changed(pod)
+        if self._tasks:
+            node.start()
+
+    async def remove_node(self, name: str) -> None:
+        """The machine is gone for good: its processes die, its Node and Lease are deleted, its pods left to others."""
+        node = self._node(name)
+        del self._nodes[name]
+        await node.remove()
+
+    async def nodes_ready(self) -> None:
+        """Returns when every node added so far has its Node and Lease and the control plane lets pods onto it.
+
+        A controller-manager with stock limits needs 28 s to take the `not-ready` taints off 128 new nodes, and
+        the scheduler puts off what it cannot place before.
+        """
+        for name, node in list(self._nodes.items()):
+            await node.registered.wait()
+            while await self._tainted(name):
+                await self._means.clock.sleep(TAINT_POLL_SECONDS)
+
+    def kill_node(self, name: str, how: NodeDeath) -> None:
+        """Its kubelet falls silent: no heartbeats, no status, nothing heard. All objects stay as they are."""
+        self._node(name).lose(how)
+
+    def revive_node(self, name: str) -> None:
+        """It is back and acts on what happened meanwhile; after a power loss it restarts containers by their policy."""
+        self._node(name).start()
+
+    # Faults of pods.
+
+    def exit_container(  # the parts of a termination, as in `state.terminated`
+        self,
+        pod: str,
+        code: int,
+        reason: str = "",
+        message: str = "",
+        *,
+        namespace: str = "default",
+        container: str = "",
+    ) -> None:
+        """End a running process of the pod; `container` empty: the first that runs."""
+        running = self._pod(namespace, pod).processes()
+        process = next((process for process in running if container in {"", process.container.name}), None)
+        if process is None:
+            raise LookupError(f"no process runs in pod {namespace}/{pod} {container}".rstrip())
+        process.end(Exit(code, reason, message))
+
+    def stuck_termination(self, pod: str, *, namespace: str = "default") -> None:
+        """Its processes ignore every signal and the pod never finishes terminating, until its node loses power."""
+        self._pod(namespace, pod).refuse_to_end()
+
+    def delay_start(self, name_prefix: str, seconds: float, *, namespace: str = "default") -> None:
+        """Pods seen from now on whose name begins like this take so much longer to start; 0 takes it back."""
+        self._delays_seconds[namespace, name_prefix] = seconds
+
+    def delay_ready(self, name_prefix: str, seconds: float, *, namespace: str = "default") -> None:
+        """Pods seen from now on whose name begins like this are ready so much later than they run; 0 takes it back."""
+        self._ready_delays_seconds[namespace, name_prefix] = seconds
+
+    # Within.
+
+    async def _tainted(self, name: str) -> bool:
+        try:
+            body = await self._means.api.get(NODES, name)
+        except (ReadAgainError, TryLaterError):
+            return True  # Not known: ask again.
+        taints = msgspec.json.decode(body, type=Node).spec.taints
+        return any(taint.key == NOT_READY_TAINT for taint in taints)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        assert self._tasks is not None, "nodes work while run() is under way"
+        return self._tasks.create_task(work)
+
+    def _node(self, name: str) -> NodeRun:
+        if name not in self._nodes:
+            raise LookupError(f"there is no node {name}")
+        return self._nodes[name]
+
+    def _pod(self, namespace: str, name: str) -> PodRun:
+        runs = [run for node in self._nodes.values() for run in node.runs.values()]
+        found = [run for run in runs if (run.pod.metadata.namespace, run.pod.name) == (namespace, name)]
+        if not found:
+            raise LookupError(f"no kubelet has a pod {namespace}/{name}")
+        return max(found, key=lambda run: run.start.serial)
+
+    def _start_of(self, pod: Pod) -> PodStart:
+        self._pods_made += 1
+        start_seconds = self._means.entropy.uniform(*self._means.settings.start_seconds)
+        start_seconds += _delay_seconds(self._delays_seconds, pod)
+        ready_seconds = self._means.settings.ready_seconds + _delay_seconds(self._ready_delays_seconds, pod)
+        high, rest = divmod(self._pods_made, 62_500)
+        middle, low = divmod(rest, 250)
+        return PodStart(self._pods_made, f"10.{high}.{middle}.{low + 1}", start_seconds, ready_seconds)
+
+    def _pod_changed(self, pod: Pod) -> None:
+        node = self._nodes.get(pod.spec.node_name)
+        if node:
+            node.pod_changed(pod)
+
+    def _pod_gone(self, pod: Pod) -> None:
+        node = self._nodes.get(pod.spec.node_name)
+        if node:
+            node.pod_gone(pod.uid)
+
+
+def _delay_seconds(delays: Mapping[tuple[str, str], float], pod: Pod) -> float:
+    """What the pod is delayed by, all in all; `delays` by namespace and beginning of the name."""
+    return sum(
+        seconds
+        for (namespace, prefix), seconds in delays.items()
+        if namespace == pod.metadata.namespace and pod.name.startswith(prefix)
+    )

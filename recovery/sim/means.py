@@ -1,0 +1,69 @@
+"""What the parts of the kubelet model share: how fast it is, what it works with, the machine under a pod."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from recovery.ports import ApiClient, Clock, Entropy
+from recovery.sim.processes import Workload
+from recovery.sim.timers import Timers
+from recovery.sim.writes import Writes
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubeletSettings:
+    """How fast kubelets are. Ranges are (least, most)."""
+
+    start_seconds: tuple[float, float] = (0.2, 1.0)
+    """From the binding of a pod until its first container runs."""
+    ready_seconds: float = 0.0
+    """From running to ready."""
+    init_container_seconds: float = 0.2
+    restart_seconds: float = 0.3
+    """Before the first restart in place."""
+    back_off_seconds: float = 10.0
+    """CrashLoopBackOff before the second restart; doubles with each further one."""
+    longest_back_off_seconds: float = 300.0
+    """A container that ran for more than twice this long starts anew with `restart_seconds`."""
+    lease_seconds: float = 10.0
+    """Between two renewals of a node's Lease."""
+    node_status_seconds: float = 300.0
+    """Between two writes of a node's conditions."""
+    writes_in_flight: int = 64
+    """Of all kubelets together."""
+
+
+@dataclass(frozen=True)
+class Means:
+    """What every part of the kubelet model works with."""
+
+    api: ApiClient
+    clock: Clock
+    entropy: Entropy
+    timers: Timers
+    writes: Writes
+    workload: Workload
+    settings: KubeletSettings
+
+
+@dataclass(frozen=True)
+class Host:
+    """The machine under a pod."""
+
+    name: str
+    ip: str
+    connected: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while its kubelet reaches the API server."""
+    powered: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(frozen=True)
+class PodStart:
+    """What chance and order decide about a pod when its kubelet first sees it."""
+
+    serial: int
+    """Grows with every pod of all kubelets."""
+    ip: str
+    seconds: float
+    """Until its first container runs."""
+    ready_seconds: float
+    """From running to ready."""

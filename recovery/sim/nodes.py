@@ -1,0 +1,235 @@
+"""One node: its Node object, its heartbeats, and the pods bound to it.
+
+A node is lost in two ways that look the same from outside until someone proves which it is. After a power loss its
+processes are dead; behind a partition they go on, deleted or not, because nobody can tell them. In both the objects
+stay as they were, until the node comes back or others clean up.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from recovery.ports import LEASES, NODES, AlreadyExistsError, NotFoundError, PatchKind
+from recovery.sim.means import Host, Means, PodStart
+from recovery.sim.objects import TERMINAL_PHASES, Node, Pod
+from recovery.sim.pod_status import micro_timestamp, timestamp
+from recovery.sim.pods import PodRun
+
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_DURATION_SECONDS = 40
+KUBELET_VERSION = "v1.36.3"
+
+HEALTHY = {
+    "Ready": ("True", "KubeletReady", "kubelet is posting ready status"),
+    "MemoryPressure": ("False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    "DiskPressure": ("False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    "PIDPressure": ("False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+}
+
+
+class NodeDeath(StrEnum):
+    """What became of a node whose kubelet is no longer heard."""
+
+    POWER_LOSS = "PowerLoss"
+    """Its processes are dead."""
+    PARTITION = "Partition"
+    """Its processes run on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSpec:
+    """A machine to add. Quantities are Kubernetes quantities."""
+
+    name: str
+    gpus: int = 8
+    cpu: str = "192"
+    memory: str = "2Ti"
+    pods: int = 110
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def capacity(self) -> dict[str, str]:
+        return {"nvidia.com/gpu": str(self.gpus), "cpu": self.cpu, "memory": self.memory, "pods": str(self.pods)}
+
+
+class NodeRun:
+    """A node with its kubelet, from `start` until `remove`."""
+
+    def __init__(
+        self,
+        spec: NodeSpec,
+        host: Host,
+        means: Means,
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        start_of: Callable[[Pod], PodStart],
+    ) -> None:
+        self.registered = asyncio.Event()
+        """The Node and its Lease are there."""
+        self.runs: dict[str, PodRun] = {}
+        """By pod UID."""
+        self._spec = spec
+        self._host = host
+        self._means = means
+        self._spawn = spawn
+        self._start_of = start_of
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._heartbeat: asyncio.Task[None] | None = None
+        self._unheard: dict[str, Pod | None] = {}
+        """What happened to pods while the node was cut off, by UID. None: the object is gone."""
+
+    def start(self) -> None:
+        """Join the cluster, for the first time or after a loss, and act on what happened meanwhile."""
+        for run in self.runs.values():
+            run.reassert()
+        for uid, pod in self._unheard.items():
+            if pod:
+                self._hear(pod)
+            else:
+                self._hear_gone(uid)
+        self._unheard.clear()
+        self._host.powered.set()
+        self._host.connected.set()
+        if self._heartbeat:
+            self._heartbeat.cancel()
+        self._heartbeat = self._spawn(self._beat())
+
+    def lose(self, how: NodeDeath) -> None:
+        """Fall silent; nothing is told to anyone."""
+        self._host.connected.clear()
+        if how is NodeDeath.POWER_LOSS:
+            self._host.powered.clear()
+            for run in list(self.runs.values()):
+                run.lose_power()
+
+    async def remove(self) -> None:
+        """Take the machine away: its processes die, and its Node and Lease are deleted."""
+        self.lose(NodeDeath.POWER_LOSS)
+        for task in self._tasks.values():
+            task.cancel()
+        if self._heartbeat:
+            self._heartbeat.cancel()
+        reachable = asyncio.Event()
+        reachable.set()
+        await self._means.writes.until_applied(reachable, self._delete)
+
+    # Pods.
+
+    def pod_changed(self, pod: Pod) -> None:
+        if self._host.connected.is_set():
+            self._hear(pod)
+        else:
+            self._unheard[pod.uid] = pod
+
+    def pod_gone(self, uid: str) -> None:
+        if self._host.connected.is_set():
+            self._hear_gone(uid)
+        else:
+            self._unheard[uid] = None
+
+    def _hear(self, pod: Pod) -> None:
+        run = self.runs.get(pod.uid)
+        if run is None:
+            if pod.status.phase in TERMINAL_PHASES:
+                return
+            run = PodRun(pod, self._host, self._means, self._start_of(pod))
+            self.runs[pod.uid] = run
+            self._tasks[pod.uid] = self._spawn(self._drive(run))
+        run.observe(pod)
+
+    def _hear_gone(self, uid: str) -> None:
+        run = self.runs.get(uid)
+        if run:
+            run.vanish()
+
+    async def _drive(self, run: PodRun) -> None:
+        await run.run()
+        # Known until the object is gone, so that a late event of it does not start the pod a second time.
+        await run.vanished.wait()
+        del self.runs[run.pod.uid], self._tasks[run.pod.uid]
+
+    # Heartbeats.
+
+    async def _beat(self) -> None:
+        writes, connected = self._means.writes, self._host.connected
+        settings, clock = self._means.settings, self._means.clock
+        uid = await writes.until_applied(connected, self._register)
+        await writes.until_applied(connected, lambda: self._renew_lease(uid))
+        self.registered.set()
+        status_due_seconds = clock.monotonic_seconds() + settings.node_status_seconds
+        # The first pause is any part of the interval, so that nodes that start together do not beat together.
+        await clock.sleep(self._means.entropy.uniform(0, settings.lease_seconds))
+        while True:
+            await writes.until_applied(connected, lambda: self._renew_lease(uid))
+            if clock.monotonic_seconds() >= status_due_seconds:
+                status_due_seconds += settings.node_status_seconds
+                await writes.until_applied(connected, self._post_status)
+            await clock.sleep(settings.lease_seconds)
+
+    async def _register(self) -> str:
+        """The Node object's UID, made or taken over."""
+        now = self._means.clock.now()
+        name = self._spec.name
+        labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+        status = {
+            "capacity": self._spec.capacity(),
+            "allocatable": self._spec.capacity(),
+            "conditions": self._conditions(lastTransitionTime=timestamp(now)),
+            "addresses": [
+                {"type": "InternalIP", "address": self._host.ip},
+                {"type": "Hostname", "address": name},
+            ],
+            "nodeInfo": {"kubeletVersion": KUBELET_VERSION, "operatingSystem": "linux", "architecture": "amd64"},
+        }
+        node = {
+            "apiVersion": NODES.api_version,
+            "kind": NODES.kind,
+            "metadata": {"name": name, "labels": labels | dict(self._spec.labels)},
+            "status": status,
+        }
+        try:
+            body = await self._means.api.create(NODES, node)
+        except AlreadyExistsError:
+            patch = {"status": status}
+            body = await self._means.api.patch(NODES, name, patch, kind=PatchKind.STRATEGIC, subresource="status")
+        return msgspec.json.decode(body, type=Node).metadata.uid
+
+    def _conditions(self, **more: str) -> list[dict[str, str]]:
+        beat_at = timestamp(self._means.clock.now())
+        return [
+            {"type": kind, "status": status, "reason": reason, "message": message, "lastHeartbeatTime": beat_at, **more}
+            for kind, (status, reason, message) in HEALTHY.items()
+        ]
+
+    async def _post_status(self) -> None:
+        patch = {"status": {"conditions": self._conditions()}}
+        try:
+            await self._means.api.patch(NODES, self._spec.name, patch, kind=PatchKind.STRATEGIC, subresource="status")
+        except NotFoundError:
+            return  # Someone deleted the Node; a kubelet registers only when it starts.
+
+    async def _renew_lease(self, node_uid: str) -> None:
+        name = self._spec.name
+        renewed = {"renewTime": micro_timestamp(self._means.clock.now())}
+        try:
+            await self._means.api.patch(
+                LEASES, name, {"spec": renewed}, kind=PatchKind.MERGE, namespace=LEASE_NAMESPACE
+            )
+        except NotFoundError:
+            owner = {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": name, "uid": node_uid}
+            lease = {
+                "apiVersion": LEASES.api_version,
+                "kind": LEASES.kind,
+                "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
+                "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_SECONDS, **renewed},
+            }
+            await self._means.api.create(LEASES, lease, namespace=LEASE_NAMESPACE)
+
+    async def _delete(self) -> None:
+        for resource, namespace in ((NODES, None), (LEASES, LEASE_NAMESPACE)):
+            try:
+                await self._means.api.delete(resource, self._spec.name, namespace=namespace)
+            except NotFoundError:
+                continue

@@ -1,0 +1,124 @@
+"""Pods as a kubelet needs them: only the fields that it acts on are decoded.
+
+A watch on hundreds of pods echoes each of our own status writes, managedFields and all; naming few fields keeps that
+cheap.
+"""
+
+import msgspec
+
+COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
+
+
+class OwnerReference(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+
+
+class EnvironmentVariable(msgspec.Struct, frozen=True):
+    name: str
+    value: str = ""
+    """Empty for one that is taken from elsewhere (`valueFrom`)."""
+
+
+class ContainerSpec(msgspec.Struct, frozen=True):
+    name: str
+    image: str = ""
+    env: tuple[EnvironmentVariable, ...] = ()
+
+    def variable(self, name: str) -> str | None:
+        """The literal value of an environment variable. None: not set."""
+        return next((variable.value for variable in self.env if variable.name == name), None)
+
+
+class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+    restart_policy: str = "Always"
+    containers: tuple[ContainerSpec, ...] = ()
+    init_containers: tuple[ContainerSpec, ...] = ()
+
+
+class PodStatus(msgspec.Struct, frozen=True):
+    phase: str = ""
+
+
+class Pod(msgspec.Struct, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def uid(self) -> str:
+        return self.metadata.uid
+
+    @property
+    def job_uid(self) -> str | None:
+        """UID of the controlling Job. None: no Job controls this pod."""
+        owners = self.metadata.owner_references
+        return next((owner.uid for owner in owners if owner.controller and owner.kind == "Job"), None)
+
+    @property
+    def job_name(self) -> str:
+        """Empty: no Job controls this pod."""
+        owners = self.metadata.owner_references
+        return next((owner.name for owner in owners if owner.controller and owner.kind == "Job"), "")
+
+    @property
+    def index(self) -> int | None:
+        """Completion index. None: the pod belongs to no Indexed Job."""
+        text = self.metadata.labels.get(COMPLETION_INDEX_LABEL)
+        return None if text is None else int(text)
+
+
+class Taint(msgspec.Struct, frozen=True):
+    key: str
+
+
+class Node(msgspec.Struct, frozen=True):
+    class Spec(msgspec.Struct, frozen=True):
+        taints: tuple[Taint, ...] = ()
+
+    metadata: Metadata = Metadata()
+    spec: Spec = Spec()
+
+
+class ListMetadata(
+    msgspec.Struct, frozen=True, rename={"resource_version": "resourceVersion", "next_page": "continue"}
+):
+    resource_version: str = ""
+    next_page: str = ""
+
+
+class PodList(msgspec.Struct, frozen=True):
+    metadata: ListMetadata = ListMetadata()
+    items: tuple[Pod, ...] = ()
+
+
+class Bookmark(msgspec.Struct, frozen=True):
+    """How far a watch has come; the rest of its object is empty, and null where a pod has a list."""
+
+    metadata: Metadata
+
+
+class PodEvent(msgspec.Struct, frozen=True):
+    """One line of a watch. The object is a Pod, or a Bookmark, or a Status in an ERROR."""
+
+    type: str
+    object: msgspec.Raw

@@ -1,0 +1,213 @@
+"""The status of a pod as a kubelet words it: pure functions from container states to what is written.
+
+Nothing is remembered between two writes except when each condition last changed, so a lost write costs nothing: the
+next one says everything again. The patch is a strategic one, in which conditions merge by type: PodScheduled and
+DisruptionTarget belong to others and stay as they are.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from recovery.sim.objects import ContainerSpec
+from recovery.sim.processes import SIGKILL_CODE, Exit, Process
+
+IMAGE_DIGEST = "sha256:" + "0" * 64
+
+
+@dataclass(frozen=True)
+class Waiting:
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Running:
+    started_at: datetime
+
+
+@dataclass(frozen=True)
+class Terminated:
+    exit: Exit
+    container_id: str = ""
+    """Empty: the container never ran."""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+ContainerState = Waiting | Running | Terminated
+
+
+@dataclass
+class Container:
+    """A container of a pod with its whole history: now, and the run before."""
+
+    spec: ContainerSpec
+    state: ContainerState = Waiting("ContainerCreating")
+    last: Terminated | None = None
+    """How the run before ended. None: there was none."""
+    ready: bool = False
+    process: Process | None = None
+    """The latest one. None: never started."""
+
+    @property
+    def restarts(self) -> int:
+        return self.process.restart_count if self.process else 0
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a kubelet says in a pod's condition. `since` is when its status last changed."""
+
+    status: bool
+    since: datetime
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass
+class PodState:
+    """All that decides about a pod's status."""
+
+    restart_policy: str
+    containers: Sequence[Container]
+    init_containers: Sequence[Container]
+    over: bool = False
+    """The kubelet will start nothing more of this pod: it was deleted and its processes have ended."""
+
+    @property
+    def phase(self) -> str:
+        if not self.over:
+            if any(_exit_code(container) != 0 for container in self.init_containers):
+                return "Pending"
+            if any(isinstance(container.state, Waiting) and container.process is None for container in self.containers):
+                return "Pending"
+            if not all(self._finished(container) for container in self.containers):
+                return "Running"
+        return "Succeeded" if all(_exit_code(container) == 0 for container in self.containers) else "Failed"
+
+    def _finished(self, container: Container) -> bool:
+        """It ended and its restart policy leaves it at that."""
+        code = _exit_code(container)
+        return code is not None and not restarts(self.restart_policy, code)
+
+    def conditions(self, before: Mapping[str, Condition], now: datetime) -> dict[str, Condition]:
+        """By type; a condition whose status is what it was `before` keeps the moment since when."""
+        initialized = all(_exit_code(container) == 0 for container in self.init_containers)
+        unready = [container.spec.name for container in self.containers if not container.ready]
+        message = f"containers with unready status: [{' '.join(unready)}]" if unready else ""
+        reason = "ContainersNotReady" if unready else ""
+        match self.phase:
+            case "Succeeded":
+                reason, message = "PodCompleted", ""
+            case "Failed":
+                reason, message = "PodFailed", ""
+        uninitialized = "" if initialized else "ContainersNotInitialized"
+        sandbox = any(isinstance(container.state, Running) for container in (*self.init_containers, *self.containers))
+        said = {
+            "PodReadyToStartContainers": (sandbox or self.phase == "Running", "", ""),
+            "Initialized": (initialized, uninitialized, ""),
+            "ContainersReady": (not unready, reason, message),
+            "Ready": (not unready, reason, message),
+        }
+        after = {}
+        for kind, (status, why, text) in said.items():
+            known = before.get(kind)
+            since = known.since if known and known.status == status else now
+            after[kind] = Condition(status, since, why, text)
+        return after
+
+
+def restarts(restart_policy: str, code: int) -> bool:
+    """Whether a container that ended with this code is started again."""
+    return restart_policy == "Always" or (restart_policy == "OnFailure" and code != 0)
+
+
+def _exit_code(container: Container) -> int | None:
+    """None: it has not ended."""
+    return container.state.exit.code if isinstance(container.state, Terminated) else None
+
+
+NEVER_RAN = Terminated(
+    Exit(SIGKILL_CODE, "ContainerStatusUnknown", "The container could not be located when the pod was terminated")
+)
+
+
+def timestamp(moment: datetime) -> str:
+    """As metav1.Time writes it: whole seconds, UTC."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_timestamp(moment: datetime) -> str:
+    """As metav1.MicroTime writes it."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def container_id(process: Process) -> str:
+    return f"containerd://{process.pod.uid}-{process.container.name}-{process.restart_count}"
+
+
+def status_patch(
+    *, state: PodState, conditions: Mapping[str, Condition], start_time: datetime, pod_ip: str, host_ip: str
+) -> dict[str, object]:
+    """`status` for a strategic merge patch."""
+    status: dict[str, object] = {
+        "phase": state.phase,
+        "startTime": timestamp(start_time),
+        "hostIP": host_ip,
+        "hostIPs": [{"ip": host_ip}],
+        "podIP": pod_ip,
+        "podIPs": [{"ip": pod_ip}],
+        "conditions": [_condition_body(kind, condition) for kind, condition in conditions.items()],
+        "containerStatuses": [_container_body(container) for container in state.containers],
+    }
+    if state.init_containers:
+        status["initContainerStatuses"] = [_container_body(container) for container in state.init_containers]
+    return status
+
+
+def _condition_body(kind: str, condition: Condition) -> dict[str, object]:
+    # An explicit null takes away the reason of the time before; left out, a patch would keep it.
+    return {
+        "type": kind,
+        "status": "True" if condition.status else "False",
+        "reason": condition.reason or None,
+        "message": condition.message or None,
+        "lastTransitionTime": timestamp(condition.since),
+    }
+
+
+def _container_body(container: Container) -> dict[str, object]:
+    running = isinstance(container.state, Running)
+    body: dict[str, object] = {
+        "name": container.spec.name,
+        "image": container.spec.image,
+        "imageID": "",
+        "ready": container.ready,
+        "started": running,
+        "restartCount": container.restarts,
+        "state": _state_body(container.state),
+        "lastState": _state_body(container.last) if container.last else {},
+    }
+    if container.process:
+        body |= {"containerID": container_id(container.process), "imageID": f"{container.spec.image}@{IMAGE_DIGEST}"}
+    return body
+
+
+def _state_body(state: ContainerState) -> dict[str, object]:
+    match state:
+        case Waiting(reason, message):
+            return {"waiting": {"reason": reason, "message": message}}
+        case Running(started_at):
+            return {"running": {"startedAt": timestamp(started_at)}}
+        case Terminated(exit_, id_, started_at, finished_at):
+            return {
+                "terminated": {
+                    "exitCode": exit_.code,
+                    "reason": exit_.reason or ("Error" if exit_.code else "Completed"),
+                    "message": exit_.message,
+                    "startedAt": timestamp(started_at) if started_at else None,
+                    "finishedAt": timestamp(finished_at) if finished_at else None,
+                    "containerID": id_,
+                }
+            }

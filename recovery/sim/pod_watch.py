@@ -1,0 +1,94 @@
+"""One watch for the pods of all nodes.
+
+A hundred nodes that each watched their own pods would cost the API server a hundred streams. The selector keeps out
+what is not bound yet. Every end of the stream is taken up again where it stopped; when that place is too old for the
+server, a list tells what changed meanwhile, deletions included, so no pod is ever lost.
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from recovery.ports import PODS, ApiClient, Clock, ExpiredError, ReadAgainError, TryLaterError
+from recovery.sim.objects import Bookmark, Pod, PodEvent, PodList
+
+BOUND_ONLY = "spec.nodeName!="
+PAGE_LIMIT = 500
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 5.0
+
+
+class PodWatch:
+    """The bound pods as the API server last told, by UID."""
+
+    def __init__(
+        self, api: ApiClient, clock: Clock, changed: Callable[[Pod], None], gone: Callable[[Pod], None]
+    ) -> None:
+        self._api = api
+        self._clock = clock
+        self._changed = changed
+        self._gone = gone
+        self._pods: dict[str, Pod] = {}
+        self._version = ""
+        """The resourceVersion to go on from; empty: list first."""
+        self._pause_seconds = FIRST_PAUSE_SECONDS
+        self._decode_event = msgspec.json.Decoder(PodEvent).decode
+        self._decode_pod = msgspec.json.Decoder(Pod).decode
+
+    def on_node(self, node: str) -> Iterable[Pod]:
+        return [pod for pod in self._pods.values() if pod.spec.node_name == node]
+
+    async def run(self) -> None:
+        """Until cancelled. Raises `RefusedError` only."""
+        while True:
+            asked_seconds = 0.0
+            try:
+                if not self._version:
+                    await self._list()
+                await self._follow()
+            except TryLaterError as error:
+                asked_seconds = error.retry_after_seconds or 0.0
+            except ReadAgainError:
+                self._version = ""
+            await self._clock.sleep(max(self._pause_seconds, asked_seconds))
+            self._pause_seconds = min(2 * self._pause_seconds, LONGEST_PAUSE_SECONDS)
+
+    async def _list(self) -> None:
+        listed: dict[str, Pod] = {}
+        next_page = ""
+        while True:
+            body = await self._api.list(PODS, field_selector=BOUND_ONLY, limit=PAGE_LIMIT, continue_token=next_page)
+            page = msgspec.json.decode(body, type=PodList)
+            listed |= {pod.uid: pod for pod in page.items}
+            next_page = page.metadata.next_page
+            if not next_page:
+                break
+        for pod in [pod for uid, pod in self._pods.items() if uid not in listed]:
+            self._forget(pod)
+        for pod in listed.values():
+            self._learn(pod)
+        self._version = page.metadata.resource_version
+
+    async def _follow(self) -> None:
+        async for line in self._api.watch(PODS, field_selector=BOUND_ONLY, resource_version=self._version):
+            event = self._decode_event(line)
+            match event.type:
+                case "ERROR":
+                    raise ExpiredError("the watch ended with an error: list again", status=410)
+                case "BOOKMARK":
+                    metadata = msgspec.json.decode(event.object, type=Bookmark).metadata
+                case _:
+                    pod = self._decode_pod(event.object)
+                    metadata = pod.metadata
+                    tell = self._forget if event.type == "DELETED" else self._learn
+                    tell(pod)
+            self._version = metadata.resource_version
+            self._pause_seconds = FIRST_PAUSE_SECONDS
+
+    def _learn(self, pod: Pod) -> None:
+        self._pods[pod.uid] = pod
+        self._changed(pod)
+
+    def _forget(self, pod: Pod) -> None:
+        self._pods.pop(pod.uid, None)
+        self._gone(pod)

@@ -1,0 +1,280 @@
+"""The life of one pod on one node.
+
+Three things go on at once. Living: the start, the init containers, the containers and their restarts. Ending: once the
+pod is being deleted or its object is gone, nothing more is started, the processes get SIGTERM and, at the end of their
+grace, SIGKILL. Speaking: whatever state all this has led to is written to the pod's status, one write at a time, and
+when the pod is over its object is deleted.
+"""
+
+import asyncio
+import math
+
+from recovery.ports import PODS, NotFoundError, PatchKind
+from recovery.sim.means import Host, Means, PodStart
+from recovery.sim.objects import Pod
+from recovery.sim.pod_status import (
+    NEVER_RAN,
+    Condition,
+    Container,
+    PodState,
+    Running,
+    Terminated,
+    Waiting,
+    container_id,
+    restarts,
+    status_patch,
+)
+from recovery.sim.processes import SIGKILL_CODE, Exit, Process
+from recovery.sim.timers import Timer
+
+MINIMUM_GRACE_SECONDS = 1.0
+"""A kubelet gives every process this long, however small a grace was asked for."""
+
+POWER_LOSS = Exit(255, "Unknown", "the node lost power")
+
+
+class PodRun:
+    """One pod, from the moment its kubelet sees it bound until its object is gone and its processes have ended."""
+
+    def __init__(self, pod: Pod, host: Host, means: Means, start: PodStart) -> None:
+        self.pod = pod
+        self.start = start
+        self.vanished = asyncio.Event()
+        """The object is gone from the API server."""
+        self._host = host
+        self._means = means
+        self._accepted_at = means.clock.now()
+        self._state = PodState(
+            restart_policy=pod.spec.restart_policy,
+            containers=[Container(spec) for spec in pod.spec.containers],
+            init_containers=[Container(spec, Waiting("PodInitializing")) for spec in pod.spec.init_containers],
+        )
+        self._conditions: dict[str, Condition] = {}
+        self._written: dict[str, object] = {}
+        """The status that the server has taken last."""
+        self._changed = asyncio.Event()
+        self._ending = asyncio.Event()
+        self._killable = asyncio.Event()
+        self._killable.set()
+        self._kill_at_seconds = math.inf
+        self._kill: Timer | None = None
+
+    # What the kubelet is told.
+
+    def observe(self, pod: Pod) -> None:
+        """The object as it is now."""
+        self.pod = pod
+        if pod.metadata.deletion_timestamp is not None:
+            self._end_within(pod.metadata.deletion_grace_period_seconds or 0)
+
+    def vanish(self) -> None:
+        """The object is gone, by force if the kubelet did not delete it: the processes are still to be ended."""
+        self.vanished.set()
+        self._changed.set()
+        self._end_within(0)
+
+    def reassert(self) -> None:
+        """Write the status again: while the kubelet was not heard, others have marked the pod as not ready."""
+        self._written = {}
+        self._note()
+
+    def lose_power(self) -> None:
+        """All its processes are dead, those that could not be killed too."""
+        for process in self.processes():
+            process.end(POWER_LOSS)
+        self._killable.set()
+
+    def refuse_to_end(self) -> None:
+        """From now on neither SIGTERM nor SIGKILL ends its processes and its clean-up hangs, until power is lost."""
+        self._killable.clear()
+
+    def processes(self) -> list[Process]:
+        """Those that run."""
+        latest = (container.process for container in self._state.containers)
+        return [process for process in latest if process and process.exit is None]
+
+    # Living.
+
+    async def run(self) -> None:
+        """Returns when the processes have ended after a deletion and the kubelet has done its part with the object."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._speak())
+            living = tasks.create_task(self._live())
+            await self._ending.wait()
+            living.cancel()
+            await asyncio.wait([living])
+            await self._end_processes()
+            for container in (*self._state.init_containers, *self._state.containers):
+                if not isinstance(container.state, Terminated):
+                    container.state, container.last = container.last or NEVER_RAN, None
+            self._state.over = True
+            self._note()
+
+    async def _live(self) -> None:
+        await self._means.clock.sleep(self.start.seconds)
+        for container in self._state.init_containers:
+            await self._initialize(container)
+        async with asyncio.TaskGroup() as tasks:
+            for container in self._state.containers:
+                tasks.create_task(self._keep_running(container))
+
+    async def _initialize(self, container: Container) -> None:
+        """Init containers run one after another and succeed: what they do is not modelled."""
+        await self._host.powered.wait()
+        started_at = self._means.clock.now()
+        container.state = Running(started_at)
+        self._note()
+        await self._means.clock.sleep(self._means.settings.init_container_seconds)
+        container.state = Terminated(Exit(0), started_at=started_at, finished_at=self._means.clock.now())
+        container.ready = True
+        self._note()
+
+    async def _keep_running(self, container: Container) -> None:
+        settings = self._means.settings
+        clock = self._means.clock
+        back_off_seconds = 0.0
+        while True:
+            await self._host.powered.wait()
+            if self._ending.is_set():
+                return  # Learned in the same instant as the power came back.
+            started_seconds = clock.monotonic_seconds()
+            process = self._start(container)
+            await process.exited.wait()
+            assert process.exit is not None
+            if not restarts(self._state.restart_policy, process.exit.code):
+                return
+            if clock.monotonic_seconds() - started_seconds > 2 * settings.longest_back_off_seconds:
+                back_off_seconds = 0.0
+            await self._wait_to_restart(container, back_off_seconds)
+            back_off_seconds = min(
+                max(settings.back_off_seconds, 2 * back_off_seconds), settings.longest_back_off_seconds
+            )
+
+    async def _wait_to_restart(self, container: Container, back_off_seconds: float) -> None:
+        if back_off_seconds == 0.0:
+            await self._means.clock.sleep(self._means.settings.restart_seconds)
+            return
+        assert isinstance(container.state, Terminated)
+        container.last = container.state
+        where = f"container={container.spec.name} pod={self.pod.name}_{self.pod.metadata.namespace}({self.pod.uid})"
+        message = f"back-off {back_off_seconds:g}s restarting failed {where}"
+        container.state = Waiting("CrashLoopBackOff", message)
+        self._note()
+        await self._means.clock.sleep(back_off_seconds)
+
+    def _start(self, container: Container) -> Process:
+        if isinstance(container.state, Terminated):
+            container.last = container.state
+        process = Process(
+            self.pod,
+            container.spec,
+            self._host.name,
+            container.restarts + 1 if container.process else 0,
+            lambda process: self._ended(container, process),
+        )
+        container.process = process
+        container.state = Running(self._means.clock.now())
+        container.ready = self.start.ready_seconds == 0
+        if not container.ready:
+            self._means.timers.after(self.start.ready_seconds, lambda: self._become_ready(container, process))
+        self._note()
+        self._means.workload.process_started(process)
+        return process
+
+    def _become_ready(self, container: Container, process: Process) -> None:
+        if container.process is process and process.exit is None:
+            container.ready = True
+            self._note()
+
+    def _ended(self, container: Container, process: Process) -> None:
+        assert isinstance(container.state, Running)
+        assert process.exit is not None
+        container.state = Terminated(
+            process.exit, container_id(process), container.state.started_at, self._means.clock.now()
+        )
+        container.ready = False
+        self._note()
+        self._means.workload.process_exited(process)
+
+    # Ending.
+
+    def _end_within(self, grace_seconds: float) -> None:
+        """A grace can only be shortened: the earliest end asked for holds."""
+        if self._state.over:
+            return
+        left_seconds = max(MINIMUM_GRACE_SECONDS, grace_seconds)
+        kill_at_seconds = self._means.clock.monotonic_seconds() + left_seconds
+        if kill_at_seconds >= self._kill_at_seconds:
+            return
+        self._kill_at_seconds = kill_at_seconds
+        if self._kill:
+            self._kill.cancel()
+        self._kill = self._means.timers.after(left_seconds, self._kill_processes)
+        self._ending.set()
+
+    def _kill_processes(self) -> None:
+        if self._killable.is_set():
+            for process in self.processes():
+                process.end(Exit(SIGKILL_CODE))
+
+    async def _end_processes(self) -> None:
+        ending = self.processes()
+        if self._killable.is_set():
+            for process in ending:
+                self._means.workload.process_termed(process)
+        for process in ending:
+            await process.exited.wait()
+        await self._killable.wait()
+        if self._kill:
+            self._kill.cancel()
+
+    # Speaking.
+
+    def _note(self) -> None:
+        """The state has changed: date what that changes in the conditions, and have it written."""
+        self._conditions = self._state.conditions(self._conditions, self._means.clock.now())
+        self._changed.set()
+
+    async def _speak(self) -> None:
+        writes = self._means.writes
+        while not self.vanished.is_set():
+            await self._changed.wait()
+            self._changed.clear()
+            over = self._state.over
+            await writes.until_applied(self._host.connected, self._write_status)
+            if over:
+                await writes.until_applied(self._host.connected, self._delete)
+                return
+
+    async def _write_status(self) -> None:
+        status = status_patch(
+            state=self._state,
+            conditions=self._conditions,
+            start_time=self._accepted_at,
+            pod_ip=self.start.ip,
+            host_ip=self._host.ip,
+        )
+        if self.vanished.is_set() or status == self._written:
+            return
+        metadata = self.pod.metadata
+        await self._means.api.patch(
+            PODS,
+            metadata.name,
+            {"metadata": {"uid": metadata.uid}, "status": status},
+            kind=PatchKind.STRATEGIC,
+            namespace=metadata.namespace,
+            subresource="status",
+        )
+        self._written = status
+
+    async def _delete(self) -> None:
+        # Deleted with no grace already: the object waits for finalizers, which are others' business.
+        if self.vanished.is_set() or self.pod.metadata.deletion_grace_period_seconds == 0:
+            return
+        metadata = self.pod.metadata
+        try:
+            await self._means.api.delete(
+                PODS, metadata.name, namespace=metadata.namespace, uid=metadata.uid, grace_seconds=0
+            )
+        except NotFoundError:
+            return

@@ -1,0 +1,65 @@
+"""Processes in containers, and who decides what they do.
+
+The kubelet model starts, signals and kills processes and reports them; a `Workload` decides how they behave: how long
+they run, what they do with SIGTERM, when they die. Neither knows the inside of the other.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from recovery.sim.objects import ContainerSpec, Pod
+
+SIGKILL_CODE = 137
+SIGTERM_CODE = 143
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a process ended. An empty reason becomes what a kubelet writes: Completed for 0, Error for the rest."""
+
+    code: int
+    reason: str = ""
+    message: str = ""
+
+
+class Process:
+    """One run of one container: (pod UID, container, restart count) is its identity."""
+
+    def __init__(
+        self, pod: Pod, container: ContainerSpec, node: str, restart_count: int, ended: Callable[["Process"], None]
+    ) -> None:
+        self.pod = pod
+        self.container = container
+        self.node = node
+        self.restart_count = restart_count
+        self.exit: Exit | None = None
+        """None: it runs."""
+        self.exited = asyncio.Event()
+        self._ended = ended
+
+    def end(self, exit_: Exit) -> None:
+        """End it. It ends once: whatever would have ended it later finds nothing to end."""
+        if self.exit is None:
+            self.exit = exit_
+            self.exited.set()
+            self._ended(self)
+
+
+class Workload(Protocol):
+    """What the processes do. The calls come in the order in which things happen, on the loop of `run`."""
+
+    async def run(self) -> None:
+        """Lives as long as the kubelets do."""
+        ...
+
+    def process_started(self, process: Process) -> None: ...
+
+    def process_termed(self, process: Process) -> None:
+        """SIGTERM was delivered; a process that heeds it is ended by the workload, any other by the kubelet."""
+        ...
+
+    def process_exited(self, process: Process) -> None:
+        """It ended, by itself or killed; `process.exit` says how."""
+        ...

@@ -1,0 +1,380 @@
+"""Distributed training in the pods: ranks that meet, step together, checkpoint, and hang when one of them is lost.
+
+This is what makes a lost member expensive. A rank that loses a peer does not die: it hangs in a collective operation,
+deaf to SIGTERM, until its own NCCL timeout. A rank that starts alone waits for the others, and gives up. Steps are
+computed from time, not counted, so training costs nothing while nothing happens.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from recovery.ports import JOBS, ApiClient, Clock, Entropy, ReadAgainError, TryLaterError
+from recovery.sim.objects import Pod
+from recovery.sim.processes import SIGTERM_CODE, Exit, Process
+from recovery.sim.timers import Timer, Timers
+from recovery.sim.trace import EventKind, Trace, TraceRecord
+
+JOBSET_NAME_LABEL = "jobset.sigs.k8s.io/jobset-name"
+STEP_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
+"""Kubeflow Trainer's word for what a pod does: `trainer`, or one of the initializers."""
+SIZE_VARIABLE = "PET_NNODES"
+SIZE_POLL_SECONDS = 1.0
+
+NCCL_TIMEOUT = Exit(134, message="Watchdog caught collective operation timeout")
+JOIN_TIMEOUT = Exit(1, message="rendezvous timed out: not all ranks joined")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """How every training behaves."""
+
+    step_seconds: float = 0.1
+    checkpoint_every_steps: int = 100
+    total_steps: int | None = None
+    """None: it trains until it is stopped."""
+    nccl_timeout_seconds: float = 600.0
+    """From the loss of a rank until a survivor dies of it."""
+    nccl_jitter_seconds: float = 5.0
+    """Each survivor's own deviation from that, at most, either way."""
+    join_timeout_seconds: float = 600.0
+    """A rank that waited this long for the others exits with 1."""
+    term_seconds: float = 0.2
+    """From SIGTERM to the exit, in a process that heeds it."""
+    initializer_seconds: float = 1.0
+    """What an initializer takes before it exits with 0."""
+
+
+class RankState(StrEnum):
+    WAITING = "Waiting"
+    TRAINING = "Training"
+    HUNG = "Hung"
+    LEAVING = "Leaving"
+    """It has got SIGTERM and will exit."""
+
+
+@dataclass(eq=False)
+class Rank:
+    """The process of one completion index in one incarnation."""
+
+    process: Process
+    group: "Group"
+    index: int
+    state: RankState = RankState.WAITING
+    round: "Round | None" = None
+    """None: it has not met the others."""
+    death: Timer | None = None
+    """The timer that ends it, if one runs."""
+
+    def die_after(self, timers: Timers, seconds: float, how: Exit) -> None:
+        """Set its end, in place of one that was set before."""
+        if self.death:
+            self.death.cancel()
+        self.death = timers.after(seconds, lambda: self.process.end(how))
+
+
+class Outcome(StrEnum):
+    BROKEN = "Broken"
+    """A rank was lost before the last step."""
+    FINISHED = "Finished"
+
+
+@dataclass(eq=False)
+class Round:
+    """What a training does from one meeting of all its ranks until it loses one or ends."""
+
+    job_uid: str
+    size: int
+    formed_at: datetime
+    from_step: int
+    step_seconds: float
+    total_steps: int | None
+    ended_at: datetime | None = None
+    """When it made its last step. None: it goes on."""
+    ranks: list[Rank] = field(default_factory=list, repr=False)
+    outcome: "Outcome | None" = None
+    """None: it goes on, or a rank of it got SIGTERM and lives yet."""
+    next_checkpoint: Timer | None = field(default=None, repr=False)
+    finish: Timer | None = field(default=None, repr=False)
+
+    def step_at(self, at: datetime) -> int:
+        """Steps done at that moment, those of the rounds before included."""
+        elapsed = (min(at, self.ended_at) if self.ended_at else at) - self.formed_at
+        # A thousandth of a step forgives what rounding to microseconds takes away.
+        step = self.from_step + int(max(elapsed, timedelta()).total_seconds() / self.step_seconds + 0.001)
+        return step if self.total_steps is None else min(step, max(self.total_steps, self.from_step))
+
+
+@dataclass(eq=False)
+class Group:
+    """The ranks of one Job UID."""
+
+    job_uid: str
+    job_name: str
+    namespace: str
+    training: str
+    size: int | None
+    """How many ranks have to meet. None: not known yet."""
+    size_is_literal: bool
+    """The pods name it; otherwise the Job does, and may change it."""
+    ranks: dict[Process, Rank] = field(default_factory=dict)
+    waiting: dict[int, Rank] = field(default_factory=dict)
+    """The newest waiting rank of each index."""
+
+
+class _Job(msgspec.Struct):
+    class Spec(msgspec.Struct):
+        completions: int | None = None
+
+    spec: Spec
+
+
+class TrainingWorld:
+    """The workload of all pods: ranks in those of Indexed Jobs, initializers, and others that just run until SIGTERM.
+
+    A training is named `namespace/name` of its JobSet. Its last checkpoint outlives pods, Jobs and JobSets.
+    """
+
+    def __init__(
+        self,
+        api: ApiClient,
+        clock: Clock,
+        entropy: Entropy,
+        settings: TrainingSettings | None = None,
+        sink: Callable[[bytes], None] | None = None,
+    ) -> None:
+        """`sink` gets the trace line by line, as JSON."""
+        self.trace = Trace(sink)
+        self._api = api
+        self._clock = clock
+        self._entropy = entropy
+        self._settings = settings or TrainingSettings()
+        self._timers = Timers(clock)
+        self._groups: dict[str, Group] = {}
+        self._rounds: dict[str, list[Round]] = {}
+        self._checkpoints: dict[str, int] = {}
+        self._size_wanted = asyncio.Event()
+
+    # What tests ask.
+
+    def step_of(self, training: str) -> int:
+        """Steps done until now by the newest round; 0 before the first."""
+        return self.step_at(training, self._clock.now())
+
+    def step_at(self, training: str, at: datetime) -> int:
+        """Steps done at that moment. It falls when a new round goes back to the last checkpoint."""
+        formed = [round_ for round_ in self.rounds(training) if round_.formed_at <= at]
+        return formed[-1].step_at(at) if formed else 0
+
+    def checkpoint_of(self, training: str) -> int:
+        """The step that the next round would start from."""
+        return self._checkpoints.get(training, 0)
+
+    def rounds(self, training: str) -> list[Round]:
+        """Oldest first."""
+        return self._rounds.get(training, [])
+
+    def passed(self, training: str, step: int, since: datetime) -> bool:
+        """Whether all ranks, met anew at `since` or later, have together done more than `step` steps."""
+        now = self._clock.now()
+        return any(round_.formed_at >= since and round_.step_at(now) > step for round_ in self.rounds(training))
+
+    def ranks(self, training: str) -> Counter[RankState]:
+        """How many processes of all incarnations are in each state."""
+        groups = [group for group in self._groups.values() if group.training == training]
+        return Counter(rank.state for group in groups for rank in group.ranks.values())
+
+    # What the kubelets tell.
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._timers.run())
+            tasks.create_task(self._keep_sizes())
+
+    def process_started(self, process: Process) -> None:
+        pod = process.pod
+        if pod.metadata.labels.get(STEP_LABEL, "trainer") != "trainer":
+            self._timers.after(self._settings.initializer_seconds, lambda: process.end(Exit(0)))
+            return
+        if pod.index is None or pod.job_uid is None or process.container.name != _rank_container(pod):
+            return
+        group = self._group(process, pod.job_uid)
+        rank = Rank(process, group, pod.index)
+        group.ranks[process] = group.waiting[rank.index] = rank
+        self._record(EventKind.PROCESS_STARTED, group, rank)
+        rank.die_after(self._timers, self._settings.join_timeout_seconds, JOIN_TIMEOUT)
+        if group.size_is_literal:
+            self._form_if_complete(group)
+        else:
+            self._size_wanted.set()
+
+    def process_termed(self, process: Process) -> None:
+        rank = self._rank(process)
+        if rank is None:
+            self._timers.after(self._settings.term_seconds, lambda: process.end(Exit(SIGTERM_CODE)))
+            return
+        if rank.state is RankState.HUNG:
+            return
+        if rank.state is RankState.TRAINING and rank.round:
+            self._end_steps(rank.round)
+        self._stop_waiting(rank)
+        rank.state = RankState.LEAVING
+        rank.die_after(self._timers, self._settings.term_seconds, Exit(SIGTERM_CODE))
+
+    def process_exited(self, process: Process) -> None:
+        rank = self._rank(process)
+        if rank is None or process.exit is None:
+            return
+        group = rank.group
+        if rank.death:
+            rank.death.cancel()
+        self._stop_waiting(rank)
+        del group.ranks[process]
+        if not group.ranks:
+            del self._groups[group.job_uid]
+        self._record(EventKind.PROCESS_EXITED, group, rank, exit_code=process.exit.code)
+        if rank.round:
+            self._lose(rank.round, rank, process.exit.code)
+
+    # Rounds.
+
+    def _form_if_complete(self, group: Group) -> None:
+        size = group.size
+        if not size or len(group.waiting) < size or any(index not in group.waiting for index in range(size)):
+            return
+        formed = Round(
+            job_uid=group.job_uid,
+            size=size,
+            formed_at=self._clock.now(),
+            from_step=self.checkpoint_of(group.training),
+            step_seconds=self._settings.step_seconds,
+            total_steps=self._settings.total_steps,
+            ranks=[group.waiting.pop(index) for index in range(size)],
+        )
+        for rank in formed.ranks:
+            rank.state, rank.round = RankState.TRAINING, formed
+            if rank.death:
+                rank.death.cancel()
+        self._rounds.setdefault(group.training, []).append(formed)
+        self._record(EventKind.ROUND_FORMED, group)
+        self._set_checkpoint(group, formed)
+        if formed.total_steps is not None:
+            left_seconds = (formed.total_steps - formed.from_step) * formed.step_seconds
+            formed.finish = self._timers.after(max(0.0, left_seconds), lambda: self._finish(group, formed))
+
+    def _set_checkpoint(self, group: Group, formed: Round) -> None:
+        every = self._settings.checkpoint_every_steps
+        step = (max(formed.from_step, self.checkpoint_of(group.training)) // every + 1) * every
+        due_at = formed.formed_at + timedelta(seconds=(step - formed.from_step) * formed.step_seconds)
+        due_seconds = max(0.0, (due_at - self._clock.now()).total_seconds())
+        formed.next_checkpoint = self._timers.after(due_seconds, lambda: self._checkpoint(group, formed, step))
+
+    def _checkpoint(self, group: Group, formed: Round, step: int) -> None:
+        self._checkpoints[group.training] = step
+        self._record(EventKind.CHECKPOINT, group)
+        self._set_checkpoint(group, formed)
+
+    def _end_steps(self, ending: Round) -> None:
+        if ending.ended_at is None:
+            ending.ended_at = self._clock.now()
+            for timer in (ending.next_checkpoint, ending.finish):
+                if timer:
+                    timer.cancel()
+
+    def _lose(self, broken: Round, lost: Rank, exit_code: int) -> None:
+        """The first rank lost leaves the others hanging; those that follow it change nothing more."""
+        if broken.outcome:
+            return
+        self._end_steps(broken)
+        broken.outcome = Outcome.BROKEN
+        self._record(EventKind.RANK_LOST, lost.group, lost, exit_code=exit_code)
+        jitter = self._settings.nccl_jitter_seconds
+        for rank in broken.ranks:
+            if rank.state is RankState.TRAINING and rank is not lost:
+                rank.state = RankState.HUNG
+                self._record(EventKind.RANK_HUNG, rank.group, rank)
+                seconds = self._settings.nccl_timeout_seconds + self._entropy.uniform(-jitter, jitter)
+                rank.die_after(self._timers, max(0.0, seconds), NCCL_TIMEOUT)
+
+    def _finish(self, group: Group, finished: Round) -> None:
+        """All steps are done: every rank exits with 0, and what would start again finds the last checkpoint."""
+        self._end_steps(finished)
+        finished.outcome = Outcome.FINISHED
+        self._checkpoints[group.training] = finished.step_at(self._clock.now())
+        self._record(EventKind.FINISHED, group)
+        for rank in finished.ranks:
+            rank.process.end(Exit(0))
+
+    # Ranks and groups.
+
+    def _group(self, process: Process, job_uid: str) -> Group:
+        if job_uid not in self._groups:
+            pod = process.pod
+            namespace = pod.metadata.namespace
+            literal = process.container.variable(SIZE_VARIABLE) or ""
+            size = int(literal) if literal.isdecimal() else None
+            name = pod.metadata.labels.get(JOBSET_NAME_LABEL, pod.job_name)
+            self._groups[job_uid] = Group(
+                job_uid, pod.job_name, namespace, f"{namespace}/{name}", size, size_is_literal=size is not None
+            )
+        return self._groups[job_uid]
+
+    def _rank(self, process: Process) -> Rank | None:
+        """None: the process is no rank."""
+        group = self._groups.get(process.pod.job_uid or "")
+        return group.ranks.get(process) if group else None
+
+    def _stop_waiting(self, rank: Rank) -> None:
+        if rank.group.waiting.get(rank.index) is rank:
+            del rank.group.waiting[rank.index]
+
+    async def _keep_sizes(self) -> None:
+        """While ranks wait of whom only their Job can tell how many have to meet, keep asking it."""
+        while True:
+            await self._size_wanted.wait()
+            waiting = [group for group in self._groups.values() if group.waiting and not group.size_is_literal]
+            for group in waiting:
+                try:
+                    body = await self._api.get(JOBS, group.job_name, namespace=group.namespace)
+                except (ReadAgainError, TryLaterError):
+                    continue  # It is asked again below, or its ranks time out.
+                group.size = msgspec.json.decode(body, type=_Job).spec.completions
+                self._form_if_complete(group)
+            if not waiting:
+                self._size_wanted.clear()
+                continue
+            await self._clock.sleep(SIZE_POLL_SECONDS)
+
+    def _record(self, kind: EventKind, group: Group, rank: Rank | None = None, exit_code: int | None = None) -> None:
+        now = self._clock.now()
+        record = TraceRecord(
+            at=now,
+            kind=kind,
+            training=group.training,
+            job_uid=group.job_uid,
+            step=self.step_at(group.training, now),
+            exit_code=exit_code,
+        )
+        if rank:
+            process = rank.process
+            record = replace(
+                record,
+                pod=process.pod.name,
+                pod_uid=process.pod.uid,
+                restart_count=process.restart_count,
+                index=rank.index,
+                node=process.node,
+            )
+        self.trace.add(record)
+
+
+def _rank_container(pod: Pod) -> str:
+    """The container that trains: the one that is told the group's size, else the first."""
+    containers = pod.spec.containers
+    told = (container for container in containers if container.variable(SIZE_VARIABLE) is not None)
+    return next(told, containers[0]).name

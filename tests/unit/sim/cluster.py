@@ -1,0 +1,160 @@
+"""A little cluster in virtual time for the specifications of the kubelet and training models."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from recovery.ports import PODS
+from recovery.sim.kubelet import Kubelets
+from recovery.sim.means import KubeletSettings
+from recovery.sim.nodes import NodeSpec
+from recovery.sim.processes import Exit, Process, Workload
+from recovery.sim.timers import Timers
+from tests.unit.sim.fake_api import Body, FakeApi
+from tests.unit.sim.virtual_time import VirtualClock
+
+AnyWorkload = TypeVar("AnyWorkload", bound=Workload)
+
+AT_ONCE = KubeletSettings(start_seconds=(0.0, 0.0))
+QUICK = 0.1
+"""Longer than a few requests take, shorter than anything that is measured."""
+
+
+class Obedient:
+    """Processes that run until SIGTERM and exit 2 s later; deaf ones do not heed it."""
+
+    def __init__(self, *, deaf: bool) -> None:
+        self.running: list[Process] = []
+        self.started = 0
+        self._deaf = deaf
+        self._timers = Timers(VirtualClock())
+
+    async def run(self) -> None:
+        await self._timers.run()
+
+    def process_started(self, process: Process) -> None:
+        self.running.append(process)
+        self.started += 1
+
+    def process_termed(self, process: Process) -> None:
+        if not self._deaf:
+            self._timers.after(2, lambda: process.end(Exit(143)))
+
+    def process_exited(self, process: Process) -> None:
+        self.running.remove(process)
+
+
+@dataclass
+class Cluster(Generic[AnyWorkload]):
+    api: FakeApi
+    clock: VirtualClock
+    kubelets: Kubelets
+    workload: AnyWorkload
+
+    async def pass_seconds(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def bind(self, name: str, node: str = "node-0", **details: Any) -> Body:
+        """A pod as the scheduler leaves it: bound, Pending."""
+        return await self.api.put(PODS, pod(name, node, **details))
+
+    def pod(self, name: str) -> Body:
+        found = self.api.of("pods", name)
+        assert found, f"there is no pod {name}"
+        return found
+
+    def gone(self, name: str) -> bool:
+        return self.api.of("pods", name) is None
+
+    def status(self, name: str) -> Body:
+        status: Body = self.pod(name)["status"]
+        return status
+
+    def phase(self, name: str) -> str:
+        return str(self.status(name).get("phase"))
+
+    def container(self, name: str) -> Body:
+        """The status of the pod's first container."""
+        first: Body = self.status(name)["containerStatuses"][0]
+        return first
+
+    def condition(self, name: str, kind: str) -> Body:
+        """The pod's condition of that type."""
+        return next(condition for condition in self.status(name)["conditions"] if condition["type"] == kind)
+
+
+@asynccontextmanager
+async def cluster(
+    make_workload: Callable[[FakeApi, VirtualClock, random.Random], AnyWorkload],
+    settings: KubeletSettings = AT_ONCE,
+    nodes: int = 1,
+) -> AsyncIterator[Cluster[AnyWorkload]]:
+    """Kubelets that run, with nodes `node-0` ... registered."""
+    api, clock, entropy = FakeApi(), VirtualClock(), random.Random(7)
+    workload = make_workload(api, clock, entropy)
+    kubelets = Kubelets(api, clock, entropy, workload, settings)
+    for index in range(nodes):
+        kubelets.add_node(NodeSpec(name=f"node-{index}"))
+    running = asyncio.create_task(kubelets.run())
+    await asyncio.sleep(0)
+    try:
+        await kubelets.nodes_ready()
+        yield Cluster(api, clock, kubelets, workload)
+    finally:
+        # What broke the model is raised here, and is then the better explanation of a failed test.
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+
+def obedient_cluster(
+    settings: KubeletSettings = AT_ONCE, nodes: int = 1, *, deaf: bool = False
+) -> AbstractAsyncContextManager[Cluster[Obedient]]:
+    return cluster(lambda *_: Obedient(deaf=deaf), settings, nodes)
+
+
+def pod(
+    name: str,
+    node: str,
+    *,
+    restart_policy: str = "Never",
+    grace_seconds: int = 30,
+    finalizers: tuple[str, ...] = (),
+    init_containers: tuple[str, ...] = (),
+    containers: tuple[str, ...] = ("node",),
+    env: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+    job: str = "",
+    index: int | None = None,
+    phase: str = "Pending",
+) -> Body:
+    labels = dict(labels or {})
+    owners = [{"kind": "Job", "name": job, "uid": f"uid-of-{job}", "controller": True}] if job else []
+    if index is not None:
+        labels["batch.kubernetes.io/job-completion-index"] = str(index)
+    variables = [{"name": key, "value": value} for key, value in (env or {}).items()]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "labels": labels,
+            "ownerReferences": owners,
+            "finalizers": list(finalizers),
+        },
+        "spec": {
+            "nodeName": node,
+            "restartPolicy": restart_policy,
+            "terminationGracePeriodSeconds": grace_seconds,
+            "initContainers": [{"name": init, "image": "init:1"} for init in init_containers],
+            "containers": [{"name": container, "image": "train:1", "env": variables} for container in containers],
+        },
+        "status": {
+            "phase": phase,
+            "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-02T07:59:58Z"}],
+        },
+    }
