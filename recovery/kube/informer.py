@@ -1,0 +1,282 @@
+"""Keeps the objects of one resource current: list, then watch, and whatever it takes to go on doing so.
+
+The list is a streaming one, on the connection that then carries the watch; servers that refuse it are asked for pages.
+What can go wrong afterwards has four answers. A stream that ends or breaks is opened again where it stood. A position
+that the server has forgotten (410), or an error in mid-stream, means list again and take the difference: deletions that
+happened unseen are told like all others. An object older than what is known is a replay and is dropped, so that facts
+never run backwards; resourceVersions of one resource are numbers and ordered (by definition since Kubernetes 1.35, on
+etcd always). And what the server refuses for good is an error at the start, when somebody reads it, but later (a CRD
+deleted under us, a role taken away) only takes `synced` back: a controller that ended itself would not see it return.
+"""
+
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Generic, TypeVar
+
+import msgspec
+
+from recovery.kube.errors import Status, error_from_status
+from recovery.kube.observer import InformerObserver
+from recovery.kube.projections.metadata import Entry, Identity, decode_identity, decode_list
+from recovery.kube.request import Request
+from recovery.kube.watch import WatchEvent, decode_event
+from recovery.ports import (
+    ApiClient,
+    ApiError,
+    Clock,
+    Entropy,
+    ExpiredError,
+    ForbiddenError,
+    NoSuchResourceError,
+    RefusedError,
+    Resource,
+    TryLaterError,
+    UnauthorizedError,
+)
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+PAGE_OBJECTS_MAX = 500
+WATCH_SECONDS_MIN = 240
+WATCH_SECONDS_MAX = 480
+"""The time limit of one watch is drawn from between, so that the watches of a process do not all end at once."""
+HEALTHY_SECONDS = 10.0
+"""A stream that lived this long was healthy: the next interruption is a new one, and backoff starts again."""
+BACKOFF_SECONDS_FIRST = 0.1
+RESUME_BACKOFF_SECONDS_MAX = 2.0
+"""Between attempts to go on where a stream stood: cheap for the server, and until one succeeds nothing is seen."""
+LIST_BACKOFF_SECONDS_MAX = 5.0
+"""Between attempts to list."""
+
+T = TypeVar("T")
+Key = tuple[str, str]
+"""Namespace and name."""
+
+_decode_status = msgspec.json.Decoder(Status).decode
+
+
+class Informer(Generic[T]):
+    """One resource, all namespaces, for a process's life: `run` it in a task of its own."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        resource: Resource,
+        decode: Callable[[msgspec.Raw], Entry[T]],
+        *,
+        put: Callable[[Entry[T]], None],
+        drop: Callable[[Entry[T]], None],
+        clock: Clock,
+        entropy: Entropy,
+        observer: InformerObserver,
+        label_selector: str = "",
+        forget_undecodable: bool = False,
+    ) -> None:
+        """What is told of, in the order in which it happened, and why.
+
+        `put`: an object is new or has changed. `drop`: it is gone, and the entry is the last state known of it; where
+        a name is used again, the old UID is dropped before the new one is put. `forget_undecodable`: an object that
+        cannot be decoded counts as absent, else its last readable state stays; it is reported in either case.
+        """
+        self._client = client
+        self._resource = resource
+        self._decode = decode
+        self._put_object = put
+        self._drop_object = drop
+        self._clock = clock
+        self._entropy = entropy
+        self._observer = observer
+        self._label_selector = label_selector
+        self._forget_undecodable = forget_undecodable
+        self._streaming_list = True
+        self._position = ""
+        self._newest = ""
+        self._started = False
+        self.objects: dict[Key, Entry[T]] = {}
+        self.synced = False
+        """The objects were listed, and nothing has been refused since."""
+
+    async def run(self) -> None:
+        """Until cancelled. Raises RefusedError if the first list is refused; nothing else ends it."""
+        failures = 0
+        while True:
+            began, resumes = self._clock.monotonic_seconds(), bool(self._position)
+            reason = ""
+            try:
+                await self._follow()
+            except ApiError as error:
+                self._consider(error)
+                reason = str(error)
+            lived_seconds = self._clock.monotonic_seconds() - began
+            if not reason and lived_seconds < WATCH_SECONDS_MIN:
+                reason = f"watch {self._resource.plural}: the server ended the stream after {lived_seconds:.0f} s"
+            if reason:
+                self._observer.watch_restarted(self._resource.plural, reason)
+            if lived_seconds >= HEALTHY_SECONDS or (resumes and not self._position):
+                failures = 0  # an API server that came back has forgotten every position: list at once
+            ceiling = RESUME_BACKOFF_SECONDS_MAX if self._position else LIST_BACKOFF_SECONDS_MAX
+            ceiling = min(ceiling, BACKOFF_SECONDS_FIRST * 2.0 ** min(failures, 10))
+            failures += 1
+            await self._clock.sleep(self._entropy.uniform(ceiling / 2, ceiling))
+
+    def _consider(self, error: ApiError) -> None:
+        """What an error says about the position and about what is known. Raises it again if it ends the run."""
+        if isinstance(error, ExpiredError):
+            self._position = ""
+        elif isinstance(error, RefusedError):
+            if self._lists_otherwise(error):
+                self._streaming_list = False
+                return
+            if not self._started:
+                raise error
+            self._position = ""
+            self.synced = False
+
+    def _lists_otherwise(self, error: RefusedError) -> bool:
+        """The streaming list itself may be what was refused: servers without it call its parameters invalid."""
+        about_us = isinstance(error, ForbiddenError | UnauthorizedError | NoSuchResourceError)
+        return self._streaming_list and not self._position and not about_us
+
+    async def _follow(self) -> None:
+        """List if need be, then watch until the stream ends."""
+        if not self._position and not self._streaming_list:
+            self._take_over(*await self._list_pages())
+        listing: dict[Key, Entry[T]] | None = None if self._position else {}
+        lines = self._client.watch(
+            self._resource,
+            label_selector=self._label_selector,
+            resource_version=self._position or None,
+            send_initial_events=listing is not None,
+            timeout_seconds=int(self._entropy.uniform(WATCH_SECONDS_MIN, WATCH_SECONDS_MAX)),
+        )
+        async with aclosing(lines):
+            async for line in lines:
+                self._observer.watch_event(self._resource.plural)
+                event = self._event(line)
+                if event.type == "BOOKMARK":
+                    listing = self._bookmark(event, listing)
+                elif listing is not None:
+                    self._collect(event, listing)
+                else:
+                    self._apply(event)
+
+    def _event(self, line: bytes) -> WatchEvent:
+        try:
+            event = decode_event(line)
+        except msgspec.DecodeError as error:
+            raise TryLaterError(f"watch {self._resource.plural}: not a watch event: {error}") from error
+        if event.type == "ERROR":
+            status = _decode_status(event.object)
+            self._position = ""
+            raise error_from_status(Request("watch", self._resource), status.code, status)
+        return event
+
+    def _bookmark(self, event: WatchEvent, listing: dict[Key, Entry[T]] | None) -> dict[Key, Entry[T]] | None:
+        """Move on; the bookmark that ends the initial events also ends the listing."""
+        metadata = decode_identity(event.object).metadata
+        if listing is None:
+            self._move_on(metadata.resource_version)
+        elif INITIAL_EVENTS_END in metadata.annotations:
+            self._take_over(listing, metadata.resource_version)
+            return None
+        return listing
+
+    async def _list_pages(self) -> tuple[dict[Key, Entry[T]], str]:
+        """All pages of a consistent list, which all carry the same resourceVersion."""
+        listing: dict[Key, Entry[T]] = {}
+        token = ""
+        while True:
+            body = await self._client.list(
+                self._resource, label_selector=self._label_selector, limit=PAGE_OBJECTS_MAX, continue_token=token
+            )
+            page = decode_list(body)
+            for raw in page.items or ():
+                key, entry = self._read(raw)
+                if entry is not None:
+                    listing[key] = entry
+            token = page.metadata.continue_token
+            if not token:
+                return listing, page.metadata.resource_version
+
+    def _collect(self, event: WatchEvent, listing: dict[Key, Entry[T]]) -> None:
+        """One initial event, or a change that overtook the end of them."""
+        key, entry = self._read(event.object)
+        if event.type == "DELETED" or entry is None:
+            listing.pop(key, None)
+        else:
+            listing[key] = entry
+
+    def _take_over(self, listing: dict[Key, Entry[T]], resource_version: str) -> None:
+        """Replace what is known by a complete list: tell what is gone, what is new, what has changed.
+
+        A list from before what has been seen comes from a store that was set back. Nothing in it can be compared with
+        what is known, so it is not taken over, and nothing is claimed to be current until the server has caught up.
+        """
+        if _older(resource_version, self._newest):
+            self.synced = False
+            raise TryLaterError(
+                f"list {self._resource.plural}: the server answers with resourceVersion {resource_version}, "
+                f"but {self._newest} has been seen already"
+            )
+        for key in [key for key in self.objects if key not in listing]:
+            self._drop_object(self.objects.pop(key))
+        for key, entry in listing.items():
+            self._put(key, entry)
+        self._move_on(resource_version)
+        self._started = self.synced = True
+        self._observer.listed(self._resource.plural, len(self.objects))
+
+    def _apply(self, event: WatchEvent) -> None:
+        """One change of the watch."""
+        key, entry = self._read(event.object)
+        if entry is not None and _older(entry.resource_version, self._position):
+            return
+        if event.type == "DELETED" or entry is None:
+            known = self.objects.get(key)
+            if known is not None and (entry is None or entry.uid == known.uid):
+                del self.objects[key]
+                self._drop_object(entry or known)
+        else:
+            self._put(key, entry)
+        if entry is not None:
+            self._move_on(entry.resource_version)
+
+    def _put(self, key: Key, entry: Entry[T]) -> None:
+        known = self.objects.get(key)
+        if known is not None and known.uid == entry.uid:
+            same = known.resource_version == entry.resource_version
+            if same or _older(entry.resource_version, known.resource_version):
+                return
+        elif known is not None:
+            self._drop_object(known)
+        self.objects[key] = entry
+        self._put_object(entry)
+
+    def _move_on(self, resource_version: str) -> None:
+        self._position = resource_version
+        if not _older(resource_version, self._newest):
+            self._newest = resource_version
+
+    def _read(self, raw: msgspec.Raw) -> tuple[Key, Entry[T] | None]:
+        """The object's key, and what is to be held of it; None: it counts as absent."""
+        try:
+            entry = self._decode(raw)
+        except ValueError as error:  # msgspec.ValidationError is one, and so is a label that should be a number
+            identity = self._identity(raw)
+            key = (identity.namespace, identity.name)
+            self._observer.undecodable(self._resource.plural, "/".join(key).lstrip("/"), str(error))
+            known = self.objects.get(key)
+            if self._forget_undecodable or known is None or known.uid != identity.uid:
+                return key, None
+            return key, msgspec.structs.replace(known, resource_version=identity.resource_version)
+        return (entry.namespace, entry.name), entry
+
+    def _identity(self, raw: msgspec.Raw) -> Identity:
+        try:
+            return decode_identity(raw).metadata
+        except msgspec.ValidationError as error:
+            raise TryLaterError(f"watch {self._resource.plural}: not an object: {error}") from error
+
+
+def _older(resource_version: str, than: str) -> bool:
+    """Known to be older; what is not a number has no order."""
+    return resource_version.isdigit() and than.isdigit() and int(resource_version) < int(than)

@@ -1,0 +1,123 @@
+"""Reads a group from the API server itself: what a decision stands on before it is written down.
+
+Consistent reads all (no resourceVersion): an answer is not older than the question. The pods are asked for first and
+their owners after them, because whatever removes pods on purpose (a deletion, a suspension, a restart by JobSet) is
+written on an owner before the pods go. Read the other way round, or all at once, a purpose could look like a failure.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import msgspec
+
+from recovery.core.facts import GroupKey, JobFacts
+from recovery.core.ledger import LedgerObject
+from recovery.kube.projections.metadata import Entry, decode_list
+from recovery.kube.projections.pods import decode_pod
+from recovery.kube.projections.recovery import decode_recovery_group
+from recovery.kube.projections.workloads import decode_job, decode_job_set, decode_train_job
+from recovery.kube.snapshots import Parts
+from recovery.ports import (
+    EVENTS,
+    JOB_SETS,
+    JOBS,
+    PODS,
+    RECOVERY_GROUPS,
+    TRAIN_JOBS,
+    ApiClient,
+    ForbiddenError,
+    NotFoundError,
+    RefusedError,
+    Resource,
+)
+from recovery.workloads import WorkloadAdapter
+from recovery.workloads.naming import recovery_group_name
+
+T = TypeVar("T")
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+class _Event(msgspec.Struct, frozen=True, rename="camel"):
+    """An Event, dated by whichever of the two ways its author used."""
+
+    message: str = ""
+    event_time: datetime | None = None
+    last_timestamp: datetime | None = None
+
+    @property
+    def at(self) -> datetime:
+        return self.last_timestamp or self.event_time or _NEVER
+
+
+_decode_event = msgspec.json.Decoder(_Event).decode
+
+
+class LiveReader:
+    """Consistent reads of one group. All methods raise ApiError; an object that cannot be decoded is a RefusedError."""
+
+    def __init__(self, client: ApiClient, adapter: WorkloadAdapter) -> None:
+        self._client = client
+        self._adapter = adapter
+
+    async def parts(self, key: GroupKey) -> Parts:
+        """Every object of the group; a missing TrainJob or JobSet is None, not an error."""
+        pods = await self._list(PODS, key, decode_pod)
+        workload, jobset, jobs = await asyncio.gather(
+            self._object(TRAIN_JOBS, key.namespace, key.name, decode_train_job),
+            self._object(JOB_SETS, key.namespace, key.name, decode_job_set),
+            self._list(JOBS, key, decode_job),
+        )
+        with_pods = {pod.facts.job_uid for pod in pods}
+        told = await asyncio.gather(
+            *(self._with_failed_create(key, job.facts, empty=job.facts.uid not in with_pods) for job in jobs)
+        )
+        return Parts(workload=workload, jobset=jobset, jobs=tuple(told), pods=pods)
+
+    async def ledger(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
+        name = recovery_group_name(key.name, workload_uid)
+        return await self._object(RECOVERY_GROUPS, key.namespace, name, decode_recovery_group)
+
+    async def _object(
+        self, resource: Resource, namespace: str, name: str, decode: Callable[[bytes], Entry[T]]
+    ) -> T | None:
+        try:
+            body = await self._client.get(resource, name, namespace=namespace)
+        except NotFoundError:
+            return None
+        return _decoded(resource, decode, body).value
+
+    async def _list(
+        self, resource: Resource, key: GroupKey, decode: Callable[[msgspec.Raw], Entry[T]]
+    ) -> tuple[T, ...]:
+        selector = self._adapter.group_selector(key)
+        body = await self._client.list(resource, namespace=key.namespace, label_selector=selector)
+        return tuple(_decoded(resource, decode, raw).value for raw in decode_list(body).items or ())
+
+    async def _with_failed_create(self, key: GroupKey, job: JobFacts, *, empty: bool) -> JobFacts:
+        """A Job without pods, and why: its controller tells in Events what refuses them (a quota, a webhook).
+
+        The words are for people; a role that may not read Events costs the words and nothing else.
+        """
+        if not empty or job.suspended or job.deleting_since is not None:
+            return job
+        selector = f"involvedObject.uid={job.uid},reason=FailedCreate"
+        try:
+            body = await self._client.list(EVENTS, namespace=key.namespace, field_selector=selector)
+        except ForbiddenError:
+            return job
+        events = [_decoded(EVENTS, _decode_event, raw) for raw in decode_list(body).items or ()]
+        newest = max(events, key=lambda event: event.at, default=_Event())
+        return msgspec.structs.replace(job, failed_create=newest.message)
+
+
+B = TypeVar("B", bytes, msgspec.Raw)
+
+
+def _decoded(resource: Resource, decode: Callable[[B], T], body: B) -> T:
+    try:
+        return decode(body)
+    except ValueError as error:
+        raise RefusedError(f"{resource.plural}: an answer of the API server cannot be read: {error}") from error

@@ -1,0 +1,51 @@
+"""What `kube` tells of itself while it works, for metrics and logs.
+
+Protocols, so that telemetry implements them without importing `kube`, and so that `kube` counts nothing itself.
+Observers are called from the hot path: they must not block and must not raise.
+"""
+
+from typing import Protocol
+
+
+class RequestObserver(Protocol):
+    """Told of every exchange with the API server, each try of a retried request counted by itself."""
+
+    def request_finished(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        """`resource` is the plural, with `/subresource` if there is one. `code` is the HTTP status, or `timeout` or
+        `connection` where none came back. For a watch, `seconds` ends with the response's headers.
+        """
+        ...
+
+
+class InformerObserver(Protocol):
+    """Told of the life of every watch. `resource` is the plural."""
+
+    def watch_event(self, resource: str) -> None:
+        """A line arrived: the stream is alive."""
+        ...
+
+    def watch_restarted(self, resource: str, reason: str) -> None:
+        """A stream ended otherwise than by its own time limit, or could not be opened; `reason` is one sentence."""
+        ...
+
+    def listed(self, resource: str, objects: int) -> None:
+        """A complete list was taken over."""
+        ...
+
+    def undecodable(self, resource: str, name: str, message: str) -> None:
+        """An object (`namespace/name`) does not have the shape that this version knows."""
+        ...
+
+
+class NoObserver:
+    """Both Protocols, for tools that measure nothing."""
+
+    def request_finished(self, verb: str, resource: str, code: str, seconds: float) -> None: ...
+
+    def watch_event(self, resource: str) -> None: ...
+
+    def watch_restarted(self, resource: str, reason: str) -> None: ...
+
+    def listed(self, resource: str, objects: int) -> None: ...
+
+    def undecodable(self, resource: str, name: str, message: str) -> None: ...

@@ -1,0 +1,125 @@
+"""Our own objects: RecoveryPolicies and RecoveryGroups."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject
+from recovery.core.policy import PolicyFacts, PolicySpec
+from recovery.kube.projections.metadata import Entry, Metadata
+
+UNREADABLE_SCHEMA_VERSION = -1
+"""`LedgerObject.schema_version` of a ledger of our own version that cannot be decoded. No version is negative, so
+whoever acts only on the version that it knows holds before a broken ledger as well: an empty one in its place would
+forget what has been done. `ledger.reason` then says what is wrong."""
+
+
+class _OwnedSpec(msgspec.Struct, frozen=True):
+    mode: Any = msgspec.field(name="f:mode", default=None)
+
+
+class _OwnedFields(msgspec.Struct, frozen=True):
+    spec: _OwnedSpec = msgspec.field(name="f:spec", default=_OwnedSpec())
+
+
+class _ManagedFields(msgspec.Struct, frozen=True, rename="camel"):
+    """Who owns which fields. `fieldsV1` holds a key for each field that is owned, empty objects for leaves."""
+
+    time: datetime | None = None
+    subresource: str = ""
+    owned: _OwnedFields = msgspec.field(name="fieldsV1", default=_OwnedFields())
+
+
+class _PolicyMetadata(Metadata, frozen=True, rename="camel"):
+    managed_fields: tuple[_ManagedFields, ...] = ()
+
+
+class _Policy(msgspec.Struct, frozen=True):
+    metadata: _PolicyMetadata
+    spec: PolicySpec = PolicySpec()
+
+
+_decode_policy = msgspec.json.Decoder(_Policy).decode
+
+
+def decode_policy(raw: bytes | msgspec.Raw) -> Entry[PolicyFacts]:
+    policy = _decode_policy(raw)
+    meta = policy.metadata
+    facts = PolicyFacts(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        generation=meta.generation,
+        spec=policy.spec,
+        created_at=meta.creation_timestamp,
+        mode_since=_mode_since(meta),
+        deleting=meta.deletion_timestamp is not None,
+    )
+    return meta.entry(facts)
+
+
+def _mode_since(meta: _PolicyMetadata) -> datetime:
+    """When somebody who owns `spec.mode` last wrote, which is not before the mode itself was written.
+
+    The server dates owners, not fields: an owner who later edits another field moves this on. That errs on the side of
+    more baseline, never of acting on evidence from before Enforce.
+    """
+    written = [
+        owner.time
+        for owner in meta.managed_fields
+        if owner.time is not None and not owner.subresource and owner.owned.spec.mode is not None
+    ]
+    return max(written, default=meta.creation_timestamp)
+
+
+class _WorkloadRef(msgspec.Struct, frozen=True):
+    name: str
+    uid: str
+
+
+class _GroupSpec(msgspec.Struct, frozen=True, rename="camel"):
+    workload_ref: _WorkloadRef
+
+
+class _Group(msgspec.Struct, frozen=True):
+    metadata: Metadata
+    spec: _GroupSpec
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _LedgerVersion(msgspec.Struct, frozen=True, rename="camel"):
+    schema_version: int = SCHEMA_VERSION
+
+
+_decode_group = msgspec.json.Decoder(_Group).decode
+_decode_version = msgspec.json.Decoder(_LedgerVersion).decode
+_decode_ledger = msgspec.json.Decoder(Ledger).decode
+
+
+def decode_recovery_group(raw: bytes | msgspec.Raw) -> Entry[LedgerObject]:
+    """A status that is missing is an empty ledger; one that is not understood is marked by its `schema_version`."""
+    group = _decode_group(raw)
+    version, ledger = _ledger(group.status)
+    meta = group.metadata
+    facts = LedgerObject(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        workload_uid=group.spec.workload_ref.uid,
+        group=group.spec.workload_ref.name,
+        ledger=ledger,
+        schema_version=version,
+    )
+    return meta.entry(facts)
+
+
+def _ledger(status: msgspec.Raw) -> tuple[int, Ledger]:
+    try:
+        version = _decode_version(status).schema_version
+        if version > SCHEMA_VERSION:
+            return version, Ledger()
+        return version, _decode_ledger(status)
+    except msgspec.ValidationError as error:
+        return UNREADABLE_SCHEMA_VERSION, Ledger(reason=f"status is not a ledger of this version: {error}")

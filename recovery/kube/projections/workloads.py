@@ -1,0 +1,302 @@
+"""TrainJobs, JobSets and Jobs."""
+
+from sys import intern
+
+import msgspec
+
+from recovery.core.facts import (
+    ExitCodesRequirement,
+    FailurePolicyFacts,
+    FailurePolicyRule,
+    GroupKey,
+    JobFacts,
+    JobSetFacts,
+    PodConditionPattern,
+    PodFailureRule,
+    ReplicatedJobFacts,
+    WorkloadFacts,
+)
+from recovery.kube.projections.metadata import Entry, Metadata, RawCondition, conditions
+from recovery.ports import TRAIN_JOBS
+from recovery.workloads.trainjob import (
+    ANCESTOR_LABEL,
+    JOBSET_NAME_LABEL,
+    OWN_ANNOTATION_PREFIX,
+    REPLICATED_JOB_LABEL,
+    RESTART_ATTEMPT_LABEL,
+    TOUCHED_ANNOTATION,
+)
+
+
+class _TrainJobMetadata(Metadata, frozen=True, rename="camel"):
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class _Suspend(msgspec.Struct, frozen=True):
+    suspend: bool | None = None
+
+
+class _Conditions(msgspec.Struct, frozen=True):
+    conditions: list[RawCondition] = []
+
+
+class _TrainJob(msgspec.Struct, frozen=True):
+    metadata: _TrainJobMetadata
+    spec: _Suspend = _Suspend()
+    status: _Conditions = _Conditions()
+
+
+_decode_train_job = msgspec.json.Decoder(_TrainJob).decode
+
+
+def decode_train_job(raw: bytes | msgspec.Raw) -> Entry[WorkloadFacts]:
+    """All labels, because policies select by them; of the annotations only ours, which leaves out whole manifests."""
+    job = _decode_train_job(raw)
+    meta = job.metadata
+    facts = WorkloadFacts(
+        kind=TRAIN_JOBS.kind,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        generation=meta.generation,
+        created_at=meta.creation_timestamp,
+        suspended=bool(job.spec.suspend),
+        labels=meta.labels,
+        annotations={key: value for key, value in meta.annotations.items() if key.startswith(OWN_ANNOTATION_PREFIX)},
+        conditions=conditions(job.status.conditions),
+        deleting_since=meta.deleting_since,
+    )
+    return meta.entry(facts)
+
+
+class JobSetRecord(msgspec.Struct, frozen=True):
+    """A JobSet, and whose it is. `owner_uid` is empty for one that a user made."""
+
+    owner_uid: str
+    facts: JobSetFacts
+
+
+class _AncestorLabels(msgspec.Struct, frozen=True):
+    ancestor: str = msgspec.field(name=ANCESTOR_LABEL, default="")
+
+
+class _AncestorMetadata(msgspec.Struct, frozen=True):
+    labels: _AncestorLabels = _AncestorLabels()
+
+
+class _PodTemplate(msgspec.Struct, frozen=True):
+    metadata: _AncestorMetadata = _AncestorMetadata()
+
+
+class _JobTemplateSpec(msgspec.Struct, frozen=True):
+    template: _PodTemplate = _PodTemplate()
+
+
+class _JobTemplate(msgspec.Struct, frozen=True):
+    metadata: _AncestorMetadata = _AncestorMetadata()
+    spec: _JobTemplateSpec = _JobTemplateSpec()
+
+
+class _ReplicatedJob(msgspec.Struct, frozen=True):
+    name: str
+    replicas: int = 1
+    template: _JobTemplate = _JobTemplate()
+
+    def facts(self) -> ReplicatedJobFacts:
+        """Runtimes put the step on the Job template; one that puts it on the pod template is understood as well."""
+        ancestor = self.template.metadata.labels.ancestor or self.template.spec.template.metadata.labels.ancestor
+        return ReplicatedJobFacts(name=self.name, replicas=self.replicas, ancestor=ancestor)
+
+
+class _FailureRule(msgspec.Struct, frozen=True, rename="camel"):
+    action: str
+    name: str = ""
+    on_job_failure_reasons: tuple[str, ...] = ()
+    on_job_failure_message_patterns: tuple[str, ...] = ()
+    target_replicated_jobs: tuple[str, ...] = ()
+
+    def facts(self) -> FailurePolicyRule:
+        return FailurePolicyRule(
+            name=self.name,
+            action=self.action,
+            on_job_failure_reasons=self.on_job_failure_reasons,
+            on_job_failure_message_patterns=self.on_job_failure_message_patterns,
+            target_replicated_jobs=self.target_replicated_jobs,
+        )
+
+
+class _FailurePolicy(msgspec.Struct, frozen=True, rename="camel"):
+    max_restarts: int = 0
+    rules: list[_FailureRule] = []
+
+    def facts(self) -> FailurePolicyFacts:
+        return FailurePolicyFacts(max_restarts=self.max_restarts, rules=tuple(rule.facts() for rule in self.rules))
+
+
+class _JobSetSpec(msgspec.Struct, frozen=True, rename="camel"):
+    replicated_jobs: list[_ReplicatedJob] = []
+    suspend: bool | None = None
+    failure_policy: _FailurePolicy | None = None
+
+
+class _JobSetStatus(msgspec.Struct, frozen=True, rename="camel"):
+    restarts: int = 0
+    restarts_count_towards_max: int = 0
+    terminal_state: str = ""
+    conditions: list[RawCondition] = []
+
+
+class _JobSet(msgspec.Struct, frozen=True):
+    metadata: Metadata
+    spec: _JobSetSpec = _JobSetSpec()
+    status: _JobSetStatus = _JobSetStatus()
+
+
+_decode_job_set = msgspec.json.Decoder(_JobSet).decode
+
+
+def decode_job_set(raw: bytes | msgspec.Raw) -> Entry[JobSetRecord]:
+    jobset = _decode_job_set(raw)
+    meta, spec, status = jobset.metadata, jobset.spec, jobset.status
+    facts = JobSetFacts(
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        generation=meta.generation,
+        created_at=meta.creation_timestamp,
+        replicated_jobs=tuple(each.facts() for each in spec.replicated_jobs),
+        suspended=bool(spec.suspend),
+        restarts=status.restarts,
+        restarts_counted=status.restarts_count_towards_max,
+        terminal_state=status.terminal_state,
+        failure_policy=spec.failure_policy.facts() if spec.failure_policy is not None else None,
+        conditions=conditions(status.conditions),
+        deleting_since=meta.deleting_since,
+    )
+    owner = meta.controller
+    return meta.entry(JobSetRecord(owner.uid if owner is not None else "", facts))
+
+
+class JobRecord(msgspec.Struct, frozen=True):
+    """A Job, and the group that it belongs to."""
+
+    group: GroupKey
+    facts: JobFacts
+
+
+class _JobLabels(msgspec.Struct, frozen=True):
+    group: str = msgspec.field(name=JOBSET_NAME_LABEL, default="")
+    replicated_job: str = msgspec.field(name=REPLICATED_JOB_LABEL, default="")
+    restart_attempt: str = msgspec.field(name=RESTART_ATTEMPT_LABEL, default="")
+
+
+class _JobAnnotations(msgspec.Struct, frozen=True):
+    touched: str = msgspec.field(name=TOUCHED_ANNOTATION, default="")
+
+
+class _JobMetadata(Metadata, frozen=True, rename="camel"):
+    labels: _JobLabels = _JobLabels()
+    annotations: _JobAnnotations = _JobAnnotations()
+
+
+class _OnExitCodes(msgspec.Struct, frozen=True, rename="camel"):
+    operator: str
+    values: tuple[int, ...] = ()
+    container_name: str | None = None
+
+
+class _OnPodCondition(msgspec.Struct, frozen=True):
+    type: str
+    status: str = "True"
+
+
+class _PodFailureRule(msgspec.Struct, frozen=True, rename="camel"):
+    action: str
+    on_exit_codes: _OnExitCodes | None = None
+    on_pod_conditions: list[_OnPodCondition] = []
+
+    def facts(self) -> PodFailureRule:
+        codes = self.on_exit_codes
+        return PodFailureRule(
+            action=self.action,
+            on_exit_codes=(
+                ExitCodesRequirement(operator=codes.operator, values=codes.values, container_name=codes.container_name)
+                if codes is not None
+                else None
+            ),
+            on_pod_conditions=tuple(
+                PodConditionPattern(type=each.type, status=each.status) for each in self.on_pod_conditions
+            ),
+        )
+
+
+class _PodFailurePolicy(msgspec.Struct, frozen=True):
+    rules: list[_PodFailureRule] = []
+
+
+class _TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
+    restart_policy: str = "Never"
+
+
+class _Template(msgspec.Struct, frozen=True):
+    spec: _TemplateSpec = _TemplateSpec()
+
+
+class _Present(msgspec.Struct, frozen=True):
+    """An object of which only the presence is read."""
+
+
+class _JobSpec(msgspec.Struct, frozen=True, rename="camel"):
+    parallelism: int = 1
+    completions: int | None = None
+    backoff_limit: int = 6
+    suspend: bool | None = None
+    template: _Template = _Template()
+    pod_failure_policy: _PodFailurePolicy = _PodFailurePolicy()
+    success_policy: _Present | None = None
+
+
+class _JobStatus(msgspec.Struct, frozen=True):
+    active: int = 0
+    failed: int = 0
+    succeeded: int = 0
+    conditions: list[RawCondition] = []
+
+
+class _Job(msgspec.Struct, frozen=True):
+    metadata: _JobMetadata
+    spec: _JobSpec = _JobSpec()
+    status: _JobStatus = _JobStatus()
+
+
+_decode_job = msgspec.json.Decoder(_Job).decode
+
+
+def decode_job(raw: bytes | msgspec.Raw) -> Entry[JobRecord]:
+    job = _decode_job(raw)
+    meta, spec, status = job.metadata, job.spec, job.status
+    owner = meta.controller
+    facts = JobFacts(
+        name=meta.name,
+        uid=intern(meta.uid),
+        resource_version=meta.resource_version,
+        jobset_uid=owner.uid if owner is not None else "",
+        replicated_job=meta.labels.replicated_job,
+        created_at=meta.creation_timestamp,
+        restart_attempt=int(meta.labels.restart_attempt or 0),
+        deleting_since=meta.deleting_since,
+        suspended=bool(spec.suspend),
+        parallelism=spec.parallelism,
+        completions=spec.completions,
+        backoff_limit=spec.backoff_limit,
+        pod_restart_policy=spec.template.spec.restart_policy,
+        pod_failure_rules=tuple(rule.facts() for rule in spec.pod_failure_policy.rules),
+        has_success_policy=spec.success_policy is not None,
+        active=status.active,
+        failed=status.failed,
+        succeeded=status.succeeded,
+        conditions=conditions(status.conditions),
+        touched=meta.annotations.touched,
+    )
+    return meta.entry(JobRecord(GroupKey(namespace=meta.namespace, name=meta.labels.group), facts))

@@ -1,0 +1,182 @@
+"""Where the cluster is and how to prove who we are, all by kubernetes_asyncio, behind one small class.
+
+kubernetes_asyncio reads kubeconfigs (tokens, token files, client certificates, exec plugins, OIDC, passwords) and the
+service account of a pod, and it builds the connection pool with the right TLS context. What is ours is the order in
+which the sources are tried, one clear line for each way in which they fail, and the refresh after a 401: the source is
+simply read again from its beginning, which runs exec plugins anew, reads token files anew and sees an edited
+kubeconfig. (kubernetes_asyncio's own `refresh_token` is a polling loop, for two of these sources only.) The token of a
+service account is also read anew once a minute, by kubernetes_asyncio's hook. A client certificate, unlike a token,
+belongs to the TLS context: one that is replaced on disk is seen by the next process.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import yaml
+from kubernetes_asyncio.client import Configuration
+from kubernetes_asyncio.client.rest import RESTClientObject
+from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes_asyncio.config.incluster_config import SERVICE_HOST_ENV_NAME
+
+USER_AGENT = "trainjob-recovery"
+CONNECTIONS_MAX = 200
+"""Writes in flight, live reads of several groups at once, and the watches, which hold one connection each."""
+READ_BUFFER_BYTES = 1 << 20
+"""Of one response, before the socket is left unread: some hundred pods, so that a burst costs few wake-ups."""
+LOAD_SECONDS_MAX = 60.0
+"""An exec plugin that hangs (a cloud tool waiting for a login) must not hang us."""
+
+# What kubernetes_asyncio lets through for a malformed kubeconfig besides its own exception: it indexes into whatever
+# the YAML holds, asserts, and lets file, base64 and YAML errors pass.
+_LOAD_ERRORS = (
+    ConfigException,
+    OSError,
+    yaml.YAMLError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    AssertionError,
+    RuntimeError,
+    TimeoutError,
+)
+
+
+class SessionError(Exception):
+    """No usable way to the cluster: the message is one line that names the source and what is wrong with it."""
+
+
+class Session:
+    """An open connection pool to one API server, with credentials. Made by `open_session`."""
+
+    def __init__(self, configuration: Configuration, kubeconfig: str | None, context: str | None) -> None:
+        self._configuration = configuration
+        self._kubeconfig = kubeconfig
+        self._context = context
+        self._rest = RESTClientObject(configuration)
+        self._refreshing = asyncio.Lock()
+        # The connector is kubernetes_asyncio's, TLS context and all. The session on it is ours, because theirs trusts
+        # the environment request by request: two hops to a thread each time, for netrc and for the proxy variables.
+        self.pool = aiohttp.ClientSession(
+            connector=self._rest.pool_manager.connector,
+            connector_owner=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=READ_BUFFER_BYTES,
+        )
+        self._proxy = self._rest.proxy or _environment_proxy(self.server)
+        self.credentials_version = 0
+        """Raised by every refresh, so that a burst of 401 causes one refresh and not one each."""
+
+    @property
+    def server(self) -> str:
+        """The API server's URL, with a path prefix if it has one, without a trailing slash."""
+        return str(self._configuration.host).rstrip("/")
+
+    def connection_arguments(self) -> dict[str, Any]:
+        """What each aiohttp request needs besides URL and headers: proxy and TLS server name, where configured."""
+        arguments: dict[str, Any] = {}
+        if self._proxy:
+            arguments["proxy"] = self._proxy
+        if self._rest.server_hostname:
+            arguments["server_hostname"] = self._rest.server_hostname
+        return arguments
+
+    async def authorization(self) -> Mapping[str, str]:
+        """The authorization header, or none for a client certificate. Raises SessionError if the token file is gone."""
+        try:
+            settings = await self._configuration.auth_settings()
+        except (ConfigException, OSError) as error:
+            raise SessionError(f"service account: {_one_line(error)}") from error
+        return {str(setting["key"]): str(setting["value"]) for setting in settings.values()}
+
+    async def refresh(self, seen_version: int) -> None:
+        """Read the credentials anew, unless that happened since `seen_version`. Raises SessionError."""
+        async with self._refreshing:
+            if self.credentials_version != seen_version:
+                return
+            fresh = await _load(self._kubeconfig, self._context)
+            self._configuration.api_key = fresh.api_key
+            self._configuration.refresh_api_key_hook = fresh.refresh_api_key_hook
+            self.credentials_version += 1
+
+    async def close(self) -> None:
+        await self.pool.close()
+        await self._rest.close()
+
+
+@asynccontextmanager
+async def open_session(*, kubeconfig: str | None = None, context: str | None = None) -> AsyncIterator[Session]:
+    """Find the cluster and open a session to it.
+
+    `kubeconfig` names the file (several separated by `:` are merged, as kubectl does); None: `KUBECONFIG`, else the
+    service account if this is a pod, else `~/.kube/config`. `context` None: the current one; naming one rules out the
+    service account. No request is sent. Raises SessionError.
+    """
+    source = kubeconfig or os.environ.get("KUBECONFIG") or None
+    in_pod = bool(os.environ.get(SERVICE_HOST_ENV_NAME))
+    if source is None and (context is not None or not in_pod):
+        source = str(Path.home() / ".kube" / "config")
+    configuration = await _load(source, context)
+    try:
+        session = Session(configuration, source, context)
+    except OSError as error:  # ssl.SSLError is one
+        raise SessionError(f"{source or 'service account'}: certificates: {_one_line(error)}") from error
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+async def _load(kubeconfig: str | None, context: str | None) -> Configuration:
+    """Read the kubeconfig, or the service account where there is none to read."""
+    configuration = Configuration()
+    configuration.connection_pool_maxsize = CONNECTIONS_MAX
+    # From Python 3.13 on OpenSSL's strict mode is the default; it refuses cluster CAs that kubectl accepts.
+    configuration.disable_strict_ssl_verification = True
+    try:
+        if kubeconfig is None:
+            load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            return configuration
+        _require_file(kubeconfig)
+        async with asyncio.timeout(LOAD_SECONDS_MAX):
+            # persist_config: kubernetes_asyncio 36 calls its own persister with an argument that it does not take.
+            await load_kube_config(kubeconfig, context, client_configuration=configuration, persist_config=False)
+    except _LOAD_ERRORS as error:
+        raise SessionError(_explain(kubeconfig, context, error)) from error
+    if not str(configuration.host).startswith(("https://", "http://")):
+        raise SessionError(f"kubeconfig {kubeconfig}: the cluster of the context names no http(s) server")
+    return configuration
+
+
+def _environment_proxy(server: str) -> str | None:
+    """What HTTP_PROXY, HTTPS_PROXY and NO_PROXY say for this server."""
+    parts = urlsplit(server)
+    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+
+
+def _require_file(kubeconfig: str) -> None:
+    if not any(Path(path).expanduser().is_file() for path in kubeconfig.split(os.pathsep) if path):
+        raise SessionError(f"no cluster: there is no kubeconfig at {kubeconfig}; set KUBECONFIG, or name another file")
+
+
+def _explain(kubeconfig: str | None, context: str | None, error: Exception) -> str:
+    if kubeconfig is None:
+        return f"service account: {_one_line(error)}"
+    if isinstance(error, TimeoutError):
+        return f"kubeconfig {kubeconfig}: credentials did not come within {LOAD_SECONDS_MAX:.0f} s"
+    if context is not None and "/contexts list" in str(error):
+        return f"kubeconfig {kubeconfig}: there is no context {context!r}"
+    if isinstance(error, ConfigException):
+        return f"kubeconfig {kubeconfig}: {_one_line(error)}"
+    return f"kubeconfig {kubeconfig} cannot be read: {type(error).__name__}: {_one_line(error)}"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,324 @@
+"""`ports.GroupStore` over informers: the facts about all groups, indexed so that an event costs the same everywhere.
+
+Seven informers write into one set of indexes, all on one event loop, so that between two awaits the indexes agree with
+each other as far as the streams do. The streams themselves are independent: a Job may be seen to go before its pods, or
+after. Nothing here depends on their order, and what is decided on absence is read live first.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from recovery.core.facts import GroupKey, JobFacts, NodeFacts, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.ledger import LedgerObject
+from recovery.core.policy import PolicyFacts
+from recovery.kube.incarnations import Incarnations
+from recovery.kube.informer import Informer
+from recovery.kube.live import LiveReader
+from recovery.kube.observer import InformerObserver, NoObserver
+from recovery.kube.projections.metadata import Entry
+from recovery.kube.projections.nodes import decode_node
+from recovery.kube.projections.pods import PodRecord, decode_pod
+from recovery.kube.projections.recovery import UNREADABLE_SCHEMA_VERSION, decode_policy, decode_recovery_group
+from recovery.kube.projections.workloads import JobRecord, JobSetRecord, decode_job, decode_job_set, decode_train_job
+from recovery.kube.snapshots import Parts, snapshot_of
+from recovery.ports import (
+    JOB_SETS,
+    JOBS,
+    NODES,
+    PODS,
+    RECOVERY_GROUPS,
+    RECOVERY_POLICIES,
+    TRAIN_JOBS,
+    ApiClient,
+    Clock,
+    Entropy,
+    RefusedError,
+    Resource,
+)
+from recovery.workloads import WorkloadAdapter
+from recovery.workloads.naming import recovery_group_name
+
+T = TypeVar("T")
+
+
+class KubeGroupStore:
+    """Run it in a task; the methods are described in `ports.GroupStore`."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        adapter: WorkloadAdapter,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        observer: InformerObserver | None = None,
+    ) -> None:
+        self._client = client
+        self._adapter = adapter
+        self._clock = clock
+        self._entropy = entropy
+        self._observer: InformerObserver = observer or NoObserver()
+        self._live = LiveReader(client, adapter)
+        self._incarnations = Incarnations()
+        self._workloads: dict[GroupKey, WorkloadFacts] = {}
+        self._jobsets: dict[GroupKey, JobSetRecord] = {}
+        self._jobs: dict[GroupKey, dict[str, JobFacts]] = {}
+        self._pods: dict[GroupKey, dict[str, PodRecord]] = {}
+        self._nodes: dict[str, NodeFacts] = {}
+        self._pods_on_node: dict[str, dict[GroupKey, int]] = {}
+        self._policies: dict[str, dict[str, PolicyFacts]] = {}
+        self._ledgers: dict[str, LedgerObject] = {}
+        """By UID of the workload."""
+        self._subscribers: list[Callable[[GroupKey], None]] = []
+        of_groups = adapter.selector
+        self._informers: tuple[Informer[Any], ...] = (
+            self._informer(TRAIN_JOBS, decode_train_job, self._put_workload, self._drop_workload),
+            self._informer(JOB_SETS, decode_job_set, self._put_jobset, self._drop_jobset),
+            self._informer(JOBS, decode_job, self._put_job, self._drop_job, label_selector=of_groups),
+            self._informer(PODS, decode_pod, self._put_pod, self._drop_pod, label_selector=of_groups),
+            self._informer(NODES, decode_node, self._put_node, self._drop_node),
+            # A policy that cannot be read allows nothing; a fact that cannot be read stays what it was.
+            self._informer(
+                RECOVERY_POLICIES, decode_policy, self._put_policy, self._drop_policy, forget_undecodable=True
+            ),
+            self._informer(RECOVERY_GROUPS, decode_recovery_group, self._put_ledger, self._drop_ledger),
+        )
+
+    async def run(self) -> None:
+        """Keep everything current until cancelled. Raises RefusedError if a resource cannot be listed at the start."""
+        refused: RefusedError | None = None
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for informer in self._informers:
+                    tasks.create_task(informer.run())
+        except* RefusedError as group:
+            refused = next(error for error in group.exceptions if isinstance(error, RefusedError))
+        if refused is not None:
+            raise refused
+
+    def synced(self) -> bool:
+        return all(informer.synced for informer in self._informers)
+
+    def keys(self) -> Iterable[GroupKey]:
+        return tuple(self._workloads)
+
+    def snapshot(self, key: GroupKey) -> Snapshot:
+        return snapshot_of(
+            key,
+            self._parts(key),
+            adapter=self._adapter,
+            incarnations=self._incarnations,
+            nodes=self._nodes,
+        )
+
+    def policies(self, namespace: str) -> Sequence[PolicyFacts]:
+        return tuple(self._policies.get(namespace, {}).values())
+
+    def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
+        found = self._ledgers.get(workload_uid)
+        return found if found is not None and found.namespace == key.namespace else None
+
+    def ledger_objects(self) -> Iterable[LedgerObject]:
+        return tuple(self._ledgers.values())
+
+    def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
+        self._subscribers.append(changed)
+
+    async def read_live(self, key: GroupKey) -> Snapshot:
+        before = self._parts(key)
+        parts = await self._live.parts(key)
+        return snapshot_of(
+            key,
+            parts,
+            adapter=self._adapter,
+            incarnations=self._incarnations,
+            nodes=self._nodes,
+            vanished=self._vanished(before, parts),
+            live=True,
+        )
+
+    async def read_ledger_live(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
+        return await self._live.ledger(key, workload_uid)
+
+    def _informer(
+        self,
+        resource: Resource,
+        decode: Callable[[msgspec.Raw], Entry[T]],
+        put: Callable[[Entry[T]], None],
+        drop: Callable[[Entry[T]], None],
+        *,
+        label_selector: str = "",
+        forget_undecodable: bool = False,
+    ) -> Informer[T]:
+        return Informer(
+            self._client,
+            resource,
+            decode,
+            put=put,
+            drop=drop,
+            clock=self._clock,
+            entropy=self._entropy,
+            observer=self._observer,
+            label_selector=label_selector,
+            forget_undecodable=forget_undecodable,
+        )
+
+    def _parts(self, key: GroupKey) -> Parts:
+        return Parts(
+            workload=self._workloads.get(key),
+            jobset=self._jobsets.get(key),
+            jobs=tuple(self._jobs.get(key, {}).values()),
+            pods=tuple(self._pods.get(key, {}).values()),
+        )
+
+    def _vanished(self, before: Parts, live: Parts) -> Iterable[PodFacts]:
+        """Pods that were known before the reading began, and that it did not find under a Job that lives on.
+
+        The watch will tell of them as well, a little later; a decision on this reading must not miss them.
+        """
+        found = {pod.facts.uid for pod in live.pods}
+        living = {job.uid for job in live.jobs if job.deleting_since is None and not job.suspended}
+        now = self._clock.now()
+        for pod in before.pods:
+            if pod.facts.uid not in found and pod.facts.job_uid in living:
+                yield msgspec.structs.replace(pod.facts, gone_at=now)
+
+    def _notify(self, key: GroupKey) -> None:
+        for changed in self._subscribers:
+            changed(key)
+
+    def _put_workload(self, entry: Entry[WorkloadFacts]) -> None:
+        key = GroupKey(entry.namespace, entry.name)
+        self._workloads[key] = entry.value
+        self._notify(key)
+
+    def _drop_workload(self, entry: Entry[WorkloadFacts]) -> None:
+        key = GroupKey(entry.namespace, entry.name)
+        self._workloads.pop(key, None)
+        self._notify(key)
+
+    def _put_jobset(self, entry: Entry[JobSetRecord]) -> None:
+        key = GroupKey(entry.namespace, entry.name)
+        self._jobsets[key] = entry.value
+        self._notify(key)
+
+    def _drop_jobset(self, entry: Entry[JobSetRecord]) -> None:
+        key = GroupKey(entry.namespace, entry.name)
+        self._jobsets.pop(key, None)
+        self._notify(key)
+
+    def _put_job(self, entry: Entry[JobRecord]) -> None:
+        key, job = entry.value.group, entry.value.facts
+        self._jobs.setdefault(key, {})[entry.name] = job
+        if self._incarnations.job_seen(job):
+            self._train(key, job)
+        self._notify(key)
+
+    def _drop_job(self, entry: Entry[JobRecord]) -> None:
+        key = entry.value.group
+        self._incarnations.job_gone(entry.uid)
+        _remove(self._jobs, key, entry.name)
+        self._notify(key)
+
+    def _put_pod(self, entry: Entry[PodRecord]) -> None:
+        key, pod = entry.value.group, entry.value.facts
+        mine = self._pods.setdefault(key, {})
+        before = mine.get(entry.name)
+        mine[entry.name] = entry.value
+        before_node = before.facts.node if before is not None else ""
+        if before_node != pod.node:
+            self._count_on_node(before_node, key, -1)
+            self._count_on_node(pod.node, key, 1)
+        if self._incarnations.pod_seen(pod):
+            job = next((job for job in self._jobs.get(key, {}).values() if job.uid == pod.job_uid), None)
+            if job is not None:
+                self._train(key, job)
+        self._notify(key)
+
+    def _drop_pod(self, entry: Entry[PodRecord]) -> None:
+        key = entry.value.group
+        before = _remove(self._pods, key, entry.name)
+        if before is not None:
+            self._count_on_node(before.facts.node, key, -1)
+        self._incarnations.pod_gone(entry.value.facts, self._clock.now())
+        self._notify(key)
+
+    def _train(self, key: GroupKey, job: JobFacts) -> None:
+        pods = [pod.facts for pod in self._pods.get(key, {}).values() if pod.facts.job_uid == job.uid]
+        self._incarnations.train(job, [*pods, *self._incarnations.vanished(job.uid)])
+
+    def _count_on_node(self, node: str, key: GroupKey, change: int) -> None:
+        if not node:
+            return
+        groups = self._pods_on_node.setdefault(node, {})
+        groups[key] = groups.get(key, 0) + change
+        if not groups[key]:
+            _remove(self._pods_on_node, node, key)
+
+    def _put_node(self, entry: Entry[NodeFacts]) -> None:
+        before = self._nodes.get(entry.name)
+        self._nodes[entry.name] = entry.value
+        if before is None or before.ready != entry.value.ready:
+            self._notify_groups_on(entry.name)
+
+    def _drop_node(self, entry: Entry[NodeFacts]) -> None:
+        self._nodes.pop(entry.name, None)
+        self._notify_groups_on(entry.name)
+
+    def _notify_groups_on(self, node: str) -> None:
+        for key in tuple(self._pods_on_node.get(node, ())):
+            self._notify(key)
+
+    def _put_policy(self, entry: Entry[PolicyFacts]) -> None:
+        self._policies.setdefault(entry.namespace, {})[entry.name] = entry.value
+        self._notify_namespace(entry.namespace)
+
+    def _drop_policy(self, entry: Entry[PolicyFacts]) -> None:
+        _remove(self._policies, entry.namespace, entry.name)
+        self._notify_namespace(entry.namespace)
+
+    def _notify_namespace(self, namespace: str) -> None:
+        for key in self.keys():
+            if key.namespace == namespace:
+                self._notify(key)
+
+    def _put_ledger(self, entry: Entry[LedgerObject]) -> None:
+        """An object without the name that its workload gives it is nobody's ledger: no leader would read it."""
+        ledger = entry.value
+        name = recovery_group_name(ledger.group, ledger.workload_uid)
+        if entry.name != name:
+            self._report(entry, f"is ignored: the RecoveryGroup of that workload is called {name}")
+            return
+        if ledger.schema_version == UNREADABLE_SCHEMA_VERSION:
+            self._report(entry, ledger.ledger.reason)
+        self._ledgers[ledger.workload_uid] = ledger
+        self._notify(GroupKey(entry.namespace, ledger.group))
+
+    def _drop_ledger(self, entry: Entry[LedgerObject]) -> None:
+        ledger = entry.value
+        known = self._ledgers.get(ledger.workload_uid)
+        if known is not None and known.uid == entry.uid:
+            del self._ledgers[ledger.workload_uid]
+            self._notify(GroupKey(entry.namespace, ledger.group))
+
+    def _report(self, entry: Entry[LedgerObject], message: str) -> None:
+        self._observer.undecodable(RECOVERY_GROUPS.plural, f"{entry.namespace}/{entry.name}", message)
+
+
+K = TypeVar("K")
+N = TypeVar("N")
+V = TypeVar("V")
+
+
+def _remove(index: dict[K, dict[N, V]], key: K, name: N) -> V | None:
+    """Take one out of an index of indexes, leaving no empty ones behind."""
+    inner = index.get(key)
+    if inner is None:
+        return None
+    found = inner.pop(name, None)
+    if not inner:
+        del index[key]
+    return found

@@ -1,0 +1,280 @@
+"""The client against a server: what is sent, what is tried again, and what is not."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from recovery.kube.client import TRIES_MAX, WRITES_IN_FLIGHT_MAX, KubeApiClient
+from recovery.kube.session import open_session
+from recovery.ports import (
+    NODES,
+    PODS,
+    RECOVERY_GROUPS,
+    ConflictError,
+    ExpiredError,
+    PatchKind,
+    Propagation,
+    RefusedError,
+    TestFailedError,
+    TryLaterError,
+    UnauthorizedError,
+    UnknownOutcomeError,
+)
+from tests.unit.kube.server import Server, hang_up, status, stream
+from tests.unit.kube.testing import FakeClock, Middle, Observed
+
+
+async def test_reads_are_addressed_as_the_api_server_expects(client: KubeApiClient, server: Server) -> None:
+    assert await client.get(PODS, "p", namespace="a") == b"{}"
+    await client.list(
+        NODES, label_selector="a=b,c", field_selector="x=y", resource_version="0", limit=5, continue_token="t"
+    )
+    await client.list(RECOVERY_GROUPS, namespace="a")
+    get, nodes, groups = server.received
+    assert (get.method, get.path, dict(get.query)) == ("GET", "/api/v1/namespaces/a/pods/p", {})
+    assert get.headers["Authorization"] == "Bearer secret"
+    assert (nodes.path, dict(nodes.query)) == (
+        "/api/v1/nodes",
+        {"labelSelector": "a=b,c", "fieldSelector": "x=y", "resourceVersion": "0", "limit": "5", "continue": "t"},
+    )
+    assert groups.path == "/apis/recovery.trainjob.dev/v1alpha1/namespaces/a/recoverygroups"
+    assert dict(groups.query) == {}
+
+
+async def test_writes_carry_their_body_and_its_kind(client: KubeApiClient, server: Server) -> None:
+    await client.create(PODS, {"kind": "Eviction"}, namespace="a", name="p", subresource="eviction")
+    await client.patch(RECOVERY_GROUPS, "g", [{"op": "x"}], kind=PatchKind.JSON, namespace="a", subresource="status")
+    await client.delete(PODS, "p", namespace="a")
+    await client.delete(
+        PODS, "p", namespace="a", uid="u", resource_version="7", propagation=Propagation.FOREGROUND, grace_seconds=0
+    )
+    create, patch, delete, careful = server.received
+    assert (create.method, create.path) == ("POST", "/api/v1/namespaces/a/pods/p/eviction")
+    assert create.headers["Content-Type"] == "application/json"
+    assert (patch.method, patch.path.rpartition("/")[2]) == ("PATCH", "status")
+    assert (patch.headers["Content-Type"], patch.json) == ("application/json-patch+json", [{"op": "x"}])
+    assert (delete.method, delete.json) == ("DELETE", {"preconditions": {}})
+    assert careful.json == {
+        "preconditions": {"uid": "u", "resourceVersion": "7"},
+        "propagationPolicy": "Foreground",
+        "gracePeriodSeconds": 0,
+    }
+
+
+async def test_a_name_cannot_lead_to_another_path(client: KubeApiClient, server: Server) -> None:
+    await client.get(PODS, "../b?x#y", namespace="a/b")
+    assert server.received[0].path == "/api/v1/namespaces/a%2Fb/pods/..%2Fb%3Fx%23y"
+
+
+async def test_what_was_not_applied_is_tried_again(
+    client: KubeApiClient, server: Server, clock: FakeClock, observed: Observed
+) -> None:
+    server.script.extend(
+        [status(429, headers={"Retry-After": "2"}), status(429), status(429, headers={"Retry-After": "3600"})]
+    )
+    assert await client.delete(PODS, "p", namespace="a", uid="u") == b"{}"
+    assert clock.slept == pytest.approx([2 * 1.1, 0.4 * 0.75, 10 * 1.1])
+    assert observed.requests == [("delete", "pods", "429")] * 3 + [("delete", "pods", "200")]
+
+
+async def test_trying_again_has_an_end(client: KubeApiClient, server: Server) -> None:
+    server.script.extend([status(503, message="not ready")] * 10)
+    with pytest.raises(TryLaterError, match="list pods: not ready"):
+        await client.list(PODS)
+    assert len(server.received) == TRIES_MAX
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (status(409, "Conflict"), ConflictError),
+        (status(422, "Invalid"), TestFailedError),
+        (status(500), UnknownOutcomeError),
+        (status(400), RefusedError),
+        (status(302), RefusedError),
+    ],
+    ids=["409", "422", "500", "400", "302"],
+)
+async def test_everything_else_goes_to_the_caller_at_once(
+    client: KubeApiClient, server: Server, answer: object, error: type[Exception]
+) -> None:
+    assert callable(answer)
+    server.script.append(answer)
+    with pytest.raises(error):
+        await client.patch(PODS, "p", [{"op": "test", "path": "/a"}], kind=PatchKind.JSON, namespace="a")
+    assert len(server.received) == 1
+
+
+async def test_a_write_whose_answer_is_lost_is_not_repeated(
+    client: KubeApiClient, server: Server, observed: Observed
+) -> None:
+    async def lose(request: web.Request) -> web.StreamResponse:
+        hang_up(request)
+        return web.Response()
+
+    server.script.append(lose)
+    with pytest.raises(UnknownOutcomeError):
+        await client.create(PODS, {}, namespace="a")
+    assert len(server.received) == 1
+    assert observed.requests == [("create", "pods", "connection")]
+
+
+async def test_a_write_that_gets_no_answer_in_time_has_an_unknown_outcome(
+    server: Server, tmp_path: Path, clock: FakeClock, observed: Observed
+) -> None:
+    async def stall(_: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(0.5)
+        return web.Response()
+
+    server.script.append(stall)
+    async with open_session(kubeconfig=server.kubeconfig(tmp_path)) as session:
+        client = KubeApiClient(session, clock=clock, entropy=Middle(), observer=observed, request_seconds_max=0.05)
+        with pytest.raises(UnknownOutcomeError, match="create pods a: no answer in time"):
+            await client.create(PODS, {}, namespace="a")
+    assert observed.requests == [("create", "pods", "timeout")]
+
+
+async def test_a_write_that_never_left_is_tried_again(server: Server, tmp_path: Path, clock: FakeClock) -> None:
+    server.url = "http://127.0.0.1:1"
+    async with open_session(kubeconfig=server.kubeconfig(tmp_path)) as session:
+        client = KubeApiClient(session, clock=clock, entropy=Middle())
+        with pytest.raises(TryLaterError, match="create pods a: "):
+            await client.create(PODS, {}, namespace="a")
+    assert len(clock.slept) == TRIES_MAX - 1
+
+
+async def test_writes_in_flight_are_bounded_and_reads_are_not(client: KubeApiClient, server: Server) -> None:
+    in_flight = Counter[str]()
+    all_reads_are_there = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        in_flight[request.method] += 1
+        if in_flight["GET"] == 80:
+            all_reads_are_there.set()
+        await all_reads_are_there.wait()
+        assert in_flight["DELETE"] <= WRITES_IN_FLIGHT_MAX
+        in_flight[request.method] -= 1
+        return web.Response()
+
+    server.script.extend([answer] * 160)
+    await asyncio.gather(
+        *(client.delete(PODS, f"p{number}", namespace="a") for number in range(80)),
+        *(client.get(PODS, f"p{number}", namespace="a") for number in range(80)),
+    )
+    assert len(server.received) == 160
+
+
+class TestCredentials:
+    """A token in a file that is exchanged while the client runs."""
+
+    @pytest.fixture
+    def token(self, tmp_path: Path) -> Path:
+        path = tmp_path / "token"
+        path.write_text("old")
+        return path
+
+    @pytest.fixture
+    async def client(
+        self, server: Server, tmp_path: Path, token: Path, clock: FakeClock
+    ) -> AsyncIterator[KubeApiClient]:
+        async with open_session(kubeconfig=server.kubeconfig(tmp_path, {"tokenFile": str(token)})) as session:
+            yield KubeApiClient(session, clock=clock, entropy=Middle())
+
+    async def test_a_refused_token_is_read_anew_once(self, client: KubeApiClient, server: Server, token: Path) -> None:
+        token.write_text("new")
+        server.script.append(status(401, "Unauthorized"))
+        assert await client.create(PODS, {}, namespace="a") == b"{}"
+        assert [request.headers["Authorization"] for request in server.received] == ["Bearer old", "Bearer new"]
+
+    async def test_a_token_that_stays_refused_is_an_error(self, client: KubeApiClient, server: Server) -> None:
+        server.script.extend([status(401)] * 5)
+        with pytest.raises(UnauthorizedError):
+            await client.get(PODS, "p", namespace="a")
+        assert len(server.received) == 2
+
+    async def test_no_new_token_says_why(self, client: KubeApiClient, server: Server, token: Path) -> None:
+        token.unlink()
+        server.script.append(status(401))
+        with pytest.raises(UnauthorizedError, match="no new credentials: kubeconfig "):
+            await client.get(PODS, "p", namespace="a")
+
+    async def test_a_burst_of_refusals_is_one_refresh(self, server: Server, tmp_path: Path, clock: FakeClock) -> None:
+        credential = {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "kind": "ExecCredential",
+            "status": {"token": "t"},
+        }
+        runs = tmp_path / "runs"
+        command = f"echo run >> {runs}; echo '{json.dumps(credential)}'"
+        plugin = {"apiVersion": credential["apiVersion"], "command": "sh", "args": ["-c", command]}
+        server.script.extend([status(401)] * 10)
+        async with open_session(kubeconfig=server.kubeconfig(tmp_path, {"exec": plugin})) as session:
+            client = KubeApiClient(session, clock=clock, entropy=Middle())
+            await asyncio.gather(*(client.get(PODS, "p", namespace="a") for _ in range(10)))
+        assert runs.read_text().split() == ["run"] * 2
+
+
+async def lines_of(client: KubeApiClient, **arguments: str) -> list[bytes]:
+    return [line async for line in client.watch(PODS, timeout_seconds=9, **arguments)]  # type: ignore[arg-type]
+
+
+async def test_a_watch_yields_lines_of_any_length(client: KubeApiClient, server: Server, observed: Observed) -> None:
+    huge = b'{"type":"ADDED","object":{"x":"' + b"x" * 3_000_000 + b'"}}'
+    server.script.append(stream(b'{"a":', b"1}\n" + huge[:70_000], huge[70_000:] + b'\n{"b":2}\n{"cut off":'))
+    assert await lines_of(client, resource_version="5", label_selector="a") == [b'{"a":1}', huge, b'{"b":2}']
+    assert dict(server.received[0].query) == {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": "5",
+        "labelSelector": "a",
+        "timeoutSeconds": "9",
+    }
+    assert observed.requests == [("watch", "pods", "200")]
+
+
+async def test_a_streaming_list_is_asked_for(client: KubeApiClient, server: Server) -> None:
+    server.script.append(stream())
+    assert [line async for line in client.watch(PODS, send_initial_events=True)] == []
+    query = server.received[0].query
+    assert (query["sendInitialEvents"], query["resourceVersionMatch"]) == ("true", "NotOlderThan")
+    assert "resourceVersion" not in query
+
+
+async def test_a_watch_that_breaks_delivers_what_came_and_then_says_so(client: KubeApiClient, server: Server) -> None:
+    server.script.append(stream(b"1\n2\n", cut_off=True))
+    lines = client.watch(PODS)
+    assert [await anext(lines), await anext(lines)] == [b"1", b"2"]
+    with pytest.raises(TryLaterError, match="watch pods: the connection broke in the middle of the answer"):
+        await anext(lines)
+
+
+async def test_a_watch_from_a_forgotten_position_is_expired(client: KubeApiClient, server: Server) -> None:
+    server.script.append(status(410, "Expired", "too old resource version"))
+    with pytest.raises(ExpiredError):
+        await lines_of(client, resource_version="1")
+
+
+async def test_a_watch_that_is_left_closes_its_connection(client: KubeApiClient, server: Server) -> None:
+    gone = asyncio.Event()
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(b"line\n")
+                await asyncio.sleep(0.005)
+        except (ConnectionError, asyncio.CancelledError):
+            gone.set()
+            raise
+
+    server.script.append(endless)
+    watch = client.watch(PODS)
+    assert await anext(watch) == b"line"
+    await watch.aclose()
+    await asyncio.wait_for(gone.wait(), 2)

@@ -1,0 +1,306 @@
+"""The informer: what it makes of lists, streams, and everything that goes wrong with either."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import pytest
+
+from recovery.kube.informer import LIST_BACKOFF_SECONDS_MAX, RESUME_BACKOFF_SECONDS_MAX, Informer
+from recovery.kube.projections.metadata import Entry, Metadata
+from recovery.ports import (
+    RECOVERY_POLICIES,
+    ExpiredError,
+    ForbiddenError,
+    NoSuchResourceError,
+    RefusedError,
+    TryLaterError,
+)
+from tests.unit.kube.testing import FakeClock, Middle, Observed, ScriptedApi, Watched, bookmark, event
+
+Stream = Sequence[bytes | Exception]
+
+
+class Thing(msgspec.Struct, frozen=True):
+    metadata: Metadata
+    size: int = 0
+
+
+def decode(raw: bytes | msgspec.Raw) -> Entry[int]:
+    thing = msgspec.json.decode(raw, type=Thing)
+    return thing.metadata.entry(thing.size)
+
+
+def thing(name: str, rv: int, size: object = 0, uid: str = "") -> dict[str, object]:
+    metadata = {"name": name, "namespace": "a", "uid": uid or f"uid-{name}", "resourceVersion": str(rv)}
+    return {"metadata": {**metadata, "creationTimestamp": "2026-11-21T09:00:00Z"}, "size": size}
+
+
+def added(name: str, rv: int, size: object = 0, uid: str = "") -> bytes:
+    return event("ADDED", thing(name, rv, size, uid))
+
+
+def modified(name: str, rv: int, size: object = 0, uid: str = "") -> bytes:
+    return event("MODIFIED", thing(name, rv, size, uid))
+
+
+def deleted(name: str, rv: int, size: object = 0, uid: str = "") -> bytes:
+    return event("DELETED", thing(name, rv, size, uid))
+
+
+def page(rv: int, *things: dict[str, object], more: str = "") -> bytes:
+    return json.dumps({"metadata": {"resourceVersion": str(rv), "continue": more}, "items": things or None}).encode()
+
+
+def end(rv: int) -> bytes:
+    return bookmark(rv, initial_events_end=True)
+
+
+def error_event(code: int, message: str = "no") -> bytes:
+    return event("ERROR", {"kind": "Status", "code": code, "reason": "Expired", "message": message})
+
+
+class World:
+    """An informer over a script, and what it told."""
+
+    def __init__(self, *, forget_undecodable: bool = False) -> None:
+        self.api = ScriptedApi()
+        self.clock = FakeClock()
+        self.observed = Observed()
+        self.told: list[str] = []
+        self.informer = Informer(
+            self.api,
+            RECOVERY_POLICIES,
+            decode,
+            put=lambda entry: self.told.append(f"put {entry.name}@{entry.resource_version}={entry.value}"),
+            drop=lambda entry: self.told.append(f"drop {entry.name}@{entry.resource_version}={entry.value}"),
+            clock=self.clock,
+            entropy=Middle(),
+            observer=self.observed,
+            label_selector="l",
+            forget_undecodable=forget_undecodable,
+        )
+
+    async def run(self, *streams: Stream) -> list[str]:
+        """Run until the streams are used up; what was told."""
+        self.api.streams.extend(streams)
+        task = asyncio.create_task(self.informer.run())
+        idle = asyncio.create_task(self.api.idle.wait())
+        try:
+            async with asyncio.timeout(5):
+                await asyncio.wait([task, idle], return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
+        finally:
+            task.cancel()
+            idle.cancel()
+        return self.told
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+LISTED: Stream = [added("x", 3, 1), added("y", 5, 1), end(7)]
+
+
+async def test_a_streaming_list_is_complete_at_its_bookmark_and_goes_on_as_a_watch(world: World) -> None:
+    told = await world.run([*LISTED, modified("x", 8, 2), deleted("y", 9, 3), added("z", 10)])
+    assert told == ["put x@3=1", "put y@5=1", "put x@8=2", "drop y@9=3", "put z@10=0"]
+    assert world.api.watches[0] == Watched(None, send_initial_events=True)
+    assert world.observed.lists == [("recoverypolicies", 2)]
+    assert world.observed.events == 6
+    assert world.informer.synced
+
+
+async def test_nothing_is_told_before_the_list_is_complete(world: World) -> None:
+    assert await world.run([added("x", 3)]) == []
+    assert not world.informer.synced
+
+
+async def test_what_changes_while_the_list_arrives_is_part_of_it(world: World) -> None:
+    told = await world.run([added("x", 3), added("y", 4), deleted("x", 8), modified("y", 9, 2), end(9)])
+    assert told == ["put y@9=2"]
+
+
+async def test_a_stream_that_ended_is_opened_where_it_stood(world: World) -> None:
+    await world.run([*LISTED, modified("x", 8)], [bookmark(20)], [TryLaterError("lost")])
+    assert [watch.resource_version for watch in world.api.watches] == [None, "8", "20", "20"]
+    assert world.informer.synced
+
+
+async def test_replays_and_events_from_the_past_are_dropped(world: World) -> None:
+    told = await world.run(
+        [*LISTED, modified("x", 8, 2), modified("x", 8, 2), modified("x", 6, 9), deleted("y", 6), bookmark(12)],
+        [modified("x", 11, 9), added("z", 12)],
+    )
+    assert told[2:] == ["put x@8=2", "put z@12=0"]
+
+
+async def test_resource_versions_that_are_no_numbers_have_no_order(world: World) -> None:
+    first, second = thing("x", 0, 1), thing("x", 0, 2)
+    for body, version in ((first, "zz"), (second, "aa")):
+        metadata = body["metadata"]
+        assert isinstance(metadata, dict)
+        metadata["resourceVersion"] = version
+    assert await world.run([end(7), event("ADDED", first), event("MODIFIED", second)]) == ["put x@zz=1", "put x@aa=2"]
+
+
+async def test_a_name_that_is_used_again_is_another_object(world: World) -> None:
+    told = await world.run([*LISTED, added("x", 8, 2, uid="second"), deleted("x", 9, 1)])
+    assert told[2:] == ["drop x@3=1", "put x@8=2"]
+
+
+@pytest.mark.parametrize(
+    "interruption",
+    [[ExpiredError("gone", status=410)], [error_event(410)], [error_event(500, "etcd event received with PrevKv=nil")]],
+    ids=["HTTP 410", "ERROR 410", "ERROR 500"],
+)
+async def test_a_lost_position_means_list_again_and_tell_the_difference(world: World, interruption: Stream) -> None:
+    again: Stream = [added("x", 9, 2), added("z", 10), end(30), modified("z", 31, 1)]
+    told = await world.run(LISTED, interruption, again)
+    assert told[2:] == ["drop y@5=1", "put x@9=2", "put z@10=0", "put z@31=1"]
+    assert [watch.resource_version for watch in world.api.watches] == [None, "7", None, "31"]
+    assert world.informer.synced
+
+
+async def test_a_list_that_has_not_changed_tells_nothing(world: World) -> None:
+    assert len(await world.run(LISTED, [error_event(410)], LISTED)) == 2
+
+
+async def test_a_list_that_is_cut_off_is_begun_again(world: World) -> None:
+    assert await world.run([added("x", 3)], [TryLaterError("lost")], [end(9)]) == []
+    assert [watch.send_initial_events for watch in world.api.watches] == [True] * 3 + [False]
+
+
+async def test_a_server_that_was_set_back_is_not_believed(world: World) -> None:
+    told = await world.run([*LISTED, modified("x", 50, 2)], [error_event(410)], [added("x", 20, 1), end(21)])
+    assert told[2:] == ["put x@50=2"]
+    assert not world.informer.synced
+    assert "answers with resourceVersion 21, but 50 has been seen already" in world.observed.restarts[-1]
+
+
+async def test_a_server_without_streaming_lists_is_asked_for_pages(world: World) -> None:
+    world.api.pages.extend([page(7, thing("x", 3), more="next"), page(7, thing("y", 5)), page(30, thing("x", 3))])
+    refusal = RefusedError("sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled")
+    told = await world.run([refusal], [modified("x", 8, 2)], [ExpiredError("gone")], [])
+    assert told == ["put x@3=0", "put y@5=0", "put x@8=2", "drop y@5=0"]
+    assert world.api.lists == [
+        ("recoverypolicies", "l", ""),
+        ("recoverypolicies", "l", "next"),
+        ("recoverypolicies", "l", ""),
+    ]
+    assert [watch.send_initial_events for watch in world.api.watches] == [True, False, False, False, False]
+
+
+async def test_an_empty_list_is_a_list(world: World) -> None:
+    world.api.pages.append(page(7))
+    assert await world.run([RefusedError("no streaming")], []) == []
+    assert world.informer.synced
+
+
+@pytest.mark.parametrize("refusal", [NoSuchResourceError("no CRD"), ForbiddenError("no permission")])
+async def test_a_refusal_at_the_start_ends_the_run(world: World, refusal: RefusedError) -> None:
+    with pytest.raises(type(refusal), match=str(refusal)):
+        await world.run([refusal])
+
+
+async def test_a_refused_page_at_the_start_ends_the_run(world: World) -> None:
+    world.api.pages.append(ForbiddenError("cannot list"))
+    with pytest.raises(ForbiddenError):
+        await world.run([RefusedError("no streaming")])
+
+
+async def test_trouble_at_the_start_is_waited_out(world: World) -> None:
+    await world.run([TryLaterError("refused")], [TryLaterError("refused")], LISTED)
+    assert world.informer.synced
+    assert world.observed.restarts[:2] == ["refused", "refused"]
+
+
+async def test_a_refusal_later_takes_synced_back_until_it_is_over(world: World) -> None:
+    await world.run(LISTED, [NoSuchResourceError("the CRD is gone")])
+    assert not world.informer.synced
+    assert world.told[2:] == []
+    assert "the CRD is gone" in world.observed.restarts
+
+
+async def test_after_a_refusal_the_list_is_taken_anew(world: World) -> None:
+    told = await world.run(LISTED, [NoSuchResourceError("the CRD is gone")], [added("x", 40, 4), end(41)])
+    assert told[2:] == ["drop y@5=1", "put x@40=4"]
+    assert world.informer.synced
+
+
+async def test_interruptions_back_off_and_a_healthy_stream_ends_that(world: World) -> None:
+    lost: Stream = [TryLaterError("lost")]
+    await world.run(LISTED, *[lost] * 9)
+    waits = list(world.clock.slept)
+    assert waits[0] == pytest.approx(0.075)
+    assert waits == sorted(waits)
+    assert waits[-1] == pytest.approx(RESUME_BACKOFF_SECONDS_MAX * 0.75)
+
+    healthy = World()
+    await healthy.run(LISTED, *[lost] * 3, Slow(healthy.clock, 300.0), lost)
+    assert healthy.clock.slept[-2:] == pytest.approx([0.075, 0.15])
+    assert healthy.observed.restarts == [
+        "watch recoverypolicies: the server ended the stream after 0 s",
+        *["lost"] * 4,
+    ]
+
+
+async def test_a_lost_position_is_listed_at_once_and_lists_that_fail_back_off(world: World) -> None:
+    lost: Stream = [TryLaterError("lost")]
+    await world.run(LISTED, *[lost] * 6, [error_event(410)], *[lost] * 7, [*LISTED, error_event(410)])
+    _, *resuming = world.clock.slept[:8]
+    assert resuming[-2:] == pytest.approx([1.5, 0.075]), "the first list after the loss does not wait"
+    assert world.clock.slept[-1] == pytest.approx(LIST_BACKOFF_SECONDS_MAX * 0.75), "nor does a list help at once again"
+
+
+class Slow(list[bytes | Exception]):
+    """A stream that lasts, on the clock."""
+
+    def __init__(self, clock: FakeClock, seconds: float) -> None:
+        super().__init__([bookmark(99)])
+        self._clock, self._seconds = clock, seconds
+
+    def __iter__(self) -> Iterator[bytes | Exception]:
+        self._clock.seconds += self._seconds
+        return super().__iter__()
+
+
+async def test_a_line_that_is_no_event_breaks_the_stream_and_nothing_else(world: World) -> None:
+    told = await world.run([*LISTED, b"<html>"], [modified("x", 8, 2)])
+    assert told[2:] == ["put x@8=2"]
+    assert "not a watch event" in world.observed.restarts[0]
+
+
+async def test_an_object_that_cannot_be_read_stays_what_it_was_and_is_reported(world: World) -> None:
+    told = await world.run([*LISTED, modified("x", 8, "big"), modified("y", 9, 2), deleted("x", 10, "big")])
+    assert told[2:] == ["put x@8=1", "put y@9=2", "drop x@10=1"]
+    assert world.observed.unreadable[0] == (
+        "recoverypolicies",
+        "a/x",
+        "Expected `int`, got `str` - at `$.size`",
+    )
+
+
+async def test_an_object_that_cannot_be_read_stays_over_a_list(world: World) -> None:
+    told = await world.run(
+        LISTED, [error_event(410)], [added("x", 9, "big"), end(30), added("x", 31, "big", uid="new")]
+    )
+    assert told[2:] == ["drop y@5=1", "put x@9=1", "drop x@9=1"]
+
+
+async def test_or_counts_as_absent_where_that_is_asked_for() -> None:
+    world = World(forget_undecodable=True)
+    told = await world.run(
+        [added("x", 3, 1), added("bad", 4, "big"), end(7), modified("x", 8, "big"), modified("x", 9, 2)]
+    )
+    assert told == ["put x@3=1", "drop x@3=1", "put x@9=2"]
+    assert [name for _, name, _ in world.observed.unreadable] == ["a/bad", "a/x"]
+
+
+async def test_something_without_a_name_is_no_object(world: World) -> None:
+    await world.run([*LISTED, event("ADDED", {"metadata": 1})])
+    assert "not an object" in world.observed.restarts[0]

@@ -1,0 +1,271 @@
+"""Real objects in, facts out."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from recovery.core.facts import (
+    Condition,
+    ContainerFacts,
+    ExitCodesRequirement,
+    ExitFacts,
+    FailurePolicyFacts,
+    FailurePolicyRule,
+    GroupKey,
+    NodeFacts,
+    PodConditionPattern,
+    PodFacts,
+    PodFailureRule,
+    ReplicatedJobFacts,
+)
+from recovery.core.ledger import SCHEMA_VERSION, Ledger, Phase
+from recovery.core.policy import Mode
+from recovery.kube.projections.nodes import decode_node
+from recovery.kube.projections.pods import decode_pod
+from recovery.kube.projections.recovery import UNREADABLE_SCHEMA_VERSION, decode_policy, decode_recovery_group
+from recovery.kube.projections.workloads import decode_job, decode_job_set, decode_train_job
+from tests.unit.kube.testing import fixture
+
+JOB_UID = "88fa8d43-97ac-40cc-91e9-2a692a749c32"
+
+
+def at(clock: str) -> datetime:
+    return datetime.fromisoformat(f"2026-11-21T{clock}+00:00")
+
+
+def changed(name: str, **paths: Any) -> bytes:
+    """A fixture with some values replaced; `status__phase` is a path, and None removes what it leads to."""
+    body = json.loads(fixture(name))
+    for path, value in paths.items():
+        *parents, last = path.split("__")
+        inner = body
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        if value is None:
+            inner.pop(last, None)
+        else:
+            inner[last] = value
+    return json.dumps(body).encode()
+
+
+class TestPods:
+    def test_a_running_pod(self) -> None:
+        entry = decode_pod(fixture("pod_running"))
+        assert (entry.namespace, entry.name, entry.resource_version) == ("default", "llm-node-0-0-dqwlh", "573")
+        assert entry.value.group == GroupKey("default", "llm")
+        assert entry.value.replicated_job == "node"
+        assert entry.value.facts == PodFacts(
+            name="llm-node-0-0-dqwlh",
+            uid="f82517e8-973e-4253-b94f-c78982807d93",
+            job_uid=JOB_UID,
+            job_name="llm-node-0",
+            index=0,
+            created_at=at("09:25:46"),
+            resource_version="573",
+            node="gpu-0001",
+            phase="Running",
+            gpus=8,
+            ready=True,
+            ready_since=at("09:27:54"),
+            grace_seconds=30,
+            containers=(ContainerFacts(name="node", running_since=at("09:27:54")),),
+        )
+        assert entry.value.facts.running
+
+    def test_a_container_that_was_restarted_keeps_its_last_exit(self) -> None:
+        (container,) = decode_pod(fixture("pod_restarted")).value.facts.containers
+        assert container.restarts == 1
+        assert container.last_exit == ExitFacts(
+            code=137,
+            reason="OOMKilled",
+            message="CUDA error: out of memory",
+            started_at=at("09:27:56"),
+            finished_at=at("09:27:56"),
+        )
+
+    def test_a_failed_pod_keeps_the_conditions_that_tell_of_trouble_and_no_others(self) -> None:
+        pod = decode_pod(fixture("pod_failed_disrupted")).value.facts
+        assert (pod.phase, pod.ready, pod.ready_since, pod.running) == ("Failed", False, None, False)
+        assert [container.exit.code for container in pod.containers if container.exit] == [1]
+        assert pod.conditions == (
+            Condition("DisruptionTarget", "True", "EvictionByEvictionAPI", "Eviction API: evicting", at("09:27:56")),
+        )
+
+    def test_a_pod_that_finds_no_node_says_so(self) -> None:
+        reason = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no nodes"}
+        raw = changed("pod_pending", spec__nodeName=None, status__conditions=[reason])
+        pod = decode_pod(raw).value.facts
+        assert (pod.node, pod.containers) == ("", ())
+        assert pod.conditions == (Condition("PodScheduled", "False", "Unschedulable", "no nodes", None),)
+
+    def test_a_deletion_is_dated_when_it_was_asked_for(self) -> None:
+        pod = decode_pod(fixture("pod_deleting")).value.facts
+        assert pod.deleting_since == at("09:27:56")
+        assert pod.deletion_grace_seconds == 30
+        assert pod.running, "its processes live"
+
+    def test_a_waiting_container_and_init_containers(self) -> None:
+        waiting = {"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff"}}, "lastState": {}}
+        init = {"name": "init", "restartCount": 2, "state": {"terminated": {"exitCode": 0, "finishedAt": None}}}
+        pod = decode_pod(
+            changed("pod_pending", status__containerStatuses=[waiting], status__initContainerStatuses=[init])
+        ).value.facts
+        assert pod.containers == (ContainerFacts("node", waiting_reason="ImagePullBackOff"),)
+        assert pod.init_containers == (ContainerFacts("init", restarts=2, exit=ExitFacts(0)),)
+
+    def test_a_pod_of_no_job_and_no_index(self) -> None:
+        labels = {"jobset.sigs.k8s.io/jobset-name": "llm"}
+        pod = decode_pod(changed("pod_running", metadata__ownerReferences=None, metadata__labels=labels)).value.facts
+        assert (pod.job_uid, pod.job_name, pod.index) == ("", "", None)
+
+    @pytest.mark.parametrize(
+        ("containers", "gpus"),
+        [
+            ([{"limits": {"nvidia.com/gpu": "8", "cpu": "32"}, "requests": {"nvidia.com/gpu": "8"}}], 8),
+            ([{"requests": {"amd.com/gpu": "4"}}, {"limits": {"amd.com/gpu": "2"}}], 6),
+            ([{"limits": {"habana.ai/gaudi": "8", "nvidia.com/mig-1g.5gb": "2", "nvidia.com/mig-3g.20gb": "1"}}], 11),
+            ([{"limits": {"cpu": "500m", "memory": "2Gi"}}, {}], 0),
+        ],
+    )
+    def test_accelerators_are_counted(self, containers: list[dict[str, object]], gpus: int) -> None:
+        raw = changed("pod_running", spec__containers=[{"name": "c", "resources": each} for each in containers])
+        assert decode_pod(raw).value.facts.gpus == gpus
+
+    def test_strings_that_pods_share_are_shared(self) -> None:
+        one, two = (decode_pod(fixture(name)).value for name in ("pod_running", "pod_restarted"))
+        assert one.facts.job_uid is two.facts.job_uid
+        assert one.facts.node is two.facts.node
+        assert one.facts.containers[0].name is two.facts.containers[0].name
+
+    def test_what_is_no_pod_is_refused_with_the_path(self) -> None:
+        with pytest.raises(msgspec.ValidationError, match=r"\$\.metadata"):
+            decode_pod(b'{"metadata": {"name": "x"}}')
+        with pytest.raises(ValueError, match="abc"):
+            decode_pod(changed("pod_running", metadata__labels={"batch.kubernetes.io/job-completion-index": "abc"}))
+
+
+class TestWorkloads:
+    def test_a_train_job_brings_all_labels_and_only_our_annotations(self) -> None:
+        job = decode_train_job(fixture("trainjob")).value
+        assert (job.kind, job.name, job.generation, job.suspended) == ("TrainJob", "llm", 1, False)
+        assert job.labels == {"team": "a"}
+        assert job.annotations == {"recovery.trainjob.dev/paused": "false"}
+
+    def test_a_train_job_that_is_suspended_and_finished(self) -> None:
+        condition = {"type": "Complete", "status": "True", "lastTransitionTime": "2026-11-21T10:00:00Z"}
+        job = decode_train_job(changed("trainjob", spec__suspend=True, status__conditions=[condition])).value
+        assert job.suspended
+        assert job.condition("Complete") == Condition("Complete", "True", since=at("10:00:00"))
+
+    def test_a_job_set(self) -> None:
+        record = decode_job_set(fixture("jobset")).value
+        assert record.owner_uid == "1a93898b-ffca-4ca8-9e18-ad099985668f"
+        assert record.facts.replicated_jobs == (ReplicatedJobFacts("node", 1, "trainer"),)
+        assert (record.facts.restarts, record.facts.terminal_state, record.facts.failure_policy) == (0, "", None)
+
+    def test_a_job_set_with_a_failure_policy_in_the_middle_of_its_life(self) -> None:
+        rule = {"name": "r", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}
+        policy = {"maxRestarts": 3, "restartStrategy": "Recreate", "rules": [rule, {"action": "RestartJobSet"}]}
+        status = {"restarts": 2, "restartsCountTowardsMax": 1, "terminalState": "Failed"}
+        facts = decode_job_set(changed("jobset", spec__failurePolicy=policy, status=status)).value.facts
+        assert facts.failure_policy == FailurePolicyFacts(
+            3,
+            (FailurePolicyRule("r", "FailJobSet", ("PodFailurePolicy",)), FailurePolicyRule("", "RestartJobSet")),
+        )
+        assert (facts.restarts, facts.restarts_counted, facts.terminal_state) == (2, 1, "Failed")
+
+    def test_a_job(self) -> None:
+        record = decode_job(fixture("job")).value
+        job = record.facts
+        assert record.group == GroupKey("default", "llm")
+        assert (job.uid, job.replicated_job, job.restart_attempt) == (JOB_UID, "node", 0)
+        assert job.jobset_uid == "0960e724-676e-452b-8e2e-6b0ceae771f6"
+        assert (job.parallelism, job.completions, job.backoff_limit, job.pod_restart_policy) == (4, 4, 6, "OnFailure")
+        assert (job.suspended, job.has_success_policy, job.pod_failure_rules, job.touched) == (False, False, (), "")
+
+    def test_a_job_with_policies_of_its_own(self) -> None:
+        rules = [
+            {"action": "FailJob", "onExitCodes": {"containerName": "node", "operator": "In", "values": [42]}},
+            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        ]
+        job = decode_job(
+            changed(
+                "job",
+                spec__podFailurePolicy={"rules": rules},
+                spec__successPolicy={"rules": []},
+                metadata__annotations={"recovery.trainjob.dev/touched": "i-1"},
+                metadata__deletionTimestamp="2026-11-21T10:00:00Z",
+                metadata__deletionGracePeriodSeconds=0,
+            )
+        ).value.facts
+        assert job.pod_failure_rules == (
+            PodFailureRule("FailJob", on_exit_codes=ExitCodesRequirement("In", (42,), "node")),
+            PodFailureRule("Ignore", on_pod_conditions=(PodConditionPattern("DisruptionTarget", "True"),)),
+        )
+        assert (job.has_success_policy, job.touched, job.deleting_since) == (True, "i-1", at("10:00:00"))
+
+
+class TestNodes:
+    def test_a_ready_node(self) -> None:
+        assert decode_node(fixture("node")).value == NodeFacts("gpu-0001", True, at("09:27:48"), "KubeletReady")
+
+    def test_a_silent_and_cordoned_node(self) -> None:
+        lost = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+        raw = changed("node", status__conditions=[lost], spec__unschedulable=True)
+        assert decode_node(raw).value == NodeFacts("gpu-0001", False, None, "NodeStatusUnknown", True)
+
+    def test_a_node_that_never_reported(self) -> None:
+        assert decode_node(changed("node", status__conditions=[])).value == NodeFacts("gpu-0001", False)
+
+
+class TestPolicies:
+    def test_the_mode_dates_from_the_newest_write_of_its_owner(self) -> None:
+        policy = decode_policy(fixture("recoverypolicy")).value
+        assert policy.spec.mode is Mode.ENFORCE
+        assert policy.spec.selector.match_labels == {"team": "a"}
+        assert (policy.spec.priority, policy.spec.budget.limit, policy.generation) == (5, 3, 3)
+        assert policy.created_at == at("09:51:09")
+        assert policy.mode_since == at("09:51:11"), "not 09:51:13, when another owner wrote the priority"
+        assert not policy.deleting
+
+    def test_a_mode_that_nobody_owns_dates_from_the_creation(self) -> None:
+        policy = decode_policy(changed("recoverypolicy", metadata__managedFields=None)).value
+        assert policy.mode_since == policy.created_at
+
+    def test_a_status_write_does_not_date_the_mode(self) -> None:
+        owner = {"time": "2026-11-21T12:00:00Z", "subresource": "status", "fieldsV1": {"f:spec": {"f:mode": {}}}}
+        policy = decode_policy(changed("recoverypolicy", metadata__managedFields=[owner])).value
+        assert policy.mode_since == policy.created_at
+
+    def test_what_this_version_does_not_know_is_refused_with_its_path(self) -> None:
+        with pytest.raises(msgspec.ValidationError, match=r"'Automatic' - at `\$\.spec\.mode`"):
+            decode_policy(changed("recoverypolicy", spec__mode="Automatic"))
+
+
+class TestLedgers:
+    def test_a_ledger_as_the_controller_wrote_it(self) -> None:
+        found = decode_recovery_group(fixture("recoverygroup")).value
+        assert found.workload_uid == "1a93898b-ffca-4ca8-9e18-ad099985668f"
+        assert found.name == "llm-1a93898b-ffca-4ca8-9e18-ad099985668f"
+        assert (found.group, found.resource_version, found.schema_version) == ("llm", "958", SCHEMA_VERSION)
+        assert (found.ledger.epoch, found.ledger.phase) == (2, Phase.HELD)
+
+    def test_no_status_is_an_empty_ledger(self) -> None:
+        found = decode_recovery_group(changed("recoverygroup", status=None)).value
+        assert (found.ledger, found.schema_version) == (Ledger(), SCHEMA_VERSION)
+
+    def test_a_newer_ledger_keeps_its_version_and_nothing_else(self) -> None:
+        status = {"schemaVersion": 7, "epoch": 9, "phase": "Levitating"}
+        found = decode_recovery_group(changed("recoverygroup", status=status)).value
+        assert (found.ledger, found.schema_version) == (Ledger(), 7)
+
+    @pytest.mark.parametrize("status", [{"phase": "Levitating"}, {"schemaVersion": "one"}, {"epoch": None}, []])
+    def test_a_ledger_that_cannot_be_read_is_never_taken_for_an_empty_one(self, status: object) -> None:
+        body = json.loads(fixture("recoverygroup"))
+        body["status"] = status
+        found = decode_recovery_group(json.dumps(body).encode()).value
+        assert found.schema_version == UNREADABLE_SCHEMA_VERSION != SCHEMA_VERSION
+        assert found.ledger.reason.startswith("status is not a ledger of this version: ")

@@ -1,0 +1,191 @@
+"""Stand-ins that the tests of `kube` share."""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from recovery.ports import PatchKind, Propagation, Resource
+
+FIXTURES = Path(__file__).parent / "fixtures"
+"""JSON as a real control plane (Kubernetes 1.36.3, JobSet 0.12.0, Trainer 2.3.0) sent it."""
+
+START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+
+
+class FakeClock:
+    """`ports.Clock` whose sleeps take no time and are remembered."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.slept: list[float] = []
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.seconds)
+
+    def monotonic_seconds(self) -> float:
+        return self.seconds
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.seconds += seconds
+        await asyncio.sleep(0)
+
+
+class Middle:
+    """`ports.Entropy` without surprises."""
+
+    def random(self) -> float:
+        return 0.5
+
+    def uniform(self, a: float, b: float) -> float:
+        return (a + b) / 2
+
+
+@dataclass
+class Observed:
+    """Both observers, writing down what they are told."""
+
+    requests: list[tuple[str, str, str]] = field(default_factory=list)
+    restarts: list[str] = field(default_factory=list)
+    lists: list[tuple[str, int]] = field(default_factory=list)
+    unreadable: list[tuple[str, str, str]] = field(default_factory=list)
+    events: int = 0
+
+    def request_finished(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        assert seconds >= 0
+        self.requests.append((verb, resource, code))
+
+    def watch_event(self, resource: str) -> None:
+        self.events += 1
+
+    def watch_restarted(self, resource: str, reason: str) -> None:
+        self.restarts.append(reason)
+
+    def listed(self, resource: str, objects: int) -> None:
+        self.lists.append((resource, objects))
+
+    def undecodable(self, resource: str, name: str, message: str) -> None:
+        self.unreadable.append((resource, name, message))
+
+
+def fixture(name: str) -> bytes:
+    return (FIXTURES / f"{name}.json").read_bytes()
+
+
+def event(type_: str, body: object) -> bytes:
+    """One line of a watch."""
+    return json.dumps({"type": type_, "object": body}).encode()
+
+
+def bookmark(resource_version: int, *, initial_events_end: bool = False) -> bytes:
+    annotations = {"k8s.io/initial-events-end": "true"} if initial_events_end else {}
+    return event("BOOKMARK", {"metadata": {"resourceVersion": str(resource_version), "annotations": annotations}})
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What a watch was asked for."""
+
+    resource_version: str | None
+    send_initial_events: bool
+
+
+class ScriptedApi:
+    """`ports.ApiClient` that reads from a script: lists in `pages`, watches in `streams`.
+
+    An exception in a stream is raised there; a stream that has no end of its own stays open. When all streams are used
+    up, `idle` is set and the next watch stays silent.
+    """
+
+    def __init__(self) -> None:
+        self.streams: deque[Sequence[bytes | Exception]] = deque()
+        self.pages: deque[bytes | Exception] = deque()
+        self.objects: dict[tuple[str, str], bytes | Exception] = {}
+        self.watches: list[Watched] = []
+        self.lists: list[tuple[str, str, str]] = []
+        self.idle = asyncio.Event()
+
+    async def watch(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        resource_version: str | None = None,
+        send_initial_events: bool = False,
+        timeout_seconds: int = 300,
+    ) -> AsyncGenerator[bytes, None]:
+        self.watches.append(Watched(resource_version, send_initial_events))
+        if not self.streams:
+            self.idle.set()
+            await asyncio.Event().wait()
+        for line in self.streams.popleft():
+            if isinstance(line, Exception):
+                raise line
+            yield line
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        resource_version: str | None = None,
+        limit: int | None = None,
+        continue_token: str = "",
+    ) -> bytes:
+        self.lists.append((resource.plural, label_selector or field_selector, continue_token))
+        if (resource.plural, "") in self.objects:
+            return _returned(self.objects[resource.plural, ""])
+        return _returned(self.pages.popleft())
+
+    async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
+        return _returned(self.objects[resource.plural, name])
+
+    async def create(
+        self,
+        resource: Resource,
+        body: object,
+        *,
+        namespace: str | None = None,
+        name: str | None = None,
+        subresource: str = "",
+    ) -> bytes:
+        raise AssertionError("the store writes nothing")
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: object,
+        *,
+        kind: PatchKind,
+        namespace: str | None = None,
+        subresource: str = "",
+    ) -> bytes:
+        raise AssertionError("the store writes nothing")
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str | None = None,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        propagation: Propagation | None = None,
+        grace_seconds: int | None = None,
+    ) -> bytes:
+        raise AssertionError("the store writes nothing")
+
+
+def _returned(answer: bytes | Exception) -> bytes:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
