@@ -1,0 +1,5 @@
+"""What operators see of the controller: metrics, structured logs, and the HTTP server that answers for them.
+
+Nothing here decides or acts, and nothing of the controller imports it: it implements the observer Protocols of `kube`
+and `controller` by their shape.
+"""

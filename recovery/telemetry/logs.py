@@ -1,0 +1,60 @@
+"""Logs: one JSON object a line on stderr, or readable lines where stderr is a terminal.
+
+The keys are `ts`, `level`, `msg`, and what the line is about: `incident`, `job`, `phase`, `decision`. What libraries
+log through the standard library takes the same shape, so that no line breaks whoever parses them.
+"""
+
+import logging
+import sys
+from typing import TextIO
+
+import structlog
+from structlog.types import EventDict, Processor, WrappedLogger
+
+_FIRST_KEYS = ("ts", "level", "msg", "incident", "job", "phase", "decision")
+
+_LIBRARY_LEVEL = logging.WARNING
+"""What libraries have to say below this is about themselves."""
+
+
+def configure_logs(level: str, stream: TextIO | None = None) -> None:
+    """Set up logging for the whole process.
+
+    `level`: debug, info, warning or error; lines below it are dropped. `stream` None: stderr as it is now.
+    """
+    stream = sys.stderr if stream is None else stream
+    shape: list[Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+        structlog.processors.EventRenamer("msg"),
+    ]
+    render = _for_people() if stream.isatty() else _as_json()
+    structlog.configure(
+        processors=[*shape, *render],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.WriteLoggerFactory(stream),
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shape],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=_LIBRARY_LEVEL, force=True)
+
+
+def _as_json() -> list[Processor]:
+    return [structlog.processors.format_exc_info, _ordered, structlog.processors.JSONRenderer(default=str)]
+
+
+def _for_people() -> list[Processor]:
+    # Plain tracebacks: the rich ones print local variables, and with them credentials.
+    render = structlog.dev.ConsoleRenderer(
+        event_key="msg", timestamp_key="ts", exception_formatter=structlog.dev.plain_traceback
+    )
+    return [render]
+
+
+def _ordered(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
+    return {key: line[key] for key in _FIRST_KEYS if key in line} | dict(line)

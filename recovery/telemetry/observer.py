@@ -1,0 +1,46 @@
+"""Metrics, and a log line for what a number cannot tell."""
+
+import structlog
+
+from recovery.core.facts import GroupKey
+from recovery.core.ledger import Ledger
+from recovery.core.plan import Plan
+from recovery.ports import Clock
+from recovery.telemetry.metrics import Metrics
+
+_log = structlog.get_logger("recovery.telemetry")
+
+
+class Telemetry(Metrics):
+    """Every observer Protocol of `controller` and `kube` in one object."""
+
+    def __init__(self, *, clock: Clock, version: str) -> None:
+        super().__init__(clock=clock, version=version)
+        self.listed_resources: set[str] = set()
+        """The resources, by plural, that have been listed at least once."""
+
+    def decided(self, key: GroupKey, before: Ledger, plan: Plan) -> None:
+        """A look came to a decision; it is counted once its ledger write has succeeded."""
+        incident = plan.ledger.incident
+        _log.debug(
+            plan.reason,
+            job=str(key),
+            incident=incident.id if incident is not None else None,
+            phase=str(plan.ledger.phase),
+            decision=[type(action).__name__ for action in (*plan.first, *plan.actions)],
+            writes=plan.ledger != before,
+        )
+
+    def watch_restarted(self, resource: str, reason: str) -> None:
+        """A watch ended otherwise than by its time limit: facts may be late until it is back."""
+        super().watch_restarted(resource, reason)
+        _log.warning("a watch was interrupted", resource=resource, error=reason)
+
+    def listed(self, resource: str, objects: int) -> None:
+        """All objects of a resource were read."""
+        self.listed_resources.add(resource)
+        _log.info("listed", resource=resource, objects=objects)
+
+    def undecodable(self, resource: str, name: str, message: str) -> None:
+        """An object does not have the shape that this version knows: a CRD of another version, or a damaged ledger."""
+        _log.error("an object cannot be read", resource=resource, object=name, error=message)
