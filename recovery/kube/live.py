@@ -101,7 +101,8 @@ class LiveReader:
 
         The words are for people; a role that may not read Events costs the words and nothing else.
         """
-        if not empty or job.suspended or job.deleting_since is not None:
+        at_rest = job.suspended or job.deleting_since is not None or job.condition("Complete") is not None
+        if not empty or at_rest:
             return job
         selector = f"involvedObject.uid={job.uid},reason=FailedCreate"
         try:

@@ -51,6 +51,11 @@ def test_a_missing_crd_is_named() -> None:
     )
 
 
+def test_a_denial_without_details_is_no_failed_test() -> None:
+    body = b'{"code": 422, "reason": "Invalid", "message": "admission webhook \\"a.b\\" denied the request: no"}'
+    assert type(error_from_answer(request("patch", tests=True), 422, {}, body)) is RefusedError
+
+
 def test_retry_after_comes_from_the_header_else_from_the_body() -> None:
     body = b'{"message": "busy", "details": {"retryAfterSeconds": 7}}'
     from_header = error_from_answer(request("delete"), 429, {"Retry-After": "3"}, body)

@@ -208,8 +208,8 @@ async def test_a_refusal_at_the_start_ends_the_run(world: World, refusal: Refuse
 
 
 async def test_a_refused_page_at_the_start_ends_the_run(world: World) -> None:
-    world.api.pages.append(ForbiddenError("cannot list"))
-    with pytest.raises(ForbiddenError):
+    world.api.pages.append(RefusedError("no pages either"))
+    with pytest.raises(RefusedError, match="no pages either"):
         await world.run([RefusedError("no streaming")])
 
 
@@ -224,6 +224,12 @@ async def test_a_refusal_later_takes_synced_back_until_it_is_over(world: World) 
     assert not world.informer.synced
     assert world.told[2:] == []
     assert "the CRD is gone" in world.observed.restarts
+
+
+async def test_a_watch_that_is_refused_does_not_speak_against_streaming_lists(world: World) -> None:
+    await world.run(LISTED, [RefusedError("bad request")], [end(40)])
+    assert [watch.send_initial_events for watch in world.api.watches] == [True, False, True, False]
+    assert world.informer.synced
 
 
 async def test_after_a_refusal_the_list_is_taken_anew(world: World) -> None:

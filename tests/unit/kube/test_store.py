@@ -201,6 +201,17 @@ async def test_initializers_are_no_members(world: World) -> None:
     assert names(world.llm) == ["llm-node-0-0", "old"]
 
 
+async def test_a_preparation_that_is_complete_is_no_member_any_more(world: World) -> None:
+    preparation = job(name="llm-prepare-0", uid="prepare", replicated_job="prepare")
+    await world.tell(JOBS, preparation)
+    await world.tell(PODS, pod(0, name="preparing", job_uid="prepare", replicatedjob_name="prepare"))
+    assert names(world.llm) == ["preparing"]
+    preparation["status"]["conditions"] = [{"type": "Complete", "status": "True"}]
+    await world.tell(JOBS, preparation)
+    assert names(world.llm) == []
+    assert [each.name for each in world.llm.jobs] == ["llm-node-0"]
+
+
 async def test_a_job_set_of_somebody_else_is_left_alone(world: World) -> None:
     foreign = load("jobset")
     foreign["metadata"]["ownerReferences"][0]["uid"] = "an earlier TrainJob"
@@ -254,6 +265,18 @@ async def test_that_all_members_ran_is_remembered(world: World) -> None:
     assert list(world.llm.trained_at) == [JOB_UID]
     await world.tell(JOBS, job(), type_="DELETED")
     assert world.llm.trained_at == {}
+
+
+async def test_that_all_members_ran_is_seen_in_passing(world: World) -> None:
+    """Before anybody looks, and whichever stream is first; afterwards the objects tell nothing of it."""
+    for members_first in (True, False):
+        await world.tell(JOBS, job(), type_="DELETED")
+        streams = [(PODS, [pod(0), pod(1)]), (JOBS, [job()])]
+        for resource, bodies in streams if members_first else reversed(streams):
+            await world.tell(resource, *bodies)
+        await world.tell(PODS, pod(1, state="pod_pending"))
+        assert list(world.llm.trained_at) == [JOB_UID]
+        await world.tell(PODS, pod(0), pod(1), type_="DELETED")
 
 
 async def test_a_policy_that_cannot_be_read_is_reported_and_allows_nothing(world: World) -> None:
@@ -358,6 +381,13 @@ class TestLiveReads:
             ("replacement", False),
         ]
         assert live.pods[1].gone_at == world.clock.now()
+
+    async def test_but_not_those_of_others(self, world: World) -> None:
+        preparation = job(name="llm-prepare-0", uid="prepare", replicated_job="dataset-initializer")
+        preparation["status"]["conditions"] = [{"type": "Complete", "status": "True"}]
+        await world.tell(PODS, pod(0, name="prepared", job_uid="prepare", replicatedjob_name="dataset-initializer"))
+        self.serve(world, pods=[pod(0)], jobs=[job(), preparation])
+        assert names(await world.store.read_live(LLM)) == ["llm-node-0-0"]
 
     async def test_but_not_those_of_a_job_that_is_gone_or_going(self, world: World) -> None:
         await world.tell(PODS, pod(0), pod(1))
