@@ -7,13 +7,12 @@ objects no longer tell of.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
 from typing import Generic, TypeVar
 
 import msgspec
 
 from recovery.core.facts import GroupKey, NodeFacts, Snapshot, WorkloadFacts
-from recovery.core.ledger import Attempt, LedgerObject, Outcome, PhaseSpan, Suspect
+from recovery.core.ledger import Closing, Incident, LedgerObject
 from recovery.core.policy import PolicyFacts
 from recovery.kube.incarnations import Incarnations
 from recovery.kube.live import LiveReader
@@ -31,6 +30,7 @@ from recovery.ports import (
     ApiClient,
     ForbiddenError,
     NotFoundError,
+    RefusedError,
     Resource,
 )
 from recovery.workloads import WorkloadAdapter
@@ -69,44 +69,20 @@ class JobReading(msgspec.Struct, frozen=True):
     unreadable: tuple[str, ...]
 
 
-class IncidentRecord(msgspec.Struct, frozen=True, rename="camel"):
-    """`spec` of a RecoveryIncident: a closed incident in full."""
-
-    id: str
-    group: str
-    """Name of the workload."""
-    outcome: Outcome
-    outcome_reason: str
-    disruption_class: str = msgspec.field(name="class")
-    cause: str
-    reason: str
-    mode: str
-    policy_name: str
-    started_at: datetime
-    detected_at: datetime
-    ended_at: datetime
-    gpus: int = 0
-    ranks: int = 0
-    suspects: tuple[Suspect, ...] = ()
-    evidence: tuple[str, ...] = ()
-    attempts: tuple[Attempt, ...] = ()
-    phases: tuple[PhaseSpan, ...] = ()
-    charged: bool = False
-    source: str = ""
-    verified: bool = False
-
-
 class _Incident(msgspec.Struct, frozen=True):
     metadata: Metadata
-    spec: IncidentRecord
+    spec: msgspec.Raw
 
 
-_decode = msgspec.json.Decoder(_Incident).decode
+class _IncidentName(msgspec.Struct, frozen=True):
+    id: str
+    group: str
 
 
-def _decode_incident(raw: msgspec.Raw) -> Entry[IncidentRecord]:
-    incident = _decode(raw)
-    return incident.metadata.entry(incident.spec)
+_decode_record = msgspec.json.Decoder(_Incident).decode
+_decode_name = msgspec.json.Decoder(_IncidentName).decode
+_decode_incident = msgspec.json.Decoder(Incident).decode
+_decode_closing = msgspec.json.Decoder(Closing).decode
 
 
 async def read_fleet(client: ApiClient, namespace: str | None) -> Fleet:
@@ -141,11 +117,24 @@ async def read_job(client: ApiClient, adapter: WorkloadAdapter, key: GroupKey) -
     )
 
 
-async def read_incident(client: ApiClient, key: GroupKey, incident_id: str) -> IncidentRecord | None:
-    """The record of a closed incident; None: there is none, or no longer. It outlives its job. Raises ApiError."""
-    records = await _list(client, RECOVERY_INCIDENTS, key.namespace, _decode_incident)
-    specs = (entry.value for entry in records.entries)
-    return next((spec for spec in specs if spec.id == incident_id and spec.group == key.name), None)
+async def read_incident(client: ApiClient, key: GroupKey, incident_id: str) -> Incident | None:
+    """A closed incident from its record, which outlives its job; None: there is none, or no longer. Raises ApiError."""
+    records = await _list(client, RECOVERY_INCIDENTS, key.namespace, _decode_spec)
+    for entry in records.entries:
+        name = _decode_name(entry.value)
+        if name.id == incident_id and name.group == key.name:
+            try:
+                # A record is the incident with the fields of its closing beside its own.
+                closing = _decode_closing(entry.value)
+                return msgspec.structs.replace(_decode_incident(entry.value), closing=closing)
+            except msgspec.ValidationError as error:
+                raise RefusedError(f"RecoveryIncident {entry.name} cannot be read: {error}") from error
+    return None
+
+
+def _decode_spec(raw: msgspec.Raw) -> Entry[msgspec.Raw]:
+    record = _decode_record(raw)
+    return record.metadata.entry(record.spec)
 
 
 async def _read_nodes(client: ApiClient, names: Iterable[str]) -> Mapping[str, NodeFacts]:

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from recovery.core import budget
 from recovery.core.classify import DisruptionClass
-from recovery.core.facts import GroupKey, PodFacts, WorkloadFacts
+from recovery.core.facts import GroupKey, PodFacts, Snapshot, WorkloadFacts
 from recovery.core.incident import restarted
 from recovery.core.ledger import SCHEMA_VERSION, Incident, Ledger, LedgerObject, Phase
 from recovery.core.policy import Policy, PolicyError, PolicyFacts, resolve, select
@@ -94,8 +94,8 @@ class LedgerCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         if self._store is None:
             return
-        store, now = self._store, self._clock.now()
-        jobs = tuple(_job(store, group, now) for group in _newest_of_each_job(store.ledger_objects()))
+        now = self._clock.now()
+        jobs = _jobs(self._store, now)
         self._last_phases = {job.key: self._phases_of(job) for job in jobs}
         counters: tuple[tuple[str, str, _Values, str], ...] = (
             ("gpu_idle_seconds_total", "reason", self._idle_seconds(jobs, now), "GPU-seconds lost to incidents."),
@@ -138,17 +138,26 @@ class LedgerCollector(Collector):
         return self._last_phases.get(job.key, {})
 
 
-def _job(store: GroupStore, group: LedgerObject, now: datetime) -> _Job:
+def _jobs(store: GroupStore, now: datetime) -> tuple[_Job, ...]:
+    """The jobs with a readable ledger. One whose workload is gone only waits to be collected: nothing of it idles."""
+    jobs = []
+    for group in store.ledger_objects():
+        snapshot = store.snapshot(GroupKey(group.namespace, group.group))
+        workload = snapshot.workload
+        if workload is not None and workload.uid == group.workload_uid and group.schema_version == SCHEMA_VERSION:
+            policy = _policy(store.policies(group.namespace), workload)
+            jobs.append(_job(group, snapshot, policy, now))
+    return tuple(jobs)
+
+
+def _job(group: LedgerObject, snapshot: Snapshot, policy: Policy | None, now: datetime) -> _Job:
     """While an incident is open by what was noted when it opened; between incidents by its pods and policy now."""
     state, incident = group.ledger.budget, group.ledger.incident
     if incident is not None:
         window = timedelta(seconds=incident.terms.budget_window_seconds)
         limit = incident.terms.budget_limit
         return _Job(group, incident.gpus, budget.remaining(state, limit, window, now), limit)
-    key = GroupKey(group.namespace, group.group)
-    snapshot = store.snapshot(key)
     gpus = sum(pod.gpus for pod in snapshot.pods if _holds_gpus(pod))
-    policy = _policy(store.policies(key.namespace), snapshot.workload)
     if policy is None:
         return _Job(group, gpus, state.remaining, state.limit)
     # Charges leave the window without a ledger write.
@@ -156,8 +165,8 @@ def _job(store: GroupStore, group: LedgerObject, now: datetime) -> _Job:
     return _Job(group, gpus, left, policy.budget_limit)
 
 
-def _policy(policies: Iterable[PolicyFacts], workload: WorkloadFacts | None) -> Policy | None:
-    chosen = select(policies, workload) if workload is not None else None
+def _policy(policies: Iterable[PolicyFacts], workload: WorkloadFacts) -> Policy | None:
+    chosen = select(policies, workload)
     try:
         return resolve(chosen) if chosen is not None else None
     except PolicyError:
@@ -166,17 +175,6 @@ def _policy(policies: Iterable[PolicyFacts], workload: WorkloadFacts | None) -> 
 
 def _holds_gpus(pod: PodFacts) -> bool:
     return pod.gone_at is None and bool(pod.node) and pod.phase not in {"Succeeded", "Failed"}
-
-
-def _newest_of_each_job(ledgers: Iterable[LedgerObject]) -> tuple[LedgerObject, ...]:
-    """One readable ledger for each job: that of a deleted job of the same name may still be there for a moment."""
-    newest: dict[GroupKey, LedgerObject] = {}
-    for each in ledgers:
-        key = GroupKey(each.namespace, each.group)
-        other = newest.get(key)
-        if other is None or int(each.resource_version) > int(other.resource_version):
-            newest[key] = each
-    return tuple(each for each in newest.values() if each.schema_version == SCHEMA_VERSION)
 
 
 def _label_names(extra: str) -> tuple[str, ...]:

@@ -1,0 +1,191 @@
+"""What `explain` prints, line by line: pure functions from what was read to what is said."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+
+from recovery.cli.selection import Selection
+from recovery.cli.wording import age, aligned, duration, moment
+from recovery.core import budget
+from recovery.core.classify import member_jobs, pods_of
+from recovery.core.facts import JobFacts, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.history import member_count
+from recovery.core.ledger import Attempt, ClosedIncident, Incident, Ledger, PhaseSpan, Suspect
+from recovery.core.plan import Action, DeleteJob, DeletePods, Plan, RaiseBackoffLimit, TouchJob
+from recovery.core.policy import paused
+
+_TROUBLED_PODS_MAX = 8
+_INDENT = "  "
+
+
+def policy_lines(selection: Selection, ledger: Ledger, now: datetime) -> Iterator[str]:
+    """Which policy applies, why, and what of its budget is left."""
+    if not selection.name:
+        yield f"none: {selection.why}"
+        return
+    yield f"{selection.name}, {selection.why}"
+    policy = selection.policy
+    if policy is None:
+        yield f"it cannot be used: {selection.error}"
+        return
+    left = budget.remaining(ledger.budget, policy.budget_limit, policy.budget_window, now)
+    yield f"mode {policy.mode}, restart {policy.restart}, {left} of {policy.budget_limit} recoveries left"
+    frees = budget.frees_at(ledger.budget, policy.budget_limit, policy.budget_window, now)
+    if frees is not None:
+        yield f"the budget allows the next one at {moment(frees)}"
+
+
+def sight_lines(snapshot: Snapshot, workload: WorkloadFacts, now: datetime) -> Iterator[str]:
+    """What the objects say right now."""
+    if paused(workload):
+        yield "paused by annotation"
+    if workload.suspended:
+        yield "the TrainJob is suspended"
+    jobset = snapshot.jobset
+    if jobset is None:
+        yield "no JobSet"
+        return
+    state = jobset.terminal_state or ("suspended" if jobset.suspended else "")
+    yield f"JobSet {jobset.name}{', ' + state if state else ''}, {jobset.restarts} restarts of its own"
+    for job in snapshot.jobs:
+        yield from _job_lines(snapshot, job, now)
+    if not member_jobs(snapshot):
+        yield "no living Job of the group"
+
+
+def _job_lines(snapshot: Snapshot, job: JobFacts, now: datetime) -> Iterator[str]:
+    pods = pods_of(snapshot, job)
+    ready = sum(pod.ready and pod.running and pod.deleting_since is None for pod in pods)
+    gpus = sum(pod.gpus for pod in pods if pod.node)
+    dying = f", being deleted for {age(job.deleting_since, now)}" if job.deleting_since is not None else ""
+    yield f"Job {job.name}{dying}: {ready} of {member_count(job)} pods run and are Ready, {gpus} GPUs"
+    if job.uid not in snapshot.trained_at:
+        yield f"{_INDENT}that all of its pods have run at once does not follow from what they tell now"
+    troubled = [pod for pod in pods if not (pod.ready and pod.running and pod.deleting_since is None)]
+    for pod in troubled[:_TROUBLED_PODS_MAX]:
+        yield f"{_INDENT}pod {pod.name}: {_pod_words(snapshot, pod, now)}"
+    if len(troubled) > _TROUBLED_PODS_MAX:
+        phases = Counter(pod.phase for pod in troubled[_TROUBLED_PODS_MAX:])
+        yield f"{_INDENT}and {', '.join(f'{count} {phase}' for phase, count in sorted(phases.items()))} more"
+    if job.failed_create:
+        yield f"{_INDENT}it cannot create pods: {job.failed_create}"
+
+
+def _pod_words(snapshot: Snapshot, pod: PodFacts, now: datetime) -> str:
+    words = [pod.phase]
+    if pod.deleting_since is not None:
+        words.append(f"being deleted for {age(pod.deleting_since, now)}")
+    words.extend(container.waiting_reason for container in pod.containers if container.waiting_reason)
+    words.extend(f"exit code {container.exit.code}" for container in pod.containers if container.exit is not None)
+    words.extend(condition.reason for condition in pod.conditions if condition.reason)
+    node = snapshot.nodes.get(pod.node)
+    if not pod.node:
+        words.append("not scheduled")
+    elif node is None or node.ready:
+        words.append(f"on {pod.node}")
+    else:
+        since = f" for {age(node.ready_since, now)}" if node.ready_since is not None else ""
+        words.append(f"on {pod.node}, which is not Ready{since} ({node.ready_reason or 'no reason given'})")
+    return ", ".join(words)
+
+
+def decision_lines(plan: Plan) -> Iterator[str]:
+    """The sentence, and what would be done about it."""
+    yield plan.reason
+    for action in (*plan.first, *plan.actions):
+        words = _action_words(action)
+        if words:
+            yield f"it would {words}"
+
+
+def _action_words(action: Action) -> str:
+    match action:
+        case DeleteJob():
+            return f"delete Job {action.name} (uid {action.uid})"
+        case DeletePods():
+            return f"delete {len(action.pods)} pods"
+        case RaiseBackoffLimit():
+            return f"raise the backoffLimit of Job {action.name}, which is being deleted"
+        case TouchJob():
+            return f"touch Job {action.name}, so that its controller looks at it again"
+        case _:
+            return ""  # records and Events tell of a decision, they are none
+
+
+def incident_lines(incident: Incident, now: datetime) -> Iterator[str]:
+    """An incident in full: open, or closed."""
+    closing = incident.closing
+    if closing is None:
+        yield f"{incident.id}, open for {duration(now - incident.started_at)}, mode {incident.mode}"
+    else:
+        length = duration(closing.ended_at - incident.started_at)
+        yield f"{incident.id}, {closing.outcome} ({closing.outcome_reason}) after {length}, mode {incident.mode}"
+    yield incident.reason
+    detected = duration(incident.detected_at - incident.started_at)
+    lost = sum(_idle_gpu_seconds(span, incident.gpus, now) for span in incident.phases)
+    charged = "charged to the budget" if incident.charged else "not charged to the budget"
+    yield f"class {incident.disruption_class}, cause {incident.cause}, {charged}"
+    yield f"failed at {moment(incident.started_at)}, detected {detected} later"
+    yield f"{incident.ranks} ranks, {incident.gpus} GPUs, {lost:.0f} idle GPU-seconds"
+    yield from _titled("Evidence", (f"- {text}" for text in incident.evidence))
+    yield from _titled("Suspects", _suspects(incident.suspects))
+    yield from _titled("Attempts", _attempts(incident.attempts))
+    yield from _titled("Phases", _phases(incident.phases, incident.gpus, now))
+
+
+def _idle_gpu_seconds(span: PhaseSpan, gpus: int, now: datetime) -> float:
+    """What is booked; what runs, up to now."""
+    return span.idle_gpu_seconds if span.ended_at is not None else (now - span.started_at).total_seconds() * gpus
+
+
+def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
+    found = list(lines)
+    if found:
+        yield f"{title}:"
+        yield from (_INDENT + line for line in found)
+
+
+def _suspects(suspects: Sequence[Suspect]) -> list[str]:
+    rows = [(each.pod, each.node, _number(each.index), _number(each.exit_code)) for each in suspects]
+    return aligned(("POD", "NODE", "RANK", "EXIT"), rows) if rows else []
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _attempts(attempts: Sequence[Attempt]) -> list[str]:
+    return [
+        f"{each.number}. {each.action} at {moment(each.started_at)} (epoch {each.epoch}): {each.reason}"
+        for each in attempts
+    ]
+
+
+def _phases(phases: Sequence[PhaseSpan], gpus: int, now: datetime) -> list[str]:
+    rows = []
+    for span in phases:
+        length = duration((span.ended_at or now) - span.started_at)
+        lost = _idle_gpu_seconds(span, gpus, now)
+        lasting = f"{length} so far" if span.ended_at is None else length
+        rows.append((str(span.phase), moment(span.started_at), lasting, f"{lost:.0f}"))
+    return aligned(("PHASE", "SINCE", "DURATION", "IDLE-GPU-SECONDS"), rows) if rows else []
+
+
+def history_lines(history: Sequence[ClosedIncident], now: datetime) -> Iterator[str]:
+    """The last incidents in short, newest first."""
+    header = ("ID", "OUTCOME", "CAUSE", "AGE", "DURATION", "ATTEMPTS", "IDLE-GPU-SECONDS")
+    rows = [
+        (
+            each.id,
+            str(each.outcome),
+            each.cause,
+            age(each.ended_at, now),
+            duration(each.ended_at - each.started_at),
+            str(each.attempts),
+            f"{each.idle_gpu_seconds:.0f}",
+        )
+        for each in history
+    ]
+    yield from aligned(header, rows)
+    if history:
+        yield f"{history[0].id}: {history[0].reason}"

@@ -1,0 +1,94 @@
+"""From a command to the API server, and from whatever goes wrong on the way to one clear line and an exit code."""
+
+import asyncio
+import random
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn
+
+import msgspec
+
+from recovery.cli.preflight import absent_resources, install_words
+from recovery.controller.clock import SystemClock
+from recovery.kube.client import KubeApiClient
+from recovery.kube.context import default_namespace
+from recovery.kube.observer import RequestObserver
+from recovery.kube.session import SessionError, open_session
+from recovery.ports import (
+    ApiClient,
+    ApiError,
+    Clock,
+    Entropy,
+    ForbiddenError,
+    NoSuchResourceError,
+    TryLaterError,
+    UnauthorizedError,
+)
+from recovery.telemetry.server import ServerError
+
+EXIT_FAILURE = 1
+EXIT_INTERRUPTED = 130
+"""128 and the number of SIGINT: what a shell expects of a command that ended by Ctrl-C."""
+
+
+class CommandError(Exception):
+    """The command cannot do what it was asked for; the message is one line for stderr."""
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """The API server that a command talks to."""
+
+    client: ApiClient
+    server: str
+    """URL."""
+    clock: Clock
+    entropy: Entropy
+
+
+@asynccontextmanager
+async def connect(
+    kubeconfig: str | None, context: str | None, observer: RequestObserver | None = None
+) -> AsyncIterator[Connection]:
+    """A session for as long as the context lasts. Raises SessionError; names what is not installed by CommandError."""
+    clock, entropy = SystemClock(), random.Random()  # noqa: S311 - spreads retries, guards no secret
+    async with open_session(kubeconfig=kubeconfig, context=context) as session:
+        client = KubeApiClient(session, clock=clock, entropy=entropy, observer=observer)
+        try:
+            yield Connection(client, session.server, clock, entropy)
+        except NoSuchResourceError as error:
+            raise CommandError(install_words(await absent_resources(client)) or str(error)) from error
+
+
+async def chosen_namespace(kubeconfig: str | None, context: str | None, namespace: str | None) -> str:
+    """What was asked for, else what the context says."""
+    return namespace if namespace is not None else await default_namespace(kubeconfig, context)
+
+
+def execute(work: Coroutine[Any, Any, int]) -> NoReturn:
+    """Run a command to its end and exit with the code that it returns, or with one line about what went wrong."""
+    try:
+        code = asyncio.run(work)
+        print(end="", flush=True)  # a reader that has gone away (`| head`) is typer's to handle; at exit nobody would
+    except (CommandError, SessionError, ServerError) as error:
+        _fail(str(error))
+    except ApiError as error:
+        _fail(_words(error))
+    sys.exit(code)
+
+
+def _fail(line: str) -> NoReturn:
+    print(f"recovery: {' '.join(line.split())}", file=sys.stderr)
+    sys.exit(EXIT_FAILURE)
+
+
+def _words(error: ApiError) -> str:
+    match error:
+        case UnauthorizedError():
+            return f"the API server does not accept the credentials: {error}"
+        case ForbiddenError():
+            return f"a permission is missing: {error}"
+        case TryLaterError(status=None):
+            return f"no cluster: the API server does not answer: {error}"
+        case _:
+            return str(error)

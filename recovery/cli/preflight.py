@@ -1,0 +1,124 @@
+"""What has to be there before the controller may start: resources and permissions; what is missing is named at once."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from recovery.ports import (
+    EVENTS,
+    JOB_SETS,
+    JOBS,
+    NODES,
+    PODS,
+    RECOVERY_GROUP_NAME,
+    RECOVERY_GROUPS,
+    RECOVERY_INCIDENTS,
+    RECOVERY_POLICIES,
+    TRAIN_JOBS,
+    ApiClient,
+    ForbiddenError,
+    NoSuchResourceError,
+    Resource,
+)
+
+WATCHED = (TRAIN_JOBS, JOB_SETS, JOBS, PODS, NODES, RECOVERY_POLICIES, RECOVERY_GROUPS)
+
+_ACCESS_REVIEWS = Resource(
+    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
+)
+
+
+class Permission(msgspec.Struct, frozen=True):
+    """A verb on a resource, in all namespaces."""
+
+    verb: str
+    resource: Resource
+    subresource: str = ""
+
+    @property
+    def target(self) -> str:
+        """As RBAC rules are spoken of: `recoverygroups.recovery.trainjob.dev/status`."""
+        return f"{_name(self.resource)}{'/' + self.subresource if self.subresource else ''}"
+
+
+OBSERVE = (
+    *(Permission(verb, resource) for resource in WATCHED for verb in ("list", "watch")),
+    *(Permission("get", resource) for resource in (TRAIN_JOBS, JOB_SETS, RECOVERY_GROUPS)),
+    Permission("create", RECOVERY_GROUPS),
+    Permission("patch", RECOVERY_GROUPS, "status"),
+    Permission("create", RECOVERY_INCIDENTS),
+    Permission("create", EVENTS),
+)
+"""What the controller cannot do without, whatever the policies say."""
+
+ENFORCE = (Permission("delete", JOBS), Permission("patch", JOBS), Permission("delete", PODS))
+"""What only policies in mode Enforce need. A cluster may withhold it, to be sure that nothing is touched."""
+
+
+async def absent_resources(client: ApiClient) -> tuple[Resource, ...]:
+    """The custom resources that the API server does not serve. Raises ApiError."""
+    absent = []
+    for resource in (TRAIN_JOBS, JOB_SETS, RECOVERY_POLICIES, RECOVERY_GROUPS, RECOVERY_INCIDENTS):
+        try:
+            await client.list(resource, limit=1)
+        except NoSuchResourceError:
+            absent.append(resource)
+        except ForbiddenError:
+            continue  # permissions are asked for by themselves
+    return tuple(absent)
+
+
+def install_words(absent: Sequence[Resource]) -> str:
+    """One line that names what is not installed and how to install it; empty if nothing is absent."""
+    if not absent:
+        return ""
+    ways = {
+        RECOVERY_GROUP_NAME: "kubectl apply --server-side -k manifests/default",
+        TRAIN_JOBS.group: "install Kubeflow Trainer",
+        JOB_SETS.group: "install JobSet",
+    }
+    needed = dict.fromkeys(ways[resource.group] for resource in absent)
+    return f"not installed in this cluster: {', '.join(map(_name, absent))}; {', '.join(needed)}"
+
+
+def permission_words(permissions: Iterable[Permission]) -> str:
+    """`get, list jobs.batch; create events`."""
+    verbs: dict[str, list[str]] = {}
+    for permission in permissions:
+        verbs.setdefault(permission.target, []).append(permission.verb)
+    return "; ".join(f"{', '.join(sorted(found))} {target}" for target, found in verbs.items())
+
+
+async def denied(client: ApiClient, permissions: Iterable[Permission]) -> tuple[Permission, ...]:
+    """Those of the permissions that the API server says we do not have. Raises ApiError."""
+    asked = tuple(permissions)
+    allowed = await asyncio.gather(*(_allowed(client, permission) for permission in asked))
+    return tuple(permission for permission, granted in zip(asked, allowed, strict=True) if not granted)
+
+
+class _ReviewStatus(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _ReviewStatus = _ReviewStatus()
+
+
+async def _allowed(client: ApiClient, permission: Permission) -> bool:
+    attributes = {
+        "verb": permission.verb,
+        "group": permission.resource.group,
+        "resource": permission.resource.plural,
+        "subresource": permission.subresource,
+    }
+    body = {
+        "apiVersion": _ACCESS_REVIEWS.api_version,
+        "kind": _ACCESS_REVIEWS.kind,
+        "spec": {"resourceAttributes": attributes},
+    }
+    return msgspec.json.decode(await client.create(_ACCESS_REVIEWS, body), type=_Review).status.allowed
+
+
+def _name(resource: Resource) -> str:
+    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural

@@ -1,0 +1,247 @@
+"""A cluster of plain objects behind `ports.ApiClient`, for commands that read once, and a connection to it."""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from recovery.cli.connection import Connection
+from recovery.ports import (
+    JOB_SETS,
+    JOBS,
+    NODES,
+    PODS,
+    RECOVERY_GROUPS,
+    RECOVERY_INCIDENTS,
+    RECOVERY_POLICIES,
+    TRAIN_JOBS,
+    ForbiddenError,
+    NoSuchResourceError,
+    NotFoundError,
+    PatchKind,
+    Propagation,
+    Resource,
+)
+
+Object = dict[str, Any]
+Objects = list[Object]
+NOW = datetime(2026, 11, 2, 9, tzinfo=UTC)
+CREATED = "2026-11-02T08:00:00Z"
+
+
+class StoppedClock:
+    """`ports.Clock` at NOW."""
+
+    def now(self) -> datetime:
+        return NOW
+
+    def monotonic_seconds(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        raise NotImplementedError
+
+
+class Middle:
+    """`ports.Entropy` without surprises."""
+
+    def random(self) -> float:
+        return 0.5
+
+    def uniform(self, a: float, b: float) -> float:
+        return (a + b) / 2
+
+
+class PlainCluster:
+    """Lists and gets what was put in; reviews access by what was denied. Anything else is not for commands to do."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Objects] = {}
+        self.absent: set[str] = set()
+        """Plurals of resources that are not installed."""
+        self.denied: set[tuple[str, str]] = set()
+        """Verb and plural, with `/subresource` if there is one."""
+        self.page_size: int | None = None
+        self.pages = 0
+
+    def put(self, resource: Resource, *objects: Object) -> None:
+        self.objects.setdefault(resource.plural, []).extend(objects)
+
+    async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
+        for item in self._items("get", resource, namespace):
+            if item["metadata"]["name"] == name:
+                return json.dumps(item).encode()
+        raise NotFoundError(f"get {resource.plural} {name}: not found")
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        resource_version: str | None = None,
+        limit: int | None = None,
+        continue_token: str = "",
+    ) -> bytes:
+        self.pages += 1
+        items = self._items("list", resource, namespace)
+        if "=" in label_selector:
+            label, value = label_selector.split("=")
+            items = [item for item in items if item["metadata"].get("labels", {}).get(label) == value]
+        start = int(continue_token or 0)
+        end = start + (self.page_size or len(items))
+        token = str(end) if end < len(items) else ""
+        return json.dumps({"metadata": {"resourceVersion": "9", "continue": token}, "items": items[start:end]}).encode()
+
+    async def create(
+        self,
+        resource: Resource,
+        body: object,
+        *,
+        namespace: str | None = None,
+        name: str | None = None,
+        subresource: str = "",
+    ) -> bytes:
+        assert resource.plural == "selfsubjectaccessreviews", "commands create nothing else"
+        assert isinstance(body, dict)
+        wanted = body["spec"]["resourceAttributes"]
+        target = f"{wanted['resource']}/{wanted['subresource']}" if wanted["subresource"] else wanted["resource"]
+        return json.dumps({"status": {"allowed": (wanted["verb"], target) not in self.denied}}).encode()
+
+    def watch(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        resource_version: str | None = None,
+        send_initial_events: bool = False,
+        timeout_seconds: int = 300,
+    ) -> AsyncGenerator[bytes, None]:
+        raise NotImplementedError
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: object,
+        *,
+        kind: PatchKind,
+        namespace: str | None = None,
+        subresource: str = "",
+    ) -> bytes:
+        raise NotImplementedError
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str | None = None,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        propagation: Propagation | None = None,
+        grace_seconds: int | None = None,
+    ) -> bytes:
+        raise NotImplementedError
+
+    def _items(self, verb: str, resource: Resource, namespace: str | None) -> Objects:
+        if resource.plural in self.absent:
+            raise NoSuchResourceError(f"{verb} {resource.plural}: 404 page not found", status=404)
+        if (verb, resource.plural) in self.denied:
+            raise ForbiddenError(f"{verb} {resource.plural}: forbidden", status=403)
+        items = self.objects.get(resource.plural, [])
+        return [item for item in items if namespace is None or item["metadata"].get("namespace") == namespace]
+
+    # --- what stands in it -----------------------------------------------------------------------------------------
+
+    def add_job(self, name: str, *, namespace: str = "team-a", ranks: int = 2, running: int | None = None) -> Object:
+        """A TrainJob whose JobSet, Job and pods are there, with 8 GPUs a pod; the last pods are Pending."""
+        uid = f"uid-{namespace}-{name}"
+        group = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/replicatedjob-name": "node"}
+        job: Object = {"metadata": metadata(name, namespace, uid), "spec": {}, "status": {}}
+        self.put(TRAIN_JOBS, job)
+        jobset = {"metadata": metadata(name, namespace, f"{uid}-js", owner=uid), "spec": {"replicatedJobs": [step()]}}
+        self.put(JOB_SETS, jobset)
+        child = {
+            "metadata": metadata(f"{name}-node-0", namespace, f"{uid}-j", owner=f"{uid}-js", labels=group),
+            "spec": {"parallelism": ranks, "completions": ranks},
+        }
+        self.put(JOBS, child)
+        for index in range(ranks):
+            labels = {**group, "batch.kubernetes.io/job-completion-index": str(index)}
+            pod_metadata = metadata(f"{name}-{index}", namespace, f"{uid}-p{index}", owner=f"{uid}-j", labels=labels)
+            self.put(PODS, {"metadata": pod_metadata, **pod(running is None or index < running, node=f"gpu-{index}")})
+        return job
+
+    def add_policy(self, name: str = "default", *, namespace: str = "team-a", **spec: Any) -> None:
+        self.put(RECOVERY_POLICIES, {"metadata": metadata(name, namespace, f"policy-{name}"), "spec": spec})
+
+    def add_group(self, job: str, status: Object, *, namespace: str = "team-a") -> None:
+        uid = f"uid-{namespace}-{job}"
+        spec = {"workloadRef": {"kind": "TrainJob", "name": job, "uid": uid}, "group": job}
+        self.put(
+            RECOVERY_GROUPS,
+            {"metadata": metadata(f"{job}-{uid}", namespace, f"rg-{uid}"), "spec": spec, "status": status},
+        )
+
+    def add_incident(self, job: str, spec: Object, *, namespace: str = "team-a") -> None:
+        self.put(
+            RECOVERY_INCIDENTS,
+            {"metadata": metadata(f"{job}-{spec['id']}", namespace, spec["id"]), "spec": {"group": job, **spec}},
+        )
+
+    def add_node(self, name: str, *, ready: bool) -> None:
+        condition = {"type": "Ready", "status": "True" if ready else "Unknown", "reason": "NodeStatusUnknown"}
+        condition["lastTransitionTime"] = "2026-11-02T08:58:00Z"
+        self.put(NODES, {"metadata": metadata(name, "", name), "status": {"conditions": [condition]}})
+
+
+def metadata(name: str, namespace: str, uid: str, *, owner: str = "", labels: dict[str, str] | None = None) -> Object:
+    found: Object = {
+        "name": name,
+        "uid": uid,
+        "resourceVersion": "7",
+        "generation": 1,
+        "creationTimestamp": CREATED,
+        "labels": labels or {},
+    }
+    if namespace:
+        found["namespace"] = namespace
+    if owner:
+        found["ownerReferences"] = [{"uid": owner, "name": "x", "controller": True}]
+    return found
+
+
+def step() -> Object:
+    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    return {"name": "node", "template": {"metadata": {"labels": labels}}}
+
+
+def pod(running: bool, *, node: str) -> Object:
+    state = {"running": {"startedAt": CREATED}} if running else {"waiting": {"reason": "ImagePullBackOff"}}
+    ready = {"type": "Ready", "status": "True" if running else "False", "lastTransitionTime": CREATED}
+    return {
+        "spec": {"nodeName": node, "containers": [{"name": "node", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]},
+        "status": {
+            "phase": "Running" if running else "Pending",
+            "conditions": [ready],
+            "containerStatuses": [{"name": "node", "state": state}],
+        },
+    }
+
+
+Connect = Callable[..., AbstractAsyncContextManager[Connection]]
+
+
+def connect_to(cluster: PlainCluster) -> Connect:
+    """A stand-in for `connection.connect`."""
+
+    @asynccontextmanager
+    async def connect(*_: object) -> AsyncIterator[Connection]:
+        yield Connection(cluster, "https://plain", StoppedClock(), Middle())
+
+    return connect

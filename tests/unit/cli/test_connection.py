@@ -1,0 +1,110 @@
+"""Whatever goes wrong is one clear line on stderr and an exit code; nothing of it is a traceback."""
+
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recovery.cli.connection import CommandError, chosen_namespace, connect, execute
+from recovery.kube.session import SessionError
+from recovery.ports import (
+    ApiError,
+    ForbiddenError,
+    NoSuchResourceError,
+    RefusedError,
+    TryLaterError,
+    UnauthorizedError,
+)
+from recovery.telemetry.server import ServerError
+from tests.unit.cli.cluster import PlainCluster
+
+
+def failing(error: Exception) -> Coroutine[Any, Any, int]:
+    async def work() -> int:
+        raise error
+
+    return work()
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (CommandError("there is no TrainJob 'x'"), "there is no TrainJob 'x'"),
+        (SessionError("no cluster: there is\nno kubeconfig"), "no cluster: there is no kubeconfig"),
+        (ServerError("cannot serve metrics on :80: in use"), "cannot serve metrics on :80: in use"),
+        (TryLaterError("list pods: refused"), "no cluster: the API server does not answer: list pods: refused"),
+        (TryLaterError("list pods: slow down", status=429), "list pods: slow down"),
+        (ForbiddenError("list pods: User x cannot"), "a permission is missing: list pods: User x cannot"),
+        (
+            UnauthorizedError("list pods: Unauthorized"),
+            "the API server does not accept the credentials: list pods: Unauthorized",
+        ),
+        (RefusedError("list pods: no"), "list pods: no"),
+        (ApiError("list pods: odd"), "list pods: odd"),
+    ],
+)
+def test_an_error_is_one_line_and_1(error: Exception, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        execute(failing(error))
+    assert ended.value.code == 1
+    assert capsys.readouterr() == ("", f"recovery: {line}\n")
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        execute(failing(ZeroDivisionError()))
+
+
+def test_a_command_ends_with_the_code_that_it_returns() -> None:
+    async def work() -> int:
+        return 130
+
+    with pytest.raises(SystemExit) as ended:
+        execute(work())
+    assert ended.value.code == 130
+
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {}}]
+contexts:
+- {name: one, context: {cluster: c, user: u, namespace: team-b}}
+- {name: two, context: {cluster: c, user: u}}
+current-context: one
+"""
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> str:
+    file = tmp_path / "kubeconfig"
+    file.write_text(KUBECONFIG)
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("context", "asked_for", "namespace"),
+    [(None, None, "team-b"), ("one", None, "team-b"), ("two", None, "default"), (None, "team-c", "team-c")],
+)
+async def test_the_namespace_is_the_one_asked_for_or_that_of_the_context(
+    kubeconfig: str, context: str | None, asked_for: str | None, namespace: str
+) -> None:
+    assert await chosen_namespace(kubeconfig, context, asked_for) == namespace
+
+
+async def test_the_kubeconfig_of_the_environment_counts(kubeconfig: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", kubeconfig)
+    assert await chosen_namespace(None, None, None) == "team-b"
+
+
+async def test_a_missing_resource_becomes_what_to_install(kubeconfig: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = PlainCluster()
+    cluster.absent = {"recoverygroups"}
+    monkeypatch.setattr("recovery.cli.connection.KubeApiClient", lambda *_, **__: cluster)
+    with pytest.raises(
+        CommandError, match=r"^not installed in this cluster: recoverygroups\.recovery\.trainjob\.dev; kubectl"
+    ):
+        async with connect(kubeconfig, None):
+            raise NoSuchResourceError("list recoverygroups: 404 page not found")

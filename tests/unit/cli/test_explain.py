@@ -1,0 +1,242 @@
+"""`recovery explain`: an account that a person can act on."""
+
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from recovery.cli.main import app
+from recovery.ports import PODS
+from tests.unit.cli.cluster import Object, PlainCluster
+from tests.unit.cli.test_status import open_incident
+
+
+def explain(*arguments: str, exit_code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["explain", *arguments])
+    assert result.exit_code == exit_code, result.output
+    return result.output
+
+
+def section(text: str, title: str) -> list[str]:
+    """The lines of a section, without their indentation."""
+    _, _, rest = text.partition(f"\n{title}:\n")
+    return [line.removeprefix("  ") for line in rest.split("\n\n")[0].rstrip("\n").splitlines()]
+
+
+def test_a_healthy_job(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    text = explain("llm")
+    assert text.startswith("TrainJob team-a/llm, created 60m ago\n")
+    assert section(text, "Policy") == [
+        "default, the only one that selects the job",
+        "mode Enforce, restart RecreateGroupOnPodRestart, 10 of 10 recoveries left",
+    ]
+    assert section(text, "Now") == [
+        "JobSet llm, 0 restarts of its own",
+        "Job llm-node-0: 2 of 2 pods run and are Ready, 16 GPUs",
+    ]
+    assert section(text, "Decision") == ["no failure"]
+    assert "Incident" not in text
+    assert "History" not in text
+
+
+def test_without_a_policy_it_says_why_none_applies(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    text = explain("llm")
+    assert section(text, "Policy") == ["none: the namespace has no RecoveryPolicy"]
+    assert section(text, "Decision") == ["no RecoveryPolicy applies to this job"]
+
+
+def test_troubled_pods_are_named_with_what_is_known_of_their_nodes(cluster: PlainCluster) -> None:
+    cluster.add_job("llm", ranks=3, running=1)
+    cluster.add_policy()
+    cluster.add_node("gpu-1", ready=False)
+    cluster.add_node("gpu-2", ready=True)
+    lines = section(explain("llm"), "Now")
+    assert "  pod llm-1: Pending, ImagePullBackOff, on gpu-1, which is not Ready for 2m (NodeStatusUnknown)" in lines
+    assert "  pod llm-2: Pending, ImagePullBackOff, on gpu-2" in lines
+
+
+def test_nodes_that_may_not_be_read_are_left_out(cluster: PlainCluster) -> None:
+    cluster.add_job("llm", ranks=2, running=1)
+    cluster.denied = {("get", "nodes")}
+    assert "  pod llm-1: Pending, ImagePullBackOff, on gpu-1" in section(explain("llm"), "Now")
+
+
+def test_many_troubled_pods_are_counted(cluster: PlainCluster) -> None:
+    cluster.add_job("llm", ranks=20, running=0)
+    assert section(explain("llm"), "Now")[-1] == "  and 12 Pending more"
+
+
+def test_the_open_incident_is_told_in_full(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    status = open_incident("TearingDown")
+    status["incident"] |= incident_details()
+    cluster.add_group("llm", status)
+    lines = section(explain("llm"), "Incident")
+    assert lines == [
+        "uid-team-1, open for 60.0s, mode Enforce",
+        "pod llm-1 failed with exit code 137",
+        "class PodFailed, cause Exit137, charged to the budget",
+        "failed at 2026-11-02 08:59:00Z, detected 0.00s later",
+        "2 ranks, 16 GPUs, 960 idle GPU-seconds",
+        "Evidence:",
+        "  - pod llm-1 (rank 1, node gpu-1) failed with exit code 137",
+        "Suspects:",
+        "  POD    NODE   RANK  EXIT",
+        "  llm-1  gpu-1  1     137",
+        "Attempts:",
+        "  1. RecreateGroup at 2026-11-02 08:59:00Z (epoch 1): the default applies",
+        "Phases:",
+        "  PHASE        SINCE                 DURATION      IDLE-GPU-SECONDS",
+        "  Detected     2026-11-02 08:59:00Z  2.00s         32",
+        "  TearingDown  2026-11-02 08:59:02Z  58.0s so far  928",
+    ]
+
+
+def incident_details() -> Object:
+    return {
+        "charged": True,
+        "evidence": ["pod llm-1 (rank 1, node gpu-1) failed with exit code 137"],
+        "suspects": [{"pod": "llm-1", "node": "gpu-1", "index": 1, "exitCode": 137}],
+        "attempts": [
+            {
+                "number": 1,
+                "epoch": 1,
+                "action": "RecreateGroup",
+                "startedAt": "2026-11-02T08:59:00Z",
+                "reason": "the default applies",
+            }
+        ],
+        "target": {"jobSetUID": "uid-team-a-llm-js", "jobUIDs": ["uid-team-a-llm-j"]},
+        "phases": [
+            {
+                "phase": "Detected",
+                "startedAt": "2026-11-02T08:59:00Z",
+                "endedAt": "2026-11-02T08:59:02Z",
+                "idleGpuSeconds": 32,
+            },
+            {"phase": "TearingDown", "startedAt": "2026-11-02T08:59:02Z"},
+        ],
+    }
+
+
+def test_what_is_decided_right_now_comes_with_the_deeds_and_none_is_done(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    status = open_incident("Decided")
+    status["incident"] |= incident_details()
+    cluster.add_group("llm", status)
+    lines = section(explain("llm"), "Decision")
+    assert "it would delete Job llm-node-0 (uid uid-team-a-llm-j)" in lines
+    assert "it would delete 2 pods" in lines
+
+
+def history() -> Object:
+    return {
+        "schemaVersion": 1,
+        "totals": {"incidents": 1},
+        "history": [
+            {
+                "id": "uid-team-1",
+                "outcome": "Recovered",
+                "outcomeReason": "AllRanksReady",
+                "class": "PodFailed",
+                "cause": "Exit137",
+                "startedAt": "2026-11-02T08:30:00Z",
+                "endedAt": "2026-11-02T08:30:42Z",
+                "attempts": 1,
+                "idleGpuSeconds": 672.0,
+                "reason": "pod llm-1 failed; all 2 ranks are Ready",
+            }
+        ],
+    }
+
+
+def test_past_incidents_are_listed(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy()
+    cluster.add_group("llm", history())
+    header, line, sentence = section(explain("llm"), "History")
+    assert dict(zip(header.split(), line.split(), strict=True)) == {
+        "ID": "uid-team-1",
+        "OUTCOME": "Recovered",
+        "CAUSE": "Exit137",
+        "AGE": "29m",
+        "DURATION": "42.0s",
+        "ATTEMPTS": "1",
+        "IDLE-GPU-SECONDS": "672",
+    }
+    assert sentence == "uid-team-1: pod llm-1 failed; all 2 ranks are Ready"
+
+
+def record(**changes: Any) -> Object:
+    """`spec` of a RecoveryIncident, without the group."""
+    open_ = {key: value for key, value in open_incident("Starting")["incident"].items() if key != "phases"}
+    closing = {"outcome": "Recovered", "outcomeReason": "AllRanksReady", "endedAt": "2026-11-02T08:59:42Z"}
+    return open_ | closing | {"idleGpuSeconds": 672} | changes
+
+
+@pytest.mark.parametrize("job_exists", [True, False])
+def test_a_closed_incident_is_told_from_its_record_which_outlives_the_job(
+    cluster: PlainCluster, job_exists: bool
+) -> None:
+    if job_exists:
+        cluster.add_job("llm")
+    cluster.add_incident("other", record())
+    cluster.add_incident("llm", record(reason="this one"))
+    text = explain("llm", "--incident", "uid-team-1")
+    assert section(text, "Incident of TrainJob team-a/llm")[:2] == [
+        "uid-team-1, Recovered (AllRanksReady) after 42.0s, mode Enforce",
+        "this one",
+    ]
+
+
+def test_the_open_incident_can_be_asked_for_by_its_id(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_group("llm", open_incident("Held"))
+    assert "uid-team-1, open for 60.0s" in explain("llm", "--incident", "uid-team-1")
+
+
+def one_line(*arguments: str) -> str:
+    """What is said where the command ends with 1."""
+    text = explain(*arguments, exit_code=1)
+    assert text.count("\n") == 1
+    return text.strip()
+
+
+def test_what_is_not_there_is_one_line(cluster: PlainCluster) -> None:
+    assert one_line("llm") == "recovery: there is no TrainJob 'llm' in namespace 'team-a'"
+    cluster.add_job("llm")
+    assert one_line("llm", "--incident", "x") == "recovery: there is no incident 'x' of TrainJob team-a/llm"
+
+
+def test_a_record_of_another_version_is_one_line(cluster: PlainCluster) -> None:
+    cluster.add_incident("llm", record(outcome="Transcended"))
+    said = one_line("llm", "--incident", "uid-team-1")
+    assert said.startswith("recovery: RecoveryIncident llm-uid-team-1 cannot be read: Invalid enum value 'Transcended'")
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        ({"schemaVersion": 2}, "has schemaVersion 2, this version knows 1"),
+        ({"schemaVersion": 1, "phase": "Meditating"}, "Invalid enum value 'Meditating'"),
+    ],
+)
+def test_without_a_readable_ledger_nothing_is_decided(cluster: PlainCluster, status: Object, why: str) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy()
+    cluster.add_group("llm", status)
+    (line,) = section(explain("llm"), "Decision")
+    assert line.startswith("none, and no controller of this version takes one:")
+    assert why in line
+
+
+def test_what_pods_say_does_not_reach_the_terminal_raw(cluster: PlainCluster) -> None:
+    cluster.add_job("llm", ranks=1, running=0)
+    status = cluster.objects[PODS.plural][0]["status"]
+    status["containerStatuses"][0]["state"]["waiting"]["reason"] = "\x1b[2JGone"
+    assert "\x1b" not in explain("llm")

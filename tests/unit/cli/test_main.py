@@ -1,0 +1,61 @@
+"""Options, usage errors and exit codes, as a shell sees them."""
+
+from importlib.metadata import version
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from recovery.cli.main import Address, app, parse_address
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:8080", Address("127.0.0.1", 8080)),
+        (":9090", Address("0.0.0.0", 9090)),
+        ("[::1]:0", Address("::1", 0)),
+        ("metrics.local:65535", Address("metrics.local", 65535)),
+    ],
+)
+def test_addresses(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize(
+    "text", ["8080", "host", "host:", "host:http", "host:65536", "host:-1", "::1:80", "[::1:80", "host:\uff18"]
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="is not an address like"):
+        parse_address(text)
+
+
+def test_version() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"recovery {version('trainjob-recovery')}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "--metrics-address", "nonsense"], "'nonsense' is not an address"),
+        (["run", "--log-level", "loud"], "'loud' is not one of"),
+        (["status", "--output", "yaml"], "'yaml' is not one of"),
+        (["status", "-A", "-n", "x"], "exclude each other"),
+        (["status", "--watch"], "No such option"),
+        (["explain"], "Missing argument"),
+        (["frobnicate"], "No such command"),
+    ],
+)
+def test_wrong_usage_is_said_and_ends_with_2(arguments: list[str], says: str) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("command", ["run", "status", "explain"])
+def test_every_command_has_help(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert "Usage:" in result.stdout

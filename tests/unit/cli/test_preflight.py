@@ -1,0 +1,105 @@
+"""What must be there before the controller starts is checked at once, and agrees with the manifests."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from recovery.cli.connection import CommandError, Connection
+from recovery.cli.preflight import (
+    ENFORCE,
+    OBSERVE,
+    Permission,
+    absent_resources,
+    denied,
+    install_words,
+    permission_words,
+)
+from recovery.cli.run import check
+from recovery.ports import JOB_SETS, JOBS, RECOVERY_GROUPS, RECOVERY_POLICIES, TRAIN_JOBS
+from tests.unit.cli.cluster import Middle, PlainCluster, StoppedClock
+
+MANIFESTS = Path(__file__).parents[3] / "manifests"
+
+
+def granted(file: str) -> set[tuple[str, str, str]]:
+    """API group, resource and verb of every rule."""
+    documents: list[dict[str, Any]] = list(yaml.safe_load_all((MANIFESTS / "rbac" / file).read_text()))
+    return {
+        (group, resource, verb)
+        for document in documents
+        if document["kind"] == "ClusterRole"
+        for rule in document["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.parametrize(("file", "permissions"), [("observe.yaml", OBSERVE), ("enforce.yaml", ENFORCE)])
+def test_the_manifests_grant_what_is_asked_for(file: str, permissions: tuple[Permission, ...]) -> None:
+    wanted = {
+        (each.resource.group, each.resource.plural + (f"/{each.subresource}" if each.subresource else ""), each.verb)
+        for each in permissions
+    }
+    assert wanted <= granted(file)
+
+
+async def test_everything_is_there() -> None:
+    cluster = PlainCluster()
+    assert await absent_resources(cluster) == ()
+    assert await denied(cluster, OBSERVE) == ()
+    assert install_words(()) == ""
+
+
+async def test_absent_resources_are_named_with_the_way_to_install_each() -> None:
+    cluster = PlainCluster()
+    cluster.absent = {"recoverypolicies", "recoverygroups", "trainjobs", "jobsets"}
+    absent = await absent_resources(cluster)
+    assert set(absent) == {RECOVERY_POLICIES, RECOVERY_GROUPS, TRAIN_JOBS, JOB_SETS}
+    words = install_words(absent)
+    assert "trainjobs.trainer.kubeflow.org, jobsets.jobset.x-k8s.io, recoverypolicies.recovery.trainjob.dev" in words
+    assert words.endswith("install Kubeflow Trainer, install JobSet, kubectl apply --server-side -k manifests/default")
+
+
+async def test_a_resource_that_may_not_be_listed_is_not_absent() -> None:
+    cluster = PlainCluster()
+    cluster.denied = {("list", "recoverygroups")}
+    assert await absent_resources(cluster) == ()
+
+
+async def test_missing_permissions_are_named_by_verb_and_resource() -> None:
+    cluster = PlainCluster()
+    cluster.denied = {("patch", "recoverygroups/status"), ("watch", "pods"), ("list", "pods")}
+    words = permission_words(await denied(cluster, OBSERVE))
+    assert words == "list, watch pods; patch recoverygroups.recovery.trainjob.dev/status"
+
+
+def test_permissions_of_one_resource_stand_together() -> None:
+    permissions = (Permission("patch", JOBS), Permission("get", TRAIN_JOBS), Permission("delete", JOBS))
+    assert permission_words(permissions) == "delete, patch jobs.batch; get trainjobs.trainer.kubeflow.org"
+
+
+def connection(cluster: PlainCluster) -> Connection:
+    return Connection(cluster, "https://plain", StoppedClock(), Middle())
+
+
+async def test_the_controller_does_not_start_without_its_resources() -> None:
+    cluster = PlainCluster()
+    cluster.absent = {"recoveryincidents"}
+    with pytest.raises(CommandError, match="not installed in this cluster: recoveryincidents"):
+        await check(connection(cluster))
+
+
+async def test_the_controller_does_not_start_without_its_permissions() -> None:
+    cluster = PlainCluster()
+    cluster.denied = {("create", "events")}
+    with pytest.raises(CommandError, match=r"permissions are missing, in all namespaces .*: create events$"):
+        await check(connection(cluster))
+
+
+async def test_the_controller_starts_where_enforcing_is_withheld() -> None:
+    cluster = PlainCluster()
+    cluster.denied = {("delete", "jobs")}
+    await check(connection(cluster))

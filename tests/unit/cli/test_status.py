@@ -1,0 +1,191 @@
+"""`recovery status`: one line for every TrainJob, with or without a RecoveryGroup."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from recovery.cli.main import app
+from tests.unit.cli.cluster import Object, PlainCluster
+
+
+def status(*arguments: str) -> Result:
+    result = CliRunner().invoke(app, ["status", *arguments])
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def row(name: str, *arguments: str) -> dict[str, str]:
+    """A job's cells by column."""
+    header, *lines = status(*arguments).stdout.splitlines()
+    cells = next(line.split() for line in lines if name in line.split())
+    return dict(zip(header.split(), cells, strict=True))
+
+
+def open_incident(phase: str) -> Object:
+    """`status` of a RecoveryGroup."""
+    started = "2026-11-02T08:59:00Z"
+    terms = {
+        "policyName": "default",
+        "policyUID": "p",
+        "policyGeneration": 1,
+        "restart": "RecreateGroupOnPodRestart",
+        "budgetLimit": 10,
+        "budgetWindowSeconds": 86400,
+        "startTimeoutSeconds": 900,
+    }
+    return {
+        "schemaVersion": 1,
+        "epoch": 1,
+        "phase": phase,
+        "incident": {
+            "id": "uid-team-1",
+            "number": 1,
+            "startedAt": started,
+            "detectedAt": started,
+            "class": "PodFailed",
+            "cause": "Exit137",
+            "mode": "Enforce",
+            "terms": terms,
+            "gpus": 16,
+            "ranks": 2,
+            "reason": "pod llm-1 failed with exit code 137",
+            "phases": [{"phase": phase, "startedAt": started}],
+        },
+        "totals": {"incidents": 1, "restarts": 1, "charged": 1},
+        "budget": {"charges": ["2026-11-02T08:59:00Z"], "limit": 10, "remaining": 9},
+        "cause": "Exit137",
+        "action": "RecreateGroup",
+        "idleGPUs": 16,
+        "reason": "pod llm-1 failed with exit code 137",
+    }
+
+
+def test_a_healthy_job_is_told_of_from_its_own_objects(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    assert row("llm") == {
+        "JOB": "llm",
+        "PHASE": "Healthy",
+        "CAUSE": "-",
+        "ACTION": "-",
+        "IDLE-GPUS": "0",
+        "RESTARTS": "0",
+        "BUDGET": "10/10",
+        "POLICY": "default(Enforce)",
+        "AGE": "60m",
+    }
+
+
+def test_an_incident_is_told_of_from_its_recovery_group(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    cluster.add_group("llm", open_incident("TearingDown"))
+    cells = row("llm")
+    assert (cells["PHASE"], cells["CAUSE"], cells["ACTION"]) == ("TearingDown", "Exit137", "RecreateGroup")
+    assert (cells["IDLE-GPUS"], cells["RESTARTS"], cells["BUDGET"]) == ("16", "1", "9/10")
+
+
+@pytest.mark.parametrize(
+    ("change", "phase"),
+    [
+        ({"spec": {"suspend": True}}, "Suspended"),
+        ({"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, "Complete"),
+        ({"status": {"conditions": [{"type": "Failed", "status": "True"}]}}, "Failed"),
+        ({"status": {"conditions": [{"type": "Failed", "status": "False"}]}}, "Healthy"),
+    ],
+)
+def test_a_job_that_nobody_has_to_watch_says_why(cluster: PlainCluster, change: Object, phase: str) -> None:
+    cluster.add_job("llm").update(change)
+    cluster.add_policy()
+    assert row("llm")["PHASE"] == phase
+
+
+def test_a_job_that_is_being_deleted_says_so(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")["metadata"]["deletionTimestamp"] = "2026-11-02T08:59:59Z"
+    assert row("llm")["PHASE"] == "Deleting"
+
+
+def test_a_job_without_a_policy_has_no_budget(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cells = row("llm")
+    assert (cells["PHASE"], cells["POLICY"], cells["BUDGET"]) == ("NoPolicy", "-", "-")
+
+
+def test_a_paused_job_and_an_unusable_policy_are_marked(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")["metadata"]["annotations"] = {"recovery.trainjob.dev/paused": "true"}
+    cluster.add_policy(budget={"window": "soon"})
+    assert row("llm")["POLICY"] == "default(Invalid,paused)"
+
+
+def test_a_ledger_of_a_newer_version_is_not_guessed_at(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy()
+    cluster.add_group("llm", {"schemaVersion": 2, "phase": "Meditating"})
+    assert row("llm")["PHASE"] == "Unreadable"
+
+
+def test_all_namespaces_have_a_column_and_their_own_policies(cluster: PlainCluster) -> None:
+    cluster.add_job("llm", namespace="team-b")
+    cluster.add_job("llm", namespace="team-a")
+    cluster.add_policy("loose", namespace="team-b", mode="Observe")
+    lines = [line.split()[:3] + line.split()[-2:-1] for line in status("-A").stdout.splitlines()]
+    assert lines == [
+        ["NAMESPACE", "JOB", "PHASE", "POLICY"],
+        ["team-a", "llm", "NoPolicy", "-"],
+        ["team-b", "llm", "Healthy", "loose(Observe)"],
+    ]
+
+
+def test_a_namespace_is_chosen_by_name(cluster: PlainCluster) -> None:
+    cluster.add_job("near", namespace="team-a")
+    cluster.add_job("far", namespace="team-b")
+    assert "far" not in status().stdout
+    assert "near" not in status("-n", "team-b").stdout
+
+
+@pytest.mark.parametrize(("arguments", "where"), [((), "in namespace team-a"), (("-A",), "in the cluster")])
+def test_nothing_to_list_is_said_on_stderr(cluster: PlainCluster, arguments: tuple[str, ...], where: str) -> None:
+    result = status(*arguments)
+    assert (result.stdout, result.stderr) == ("", f"recovery: no TrainJobs {where}\n")
+
+
+def test_json_holds_what_the_table_holds_and_the_sentence(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    cluster.add_group("llm", open_incident("Starting"))
+    assert json.loads(status("-o", "json").stdout) == [
+        {
+            "namespace": "team-a",
+            "job": "llm",
+            "phase": "Starting",
+            "cause": "Exit137",
+            "action": "RecreateGroup",
+            "idleGPUs": 16,
+            "restarts": 1,
+            "budget": {"remaining": 9, "limit": 10},
+            "policy": {"name": "default", "mode": "Enforce"},
+            "paused": False,
+            "createdAt": "2026-11-02T08:00:00Z",
+            "reason": "pod llm-1 failed with exit code 137",
+        }
+    ]
+    cluster.objects.clear()
+    assert json.loads(status("-o", "json").stdout) == []
+
+
+def test_long_lists_are_read_page_by_page(cluster: PlainCluster) -> None:
+    for number in range(7):
+        cluster.add_job(f"job-{number}")
+    cluster.page_size = 3
+    assert len(status().stdout.splitlines()) == 8
+    assert cluster.pages == 3 + 1 + 1
+
+
+def test_an_object_that_cannot_be_read_is_named_and_hides_nothing_else(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy("good")
+    cluster.add_policy("odd", mode="Maybe")
+    result = status()
+    assert "RecoveryPolicy team-a/odd cannot be read: Invalid enum value 'Maybe'" in result.stderr
+    assert "good(Observe)" in result.stdout

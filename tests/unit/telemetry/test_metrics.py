@@ -1,0 +1,260 @@
+"""What is observed as it happens: ended phases, recoveries, decisions, and the controller's own health."""
+
+import pytest
+
+from recovery.controller.observer import ControllerObserver
+from recovery.core.ledger import AttemptAction, Outcome, Phase
+from recovery.kube.observer import InformerObserver, RequestObserver
+from recovery.telemetry.event_loop import measure_lag
+from recovery.telemetry.observer import Telemetry
+from tests.unit.telemetry.world import KEY, Group, Scrape, SetClock
+
+DECISIONS = "recovery_decisions_total"
+SUPPRESSED = "recovery_actions_suppressed_total"
+
+NAMES = {
+    "build_info": "gauge",
+    "job_gpus": "gauge",
+    "gpus_idle": "gauge",
+    "gpu_idle_seconds": "counter",
+    "failures": "counter",
+    "decisions": "counter",
+    "actions_suppressed": "counter",
+    "group_restarts": "counter",
+    "phase_duration_seconds": "histogram",
+    "recovery_duration_seconds": "histogram",
+    "rendezvous_duration_seconds": "histogram",
+    "last_phase_duration_seconds": "gauge",
+    "job_phase": "gauge",
+    "incident_start_timestamp_seconds": "gauge",
+    "restart_budget_remaining": "gauge",
+    "restart_budget_limit": "gauge",
+    "reconcile_duration_seconds": "histogram",
+    "reconcile_errors": "counter",
+    "workqueue_depth": "gauge",
+    "workqueue_queue_duration_seconds": "histogram",
+    "event_loop_lag_seconds": "histogram",
+    "watch_restarts": "counter",
+    "watch_last_event_timestamp_seconds": "gauge",
+    "api_requests": "counter",
+    "api_request_duration_seconds": "histogram",
+}
+"""As in reference/observability.md, less what this version does not build."""
+
+
+def test_it_is_what_controller_and_kube_report_to(metrics: Telemetry) -> None:
+    observers: tuple[ControllerObserver, InformerObserver, RequestObserver] = (metrics, metrics, metrics)
+    assert observers
+
+
+def test_names_and_types_are_those_that_dashboards_rely_on(metrics: Telemetry) -> None:
+    families = Scrape(metrics).families
+    assert families == {f"recovery_{name}": kind for name, kind in NAMES.items()}
+
+
+def test_no_series_tells_when_it_was_created(metrics: Telemetry, group: Group) -> None:
+    group.fails()
+    group.closes()
+    assert "_created" not in Scrape(metrics).text
+
+
+def test_no_histogram_and_no_metric_of_the_process_has_a_job_label(metrics: Telemetry, group: Group) -> None:
+    group.fails()
+    group.attempt()
+    group.closes()
+    histograms = [
+        name for name, labels in Scrape(metrics).samples if name.endswith("_bucket") and "job_name" in dict(labels)
+    ]
+    assert histograms == []
+
+
+def test_a_phase_is_observed_once_when_it_has_ended(clock: SetClock, metrics: Telemetry, group: Group) -> None:
+    def observed(phase: str) -> tuple[float | None, float | None]:
+        scrape, name = Scrape(metrics), "recovery_phase_duration_seconds"
+        labels = {"phase": phase, "scope": "group"}
+        return scrape.value(f"{name}_count", **labels), scrape.value(f"{name}_sum", **labels)
+
+    assert observed("TearingDown") == (0, 0), "there before the first one, so that the first one is an increase"
+    group.fails(ago=1.5)
+    assert observed("Detected") == (1, 1.5)
+    group.attempt()
+    group.enters(Phase.TEARING_DOWN)
+    clock.seconds = 4
+    assert observed("TearingDown") == (0, 0)
+    group.enters(Phase.SCHEDULING)
+    assert observed("TearingDown") == (1, 4)
+    group.closes()
+    group.is_recorded()
+    assert observed("TearingDown") == (1, 4)
+    assert observed("Detected") == (1, 1.5)
+
+
+def test_merged_phases_of_a_long_incident_are_not_observed_again(
+    metrics: Telemetry, group: Group, clock: SetClock
+) -> None:
+    group.fails()
+    for number in range(1, 200):
+        clock.seconds = number
+        group.enters(Phase.STARTING if number % 2 else Phase.SCHEDULING)
+    counts = [
+        Scrape(metrics).value("recovery_phase_duration_seconds_count", phase=phase, scope="group") or 0
+        for phase in ("Detected", "Decided", "Starting", "Scheduling")
+    ]
+    assert sum(counts) == 200
+
+
+def test_a_recovery_is_observed_when_it_closes(clock: SetClock, metrics: Telemetry, group: Group) -> None:
+    group.fails(ago=2)
+    group.attempt()
+    clock.seconds = 40
+    group.closes()
+    group.is_recorded()
+    scrape = Scrape(metrics)
+    labels = {"failure_class": "PodFailed", "outcome": "Recovered"}
+    assert scrape.value("recovery_recovery_duration_seconds_sum", **labels) == 42
+    assert scrape.value("recovery_recovery_duration_seconds_bucket", le="45.0", **labels) == 1
+    assert scrape.value("recovery_recovery_duration_seconds_bucket", le="30.0", **labels) == 0
+
+
+def rendezvous(metrics: Telemetry) -> dict[str, float]:
+    return Scrape(metrics).by("recovery_rendezvous_duration_seconds_count", "outcome")
+
+
+def test_a_rendezvous_lasts_from_the_first_join_until_all_have_joined(
+    clock: SetClock, metrics: Telemetry, group: Group
+) -> None:
+    group.fails()
+    group.attempt()
+    group.enters(Phase.RENDEZVOUS)
+    clock.seconds = 7
+    group.closes()
+    assert rendezvous(metrics) == {"Recovered": 1}
+    assert Scrape(metrics).value("recovery_rendezvous_duration_seconds_sum", outcome="Recovered") == 7
+
+
+def test_a_rendezvous_that_a_further_loss_ended_was_interrupted(metrics: Telemetry, group: Group) -> None:
+    group.fails()
+    group.attempt()
+    group.enters(Phase.RENDEZVOUS)
+    group.attempt()
+    group.enters(Phase.DECIDED)
+    assert rendezvous(metrics) == {"Interrupted": 1}
+
+
+def test_ranks_that_were_ready_as_soon_as_they_ran_met_at_once(metrics: Telemetry, group: Group) -> None:
+    group.fails()
+    group.attempt()
+    group.enters(Phase.STARTING)
+    group.closes()
+    assert rendezvous(metrics) == {"Recovered": 1}
+    assert Scrape(metrics).value("recovery_rendezvous_duration_seconds_sum", outcome="Recovered") == 0
+
+
+def test_a_group_that_was_not_restarted_had_no_rendezvous(metrics: Telemetry, group: Group) -> None:
+    group.fails()
+    group.attempt(AttemptAction.NONE)
+    group.closes(Outcome.OBSERVED)
+    assert rendezvous(metrics) == {}
+
+
+def test_a_decision_is_counted_once(metrics: Telemetry, group: Group) -> None:
+    group.fails()
+    group.attempt()
+    group.enters(Phase.TEARING_DOWN)
+    group.attempt()
+    group.attempt(AttemptAction.NONE)
+    group.attempt(AttemptAction.ADOPTED)
+    group.closes()
+    scrape = Scrape(metrics)
+
+    def count(action: str, reason: str) -> float | None:
+        return scrape.value(DECISIONS, action=action, reason=reason, mode="enforce")
+
+    assert count("RecreateGroup", "RecreateGroupOnPodRestart") == 1
+    assert count("RecreateGroup", "AttemptFailed") == 1
+    assert count("None", "MemberReplaced") == 1
+    assert count("Adopted", "PlatformRestart") == 1
+    assert scrape.by(SUPPRESSED, "reason") == {}
+
+
+def test_what_observe_suppresses_is_counted(metrics: Telemetry, group: Group) -> None:
+    group.fails(mode="Observe")
+    scrape = Scrape(metrics)
+    assert scrape.value(DECISIONS, action="None", reason="ObserveMode", mode="observe") == 1
+    assert scrape.by(SUPPRESSED, "reason") == {"observe": 1}
+
+
+def test_a_policy_without_restarts_suppresses_nothing(metrics: Telemetry, group: Group) -> None:
+    group.fails(mode="Observe", restart="None")
+    scrape = Scrape(metrics)
+    assert scrape.value(DECISIONS, action="None", reason="RestartNone", mode="observe") == 1
+    assert scrape.by(SUPPRESSED, "reason") == {}
+
+
+@pytest.mark.parametrize(("attempts", "reason"), [(0, "BudgetExhausted"), (2, "AttemptsExhausted")])
+def test_a_hold_is_an_action_that_the_budget_suppressed(
+    metrics: Telemetry, group: Group, attempts: int, reason: str
+) -> None:
+    group.fails()
+    for _ in range(attempts):
+        group.attempt()
+    group.enters(Phase.HELD)
+    group.attempt(AttemptAction.NONE)
+    scrape = Scrape(metrics)
+    assert scrape.value(DECISIONS, action="Hold", reason=reason, mode="enforce") == 1
+    assert scrape.by(SUPPRESSED, "reason") == {"budget": 1}
+
+
+def test_looks_and_the_queue(metrics: Telemetry) -> None:
+    metrics.follow_queue(lambda: 3)
+    metrics.queue_waited(0.2, 5)
+    metrics.look_finished(KEY, 0.01, None)
+    metrics.look_finished(KEY, 0.02, "ConflictError")
+    scrape = Scrape(metrics)
+    assert scrape.value("recovery_workqueue_depth", name="group") == 3
+    assert scrape.value("recovery_workqueue_queue_duration_seconds_sum", name="group") == 0.2
+    assert scrape.value("recovery_reconcile_duration_seconds_count", controller="group") == 2
+    assert scrape.value("recovery_reconcile_errors_total", controller="group") == 1
+
+
+def test_requests_by_verb_resource_and_code(metrics: Telemetry) -> None:
+    metrics.request_finished("patch", "recoverygroups/status", "200", 0.004)
+    metrics.request_finished("patch", "recoverygroups/status", "409", 0.003)
+    scrape = Scrape(metrics)
+    labels = {"verb": "patch", "resource": "recoverygroups/status"}
+    assert scrape.value("recovery_api_requests_total", code="409", **labels) == 1
+    assert scrape.value("recovery_api_request_duration_seconds_bucket", le="0.005", **labels) == 2
+
+
+def test_watches(clock: SetClock, metrics: Telemetry) -> None:
+    metrics.watch_event("pods")
+    metrics.watch_restarted("pods", "watch pods: too old resource version: 17 (4711)")
+    metrics.watch_restarted("pods", "watch pods: the server ended the stream after 3 s")
+    metrics.watch_restarted("pods", "watch pods: Cannot connect to host 10.0.0.1:443")
+    scrape = Scrape(metrics)
+    assert scrape.value("recovery_watch_last_event_timestamp_seconds", resource="pods") == clock.now().timestamp()
+    assert scrape.by("recovery_watch_restarts_total", "reason") == {"Expired": 1, "Ended": 1, "Unreachable": 1}
+
+
+async def test_the_event_loops_lag_is_what_a_sleep_overruns() -> None:
+    class SlowClock(SetClock):
+        async def sleep(self, seconds: float) -> None:
+            self.seconds += seconds + 0.3
+
+    class EnoughError(Exception):
+        pass
+
+    lags: list[float] = []
+
+    def lagged(seconds: float) -> None:
+        lags.append(seconds)
+        if len(lags) == 2:
+            raise EnoughError
+
+    with pytest.raises(EnoughError):
+        await measure_lag(SlowClock(), lagged)
+    assert lags == pytest.approx([0.3, 0.3])
+
+
+def test_what_runs(metrics: Telemetry) -> None:
+    assert Scrape(metrics).value("recovery_build_info", version="1.2.3") == 1

@@ -1,0 +1,207 @@
+"""A clock that tests set, a store that holds what they put in, and a ledger that lives through incidents."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from recovery.core import incident, phases
+from recovery.core.facts import GroupKey, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.ledger import (
+    AttemptAction,
+    Closing,
+    Incident,
+    Ledger,
+    LedgerObject,
+    Outcome,
+    Phase,
+    Target,
+    Terms,
+    Totals,
+)
+from recovery.core.policy import PolicyFacts
+from recovery.telemetry.metrics import Metrics
+
+BEGIN = datetime(2026, 11, 2, 8, tzinfo=UTC)
+KEY = GroupKey("team-a", "llm")
+UID = "11111111-2222"
+
+
+class SetClock:
+    """`ports.Clock` that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        return BEGIN + timedelta(seconds=self.seconds)
+
+    def monotonic_seconds(self) -> float:
+        return self.seconds
+
+    async def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+class HeldStore:
+    """`ports.GroupStore` over plain collections."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, LedgerObject] = {}
+        self.snapshots: dict[GroupKey, Snapshot] = {}
+        self.policy_facts: tuple[PolicyFacts, ...] = ()
+
+    def synced(self) -> bool:
+        return True
+
+    def keys(self) -> Iterable[GroupKey]:
+        return tuple(self.snapshots)
+
+    def snapshot(self, key: GroupKey) -> Snapshot:
+        return self.snapshots.get(key, Snapshot(key, None, None, (), ()))
+
+    def policies(self, namespace: str) -> Sequence[PolicyFacts]:
+        return tuple(policy for policy in self.policy_facts if policy.namespace == namespace)
+
+    def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
+        return self.groups.get(workload_uid)
+
+    def ledger_objects(self) -> Iterable[LedgerObject]:
+        return tuple(self.groups.values())
+
+    def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
+        raise NotImplementedError
+
+    async def read_live(self, key: GroupKey) -> Snapshot:
+        raise NotImplementedError
+
+    async def read_ledger_live(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
+        raise NotImplementedError
+
+
+def terms(*, restart: str = "RecreateGroupOnPodRestart") -> Terms:
+    return Terms(
+        policy_name="default",
+        policy_uid="p",
+        policy_generation=1,
+        restart=restart,
+        budget_limit=2,
+        budget_window_seconds=3600,
+        start_timeout_seconds=900,
+    )
+
+
+def workload(uid: str = UID) -> WorkloadFacts:
+    return WorkloadFacts(kind="TrainJob", name=KEY.name, uid=uid, resource_version="1", generation=1, created_at=BEGIN)
+
+
+def pod(index: int, *, node: str = "gpu-0", phase: str = "Running", gpus: int = 8) -> PodFacts:
+    return PodFacts(
+        name=f"llm-{index}",
+        uid=f"pod-{index}",
+        job_uid="job",
+        job_name="llm-node-0",
+        index=index,
+        created_at=BEGIN,
+        node=node,
+        phase=phase,
+        gpus=gpus,
+    )
+
+
+class Group:
+    """One group's ledger: every step is written to the store, and told to the metrics as a controller would."""
+
+    def __init__(self, clock: SetClock, store: HeldStore, metrics: Metrics | None = None) -> None:
+        self._clock = clock
+        self._store = store
+        self._metrics = metrics
+        self.ledger = Ledger()
+        store.snapshots[KEY] = Snapshot(KEY, workload(), None, (), ())
+        self._put()
+
+    def fails(self, *, ago: float = 0.0, gpus: int = 16, mode: str = "Enforce", restart: str | None = None) -> None:
+        """A member was lost so many seconds ago, and an incident is opened."""
+        now = self._clock.now()
+        number = self.ledger.totals.incidents + 1
+        opened = Incident(
+            id=f"{UID[:8]}-{number}",
+            number=number,
+            started_at=now - timedelta(seconds=ago),
+            detected_at=now,
+            disruption_class="PodFailed",
+            cause="Exit137",
+            mode=mode,
+            terms=terms(restart=restart) if restart else terms(),
+            gpus=gpus,
+            ranks=2,
+        )
+        failures = dict(self.ledger.totals.failures)
+        failures["PodFailed"] = failures.get("PodFailed", 0) + 1
+        totals = msgspec.structs.replace(self.ledger.totals, incidents=number, failures=failures)
+        ledger = msgspec.structs.replace(self.ledger, incident=opened, totals=totals)
+        self._write(phases.enter(phases.enter(ledger, Phase.DETECTED, opened.started_at), Phase.DECIDED, now))
+
+    def attempt(self, action: AttemptAction = AttemptAction.RECREATE_GROUP) -> None:
+        self._write(incident.add_attempt(self.ledger, action, Target(), "because", self._clock.now()))
+
+    def enters(self, phase: Phase) -> None:
+        self._write(phases.enter(self.ledger, phase, self._clock.now()))
+
+    def closes(self, outcome: Outcome = Outcome.RECOVERED, *, ago: float = 0.0, source: str = "ready") -> None:
+        """The incident ended so many seconds ago."""
+        at = self._clock.now() - timedelta(seconds=ago)
+        closing = Closing(outcome=outcome, outcome_reason="AllRanksReady", ended_at=at, source=source)
+        self._write(incident.close(self.ledger, closing))
+
+    def is_recorded(self) -> None:
+        """The closed incident goes into the history."""
+        self._write(incident.into_history(self.ledger, Snapshot(KEY, workload(), None, (), ())))
+
+    def set_totals(self, totals: Totals) -> None:
+        self._write(msgspec.structs.replace(self.ledger, totals=totals))
+
+    def _write(self, ledger: Ledger) -> None:
+        before, self.ledger = self.ledger, ledger
+        self._put()
+        if self._metrics is not None:
+            self._metrics.ledger_written(KEY, before, ledger)
+
+    def _put(self) -> None:
+        self._store.groups[UID] = LedgerObject(
+            name=f"llm-{UID}",
+            namespace=KEY.namespace,
+            uid="rg-1",
+            resource_version="5",
+            workload_uid=UID,
+            group=KEY.name,
+            ledger=self.ledger,
+        )
+
+
+class Scrape:
+    """What Prometheus would read."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.text = generate_latest(metrics.registry).decode()
+        self.families = {family.name: family.type for family in text_string_to_metric_families(self.text)}
+        self.samples = {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(self.text)
+            for sample in family.samples
+        }
+
+    def value(self, name: str, /, **labels: str) -> float | None:
+        """The sample of exactly these labels; None: there is none."""
+        return self.samples.get((name, tuple(sorted(labels.items()))))
+
+    def of_job(self, name: str, /, **labels: str) -> float | None:
+        return self.value(name, namespace=KEY.namespace, job_name=KEY.name, **labels)
+
+    def by(self, name: str, label: str) -> dict[str, float]:
+        """The samples of a metric that are not 0, by the value of a label."""
+        return {
+            dict(labels)[label]: value for (found, labels), value in self.samples.items() if found == name and value
+        }
