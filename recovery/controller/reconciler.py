@@ -30,7 +30,7 @@ from recovery.core.policy import Policy, PolicyError, resolve, select
 from recovery.executors import events, group_recreate
 from recovery.executors.pod_teardown import PodTeardown
 from recovery.executors.status import LedgerWriter
-from recovery.ports import ApiClient, Clock, GroupStore, ReadAgainError
+from recovery.ports import ApiClient, ApiError, Clock, GroupStore, ReadAgainError
 
 _log = structlog.get_logger("recovery.controller")
 
@@ -98,8 +98,17 @@ class Reconciler:
             self._written[key] = await self._ledgers.write(key.namespace, workload, known, plan.ledger)
             self._observer.ledger_written(key, before, plan.ledger)
             _log_change(key, before, plan.ledger)
+        refused: ApiError | None = None
         for action in plan.actions:
-            await self._do(key, workload, action)
+            if refused is not None and not isinstance(action, EmitEvent):
+                continue
+            try:
+                await self._do(key, workload, action)
+            except ApiError as error:
+                refused = refused or error
+        # Events are emitted even so: the ledger says it already, and no later look would say it again.
+        if refused is not None:
+            raise refused
 
     async def _do(self, key: GroupKey, workload: WorkloadFacts, action: Action) -> None:
         match action:
@@ -168,4 +177,6 @@ def _log_change(key: GroupKey, before: Ledger, after: Ledger) -> None:
     incident = after.incident
     known = incident.id if incident is not None else after.history[0].id if after.history else ""
     said = after.reason if after.reason != before.reason else f"{before.phase} -> {after.phase}"
+    if incident is None and after.history != before.history:
+        said = f"recorded as {after.history[0].outcome}"
     _log.info(said, job=str(key), incident=known, phase=str(after.phase), epoch=after.epoch, decision=after.action)

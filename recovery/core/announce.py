@@ -16,6 +16,9 @@ def events(before: Ledger, after: Ledger) -> tuple[EmitEvent, ...]:
     attempts = [
         a for a in incident.attempts if known is None or a.number > (known.attempt.number if known.attempt else 0)
     ]
+    if known is None:
+        # What is left to the platform at the first look is no news of its own.
+        attempts = [attempt for attempt in attempts if attempt.action is not AttemptAction.NONE]
     if known is None and not attempts:
         found.append(_event(f"{incident.id}.detected", True, "MemberLost", incident.reason))
     for attempt in attempts:

@@ -12,11 +12,11 @@ from enum import StrEnum
 import msgspec
 
 from recovery.core.facts import Condition, ContainerFacts, ExitFacts, JobFacts, PodFacts, Snapshot
-from recovery.core.history import member_count, replacements
+from recovery.core.history import member_count, pods_of_run, rank, replacements, started_at, trained_at
 from recovery.core.ledger import Handled, Suspect
 
 STALE_AFTER = timedelta(minutes=15)
-"""Evidence older than this, in a group whose members all run, is a baseline."""
+"""Evidence older than this, of a rank that runs again, is a baseline."""
 
 
 class DisruptionClass(StrEnum):
@@ -103,41 +103,84 @@ def gather(snapshot: Snapshot) -> tuple[Evidence, ...]:
 
 
 def fresh(
-    snapshot: Snapshot, evidence: Iterable[Evidence], *, since: datetime, handled: Handled, now: datetime
+    snapshot: Snapshot,
+    evidence: Iterable[Evidence],
+    *,
+    since: datetime | None,
+    handled: Handled,
+    now: datetime,
 ) -> tuple[Evidence, ...]:
     """The evidence that is neither a baseline nor dealt with already.
 
-    `since`: when the policy came to be, or its mode was last written; evidence from before is a baseline.
+    `since`: when the policy came to be, or its mode was last written; evidence from before is a baseline. None: the
+    Jobs are younger than that, and no kubelet's clock shall make their evidence look older.
     """
-    whole = group_runs_whole(snapshot)
     keys = frozenset(handled.keys)
+    begun = {job.uid: _Run.of(snapshot, job) for job in snapshot.jobs}
 
     def baseline(item: Evidence) -> bool:
-        if item.key in keys:
+        run = begun.get(item.job_uid)
+        if item.key in keys or run is None or run.trained_at is None:
             return True
         if item.at is not None:
-            if item.at < since.replace(microsecond=0):
+            if since is not None and item.at < since.replace(microsecond=0):
                 return True
-            if whole and now - item.at > STALE_AFTER:
+            if now - item.at > STALE_AFTER and run.runs_again(item):
                 return True
             if item.inferred and handled.until is not None and item.at <= handled.until:
                 return True
-        return not _trained_before(snapshot, item)
+        return run.before_training(item)
 
     return tuple(item for item in evidence if not baseline(item))
 
 
-def _trained_before(snapshot: Snapshot, item: Evidence) -> bool:
-    """The group had trained when this happened; before that its Job replaces lost members and nobody hangs."""
-    trained_at = snapshot.trained_at.get(item.job_uid)
-    if trained_at is None:
-        return False
-    if item.disruption_class is not DisruptionClass.CONTAINER_RESTARTED or item.pod is None:
-        return True
-    starts = [container.running_since for container in item.pod.containers]
-    # A container that crashed on the way to the first full group runs since that moment or earlier; one that crashed
-    # out of a running group started again after it.
-    return any(start is None or start > trained_at for start in starts)
+class _Run(msgspec.Struct, frozen=True):
+    """What the evidence of one Job is held against."""
+
+    trained_at: datetime | None
+    """None: its members have not all run at once; it replaces lost ones, and nobody hangs."""
+    pods_by_rank: dict[int | str, list[PodFacts]]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, job: JobFacts) -> "_Run":
+        pods = pods_of_run(job, snapshot.pods)
+        by_rank: dict[int | str, list[PodFacts]] = {}
+        for pod in pods:
+            by_rank.setdefault(rank(pod), []).append(pod)
+        return cls(trained_at(job, pods, snapshot.trained_at.get(job.uid)), by_rank)
+
+    def runs_again(self, item: Evidence) -> bool:
+        """The rank that was lost is filled, by the same pod or by another one: nobody waits for it any more.
+
+        Not the whole group is asked for: an old and settled loss must not come back to life when another member goes.
+        """
+        if item.pod is None:
+            return False
+        return any(p.running and p.ready and p.deleting_since is None for p in self.pods_by_rank[rank(item.pod)])
+
+    def before_training(self, item: Evidence) -> bool:
+        """The loss came before the group ran whole for the first time."""
+        trained, pod = self.trained_at, item.pod
+        if trained is None:
+            return True
+        if pod is None or item.inferred:
+            return False
+        if item.disruption_class is DisruptionClass.CONTAINER_RESTARTED:
+            # A container that crashed on the way to the first full group runs since that moment or earlier; one that
+            # crashed out of a running group started again after it.
+            mine = [c for c in pod.containers if item.exit is None or item.exit in (c.exit, c.last_exit)]
+            return not any(c.running_since is None or c.running_since > trained for c in mine)
+        if pod.index is None:
+            return item.at is not None and item.at < trained
+        # Its successor was there when the group ran. Asked this way, because the kubelets' clocks, which date the
+        # running, and the API server's, which dates a deletion, need not agree.
+        return any(
+            (other.created_at > pod.created_at or (other.created_at == pod.created_at and other.gone_at is None))
+            and (start := started_at(other)) is not None
+            and start <= trained
+            for other in self.pods_by_rank[rank(pod)]
+            if other.uid != pod.uid
+        )
 
 
 def member_jobs(snapshot: Snapshot) -> tuple[JobFacts, ...]:
@@ -163,40 +206,51 @@ def _job_runs_whole(snapshot: Snapshot, job: JobFacts) -> bool:
     return len({p.index if p.index is not None else p.uid for p in members}) >= member_count(job)
 
 
+def restarts_of(snapshot: Snapshot) -> int:
+    """How often the JobSet has restarted itself. Its Jobs may show it before its own status has come in."""
+    jobset = snapshot.jobset
+    if jobset is None:
+        return 0
+    return max(jobset.restarts, *(j.restart_attempt for j in snapshot.jobs if j.jobset_uid == jobset.uid), 0)
+
+
 def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
-    pods = [p for p in snapshot.pods if p.job_uid == job.uid]
+    pods = pods_of_run(job, snapshot.pods)
     dying_since = job.deleting_since
-    if dying_since is not None and not _restarted_by_jobset(snapshot, job):
-        return []
+    if dying_since is not None and job.restart_attempt >= restarts_of(snapshot):
+        return []  # not the JobSet takes it down in order to restart; else what its pods died of is still evidence
     reason = failing(job)
     found = []
-    lost_ranks: set[int] = set()
+    lost_ranks: set[int | str] = set()
     for pod in pods:
         item = _lost(pod, job, reason is not None or dying_since is not None)
         if item is not None:
             found.append(item)
-            if pod.index is not None:
-                lost_ranks.add(pod.index)
         else:
             found.extend(_restarts(pod))
-    trained_at = snapshot.trained_at.get(job.uid)
-    if trained_at is not None:
-        found.extend(_replaced(pod) for pod in replacements(job, pods, trained_at) if pod.index not in lost_ranks)
+        if item is not None or _expected(pod, job):
+            lost_ranks.add(rank(pod))
+    trained = trained_at(job, pods, snapshot.trained_at.get(job.uid))
+    if trained is not None:
+        found.extend(_replaced(pod) for pod in replacements(job, pods, trained) if rank(pod) not in lost_ranks)
     if reason is not None:
         found.append(_job_failing(job, reason))
     return found
 
 
-def _restarted_by_jobset(snapshot: Snapshot, job: JobFacts) -> bool:
-    """The JobSet itself takes this Job down in order to restart: what its pods died of is still evidence."""
-    return snapshot.jobset is not None and snapshot.jobset.restarts > job.restart_attempt
+def _expected(pod: PodFacts, job: JobFacts) -> bool:
+    """Its going is no failure: it ended well, was scaled away, or JobSet itself moved it."""
+    target = _disruption_target(pod)
+    scaled_away = pod.index is not None and pod.index >= member_count(job)
+    moved = target is not None and target.reason == "ExclusivePlacementViolation"
+    return pod.phase == "Succeeded" or scaled_away or moved
 
 
 def _lost(pod: PodFacts, job: JobFacts, job_kills: bool) -> Evidence | None:
     """The pod itself is lost: disrupted, failed, being deleted or gone. `job_kills`: deletions may be its doing."""
-    target = _disruption_target(pod)
-    if pod.phase == "Succeeded" or (target is not None and target.reason == "ExclusivePlacementViolation"):
+    if _expected(pod, job):
         return None
+    target = _disruption_target(pod)
     key = f"{pod.uid}/lost"
     if target is not None:
         # A drain, a preemption or a taint is the cause; how the container then exited is its consequence.
@@ -209,7 +263,7 @@ def _lost(pod: PodFacts, job: JobFacts, job_kills: bool) -> Evidence | None:
         at = ended.finished_at if ended is not None else None
         return Evidence(key, DisruptionClass.POD_FAILED, text, pod.job_uid, at=at, pod=pod, exit=ended)
     deleted_at = pod.deleting_since if pod.deleting_since is not None else pod.gone_at
-    if deleted_at is None or job_kills or _scaled_away(pod, job):
+    if deleted_at is None or job_kills:
         return None
     return Evidence(key, DisruptionClass.POD_DELETED, f"{place(pod)} was deleted", pod.job_uid, at=deleted_at, pod=pod)
 
@@ -219,10 +273,6 @@ def _ended_before(ended: ExitFacts | None, deleting_since: datetime | None) -> b
     if deleting_since is None:
         return True
     return ended is not None and ended.finished_at is not None and ended.finished_at < deleting_since
-
-
-def _scaled_away(pod: PodFacts, job: JobFacts) -> bool:
-    return pod.index is not None and pod.index >= member_count(job)
 
 
 def _restarts(pod: PodFacts) -> list[Evidence]:
@@ -239,7 +289,7 @@ def _restarts(pod: PodFacts) -> list[Evidence]:
         if number == 0 or (container.exit is not None and container.exit.code == 0):
             continue
         text = f"container {container.name} of {place(pod)} exited{_exit_words(ended)}{_restart_words(container)}"
-        at = ended.finished_at if ended is not None else container.running_since
+        at = (ended.finished_at if ended is not None else None) or container.running_since
         key = f"{pod.uid}/{container.name}/{number}"
         found.append(Evidence(key, DisruptionClass.CONTAINER_RESTARTED, text, pod.job_uid, at=at, pod=pod, exit=ended))
     return found

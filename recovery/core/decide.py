@@ -11,14 +11,14 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core import incident
+from recovery.core import incident, phases
 from recovery.core.announce import events
 from recovery.core.classify import STALE_AFTER, Disruption, DisruptionClass, Evidence, fresh, gather
 from recovery.core.facts import JobSetFacts, Snapshot, WorkloadFacts
-from recovery.core.follow import in_incident
+from recovery.core.follow import first_look, in_incident
 from recovery.core.gates import finishing, left_alone
-from recovery.core.judge import failed, judge
-from recovery.core.ledger import Ledger
+from recovery.core.judge import failed
+from recovery.core.ledger import Ledger, Phase
 from recovery.core.plan import Plan, ReadLive, RecordIncident
 from recovery.core.policy import Policy, PolicyError, paused
 from recovery.core.summary import summarise
@@ -35,10 +35,25 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
         plan = _record(snapshot, ledger)
     else:
         plan = in_incident(snapshot, workload, ledger, policy, now)
+    if any(isinstance(action, ReadLive) for action in plan.actions) or (
+        not snapshot.live and _settled(plan.ledger) != _settled(ledger)
+    ):
+        return Plan(ledger, plan.reason, actions=(ReadLive(),))
     if plan.ledger == ledger and ledger.incident is None:
         return plan
     after = summarise(plan.ledger, workload, now)
     return msgspec.structs.replace(plan, ledger=after, actions=(*plan.actions, *events(ledger, after)))
+
+
+def _settled(ledger: Ledger) -> tuple[object, ...]:
+    """What a cache may never decide on: a loss that is noted, an attempt, a hold, an end. All but phases and sentences.
+
+    A cache that lags may show a job suspended that has been resumed since, a group whole that has just lost a member,
+    or no Job where there is one; closing an incident on that would lose its recovery, adopting would double it.
+    """
+    found = ledger.incident
+    settled = (found.id, found.attempts, found.target, found.closing) if found is not None else None
+    return settled, ledger.epoch, ledger.handled, ledger.phase is Phase.HELD
 
 
 def _between_incidents(
@@ -61,29 +76,31 @@ def _between_incidents(
     if not evidence:
         why = f" ({len(seen)} older or expected signs of restarts are a baseline)" if seen else ""
         return Plan(ledger, f"no failure{why}")
+    done = finishing(snapshot)
+    if done is not None:  # a cache that says so is right: nothing takes a success back
+        return Plan(ledger, f"{evidence[0].text}, but {done}: left alone")
     if not snapshot.live:
         return Plan(ledger, f"{evidence[0].text}: reading the objects live before deciding", actions=(ReadLive(),))
-    done = finishing(snapshot)
-    if done is not None:
-        return Plan(ledger, f"{evidence[0].text}, but {done}: left alone")
     opened = incident.open_incident(ledger, snapshot, policy, Disruption(evidence), now)
-    return judge(snapshot, workload, opened, policy, now)
+    return first_look(snapshot, workload, opened, policy, now)
 
 
 def _already_failed(snapshot: Snapshot, jobset: JobSetFacts, ledger: Ledger, policy: Policy, now: datetime) -> Plan:
     """A JobSet found Failed: reported once if it failed on our watch or shortly before, and never touched."""
     condition = jobset.condition("Failed")
-    at = condition.since if condition is not None else None
     if jobset.uid == ledger.handled.terminal_jobset_uid:
         return Plan(ledger, f"JobSet {jobset.name} is Failed; its end has been reported")
-    if at is None or at < policy.since.replace(microsecond=0) or now - at > STALE_AFTER:
+    at = condition.since if condition is not None else None
+    if condition is None or at is None or at < policy.since.replace(microsecond=0) or now - at > STALE_AFTER:
         return Plan(ledger, f"JobSet {jobset.name} failed before this policy or long ago: left alone")
     if not snapshot.live:
         return Plan(ledger, f"JobSet {jobset.name} is Failed: reading it live", actions=(ReadLive(),))
-    text = f"JobSet {jobset.name} is Failed: {condition.message or condition.reason}" if condition else ""
+    text = f"JobSet {jobset.name} is Failed: {condition.message or condition.reason}"
     end = Evidence(f"{jobset.uid}/failed", DisruptionClass.JOB_SET_FAILED, text, "", at=at)
     evidence = fresh(snapshot, gather(snapshot), since=policy.since, handled=ledger.handled, now=now)
-    opened = incident.open_incident(ledger, snapshot, policy, Disruption((*evidence, end)), now)
+    opened = incident.open_incident(
+        ledger, snapshot, policy, Disruption((*evidence, end)), now, ended_at=phases.within_second(at, now)
+    )
     return failed(snapshot, jobset, opened, now)
 
 

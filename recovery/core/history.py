@@ -3,18 +3,21 @@
 Before that moment a lost member harms nobody: the others still wait for it, and its Job replaces it. After it, the
 others hang. The answer is remembered by the store while the controller runs. After a restart of the controller it is
 inferred from what the API objects still tell: the earlier process of a restarted container (`lastState.terminated` has
-its start and its end), and the creation times of replaced pods. The inference can err only where a Job counted a failed
-pod and paused between creating its pods for longer than they took to start; then a group that never trained is taken
-for one that did, and is recreated once, within its budget.
+its start and its end), and the creation times of replaced pods. The inference can err only where nobody watched while a
+member was lost on the way to the first full group and was replaced after all the others ran; then a group that never
+trained is taken for one that did, and is recreated once, within its budget. The other way round would be worse: a group
+of which one member was replaced while nobody watched hangs, with all its pods Ready.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import pairwise
 
 from recovery.core.facts import JobFacts, PodFacts
 
 _Span = tuple[datetime, datetime | None]
+_Rank = int | str
+"""The completion index; for a Job that is not Indexed the UID, because there nobody takes another one's place."""
 
 
 def member_count(job: JobFacts) -> int:
@@ -24,69 +27,122 @@ def member_count(job: JobFacts) -> int:
     return min(job.parallelism, job.completions)
 
 
+def rank(pod: PodFacts) -> _Rank:
+    """What the pod is in its group, whoever fills the place."""
+    return pod.index if pod.index is not None else pod.uid
+
+
+def began_at(job: JobFacts) -> datetime:
+    """When the Job's present run began: with its creation, or when it was resumed.
+
+    A suspended Job keeps its UID and deletes its pods; those, and what they have done, are no facts about the next run.
+    """
+    resumed = next((c.since for c in job.conditions if c.type == "Suspended" and c.status == "False"), None)
+    return job.created_at if resumed is None else max(job.created_at, resumed)
+
+
+def pods_of_run(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]:
+    """The Job's pods of its present run, those that vanished under it included."""
+    began = began_at(job)
+    return tuple(pod for pod in pods if pod.job_uid == job.uid and pod.created_at >= began)
+
+
+def trained_at(job: JobFacts, pods: Sequence[PodFacts], remembered: datetime | None) -> datetime | None:
+    """`remembered`, or what the pods tell where that was before the Job was suspended and resumed."""
+    if remembered is None or remembered >= began_at(job):
+        return remembered
+    return all_ran_at(job, pods)
+
+
 def all_ran_at(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
     """The earliest moment at which all members of `job` are known to have run at once; None: none is known.
 
     `pods`: its pods, those that vanished under it included.
     """
-    spans = _spans_by_index(job, pods)
-    if len(spans) == member_count(job):
-        first_starts = max(mine[0][0] for mine in spans.values())
-        last_starts = max(mine[-1][0] for mine in spans.values())
-        for moment in (first_starts, last_starts):
-            if all(any(_covers(span, moment) for span in mine) for mine in spans.values()):
-                return moment
-    return _before_replacements(job, pods)
+    members = pods_of_run(job, pods)
+    known = (_first_overlap(job, members), _before_replacements(job, members))
+    return min((moment for moment in known if moment is not None), default=None)
 
 
-def _spans_by_index(job: JobFacts, pods: Sequence[PodFacts]) -> dict[int, list[_Span]]:
-    """By completion index: when its processes ran, oldest first."""
-    spans: dict[int, list[_Span]] = {}
+def started_at(pod: PodFacts) -> datetime | None:
+    """The start of the earliest process of the pod that the facts still tell of; None: they tell of none."""
+    return min((start for start, _ in _process_spans(pod)), default=None)
+
+
+def _first_overlap(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
+    """The first moment at which every rank has a process; an end and a start in one second have none in common."""
+    wanted = member_count(job)
+    edges: list[tuple[datetime, int, str]] = []
+    ranks: dict[str, _Rank] = {}
     for pod in pods:
-        if pod.job_uid == job.uid and pod.index is not None:
-            mine = _process_spans(pod)
-            if mine:
-                spans.setdefault(pod.index, []).extend(mine)
-    for mine in spans.values():
-        mine.sort(key=lambda span: span[0])
-    return spans
+        if pod.index is not None and pod.index >= wanted:
+            continue  # scaled away
+        ranks[pod.uid] = rank(pod)
+        for start, end in _process_spans(pod):
+            if end is None:
+                edges.append((start, +1, pod.uid))
+            elif start < end:
+                edges += [(start, +1, pod.uid), (end, -1, pod.uid)]
+    running: dict[_Rank, int] = {}
+    for moment, change, uid in sorted(edges):
+        running[ranks[uid]] = running.get(ranks[uid], 0) + change
+        if not running[ranks[uid]]:
+            del running[ranks[uid]]
+        if len(running) >= wanted:
+            return moment
+    return None
 
 
 def _process_spans(pod: PodFacts) -> list[_Span]:
+    """When the processes of the pod ran, as far as it tells. A kubelet's clock may lag: none began before its pod.
+
+    A process that was asked to go is on its way out, whether it has ended yet or not.
+    """
     if not pod.containers:
         return []
     container = pod.containers[0]
     spans: list[_Span] = [
-        (ended.started_at, ended.finished_at)
+        (max(ended.started_at, pod.created_at), ended.finished_at)
         for ended in (container.last_exit, container.exit)
         if ended is not None and ended.started_at is not None
     ]
-    if all(c.running_since is not None for c in pod.containers):
-        spans.append((max(c.running_since for c in pod.containers if c.running_since is not None), pod.gone_at))
+    starts = [c.running_since for c in pod.containers if c.running_since is not None]
+    if len(starts) == len(pod.containers):
+        ended = min((moment for moment in (pod.deleting_since, pod.gone_at) if moment is not None), default=None)
+        spans.append((max(*starts, pod.created_at), ended))
     return spans
 
 
-def _covers(span: _Span, moment: datetime) -> bool:
-    start, end = span
-    return start <= moment and (end is None or moment <= end)
-
-
 def _before_replacements(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
-    """Infer from replaced pods: some were created only after all the others ran, and the Job counted failures."""
-    members = sorted((p for p in pods if p.job_uid == job.uid and p.gone_at is None), key=lambda p: p.created_at)
+    """Infer from replaced pods: some were created only after all the others ran, and the Job counted failures.
+
+    Only where nothing is known of the pod that was replaced; what is known of one tells itself whether it ran.
+    """
+    newest: dict[_Rank, PodFacts] = {}
+    replaced: set[_Rank] = set()
+    for pod in sorted(pods, key=lambda pod: pod.created_at):
+        if rank(pod) in newest:
+            replaced.add(rank(pod))
+        newest[rank(pod)] = pod
+    members = sorted((p for p in newest.values() if p.gone_at is None), key=lambda p: p.created_at)
     if job.failed == 0 or len(members) != member_count(job):
         return None
     ran_at: datetime | None = None
     for earlier, later in pairwise(members):
-        spans = _process_spans(earlier)
-        if not spans:
+        start = started_at(earlier)
+        if start is None:
             return None
-        ran_at = spans[0][0] if ran_at is None else max(ran_at, spans[0][0])
-        if later.created_at > ran_at:
+        ran_at = start if ran_at is None else max(ran_at, start)
+        if later.created_at > ran_at and rank(later) not in replaced:
             return ran_at
     return None
 
 
 def replacements(job: JobFacts, pods: Sequence[PodFacts], trained_at: datetime) -> tuple[PodFacts, ...]:
-    """Pods of `job` created after the group trained: each stands in for a member that was lost."""
+    """Pods of `job` created after the group trained: each stands in for a member that was lost.
+
+    A Job that has not counted a failure has not replaced anybody: it was scaled up, or it ignores that failure.
+    """
+    if job.failed == 0:
+        return ()
     return tuple(p for p in pods if p.job_uid == job.uid and p.gone_at is None and p.created_at > trained_at)

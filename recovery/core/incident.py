@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core import budget, phases
-from recovery.core.classify import Disruption, Evidence, gather
+from recovery.core.classify import Disruption, Evidence, gather, restarts_of
 from recovery.core.facts import Snapshot
 from recovery.core.history import member_count
 from recovery.core.ledger import (
@@ -25,12 +25,13 @@ from recovery.core.ledger import (
     Target,
     Terms,
 )
-from recovery.core.policy import Mode, Policy
+from recovery.core.policy import Mode, Policy, Restart
 
-_MAX_EVIDENCE = 16
-_MAX_ATTEMPTS = 20
-_MAX_HISTORY = 10
-_MAX_HANDLED = 4096
+MAX_EVIDENCE = 16
+MAX_ATTEMPTS = 20
+MAX_HISTORY = 10
+MAX_HANDLED = 8192
+"""More members than the largest group has: a key that is forgotten while its evidence is seen would open it anew."""
 
 
 def terms_of(policy: Policy) -> Terms:
@@ -53,8 +54,18 @@ def incident_of(ledger: Ledger) -> Incident:
     return ledger.incident
 
 
-def open_incident(ledger: Ledger, snapshot: Snapshot, policy: Policy, disruption: Disruption, now: datetime) -> Ledger:
+def open_incident(
+    ledger: Ledger,
+    snapshot: Snapshot,
+    policy: Policy,
+    disruption: Disruption,
+    now: datetime,
+    *,
+    ended_at: datetime | None = None,
+) -> Ledger:
     """A new incident in phase Decided, its Detected phase reaching back to the failure itself.
+
+    `ended_at`: when it was over already before anybody looked; None: it lasts.
 
     Its number, and with it its id, follows from the totals, so that two controllers that see the same failure open the
     same incident, and the compare-and-swap lets only one of them in.
@@ -63,9 +74,10 @@ def open_incident(ledger: Ledger, snapshot: Snapshot, policy: Policy, disruption
     uid = snapshot.workload.uid
     number = ledger.totals.incidents + 1
     root = disruption.root
-    failed_at = min(root.at, now) if root.at is not None else now
+    decided_at = now if ended_at is None else ended_at
+    failed_at = min(root.at, decided_at) if root.at is not None else decided_at
     if ledger.handled.until is not None:
-        failed_at = min(max(failed_at, ledger.handled.until), now)
+        failed_at = min(max(failed_at, ledger.handled.until), decided_at)
     ranks, gpus = _size(snapshot)
     incident = Incident(
         id=f"{uid[:8]}-{number}",
@@ -80,7 +92,7 @@ def open_incident(ledger: Ledger, snapshot: Snapshot, policy: Policy, disruption
         gpus=gpus,
         ranks=ranks,
         suspects=disruption.suspects,
-        evidence=tuple(item.text for item in disruption.evidence[:_MAX_EVIDENCE]),
+        evidence=tuple(item.text for item in disruption.evidence[:MAX_EVIDENCE]),
     )
     failures = dict(ledger.totals.failures)
     failures[root.disruption_class] = failures.get(root.disruption_class, 0) + 1
@@ -91,24 +103,25 @@ def open_incident(ledger: Ledger, snapshot: Snapshot, policy: Policy, disruption
         handled=with_keys(ledger.handled, disruption.evidence),
     )
     ledger = phases.enter(ledger, Phase.DETECTED, failed_at)
-    return phases.enter(ledger, Phase.DECIDED, now)
+    return phases.enter(ledger, Phase.DECIDED, decided_at)
 
 
 def with_keys(handled: Handled, evidence: Iterable[Evidence]) -> Handled:
     """`handled` and this evidence, oldest forgotten first beyond the bound."""
     keys = dict.fromkeys((*handled.keys, *(item.key for item in evidence)))
-    return msgspec.structs.replace(handled, keys=tuple(keys)[-_MAX_HANDLED:])
+    return msgspec.structs.replace(handled, keys=tuple(keys)[-MAX_HANDLED:])
 
 
 def target_of(snapshot: Snapshot) -> Target:
     """The member Jobs as they are: what a trigger now is aimed at."""
     if snapshot.jobset is None:
         return Target()
-    uid = snapshot.jobset.uid
+    jobs = [job for job in snapshot.jobs if job.jobset_uid == snapshot.jobset.uid]
     return Target(
-        job_set_uid=uid,
-        job_uids=tuple(job.uid for job in snapshot.jobs if job.jobset_uid == uid),
-        from_restarts=snapshot.jobset.restarts,
+        job_set_uid=snapshot.jobset.uid,
+        job_uids=tuple(job.uid for job in jobs),
+        # Lower than what the JobSet has counted where it is restarting these Jobs already.
+        from_restarts=min((job.restart_attempt for job in jobs), default=restarts_of(snapshot)),
     )
 
 
@@ -116,7 +129,7 @@ def more_evidence(ledger: Ledger, evidence: tuple[Evidence, ...]) -> Ledger:
     """Note evidence that came in while the incident was open."""
     incident = incident_of(ledger)
     texts = dict.fromkeys((*incident.evidence, *(item.text for item in evidence)))
-    noted = msgspec.structs.replace(incident, evidence=tuple(texts)[:_MAX_EVIDENCE])
+    noted = msgspec.structs.replace(incident, evidence=tuple(texts)[:MAX_EVIDENCE])
     return msgspec.structs.replace(ledger, incident=noted, handled=with_keys(ledger.handled, evidence))
 
 
@@ -126,27 +139,31 @@ def say(ledger: Ledger, reason: str) -> Ledger:
 
 
 def add_attempt(ledger: Ledger, action: AttemptAction, target: Target, reason: str, now: datetime) -> Ledger:
-    """Another attempt. A trigger or an adopted restart raises the epoch; the first of an incident is charged."""
+    """Another attempt. A trigger or an adopted restart raises the epoch; the first of an incident is charged.
+
+    The platform asks for no budget: a restart of its own that comes when the budget is exhausted is not charged.
+    """
     incident = incident_of(ledger)
     bump = action is not AttemptAction.NONE
     epoch = ledger.epoch + (1 if bump else 0)
     number = (incident.attempt.number if incident.attempt is not None else 0) + 1
     attempt = Attempt(number=number, epoch=epoch, action=action, started_at=now, reason=reason)
-    charge = bump and not incident.charged and incident.mode == Mode.ENFORCE
+    limit, window = incident.terms.budget_limit, timedelta(seconds=incident.terms.budget_window_seconds)
+    free = budget.remaining(ledger.budget, limit, window, now) > 0
+    charge = bump and free and not incident.charged and incident.mode == Mode.ENFORCE
     totals = ledger.totals
     if bump:
         totals = msgspec.structs.replace(
             totals, restarts=totals.restarts + 1, charged=totals.charged + (1 if charge else 0)
         )
-    window = timedelta(seconds=incident.terms.budget_window_seconds)
     return msgspec.structs.replace(
         ledger,
         epoch=epoch,
         totals=totals,
-        budget=(budget.charge(ledger.budget, incident.terms.budget_limit, window, now) if charge else ledger.budget),
+        budget=budget.charge(ledger.budget, limit, window, now) if charge else ledger.budget,
         incident=msgspec.structs.replace(
             incident,
-            attempts=(*incident.attempts, attempt)[-_MAX_ATTEMPTS:],
+            attempts=_newest((*incident.attempts, attempt)),
             target=target,
             charged=incident.charged or charge,
             reason=reason,
@@ -154,9 +171,22 @@ def add_attempt(ledger: Ledger, action: AttemptAction, target: Target, reason: s
     )
 
 
+def _newest(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
+    """As many as are kept. Restarts outlive what was left to the platform: that there was one is never forgotten."""
+    surplus = len(attempts) - MAX_ATTEMPTS
+    if surplus <= 0:
+        return attempts
+    older = attempts[:-1]
+    passive = [attempt.number for attempt in older if attempt.action is AttemptAction.NONE]
+    dropped = frozenset((passive or [attempt.number for attempt in older])[:surplus])
+    return tuple(attempt for attempt in attempts if attempt.number not in dropped)
+
+
 def close(ledger: Ledger, closing: Closing) -> Ledger:
     """End the open incident; it stays in the ledger until its record has been made."""
     ledger = phases.close_span(ledger, closing.ended_at)
+    ended_at = incident_of(ledger).phases[-1].ended_at or closing.ended_at
+    closing = msgspec.structs.replace(closing, ended_at=ended_at)
     incident = msgspec.structs.replace(incident_of(ledger), closing=closing)
     return msgspec.structs.replace(ledger, phase=Phase.HEALTHY, incident=incident)
 
@@ -185,7 +215,7 @@ def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
     return msgspec.structs.replace(
         ledger,
         incident=None,
-        history=(summary, *ledger.history)[:_MAX_HISTORY],
+        history=(summary, *ledger.history)[:MAX_HISTORY],
         handled=Handled(
             # Only what can still be seen is worth remembering; what came in after the end is not dealt with.
             keys=tuple(key for key in ledger.handled.keys if key in present),
@@ -200,6 +230,18 @@ def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
 def restarted(ledger: Ledger) -> bool:
     """A restart, ours or the platform's, belongs to the open incident."""
     return any(a.action is not AttemptAction.NONE for a in incident_of(ledger).attempts)
+
+
+def acts(ledger: Ledger) -> bool:
+    """The open incident is one that may write to the workload: not an observed one, nor one under `restart: None`."""
+    incident = incident_of(ledger)
+    return incident.mode == Mode.ENFORCE and incident.terms.restart != Restart.NONE
+
+
+def stood_aside(ledger: Ledger) -> bool:
+    """The latest thing done about the open incident was to leave it to the platform."""
+    attempt = incident_of(ledger).attempt
+    return attempt is not None and attempt.action is AttemptAction.NONE
 
 
 def outcome_when_whole(ledger: Ledger) -> tuple[Outcome, str]:

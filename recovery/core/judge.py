@@ -6,7 +6,7 @@ The steps out of this module are few and each is one Plan: `say` (nothing is don
 from datetime import datetime, timedelta
 
 from recovery.core import budget, incident, native, phases
-from recovery.core.classify import Evidence, gather, member_jobs
+from recovery.core.classify import DisruptionClass, Evidence, fresh, gather, member_jobs
 from recovery.core.facts import JobSetFacts, Snapshot, WorkloadFacts
 from recovery.core.gates import barred, finishing
 from recovery.core.ledger import AttemptAction, Closing, Ledger, Outcome, Phase
@@ -18,23 +18,33 @@ from recovery.core.plan import (
     Plan,
     PodRef,
     RaiseBackoffLimit,
-    ReadLive,
 )
 from recovery.core.policy import Mode, Policy, PolicyError, Restart
 
 
 def judge(
-    snapshot: Snapshot, workload: WorkloadFacts, ledger: Ledger, policy: Policy | PolicyError | None, now: datetime
+    snapshot: Snapshot,
+    workload: WorkloadFacts,
+    ledger: Ledger,
+    policy: Policy | PolicyError | None,
+    now: datetime,
+    news: tuple[Evidence, ...] = (),
 ) -> Plan:
-    """What an open incident without any restart calls for. The caller has read live if a trigger may follow."""
+    """What an open incident without any restart calls for.
+
+    `news`: what came in after the controller had stood aside; only that is judged then. Empty: nothing did.
+    """
     open_ = incident.incident_of(ledger)
     terms = open_.terms
-    found = open_.evidence[0]
+    found = news[0].text if news else open_.evidence[0]
     if terms.restart == Restart.NONE:
         return say(ledger, f"{found}; policy {terms.policy_name} says restart: None, so it is left to Kubernetes")
-    decided = native.decision(snapshot, present(snapshot, ledger))
+    evidence = present(snapshot, ledger)
+    # What ends the Job has decided on whatever comes in later as well.
+    decided = native.takes_down(snapshot, evidence) or native.decision(snapshot, news or evidence)
     if decided is not None:
-        return say(ledger, f"{found}; standing aside, because {decided}")
+        after = stand_aside(ledger, f"{found}; standing aside, because {decided}", now)
+        return Plan(after, incident.incident_of(after).reason)
     jobs = ", ".join(job.name for job in member_jobs(snapshot)) or "none"
     if open_.mode == Mode.OBSERVE:
         return say(
@@ -52,7 +62,7 @@ def judge(
         return hold(
             ledger,
             f"{found}; held, because the budget of policy {terms.policy_name} is exhausted "
-            f"({terms.budget_limit} recoveries within {_words(window)})",
+            f"({terms.budget_limit} recoveries within {words(window)})",
             now,
             frees,
         )
@@ -76,6 +86,13 @@ def say(ledger: Ledger, reason: str) -> Plan:
     return Plan(incident.say(ledger, reason), reason)
 
 
+def stand_aside(ledger: Ledger, reason: str, now: datetime) -> Ledger:
+    """Leave it to the platform, and remember that: the evidence for it may be gone before the platform has acted."""
+    if incident.stood_aside(ledger):
+        return incident.say(ledger, reason)
+    return incident.add_attempt(ledger, AttemptAction.NONE, incident.incident_of(ledger).target, reason, now)
+
+
 def hold(ledger: Ledger, reason: str, now: datetime, look_again_at: datetime | None) -> Plan:
     held = phases.enter(incident.say(ledger, reason), Phase.HELD, now)
     return Plan(held, reason, look_again_at=look_again_at)
@@ -83,8 +100,6 @@ def hold(ledger: Ledger, reason: str, now: datetime, look_again_at: datetime | N
 
 def trigger(snapshot: Snapshot, ledger: Ledger, reason: str, now: datetime) -> Plan:
     """Take the group down: the ledger gets the target first, then each Job is deleted by UID and resourceVersion."""
-    if not snapshot.live:
-        return Plan(ledger, reason, actions=(ReadLive(),))
     done = finishing(snapshot)
     if done is not None:
         return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", now)
@@ -95,9 +110,15 @@ def trigger(snapshot: Snapshot, ledger: Ledger, reason: str, now: datetime) -> P
 
 
 def takedown(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
-    """The trigger for every target Job that still lives, then the old pods: hung ranks first wait out their grace."""
-    target = incident.incident_of(ledger).target
+    """The trigger for every target Job that still lives, then the old pods: hung ranks first wait out their grace.
+
+    The Job that lost the member comes first: should another one turn out to be Complete, it was not in vain.
+    """
+    open_ = incident.incident_of(ledger)
+    target, suspects = open_.target, frozenset(suspect.pod for suspect in open_.suspects)
+    struck = frozenset(pod.job_uid for pod in snapshot.pods if pod.name in suspects)
     alive = [job for job in snapshot.jobs if job.uid in target.job_uids and job.deleting_since is None]
+    alive.sort(key=lambda job: job.uid not in struck)
     triggers = tuple(DeleteJob(ledger.epoch, job.name, job.uid, job.resource_version) for job in alive)
     return (*triggers, *pod_deletes(snapshot, ledger))
 
@@ -128,8 +149,10 @@ def pod_deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
 
 
 def close(ledger: Ledger, outcome: Outcome, why: str, reason: str, ended_at: datetime, *, source: str = "") -> Plan:
-    """End the incident; the sentence keeps what it said and adds how it ended."""
-    said = incident.incident_of(ledger).reason
+    """End the incident; the sentence tells how it began, keeps what was said last, and adds how it ended."""
+    said, attempts = incident.incident_of(ledger).reason, incident.incident_of(ledger).attempts
+    if attempts and not said.startswith(attempts[0].reason):
+        said = f"{attempts[0].reason}; then {said}"
     full = f"{said}; {reason}" if said and not said.endswith(reason) else reason
     closing = Closing(outcome=outcome, outcome_reason=why, ended_at=ended_at, source=source)
     return Plan(incident.close(incident.say(ledger, full), closing), full)
@@ -138,10 +161,15 @@ def close(ledger: Ledger, outcome: Outcome, why: str, reason: str, ended_at: dat
 def failed(snapshot: Snapshot, jobset: JobSetFacts, ledger: Ledger, now: datetime) -> Plan:
     """The JobSet is terminally Failed: by the user's own policy, or because nothing was left to restart it."""
     condition = jobset.condition("Failed")
+    # With its pods a failed Job takes the proof that it has trained: how it failed counts without that here.
+    jobs = tuple(item for item in gather(snapshot) if item.disruption_class is DisruptionClass.JOB_FAILING)
     detail = (condition.message or condition.reason) if condition is not None else "Failed"
-    decided = native.decision(snapshot, present(snapshot, ledger))
+    detail = "; ".join((detail, *(item.text for item in jobs)))
+    since = incident.incident_of(ledger).started_at
+    late = fresh(snapshot, gather(snapshot), since=since, handled=ledger.handled, now=now)
+    decided = native.takes_down(snapshot, (*present(snapshot, ledger), *late, *jobs))
     at = condition.since if condition is not None and condition.since is not None else now
-    ended_at = max(min(at + timedelta(seconds=1), now), incident.incident_of(ledger).phases[-1].started_at)
+    ended_at = max(phases.within_second(at, now), incident.incident_of(ledger).phases[-1].started_at)
     if decided is not None:
         return close(
             ledger, Outcome.FAILED, "NativePolicy", f"JobSet {jobset.name} failed, because {decided}", ended_at
@@ -150,7 +178,7 @@ def failed(snapshot: Snapshot, jobset: JobSetFacts, ledger: Ledger, now: datetim
     return close(ledger, Outcome.FAILED, "PlatformGaveUp", reason, ended_at)
 
 
-def _words(window: timedelta) -> str:
+def words(window: timedelta) -> str:
     """A duration as a policy writes it: 24h, 90m, 10s."""
     seconds = int(window.total_seconds())
     for unit, size in (("h", 3600), ("m", 60)):

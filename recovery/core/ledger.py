@@ -233,5 +233,5 @@ class LedgerObject(msgspec.Struct, frozen=True):
     """Name of the workload that the group belongs to."""
     ledger: Ledger
     schema_version: int = SCHEMA_VERSION
-    """As found. Any other than SCHEMA_VERSION: written by a newer controller, or (-1) not readable; `ledger` is not to be
+    """As found. Any but SCHEMA_VERSION: written by a newer controller, or (-1) not readable; `ledger` is not to be
     trusted then, and `ledger.reason` may say why."""

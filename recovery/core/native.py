@@ -1,8 +1,9 @@
 """What the Job's and the JobSet's own policies decide about the same failure: they go first.
 
-A decision is a matching podFailurePolicy rule, a failurePolicy that rules on a Job that is failing, an exhausted
-maxRestarts, or `backoffLimit: 0`. Another backoffLimit running out, or no failurePolicy, is no decision about this
-failure: it is what happens when nobody decides (a cascade of eight exits exhausts the default limit of six).
+A decision is a matching podFailurePolicy rule (but `Count`, the default way), a failurePolicy that rules on a Job that
+is failing, an exhausted maxRestarts, or `backoffLimit: 0`. Another backoffLimit running out, or no failurePolicy, is no
+decision about this failure: it is what happens when nobody decides (a cascade of eight exits exhausts the default limit
+of six).
 
 It does not matter here *what* they decide: the controller stands aside and watches. If the JobSet restarts, that
 restart is adopted as the incident's action; if it fails, the incident ends as Failed. Rules with message patterns are
@@ -13,7 +14,7 @@ Sources: KEP-3329 (podFailurePolicy), KEP-262 (JobSet failurePolicy), jobset v0.
 
 from collections.abc import Iterable
 
-from recovery.core.classify import DisruptionClass, Evidence, failing
+from recovery.core.classify import Evidence, failing, restarts_of
 from recovery.core.facts import ExitCodesRequirement, JobFacts, PodFacts, PodFailureRule, Snapshot
 
 _DECIDED_BY_USER = frozenset({"PodFailurePolicy", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded"})
@@ -23,15 +24,34 @@ _DECIDED_BY_USER = frozenset({"PodFailurePolicy", "DeadlineExceeded", "FailedInd
 def decision(snapshot: Snapshot, evidence: Iterable[Evidence]) -> str | None:
     """The native decision about this evidence in words, None if there is none.
 
-    Evidence of pods whose Job is not in the snapshot is not judged.
+    Evidence of pods whose Job is not in the snapshot is not judged. A rule that ignores a pod decides on that pod and
+    on no other: a second loss that no rule ignores still leaves the group without a member.
     """
     jobs = {job.uid: job for job in snapshot.jobs}
-    for item in evidence:
-        job = jobs.get(item.job_uid)
-        if job is not None:
-            found = _pod_failure_policy(job, item) or _backoff_limit_zero(job, item) or _failure_policy(snapshot, job)
-            if found is not None:
-                return found
+    judged = [(jobs[item.job_uid], item) for item in evidence if item.job_uid in jobs]
+    fate = _of_the_job(snapshot, judged)
+    if fate is not None or not judged:
+        return fate
+    ignored = [_rule(job, item, "Ignore") for job, item in judged]
+    return ignored[0] if all(ignored) else None
+
+
+def takes_down(snapshot: Snapshot, evidence: Iterable[Evidence]) -> str | None:
+    """The native decision that ends or restarts the whole Job, in words; None if there is none."""
+    jobs = {job.uid: job for job in snapshot.jobs}
+    return _of_the_job(snapshot, [(jobs[item.job_uid], item) for item in evidence if item.job_uid in jobs])
+
+
+def _of_the_job(snapshot: Snapshot, judged: list[tuple[JobFacts, Evidence]]) -> str | None:
+    for job, item in judged:
+        found = (
+            _rule(job, item, "FailJob")
+            or _rule(job, item, "FailIndex")
+            or _backoff_limit_zero(job, item)
+            or _failure_policy(snapshot, job)
+        )
+        if found is not None:
+            return found
     return None
 
 
@@ -45,28 +65,26 @@ def _failure_policy(snapshot: Snapshot, job: JobFacts) -> str | None:
     if jobset.restarts_counted >= jobset.failure_policy.max_restarts:
         limit = jobset.failure_policy.max_restarts
         return f"the failurePolicy of JobSet {jobset.name} allows no more restarts (maxRestarts {limit} is exhausted)"
-    if reason is not None or jobset.restarts > job.restart_attempt:
+    if reason is not None or restarts_of(snapshot) > job.restart_attempt:
         return f"the failurePolicy of JobSet {jobset.name} decides on the failing Job {job.name}"
     return None
 
 
 def _backoff_limit_zero(job: JobFacts, item: Evidence) -> str | None:
-    if job.backoff_limit > 0 or item.disruption_class is DisruptionClass.JOB_FAILING:
+    if job.backoff_limit > 0 or _rule(job, item, "Ignore"):
         return None
     return f"Job {job.name} has backoffLimit 0: it fails with its first pod"
 
 
-def _pod_failure_policy(job: JobFacts, item: Evidence) -> str | None:
+def _rule(job: JobFacts, item: Evidence, action: str) -> str | None:
+    """The first podFailurePolicy rule that matches the pod, in words, if it has that action. Count is no decision."""
     if item.pod is None:
         return None
-    for number, rule in enumerate(job.pod_failure_rules):
-        if _matches(rule, item.pod):
-            if rule.action == "Count":
-                return None  # "the default way": the same as no rule
-            return (
-                f"podFailurePolicy rule {number} of Job {job.name} (action {rule.action}) matches pod {item.pod.name}"
-            )
-    return None
+    matching = ((n, rule) for n, rule in enumerate(job.pod_failure_rules) if _matches(rule, item.pod))
+    number, first = next(matching, (0, None))
+    if first is None or first.action != action:
+        return None
+    return f"podFailurePolicy rule {number} of Job {job.name} (action {action}) matches pod {item.pod.name}"
 
 
 def _matches(rule: PodFailureRule, pod: PodFacts) -> bool:

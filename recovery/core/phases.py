@@ -15,7 +15,7 @@ from recovery.core.ledger import Ledger, Phase, PhaseSpan, Target
 
 _ORDER = (Phase.DETECTED, Phase.DECIDED, Phase.TEARING_DOWN, Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS)
 
-_MAX_SPANS = 60
+MAX_SPANS = 60
 """Beyond this the two oldest spans of an incident become one: status must stay bounded."""
 
 
@@ -25,15 +25,19 @@ def later(one: Phase, other: Phase) -> Phase:
     return one if ranks[one] >= ranks[other] else other
 
 
-def position(snapshot: Snapshot, target: Target) -> Phase:
-    """Where the facts put a group whose Jobs `target` were, or are to be, taken down. Healthy: all are Ready."""
+def position(snapshot: Snapshot, target: Target, ranks: int) -> Phase:
+    """Where the facts put a group whose Jobs `target` were, or are to be, taken down. Healthy: all are Ready.
+
+    `ranks`: of the whole group, because JobSet makes one Job after the other, and the first may be Ready before the
+    last is there.
+    """
     old_jobs = [job for job in snapshot.jobs if job.uid in target.job_uids]
     if any(job.deleting_since is None for job in old_jobs):
         return Phase.DECIDED
     if old_jobs or any(pod.job_uid in target.job_uids and pod.gone_at is None for pod in snapshot.pods):
         return Phase.TEARING_DOWN
     jobs = member_jobs(snapshot)
-    if not jobs:
+    if sum(member_count(job) for job in jobs) < max(1, ranks):
         return Phase.SCHEDULING
     found = Phase.HEALTHY
     for job in jobs:
@@ -74,15 +78,22 @@ def last_ready(snapshot: Snapshot) -> datetime | None:
     return max(times, default=None)
 
 
+def within_second(moment: datetime, now: datetime) -> datetime:
+    """The latest that a moment written in whole seconds can have been: the true one lies in the second that follows."""
+    return min(now, moment + timedelta(seconds=1))
+
+
 def end_of_rendezvous(snapshot: Snapshot, span_started_at: datetime, now: datetime) -> datetime:
-    """The end that the facts prove. Ready times are whole seconds: the true one lies within the second that follows."""
+    """The end that the facts prove."""
     ready = last_ready(snapshot)
-    end = now if ready is None else min(now, ready + timedelta(seconds=1))
-    return max(end, span_started_at)
+    return max(now if ready is None else within_second(ready, now), span_started_at)
 
 
 def enter(ledger: Ledger, phase: Phase, at: datetime) -> Ledger:
-    """End the running span at `at`, book its GPU-seconds, begin `phase`. The same phase again changes nothing."""
+    """End the running span at `at`, book its GPU-seconds, begin `phase`. The same phase again changes nothing.
+
+    A clock that jumped back makes a span of no length, never a gap: the next one begins where this one ended.
+    """
     incident = ledger.incident
     assert incident is not None, "phases belong to an incident"
     if incident.phases and incident.phases[-1].phase is phase and incident.phases[-1].ended_at is None:
@@ -91,12 +102,13 @@ def enter(ledger: Ledger, phase: Phase, at: datetime) -> Ledger:
     incident = ledger.incident
     assert incident is not None
     phases = incident.phases
-    if len(phases) >= _MAX_SPANS:
+    began_at = phases[-1].ended_at or at if phases else at
+    if len(phases) >= MAX_SPANS:
         oldest, second = phases[:2]
         spent = oldest.idle_gpu_seconds + second.idle_gpu_seconds
         merged = msgspec.structs.replace(oldest, ended_at=second.ended_at, idle_gpu_seconds=spent)
         phases = (merged, *phases[2:])
-    phases = (*phases, PhaseSpan(phase=phase, started_at=at))
+    phases = (*phases, PhaseSpan(phase=phase, started_at=began_at))
     return msgspec.structs.replace(ledger, phase=phase, incident=msgspec.structs.replace(incident, phases=phases))
 
 

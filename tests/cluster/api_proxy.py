@@ -52,19 +52,36 @@ Matches = Callable[[SeenRequest], bool]
 
 @dataclass
 class Hold:
-    """A request that is to be held. `after`: it reaches the server, and its answer is held."""
+    """Requests that are to be held. `after`: they reach the server, and their answers are held."""
 
     matches: Matches
     after: bool
+    every: bool
+    """Not only the first that matches."""
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
+    withdrawn: bool = False
 
-    async def wait(self, timeout_seconds: float = 30.0) -> None:
+    async def reach(self) -> None:
+        """A request has got here; it goes on when the hold is released."""
+        self.reached.set()
+        await self.released.wait()
+
+    async def wait(self, timeout_seconds: float = 60.0) -> None:
         """Until a request is held."""
         async with asyncio.timeout(timeout_seconds):
             await self.reached.wait()
 
+    def holds(self, seen: SeenRequest) -> bool:
+        return not self.withdrawn and (self.every or not self.reached.is_set()) and self.matches(seen)
+
+    def withdraw(self) -> None:
+        """Hold nothing more; what is held stays held."""
+        self.withdrawn = True
+
     def release(self) -> None:
+        """Hold nothing more, and let go what is held."""
+        self.withdrawn = True
         self.released.set()
 
 
@@ -77,6 +94,7 @@ class ApiProxy:
         self._tls = ssl.create_default_context(cafile=str(certificates.authority))
         self._tls.load_cert_chain(str(certificates.client), str(certificates.client_key))
         self._holds: list[Hold] = []
+        self._writing: set[asyncio.Task[web.Response]] = set()
         self._session: aiohttp.ClientSession
         self.requests: list[SeenRequest] = []
         self.url = ""
@@ -89,7 +107,7 @@ class ApiProxy:
         app.router.add_route("*", "/{path:.*}", proxy._handle)
         connector = aiohttp.TCPConnector(ssl=proxy._tls, limit=0)
         async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as proxy._session:
-            runner = web.AppRunner(app, shutdown_timeout=0.1)
+            runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
             await runner.setup()
             site = web.TCPSite(runner, "127.0.0.1", 0)
             await site.start()
@@ -102,9 +120,9 @@ class ApiProxy:
                     hold.release()
                 await runner.cleanup()
 
-    def hold(self, matches: Matches, *, after: bool = False) -> Hold:
-        """Hold the next request that matches, once."""
-        hold = Hold(matches, after)
+    def hold(self, matches: Matches, *, after: bool = False, every: bool = False) -> Hold:
+        """Hold the next request that matches, or `every` one."""
+        hold = Hold(matches, after, every)
         self._holds.append(hold)
         return hold
 
@@ -123,36 +141,53 @@ class ApiProxy:
         return path
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        """Cancelled when its sender is gone: what is held then never happens, and no watch is left open for nobody."""
         seen = SeenRequest(request.method, request.path, request.query_string, await request.read())
         self.requests.append(seen)
-        hold = next((h for h in self._holds if not h.reached.is_set() and h.matches(seen)), None)
+        hold = next((hold for hold in self._holds if hold.holds(seen)), None)
         if hold is not None and not hold.after:
-            hold.reached.set()
-            await hold.released.wait()
-            if request.transport is None or request.transport.is_closing():
-                # Its sender is dead: what it had not sent yet never happened.
-                return web.Response(status=503)
+            await hold.reach()
+        if not seen.is_write:
+            async with self._sent(request, seen) as answer:
+                if hold is not None and hold.after:
+                    await hold.reach()
+                return await self._pass_on(request, answer)
+        # A write that is on its way arrives, whatever becomes of its sender, and is recorded.
+        writing = asyncio.create_task(self._write(request, seen))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+        response = await asyncio.shield(writing)
+        if hold is not None and hold.after:
+            await hold.reach()
+        return response
+
+    @asynccontextmanager
+    async def _sent(self, request: web.Request, seen: SeenRequest) -> AsyncIterator[aiohttp.ClientResponse]:
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_HEADERS}
         timeout = aiohttp.ClientTimeout(total=None)
         async with self._session.request(
             request.method, self._upstream + request.path_qs, data=seen.body or None, headers=headers, timeout=timeout
         ) as answer:
             seen.status = answer.status
-            if hold is not None and hold.after:
-                hold.reached.set()
-                await hold.released.wait()
-            return await self._pass_on(request, answer)
+            yield answer
+
+    async def _write(self, request: web.Request, seen: SeenRequest) -> web.Response:
+        async with self._sent(request, seen) as answer:
+            return web.Response(status=answer.status, headers=_passed(answer), body=await answer.read())
 
     @staticmethod
     async def _pass_on(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
         """Chunk by chunk: a watch must not wait for more."""
-        passed = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_HEADERS}
-        response = web.StreamResponse(status=answer.status, headers=passed)
-        if "Content-Encoding" in answer.headers:
-            response.headers["Content-Encoding"] = answer.headers["Content-Encoding"]
+        response = web.StreamResponse(status=answer.status, headers=_passed(answer))
         with suppress(ConnectionResetError, aiohttp.ClientError):
             await response.prepare(request)
             async for chunk in answer.content.iter_any():
                 await response.write(chunk)
             await response.write_eof()
         return response
+
+
+def _passed(answer: aiohttp.ClientResponse) -> dict[str, str]:
+    """The answer's headers, its encoding too: the body goes through as it is."""
+    kept = _HOP_HEADERS - {"content-encoding"}
+    return {name: value for name, value in answer.headers.items() if name.lower() not in kept}

@@ -1,18 +1,61 @@
-"""One real control plane for the whole suite, and a namespace of its own for every test.
+"""One real control plane and one fleet of modelled nodes for the whole suite; a namespace of its own for every test.
 
 Everything runs in one event loop for the session (pyproject.toml sets it): the control plane outlives each test's own
 loop otherwise.
 """
 
+import json
 import re
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager
+from itertools import count
+from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 import pytest_asyncio
 
+from recovery.sim.means import KubeletSettings
+from recovery.sim.training import TrainingSettings
+from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.controlplane.build import Toolbox, provide
 from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings
+from tests.cluster.scene import ControllerProcess, Fleet, Job, Object, apply, install, policy, train_job
+
+NODES = 24
+RANKS = 16
+TRAINING = TrainingSettings(
+    step_seconds=0.05,
+    checkpoint_every_steps=20,
+    # Long enough for every test to be over before hung ranks die of it by themselves.
+    nccl_timeout_seconds=60.0,
+)
+KUBELET = KubeletSettings(start_seconds=(0.05, 0.3), restart_seconds=0.3)
+
+
+class StartsController(Protocol):
+    """What the fixture `controller` gives: `async with controller() as process`, as often as a test needs one."""
+
+    def __call__(self) -> AbstractAsyncContextManager[ControllerProcess]: ...
+
+
+class StartsTraining(Protocol):
+    """What the fixture `training` gives: `job = await training(runtime="torch-recoverable")` trains when it returns.
+
+    `spec` is of the RecoveryPolicy; `with_policy` False: the namespace gets none.
+    """
+
+    async def __call__(
+        self,
+        *,
+        name: str = "llm",
+        runtime: str = "torch-distributed",
+        ranks: int = RANKS,
+        gpus: int = 8,
+        with_policy: bool = True,
+        **spec: Any,
+    ) -> Job: ...
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +79,68 @@ async def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest)
     await control_plane.kubectl("create", "namespace", name)
     yield name
     await control_plane.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def installed(control_plane: ControlPlane) -> ControlPlane:
+    """The control plane, with what a user applies before the first job."""
+    await install(control_plane)
+    return control_plane
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def fleet(installed: ControlPlane) -> AsyncIterator[Fleet]:
+    """Nodes for one 16-node training, and spares. Tests leave them as they found them: `training` sees to the pods."""
+    async with Fleet.running(installed, nodes=NODES, training=TRAINING, kubelet=KUBELET) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def proxy(installed: ControlPlane) -> AsyncIterator[ApiProxy]:
+    """What the controllers of the test reach the API server through."""
+    async with ApiProxy.running(installed) as running:
+        yield running
+
+
+@pytest.fixture
+def controller(proxy: ApiProxy, tmp_path: Path) -> StartsController:
+    """Starts controllers as users do, behind `proxy`, each with a log of its own (`controller-1.log`, ...)."""
+    kubeconfig = proxy.write_kubeconfig(tmp_path / "kubeconfig")
+    logs = (tmp_path / f"controller-{number}.log" for number in count(1))
+    return lambda: ControllerProcess.running(kubeconfig, next(logs))
+
+
+@pytest.fixture
+def no_complaints(tmp_path: Path) -> Iterator[None]:
+    """No controller of the test has met anything that its log calls an error, or ended with a traceback."""
+    yield
+    for log in sorted(tmp_path.glob("controller-*.log")):
+        for line in log.read_text().splitlines():
+            assert line.startswith("{"), f"{log.name}: {line}"
+            assert json.loads(line).get("level") != "error", f"{log.name}: {line}"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def training(installed: ControlPlane, fleet: Fleet, namespace: str) -> AsyncIterator[StartsTraining]:
+    """Starts TrainJobs under a policy in mode Enforce; after the test they are deleted and their nodes free again."""
+    jobs: list[Job] = []
+
+    async def start(
+        *,
+        name: str = "llm",
+        runtime: str = "torch-distributed",
+        ranks: int = RANKS,
+        gpus: int = 8,
+        with_policy: bool = True,
+        **spec: Any,
+    ) -> Job:
+        rules: list[Object] = [policy(**{"teardown": {"graceSeconds": 1}, **spec})] if with_policy else []
+        job = Job(installed, fleet, namespace, name, ranks)
+        jobs.append(job)
+        await apply(installed, namespace, *rules, train_job(name, ranks=ranks, gpus=gpus, runtime=runtime))
+        await job.trains()
+        return job
+
+    yield start
+    for job in jobs:
+        await job.remove()

@@ -11,7 +11,7 @@ import random
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,23 @@ import yaml
 from recovery.controller.clock import SystemClock
 from recovery.kube.client import KubeApiClient
 from recovery.kube.session import open_session
-from recovery.ports import ApiClient
+from recovery.ports import (
+    JOB_SETS,
+    JOBS,
+    PODS,
+    RECOVERY_GROUPS,
+    TRAIN_JOBS,
+    ApiClient,
+    ConflictError,
+    NotFoundError,
+    Propagation,
+    Resource,
+)
 from recovery.sim.kubelet import Kubelets
 from recovery.sim.means import KubeletSettings
 from recovery.sim.nodes import NodeSpec
 from recovery.sim.training import TrainingSettings, TrainingWorld
+from tests.cluster.controlplane.processes import die_with_parent
 from tests.cluster.controlplane.start import ControlPlane
 
 Object = dict[str, Any]
@@ -49,6 +61,8 @@ class Fleet:
     api: ApiClient
     kubelets: Kubelets
     world: TrainingWorld
+    nodes: tuple[str, ...]
+    """Their names."""
     clock: SystemClock = field(default_factory=SystemClock)
 
     @classmethod
@@ -69,16 +83,19 @@ class Fleet:
             api = KubeApiClient(session, clock=clock, entropy=entropy)
             world = TrainingWorld(api, clock, entropy, training)
             kubelets = Kubelets(api, clock, entropy, world, kubelet)
-            for number in range(nodes):
-                kubelets.add_node(NodeSpec(name=f"{prefix}-{number}"))
+            names = tuple(f"{prefix}-{number}" for number in range(nodes))
+            for name in names:
+                kubelets.add_node(NodeSpec(name=name))
             task = asyncio.create_task(kubelets.run())
             try:
                 async with asyncio.timeout(60):
-                    await kubelets.registered()
-                yield cls(api, kubelets, world)
+                    await kubelets.nodes_ready()
+                yield cls(api, kubelets, world, names)
+                assert not task.done(), "the model has ended before the test; what ended it follows"
             finally:
                 task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+                with suppress(asyncio.CancelledError):
+                    await task
 
 
 @dataclass
@@ -105,13 +122,48 @@ class Job:
         )
         return found
 
+    async def items(self, resource: Resource, label_selector: str = "") -> list[Object]:
+        """All objects of that kind in the job's namespace. A request of ours costs a hundredth of a kubectl."""
+        body = await self.fleet.api.list(resource, namespace=self.namespace, label_selector=label_selector)
+        return list(json.loads(body)["items"])
+
+    async def remove(self, timeout_seconds: float = 60.0) -> None:
+        """Delete the TrainJob and all that came of it, hung ranks too, and wait until its nodes are free.
+
+        From the top down, so that nobody makes anything again, and each by itself: for half a minute after a CRD has
+        been installed the garbage collector deletes nothing that hangs on objects of its kind.
+        """
+        async with asyncio.timeout(timeout_seconds):
+            for resource in (TRAIN_JOBS, JOB_SETS, JOBS):
+                for name in await self._names(resource):
+                    await self._delete(resource, name)
+            while pods := await self.pods():
+                for pod in (pod["metadata"] for pod in pods):
+                    if pod.get("deletionGracePeriodSeconds", 30) > 1:
+                        await self._delete(PODS, pod["name"], grace_seconds=1)
+                await asyncio.sleep(0.1)
+
+    async def _names(self, resource: Resource) -> list[str]:
+        names = [item["metadata"]["name"] for item in await self.items(resource)]
+        return [name for name in names if name == self.name or name.startswith(f"{self.name}-")]
+
+    async def _delete(self, resource: Resource, name: str, grace_seconds: int | None = None) -> None:
+        with suppress(NotFoundError, ConflictError):
+            await self.fleet.api.delete(
+                resource,
+                name,
+                namespace=self.namespace,
+                propagation=Propagation.BACKGROUND,
+                grace_seconds=grace_seconds,
+            )
+
     async def child_uid(self) -> str:
-        job = await self.get("job", self.child)
+        job = json.loads(await self.fleet.api.get(JOBS, self.child, namespace=self.namespace))
         return str(job["metadata"]["uid"])
 
     async def pods(self) -> list[Object]:
         selector = f"jobset.sigs.k8s.io/jobset-name={self.name}"
-        return list((await self.get("pods", "-l", selector))["items"])
+        return await self.items(PODS, selector)
 
     async def pod_of_rank(self, rank: int) -> str:
         """Name of the pod of that rank which is not being deleted."""
@@ -123,7 +175,7 @@ class Job:
 
     async def groups(self) -> list[Object]:
         """The RecoveryGroups of the namespace that belong to this job."""
-        items = (await self.get("recoverygroups"))["items"]
+        items = await self.items(RECOVERY_GROUPS)
         return [item for item in items if item["spec"]["workloadRef"]["name"] == self.name]
 
     async def ledger(self) -> Object:
@@ -140,6 +192,17 @@ class Job:
             lambda: self.fleet.world.step_of(self.training) > past,
             timeout_seconds,
         )
+
+    async def reaches(self, phase: str, timeout_seconds: float = 60.0) -> None:
+        """Until the ledger's phase is this one."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while (await self.ledger()).get("phase") != phase:
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(
+                f"{self.training} did not reach {phase}; the ledger is {json.dumps(await self.ledger(), indent=1)}"
+            ) from None
 
     async def closed_incidents(self, count: int, timeout_seconds: float = 60.0) -> list[Object]:
         """Until the ledger's history holds `count` incidents and none is open; newest first."""
@@ -230,6 +293,7 @@ class ControllerProcess:
                 stderr=sink,
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,
+                preexec_fn=die_with_parent(),
             )
         controller = cls(process, log)
         try:

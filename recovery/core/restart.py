@@ -1,0 +1,281 @@
+"""After a restart, by us or by the platform: the group is seen through until all ranks are Ready again.
+
+What may go wrong on the way: the trigger was lost, the Job gets no pods or cannot place them, they do not all start, or
+a member is lost again. Each has its answer here, and none of them waits in silence.
+"""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core import budget, incident, native, phases
+from recovery.core.classify import (
+    STALE_AFTER,
+    DisruptionClass,
+    Evidence,
+    fresh,
+    gather,
+    group_runs_whole,
+    member_jobs,
+    place,
+    pods_of,
+)
+from recovery.core.facts import JobFacts, Snapshot, WorkloadFacts
+from recovery.core.gates import barred, finishing
+from recovery.core.history import began_at
+from recovery.core.judge import close, hold, pod_deletes, present, say, stand_aside, takedown, trigger, words
+from recovery.core.ledger import Attempt, AttemptAction, Ledger, Outcome, Phase
+from recovery.core.plan import Plan, ReadLive, TouchJob
+from recovery.core.policy import Policy, PolicyError
+
+TOUCH_AFTER = timedelta(seconds=60)
+"""A Job without pods for this long is touched, so that its controller looks at it again (k/k 131917, 132042)."""
+GIVE_UP_AFTER = timedelta(seconds=120)
+"""A Job without pods for this long is given up: a new attempt."""
+SAY_AFTER = timedelta(seconds=30)
+"""Waiting for capacity, or for pods that are refused, is spoken of after this long, and looked at again."""
+SETTLES_IN = timedelta(seconds=5)
+"""For this long a group that runs whole without a restart is not believed: the rest of a cascade may follow, and what
+the platform makes of it (measured: a Job fails within 2 s of the first exit, its JobSet within 4.3 s)."""
+_MAX_QUOTE = 300
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What every step needs of the world around the ledger."""
+
+    snapshot: Snapshot
+    workload: WorkloadFacts
+    policy: Policy | PolicyError | None
+    now: datetime
+    epoch: int
+    """As it was before this look: no more than one restart enters the ledger in one write."""
+
+
+def restart_of(ledger: Ledger) -> Attempt | None:
+    """The latest attempt that restarted the group. None: none has."""
+    attempts = incident.incident_of(ledger).attempts
+    return next((a for a in reversed(attempts) if a.action is not AttemptAction.NONE), None)
+
+
+def settling_until(ledger: Ledger, now: datetime) -> datetime | None:
+    """When a group that runs whole without a restart may be believed. None: now."""
+    open_ = incident.incident_of(ledger)
+    began = open_.phases[-1].started_at if ledger.phase is Phase.HELD else open_.detected_at
+    # A clock that jumped back does not make it wait for longer.
+    return began + SETTLES_IN if timedelta() <= now - began < SETTLES_IN else None
+
+
+def whole_again(look: Look, ledger: Ledger) -> Plan:
+    """All ranks are Ready: the incident ends when the last of them became so."""
+    outcome, why = incident.outcome_when_whole(ledger)
+    open_ = incident.incident_of(ledger)
+    ended_at = phases.end_of_rendezvous(look.snapshot, open_.phases[-1].started_at, look.now)
+    reason = f"all {open_.ranks} ranks are Ready (source: ready, verified: false)"
+    return close(ledger, outcome, why, reason, ended_at, source="ready")
+
+
+def after_restart(look: Look, ledger: Ledger) -> Plan:
+    """The group was restarted, by us or by the platform: see it through until all ranks are Ready again."""
+    open_ = incident.incident_of(ledger)
+    restart = restart_of(ledger)
+    assert restart is not None, "asked only of incidents with a restart"
+    ours = restart.action is AttemptAction.RECREATE_GROUP
+    found = phases.position(look.snapshot, open_.target, open_.ranks)
+    if found is Phase.DECIDED and ours:
+        return _reissue(look, ledger, restart)
+    lost = _lost_since(look.snapshot, ledger)
+    if lost and incident.acts(ledger):
+        again = _breaks_the_group(look, ledger, lost)
+        earlier = tuple(item for item in present(look.snapshot, ledger) if item.job_uid not in open_.target.job_uids)
+        decided = native.takes_down(look.snapshot, earlier) or native.decision(look.snapshot, again)
+        if again and decided is None and ledger.phase is not Phase.HELD:
+            return _lost_again(look, ledger, again)
+        ledger = _left_to_platform(look, ledger, lost, decided)
+    if found is Phase.HEALTHY:
+        waits_until = settling_until(ledger, look.now) if ledger.phase is Phase.HELD else None
+        if waits_until is None:
+            return whole_again(look, ledger)
+        return Plan(ledger, incident.incident_of(ledger).reason, look_again_at=waits_until)
+    if ledger.phase is Phase.HELD:
+        return _held(look, ledger)
+    ledger = phases.enter(ledger, phases.later(found, ledger.phase), look.now)
+    if found is Phase.TEARING_DOWN and ours and barred(look.workload, look.policy) is None:
+        return Plan(ledger, incident.incident_of(ledger).reason, actions=pod_deletes(look.snapshot, ledger))
+    if ledger.phase is Phase.SCHEDULING:
+        return _watch_the_scheduling(look, ledger)
+    if ledger.phase is Phase.STARTING:
+        return _watch_the_start(look, ledger)
+    return Plan(ledger, incident.incident_of(ledger).reason)
+
+
+def _reissue(look: Look, ledger: Ledger, restart: Attempt) -> Plan:
+    """The ledger has the target, but a target Job lives on: the trigger was lost, refused as stale, or never sent."""
+    snapshot, open_ = look.snapshot, incident.incident_of(ledger)
+    if group_runs_whole(snapshot) and look.now - restart.started_at > STALE_AFTER:
+        reason = f"the restart was not carried out, and all {open_.ranks} ranks have been Ready meanwhile: left alone"
+        return close(ledger, Outcome.SUPERSEDED, "RunsWholeAgain", reason, look.now)
+    stale_at = restart.started_at + STALE_AFTER
+    bar = barred(look.workload, look.policy)
+    if bar is not None:
+        plan = say(ledger, f"{open_.evidence[0]}; decided, but not carried out, because {bar}")
+        return msgspec.structs.replace(plan, look_again_at=stale_at if stale_at > look.now else None)
+    if not snapshot.live:
+        return Plan(ledger, open_.reason, actions=(ReadLive(),))
+    done = finishing(snapshot)
+    if done is not None:
+        return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", look.now)
+    late = fresh(snapshot, gather(snapshot), since=open_.started_at, handled=ledger.handled, now=look.now)
+    decided = native.takes_down(snapshot, (*present(snapshot, ledger), *late))
+    if decided is not None:
+        return say(ledger, f"{open_.evidence[0]}; standing aside, because {decided}")
+    ledger = incident.say(ledger, restart.reason)
+    return Plan(ledger, restart.reason, actions=takedown(snapshot, ledger))
+
+
+# --- members lost after the restart --------------------------------------------------------------------------------
+
+
+def _lost_since(snapshot: Snapshot, ledger: Ledger) -> tuple[Evidence, ...]:
+    """Losses in the group that came after the restart, not yet dealt with."""
+    target = incident.incident_of(ledger).target
+    keys = frozenset(ledger.handled.keys)
+    # A replacement of what was left to the platform is no loss of its own.
+    aside = incident.stood_aside(ledger)
+    return tuple(
+        item
+        for item in gather(snapshot)
+        if item.job_uid not in target.job_uids and item.key not in keys and not (aside and item.inferred)
+    )
+
+
+def _breaks_the_group(look: Look, ledger: Ledger, lost: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
+    """The losses that the Job does not mend by replacing a pod: the others hang, or the Job itself is failing."""
+    hung = fresh(look.snapshot, lost, since=None, handled=ledger.handled, now=look.now)
+    return tuple(item for item in lost if item in hung or item.disruption_class is DisruptionClass.JOB_FAILING)
+
+
+def _left_to_platform(look: Look, ledger: Ledger, lost: tuple[Evidence, ...], decided: str | None) -> Ledger:
+    """Note losses that call for no trigger of ours: a held group, a native decision, or nobody hangs yet."""
+    if ledger.phase is not Phase.HELD:
+        if decided is not None:
+            ledger = stand_aside(ledger, f"{lost[0].text}; standing aside, because {decided}", look.now)
+        else:
+            reason = f"{lost[0].text} before all ranks ran; it is replaced without a restart of the others"
+            target = incident.incident_of(ledger).target
+            ledger = incident.add_attempt(ledger, AttemptAction.NONE, target, reason, look.now)
+    return incident.more_evidence(ledger, lost)
+
+
+def _lost_again(look: Look, ledger: Ledger, lost: tuple[Evidence, ...]) -> Plan:
+    """A member was lost after the new group had run at once, before the incident was over."""
+    plan = _try_again(look, ledger, lost[0].text)
+    if plan.ledger.epoch == ledger.epoch and plan.ledger.phase is not Phase.HELD:
+        return plan  # not acted upon yet: the evidence stays fresh
+    if incident.incident_of(plan.ledger).closing is not None:
+        return plan
+    return msgspec.structs.replace(plan, ledger=incident.more_evidence(plan.ledger, lost))
+
+
+def _try_again(look: Look, ledger: Ledger, what: str) -> Plan:
+    """Another trigger within the incident: charged only if none was, but never more of them than the budget allows."""
+    bar = barred(look.workload, look.policy)
+    if bar is not None:
+        return say(ledger, f"{what}; nothing is done, because {bar}")
+    if ledger.epoch != look.epoch:  # this look has adopted a restart already
+        return Plan(ledger, incident.incident_of(ledger).reason, look_again_at=look.now)
+    refused = _no_attempt_now(ledger, look.now)
+    if refused is not None:
+        return hold(ledger, f"{what}; held, because {refused[0]}", look.now, refused[1])
+    jobs = ", ".join(job.name for job in member_jobs(look.snapshot)) or "none"
+    number = len(_triggers(ledger)) + 1
+    return trigger(look.snapshot, ledger, f"{what}; attempt {number}: deleting Job {jobs} once more", look.now)
+
+
+def _triggers(ledger: Ledger) -> tuple[Attempt, ...]:
+    attempts = incident.incident_of(ledger).attempts
+    return tuple(attempt for attempt in attempts if attempt.action is AttemptAction.RECREATE_GROUP)
+
+
+def _no_attempt_now(ledger: Ledger, now: datetime) -> tuple[str, datetime | None] | None:
+    """Why no other attempt may be made now, and when one may (None: never). None: it may be made."""
+    open_ = incident.incident_of(ledger)
+    terms = open_.terms
+    limit, window = terms.budget_limit, timedelta(seconds=terms.budget_window_seconds)
+    allowed = f"the budget of policy {terms.policy_name} ({limit} recoveries within {words(window)})"
+    if not open_.charged:  # only the platform has restarted it so far: this would be the one that is charged
+        if budget.remaining(ledger.budget, limit, window, now) > 0:
+            return None
+        return f"{allowed} is exhausted", budget.frees_at(ledger.budget, limit, window, now)
+    made = [attempt.started_at for attempt in _triggers(ledger) if attempt.started_at > now - window]
+    most = min(limit, incident.MAX_ATTEMPTS)
+    if len(made) < most:
+        return None
+    return f"{len(made)} attempts of this incident have failed and {allowed} allows no more", made[-most] + window
+
+
+def _held(look: Look, ledger: Ledger) -> Plan:
+    """Held after a restart, until the window lets the next attempt through."""
+    open_ = incident.incident_of(ledger)
+    refused = _no_attempt_now(ledger, look.now)
+    if refused is not None:
+        return Plan(ledger, open_.reason, look_again_at=refused[1])
+    return _try_again(look, ledger, f"{open_.evidence[-1]}; held until the budget's window let it through")
+
+
+# --- on the way to Ready -------------------------------------------------------------------------------------------
+
+
+def _watch_the_scheduling(look: Look, ledger: Ledger) -> Plan:
+    """Not all pods have a node. Capacity may come, so nothing is torn down for it; but it is said what is missing."""
+    open_ = incident.incident_of(ledger)
+    jobs = member_jobs(look.snapshot)
+    empty = [job for job in jobs if not job.suspended and not pods_of(look.snapshot, job)]
+    if empty and incident.acts(ledger) and barred(look.workload, look.policy) is None:
+        return _watch_for_pods(look, ledger, min(empty, key=lambda job: job.created_at))
+    waiting = [
+        (pod, condition.message or condition.reason)
+        for job in jobs
+        for pod in pods_of(look.snapshot, job)
+        for condition in pod.conditions
+        if condition.type == "PodScheduled" and not pod.node and pod.deleting_since is None
+    ]
+    # Once for an attempt: a scheduler's message changes with every node that comes and goes.
+    said = open_.attempt is not None and open_.reason != open_.attempt.reason
+    if not waiting or said:
+        return Plan(ledger, open_.reason)
+    say_at = open_.phases[-1].started_at + SAY_AFTER
+    if look.now < say_at:
+        return Plan(ledger, open_.reason, look_again_at=say_at)
+    pod, why = waiting[0]
+    return say(ledger, f"{open_.reason}; waiting for capacity: {place(pod)}: {why[:_MAX_QUOTE]}")
+
+
+def _watch_for_pods(look: Look, ledger: Ledger, job: JobFacts) -> Plan:
+    """The watchdog for a new Job that gets no pods; a Job whose pods are refused is only spoken of."""
+    open_ = incident.incident_of(ledger)
+    gone = [pod.gone_at for pod in look.snapshot.pods if pod.job_uid == job.uid and pod.gone_at is not None]
+    since = max([began_at(job), *gone])
+    waited = look.now - since
+    if waited < TOUCH_AFTER:
+        return Plan(ledger, open_.reason, look_again_at=since + TOUCH_AFTER)
+    if not look.snapshot.live:
+        return Plan(ledger, open_.reason, actions=(ReadLive(),))
+    if job.failed_create:
+        said = open_.attempt.reason if open_.attempt is not None else open_.reason
+        plan = say(ledger, f"{said}; Job {job.name} cannot create its pods: {job.failed_create[:_MAX_QUOTE]}")
+        return msgspec.structs.replace(plan, look_again_at=look.now + SAY_AFTER)
+    if waited >= GIVE_UP_AFTER:
+        return _try_again(look, ledger, f"Job {job.name} got no pods for {GIVE_UP_AFTER.seconds} s")
+    value = f"{open_.id}-{open_.attempt.number if open_.attempt is not None else 0}"
+    touch = () if job.touched == value else (TouchJob(ledger.epoch, job.name, job.uid, value),)
+    return Plan(ledger, open_.reason, actions=touch, look_again_at=since + GIVE_UP_AFTER)
+
+
+def _watch_the_start(look: Look, ledger: Ledger) -> Plan:
+    """`timeouts.start`: all pods have a node, yet not all run."""
+    open_ = incident.incident_of(ledger)
+    timeout = timedelta(seconds=open_.terms.start_timeout_seconds)
+    deadline = open_.phases[-1].started_at + timeout
+    if look.now < deadline or not incident.acts(ledger):
+        return Plan(ledger, open_.reason, look_again_at=deadline if look.now < deadline else None)
+    return _try_again(look, ledger, f"not all ranks ran within {int(timeout.total_seconds())} s of being scheduled")

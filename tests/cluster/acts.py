@@ -1,0 +1,113 @@
+"""What tests do to a training, and the states that they wait for."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from recovery.ports import JOBS, NODES, PODS, RECOVERY_INCIDENTS, TRAIN_JOBS, PatchKind, Resource
+from tests.cluster.scene import Fleet, Job, Object, until
+
+PAUSED = "recovery.trainjob.dev/paused"
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+async def lose(job: Job, rank: int, *, grace_seconds: int | None = None) -> str:
+    """Delete the pod of that rank as `kubectl delete pod` does; gives its name. A hung rank sits out its grace."""
+    pod = await job.pod_of_rank(rank)
+    await job.fleet.api.delete(PODS, pod, namespace=job.namespace, grace_seconds=grace_seconds)
+    return pod
+
+
+async def evict(job: Job, rank: int) -> str:
+    """As `kubectl drain` does; gives the name of the pod."""
+    pod = await job.pod_of_rank(rank)
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": job.namespace}}
+    await job.fleet.api.create(PODS, eviction, namespace=job.namespace, name=pod, subresource="eviction")
+    return pod
+
+
+async def exit_rank(job: Job, rank: int, code: int) -> str:
+    """The process of that rank ends; gives the name of its pod."""
+    pod = await job.pod_of_rank(rank)
+    job.fleet.kubelets.exit_container(pod, code, namespace=job.namespace)
+    return pod
+
+
+@asynccontextmanager
+async def no_room(fleet: Fleet) -> AsyncIterator[None]:
+    """All nodes are cordoned: no new pod gets a node until this is over."""
+    names = [node["metadata"]["name"] for node in json.loads(await fleet.api.list(NODES))["items"]]
+    try:
+        for name in names:
+            await fleet.api.patch(NODES, name, {"spec": {"unschedulable": True}}, kind=PatchKind.MERGE)
+        yield
+    finally:
+        for name in names:
+            await fleet.api.patch(NODES, name, {"spec": {"unschedulable": None}}, kind=PatchKind.MERGE)
+
+
+async def succeed_once_replaced(job: Job, rank: int) -> None:
+    """The replacement of a lost pod finds the last checkpoint, has nothing left to do, and ends."""
+    async with asyncio.timeout(60):
+        while not [pod for pod in await running_pods(job) if pod["metadata"]["annotations"][INDEX] == str(rank)]:
+            await asyncio.sleep(0.05)
+    await exit_rank(job, rank, 0)
+
+
+async def edit(job: Job, change: Object, *, resource: Resource = TRAIN_JOBS) -> None:
+    """Merge into the TrainJob, or into its child Job."""
+    name = job.child if resource == JOBS else job.name
+    await job.fleet.api.patch(resource, name, change, kind=PatchKind.MERGE, namespace=job.namespace)
+
+
+async def annotate(job: Job, annotation: str, value: str | None, *, resource: Resource = TRAIN_JOBS) -> None:
+    """`value` None takes it away."""
+    await edit(job, {"metadata": {"annotations": {annotation: value}}}, resource=resource)
+
+
+async def running_pods(job: Job) -> list[Object]:
+    """Those that nobody has asked to go."""
+    pods = [pod for pod in await job.pods() if pod["status"]["phase"] == "Running"]
+    return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+
+
+async def until_rounds(job: Job, count: int) -> None:
+    """All its ranks have met for the `count`th time."""
+    await until(f"round {count} of {job.training}", lambda: len(job.fleet.world.rounds(job.training)) >= count)
+
+
+async def until_condition(job: Job, resource: Resource, type_: str) -> None:
+    """The TrainJob, or the JobSet of its name, has that condition."""
+    async with asyncio.timeout(60):
+        while True:
+            [found] = [item for item in await job.items(resource) if item["metadata"]["name"] == job.name]
+            conditions = found.get("status", {}).get("conditions", [])
+            if any(each["type"] == type_ and each["status"] == "True" for each in conditions):
+                return
+            await asyncio.sleep(0.1)
+
+
+async def until_said(job: Job, words: str) -> Object:
+    """The ledger, once its sentence has these words."""
+    ledger: Object = {}
+    try:
+        async with asyncio.timeout(60):
+            while words not in (ledger := await job.ledger()).get("reason", ""):
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"{words!r} was not said: {json.dumps(ledger, indent=1)}") from None
+    return ledger
+
+
+async def second_is_over() -> None:
+    """The API writes whole seconds: only what comes in a later one is later for everybody who reads it."""
+    await asyncio.sleep(1.01 - time.time() % 1)
+
+
+async def incidents_of(job: Job) -> list[Object]:
+    """The specs of the job's RecoveryIncidents, oldest first."""
+    specs: list[Object] = [item["spec"] for item in await job.items(RECOVERY_INCIDENTS)]
+    mine = [spec for spec in specs if spec["workloadRef"]["name"] == job.name]
+    return sorted(mine, key=lambda spec: int(spec["number"]))

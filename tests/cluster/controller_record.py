@@ -1,0 +1,124 @@
+"""What the controller did and what it says: the record of the proxy in front of it, its metrics, its commands.
+
+"It wrote nothing" means something only after the controller has looked; `has_looked` sees to that.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import count
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.cluster.acts import annotate
+from tests.cluster.api_proxy import ApiProxy, SeenRequest
+from tests.cluster.scene import ControllerProcess, Job
+
+OWN = frozenset({"recoverygroups", "recoverygroups/status", "recoveryincidents", "events"})
+"""What the controller may write to without touching a workload."""
+_QUESTIONS = frozenset({"selfsubjectaccessreviews"})
+"""Posted, but stored nowhere: at its start the controller asks what it may do."""
+
+LOOKS = "recovery_reconcile_duration_seconds_count"
+_changes = count(1)
+
+
+class Samples:
+    """One scrape of /metrics."""
+
+    def __init__(self, text: str) -> None:
+        self._samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+    def sum(self, name: str, **labels: str) -> float:
+        """Over all series of that name that carry these labels."""
+        return sum(s.value for s in self._samples if s.name == name and labels.items() <= s.labels.items())
+
+    def by(self, label: str, name: str, **labels: str) -> dict[str, float]:
+        """The series of that name that carry these labels, keyed by another of their labels."""
+        found = (s for s in self._samples if s.name == name and labels.items() <= s.labels.items())
+        return {sample.labels[label]: sample.value for sample in found}
+
+
+async def ask(controller: ControllerProcess, path: str) -> tuple[int, str]:
+    """Status and text of what its HTTP server answers."""
+    async with aiohttp.ClientSession() as session, session.get(controller.metrics_url() + path) as answer:
+        return answer.status, await answer.text()
+
+
+async def scrape(controller: ControllerProcess) -> Samples:
+    return Samples((await ask(controller, "/metrics"))[1])
+
+
+async def has_looked(controller: ControllerProcess, *jobs: Job) -> None:
+    """Until the controller has looked at each of the jobs once more, knowing all that was there before this call.
+
+    A change of the TrainJob that means nothing asks for the look. The news of the other watches came before it.
+    """
+    async with asyncio.timeout(60):
+        for job in jobs:
+            before = (await scrape(controller)).sum(LOOKS)
+            await annotate(job, "example.com/look", str(next(_changes)))
+            while (await scrape(controller)).sum(LOOKS) <= before:
+                await asyncio.sleep(0.05)
+
+
+def writes(proxy: ApiProxy, *, of: Collection[str] = (), besides: Collection[str] = ()) -> list[str]:
+    """The controller's writes in words, refused ones too: to these resources (none named: all) but not to those."""
+    return [
+        f"{write.method} {write.resource} {_subject(write)}: {write.status}"
+        for write in proxy.writes()
+        if write.resource not in _QUESTIONS and (not of or write.resource in of) and write.resource not in besides
+    ]
+
+
+def workload_writes(proxy: ApiProxy) -> list[str]:
+    """The writes to anything that is not the controller's own."""
+    return writes(proxy, besides=OWN)
+
+
+def jobs_written_about(proxy: ApiProxy, *jobs: Job) -> set[str]:
+    """Names of those jobs that any write concerns, be it by its path or by the name of what it creates."""
+    subjects = [_subject(write) for write in proxy.writes() if write.resource not in _QUESTIONS]
+    return {job.name for job in jobs for subject in subjects if subject.startswith((f"{job.name}-", f"{job.name}."))}
+
+
+def _subject(write: SeenRequest) -> str:
+    """Name of the object that was written."""
+    if write.method == "POST":
+        return str(json.loads(write.body)["metadata"]["name"])
+    parts = write.path.split("/")
+    return parts[parts.index("namespaces") + 3]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended, and what it printed."""
+
+    exit_code: int
+    out: str
+    err: str
+
+
+async def recovery(*arguments: str) -> Ended:
+    """Run `recovery` as a user does."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "recovery.cli.main",
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(60):
+            out, err = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise AssertionError(f"`recovery {' '.join(arguments)}` did not end within 60 s") from None
+    assert process.returncode is not None
+    return Ended(process.returncode, out.decode(), err.decode())

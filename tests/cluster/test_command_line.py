@@ -1,0 +1,330 @@
+"""What users and on-call engineers see: exit codes, one clear line for what is missing, probes, metrics, commands.
+
+All of it is run as they run it, as a process of its own.
+"""
+
+import asyncio
+import os
+import signal
+import ssl
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from tests.cluster.acts import lose, no_room, until_rounds
+from tests.cluster.api_proxy import ApiProxy, SeenRequest
+from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.controller_record import Samples, ask, has_looked, recovery, scrape
+from tests.cluster.controlplane.processes import die_with_parent
+from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.scene import ControllerProcess, Job, until
+
+RUN = ("run", "--metrics-address", "127.0.0.1:0", "--log-level", "warning")
+STATUS = ("status", "-n", "default")
+EXPLAIN = ("explain", "llm", "-n", "default")
+every_command = pytest.mark.parametrize("command", [RUN, STATUS, EXPLAIN], ids=lambda command: str(command[0]))
+
+REASON_OF_PHASE = {
+    "Detected": "detect",
+    "Decided": "hung",
+    "TearingDown": "teardown",
+    "Scheduling": "schedule",
+    "Starting": "start",
+    "Rendezvous": "rendezvous",
+    "Held": "hung",
+}
+
+
+class ClusterWithoutOurs(ApiProxy):
+    """As if the CRDs of this project had never been applied: for a path that nobody serves the answer is plain text."""
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if request.path.startswith("/apis/recovery.trainjob.dev"):
+            return web.Response(status=404, text="404 page not found\n")
+        return await super()._handle(request)
+
+
+class ProxyWithoutRights(ApiProxy):
+    """Brings no certificate of its own: whoever comes through it has the rights of the token that he brings."""
+
+    def __init__(self, control_plane: ControlPlane) -> None:
+        super().__init__(control_plane)
+        self._tls = ssl.create_default_context(cafile=str(control_plane.certificates.authority))
+
+    def write_kubeconfig_of(self, token: str, path: Path) -> Path:
+        self.write_kubeconfig(path)
+        path.write_text(path.read_text().replace("user: {}", f"user: {{token: {token}}}"))
+        return path
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def stranger(control_plane: ControlPlane, namespace: str) -> Path:
+    """The kubeconfig of a ServiceAccount that nobody has given any rights."""
+    await control_plane.kubectl("create", "serviceaccount", "stranger", "-n", namespace)
+    return await control_plane.kubeconfig_for_service_account(namespace, "stranger")
+
+
+class StartedController(ControllerProcess):
+    """One that may not have got as far as watching, or may have ended."""
+
+    @classmethod
+    @asynccontextmanager
+    async def started(cls, kubeconfig: Path, log: Path) -> AsyncIterator["StartedController"]:
+        arguments = ("run", "--metrics-address", "127.0.0.1:0", "--kubeconfig", str(kubeconfig))
+        with log.open("ab") as sink:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "recovery.cli.main", *arguments),
+                stdout=sink,
+                stderr=sink,
+                stdin=asyncio.subprocess.DEVNULL,
+                preexec_fn=die_with_parent(),
+            )
+        controller = cls(process, log)
+        try:
+            yield controller
+        finally:
+            await controller.kill()
+
+    async def exit_code(self) -> int:
+        """Once it has ended by itself."""
+        async with asyncio.timeout(60):
+            return await self._process.wait()
+
+
+def only_line(text: str) -> str:
+    """The one line that the text is; what is said to a person in trouble is said once."""
+    [line] = text.splitlines()
+    return line
+
+
+# --- what keeps it from working ------------------------------------------------------------------------------------
+
+
+@every_command
+async def test_no_cluster_is_one_line_and_exit_code_1(command: tuple[str, ...], tmp_path: Path) -> None:
+    nowhere = tmp_path / "kubeconfig"
+    nowhere.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: here\n"
+        "clusters: [{name: here, cluster: {server: 'http://127.0.0.1:1'}}]\n"
+        "users: [{name: here, user: {}}]\ncontexts: [{name: here, context: {cluster: here, user: here}}]\n"
+    )
+    ended = await recovery(*command, "--kubeconfig", str(nowhere))
+    assert (ended.exit_code, ended.out) == (1, "")
+    assert only_line(ended.err).startswith("recovery: no cluster: the API server does not answer: ")
+    assert "127.0.0.1:1" in ended.err
+
+
+async def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
+    ended = await recovery(*STATUS, "--kubeconfig", str(tmp_path / "missing"))
+    assert (ended.exit_code, ended.out) == (1, "")
+    assert only_line(ended.err) == (
+        f"recovery: no cluster: there is no kubeconfig at {tmp_path / 'missing'}; set KUBECONFIG, or name another file"
+    )
+
+
+@every_command
+async def test_missing_definitions_are_named_with_the_way_to_install_them(
+    command: tuple[str, ...], installed: ControlPlane, tmp_path: Path
+) -> None:
+    async with ClusterWithoutOurs.running(installed) as proxy:
+        ended = await recovery(*command, "--kubeconfig", str(proxy.write_kubeconfig(tmp_path / "kubeconfig")))
+    assert (ended.exit_code, ended.out) == (1, "")
+    line = only_line(ended.err)
+    assert line.startswith("recovery: not installed in this cluster: ")
+    for plural in ("recoverypolicies", "recoverygroups", "recoveryincidents"):
+        assert f"{plural}.recovery.trainjob.dev" in line
+    assert "kubectl apply --server-side -k manifests/default" in line
+    assert "trainjobs" not in line, "Trainer is there"
+
+
+async def test_the_controller_names_every_permission_that_it_lacks(stranger: Path, installed: ControlPlane) -> None:
+    ended = await recovery(*RUN, "--kubeconfig", str(stranger))
+    assert (ended.exit_code, ended.out) == (1, "")
+    line = only_line(ended.err)
+    assert line.startswith("recovery: permissions are missing, in all namespaces (manifests/rbac grants them): ")
+    for permission in ("get, list, watch trainjobs.trainer.kubeflow.org", "list, watch pods", "create events"):
+        assert permission in line
+
+
+@pytest.mark.parametrize("command", [STATUS, EXPLAIN], ids=["status", "explain"])
+async def test_a_missing_permission_is_named(
+    command: tuple[str, ...], stranger: Path, installed: ControlPlane, namespace: str
+) -> None:
+    ended = await recovery(*command, "--kubeconfig", str(stranger))
+    assert (ended.exit_code, ended.out) == (1, "")
+    line = only_line(ended.err)
+    assert line.startswith("recovery: a permission is missing: ")
+    assert f'User "system:serviceaccount:{namespace}:stranger" cannot ' in line
+
+
+async def test_a_wrong_flag_is_exit_code_2() -> None:
+    for arguments in (("run", "--no-such-flag"), ("run", "--metrics-address", "nowhere"), ("explain",), ("no-such",)):
+        ended = await recovery(*arguments)
+        assert (ended.exit_code, ended.out) == (2, ""), arguments
+        assert "recovery" in ended.err
+
+
+@pytest.mark.parametrize(("told_by", "exit_code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+async def test_a_signal_ends_the_controller_with_the_code_that_a_shell_expects(
+    told_by: signal.Signals, exit_code: int, installed: ControlPlane, tmp_path: Path
+) -> None:
+    async with StartedController.started(installed.kubeconfig, tmp_path / "log") as process:
+        await until("the controller watches", process.watches)
+        os.kill(process.pid, told_by)
+        assert await process.exit_code() == exit_code
+        assert process.lines()[-1]["msg"] == "stopped"
+
+
+# --- permissions, probes, metrics ----------------------------------------------------------------------------------
+
+
+async def test_the_shipped_roles_are_enough_for_a_recovery_and_nothing_it_asks_for_is_refused(
+    installed: ControlPlane, training: StartsTraining, tmp_path: Path
+) -> None:
+    token = await installed.kubectl("create", "token", "recovery-controller", "--namespace=recovery-system")
+    job = await training(ranks=4, gpus=1)
+    async with ProxyWithoutRights.running(installed) as proxy:
+        kubeconfig = proxy.write_kubeconfig_of(token.strip(), tmp_path / "kubeconfig")
+        async with ControllerProcess.running(kubeconfig, tmp_path / "controller.log") as process:
+            await lose(job, 2)
+            [closed] = await job.closed_incidents(1)
+            await until_rounds(job, 2)
+            await has_looked(process, job)
+            levels = {line["level"] for line in process.lines()}
+        refused = [f"{seen.method} {seen.path}" for seen in proxy.requests if seen.status in {401, 403}]
+
+    assert closed["outcome"] == "Recovered"
+    assert refused == []
+    assert levels == {"info"}
+    # The proxy lends no rights: without a token nothing is allowed.
+    async with ProxyWithoutRights.running(installed) as proxy:
+        nobody = await recovery(*STATUS, "--kubeconfig", str(proxy.write_kubeconfig(tmp_path / "nobody")))
+    assert nobody.exit_code == 1
+    assert 'User "system:anonymous" cannot list' in nobody.err
+
+
+async def test_it_is_healthy_at_once_and_ready_only_when_it_has_seen_everything(
+    proxy: ApiProxy, tmp_path: Path
+) -> None:
+    def is_watch_on_pods(seen: SeenRequest) -> bool:
+        return seen.resource == "pods" and "watch=" in seen.query
+
+    pods = proxy.hold(is_watch_on_pods)
+    async with StartedController.started(proxy.write_kubeconfig(tmp_path / "kubeconfig"), tmp_path / "log") as process:
+        await pods.wait()
+        await until("all but the pods are listed", lambda: sum(said(process, "listed")) == 6)
+        assert await ask(process, "/healthz") == (200, "ok\n")
+        assert await ask(process, "/readyz") == (503, "not ready, waiting for: pods\n")
+        pods.release()
+        await until("the controller watches", process.watches)
+        assert await ask(process, "/readyz") == (200, "ok\n")
+        assert await process.end() == 0
+
+
+def said(process: ControllerProcess, message: str) -> list[bool]:
+    return [line.get("msg") == message for line in process.lines()]
+
+
+async def test_metrics_show_idle_gpus_while_they_idle_and_afterwards_what_the_ledger_has_booked(
+    training: StartsTraining, controller: StartsController
+) -> None:
+    job = await training(ranks=4, gpus=2)
+    of_job = {"namespace": job.namespace, "job_name": job.name}
+    async with controller() as process:
+        before = await scrape(process)
+        assert before.sum("recovery_gpus_idle", **of_job) == 0
+        async with no_room(job.fleet):
+            await lose(job, 1)
+            # No scrape at a change of phase: what it tells beyond what is then booked stays told (counters only rise).
+            await job.reaches("Scheduling")
+            during = await until_seen(process, "recovery_gpus_idle", {**of_job, "reason": "schedule"}, 8)
+            assert during.sum("recovery_gpus_idle", **of_job) == 8, "every GPU of the group, for one reason at a time"
+            assert during.by("phase", "recovery_job_phase", **of_job)["Scheduling"] == 1
+            assert during.sum("recovery_incident_start_timestamp_seconds", **of_job) > 0
+        await job.closed_incidents(1)
+        await has_looked(process, job)
+        after, ledger = await scrape(process), await job.ledger()
+
+    assert after.sum("recovery_gpus_idle", **of_job) == 0
+    booked = dict.fromkeys(REASON_OF_PHASE.values(), 0.0)
+    for phase, seconds in ledger["totals"]["idleGpuSeconds"].items():
+        booked[REASON_OF_PHASE[phase]] += seconds
+    assert after.by("reason", "recovery_gpu_idle_seconds_total", **of_job) == pytest.approx(booked, abs=0.01)
+    assert booked["schedule"] > 0
+    assert after.sum("recovery_group_restarts_total", **of_job) == ledger["totals"]["restarts"] == 1
+    assert after.sum("recovery_failures_total", **of_job, failure_class="PodDeleted") == 1
+    assert after.sum("recovery_restart_budget_remaining", **of_job) == 9
+    assert after.sum("recovery_rendezvous_duration_seconds_count", outcome="Recovered") == 1
+    assert after.sum("recovery_phase_duration_seconds_count", phase="Scheduling") == 1
+
+
+async def until_seen(process: ControllerProcess, metric: str, labels: dict[str, str], value: float) -> Samples:
+    """The scrape in which the metric has that value."""
+    async with asyncio.timeout(60):
+        while (samples := await scrape(process)).sum(metric, **labels) != value:
+            await asyncio.sleep(0.1)
+    return samples
+
+
+# --- status and explain --------------------------------------------------------------------------------------------
+
+
+async def test_status_and_explain_tell_of_a_job_before_during_and_after_an_incident(
+    installed: ControlPlane, training: StartsTraining, controller: StartsController
+) -> None:
+    job = await training(ranks=4, gpus=2)
+    async with controller():
+        nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in await job.pods()}
+        row, account = await status_and_explain(installed, job)
+        assert row[:7] == ["llm", "Healthy", "-", "-", "0", "0", "10/10"]
+        assert "Job llm-node-0: 4 of 4 pods run and are Ready, 8 GPUs" in account
+        assert "\nDecision:\n  no failure\n" in account
+
+        async with no_room(job.fleet):
+            pod = await lose(job, 1)
+            await job.reaches("Scheduling")
+            row, account = await status_and_explain(installed, job)
+        assert row[:7] == ["llm", "Scheduling", "PodDeleted", "RecreateGroup", "8", "1", "9/10"]
+        sentence = (
+            f"pod {pod} (rank 1, node {nodes[pod]}) was deleted; no rule matched, so the default of policy default "
+            "(RecreateGroupOnPodRestart) applies: deleting Job llm-node-0 so that all 4 ranks restart together"
+        )
+        assert sentence in account
+        assert ", open for " in account
+        assert "Job llm-node-0: 0 of 4 pods run and are Ready" in account
+
+        [closed] = await job.closed_incidents(1)
+        row, account = await status_and_explain(installed, job)
+        assert row[:7] == ["llm", "Healthy", "PodDeleted", "RecreateGroup", "0", "1", "9/10"]
+        assert f"{closed['id']}" in account
+        assert sentence in account
+        kubeconfig = ("--kubeconfig", str(installed.kubeconfig))
+        told = await recovery("explain", "llm", "-n", job.namespace, "--incident", closed["id"], *kubeconfig)
+
+    assert told.exit_code == 0
+    assert f"{closed['id']}, Recovered (AllRanksReady) after " in told.out
+    assert sentence in told.out
+    assert "all 4 ranks are Ready (source: ready, verified: false)" in told.out
+    assert [word for word in ("Evidence:", "Suspects:", "Attempts:", "Phases:") if word not in told.out] == []
+
+
+async def status_and_explain(control_plane: ControlPlane, job: Job) -> tuple[list[str], str]:
+    """The cells of the job's line in `status`, and what `explain` prints."""
+    where = ("-n", job.namespace, "--kubeconfig", str(control_plane.kubeconfig))
+    status, explained = await asyncio.gather(recovery("status", *where), recovery("explain", job.name, *where))
+    assert (status.exit_code, status.err) == (0, "")
+    assert (explained.exit_code, explained.err) == (0, "")
+    header, line = status.out.splitlines()
+    assert header.split() == ["JOB", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "POLICY", "AGE"]
+    return line.split(), explained.out
+
+
+async def test_explain_of_a_job_that_is_not_there_is_one_line(installed: ControlPlane, namespace: str) -> None:
+    ended = await recovery("explain", "llm", "-n", namespace, "--kubeconfig", str(installed.kubeconfig))
+    assert (ended.exit_code, ended.out) == (1, "")
+    assert only_line(ended.err) == f"recovery: there is no TrainJob 'llm' in namespace '{namespace}'"

@@ -1,0 +1,162 @@
+"""The controller is killed between two of its writes and started again: nothing is repeated and nothing is lost.
+
+The proxy holds a chosen request of the first controller, or the answer to it, while SIGKILL ends that controller; what
+was held never arrives. The second controller finds what the API server has, and nothing else.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
+from itertools import count
+
+import pytest
+
+from recovery.ports import PODS, PatchKind
+from tests.cluster.acts import lose
+from tests.cluster.api_proxy import ApiProxy, SeenRequest
+from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.scene import Job, Object
+from tests.cluster.verdict import Before, Member, assert_recovered_once, member, moment, remember
+
+pytestmark = pytest.mark.usefixtures("no_complaints")
+PREPARED = "torch-recoverable"
+VICTIM = 5
+
+
+def writes_ledger(seen: SeenRequest) -> bool:
+    return (seen.method, seen.resource) == ("PATCH", "recoverygroups/status")
+
+
+def triggers(seen: SeenRequest) -> bool:
+    return (seen.method, seen.resource) == ("DELETE", "jobs")
+
+
+def deletes_pod(seen: SeenRequest) -> bool:
+    return (seen.method, seen.resource) == ("DELETE", "pods")
+
+
+async def break_it(job: Job) -> Before:
+    """Delete the pod of one rank."""
+    before = await remember(job)
+    await lose(job, VICTIM)
+    return before
+
+
+@asynccontextmanager
+async def object_kept(job: Job, pod: str) -> AsyncIterator[None]:
+    """A finalizer of somebody else's keeps the object of a deleted pod, and with it the evidence, for that long."""
+    finalizer = "tests.recovery.trainjob.dev/kept"
+    added = [{"op": "add", "path": "/metadata/finalizers/-", "value": finalizer}]
+    await job.fleet.api.patch(PODS, pod, added, kind=PatchKind.JSON, namespace=job.namespace)
+    try:
+        yield
+    finally:
+        (kept,) = [item["metadata"] for item in await job.pods() if item["metadata"]["name"] == pod]
+        left = {"metadata": {"finalizers": [name for name in kept["finalizers"] if name != finalizer]}}
+        await job.fleet.api.patch(PODS, pod, left, kind=PatchKind.MERGE, namespace=job.namespace)
+
+
+async def test_killed_before_the_ledger_is_written(
+    training: StartsTraining, controller: StartsController, proxy: ApiProxy
+) -> None:
+    """Nothing has happened yet, as far as the API server knows; the deleted pod still tells of the loss."""
+    job = await training(runtime=PREPARED)
+    async with AsyncExitStack() as while_kept:
+        await while_kept.enter_async_context(object_kept(job, await job.pod_of_rank(VICTIM)))
+        async with controller() as first:
+            hold = proxy.hold(writes_ledger)
+            before = await break_it(job)
+            await hold.wait()
+            await first.kill()
+        assert await job.ledger() == {}
+        async with controller():
+            await job.reaches("TearingDown")
+            await while_kept.aclose()
+            await assert_recovered_once(job, proxy, before, suspects=[before[VICTIM]])
+
+
+async def test_killed_before_the_ledger_is_written_and_the_deleted_pod_is_gone(
+    training: StartsTraining, controller: StartsController, proxy: ApiProxy
+) -> None:
+    """All that is left is that the Job made a pod anew in a group that had trained: that is what dates the loss."""
+    job = await training(runtime=PREPARED)
+    async with controller() as first:
+        hold = proxy.hold(writes_ledger)
+        before = await break_it(job)
+        await hold.wait()
+        await first.kill()
+    assert await job.ledger() == {}
+    replacement, created_at = await replaced(job, before)
+    async with controller():
+        incident = await assert_recovered_once(job, proxy, before, suspects=[replacement], dated_at=created_at)
+    assert "replaced a member that was lost while nobody watched" in incident["reason"]
+
+
+async def test_killed_after_the_ledger_is_written(
+    training: StartsTraining, controller: StartsController, proxy: ApiProxy
+) -> None:
+    """The ledger names the target, and the target lives: the second controller carries out what the first decided."""
+    job = await training(runtime=PREPARED)
+    async with controller() as first:
+        hold = proxy.hold(writes_ledger, after=True)
+        before = await break_it(job)
+        await hold.wait()
+        await first.kill()
+    assert proxy.writes(triggers) == []
+    assert target_of(await job.ledger()) == [before.job_uid]
+    async with controller():
+        await assert_recovered_once(job, proxy, before, suspects=[before[VICTIM]])
+
+
+async def test_killed_after_the_trigger(
+    training: StartsTraining, controller: StartsController, proxy: ApiProxy
+) -> None:
+    """The Job is being deleted, but the first controller never heard so: it is not deleted again."""
+    job = await training(runtime=PREPARED)
+    async with controller() as first:
+        hold = proxy.hold(triggers, after=True)
+        before = await break_it(job)
+        await hold.wait()
+        await first.kill()
+    assert [write.status for write in proxy.writes(triggers)] == [200]
+    assert proxy.writes(deletes_pod) == []
+    async with controller():
+        await assert_recovered_once(job, proxy, before, suspects=[before[VICTIM]])
+
+
+async def test_killed_amid_the_pod_deletes(
+    training: StartsTraining, controller: StartsController, proxy: ApiProxy
+) -> None:
+    """Five of the pods have been asked to go; the second controller asks the others."""
+    job = await training(runtime=PREPARED)
+    numbers = count(1)
+    async with controller() as first:
+        hold = proxy.hold(lambda seen: deletes_pod(seen) and next(numbers) > 5, every=True)
+        before = await break_it(job)
+        await hold.wait()
+        await first.kill()
+        hold.withdraw()
+    assert len(proxy.writes(deletes_pod)) <= 5
+    async with controller():
+        await assert_recovered_once(job, proxy, before, suspects=[before[VICTIM]])
+
+
+async def replaced(job: Job, before: Before) -> tuple[Member, datetime]:
+    """The pod that the Job makes in place of the lost one, once it has a node, and when it was made.
+
+    The Job controller takes its time: 10 s from a Job's first failed pod on.
+    """
+    async with asyncio.timeout(60):
+        while True:
+            for pod in await job.pods():
+                found = member(pod)
+                if found.rank == VICTIM and found.pod != before[VICTIM].pod and found.node:
+                    return found, moment(pod["metadata"]["creationTimestamp"])
+            await asyncio.sleep(0.1)
+
+
+def target_of(ledger: Object) -> list[str]:
+    """UIDs of the Jobs that the open incident's trigger is aimed at."""
+    uids: list[str] = ledger["incident"]["target"]["jobUIDs"]
+    return uids

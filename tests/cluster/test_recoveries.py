@@ -1,0 +1,190 @@
+"""What a killed pod, an eviction, a cascade or a restarted container leads to: the group comes back, exactly once.
+
+Every test breaks a 16-node training in its own way and then asks for the one verdict of `tests.cluster.verdict`.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+import pytest
+
+from recovery.ports import NODES, PatchKind
+from recovery.sim.trace import EventKind
+from tests.cluster.acts import evict, lose
+from tests.cluster.api_proxy import ApiProxy
+from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.scene import Fleet, Job, until
+from tests.cluster.verdict import Before, Member, assert_recovered_once, member, remember
+
+pytestmark = pytest.mark.usefixtures("no_complaints")
+SHIPPED, PREPARED = "torch-distributed", "torch-recoverable"
+both_runtimes = pytest.mark.parametrize("runtime", [SHIPPED, PREPARED], ids=["shipped", "prepared"])
+
+
+@asynccontextmanager
+async def cordoned(fleet: Fleet, nodes: Iterable[str]) -> AsyncIterator[None]:
+    """No new pod gets onto these nodes; afterwards they are as before."""
+    names = list(nodes)
+    try:
+        for name in names:
+            await fleet.api.patch(NODES, name, {"spec": {"unschedulable": True}}, kind=PatchKind.MERGE)
+        yield
+    finally:
+        for name in names:
+            await fleet.api.patch(NODES, name, {"spec": {"unschedulable": None}}, kind=PatchKind.MERGE)
+
+
+@both_runtimes
+async def test_a_deleted_pod(
+    runtime: str, training: StartsTraining, controller: StartsController, proxy: ApiProxy
+) -> None:
+    job = await training(runtime=runtime)
+    async with controller():
+        before = await remember(job)
+        await lose(job, 5)
+        incident = await assert_recovered_once(job, proxy, before, suspects=[before[5]])
+    assert (incident["class"], incident["cause"]) == ("PodDeleted", "PodDeleted")
+
+
+@both_runtimes
+async def test_an_evicted_pod(
+    runtime: str, training: StartsTraining, controller: StartsController, proxy: ApiProxy
+) -> None:
+    job = await training(runtime=runtime)
+    async with controller():
+        before = await remember(job)
+        await evict(job, 5)
+        incident = await assert_recovered_once(job, proxy, before, suspects=[before[5]])
+    assert (incident["class"], incident["cause"]) == ("PodDisrupted", "EvictionByEvictionAPI")
+
+
+@both_runtimes
+async def test_eight_exits_at_once(
+    runtime: str, training: StartsTraining, controller: StartsController, proxy: ApiProxy
+) -> None:
+    """A switch is gone. On the shipped runtime this exhausts the backoffLimit: the controller has to be faster."""
+    job = await training(runtime=runtime)
+    async with controller():
+        before = await remember(job)
+        victims = [before[rank] for rank in range(4, 12)]
+        for victim in victims:
+            job.fleet.kubelets.exit_container(victim.pod, 1, namespace=job.namespace)
+        exits = job.fleet.world.trace.of(job.training, EventKind.PROCESS_EXITED)
+        assert (exits[7].at - exits[0].at).total_seconds() < 0.1
+        incident = await assert_recovered_once(job, proxy, before, suspects=victims, exit_code=1)
+    assert incident["class"] == ("ContainerRestarted" if runtime == SHIPPED else "PodFailed")
+
+
+async def test_a_container_restarted_in_place_on_the_shipped_runtime(
+    training: StartsTraining, controller: StartsController, proxy: ApiProxy
+) -> None:
+    job = await training(runtime=SHIPPED)
+    async with controller():
+        before = await remember(job)
+        job.fleet.kubelets.exit_container(before[5].pod, 1, namespace=job.namespace)
+        incident = await assert_recovered_once(job, proxy, before, suspects=[before[5]], exit_code=1)
+    assert (incident["class"], incident["cause"]) == ("ContainerRestarted", "Exit1")
+
+
+async def test_a_pod_failed_with_137_on_the_prepared_runtime(
+    training: StartsTraining, controller: StartsController, proxy: ApiProxy
+) -> None:
+    job = await training(runtime=PREPARED)
+    async with controller():
+        before = await remember(job)
+        job.fleet.kubelets.exit_container(before[5].pod, 137, namespace=job.namespace)
+        incident = await assert_recovered_once(job, proxy, before, suspects=[before[5]], exit_code=137)
+    assert (incident["class"], incident["cause"]) == ("PodFailed", "Exit137")
+
+
+@both_runtimes
+async def test_a_second_kill_while_the_old_pods_are_torn_down(
+    runtime: str, training: StartsTraining, controller: StartsController, proxy: ApiProxy
+) -> None:
+    """It hits what is going anyway: nothing follows from it."""
+    job = await training(runtime=runtime, teardown={"graceSeconds": 3})
+    async with controller():
+        before = await remember(job)
+        await lose(job, 5)
+        await job.reaches("TearingDown")
+        job.fleet.kubelets.exit_container(before[9].pod, 137, namespace=job.namespace)
+        await assert_recovered_once(job, proxy, before, suspects=[before[5]])
+
+
+@both_runtimes
+async def test_a_second_kill_while_a_new_pod_waits_for_a_node(
+    runtime: str, training: StartsTraining, controller: StartsController, proxy: ApiProxy
+) -> None:
+    """The new group has not run at once yet: its Job replaces the lost member, and nobody hangs."""
+    job = await training(runtime=runtime)
+    async with controller():
+        before = await remember(job)
+        spares = set(job.fleet.nodes) - {member.node for member in before.members}
+        async with cordoned(job.fleet, {before[5].node, *spares}):
+            await lose(job, 5)
+            victim, killed_at = await lose_a_new_member_in(job, "Scheduling", before)
+        then = f"{victim} was deleted before all ranks ran; it is replaced without a restart of the others"
+        incident = await assert_recovered_once(
+            job, proxy, before, suspects=[before[5]], then=then, last_kill_at=killed_at
+        )
+    assert [attempt["action"] for attempt in incident["attempts"]] == ["RecreateGroup", "None"]
+
+
+@both_runtimes
+async def test_a_second_kill_while_a_new_pod_starts(
+    runtime: str, training: StartsTraining, controller: StartsController, proxy: ApiProxy
+) -> None:
+    """The same as while one waits for a node."""
+    job = await training(runtime=runtime)
+    async with controller():
+        before = await remember(job)
+        job.fleet.kubelets.delay_start(f"{job.child}-3-", 6.0, namespace=job.namespace)
+        await lose(job, 5)
+        victim, killed_at = await lose_a_new_member_in(job, "Starting", before)
+        then = f"{victim} was deleted before all ranks ran; it is replaced without a restart of the others"
+        incident = await assert_recovered_once(
+            job, proxy, before, suspects=[before[5]], then=then, last_kill_at=killed_at
+        )
+    assert [attempt["action"] for attempt in incident["attempts"]] == ["RecreateGroup", "None"]
+
+
+@both_runtimes
+async def test_a_second_kill_while_the_ranks_join(
+    runtime: str, training: StartsTraining, controller: StartsController, proxy: ApiProxy
+) -> None:
+    """All new ranks ran at once, so the others hang again: a second trigger, within the same incident and charge."""
+    job = await training(runtime=runtime)
+    async with controller():
+        before = await remember(job)
+        job.fleet.kubelets.delay_ready(f"{job.child}-3-", 60.0, namespace=job.namespace)
+        await lose(job, 5)
+        await job.reaches("Rendezvous")
+        job.fleet.kubelets.delay_ready(f"{job.child}-3-", 0.0, namespace=job.namespace)
+        victim, killed_at = await member_of_rank(job, 9), job.fleet.clock.now()
+        job.fleet.kubelets.exit_container(victim.pod, 137, namespace=job.namespace)
+        incident = await assert_recovered_once(
+            job, proxy, before, suspects=[before[5]], then=f"{victim} ", last_kill_at=killed_at, triggers=2
+        )
+    assert "exit code 137; attempt 2: deleting Job llm-node-0 once more" in incident["reason"]
+    assert [attempt["action"] for attempt in incident["attempts"]] == ["RecreateGroup", "RecreateGroup"]
+
+
+async def lose_a_new_member_in(job: Job, phase: str, before: Before) -> tuple[Member, datetime]:
+    """Delete a pod of the new group that runs already, while the group as a whole is in that phase."""
+    started = EventKind.PROCESS_STARTED
+    await until(
+        "rank 9 runs anew",
+        lambda: any(
+            r.index == 9 and r.job_uid != before.job_uid for r in job.fleet.world.trace.of(job.training, started)
+        ),
+    )
+    await job.reaches(phase)
+    victim, killed_at = await member_of_rank(job, 9), job.fleet.clock.now()
+    await lose(job, 9)
+    return victim, killed_at
+
+
+async def member_of_rank(job: Job, rank: int) -> Member:
+    name = await job.pod_of_rank(rank)
+    return next(member(pod) for pod in await job.pods() if pod["metadata"]["name"] == name)

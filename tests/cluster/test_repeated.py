@@ -1,0 +1,57 @@
+"""Twenty recoveries in a row of a large group: the dying Jobs must never take their JobSet with them.
+
+Every pod that the controller deletes counts as a failed pod of the dying Job, 128 against a shipped backoffLimit of 6,
+and a JobSet that sees a Failed Job ends, even if that Job is being deleted.
+"""
+
+import asyncio
+
+import pytest
+
+from recovery.ports import JOB_SETS
+from tests.cluster.api_proxy import ApiProxy
+from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.scene import Job
+
+RANKS = 128
+
+
+async def _recovers(job: Job, incidents: int) -> None:
+    """One rank exits; the group comes back, and its JobSet has lived through it."""
+    world = job.fleet.world
+    step, killed_at = world.step_of(job.training), job.fleet.clock.now()
+    victim = await job.pod_of_rank(incidents % RANKS)
+    job.fleet.kubelets.exit_container(victim, 1, namespace=job.namespace)
+    async with asyncio.timeout(120):
+        while True:
+            (job_set,) = await job.items(JOB_SETS)
+            assert not job_set["status"].get("terminalState"), f"recovery {incidents}: {job_set['status']}"
+            ledger = await job.ledger()
+            if ledger.get("totals", {}).get("incidents") == incidents and "incident" not in ledger:
+                break
+            await asyncio.sleep(0.1)
+    assert ledger["history"][0]["outcome"] == "Recovered", ledger["history"][0]
+    assert ledger["totals"]["restarts"] == ledger["epoch"] == incidents
+    await job.trains(past=step)
+    assert world.passed(job.training, step, killed_at)
+
+
+@pytest.mark.parametrize(
+    ("recoveries", "asked_grace_seconds"),
+    [(18, 2), (2, None)],
+    ids=["eighteen times asking for 2 s of the pods' 30 s of grace", "twice sitting out the whole grace of 30 s"],
+)
+async def test_the_job_set_of_128_pods_with_the_shipped_backoff_limit_never_fails(
+    recoveries: int,
+    asked_grace_seconds: int | None,
+    training: StartsTraining,
+    controller: StartsController,
+    proxy: ApiProxy,
+) -> None:
+    job = await training(ranks=RANKS, gpus=1, teardown={"graceSeconds": asked_grace_seconds}, budget={"limit": 20})
+    async with controller():
+        for incidents in range(1, recoveries + 1):
+            await _recovers(job, incidents)
+    triggers = proxy.writes(lambda write: write.method == "DELETE" and write.resource == "jobs")
+    assert len(triggers) == recoveries
+    assert all(trigger.status == 200 for trigger in triggers)

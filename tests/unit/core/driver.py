@@ -1,0 +1,138 @@
+"""Runs `decide` as the reconciler does, without an API server, and holds every step against the invariants."""
+
+from datetime import timedelta
+
+import msgspec
+
+from recovery.core.decide import decide
+from recovery.core.facts import Snapshot
+from recovery.core.invariants import violations
+from recovery.core.ledger import Incident, Ledger, Phase
+from recovery.core.plan import (
+    Action,
+    DeleteJob,
+    DeletePods,
+    EmitEvent,
+    Plan,
+    RaiseBackoffLimit,
+    ReadLive,
+    RecordIncident,
+    TouchJob,
+)
+from recovery.core.policy import Mode, Policy, PolicyError, Restart
+from tests.unit.core.world import World, at
+
+WORKLOAD_ACTIONS = (DeleteJob, DeletePods, RaiseBackoffLimit, TouchJob)
+
+
+def policy(
+    mode: Mode = Mode.ENFORCE,
+    *,
+    since: float = -86_400,
+    restart: Restart = Restart.RECREATE_GROUP_ON_POD_RESTART,
+    limit: int = 10,
+    window_seconds: float = 86_400,
+    start_seconds: float = 900,
+    grace_seconds: int | None = None,
+) -> Policy:
+    """The policy `default`, in force since a day before START unless it says otherwise."""
+    return Policy(
+        name="default",
+        uid="policy-1",
+        generation=1,
+        mode=mode,
+        restart=restart,
+        budget_limit=limit,
+        budget_window=timedelta(seconds=window_seconds),
+        grace_seconds=grace_seconds,
+        start_timeout=timedelta(seconds=start_seconds),
+        since=at(since),
+    )
+
+
+class Controller:
+    """One controller process as far as one group sees it. Its ledger is what the API server has."""
+
+    def __init__(self, policy_: Policy | PolicyError | None = None, ledger: Ledger | None = None) -> None:
+        self.policy: Policy | PolicyError | None = policy() if policy_ is None else policy_
+        self.ledger = Ledger() if ledger is None else ledger
+        self.done: list[Action] = []
+        self.live_reads = 0
+
+    def plan(self, world: World, seconds: float) -> Plan:
+        """What would be done now; live facts are read if they are asked for. Nothing is written."""
+        return self.plan_on(world.snapshot(), world.snapshot(live=True), seconds)
+
+    def plan_on(self, cached: Snapshot, live: Snapshot, seconds: float) -> Plan:
+        """The same where the cache lags behind what a live read shows."""
+        plan = decide(cached, self.ledger, self.policy, at(seconds))
+        if any(isinstance(action, ReadLive) for action in plan.actions):
+            assert plan.ledger == self.ledger, "a plan that asks for a live read writes nothing yet"
+            assert plan.actions == (ReadLive(),)
+            self.live_reads += 1
+            plan = decide(live, self.ledger, self.policy, at(seconds))
+        else:
+            assert not any(isinstance(action, DeleteJob) for action in plan.actions), "never from a cache"
+        assert not any(isinstance(action, ReadLive) for action in plan.actions), "read live once, not twice"
+        assert plan.reason, "a plan says why"
+        assert violations(self.ledger, plan.ledger) == ()
+        return plan
+
+    def write(self, plan: Plan) -> None:
+        """The ledger, and nothing after it: as if the process had ended there."""
+        self.ledger = msgspec.json.decode(msgspec.json.encode(plan.ledger), type=Ledger)
+
+    def look(self, world: World, seconds: float) -> Plan:
+        """One look, carried out."""
+        plan = self.plan(world, seconds)
+        self.done += plan.first
+        self.write(plan)
+        self.done += plan.actions
+        return plan
+
+    def settle(self, world: World, seconds: float) -> Plan:
+        """Look until an incident that has closed is put away."""
+        plan = self.look(world, seconds)
+        while self.ledger.incident is not None and self.ledger.incident.closing is not None:
+            plan = self.look(world, seconds)
+        return plan
+
+    # --- what came of it -------------------------------------------------------------------------------------------
+
+    @property
+    def incident(self) -> Incident:
+        assert self.ledger.incident is not None, "no incident is open"
+        return self.ledger.incident
+
+    def phase(self) -> Phase:
+        return self.ledger.phase
+
+    @property
+    def recorded(self) -> list[Incident]:
+        return [action.incident for action in self.done if isinstance(action, RecordIncident)]
+
+    @property
+    def triggers(self) -> list[DeleteJob]:
+        return [action for action in self.done if isinstance(action, DeleteJob)]
+
+    @property
+    def pod_deletes(self) -> list[str]:
+        """Names of the pods, in order."""
+        return [pod.name for action in self.done if isinstance(action, DeletePods) for pod in action.pods]
+
+    @property
+    def touches(self) -> list[TouchJob]:
+        return [action for action in self.done if isinstance(action, TouchJob)]
+
+    @property
+    def events(self) -> list[str]:
+        """Reasons of the Events, in order."""
+        return [action.reason for action in self.done if isinstance(action, EmitEvent)]
+
+    @property
+    def workload_actions(self) -> list[Action]:
+        return [action for action in self.done if isinstance(action, WORKLOAD_ACTIONS)]
+
+
+def observing(**settings: object) -> Controller:
+    return Controller(policy(Mode.OBSERVE, **settings))  # type: ignore[arg-type]

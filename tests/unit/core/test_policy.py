@@ -1,0 +1,153 @@
+"""Which policy applies, and what it says."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from recovery.core.policy import (
+    BudgetSpec,
+    Mode,
+    PolicyError,
+    PolicyFacts,
+    PolicySpec,
+    Restart,
+    Selector,
+    TeardownSpec,
+    TimeoutsSpec,
+    parse_duration,
+    paused,
+    resolve,
+    select,
+)
+from tests.unit.core.world import at, training
+
+
+def facts(
+    name: str = "default", *, created: float = 0, mode_since: float = 0, deleting: bool = False, **spec: object
+) -> PolicyFacts:
+    return PolicyFacts(
+        name=name,
+        namespace="ml",
+        uid=f"uid-{name}",
+        generation=3,
+        spec=PolicySpec(**spec),  # type: ignore[arg-type]
+        created_at=at(created),
+        mode_since=at(mode_since),
+        deleting=deleting,
+    )
+
+
+def chosen(*policies: PolicyFacts, labels: dict[str, str] | None = None, wanted: str | None = None) -> str | None:
+    workload = training().workload
+    assert workload is not None
+    annotations = {} if wanted is None else {"recovery.trainjob.dev/policy": wanted}
+    workload = msgspec.structs.replace(workload, labels=labels or {}, annotations=annotations)
+    found = select(policies, workload)
+    return None if found is None else found.name
+
+
+BLUE = Selector({"team": "blue"})
+
+
+def test_none_applies_where_there_is_none() -> None:
+    assert chosen() is None
+
+
+def test_a_policy_without_labels_applies_to_all() -> None:
+    assert chosen(facts()) == "default"
+
+
+def test_all_labels_must_match() -> None:
+    both = Selector({"team": "blue", "tier": "gold"})
+    assert chosen(facts(selector=both), labels={"team": "blue"}) is None
+    assert chosen(facts(selector=both), labels={"team": "blue", "tier": "gold", "more": "yes"}) == "default"
+
+
+def test_the_highest_priority_wins_then_the_oldest_then_the_name() -> None:
+    assert chosen(facts("a", priority=1), facts("b", priority=2)) == "b"
+    assert chosen(facts("a", created=5), facts("b", created=4)) == "b"
+    assert chosen(facts("b"), facts("a")) == "a"
+
+
+def test_a_specific_selector_has_no_advantage_of_its_own() -> None:
+    assert chosen(facts("all", priority=1), facts("blue", selector=BLUE), labels={"team": "blue"}) == "all"
+
+
+def test_the_annotation_beats_priority_and_selector() -> None:
+    assert chosen(facts("a", priority=9), facts("b", selector=BLUE), wanted="b") == "b"
+
+
+def test_an_annotation_that_names_nothing_selects_nothing() -> None:
+    assert chosen(facts("a"), wanted="missing") is None
+    assert chosen(facts("a", deleting=True), wanted="a") is None
+
+
+def test_a_policy_that_is_being_deleted_applies_no_more() -> None:
+    assert chosen(facts("a", deleting=True, priority=9), facts("b")) == "b"
+
+
+def test_the_defaults() -> None:
+    policy = resolve(facts(created=10, mode_since=20))
+    assert policy.mode is Mode.OBSERVE
+    assert policy.restart is Restart.RECREATE_GROUP_ON_POD_RESTART
+    assert (policy.budget_limit, policy.budget_window) == (10, timedelta(hours=24))
+    assert policy.start_timeout == timedelta(minutes=15)
+    assert policy.grace_seconds is None
+    assert policy.generation == 3
+    assert policy.since == at(20)
+
+
+def test_evidence_counts_from_the_policys_creation_at_the_earliest() -> None:
+    assert resolve(facts(created=30, mode_since=20)).since == at(30)
+
+
+REFUSED = {
+    "spec.budget.limit: -1 is negative; 0 allows no recovery at all": {"budget": BudgetSpec(limit=-1)},
+    "spec.budget.window: must be longer than 0s, or no recovery would ever count": {"budget": BudgetSpec(window="0s")},
+    "spec.budget.window: '1 day' is not a duration; write it like 24h, 15m, 10s or 500ms": {
+        "budget": BudgetSpec(window="1 day")
+    },
+    "spec.timeouts.start: must be longer than 0s, or every start would be given up at once": {
+        "timeouts": TimeoutsSpec(start="0m")
+    },
+    "spec.timeouts.start: '' is not a duration; write it like 24h, 15m, 10s or 500ms": {
+        "timeouts": TimeoutsSpec(start="")
+    },
+    "spec.teardown.graceSeconds: 0 would force-delete pods that may still write; use 1 or more": {
+        "teardown": TeardownSpec(grace_seconds=0)
+    },
+}
+
+
+@pytest.mark.parametrize(("says", "spec"), REFUSED.items(), ids=REFUSED)
+def test_a_policy_that_cannot_be_read_names_its_field(says: str, spec: dict[str, object]) -> None:
+    with pytest.raises(PolicyError) as error:
+        resolve(facts(**spec))  # type: ignore[arg-type]
+    assert str(error.value) == says
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("24h", 86400), ("1h30m", 5400), ("15m", 900), ("10s", 10), ("500ms", 0.5), ("1h2m3s4ms", 3723.004), ("0s", 0)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text, "spec.x") == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["", "10", "1d", "-5s", "5 m", "10s5m", "1.5h", "1h\n"])
+def test_no_durations(text: str) -> None:
+    with pytest.raises(PolicyError, match=r"^spec\.x: "):
+        parse_duration(text, "spec.x")
+
+
+def test_a_duration_beyond_all_measure() -> None:
+    with pytest.raises(PolicyError, match="longer than any duration that makes sense"):
+        parse_duration("9" * 30 + "h", "spec.x")
+
+
+@pytest.mark.parametrize(("value", "is_paused"), [("true", True), ("", True), ("since Monday", True), ("false", False)])
+def test_paused(value: str, is_paused: bool) -> None:
+    workload = training().paused(value).workload
+    assert workload is not None
+    assert paused(workload) is is_paused

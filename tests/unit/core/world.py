@@ -1,0 +1,357 @@
+"""A small world to decide about: one TrainJob, its JobSet, its Job and its pods, as facts that tests change in words.
+
+Every method returns the world after something happened to it, and says when in seconds since START. Nothing follows
+from anything here: a pod that is deleted is not replaced until the test says so, because the tests are about moments.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from recovery.core.facts import (
+    Condition,
+    ContainerFacts,
+    ExitFacts,
+    FailurePolicyFacts,
+    GroupKey,
+    JobFacts,
+    JobSetFacts,
+    NodeFacts,
+    PodFacts,
+    PodFailureRule,
+    ReplicatedJobFacts,
+    Snapshot,
+    WorkloadFacts,
+)
+from recovery.core.history import all_ran_at
+
+START = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+GPUS_PER_POD = 8
+
+
+def at(seconds: float) -> datetime:
+    """So many seconds after START; negative: before."""
+    return START + timedelta(seconds=seconds)
+
+
+def whole(seconds: float) -> datetime:
+    """The same as the API server or a kubelet writes it: in whole seconds."""
+    return at(seconds).replace(microsecond=0)
+
+
+class World(msgspec.Struct, frozen=True):
+    """The group `train` and everything around it."""
+
+    workload: WorkloadFacts | None
+    jobset: JobSetFacts | None
+    jobs: tuple[JobFacts, ...]
+    pods: tuple[PodFacts, ...]
+    trained_at: dict[str, datetime]
+    job_template: JobFacts
+    """What JobSet makes Jobs of."""
+    made: int = 1
+    """How many Jobs there have been."""
+
+    # --- what there is ---------------------------------------------------------------------------------------------
+
+    def snapshot(self, *, live: bool = False) -> Snapshot:
+        nodes = {pod.node: NodeFacts(name=pod.node, ready=True) for pod in self.pods if pod.node}
+        return Snapshot(
+            key=GroupKey("ml", "train"),
+            workload=self.workload,
+            jobset=self.jobset,
+            jobs=self.jobs,
+            pods=self.pods,
+            nodes=nodes,
+            trained_at=self.trained_at,
+            live=live,
+        )
+
+    @property
+    def job(self) -> JobFacts:
+        """The newest Job."""
+        return self.jobs[-1]
+
+    def pod(self, index: int) -> PodFacts:
+        """The newest pod of that rank."""
+        pod = self.find(index)
+        assert pod is not None, f"rank {index} has no pod"
+        return pod
+
+    def find(self, index: int) -> PodFacts | None:
+        """The same; None: that rank has no pod that anybody knows of."""
+        mine = (pod for pod in reversed(self.pods) if pod.job_uid == self.job.uid and pod.index == index)
+        return next(mine, None)
+
+    # --- changes, in general ---------------------------------------------------------------------------------------
+
+    def with_workload(self, **changes: object) -> "World":
+        assert self.workload is not None
+        return msgspec.structs.replace(self, workload=msgspec.structs.replace(self.workload, **changes))
+
+    def with_jobset(self, **changes: object) -> "World":
+        assert self.jobset is not None
+        return msgspec.structs.replace(self, jobset=msgspec.structs.replace(self.jobset, **changes))
+
+    def with_job(self, **changes: object) -> "World":
+        """Change the newest Job; its resourceVersion rises, as the API server's does."""
+        version = str(int(self.job.resource_version) + 1)
+        changed = msgspec.structs.replace(self.job, **{"resource_version": version, **changes})
+        return msgspec.structs.replace(self, jobs=(*self.jobs[:-1], changed))
+
+    def with_pod(self, index: int, **changes: object) -> "World":
+        """Change the newest pod of that rank."""
+        uid = self.pod(index).uid
+        pods = tuple(msgspec.structs.replace(pod, **changes) if pod.uid == uid else pod for pod in self.pods)
+        return msgspec.structs.replace(self, pods=pods)._remember()
+
+    def _remember(self) -> "World":
+        """What the store remembers: the first moment at which all ran."""
+        known = dict(self.trained_at)
+        for job in self.jobs:
+            ran_at = all_ran_at(job, self.pods) if job.uid not in known else None
+            if ran_at is not None:
+                known[job.uid] = ran_at
+        return msgspec.structs.replace(self, trained_at=known)
+
+    def controller_restarted(self) -> "World":
+        """Forget what only a running controller knows: pods that vanished, and when the group trained."""
+        pods = tuple(pod for pod in self.pods if pod.gone_at is None)
+        return msgspec.structs.replace(self, pods=pods, trained_at={})._remember()
+
+    # --- losses ----------------------------------------------------------------------------------------------------
+
+    def pod_deleted(self, index: int, seconds: float, *, grace_seconds: int = 30) -> "World":
+        """Somebody asked for the pod to go; its processes still run."""
+        return self.with_pod(index, deleting_since=whole(seconds), deletion_grace_seconds=grace_seconds)
+
+    def pod_gone(self, index: int, seconds: float) -> "World":
+        """The object has vanished, while its Job lives on."""
+        return self.with_pod(index, gone_at=at(seconds), ready=False)
+
+    def container_exited(self, index: int, exit_code: int, seconds: float, *, reason: str = "Error") -> "World":
+        """The process has ended, and the kubelet will start it again."""
+        before = self.pod(index).containers[0]
+        ended = ExitFacts(code=exit_code, reason=reason, started_at=before.running_since, finished_at=whole(seconds))
+        container = msgspec.structs.replace(before, running_since=None, exit=ended)
+        return self.with_pod(index, containers=(container,), ready=False)
+
+    def container_restarted(
+        self, index: int, exit_code: int, seconds: float, *, back_after: float = 1, reason: str = "Error"
+    ) -> "World":
+        """Restarted in place: the same pod, a new process, Ready again."""
+        exited = self.container_exited(index, exit_code, seconds, reason=reason)
+        return exited.container_back(index, seconds + back_after)
+
+    def container_back(self, index: int, seconds: float) -> "World":
+        """The kubelet has started the container again, and it is Ready."""
+        before = self.pod(index).containers[0]
+        container = ContainerFacts(
+            name=before.name, restarts=before.restarts + 1, running_since=whole(seconds), last_exit=before.exit
+        )
+        return self.with_pod(index, containers=(container,), ready=True, ready_since=whole(seconds))
+
+    def pod_failed(self, index: int, exit_code: int, seconds: float, *, reason: str = "Error") -> "World":
+        """restartPolicy Never: the container ended, and with it the pod."""
+        exited = self.container_exited(index, exit_code, seconds, reason=reason)
+        return exited.with_pod(index, phase="Failed")
+
+    def evicted(self, index: int, seconds: float, *, reason: str = "EvictionByEvictionAPI") -> "World":
+        condition = Condition("DisruptionTarget", "True", reason, "", whole(seconds))
+        return self.pod_deleted(index, seconds).with_pod(index, conditions=(condition,))
+
+    def replaced(self, index: int, seconds: float) -> "World":
+        """The Job made another pod for that rank; it is Pending."""
+        number = sum(pod.job_uid == self.job.uid and pod.index == index for pod in self.pods)
+        pod = _pod(self.job, index, number, whole(seconds))
+        counted = self.with_job(failed=self.job.failed + 1)
+        return msgspec.structs.replace(counted, pods=(*counted.pods, pod))
+
+    def came_back(self, index: int, created: float, ready: float) -> "World":
+        """The lost pod is gone and another one runs in its place."""
+        gone = self if self.pod(index).phase == "Failed" else self.pod_gone(index, created)
+        return gone.replaced(index, created).started(index, ready).pod_ready(index, ready)
+
+    # --- what controllers and users do -----------------------------------------------------------------------------
+
+    def job_failing(self, reason: str, seconds: float, *, finally_: bool = False) -> "World":
+        """FailureTarget, which precedes Failed; `finally_`: Failed as well."""
+        found = Condition("FailureTarget", "True", reason, f"Job was active: {reason}", whole(seconds))
+        done = msgspec.structs.replace(found, type="Failed")
+        return self.with_job(conditions=(*self.job.conditions, found, *((done,) if finally_ else ())))
+
+    def jobset_failed(self, seconds: float, message: str = "jobset failed due to one or more job failures") -> "World":
+        condition = Condition("Failed", "True", "FailedJobs", message, whole(seconds))
+        return self.with_jobset(terminal_state="Failed", conditions=(condition,))
+
+    def jobset_completed(self) -> "World":
+        return self.with_jobset(terminal_state="Completed")
+
+    def succeeded(self, index: int) -> "World":
+        return self.with_pod(index, phase="Succeeded", ready=False)
+
+    def success_criteria_met(self, seconds: float) -> "World":
+        condition = Condition("SuccessCriteriaMet", "True", "CompletionsReached", "", whole(seconds))
+        return self.with_job(conditions=(*self.job.conditions, condition))
+
+    def suspended(self) -> "World":
+        """By its user, all the way down."""
+        return self.with_workload(suspended=True).with_jobset(suspended=True).with_job(suspended=True)
+
+    def resumed(self, seconds: float) -> "World":
+        """The same Job again, its pods made anew."""
+        condition = Condition("Suspended", "False", "JobResumed", "Job resumed", whole(seconds))
+        awake = self.with_workload(suspended=False).with_jobset(suspended=False)
+        awake = awake.with_job(suspended=False, conditions=(condition,))
+        pods = tuple(_pod(awake.job, index, 50, whole(seconds)) for index in range(awake.job.parallelism))
+        return msgspec.structs.replace(awake, pods=(*awake.pods, *pods))
+
+    def paused(self, value: str = "true") -> "World":
+        return self.with_workload(annotations={"recovery.trainjob.dev/paused": value})
+
+    def job_deleted(self, seconds: float) -> "World":
+        """Foreground deletion has begun: by us, by JobSet or by somebody else, which nobody can tell."""
+        return self.with_job(deleting_since=whole(seconds))
+
+    def all_deleted(self, seconds: float, *, grace_seconds: int = 30) -> "World":
+        """Every pod of the newest Job has been asked to go."""
+        world = self
+        for index in range(self.job.parallelism):
+            world = world.pod_deleted(index, seconds, grace_seconds=grace_seconds)
+        return world
+
+    def job_gone(self) -> "World":
+        """The newest Job and all that it had are gone; the store forgets both."""
+        uid = self.job.uid
+        return msgspec.structs.replace(
+            self,
+            jobs=tuple(job for job in self.jobs if job.uid != uid),
+            pods=tuple(pod for pod in self.pods if pod.job_uid != uid),
+            trained_at={key: value for key, value in self.trained_at.items() if key != uid},
+        )
+
+    def restarted_by_jobset(self) -> "World":
+        """The JobSet has counted a restart; what it deletes it deletes later."""
+        assert self.jobset is not None
+        counted = self.jobset.restarts_counted + 1
+        return self.with_jobset(restarts=self.jobset.restarts + 1, restarts_counted=counted)
+
+    def job_created(self, seconds: float, *, name: str = "train-node-0") -> "World":
+        """JobSet made the Job anew, without pods so far."""
+        assert self.jobset is not None
+        number = self.made + 1
+        job = msgspec.structs.replace(
+            self.job_template,
+            name=name,
+            uid=f"job-{number}",
+            created_at=whole(seconds),
+            restart_attempt=self.jobset.restarts,
+            resource_version=str(number * 1000),
+        )
+        return msgspec.structs.replace(self, jobs=(*self.jobs, job), made=number)
+
+    def pods_created(self, seconds: float) -> "World":
+        made = tuple(_pod(self.job, index, 0, whole(seconds)) for index in range(self.job.parallelism))
+        return msgspec.structs.replace(self, pods=(*self.pods, *made))
+
+    def recreated(self, seconds: float) -> "World":
+        """The old Job is gone; a new one is there with all its pods Pending."""
+        return self.job_gone().job_created(seconds).pods_created(seconds)
+
+    # --- on the way to Ready ---------------------------------------------------------------------------------------
+
+    def scheduled(self, index: int) -> "World":
+        return self.with_pod(index, node=f"gpu-{index}", conditions=())
+
+    def unschedulable(self, index: int, message: str) -> "World":
+        condition = Condition("PodScheduled", "False", "Unschedulable", message)
+        return self.with_pod(index, conditions=(condition,))
+
+    def started(self, index: int, seconds: float) -> "World":
+        container = ContainerFacts(name="node", running_since=whole(seconds))
+        return self.scheduled(index).with_pod(index, phase="Running", containers=(container,))
+
+    def pod_ready(self, index: int, seconds: float) -> "World":
+        return self.with_pod(index, ready=True, ready_since=whole(seconds))
+
+    def all_scheduled(self) -> "World":
+        world = self
+        for index in range(self.job.parallelism):
+            world = world.scheduled(index)
+        return world
+
+    def all_started(self, seconds: float) -> "World":
+        world = self
+        for index in range(self.job.parallelism):
+            world = world if world.pod(index).running else world.started(index, seconds)
+        return world
+
+    def all_ready(self, seconds: float) -> "World":
+        """Every rank runs and is Ready since then."""
+        world = self.all_started(seconds)
+        for index in range(self.job.parallelism):
+            world = world.pod_ready(index, seconds)
+        return world
+
+
+def group(
+    ranks: int = 4,
+    *,
+    born: float = -3600,
+    restart_policy: str = "Never",
+    backoff_limit: int = 6,
+    rules: tuple[PodFailureRule, ...] = (),
+    failure_policy: FailurePolicyFacts | None = None,
+) -> World:
+    """A group of `ranks` pods, Pending since `born`."""
+    job = JobFacts(
+        name="train-node-0",
+        uid="job-1",
+        resource_version="1000",
+        jobset_uid="jobset-1",
+        replicated_job="node",
+        created_at=whole(born),
+        parallelism=ranks,
+        completions=ranks,
+        backoff_limit=backoff_limit,
+        pod_restart_policy=restart_policy,
+        pod_failure_rules=rules,
+    )
+    jobset = JobSetFacts(
+        name="train",
+        uid="jobset-1",
+        resource_version="1",
+        generation=1,
+        created_at=whole(born),
+        replicated_jobs=(ReplicatedJobFacts("node", 1, "trainer"),),
+        failure_policy=failure_policy,
+    )
+    workload = WorkloadFacts(
+        kind="TrainJob",
+        name="train",
+        uid="0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11",
+        resource_version="1",
+        generation=1,
+        created_at=whole(born),
+    )
+    world = World(workload=workload, jobset=jobset, jobs=(job,), pods=(), trained_at={}, job_template=job)
+    return world.pods_created(born)
+
+
+def training(ranks: int = 4, *, born: float = -3600, **settings: object) -> World:
+    """A group that has trained since ten seconds after `born`."""
+    made: World = group(ranks, born=born, **settings)  # type: ignore[arg-type]
+    return made.all_ready(born + 10)
+
+
+def _pod(job: JobFacts, index: int, number: int, created_at: datetime) -> PodFacts:
+    return PodFacts(
+        name=f"{job.name}-{index}-{job.uid[-1]}{number}",
+        uid=f"pod-{job.uid}-{index}-{number}",
+        job_uid=job.uid,
+        job_name=job.name,
+        index=index,
+        created_at=created_at,
+        gpus=GPUS_PER_POD,
+        resource_version="1",
+    )
