@@ -79,8 +79,6 @@ def _between_incidents(
     done = finishing(snapshot)
     if done is not None:  # a cache that says so is right: nothing takes a success back
         return Plan(ledger, f"{evidence[0].text}, but {done}: left alone")
-    if not snapshot.live:
-        return Plan(ledger, f"{evidence[0].text}: reading the objects live before deciding", actions=(ReadLive(),))
     opened = incident.open_incident(ledger, snapshot, policy, Disruption(evidence), now)
     return first_look(snapshot, workload, opened, policy, now)
 
@@ -93,8 +91,6 @@ def _already_failed(snapshot: Snapshot, jobset: JobSetFacts, ledger: Ledger, pol
     at = condition.since if condition is not None else None
     if condition is None or at is None or at < policy.since.replace(microsecond=0) or now - at > STALE_AFTER:
         return Plan(ledger, f"JobSet {jobset.name} failed before this policy or long ago: left alone")
-    if not snapshot.live:
-        return Plan(ledger, f"JobSet {jobset.name} is Failed: reading it live", actions=(ReadLive(),))
     text = f"JobSet {jobset.name} is Failed: {condition.message or condition.reason}"
     end = Evidence(f"{jobset.uid}/failed", DisruptionClass.JOB_SET_FAILED, text, "", at=at)
     evidence = fresh(snapshot, gather(snapshot), since=policy.since, handled=ledger.handled, now=now)

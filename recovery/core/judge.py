@@ -169,7 +169,7 @@ def failed(snapshot: Snapshot, jobset: JobSetFacts, ledger: Ledger, now: datetim
     late = fresh(snapshot, gather(snapshot), since=since, handled=ledger.handled, now=now)
     decided = native.takes_down(snapshot, (*present(snapshot, ledger), *late, *jobs))
     at = condition.since if condition is not None and condition.since is not None else now
-    ended_at = max(phases.within_second(at, now), incident.incident_of(ledger).phases[-1].started_at)
+    ended_at = phases.within_second(at, now)
     if decided is not None:
         return close(
             ledger, Outcome.FAILED, "NativePolicy", f"JobSet {jobset.name} failed, because {decided}", ended_at

@@ -37,7 +37,10 @@ class Outcome(StrEnum):
 
 
 class AttemptAction(StrEnum):
-    """RecreateGroup: our trigger. Adopted: the platform's own restart. None: the Job replaces the member itself."""
+    """RecreateGroup: our trigger. Adopted: the platform's own restart.
+
+    None: left to the platform, because its own policy decides, or because the Job replaces the member itself.
+    """
 
     RECREATE_GROUP = "RecreateGroup"
     ADOPTED = "Adopted"

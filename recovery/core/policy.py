@@ -74,7 +74,7 @@ class TeardownSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TimeoutsSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """`start`: from the first scheduled pod until all run; then a new attempt is made."""
+    """`start`: from when all pods have a node until all run; then a new attempt is made."""
 
     start: str = "15m"
 

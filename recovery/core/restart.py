@@ -99,8 +99,8 @@ def after_restart(look: Look, ledger: Ledger) -> Plan:
     if ledger.phase is Phase.HELD:
         return _held(look, ledger)
     ledger = phases.enter(ledger, phases.later(found, ledger.phase), look.now)
-    if found is Phase.TEARING_DOWN and ours and barred(look.workload, look.policy) is None:
-        return Plan(ledger, incident.incident_of(ledger).reason, actions=pod_deletes(look.snapshot, ledger))
+    if found is Phase.TEARING_DOWN:
+        return _watch_the_teardown(look, ledger, ours=ours)
     if ledger.phase is Phase.SCHEDULING:
         return _watch_the_scheduling(look, ledger)
     if ledger.phase is Phase.STARTING:
@@ -171,8 +171,6 @@ def _lost_again(look: Look, ledger: Ledger, lost: tuple[Evidence, ...]) -> Plan:
     plan = _try_again(look, ledger, lost[0].text)
     if plan.ledger.epoch == ledger.epoch and plan.ledger.phase is not Phase.HELD:
         return plan  # not acted upon yet: the evidence stays fresh
-    if incident.incident_of(plan.ledger).closing is not None:
-        return plan
     return msgspec.structs.replace(plan, ledger=incident.more_evidence(plan.ledger, lost))
 
 
@@ -225,6 +223,29 @@ def _held(look: Look, ledger: Ledger) -> Plan:
 # --- on the way to Ready -------------------------------------------------------------------------------------------
 
 
+def _watch_the_teardown(look: Look, ledger: Ledger, *, ours: bool) -> Plan:
+    """Old pods that are still there: asked to go, where that is for us to do, and named when they take too long."""
+    open_, snapshot = incident.incident_of(ledger), look.snapshot
+    may = ours and barred(look.workload, look.policy) is None
+    actions = pod_deletes(snapshot, ledger) if may else ()
+    left = [pod for pod in snapshot.pods if pod.job_uid in open_.target.job_uids and pod.gone_at is None]
+    if not left or _has_said_more(ledger):
+        return Plan(ledger, open_.reason, actions=actions)
+    grace = max(pod.grace_seconds if pod.deletion_grace_seconds is None else pod.deletion_grace_seconds for pod in left)
+    say_at = open_.phases[-1].started_at + timedelta(seconds=grace) + SAY_AFTER
+    if look.now < say_at:
+        return Plan(ledger, open_.reason, actions=actions, look_again_at=say_at)
+    others = f" and {len(left) - 1} more" if len(left) > 1 else ""
+    plan = say(ledger, f"{open_.reason}; waiting for {place(left[0])}{others} to be gone")
+    return msgspec.structs.replace(plan, actions=actions)
+
+
+def _has_said_more(ledger: Ledger) -> bool:
+    """Something was added to what the attempt says. Once is enough: messages change with every node that comes."""
+    open_ = incident.incident_of(ledger)
+    return open_.attempt is not None and open_.reason != open_.attempt.reason
+
+
 def _watch_the_scheduling(look: Look, ledger: Ledger) -> Plan:
     """Not all pods have a node. Capacity may come, so nothing is torn down for it; but it is said what is missing."""
     open_ = incident.incident_of(ledger)
@@ -239,9 +260,7 @@ def _watch_the_scheduling(look: Look, ledger: Ledger) -> Plan:
         for condition in pod.conditions
         if condition.type == "PodScheduled" and not pod.node and pod.deleting_since is None
     ]
-    # Once for an attempt: a scheduler's message changes with every node that comes and goes.
-    said = open_.attempt is not None and open_.reason != open_.attempt.reason
-    if not waiting or said:
+    if not waiting or _has_said_more(ledger):
         return Plan(ledger, open_.reason)
     say_at = open_.phases[-1].started_at + SAY_AFTER
     if look.now < say_at:

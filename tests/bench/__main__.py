@@ -194,9 +194,9 @@ def table(rows: list[Row]) -> str:
             else "-"
         )
         lines.append(
-            f"| {case.limits} | {case.pods} | {grace} | {row.fresh_start_seconds:.1f} | {_seconds(row.jobset_seconds)} | "
-            f"{_seconds(row.controller_seconds)} | {ratio} | {row.trigger_milliseconds:.0f} | {row.api_reads} | "
-            f"{row.api_writes} |"
+            f"| {case.limits} | {case.pods} | {grace} | {row.fresh_start_seconds:.1f} "
+            f"| {_seconds(row.jobset_seconds)} | {_seconds(row.controller_seconds)} | {ratio} "
+            f"| {row.trigger_milliseconds:.0f} | {row.api_reads} | {row.api_writes} |"
         )
     return "\n".join(lines)
 

@@ -11,7 +11,7 @@ import pytest
 
 from recovery.ports import NODES, PatchKind
 from recovery.sim.trace import EventKind
-from tests.cluster.acts import evict, lose
+from tests.cluster.acts import evict, exit_rank, lose
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.scene import Fleet, Job, until
@@ -82,7 +82,7 @@ async def test_a_container_restarted_in_place_on_the_shipped_runtime(
     job = await training(runtime=SHIPPED)
     async with controller():
         before = await remember(job)
-        job.fleet.kubelets.exit_container(before[5].pod, 1, namespace=job.namespace)
+        await exit_rank(job, 5, 1)
         incident = await assert_recovered_once(job, proxy, before, suspects=[before[5]], exit_code=1)
     assert (incident["class"], incident["cause"]) == ("ContainerRestarted", "Exit1")
 
@@ -93,7 +93,7 @@ async def test_a_pod_failed_with_137_on_the_prepared_runtime(
     job = await training(runtime=PREPARED)
     async with controller():
         before = await remember(job)
-        job.fleet.kubelets.exit_container(before[5].pod, 137, namespace=job.namespace)
+        await exit_rank(job, 5, 137)
         incident = await assert_recovered_once(job, proxy, before, suspects=[before[5]], exit_code=137)
     assert (incident["class"], incident["cause"]) == ("PodFailed", "Exit137")
 
@@ -102,14 +102,14 @@ async def test_a_pod_failed_with_137_on_the_prepared_runtime(
 async def test_a_second_kill_while_the_old_pods_are_torn_down(
     runtime: str, training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """It hits what is going anyway: nothing follows from it."""
+    """The survivors hang, deaf to SIGTERM, so this lasts. The kill hits what is going anyway: nothing follows."""
     job = await training(runtime=runtime, teardown={"graceSeconds": 3})
     async with controller():
         before = await remember(job)
-        await lose(job, 5)
+        await exit_rank(job, 5, 1)
         await job.reaches("TearingDown")
         job.fleet.kubelets.exit_container(before[9].pod, 137, namespace=job.namespace)
-        await assert_recovered_once(job, proxy, before, suspects=[before[5]])
+        await assert_recovered_once(job, proxy, before, suspects=[before[5]], exit_code=1)
 
 
 @both_runtimes
@@ -139,7 +139,7 @@ async def test_a_second_kill_while_a_new_pod_starts(
     job = await training(runtime=runtime)
     async with controller():
         before = await remember(job)
-        job.fleet.kubelets.delay_start(f"{job.child}-3-", 6.0, namespace=job.namespace)
+        job.fleet.kubelets.delay_start(f"{job.child}-3-", 9.0, namespace=job.namespace)
         await lose(job, 5)
         victim, killed_at = await lose_a_new_member_in(job, "Starting", before)
         then = f"{victim} was deleted before all ranks ran; it is replaced without a restart of the others"
@@ -172,16 +172,15 @@ async def test_a_second_kill_while_the_ranks_join(
 
 async def lose_a_new_member_in(job: Job, phase: str, before: Before) -> tuple[Member, datetime]:
     """Delete a pod of the new group that runs already, while the group as a whole is in that phase."""
-    started = EventKind.PROCESS_STARTED
-    await until(
-        "rank 9 runs anew",
-        lambda: any(
-            r.index == 9 and r.job_uid != before.job_uid for r in job.fleet.world.trace.of(job.training, started)
-        ),
-    )
+
+    def new_ranks() -> list[int]:
+        starts = job.fleet.world.trace.of(job.training, EventKind.PROCESS_STARTED)
+        return [start.index for start in starts if start.job_uid != before.job_uid and start.index is not None]
+
+    await until("a rank of the new group runs", lambda: bool(new_ranks()))
     await job.reaches(phase)
-    victim, killed_at = await member_of_rank(job, 9), job.fleet.clock.now()
-    await lose(job, 9)
+    victim, killed_at = await member_of_rank(job, new_ranks()[0]), job.fleet.clock.now()
+    await lose(job, victim.rank)
     return victim, killed_at
 
 

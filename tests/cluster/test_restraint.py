@@ -122,10 +122,12 @@ async def test_observe_says_what_enforce_would_do_and_writes_to_no_workload(
 async def test_for_a_minute_nothing_is_written_about_what_is_no_failure_or_nobodys_business(
     installed: ControlPlane, namespace: str, jobs: StartsJobs, proxy: ApiProxy, controller: StartsController
 ) -> None:
-    await apply(installed, namespace, rules())
     [healthy] = await jobs("healthy", ranks=8)
     complete, suspended, resumed, deleted, paused = await jobs("complete", "suspended", "resumed", "deleted", "paused")
     [finishing] = await jobs("finishing", ranks=3)
+    await lose_and_replace_a_pod(resumed)
+    await second_is_over()
+    await apply(installed, namespace, rules())
     [without_policy] = await jobs("without-policy", labels={})
     async with controller() as process:
         began_seconds = time.monotonic()
@@ -154,6 +156,13 @@ async def test_for_a_minute_nothing_is_written_about_what_is_no_failure_or_nobod
         assert closed["outcome"] == "Recovered"
 
 
+async def lose_and_replace_a_pod(job: Job) -> None:
+    """A past: its Job has counted a failed pod, and all ranks have met for the second time."""
+    await lose(job, 0, grace_seconds=1)
+    await exit_rank(job, 1, EXIT_OF_HUNG_RANK)
+    await until_rounds(job, 2)
+
+
 async def a_finishing_job_loses_a_pod(control_plane: ControlPlane, job: Job) -> None:
     """Rank 0 has succeeded when the pod of the last rank is deleted; in the end the Job has all its ranks succeed."""
     last = job.ranks - 1
@@ -179,7 +188,7 @@ async def a_suspended_job_trains_again(job: Job) -> None:
             await asyncio.sleep(0.1)
     await second_is_over()
     await edit(job, {"spec": {"suspend": False}})
-    await until_rounds(job, 2)
+    await until_rounds(job, 3)
 
 
 async def test_a_pause_in_mid_incident_stops_every_write_to_the_workload_until_it_is_lifted(

@@ -72,7 +72,7 @@ class Controller:
             self.live_reads += 1
             plan = decide(live, self.ledger, self.policy, at(seconds))
         else:
-            assert not any(isinstance(action, DeleteJob) for action in plan.actions), "never from a cache"
+            assert not any(isinstance(action, DeleteJob | TouchJob) for action in plan.actions), "never from a cache"
         assert not any(isinstance(action, ReadLive) for action in plan.actions), "read live once, not twice"
         assert plan.reason, "a plan says why"
         assert violations(self.ledger, plan.ledger) == ()

@@ -42,6 +42,18 @@ def test_seen_for_the_first_time_while_the_jobset_restarts_it_is_adopted_at_once
     assert controller.workload_actions == []
 
 
+def test_so_it_is_when_the_first_of_several_jobs_is_back_already() -> None:
+    """JobSet goes Job by Job: one of the next attempt runs, the other is being deleted still."""
+    world = training(2).job_created(-3600, name="train-node-1").pods_created(-3600).all_ready(-3590)
+    going = world.pod_failed(1, 1, 0).restarted_by_jobset().job_deleted(1)
+    first = msgspec.structs.replace(going.jobs[0], uid="job-3", restart_attempt=1, created_at=at(2))
+    controller = Controller()
+    plan = controller.look(msgspec.structs.replace(going, jobs=(first, going.jobs[1])), 3)
+    assert "JobSet train restarts the group itself" in plan.reason
+    assert actions(controller) == [AttemptAction.ADOPTED]
+    assert controller.incident.target.from_restarts == 1
+
+
 def test_a_job_whose_restart_attempt_is_ahead_of_the_jobset_tells_of_the_restart() -> None:
     """Watches of different kinds are not ordered: the new Job may be seen before the JobSet's status."""
     controller = Controller()

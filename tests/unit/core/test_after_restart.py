@@ -69,6 +69,19 @@ def test_an_old_pod_that_outlives_its_job_is_still_tearing_down() -> None:
     assert controller.phase() is Phase.TEARING_DOWN
 
 
+def test_old_pods_that_do_not_go_are_named_once() -> None:
+    """A dead kubelet: the grace is over long since, and nothing may be forced yet."""
+    controller, world = triggered()
+    going = world.job_deleted(1).all_deleted(1)
+    assert controller.look(going, 2).look_again_at == at(62)
+    plan = controller.look(going.pod_gone(0, 30).pod_gone(1, 30).pod_gone(2, 30), 62)
+    assert plan.reason.endswith("; waiting for pod train-node-0-3-10 (rank 3, node gpu-3) to be gone")
+    assert controller.look(going, 100).reason == plan.reason
+    other, world = triggered()
+    other.look(going, 2)
+    assert other.look(going, 62).reason.endswith("(rank 0, node gpu-0) and 3 more to be gone")
+
+
 def test_a_failed_pod_fills_no_place() -> None:
     controller, back = recreated()
     half = back.all_scheduled().started(0, 12).started(1, 12).started(2, 12).with_pod(3, phase="Failed")
@@ -118,6 +131,7 @@ def test_a_member_lost_after_all_ran_is_another_attempt_without_a_charge() -> No
     assert controller.phase() is Phase.DECIDED
     assert controller.ledger.epoch == controller.ledger.totals.restarts == 2
     assert controller.ledger.totals.charged == controller.ledger.totals.incidents == 1
+    assert controller.incident.evidence[1].startswith("pod train-node-0-1-20 (rank 1, node gpu-1) failed")
     third = running.recreated(40).all_ready(50)
     controller.settle(third, 51)
     (incident,) = controller.recorded
@@ -244,6 +258,13 @@ def test_a_job_that_has_just_lost_all_its_pods_is_not_given_up_at_once() -> None
     assert plan.look_again_at == at(560)
 
 
+def test_pods_that_went_with_another_job_do_not_delay_the_watchdog() -> None:
+    controller, empty = without_pods()
+    stranger = msgspec.structs.replace(training().pod(0), job_uid="job-9", gone_at=at(65))
+    controller.look(msgspec.structs.replace(empty, pods=(stranger,)), 70)
+    assert len(controller.touches) == 1
+
+
 def test_the_watchdog_does_not_touch_a_suspended_job_or_a_paused_one() -> None:
     controller, empty = without_pods()
     controller.look(empty.with_job(suspended=True), 300)
@@ -267,6 +288,12 @@ def test_waiting_for_capacity_is_said_once_and_tears_nothing_down() -> None:
     changed = back.unschedulable(0, "0/17 nodes are available: 17 Insufficient nvidia.com/gpu.")
     assert controller.look(changed, 90_000).reason == plan.reason
     assert len(controller.triggers) == 1
+
+
+def test_a_pod_that_has_a_node_by_now_is_not_waited_for() -> None:
+    controller, back = recreated()
+    placed = back.unschedulable(0, "0/16 nodes are available").with_pod(0, node="gpu-0")
+    assert "waiting" not in controller.look(placed, 41).reason
 
 
 def test_ranks_that_do_not_start_in_time_are_another_attempt() -> None:

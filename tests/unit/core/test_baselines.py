@@ -107,6 +107,19 @@ def test_its_successor_lost_after_training_is_a_failure() -> None:
     assert len(controller.incident.evidence) == 1
 
 
+def test_a_pod_lost_early_and_replaced_within_its_second() -> None:
+    world = group(born=-60).started(0, -50).pod_gone(3, -60).replaced(3, -60).all_ready(-30)
+    assert untouched(world, 0) == BASELINE
+
+
+def test_its_successor_restarted_after_training_does_not_bring_the_early_loss_back() -> None:
+    world = group(born=-60).started(0, -50).pod_gone(3, -44).replaced(3, -44).all_ready(-30)
+    controller = Controller()
+    controller.look(world.container_restarted(3, 1, 0), 2)
+    assert len(controller.incident.evidence) == 1
+    assert controller.incident.disruption_class == "ContainerRestarted"
+
+
 def test_a_loss_is_not_taken_for_an_early_one_because_a_kubelets_clock_is_ahead() -> None:
     """The group ran at 12:00:00 by the API server's clock; the kubelets, three seconds ahead, say 12:00:03."""
     world = group(born=-10).all_ready(3).pod_deleted(3, 1)

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from recovery.core.history import all_ran_at, member_count, replacements, trained_at
+from recovery.core.facts import Condition
+from recovery.core.history import all_ran_at, began_at, member_count, replacements, trained_at
 from tests.unit.core.world import World, at, group, training
 
 
@@ -50,6 +51,10 @@ TABLE: dict[str, tuple[World, float | None]] = {
         group(born=0).started(0, 1).started(1, 1).started(2, 1).pod_deleted(2, 3).started(3, 5),
         None,
     ),
+    "and was gone soon after": (
+        group(born=0).started(0, 1).started(1, 1).started(2, 1).pod_deleted(2, 3).pod_gone(2, 7).started(3, 5),
+        None,
+    ),
     "one crashed before the last one started": (crashed_early(), 8),
     "one ended in the second in which the last one started": (
         group(born=0).started(0, 1).started(1, 1).started(2, 1).container_exited(2, 1, 5).started(3, 5),
@@ -63,6 +68,10 @@ TABLE: dict[str, tuple[World, float | None]] = {
     "scaled down": (
         staggered().with_job(parallelism=3, completions=3).pod_gone(3, 9),
         3,
+    ),
+    "scaled down, and one that is left does not run": (
+        group(born=0).started(0, 1).started(1, 1).started(3, 1).with_job(parallelism=3, completions=3),
+        None,
     ),
     "scaled up, and the new one is Pending": (
         staggered().with_job(parallelism=5, completions=5).replaced(4, 60),
@@ -125,6 +134,14 @@ def test_a_resumed_job_has_not_trained_until_it_runs_again() -> None:
     assert trained_at(back.job, back.pods, back.trained_at["job-1"]) is None
     again = back.all_ready(120)
     assert trained_at(again.job, again.pods, again.trained_at["job-1"]) == at(120)
+
+
+def test_only_a_resumption_begins_a_run_anew() -> None:
+    world = training()
+    for condition in (Condition("Suspended", "True", since=at(50)), Condition("FailureTarget", "False", since=at(50))):
+        assert began_at(world.with_job(conditions=(condition,)).job) == at(-3600)
+    assert began_at(world.resumed(50).job) == at(50)
+    assert began_at(world.resumed(-7200).job) == at(-3600)
 
 
 def test_replacements_are_the_pods_made_after_all_ran() -> None:

@@ -1,5 +1,7 @@
 """An exhausted budget: held, and how a Hold is left."""
 
+import pytest
+
 from recovery.core.ledger import AttemptAction, Outcome, Phase
 from recovery.core.policy import Policy
 from tests.unit.core.driver import Controller, policy
@@ -43,6 +45,14 @@ def test_an_exhausted_budget_holds_and_says_so() -> None:
     assert len(controller.triggers) == 1
     assert not controller.incident.charged
     assert controller.events[-1] == "Held"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(86_400, "24h"), (5_400, "90m"), (7_200, "2h"), (90, "90s"), (3_601, "3601s"), (60, "1m")]
+)
+def test_the_window_is_said_as_a_policy_writes_it(seconds: float, words: str) -> None:
+    controller = Controller(policy(limit=0, window_seconds=seconds))
+    assert controller.look(training().pod_deleted(3, 0), 1).reason.endswith(f"(0 recoveries within {words})")
 
 
 def test_a_limit_of_none_holds_for_good() -> None:
@@ -162,8 +172,10 @@ def test_an_incident_makes_no_more_attempts_than_the_budget_allows() -> None:
 
 def test_the_window_lets_the_next_attempt_through() -> None:
     controller, world = exhausted(limit=2, window_seconds=3600)
+    said = controller.incident.reason
     waiting = controller.look(world, 100)
     assert waiting.look_again_at == at(3601)
+    assert controller.incident.reason == said
     plan = controller.look(world, 3601)
     assert len(controller.triggers) == 3
     assert controller.phase() is Phase.DECIDED

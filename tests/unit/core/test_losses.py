@@ -1,5 +1,6 @@
 """A member is lost: what is done about it, and the sentence that says so."""
 
+import msgspec
 import pytest
 
 from recovery.core.ledger import AttemptAction, Outcome, Phase, Suspect
@@ -190,6 +191,15 @@ def test_several_jobs_go_down_together_first_the_one_that_lost_the_member() -> N
     assert [trigger.uid for trigger in controller.triggers] == ["job-2", "job-1"]
     assert controller.incident.target.job_uids == ("job-1", "job-2")
     assert controller.incident.ranks == 4
+
+
+def test_a_trigger_that_was_refused_for_one_job_is_not_sent_to_another_ones_successor() -> None:
+    controller = Controller()
+    world = two_jobs().pod_deleted(1, 0)
+    controller.look(world, 0.5)
+    second, first = world.jobs[1], msgspec.structs.replace(world.jobs[0], uid="job-3", created_at=at(5))
+    controller.look(msgspec.structs.replace(world, jobs=(first, second)), 6)
+    assert [trigger.uid for trigger in controller.triggers] == ["job-2", "job-1", "job-2"]
 
 
 def test_one_job_of_several_back_is_not_the_group_back() -> None:

@@ -16,7 +16,7 @@ from tests.unit.core.test_native import on_condition, on_exit
 from tests.unit.core.world import World, at, group, training
 
 RANKS = 3
-STEPS = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+STEPS = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 rank = st.integers(0, RANKS - 1)
 LOSSES = st.one_of(
@@ -42,6 +42,12 @@ WORLDS = {
     "has not trained": group(RANKS, born=-1),
 }
 WORLD = st.sampled_from(list(WORLDS))
+PATIENT = {
+    "plain": training(RANKS, backoff_limit=50),
+    "restarts itself": training(RANKS, failure_policy=FailurePolicyFacts(max_restarts=50), backoff_limit=1),
+    "restarts itself at once": training(RANKS, failure_policy=FailurePolicyFacts(max_restarts=50), backoff_limit=0),
+}
+"""Groups of which the platform does not give up however often they lose a member."""
 
 
 class Walk:
@@ -225,9 +231,9 @@ def test_whatever_happens_the_invariants_hold(world: str, steps: list[tuple[Any,
 
 
 @STEPS
-@given(st.lists(st.one_of(LOSSES, WAIT, PLATFORM), max_size=12))
-def test_in_the_end_nobody_hangs_and_nothing_is_open(steps: list[tuple[Any, ...]]) -> None:
-    walk = Walk(training(RANKS, backoff_limit=50), Controller(policy(limit=20)))
+@given(st.sampled_from(list(PATIENT)), st.lists(st.one_of(LOSSES, WAIT, PLATFORM), max_size=12))
+def test_in_the_end_nobody_hangs_and_nothing_is_open(world: str, steps: list[tuple[Any, ...]]) -> None:
+    walk = Walk(PATIENT[world], Controller(policy(limit=20)))
     for step in steps:
         walk.take(step)
     for _ in range(60):

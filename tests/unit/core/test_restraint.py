@@ -177,6 +177,17 @@ def test_a_cascade_under_observe_is_one_incident() -> None:
     assert len(controller.recorded[0].evidence) == 8
 
 
+def test_late_evidence_of_something_earlier_belongs_to_the_same_incident() -> None:
+    controller = observing()
+    world = training().pod_deleted(3, 0)
+    controller.look(world, 1)
+    late = world.evicted(1, -2)
+    controller.look(late, 2)
+    assert len(controller.incident.evidence) == 2
+    controller.settle(late.came_back(3, 30, 40).came_back(1, 30, 40), 41)
+    assert controller.ledger.totals.incidents == 1
+
+
 def test_restart_none_leaves_it_to_kubernetes() -> None:
     controller = Controller(policy(restart=Restart.NONE))
     world = training().pod_deleted(3, 0)
@@ -185,6 +196,30 @@ def test_restart_none_leaves_it_to_kubernetes() -> None:
     controller.settle(world.came_back(3, 30, 40), 41)
     assert controller.recorded[0].closing is not None
     assert controller.recorded[0].closing.outcome_reason == "LeftToKubernetes"
+    assert controller.workload_actions == []
+
+
+def adopted(controller: Controller) -> World:
+    """Somebody else deleted the Job; the group has come back and lost a member again."""
+    world = training().pod_deleted(3, 0)
+    controller.look(world, 1)
+    back = world.recreated(10).all_started(20)
+    controller.look(back, 21)
+    assert controller.ledger.epoch == 1
+    return back.pod_deleted(1, 25)
+
+
+def test_restart_none_means_it_after_an_adopted_restart_as_well() -> None:
+    controller = Controller(policy(restart=Restart.NONE))
+    controller.look(adopted(controller), 26)
+    assert controller.workload_actions == []
+
+
+def test_an_observed_incident_does_not_begin_to_act() -> None:
+    controller = observing()
+    lost = adopted(controller)
+    controller.policy = policy(since=22)
+    controller.look(lost, 26)
     assert controller.workload_actions == []
 
 
