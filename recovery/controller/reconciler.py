@@ -42,6 +42,10 @@ class InvariantError(AssertionError):
     """The decision would have broken an invariant of the ledger: a bug, stopped before it was written."""
 
 
+class RestlessGroupError(Exception):
+    """Somebody keeps changing the group under our hands: look again after a while."""
+
+
 class LedgerUnreadableError(Exception):
     """The RecoveryGroup was written by a newer controller, or is damaged: nothing is decided without it."""
 
@@ -61,7 +65,8 @@ class Reconciler:
     async def look(self, key: GroupKey) -> datetime | None:
         """Look at the group once and do what it calls for. Returns when to look again, None: when something changes.
 
-        Raises ApiError subclasses (the queue retries with backoff), LedgerUnreadableError, InvariantError.
+        Raises ApiError subclasses, RestlessGroupError, LedgerUnreadableError, InvariantError; the queue retries with
+        backoff.
         """
         snapshot = self._store.snapshot(key)
         for _ in range(_MAX_ROUNDS):
@@ -84,8 +89,7 @@ class Reconciler:
                 snapshot = await self._store.read_live(key)
                 continue
             return self._next_look(plan)
-        # Somebody keeps changing the group under our hands; the queue asks again.
-        return self._clock.now()
+        raise RestlessGroupError(f"the objects of {key} changed under each of {_MAX_ROUNDS} tries")
 
     async def _carry_out(self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, plan: Plan) -> None:
         for action in plan.first:

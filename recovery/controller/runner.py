@@ -10,7 +10,7 @@ import structlog
 
 from recovery.controller.observer import ControllerObserver
 from recovery.controller.queue import GroupQueue
-from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, Reconciler
+from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, Reconciler, RestlessGroupError
 from recovery.core.facts import GroupKey
 from recovery.ports import ApiClient, ApiError, Clock, Entropy, GroupStore, RefusedError, TryLaterError
 
@@ -100,6 +100,8 @@ class Controller:
         match failure:
             case TryLaterError():
                 _log.info("the API server asks to wait", **line)
+            case RestlessGroupError():
+                _log.warning("no decision could be carried out yet", **line)
             case RefusedError():
                 _log.error("the API server refuses this for good", **line)
             case ApiError():

@@ -110,9 +110,9 @@ class Walk:
                 self.cluster.world = self.world.evicted(index, self.seconds)
             case ("failed", index, code) if pod.running:
                 self.cluster.world = self.world.pod_failed(index, code, self.seconds)
-                self.cluster.world = self.world.with_job(failed=self.world.job.failed + 1)
             case ("exited", index, code) if pod.running:
                 self.cluster.world = self.world.container_exited(index, code, self.seconds)
+                self.cluster.world = self.world.with_job(failed=self.world.job.failed + 1)
             case _:
                 return
         if self.world.job.uid in self.world.trained_at:
