@@ -49,6 +49,7 @@ OBSERVE = (
     Permission("patch", RECOVERY_GROUPS, "status"),
     Permission("create", RECOVERY_INCIDENTS),
     Permission("create", EVENTS),
+    Permission("list", EVENTS),
 )
 """What the controller cannot do without, whatever the policies say."""
 

@@ -28,6 +28,8 @@ class GroupQueue:
         self._running: dict[GroupKey, float | None] = {}
         """Groups being looked at; the value is when to look again, None: not wanted so far."""
         self._failures: dict[GroupKey, int] = {}
+        self._not_before: dict[GroupKey, float] = {}
+        """Until when a group that fails is left in peace, however often it changes."""
         self._changed = asyncio.Event()
         self._closed = False
 
@@ -43,7 +45,7 @@ class GroupQueue:
 
     def add_after(self, key: GroupKey, seconds: float) -> None:
         """Look at the group in `seconds`, unless an earlier look is due."""
-        due = self._clock.monotonic_seconds() + max(0.0, seconds)
+        due = max(self._clock.monotonic_seconds() + max(0.0, seconds), self._not_before.get(key, 0.0))
         if key in self._running:
             wanted = self._running[key]
             self._running[key] = due if wanted is None else min(wanted, due)
@@ -60,12 +62,14 @@ class GroupQueue:
         self._failures[key] = failures + 1
         ceiling = min(_BACKOFF_MAX_SECONDS, _BACKOFF_INITIAL_SECONDS * 2.0 ** min(failures, 20))
         delay = self._entropy.uniform(ceiling / 2, ceiling)
+        self._not_before[key] = self._clock.monotonic_seconds() + delay
         self.add_after(key, delay)
         return delay
 
     def succeeded(self, key: GroupKey) -> None:
         """Forget the failures of the group."""
         self._failures.pop(key, None)
+        self._not_before.pop(key, None)
 
     async def take(self) -> tuple[GroupKey, float] | None:
         """The next group whose look is due, and for how many seconds it has been; None once the queue is closed.

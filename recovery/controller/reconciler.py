@@ -6,6 +6,7 @@ process would miss, but for the last ledger written: a cache that lags behind ou
 the past.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import structlog
@@ -13,6 +14,7 @@ import structlog
 from recovery.controller.observer import ControllerObserver
 from recovery.core.decide import decide
 from recovery.core.facts import GroupKey, WorkloadFacts
+from recovery.core.incident import say
 from recovery.core.invariants import violations
 from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject
 from recovery.core.plan import (
@@ -26,11 +28,21 @@ from recovery.core.plan import (
     RecordIncident,
     TouchJob,
 )
-from recovery.core.policy import Policy, PolicyError, resolve, select
+from recovery.core.policy import Policy, PolicyError, PolicyFacts, resolve, select
+from recovery.core.summary import summarise
 from recovery.executors import events, group_recreate
 from recovery.executors.pod_teardown import PodTeardown
 from recovery.executors.status import LedgerWriter
-from recovery.ports import ApiClient, ApiError, Clock, GroupStore, ReadAgainError
+from recovery.ports import (
+    ApiClient,
+    ApiError,
+    Clock,
+    GroupStore,
+    ReadAgainError,
+    RefusedError,
+    TryLaterError,
+    UnknownOutcomeError,
+)
 
 _log = structlog.get_logger("recovery.controller")
 
@@ -68,7 +80,11 @@ class Reconciler:
         Raises ApiError subclasses, RestlessGroupError, LedgerUnreadableError, InvariantError; the queue retries with
         backoff.
         """
+        if not self._store.synced():
+            raise TryLaterError("a cache is not in sync, so nothing is decided")
         snapshot = self._store.snapshot(key)
+        policies = self._store.policies(key.namespace)
+        changed: ReadAgainError | None = None
         for _ in range(_MAX_ROUNDS):
             workload = snapshot.workload
             if workload is None:
@@ -76,8 +92,10 @@ class Reconciler:
                 return None
             known = self._known_ledger(key, workload)
             before = known.ledger if known is not None else Ledger()
-            plan = decide(snapshot, before, self._policy(key, workload), self._clock.now())
+            plan = decide(snapshot, before, _applicable(policies, workload), self._clock.now())
             if any(isinstance(action, ReadLive) for action in plan.actions):
+                # The policy too: a switch to Observe is the emergency brake, and must not wait for a watch.
+                policies = await self._store.read_policies_live(key.namespace)
                 snapshot = await self._store.read_live(key)
                 continue
             self._observer.decided(key, before, plan)
@@ -86,10 +104,13 @@ class Reconciler:
             except ReadAgainError as error:
                 _log.info("reading again", job=str(key), error=str(error), status=error.status)
                 await self._forget(key, workload)
+                if isinstance(error, UnknownOutcomeError):
+                    raise  # the server has trouble of its own: with backoff, not at once
+                changed = error
                 snapshot = await self._store.read_live(key)
                 continue
             return self._next_look(plan)
-        raise RestlessGroupError(f"the objects of {key} changed under each of {_MAX_ROUNDS} tries")
+        raise RestlessGroupError(f"the objects of {key} changed under each of {_MAX_ROUNDS} tries") from changed
 
     async def _carry_out(self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, plan: Plan) -> None:
         for action in plan.first:
@@ -103,16 +124,31 @@ class Reconciler:
             self._observer.ledger_written(key, before, plan.ledger)
             _log_change(key, before, plan.ledger)
         refused: ApiError | None = None
+        undone = False  # a deed, not only an Event
         for action in plan.actions:
             if refused is not None and not isinstance(action, EmitEvent):
                 continue
             try:
                 await self._do(key, workload, action)
             except ApiError as error:
+                undone = undone or not isinstance(action, EmitEvent)
                 refused = refused or error
         # Events are emitted even so: the ledger says it already, and no later look would say it again.
+        if undone and isinstance(refused, RefusedError):
+            await self._say_refused(key, workload, refused)
         if refused is not None:
             raise refused
+
+    async def _say_refused(self, key: GroupKey, workload: WorkloadFacts, refused: RefusedError) -> None:
+        """A deed that the API server will not have done must not stand in the ledger as if it had been."""
+        known = self._known_ledger(key, workload)
+        if known is None or known.ledger.incident is None or known.ledger.incident.closing is not None:
+            return
+        said = f"{known.ledger.incident.evidence[0]}; decided, but the API server refuses it: {refused}"
+        after = summarise(say(known.ledger, said), workload, self._clock.now())
+        if after != known.ledger:
+            self._written[key] = await self._ledgers.write(key.namespace, workload, known, after)
+            self._observer.ledger_written(key, known.ledger, after)
 
     async def _do(self, key: GroupKey, workload: WorkloadFacts, action: Action) -> None:
         match action:
@@ -154,20 +190,22 @@ class Reconciler:
         else:
             self._written[key] = live
 
-    def _policy(self, key: GroupKey, workload: WorkloadFacts) -> Policy | PolicyError | None:
-        chosen = select(self._store.policies(key.namespace), workload)
-        if chosen is None:
-            return None
-        try:
-            return resolve(chosen)
-        except PolicyError as error:
-            return PolicyError(f"RecoveryPolicy {chosen.namespace}/{chosen.name}: {error}")
-
     def _next_look(self, plan: Plan) -> datetime | None:
         incident = plan.ledger.incident
         if incident is not None and incident.closing is not None:
             return self._clock.now()  # it is still to be recorded
         return plan.look_again_at
+
+
+def _applicable(policies: Sequence[PolicyFacts], workload: WorkloadFacts) -> Policy | PolicyError | None:
+    """The policy that applies, resolved; PolicyError: it cannot be used, and which one it is."""
+    chosen = select(policies, workload)
+    if chosen is None:
+        return None
+    try:
+        return resolve(chosen)
+    except PolicyError as error:
+        return PolicyError(f"RecoveryPolicy {chosen.namespace}/{chosen.name}: {error}")
 
 
 def _at_least(cached: LedgerObject, ours: LedgerObject) -> bool:

@@ -55,7 +55,9 @@ class Controller:
             while (taken := await self._queue.take()) is not None:
                 key, waited_seconds = taken
                 self._observer.queue_waited(waited_seconds, self._queue.depth)
-                await self._slots.acquire()
+                await self._wait_for_slot(stopper)
+                if stop.is_set():
+                    break
                 task = asyncio.create_task(self._look(key))
                 looks.add(task)
                 task.add_done_callback(looks.discard)
@@ -65,6 +67,14 @@ class Controller:
             for task in (resync, stopper, *looks):
                 task.cancel()
             await asyncio.gather(resync, stopper, *looks, return_exceptions=True)
+
+    async def _wait_for_slot(self, stopper: "asyncio.Task[None]") -> None:
+        """Until one more look may begin, or the end: looks that hang in every slot must not hold up a stop."""
+        slot = asyncio.create_task(self._slots.acquire())
+        try:
+            await asyncio.wait({slot, stopper}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            slot.cancel()
 
     async def _close_when(self, stop: asyncio.Event) -> None:
         await stop.wait()

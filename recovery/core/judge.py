@@ -47,6 +47,12 @@ def judge(
         return Plan(after, incident.incident_of(after).reason)
     jobs = ", ".join(job.name for job in member_jobs(snapshot)) or "none"
     if open_.mode == Mode.OBSERVE:
+        if isinstance(policy, Policy) and policy.mode is Mode.ENFORCE:
+            return say(
+                ledger,
+                f"{found}; that was before policy {policy.name} was in mode Enforce, so nothing is done: delete Job "
+                f"{jobs} by hand if its ranks hang",
+            )
         return say(
             ledger,
             f"{found}; policy {terms.policy_name} is in mode Observe: Enforce would now delete Job {jobs}, "

@@ -13,12 +13,15 @@ import msgspec
 
 from recovery.core.facts import WorkloadFacts
 
-POLICY_ANNOTATION = "recovery.trainjob.dev/policy"
+OWN_ANNOTATION_PREFIX = "recovery.trainjob.dev/"
+"""Annotations that the controller or its users write; no others are read."""
+POLICY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}policy"
 """On the TrainJob, set by a person: the policy to use, by name."""
-PAUSED_ANNOTATION = "recovery.trainjob.dev/paused"
+PAUSED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}paused"
 """On the TrainJob, set by a person: nothing is done to the job."""
-TOUCHED_ANNOTATION = "recovery.trainjob.dev/touched"
-"""On a Job, set by the watchdog: the attempt for which it has poked the Job controller."""
+TOUCHED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}touched"
+"""On a Job that got no pods, set by the watchdog so that the Job controller looks at it again: the attempt for which
+that was done, because one attempt touches once."""
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
 

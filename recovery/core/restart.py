@@ -105,7 +105,7 @@ def after_restart(look: Look, ledger: Ledger) -> Plan:
         return _watch_the_scheduling(look, ledger)
     if ledger.phase is Phase.STARTING:
         return _watch_the_start(look, ledger)
-    return Plan(ledger, incident.incident_of(ledger).reason)
+    return _say_after_a_while(look, ledger, _not_ready(look.snapshot))
 
 
 def _reissue(look: Look, ledger: Ledger, restart: Attempt) -> Plan:
@@ -229,15 +229,35 @@ def _watch_the_teardown(look: Look, ledger: Ledger, *, ours: bool) -> Plan:
     may = ours and barred(look.workload, look.policy) is None
     actions = pod_deletes(snapshot, ledger) if may else ()
     left = [pod for pod in snapshot.pods if pod.job_uid in open_.target.job_uids and pod.gone_at is None]
-    if not left or _has_said_more(ledger):
-        return Plan(ledger, open_.reason, actions=actions)
+    if not left:
+        jobs = ", ".join(job.name for job in snapshot.jobs if job.uid in open_.target.job_uids)
+        return _say_after_a_while(
+            look, ledger, f"waiting for Job {jobs} to be gone: its pods are; a finalizer holds it"
+        )
     grace = max(pod.grace_seconds if pod.deletion_grace_seconds is None else pod.deletion_grace_seconds for pod in left)
-    say_at = open_.phases[-1].started_at + timedelta(seconds=grace) + SAY_AFTER
-    if look.now < say_at:
-        return Plan(ledger, open_.reason, actions=actions, look_again_at=say_at)
     others = f" and {len(left) - 1} more" if len(left) > 1 else ""
-    plan = say(ledger, f"{open_.reason}; waiting for {place(left[0])}{others} to be gone")
+    what = f"waiting for {place(left[0])}{others} to be gone"
+    plan = _say_after_a_while(look, ledger, what, after=timedelta(seconds=grace) + SAY_AFTER)
     return msgspec.structs.replace(plan, actions=actions)
+
+
+def _say_after_a_while(look: Look, ledger: Ledger, what: str, *, after: timedelta = SAY_AFTER) -> Plan:
+    """No wait is silent: once the phase has lasted for `after`, the sentence says what it waits for."""
+    open_ = incident.incident_of(ledger)
+    if _has_said_more(ledger):
+        return Plan(ledger, open_.reason)
+    say_at = open_.phases[-1].started_at + after
+    if look.now < say_at:
+        return Plan(ledger, open_.reason, look_again_at=say_at)
+    return say(ledger, f"{open_.reason}; {what}")
+
+
+def _not_ready(snapshot: Snapshot) -> str:
+    """Who is waited for in Rendezvous: all run, not all are Ready."""
+    late = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if pod.running and not pod.ready]
+    who = place(min(late, key=lambda pod: (pod.index is None, pod.index, pod.name))) if late else "the last pod"
+    others = f" and {len(late) - 1} more" if len(late) > 1 else ""
+    return f"waiting for {who}{others} to be Ready"
 
 
 def _has_said_more(ledger: Ledger) -> bool:
@@ -260,13 +280,15 @@ def _watch_the_scheduling(look: Look, ledger: Ledger) -> Plan:
         for condition in pod.conditions
         if condition.type == "PodScheduled" and not pod.node and pod.deleting_since is None
     ]
-    if not waiting or _has_said_more(ledger):
-        return Plan(ledger, open_.reason)
-    say_at = open_.phases[-1].started_at + SAY_AFTER
-    if look.now < say_at:
-        return Plan(ledger, open_.reason, look_again_at=say_at)
-    pod, why = waiting[0]
-    return say(ledger, f"{open_.reason}; waiting for capacity: {place(pod)}: {why[:_MAX_QUOTE]}")
+    if waiting:
+        pod, why = waiting[0]
+        return _say_after_a_while(look, ledger, f"waiting for capacity: {place(pod)}: {why[:_MAX_QUOTE]}")
+    if not jobs:
+        return _say_after_a_while(look, ledger, "waiting for JobSet to create the Job again")
+    pods = [pod for job in jobs for pod in pods_of(look.snapshot, job)]
+    placed = sum(bool(pod.node) for pod in pods)
+    what = f"{len(pods)} of {open_.ranks} pods have been created so far, {placed} of them have a node"
+    return _say_after_a_while(look, ledger, what)
 
 
 def _watch_for_pods(look: Look, ledger: Ledger, job: JobFacts) -> Plan:

@@ -2,7 +2,7 @@
 
 from recovery.core.plan import MAX_BACKOFF_LIMIT, DeleteJob, RaiseBackoffLimit, TouchJob
 from recovery.core.policy import TOUCHED_ANNOTATION
-from recovery.ports import JOBS, ApiClient, NotFoundError, PatchKind, Propagation, TestFailedError
+from recovery.ports import JOBS, ApiClient, NotFoundError, PatchKind, Propagation, RefusedError, TestFailedError
 
 
 async def delete_job(api: ApiClient, namespace: str, action: DeleteJob) -> None:
@@ -32,8 +32,8 @@ async def raise_backoff_limit(api: ApiClient, namespace: str, action: RaiseBacko
     ]
     try:
         await api.patch(JOBS, action.name, body, kind=PatchKind.JSON, namespace=namespace)
-    except (NotFoundError, TestFailedError):
-        return
+    except (NotFoundError, TestFailedError, RefusedError):
+        return  # it is a precaution: even where it is refused, the pods of the dying Job have to go
 
 
 async def touch_job(api: ApiClient, namespace: str, action: TouchJob) -> None:

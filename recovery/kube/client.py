@@ -9,7 +9,7 @@ the caller's to resolve, because only the caller knows what it had read before.
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import aiohttp
 import msgspec
@@ -293,11 +293,12 @@ def _notice_dead_peer(response: aiohttp.ClientResponse) -> None:
     connected = transport.get_extra_info("socket") if transport is not None else None
     if connected is None:
         return  # the answer ended already
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if hasattr(socket, "TCP_KEEPIDLE"):  # Linux; other systems keep their own intervals
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, DEAD_PEER_IDLE_SECONDS)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, DEAD_PEER_PROBE_SECONDS)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, DEAD_PEER_PROBES)
+    with suppress(OSError):  # the connection broke already, which reading it will tell
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_KEEPIDLE"):  # Linux; other systems keep their own intervals
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, DEAD_PEER_IDLE_SECONDS)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, DEAD_PEER_PROBE_SECONDS)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, DEAD_PEER_PROBES)
 
 
 def _has_test(json_patch: bytes) -> bool:

@@ -125,7 +125,7 @@ def _status(body: bytes) -> Status:
     """The Status in the body; a body that is none becomes the message of one."""
     try:
         return _decode_status(body)
-    except msgspec.DecodeError:
+    except ValueError:  # not JSON, not a Status, or not even text
         return Status(message=" ".join(body.decode(errors="replace").split()))
 
 

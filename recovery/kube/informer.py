@@ -17,7 +17,8 @@ import msgspec
 
 from recovery.kube.errors import Status, error_from_status
 from recovery.kube.observer import InformerObserver
-from recovery.kube.projections.metadata import Entry, Identity, decode_identity, decode_list
+from recovery.kube.pages import read_identity, read_page
+from recovery.kube.projections.metadata import Entry
 from recovery.kube.request import Request
 from recovery.kube.watch import WatchEvent, decode_event
 from recovery.ports import (
@@ -162,17 +163,20 @@ class Informer(Generic[T]):
     def _event(self, line: bytes) -> WatchEvent:
         try:
             event = decode_event(line)
-        except msgspec.DecodeError as error:
+        except ValueError as error:
             raise TryLaterError(f"watch {self._resource.plural}: not a watch event: {error}") from error
         if event.type == "ERROR":
-            status = _decode_status(event.object)
             self._position = ""
+            try:
+                status = _decode_status(event.object)
+            except ValueError as error:
+                raise TryLaterError(f"watch {self._resource.plural}: an error without a status: {error}") from error
             raise error_from_status(Request("watch", self._resource), status.code, status)
         return event
 
     def _bookmark(self, event: WatchEvent, listing: dict[Key, Entry[T]] | None) -> dict[Key, Entry[T]] | None:
         """Move on; the bookmark that ends the initial events also ends the listing."""
-        metadata = decode_identity(event.object).metadata
+        metadata = read_identity(self._resource, event.object)
         if listing is None:
             self._move_on(metadata.resource_version)
         elif INITIAL_EVENTS_END in metadata.annotations:
@@ -188,7 +192,7 @@ class Informer(Generic[T]):
             body = await self._client.list(
                 self._resource, label_selector=self._label_selector, limit=PAGE_OBJECTS_MAX, continue_token=token
             )
-            page = decode_list(body)
+            page = read_page(self._resource, body)
             for raw in page.items or ():
                 key, entry = self._read(raw)
                 if entry is not None:
@@ -261,7 +265,7 @@ class Informer(Generic[T]):
         try:
             entry = self._decode(raw)
         except ValueError as error:  # msgspec.ValidationError is one, and so is a label that should be a number
-            identity = self._identity(raw)
+            identity = read_identity(self._resource, raw)
             key = (identity.namespace, identity.name)
             self._observer.undecodable(self._resource.plural, "/".join(key).lstrip("/"), str(error))
             known = self.objects.get(key)
@@ -269,12 +273,6 @@ class Informer(Generic[T]):
                 return key, None
             return key, msgspec.structs.replace(known, resource_version=identity.resource_version)
         return (entry.namespace, entry.name), entry
-
-    def _identity(self, raw: msgspec.Raw) -> Identity:
-        try:
-            return decode_identity(raw).metadata
-        except msgspec.ValidationError as error:
-            raise TryLaterError(f"watch {self._resource.plural}: not an object: {error}") from error
 
 
 def _older(resource_version: str, than: str) -> bool:

@@ -1,4 +1,4 @@
-"""Reads a group from the API server itself: what a decision stands on before it is written down.
+"""Reads a group and what is allowed from the API server itself: what a decision stands on before it is written down.
 
 Consistent reads all (no resourceVersion): an answer is not older than the question. The pods are asked for first and
 their owners after them, because whatever removes pods on purpose (a deletion, a suspension, a restart by JobSet) is
@@ -14,9 +14,11 @@ import msgspec
 
 from recovery.core.facts import GroupKey, JobFacts
 from recovery.core.ledger import LedgerObject
-from recovery.kube.projections.metadata import Entry, decode_list
+from recovery.core.policy import PolicyFacts
+from recovery.kube.pages import read_identity, read_page
+from recovery.kube.projections.metadata import Entry
 from recovery.kube.projections.pods import decode_pod
-from recovery.kube.projections.recovery import decode_recovery_group
+from recovery.kube.projections.recovery import decode_policy, decode_recovery_group
 from recovery.kube.projections.workloads import decode_job, decode_job_set, decode_train_job
 from recovery.kube.snapshots import Parts
 from recovery.ports import (
@@ -25,6 +27,7 @@ from recovery.ports import (
     JOBS,
     PODS,
     RECOVERY_GROUPS,
+    RECOVERY_POLICIES,
     TRAIN_JOBS,
     ApiClient,
     ForbiddenError,
@@ -80,6 +83,18 @@ class LiveReader:
         name = recovery_group_name(key.name, workload_uid)
         return await self._object(RECOVERY_GROUPS, key.namespace, name, decode_recovery_group)
 
+    async def policies(self, namespace: str, undecodable: Callable[[str, str], None]) -> tuple[PolicyFacts, ...]:
+        """Of the namespace, those that can be read; `undecodable` is told name and fault of each other one."""
+        body = await self._client.list(RECOVERY_POLICIES, namespace=namespace)
+        found: list[PolicyFacts] = []
+        for raw in read_page(RECOVERY_POLICIES, body).items or ():
+            try:
+                found.append(decode_policy(raw).value)
+            except ValueError as error:
+                identity = read_identity(RECOVERY_POLICIES, raw)
+                undecodable(f"{identity.namespace}/{identity.name}", str(error))
+        return tuple(found)
+
     async def _object(
         self, resource: Resource, namespace: str, name: str, decode: Callable[[bytes], Entry[T]]
     ) -> T | None:
@@ -94,12 +109,13 @@ class LiveReader:
     ) -> tuple[T, ...]:
         selector = self._adapter.group_selector(key)
         body = await self._client.list(resource, namespace=key.namespace, label_selector=selector)
-        return tuple(_decoded(resource, decode, raw).value for raw in decode_list(body).items or ())
+        return tuple(_decoded(resource, decode, raw).value for raw in read_page(resource, body).items or ())
 
     async def _with_failed_create(self, key: GroupKey, job: JobFacts, *, empty: bool) -> JobFacts:
         """A Job without pods, and why: its controller tells in Events what refuses them (a quota, a webhook).
 
-        The words are for people; a role that may not read Events costs the words and nothing else.
+        The watchdog waits for such a Job and does not restart it. Where the role may not read Events it looks like one
+        whose controller is stuck: it is touched and then made anew, in vain.
         """
         at_rest = job.suspended or job.deleting_since is not None or job.condition("Complete") is not None
         if not empty or at_rest:
@@ -109,7 +125,7 @@ class LiveReader:
             body = await self._client.list(EVENTS, namespace=key.namespace, field_selector=selector)
         except ForbiddenError:
             return job
-        events = [_decoded(EVENTS, _decode_event, raw) for raw in decode_list(body).items or ()]
+        events = [_decoded(EVENTS, _decode_event, raw) for raw in read_page(EVENTS, body).items or ()]
         newest = max(events, key=lambda event: event.at, default=_Event())
         return msgspec.structs.replace(job, failed_create=newest.message)
 

@@ -16,7 +16,8 @@ from recovery.core.ledger import Closing, Incident, LedgerObject
 from recovery.core.policy import PolicyFacts
 from recovery.kube.incarnations import Incarnations
 from recovery.kube.live import LiveReader
-from recovery.kube.projections.metadata import Entry, Metadata, decode_identity, decode_list
+from recovery.kube.pages import read_identity, read_page
+from recovery.kube.projections.metadata import Entry, Metadata
 from recovery.kube.projections.nodes import decode_node
 from recovery.kube.projections.recovery import decode_policy, decode_recovery_group
 from recovery.kube.projections.workloads import decode_train_job
@@ -161,12 +162,12 @@ async def _list(
     token = ""
     while True:
         body = await client.list(resource, namespace=namespace, limit=PAGE_OBJECTS_MAX, continue_token=token)
-        page = decode_list(body)
+        page = read_page(resource, body)
         for raw in page.items or ():
             try:
                 entries.append(decode(raw))
             except ValueError as error:
-                metadata = decode_identity(raw).metadata
+                metadata = read_identity(resource, raw)
                 unreadable.append(f"{resource.kind} {metadata.namespace}/{metadata.name} cannot be read: {error}")
         token = page.metadata.continue_token
         if not token:

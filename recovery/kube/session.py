@@ -175,6 +175,8 @@ def _explain(kubeconfig: str | None, context: str | None, error: Exception) -> s
         return f"kubeconfig {kubeconfig}: there is no context {context!r}"
     if isinstance(error, ConfigException):
         return f"kubeconfig {kubeconfig}: {_one_line(error)}"
+    if isinstance(error, TypeError | AttributeError | AssertionError):  # what comes of indexing into something else
+        return f"kubeconfig {kubeconfig} is not a kubeconfig: it does not hold clusters, contexts and users as one does"
     return f"kubeconfig {kubeconfig} cannot be read: {type(error).__name__}: {_one_line(error)}"
 
 

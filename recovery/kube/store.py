@@ -143,6 +143,11 @@ class KubeGroupStore:
     async def read_ledger_live(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         return await self._live.ledger(key, workload_uid)
 
+    async def read_policies_live(self, namespace: str) -> Sequence[PolicyFacts]:
+        return await self._live.policies(
+            namespace, lambda name, message: self._observer.undecodable(RECOVERY_POLICIES.plural, name, message)
+        )
+
     def _informer(
         self,
         resource: Resource,

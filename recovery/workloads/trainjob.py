@@ -1,6 +1,7 @@
 """TrainJob on JobSet: Trainer makes a JobSet of the TrainJob's name, JobSet makes Jobs, the Job controller makes pods.
 
-Every name that those controllers and we agree on stands here once, with who writes it and who reads it.
+Every name that those controllers and we agree on stands here once, with who writes it and who reads it. The
+annotations that are ours alone stand in `core.policy`.
 """
 
 from recovery.core.facts import GroupKey, JobFacts, JobSetFacts
@@ -24,13 +25,6 @@ comes as well."""
 ANCESTOR_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
 """On the Job template of a ReplicatedJob in a training runtime. Written by the author of the runtime; read by Trainer,
 which puts the TrainJob's image and resources where it says `trainer`, and here."""
-
-OWN_ANNOTATION_PREFIX = "recovery.trainjob.dev/"
-"""Annotations on the TrainJob that the controller or its users write; `core` reads no others."""
-
-TOUCHED_ANNOTATION = "recovery.trainjob.dev/touched"
-"""On a child Job that got no pods. Written by our watchdog, so that the Job controller looks at it again; read by
-`core`, so that one attempt touches once."""
 
 TRAINER_STEP = "trainer"
 INITIALIZER_STEPS = frozenset({"dataset-initializer", "model-initializer"})

@@ -305,8 +305,10 @@ async def test_the_controller_may_do_what_it_does_and_no_more(control_plane: Con
         *(
             (verb, kind)
             for verb in ("get", "list", "watch")
-            for kind in ("trainjobs", "jobsets", "jobs", "pods", "nodes")
+            for kind in ("trainjobs", "jobsets", "nodes", "recoverygroups")
         ),
+        *((verb, kind) for verb in ("list", "watch") for kind in ("jobs", "pods", "recoverypolicies")),
+        *(("list", "recoveryincidents"), ("list", "events")),
         *(("create", "recoverygroups"), ("patch", "recoverygroups/status"), ("create", "recoveryincidents")),
         *(("delete", "jobs"), ("patch", "jobs"), ("delete", "pods"), ("create", "events")),
     ):
@@ -319,5 +321,7 @@ async def test_the_controller_may_do_what_it_does_and_no_more(control_plane: Con
         ),
         *(("get", "secrets"), ("create", "pods"), ("patch", "pods"), ("create", "pods/eviction"), ("create", "jobs")),
         *(("patch", "recoverypolicies"), ("delete", "recoverygroups"), ("patch", "recoveryincidents")),
+        *(("patch", "recoverygroups"), ("update", "recoverygroups/status"), ("patch", "events")),
+        *(("get", kind) for kind in ("jobs", "pods", "recoveryincidents")),
     ):
         assert not await may(verb, resource), f"{verb} {resource}"

@@ -53,5 +53,5 @@ async def test_the_job_set_of_128_pods_with_the_shipped_backoff_limit_never_fail
         for incidents in range(1, recoveries + 1):
             await _recovers(job, incidents)
     triggers = proxy.writes(lambda write: write.method == "DELETE" and write.resource == "jobs")
-    assert len(triggers) == recoveries
-    assert all(trigger.status == 200 for trigger in triggers)
+    # A 409 is a trigger that found its Job changed, deleted nothing, and was decided again.
+    assert [trigger.status for trigger in triggers if trigger.status != 409] == [200] * recoveries

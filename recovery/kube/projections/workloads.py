@@ -16,15 +16,14 @@ from recovery.core.facts import (
     ReplicatedJobFacts,
     WorkloadFacts,
 )
+from recovery.core.policy import OWN_ANNOTATION_PREFIX, TOUCHED_ANNOTATION
 from recovery.kube.projections.metadata import Entry, Metadata, RawCondition, conditions
 from recovery.ports import TRAIN_JOBS
 from recovery.workloads.trainjob import (
     ANCESTOR_LABEL,
     JOBSET_NAME_LABEL,
-    OWN_ANNOTATION_PREFIX,
     REPLICATED_JOB_LABEL,
     RESTART_ATTEMPT_LABEL,
-    TOUCHED_ANNOTATION,
 )
 
 

@@ -2,8 +2,9 @@
 
 import msgspec
 
+from recovery.core.classify import place
 from recovery.core.ledger import AttemptAction, Outcome, Phase
-from recovery.core.plan import DeletePods, TouchJob
+from recovery.core.plan import DeleteJob, DeletePods, TouchJob
 from tests.unit.core.driver import Controller, observing, policy
 from tests.unit.core.test_native import on_exit
 from tests.unit.core.world import World, at, training
@@ -408,3 +409,40 @@ def test_a_restart_without_a_charge_leaves_the_first_one_to_the_budget() -> None
     assert len(controller.triggers) == 1
     assert controller.incident.charged
     assert controller.ledger.totals.charged == 1
+
+
+# --- no wait is silent ---------------------------------------------------------------------------------------------
+
+
+def said_after(controller: Controller, world: World, seconds: float) -> str:
+    """What is said once the phase has lasted for a while; nothing is added before, and nothing is done."""
+    first = controller.look(world, seconds)
+    assert first.look_again_at is not None
+    plan = controller.look(world, (first.look_again_at - at(0)).total_seconds())
+    assert not any(isinstance(action, DeleteJob | TouchJob) for action in plan.actions)
+    assert plan.reason.startswith(first.reason + "; ")
+    return plan.reason.removeprefix(first.reason + "; ")
+
+
+def test_a_job_set_that_does_not_create_its_job_again_is_named() -> None:
+    controller, world = triggered()
+    assert said_after(controller, world.job_gone(), 5) == "waiting for JobSet to create the Job again"
+
+
+def test_an_old_job_that_a_finalizer_keeps_is_named() -> None:
+    controller, world = triggered()
+    going = world.job_deleted(1)
+    kept = msgspec.structs.replace(going, pods=())
+    assert said_after(controller, kept, 5).startswith("waiting for Job train-node-0 to be gone: its pods are")
+
+
+def test_pods_that_are_not_all_created_are_counted() -> None:
+    controller, back = recreated()
+    some = msgspec.structs.replace(back, pods=back.pods[:3])
+    assert said_after(controller, some, 11) == "3 of 4 pods have been created so far, 0 of them have a node"
+
+
+def test_a_pod_that_runs_and_is_not_ready_is_named() -> None:
+    controller, back = recreated()
+    slow = back.all_scheduled().all_started(12).all_ready(13).with_pod(2, ready=False)
+    assert said_after(controller, slow, 14) == f"waiting for {place(slow.pod(2))} to be Ready"

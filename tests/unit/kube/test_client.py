@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from recovery.kube import client as client_module
 from recovery.kube.client import TRIES_MAX, WRITES_IN_FLIGHT_MAX, KubeApiClient
 from recovery.kube.session import open_session
 from recovery.ports import (
@@ -274,3 +275,11 @@ async def test_a_watch_that_is_left_closes_its_connection(client: KubeApiClient,
     assert await anext(watch) == b"line"
     await watch.aclose()
     await asyncio.wait_for(gone.wait(), 2)
+
+
+async def test_a_connection_that_takes_no_options_is_watched_without_them(
+    client: KubeApiClient, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "DEAD_PEER_IDLE_SECONDS", 1 << 30)  # the kernel refuses it
+    server.script.append(stream(b"1\n"))
+    assert await lines_of(client) == [b"1"]

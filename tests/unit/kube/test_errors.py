@@ -65,6 +65,11 @@ def test_retry_after_comes_from_the_header_else_from_the_body() -> None:
     assert seconds == [3.0, 7.0, None]
 
 
+def test_an_answer_that_is_no_text_is_an_answer() -> None:
+    error = error_from_answer(request("get"), 502, {}, b'{"message": "\xff\xfe"}')
+    assert type(error) is TryLaterError
+
+
 @pytest.mark.parametrize("code", [500, 502, 503, 504])
 def test_a_write_that_met_a_5xx_has_an_unknown_outcome_a_read_does_not(code: int) -> None:
     page = b"<html>Bad\n Gateway</html>" + b"x" * 10_000

@@ -310,3 +310,45 @@ async def test_or_counts_as_absent_where_that_is_asked_for() -> None:
 async def test_something_without_a_name_is_no_object(world: World) -> None:
     await world.run([*LISTED, event("ADDED", {"metadata": 1})])
     assert "not an object" in world.observed.restarts[0]
+
+
+HTML = b"<html><body>Sign in to go on</body></html>"
+
+
+@pytest.mark.parametrize("answer", [HTML, b"", b'{"items": 1}', b"\xff\xfe"], ids=["HTML", "empty", "shape", "no text"])
+async def test_a_page_that_is_no_list_is_asked_for_again(world: World, answer: bytes) -> None:
+    world.api.pages.extend([answer, page(7, thing("x", 3), more="next"), answer, page(7, thing("x", 3, 1))])
+    assert await world.run([RefusedError("no streaming")], []) == ["put x@3=1"]
+    assert world.informer.synced
+    _, first, second, *_ = world.observed.restarts
+    for reason in (first, second):
+        assert reason.startswith("list recoverypolicies: not a list: ")
+        assert "\n" not in reason
+    assert world.clock.slept[:3] == pytest.approx([0.075, 0.15, 0.3])
+
+
+async def test_a_page_that_is_no_list_costs_nothing_that_is_known(world: World) -> None:
+    world.api.pages.extend([page(7, thing("x", 3, 1)), HTML, page(9, thing("x", 3, 1))])
+    assert await world.run([RefusedError("no streaming")], [error_event(410)], []) == ["put x@3=1"]
+    assert world.informer.synced
+
+
+async def test_a_streaming_list_that_is_no_stream_of_events_is_asked_for_again(world: World) -> None:
+    assert len(await world.run([HTML], [HTML, HTML], LISTED)) == 2
+    assert world.informer.synced
+
+
+@pytest.mark.parametrize("object_", [1, "no", {"metadata": 1}, {"metadata": {"resourceVersion": 8}}])
+async def test_a_bookmark_that_cannot_be_read_breaks_the_stream_and_nothing_else(world: World, object_: object) -> None:
+    told = await world.run([event("BOOKMARK", object_)], [*LISTED, event("BOOKMARK", object_)], [modified("x", 8, 2)])
+    assert told[2:] == ["put x@8=2"]
+    assert [watch.resource_version for watch in world.api.watches] == [None, None, "7", "8"]
+    assert all("not an object" in reason for reason in world.observed.restarts[:2])
+
+
+@pytest.mark.parametrize("object_", [1, "no", {"code": "410"}])
+async def test_an_error_that_cannot_be_read_means_list_again(world: World, object_: object) -> None:
+    told = await world.run([event("ERROR", object_)], [*LISTED, event("ERROR", object_)], [added("x", 9, 2), end(30)])
+    assert told[2:] == ["drop y@5=1", "put x@9=2"]
+    assert world.informer.synced
+    assert all("an error without a status" in reason for reason in world.observed.restarts[:2])

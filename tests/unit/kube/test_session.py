@@ -96,6 +96,15 @@ async def test_a_file_that_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
     assert (await failure(str(path))).startswith(f"kubeconfig {path}")
 
 
+@pytest.mark.parametrize("text", ["", "[]", "just words", "3", "{current-context: x, contexts: 1}"])
+async def test_a_file_of_something_else_is_called_that(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    message = await failure(str(path))
+    assert message.startswith(f"kubeconfig {path} is not a kubeconfig: ")
+    assert "Error" not in message
+
+
 async def test_no_cluster_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from recovery.core.facts import GroupKey, Snapshot
+from recovery.core.policy import Mode
 from recovery.kube.projections.recovery import UNREADABLE_SCHEMA_VERSION
 from recovery.kube.store import KubeGroupStore
 from recovery.ports import (
@@ -430,3 +431,34 @@ class TestLiveReads:
         assert found.ledger.epoch == 2
         world.api.objects["recoverygroups", LEDGER_NAME] = NotFoundError("none")
         assert await world.store.read_ledger_live(LLM, WORKLOAD_UID) is None
+
+    async def test_policies_are_read_past_the_cache(self, world: World) -> None:
+        await world.tell(RECOVERY_POLICIES, load("recoverypolicy"))
+        edited, broken = load("recoverypolicy"), load("recoverypolicy")
+        edited["spec"]["mode"] = "Observe"
+        broken["metadata"]["name"] = "broken"
+        broken["spec"]["mode"] = "Automatic"
+        answer = {"metadata": {"resourceVersion": "5000"}, "items": [broken, edited]}
+        world.api.objects["recoverypolicies", ""] = json.dumps(answer).encode()
+        (live,) = await world.store.read_policies_live("default")
+        assert (live.name, live.spec.mode) == ("standard", Mode.OBSERVE)
+        assert world.api.lists[-1] == ("recoverypolicies", "", "")
+        assert world.api.namespaces[-1] == "default"
+        assert world.observed.unreadable == [
+            ("recoverypolicies", "default/broken", "Invalid enum value 'Automatic' - at `$.spec.mode`")
+        ]
+        (cached,) = world.store.policies("default")
+        assert cached.spec.mode is Mode.ENFORCE, "the watch keeps the cache, not this"
+
+    async def test_no_policies_is_an_answer_and_no_answer_is_none(self, world: World) -> None:
+        world.api.objects["recoverypolicies", ""] = b'{"metadata": {"resourceVersion": "5000"}, "items": []}'
+        assert await world.store.read_policies_live("default") == ()
+        for trouble in (TryLaterError("busy"), b"<html>"):
+            world.api.objects["recoverypolicies", ""] = trouble
+            with pytest.raises(TryLaterError):
+                await world.store.read_policies_live("default")
+
+    async def test_a_page_of_a_proxy_is_no_reading(self, world: World) -> None:
+        world.api.objects["pods", ""] = b"<html>"
+        with pytest.raises(TryLaterError, match="list pods: not a list"):
+            await world.store.read_live(LLM)

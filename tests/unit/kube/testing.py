@@ -107,6 +107,8 @@ class ScriptedApi:
         self.objects: dict[tuple[str, str], bytes | Exception] = {}
         self.watches: list[Watched] = []
         self.lists: list[tuple[str, str, str]] = []
+        self.namespaces: list[str | None] = []
+        """Of the lists."""
         self.idle = asyncio.Event()
 
     async def watch(
@@ -140,6 +142,7 @@ class ScriptedApi:
         limit: int | None = None,
         continue_token: str = "",
     ) -> bytes:
+        self.namespaces.append(namespace)
         self.lists.append((resource.plural, label_selector or field_selector, continue_token))
         if (resource.plural, "") in self.objects:
             return _returned(self.objects[resource.plural, ""])

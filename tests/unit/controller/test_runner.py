@@ -1,0 +1,304 @@
+"""The loop around the looks: when it begins, what it survives, and how it ends."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+
+import pytest
+
+from recovery.controller import runner
+from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, RestlessGroupError
+from recovery.controller.runner import Controller
+from recovery.core.facts import GroupKey, Snapshot
+from recovery.core.ledger import LedgerObject
+from recovery.core.policy import PolicyFacts
+from recovery.ports import ForbiddenError, TryLaterError, UnknownOutcomeError
+from tests.unit.controller.fakes import Ears, FakeApi
+from tests.unit.controller.test_queue import Chance
+from tests.unit.sim.virtual_time import VirtualClock, virtual_time
+
+ONE, OTHER = GroupKey("ml", "one"), GroupKey("ml", "other")
+
+
+class Keys:
+    """`ports.GroupStore` that knows which groups there are, and no more."""
+
+    def __init__(self, *keys: GroupKey) -> None:
+        self.known = list(keys)
+        self.is_synced = True
+        self.changed: Callable[[GroupKey], None] | None = None
+
+    def change(self, key: GroupKey) -> None:
+        assert self.changed is not None, "nobody listens yet"
+        self.changed(key)
+
+    def synced(self) -> bool:
+        return self.is_synced
+
+    def keys(self) -> Iterable[GroupKey]:
+        return iter(self.known)
+
+    def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
+        self.changed = changed
+
+    def snapshot(self, key: GroupKey) -> Snapshot:
+        raise NotImplementedError
+
+    def policies(self, namespace: str) -> Sequence[PolicyFacts]:
+        raise NotImplementedError
+
+    def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
+        raise NotImplementedError
+
+    def ledger_objects(self) -> Iterable[LedgerObject]:
+        raise NotImplementedError
+
+    async def read_live(self, key: GroupKey) -> Snapshot:
+        raise NotImplementedError
+
+    async def read_policies_live(self, namespace: str) -> Sequence[PolicyFacts]:
+        raise NotImplementedError
+
+    async def read_ledger_live(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
+        raise NotImplementedError
+
+
+class Looks:
+    """Stands in for the Reconciler: takes as long as it is told, and fails when it is told."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[GroupKey, float]] = []
+        self.ended: list[tuple[GroupKey, float]] = []
+        self.seconds = 0.0
+        self.failures: dict[GroupKey, list[BaseException]] = {}
+        self.again_in: dict[GroupKey, list[float]] = {}
+        self.at_once = 0
+        self.most_at_once = 0
+
+    async def look(self, key: GroupKey) -> datetime | None:
+        clock = VirtualClock()
+        self.begun.append((key, clock.monotonic_seconds()))
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await asyncio.sleep(self.seconds)
+        finally:
+            self.at_once -= 1
+        if self.failures.get(key):
+            raise self.failures[key].pop(0)
+        self.ended.append((key, clock.monotonic_seconds()))
+        again = self.again_in.get(key)
+        return clock.now() + timedelta(seconds=again.pop(0)) if again else None
+
+    def of(self, key: GroupKey) -> list[float]:
+        """When looks at that group began."""
+        return [at for looked, at in self.begun if looked == key]
+
+
+class Scene:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *keys: GroupKey) -> None:
+        self.looks = Looks()
+        monkeypatch.setattr(runner, "Reconciler", lambda **_: self.looks)
+        self.store = Keys(*keys)
+        self.ears = Ears()
+        self.stop = asyncio.Event()
+        self.controller = Controller(
+            api=FakeApi(), store=self.store, clock=VirtualClock(), entropy=Chance(), observer=self.ears
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["asyncio.Task[None]"]:
+        task = asyncio.create_task(self.controller.run(self.stop))
+        try:
+            yield task
+        finally:
+            self.stop.set()
+            await asyncio.wait({task}, timeout=60)
+            ended = task.done()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            assert ended, "it does not end"
+        await task
+
+
+# --- the beginning ---------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_nothing_is_looked_at_before_all_caches_are_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, ONE)
+    scene.store.is_synced = False
+    async with scene.running():
+        await asyncio.sleep(30)
+        assert scene.looks.begun == []
+        assert scene.store.changed is None
+        scene.store.is_synced = True
+        await asyncio.sleep(1)
+        assert len(scene.looks.of(ONE)) == 1
+
+
+@virtual_time
+async def test_a_stop_before_the_caches_are_synced_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, ONE)
+    scene.store.is_synced = False
+    async with scene.running() as task:
+        await asyncio.sleep(30)
+        scene.stop.set()
+        await asyncio.sleep(1)
+        assert task.done()
+    assert scene.looks.begun == []
+
+
+# --- level-triggered -------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_every_group_is_looked_at_at_first_and_every_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, ONE, OTHER)
+    async with scene.running():
+        await asyncio.sleep(1)
+        scene.store.known.append(late := GroupKey("ml", "late"))
+        await asyncio.sleep(1300)
+        for key, looks in ((ONE, 3), (OTHER, 3), (late, 2)):
+            assert [round(at / 600) for at in scene.looks.of(key)] == [0, 1, 2][-looks:]
+
+
+@virtual_time
+async def test_a_change_is_looked_at_within_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, ONE)
+    async with scene.running():
+        await asyncio.sleep(10)
+        scene.store.change(ONE)
+        scene.store.change(ONE)
+        await asyncio.sleep(1)
+        assert [round(at, 3) for at in scene.looks.of(ONE)] == [0.005, 10.005]
+
+
+@virtual_time
+async def test_a_look_is_repeated_when_it_asked_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, ONE)
+    scene.looks.again_in[ONE] = [60.0, -5.0]
+    async with scene.running():
+        await asyncio.sleep(100)
+        assert [round(at) for at in scene.looks.of(ONE)] == [0, 60, 60], "a time that has passed is now"
+
+
+@virtual_time
+async def test_at_most_sixteen_looks_at_once_and_never_two_at_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [GroupKey("ml", f"job-{number}") for number in range(40)]
+    scene = Scene(monkeypatch, *keys)
+    scene.looks.seconds = 1
+    async with scene.running():
+        await asyncio.sleep(0.5)
+        scene.store.change(keys[0])
+        assert scene.looks.at_once == 16
+        await asyncio.sleep(10)
+        assert scene.looks.most_at_once == 16
+        assert {key for key, _ in scene.looks.ended} == set(keys)
+        first, second = scene.looks.of(keys[0])
+        assert second >= first + 1
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        ZeroDivisionError("a bug"),
+        InvariantError("Epoch: goes from 0 to 5"),
+        LedgerUnreadableError("schemaVersion 2"),
+        RestlessGroupError("changed"),
+        TryLaterError("later", status=429),
+        ForbiddenError("no", status=403),
+        UnknownOutcomeError("lost"),
+    ],
+    ids=lambda failure: type(failure).__name__,
+)
+def test_one_groups_failure_never_stops_the_others_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    @virtual_time
+    async def play() -> None:
+        scene = Scene(monkeypatch, ONE, OTHER)
+        scene.looks.failures[ONE] = [failure, failure]
+        async with scene.running() as task:
+            await asyncio.sleep(10)
+            scene.store.change(OTHER)
+            await asyncio.sleep(10)
+            assert not task.done()
+            assert [round(at, 3) for at in scene.looks.of(ONE)] == [0.005, 0.105, 0.305]
+            assert len([key for key, _ in scene.looks.ended if key == OTHER]) == 2
+            name = type(failure).__name__
+            assert [error for key, error in scene.ears.finished if key == ONE] == [name, name, None]
+
+    play()
+
+
+@virtual_time
+async def test_success_makes_the_next_failure_a_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, ONE)
+    scene.looks.failures[ONE] = [ValueError("one"), ValueError("two"), ValueError("three")]
+    async with scene.running():
+        await asyncio.sleep(5)
+        scene.looks.failures[ONE] = [ValueError("another")]
+        scene.store.change(ONE)
+        await asyncio.sleep(5)
+        assert [round(at, 3) for at in scene.looks.of(ONE)][-2:] == [5.005, 5.105]
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_stop_lets_the_look_in_progress_finish_and_begins_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, ONE)
+    scene.looks.seconds = 10
+    async with scene.running() as task:
+        await asyncio.sleep(5)
+        scene.store.change(OTHER)
+        scene.store.change(ONE)
+        scene.stop.set()
+        await asyncio.sleep(4)
+        assert not task.done()
+        await asyncio.sleep(2)
+        assert task.done()
+    assert scene.looks.ended == [(ONE, 10.005)]
+    assert scene.looks.of(OTHER) == []
+
+
+@virtual_time
+async def test_a_look_that_never_ends_is_cut_off_before_the_process_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, ONE)
+    scene.looks.seconds = 1e6
+    async with scene.running() as task:
+        await asyncio.sleep(5)
+        scene.stop.set()
+        await asyncio.sleep(21)
+        assert task.done()
+    assert scene.looks.ended == []
+
+
+@virtual_time
+async def test_the_same_when_more_groups_wait_than_may_be_looked_at_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, *(GroupKey("ml", f"job-{number}") for number in range(40)))
+    scene.looks.seconds = 1e6
+    async with scene.running() as task:
+        await asyncio.sleep(5)
+        scene.stop.set()
+        await asyncio.sleep(21)
+        assert task.done()
+    assert len(scene.looks.begun) == 16
+
+
+@virtual_time
+async def test_depth_is_that_of_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, *(GroupKey("ml", f"job-{number}") for number in range(40)))
+    scene.looks.seconds = 100
+    async with scene.running():
+        await asyncio.sleep(1)
+        assert scene.controller.queue_depth == 40 - 17, "16 are looked at, one waits for its turn"
+        scene.looks.seconds = 0
+        await asyncio.sleep(150)
+        assert scene.controller.queue_depth == 0

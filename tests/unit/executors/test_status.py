@@ -1,0 +1,176 @@
+"""The ledger's way to the API server: created harmlessly, swapped by its version, put on record at the end."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from recovery.core.facts import WorkloadFacts
+from recovery.core.ledger import Closing, Incident, Ledger, Outcome, Phase, PhaseSpan, Terms
+from recovery.executors.status import LedgerWriter
+from recovery.ports import (
+    RECOVERY_GROUPS,
+    RECOVERY_INCIDENTS,
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    PatchKind,
+    UnknownOutcomeError,
+)
+from tests.unit.controller.fakes import FakeApi
+from tests.unit.core.world import at, training
+
+LEDGER = Ledger(epoch=3, reason="because")
+NAME = "train-0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"
+
+
+def workload() -> WorkloadFacts:
+    found = training(1).workload
+    assert found is not None
+    return found
+
+
+def closed() -> Incident:
+    return Incident(
+        id="0d2f5c9e-1",
+        number=1,
+        started_at=at(0),
+        detected_at=at(1),
+        disruption_class="PodDeleted",
+        cause="rank 2 was deleted",
+        mode="Enforce",
+        terms=Terms("default", "policy-1", 1, "RecreateGroupOnPodRestart", 10, 86_400, 900),
+        phases=(
+            PhaseSpan(Phase.DETECTED, at(0), at(1), 32.0),
+            PhaseSpan(Phase.RENDEZVOUS, at(1), at(21), 640.0004),
+        ),
+        reason="all 4 ranks are Ready",
+        closing=Closing(Outcome.RECOVERED, "AllRanksReady", at(21), source="ready"),
+    )
+
+
+# --- the ledger ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_ledger_is_created_empty_and_never_stands_in_the_way_of_its_jobs_deletion() -> None:
+    api = FakeApi()
+    await LedgerWriter(api).write("ml", workload(), None, LEDGER)
+    (request,) = api.sent("create", RECOVERY_GROUPS)
+    assert request.namespace == "ml"
+    reference = {"kind": "TrainJob", "name": "train", "uid": workload().uid}
+    assert request.body == {
+        "apiVersion": "recovery.trainjob.dev/v1alpha1",
+        "kind": "RecoveryGroup",
+        "metadata": {
+            "name": NAME,
+            "namespace": "ml",
+            "ownerReferences": [{"apiVersion": "trainer.kubeflow.org/v1alpha1", **reference}],
+        },
+        "spec": {"workloadRef": reference, "group": "train"},
+    }
+    (owner,) = request.body["metadata"]["ownerReferences"]
+    assert not owner.keys() & {"controller", "blockOwnerDeletion"}
+
+
+async def test_the_status_is_swapped_against_the_version_that_the_creation_gave() -> None:
+    api = FakeApi()
+    written = await LedgerWriter(api).write("ml", workload(), None, LEDGER)
+    assert api.said() == ["create RecoveryGroup", "patch RecoveryGroup"]
+    assert list(api.groups.values()) == [written]
+    assert (written.ledger, written.workload_uid, written.group) == (LEDGER, workload().uid, "train")
+
+
+async def test_a_known_ledger_is_replaced_by_one_patch_with_its_version() -> None:
+    api = FakeApi()
+    known = api.put_group(Ledger(epoch=2))
+    written = await LedgerWriter(api).write("ml", workload(), known, LEDGER)
+    (request,) = api.requests
+    assert (request.name, request.subresource, request.kind) == (NAME, "status", PatchKind.JSON)
+    version, status = request.body
+    assert version == {"op": "replace", "path": "/metadata/resourceVersion", "value": known.resource_version}
+    assert (status["op"], status["path"]) == ("add", "/status")
+    assert status["value"] == {"schemaVersion": 1, "epoch": 3, "reason": "because"}
+    assert int(written.resource_version) > int(known.resource_version)
+    assert (written.uid, written.ledger) == (known.uid, LEDGER)
+
+
+async def test_what_was_written_is_what_the_next_write_is_swapped_against() -> None:
+    api = FakeApi()
+    writer = LedgerWriter(api)
+    known = None
+    for epoch in range(3):
+        known = await writer.write("ml", workload(), known, Ledger(epoch=epoch))
+    assert api.said() == ["create RecoveryGroup", *3 * ["patch RecoveryGroup"]]
+    assert api.ledger.epoch == 2
+
+
+async def test_somebody_else_wrote_meanwhile() -> None:
+    api = FakeApi()
+    known = api.put_group(Ledger())
+    theirs = api.put_group(Ledger(epoch=1))
+    with pytest.raises(ConflictError):
+        await LedgerWriter(api).write("ml", workload(), known, LEDGER)
+    assert list(api.groups.values()) == [theirs]
+
+
+async def test_somebody_else_created_it_meanwhile() -> None:
+    api = FakeApi()
+    theirs = api.put_group(Ledger(epoch=1))
+    with pytest.raises(AlreadyExistsError):
+        await LedgerWriter(api).write("ml", workload(), None, LEDGER)
+    assert list(api.groups.values()) == [theirs]
+    assert api.said() == ["create RecoveryGroup"]
+
+
+async def test_a_lost_answer_is_not_repeated_here() -> None:
+    api = FakeApi()
+    known = api.put_group(Ledger())
+    api.next("patch", RECOVERY_GROUPS, UnknownOutcomeError("lost"))
+    with pytest.raises(UnknownOutcomeError):
+        await LedgerWriter(api).write("ml", workload(), known, LEDGER)
+    assert len(api.requests) == 1
+
+
+# --- the record ------------------------------------------------------------------------------------------------------
+
+
+async def recorded(api: FakeApi) -> dict[str, Any]:
+    await LedgerWriter(api).record("ml", workload(), closed())
+    (request,) = api.sent("create", RECOVERY_INCIDENTS)
+    assert request.namespace == "ml"
+    body: dict[str, Any] = request.body
+    return body
+
+
+async def test_a_closed_incident_is_recorded_under_its_id() -> None:
+    body = await recorded(FakeApi())
+    assert (body["apiVersion"], body["kind"]) == ("recovery.trainjob.dev/v1alpha1", "RecoveryIncident")
+    assert body["metadata"] == {"name": "train-0d2f5c9e-1", "namespace": "ml"}, "it outlives its job: no owner"
+
+
+async def test_the_record_says_how_it_began_how_it_ended_and_what_it_cost() -> None:
+    spec = (await recorded(FakeApi()))["spec"]
+    assert spec["workloadRef"] == {"kind": "TrainJob", "name": "train", "uid": workload().uid}
+    assert (spec["id"], spec["class"], spec["group"]) == ("0d2f5c9e-1", "PodDeleted", "train")
+    assert (spec["outcome"], spec["outcomeReason"], spec["source"]) == ("Recovered", "AllRanksReady", "ready")
+    assert (spec["startedAt"], spec["endedAt"]) == ("2026-11-21T12:00:00Z", "2026-11-21T12:00:21Z")
+    assert spec["idleGpuSeconds"] == 672.0
+    assert "closing" not in spec
+
+
+async def test_a_record_that_exists_already_is_this_one() -> None:
+    api = FakeApi()
+    api.next("create", RECOVERY_INCIDENTS, AlreadyExistsError("it exists", status=409))
+    await recorded(api)
+
+
+async def test_a_record_that_is_refused_is_the_callers_to_know() -> None:
+    api = FakeApi()
+    api.next("create", RECOVERY_INCIDENTS, ForbiddenError("no", status=403))
+    with pytest.raises(ForbiddenError):
+        await recorded(api)
+
+
+async def test_an_open_incident_is_never_recorded() -> None:
+    with pytest.raises(AssertionError):
+        await LedgerWriter(FakeApi()).record("ml", workload(), msgspec.structs.replace(closed(), closing=None))
