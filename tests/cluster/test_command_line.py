@@ -147,7 +147,7 @@ async def test_the_controller_names_every_permission_that_it_lacks(stranger: Pat
     assert (ended.exit_code, ended.out) == (1, "")
     line = only_line(ended.err)
     assert line.startswith("recovery: permissions are missing, in all namespaces (manifests/rbac grants them): ")
-    for permission in ("get, list, watch trainjobs.trainer.kubeflow.org", "list, watch pods", "create events"):
+    for permission in ("get, list, watch trainjobs.trainer.kubeflow.org", "list, watch pods", "create, list events"):
         assert permission in line
 
 

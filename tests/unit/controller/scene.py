@@ -1,0 +1,81 @@
+"""A group, a controller that looks at it, and all that it is surrounded by."""
+
+from recovery.controller.reconciler import Reconciler
+from recovery.core.ledger import Outcome
+from recovery.core.policy import Mode
+from recovery.ports import (
+    JOBS,
+    PODS,
+    ConflictError,
+    UnknownOutcomeError,
+)
+from tests.unit.controller.fakes import KEY, Ears, FakeApi, FakeStore, SetClock
+from tests.unit.core.world import World, training
+
+NO_ANSWER = UnknownOutcomeError("the connection was lost")
+STALE = ConflictError("the object has been modified", status=409)
+TRIGGERED = [
+    "create RecoveryGroup",
+    "patch RecoveryGroup",
+    "delete Job",
+    "patch Job",
+    "delete Pod",
+    "delete Pod",
+    "delete Pod",
+    "create Event",
+]
+"""All that a lost member of four calls for, in this order."""
+
+
+class Scene:
+    """A group of four, a controller in Enforce that looks at it, and all that it is surrounded by."""
+
+    def __init__(self, world: World | None = None, *, mode: Mode = Mode.ENFORCE) -> None:
+        self.api = FakeApi()
+        self.clock = SetClock(1)
+        self.store = FakeStore(self.api, world if world is not None else lost(), mode=mode)
+        self.ears = Ears()
+        self.reconciler = self.new_process()
+
+    def new_process(self) -> Reconciler:
+        return Reconciler(api=self.api, store=self.store, clock=self.clock, observer=self.ears)
+
+    async def look(self, seconds: float | None = None) -> float | None:
+        """One look; returns in how many seconds the next is wanted."""
+        if seconds is not None:
+            self.clock.seconds = seconds
+        again = await self.reconciler.look(KEY)
+        return None if again is None else (again - self.clock.now()).total_seconds()
+
+    @property
+    def deeds(self) -> list[str]:
+        """What was asked of the workload."""
+        return [str(request) for request in self.api.requests if request.resource in {JOBS, PODS}]
+
+    def one_recovery(self) -> bool:
+        """One charge, one epoch, one trigger."""
+        ledger = self.api.ledger
+        attempts = ledger.incident.attempts if ledger.incident is not None else ()
+        return (ledger.epoch, ledger.totals.restarts, ledger.totals.charged, len(attempts)) == (1, 1, 1, 1) and (
+            len(ledger.budget.charges) == 1
+        )
+
+
+def lost() -> World:
+    """Rank 2 is gone."""
+    return training(4).pod_gone(2, 0)
+
+
+async def closed() -> Scene:
+    """A scene whose incident has closed, and is still to be recorded."""
+    scene = Scene()
+    await scene.look()
+    scene.store.becomes(lost().job_deleted(1).recreated(5).all_ready(20))
+    again = await scene.look(21)
+    assert again == 0, "it is still to be recorded"
+    incident = scene.api.ledger.incident
+    assert incident is not None
+    assert incident.closing is not None
+    assert incident.closing.outcome is Outcome.RECOVERED
+    scene.api.requests.clear()
+    return scene
