@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from recovery.core.facts import WorkloadFacts
-from recovery.core.policy import POLICY_ANNOTATION, Policy, PolicyError, PolicyFacts, resolve, select
+from recovery.core.policy import POLICY_ANNOTATION, Policy, PolicyError, PolicyFacts, applicable, select
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -32,12 +32,10 @@ def policy_of(policies: Sequence[PolicyFacts], workload: WorkloadFacts) -> Selec
     why = (
         f"named by the job's annotation {POLICY_ANNOTATION}" if wanted is not None else _why(policies, workload, chosen)
     )
-    try:
-        return Selection(why, chosen.name, policy=resolve(chosen))
-    except PolicyError as error:
-        return Selection(
-            why, chosen.name, error=PolicyError(f"RecoveryPolicy {chosen.namespace}/{chosen.name}: {error}")
-        )
+    found = applicable(policies, workload)
+    if isinstance(found, PolicyError):
+        return Selection(why, chosen.name, error=found)
+    return Selection(why, chosen.name, policy=found)
 
 
 def _why_none(policies: Sequence[PolicyFacts], wanted: str | None) -> str:

@@ -6,7 +6,6 @@ process would miss, but for the last ledger written: a cache that lags behind ou
 the past.
 """
 
-from collections.abc import Sequence
 from datetime import datetime
 
 import structlog
@@ -28,7 +27,7 @@ from recovery.core.plan import (
     RecordIncident,
     TouchJob,
 )
-from recovery.core.policy import Policy, PolicyError, PolicyFacts, resolve, select
+from recovery.core.policy import applicable
 from recovery.core.summary import summarise
 from recovery.executors import events, group_recreate
 from recovery.executors.pod_teardown import PodTeardown
@@ -92,7 +91,7 @@ class Reconciler:
                 return None
             known = self._known_ledger(key, workload)
             before = known.ledger if known is not None else Ledger()
-            plan = decide(snapshot, before, _applicable(policies, workload), self._clock.now())
+            plan = decide(snapshot, before, applicable(policies, workload), self._clock.now())
             if any(isinstance(action, ReadLive) for action in plan.actions):
                 # The policy too: a switch to Observe is the emergency brake, and must not wait for a watch.
                 policies = await self._store.read_policies_live(key.namespace)
@@ -115,14 +114,7 @@ class Reconciler:
     async def _carry_out(self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, plan: Plan) -> None:
         for action in plan.first:
             await self._do(key, workload, action)
-        before = known.ledger if known is not None else Ledger()
-        if plan.ledger != before:
-            broken = violations(before, plan.ledger)
-            if broken:
-                raise InvariantError(f"{key}: {'; '.join(broken)}")
-            self._written[key] = await self._ledgers.write(key.namespace, workload, known, plan.ledger)
-            self._observer.ledger_written(key, before, plan.ledger)
-            _log_change(key, before, plan.ledger)
+        await self._write(key, workload, known, plan.ledger)
         refused: ApiError | None = None
         undone = False  # a deed, not only an Event
         for action in plan.actions:
@@ -139,16 +131,25 @@ class Reconciler:
         if refused is not None:
             raise refused
 
+    async def _write(self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, after: Ledger) -> None:
+        """The one way into the ledger: asked for its invariants, swapped against `known`, told once it is true."""
+        before = known.ledger if known is not None else Ledger()
+        if after == before:
+            return
+        broken = violations(before, after)
+        if broken:
+            raise InvariantError(f"{key}: {'; '.join(broken)}")
+        self._written[key] = await self._ledgers.write(key.namespace, workload, known, after)
+        self._observer.ledger_written(key, before, after)
+        _log_change(key, before, after)
+
     async def _say_refused(self, key: GroupKey, workload: WorkloadFacts, refused: RefusedError) -> None:
         """A deed that the API server will not have done must not stand in the ledger as if it had been."""
         known = self._known_ledger(key, workload)
         if known is None or known.ledger.incident is None or known.ledger.incident.closing is not None:
             return
         said = f"{known.ledger.incident.evidence[0]}; decided, but the API server refuses it: {refused}"
-        after = summarise(say(known.ledger, said), workload, self._clock.now())
-        if after != known.ledger:
-            self._written[key] = await self._ledgers.write(key.namespace, workload, known, after)
-            self._observer.ledger_written(key, known.ledger, after)
+        await self._write(key, workload, known, summarise(say(known.ledger, said), workload, self._clock.now()))
 
     async def _do(self, key: GroupKey, workload: WorkloadFacts, action: Action) -> None:
         match action:
@@ -195,17 +196,6 @@ class Reconciler:
         if incident is not None and incident.closing is not None:
             return self._clock.now()  # it is still to be recorded
         return plan.look_again_at
-
-
-def _applicable(policies: Sequence[PolicyFacts], workload: WorkloadFacts) -> Policy | PolicyError | None:
-    """The policy that applies, resolved; PolicyError: it cannot be used, and which one it is."""
-    chosen = select(policies, workload)
-    if chosen is None:
-        return None
-    try:
-        return resolve(chosen)
-    except PolicyError as error:
-        return PolicyError(f"RecoveryPolicy {chosen.namespace}/{chosen.name}: {error}")
 
 
 def _at_least(cached: LedgerObject, ours: LedgerObject) -> bool:

@@ -44,7 +44,7 @@ class RaiseBackoffLimit(msgspec.Struct, frozen=True):
 
     The Job controller goes on counting: deleted pods are failed pods, beyond the limit the dying Job may turn Failed,
     and a JobSet that sees a Failed Job, dying or not, ends (k8s 1.36 `syncJob`, jobset 0.12 `executeFailurePolicy`).
-    Not seen to happen in 24 recoveries of 128 pods without this; the sources allow it, and the job would be lost.
+    Not seen to happen in 25 recoveries of 128 pods without this; the sources allow it, and the job would be lost.
     """
 
     epoch: int

@@ -171,6 +171,17 @@ def select(policies: Iterable[PolicyFacts], workload: WorkloadFacts) -> PolicyFa
     return min(matching, key=lambda policy: (-policy.spec.priority, policy.created_at, policy.name), default=None)
 
 
+def applicable(policies: Iterable[PolicyFacts], workload: WorkloadFacts) -> Policy | PolicyError | None:
+    """The policy that applies, resolved. None: none does; PolicyError: it cannot be used, and which one it is."""
+    chosen = select(policies, workload)
+    if chosen is None:
+        return None
+    try:
+        return resolve(chosen)
+    except PolicyError as error:
+        return PolicyError(f"RecoveryPolicy {chosen.namespace}/{chosen.name}: {error}")
+
+
 def paused(workload: WorkloadFacts) -> bool:
     """The `paused` annotation is set to anything but "false"."""
     return workload.annotations.get(PAUSED_ANNOTATION, "false") != "false"

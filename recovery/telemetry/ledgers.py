@@ -17,10 +17,10 @@ from prometheus_client.registry import Collector
 
 from recovery.core import budget
 from recovery.core.classify import DisruptionClass
-from recovery.core.facts import GroupKey, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.facts import GroupKey, PodFacts, Snapshot
 from recovery.core.incident import restarted
 from recovery.core.ledger import SCHEMA_VERSION, Incident, Ledger, LedgerObject, Phase
-from recovery.core.policy import Policy, PolicyError, PolicyFacts, resolve, select
+from recovery.core.policy import Policy, applicable
 from recovery.ports import Clock, GroupStore
 
 PREFIX = "recovery_"
@@ -145,8 +145,8 @@ def _jobs(store: GroupStore, now: datetime) -> tuple[_Job, ...]:
         snapshot = store.snapshot(GroupKey(group.namespace, group.group))
         workload = snapshot.workload
         if workload is not None and workload.uid == group.workload_uid and group.schema_version == SCHEMA_VERSION:
-            policy = _policy(store.policies(group.namespace), workload)
-            jobs.append(_job(group, snapshot, policy, now))
+            policy = applicable(store.policies(group.namespace), workload)
+            jobs.append(_job(group, snapshot, policy if isinstance(policy, Policy) else None, now))
     return tuple(jobs)
 
 
@@ -163,14 +163,6 @@ def _job(group: LedgerObject, snapshot: Snapshot, policy: Policy | None, now: da
     # Charges leave the window without a ledger write.
     left = budget.remaining(state, policy.budget_limit, policy.budget_window, now)
     return _Job(group, gpus, left, policy.budget_limit)
-
-
-def _policy(policies: Iterable[PolicyFacts], workload: WorkloadFacts) -> Policy | None:
-    chosen = select(policies, workload)
-    try:
-        return resolve(chosen) if chosen is not None else None
-    except PolicyError:
-        return None
 
 
 def _holds_gpus(pod: PodFacts) -> bool:
