@@ -14,7 +14,7 @@ import msgspec
 
 from recovery.core.facts import GroupKey, Snapshot
 from recovery.core.ledger import LedgerObject
-from recovery.core.policy import PolicyFacts
+from recovery.core.policy import PolicySet
 
 
 class Resource(msgspec.Struct, frozen=True):
@@ -53,6 +53,10 @@ PODS = Resource("", "v1", "pods", "Pod")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 EVENTS = Resource("", "v1", "events", "Event")
+RECOVERY_CONFIGS = Resource(RECOVERY_GROUP_NAME, "v1alpha1", "recoveryconfigs", "RecoveryConfig", namespaced=False)
+CLUSTER_RECOVERY_POLICIES = Resource(
+    RECOVERY_GROUP_NAME, "v1alpha1", "clusterrecoverypolicies", "ClusterRecoveryPolicy", namespaced=False
+)
 RECOVERY_POLICIES = Resource(RECOVERY_GROUP_NAME, "v1alpha1", "recoverypolicies", "RecoveryPolicy")
 RECOVERY_GROUPS = Resource(RECOVERY_GROUP_NAME, "v1alpha1", "recoverygroups", "RecoveryGroup")
 RECOVERY_INCIDENTS = Resource(RECOVERY_GROUP_NAME, "v1alpha1", "recoveryincidents", "RecoveryIncident")
@@ -244,14 +248,16 @@ class GroupStore(Protocol):
         ...
 
     def keys(self) -> Iterable[GroupKey]:
-        """Every TrainJob known, with or without a policy."""
+        """Every workload known, with or without a policy."""
         ...
 
     def snapshot(self, key: GroupKey) -> Snapshot:
         """The cached facts; a key that is not known gives a snapshot without a workload."""
         ...
 
-    def policies(self, namespace: str) -> Sequence[PolicyFacts]: ...
+    def policies(self, namespace: str) -> PolicySet:
+        """The namespace's policies, the cluster's, and the RecoveryConfig."""
+        ...
 
     def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         """The RecoveryGroup of that workload. None: there is none, as far as the cache knows."""
@@ -259,6 +265,10 @@ class GroupStore(Protocol):
 
     def ledger_objects(self) -> Iterable[LedgerObject]:
         """Every RecoveryGroup known."""
+        ...
+
+    def orphans(self, key: GroupKey) -> Sequence[LedgerObject]:
+        """RecoveryGroups of workloads of that name other than the present one: those are gone, these soon will be."""
         ...
 
     def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
@@ -271,6 +281,6 @@ class GroupStore(Protocol):
 
     async def read_ledger_live(self, key: GroupKey, workload_uid: str) -> LedgerObject | None: ...
 
-    async def read_policies_live(self, namespace: str) -> Sequence[PolicyFacts]:
-        """The policies as the API server has them now. One that cannot be read is reported and left out."""
+    async def read_policies_live(self, namespace: str) -> PolicySet:
+        """All of them as the API server has them now. A policy that cannot be read is reported and left out."""
         ...

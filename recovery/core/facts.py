@@ -11,7 +11,7 @@ import msgspec
 
 
 class GroupKey(msgspec.Struct, frozen=True, order=True):
-    """Names a group of pods that fail and restart together: today one TrainJob."""
+    """Names a group of pods that fail and restart together, by the name of its JobSet and of its TrainJob."""
 
     namespace: str
     name: str
@@ -83,6 +83,8 @@ class PodFacts(msgspec.Struct, frozen=True):
     init_containers: tuple[ContainerFacts, ...] = ()
     conditions: tuple[Condition, ...] = ()
     """Only conditions that tell of trouble: DisruptionTarget=True, PodScheduled=False."""
+    joined_probe: bool = False
+    """Ready says that the rank has joined all the others (`policy.JOINED_PROBE_ANNOTATION`), not only that it runs."""
     gone_at: datetime | None = None
     """When the object was seen to disappear while its Job lived on. None: the object exists."""
 
@@ -175,6 +177,8 @@ class ReplicatedJobFacts(msgspec.Struct, frozen=True):
     name: str
     replicas: int = 1
     ancestor: str = ""
+    waits_for_complete: tuple[str, ...] = ()
+    """The ReplicatedJobs that `dependsOn` wants Complete before this one starts."""
 
 
 class JobSetFacts(msgspec.Struct, frozen=True):
@@ -202,9 +206,10 @@ class JobSetFacts(msgspec.Struct, frozen=True):
 
 
 class WorkloadFacts(msgspec.Struct, frozen=True):
-    """The object that the user created: a TrainJob."""
+    """The object that the user created: a TrainJob, or a JobSet that nobody owns."""
 
     kind: str
+    """TrainJob or JobSet."""
     name: str
     uid: str
     resource_version: str
@@ -237,7 +242,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     key: GroupKey
     workload: WorkloadFacts | None
-    """None: the TrainJob is gone."""
+    """None: the workload is gone."""
     jobset: JobSetFacts | None
     """None: Trainer has not made it yet, or it is gone."""
     jobs: tuple[JobFacts, ...]
@@ -249,5 +254,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     trained_at: Mapping[str, datetime] = {}
     """By Job UID: the first moment at which all its members are known to have run at once (`history.all_ran_at`),
     remembered for as long as the Job exists. A Job that is not here has not trained."""
+    expected_jobs: int = 0
+    """How many member Jobs the JobSet's spec asks for; 0: not known. Fewer may exist while JobSet makes them."""
     live: bool = False
     """Read from the API server for this decision, not from a cache."""

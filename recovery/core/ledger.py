@@ -10,7 +10,8 @@ from enum import StrEnum
 
 import msgspec
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2 added suspensions, backoff and requests. Version 1 is read as it is: what it lacks has a default."""
 
 
 class Phase(StrEnum):
@@ -20,6 +21,7 @@ class Phase(StrEnum):
     DETECTED = "Detected"
     DECIDED = "Decided"
     TEARING_DOWN = "TearingDown"
+    BACKOFF = "Backoff"
     SCHEDULING = "Scheduling"
     STARTING = "Starting"
     RENDEZVOUS = "Rendezvous"
@@ -37,9 +39,9 @@ class Outcome(StrEnum):
 
 
 class AttemptAction(StrEnum):
-    """RecreateGroup: our trigger. Adopted: the platform's own restart.
-
-    None: left to the platform, because its own policy decides, or because the Job replaces the member itself.
+    """RecreateGroup: our trigger. RecreateJobSet: the whole JobSet, after it had failed for good. Adopted: the
+    platform's own restart. None: left to the platform, because its own policy decides, or because the Job replaces the
+    member itself.
     """
 
     RECREATE_GROUP = "RecreateGroup"
@@ -77,6 +79,23 @@ class Terms(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     start_timeout_seconds: float
     grace_seconds: int | None = None
     """Grace for the deletes of old pods. None: the pod's own."""
+    on_exhausted: str = "Hold"
+    on_terminal_failure: str = "Leave"
+    backoff_initial_seconds: float = 0.0
+    """0: no backoff."""
+    backoff_factor: float = 2.0
+    backoff_max_seconds: float = 0.0
+    rendezvous_timeout_seconds: float = 0.0
+    """0: none (an incident of schema version 1)."""
+
+
+class Suspension(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Our own suspension of the workload: in the ledger before it is asked for, and out of it before it is ended."""
+
+    until: datetime | None = None
+    """When the workload is resumed. None: not by time alone (`onExhausted: Suspend`)."""
+    landed: bool = False
+    """It was seen to be in force. One that has landed and is gone was ended by somebody else, and is not renewed."""
 
 
 class Suspect(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -104,8 +123,9 @@ class Closing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     outcome_reason: str
     ended_at: datetime
     source: str = ""
-    """How the end of Rendezvous is known: `ready`, or empty where the incident did not get that far."""
+    """How the end of Rendezvous is known: `joined-probe`, `ready`, or empty where the incident did not get that far."""
     verified: bool = False
+    """All ranks have said so themselves. Ready alone only says that they run."""
 
 
 class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -131,6 +151,10 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     attempts: tuple[Attempt, ...] = ()
     phases: tuple[PhaseSpan, ...] = ()
     charged: bool = False
+    suspension: Suspension | None = None
+    """None: the workload is not to be suspended by us; a suspension that carries our annotation is ended."""
+    fail_job: bool = False
+    """The budget is exhausted and its policy says FailJob: the JobSet is being made to fail."""
     reason: str = ""
     """The sentence: what was seen, which rule or default decided, what was done, what comes next."""
     closing: Closing | None = None
@@ -155,7 +179,7 @@ class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     idle_gpu_seconds: float
     reason: str
     source: str = ""
-    """How the end of Rendezvous is known: `ready`, or empty where the incident did not get that far."""
+    """How the end of Rendezvous is known: `joined-probe`, `ready`, or empty where the incident did not get that far."""
     verified: bool = False
 
 
@@ -178,6 +202,17 @@ class BudgetState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     charges: tuple[datetime, ...] = ()
     limit: int = 0
     remaining: int = 0
+    reset_at: datetime | None = None
+    """When a person last emptied it; attempts from before do not count either. None: never."""
+
+
+class RequestAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What became of a person's request (`core.requests`). Its `at` is what tells a new request from a known one."""
+
+    verb: str
+    at: datetime
+    accepted: bool
+    answer: str
 
 
 class Handled(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -213,6 +248,12 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     incident: Incident | None = None
     totals: Totals = Totals()
     budget: BudgetState = BudgetState()
+    attempts_in_row: int = 0
+    """Triggers of ours since the group last ran whole for `backoff.resetAfter`: what backoff counts."""
+    next_attempt_at: datetime | None = None
+    """When the group is resumed, or the budget's window lets the next attempt through. None: nothing is waited for."""
+    requests: tuple[RequestAnswer, ...] = ()
+    """The newest answer for each verb."""
     handled: Handled = Handled()
     history: tuple[ClosedIncident, ...] = ()
     """Newest first, at most 10."""

@@ -31,6 +31,11 @@ class PodRef(msgspec.Struct, frozen=True):
     uid: str
 
 
+class JobRef(msgspec.Struct, frozen=True):
+    name: str
+    uid: str
+
+
 class DeletePods(msgspec.Struct, frozen=True):
     """Delete pods of a Job that is being deleted. `grace_seconds` None: each pod's own grace period."""
 
@@ -61,6 +66,52 @@ class TouchJob(msgspec.Struct, frozen=True):
     value: str
 
 
+class SuspendWorkload(msgspec.Struct, frozen=True):
+    """Suspend the TrainJob (or bare JobSet) in our name, if nobody has suspended it or marked it meanwhile.
+
+    `resume_at` None: not known yet.
+    """
+
+    epoch: int
+    incident_id: str
+    workload_uid: str
+    resume_at: datetime | None
+
+
+class ResumeWorkload(msgspec.Struct, frozen=True):
+    """End a suspension that carries our annotation with this very value, and remove our annotations.
+
+    Where the workload is not suspended any more, only the annotations go: somebody else has resumed it.
+    """
+
+    workload_uid: str
+    suspended_by: str
+    suspended: bool
+
+
+class DeleteJobSet(msgspec.Struct, frozen=True):
+    """Delete a JobSet that has failed for good, in the foreground, if it still is this object in this version."""
+
+    epoch: int
+    name: str
+    uid: str
+    resource_version: str
+
+
+class FailJobSet(msgspec.Struct, frozen=True):
+    """Make the JobSet fail for good, if it is this one and has not ended.
+
+    `job` None: by its own status, because a failurePolicy might restart it; else by letting that child Job (name, UID)
+    run out of time, which fails a JobSet that has no failurePolicy.
+    """
+
+    epoch: int
+    name: str
+    uid: str
+    message: str
+    job: JobRef | None = None
+
+
 class RecordIncident(msgspec.Struct, frozen=True):
     """Create the RecoveryIncident of a closed incident; one that exists already is this one (its name is its id)."""
 
@@ -76,7 +127,19 @@ class EmitEvent(msgspec.Struct, frozen=True):
     note: str
 
 
-Action = ReadLive | DeleteJob | RaiseBackoffLimit | DeletePods | TouchJob | RecordIncident | EmitEvent
+Action = (
+    ReadLive
+    | DeleteJob
+    | RaiseBackoffLimit
+    | DeletePods
+    | TouchJob
+    | SuspendWorkload
+    | ResumeWorkload
+    | DeleteJobSet
+    | FailJobSet
+    | RecordIncident
+    | EmitEvent
+)
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -11,14 +11,30 @@ from enum import StrEnum
 
 import msgspec
 
+from recovery.core.config import ConfigFacts, ConfigSpec
 from recovery.core.facts import WorkloadFacts
 
 OWN_ANNOTATION_PREFIX = "recovery.trainjob.dev/"
 """Annotations that the controller or its users write; no others are read."""
 POLICY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}policy"
-"""On the TrainJob, set by a person: the policy to use, by name."""
+"""On the workload, set by a person: the policy to use, by name; of the namespace if it has one so called, else the
+cluster's."""
 PAUSED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}paused"
-"""On the TrainJob, set by a person: nothing is done to the job."""
+"""On the workload, set by a person: nothing is done to the job."""
+SUSPENDED_BY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}suspended-by"
+"""On a workload that we suspended, set with the suspension: the id of the incident. Whoever removes it takes the
+suspension over, and we never resume what we did not suspend."""
+RESUME_AT_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}resume-at"
+"""Beside it: when the suspension is meant to end, RFC 3339; `never` where nobody knows yet. For people to read."""
+RESTART_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}restart"
+RETRY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}retry"
+RESET_BUDGET_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}reset-budget"
+"""On the workload, set by a person: a request to the controller (`core.requests`), answered in the ledger."""
+JOINED_PROBE_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}joined-probe"
+"""On the pod template of a prepared runtime: `readiness` says that a pod becomes Ready when its rank has joined all
+others, so that Ready is the end of Rendezvous and not only of the start."""
+KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""On a workload that Kueue admits; there `spec.suspend` is Kueue's, and it undoes a suspension of ours at once."""
 TOUCHED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}touched"
 """On a Job that got no pods, set by the watchdog so that the Job controller looks at it again: the attempt for which
 that was done, because one attempt touches once."""
@@ -37,7 +53,28 @@ class Restart(StrEnum):
     """What a lost member calls for where no rule says otherwise."""
 
     RECREATE_GROUP_ON_POD_RESTART = "RecreateGroupOnPodRestart"
+    RECREATE_GROUP_AFTER_START = "RecreateGroupAfterStart"
+    """The same, but not while a pod of the group is Pending: the restart waits until the group has started."""
     NONE = "None"
+
+
+class OnExhausted(StrEnum):
+    """What an exhausted budget means for a group that has lost a member.
+
+    Hold: nothing more is written, its pods stay. Suspend: the workload is suspended, so that its GPUs are free, until
+    the window lets the next attempt through. FailJob: the JobSet is made to fail, where RecoveryConfig allows it.
+    """
+
+    HOLD = "Hold"
+    SUSPEND = "Suspend"
+    FAIL_JOB = "FailJob"
+
+
+class OnTerminalFailure(StrEnum):
+    """What to do about a JobSet that the platform gave up."""
+
+    LEAVE = "Leave"
+    RECREATE_JOB_SET = "RecreateJobSet"
 
 
 class PolicyError(ValueError):
@@ -67,7 +104,19 @@ class BudgetSpec(msgspec.Struct, frozen=True, rename="camel"):
 
     limit: int = 10
     window: str = "24h"
-    on_exhausted: str = "Hold"
+    on_exhausted: OnExhausted = OnExhausted.HOLD
+
+
+class BackoffSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """The delay before the second and later attempts in a row: min(max, initial x factor^(n-2)); `initial` 0s: none.
+
+    A group that has run whole for `reset_after` begins again at its first attempt.
+    """
+
+    initial: str = "10s"
+    factor: float = 2.0
+    max: str = "5m"
+    reset_after: str = "30m"
 
 
 class TeardownSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -77,28 +126,44 @@ class TeardownSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TimeoutsSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """`start`: from when all pods have a node until all run; then a new attempt is made."""
+    """`start`: from when all pods have a node until all run; then a new attempt is made.
+
+    `rendezvous`: from then until all ranks have joined; counts only where a joined probe tells of it.
+    """
 
     start: str = "15m"
+    rendezvous: str = "15m"
 
 
 class PolicySpec(msgspec.Struct, frozen=True, rename="camel"):
-    """`spec` of a RecoveryPolicy, as far as this version acts on it."""
+    """`spec` of a RecoveryPolicy or a ClusterRecoveryPolicy, as far as this version acts on it."""
 
     selector: Selector = Selector()
     priority: int = 0
     mode: Mode = Mode.OBSERVE
     restart: Restart = Restart.RECREATE_GROUP_ON_POD_RESTART
+    on_terminal_failure: OnTerminalFailure = OnTerminalFailure.LEAVE
     budget: BudgetSpec = BudgetSpec()
+    backoff: BackoffSpec = BackoffSpec()
     teardown: TeardownSpec = TeardownSpec()
     timeouts: TimeoutsSpec = TimeoutsSpec()
 
 
+class Backoff(msgspec.Struct, frozen=True):
+    """`backoff` with its durations parsed."""
+
+    initial: timedelta = timedelta(seconds=10)
+    factor: float = 2.0
+    longest: timedelta = timedelta(minutes=5)
+    reset_after: timedelta = timedelta(minutes=30)
+
+
 class PolicyFacts(msgspec.Struct, frozen=True):
-    """A RecoveryPolicy with what the rules about time need to know of it."""
+    """A RecoveryPolicy or a ClusterRecoveryPolicy with what the rules about time need to know of it."""
 
     name: str
     namespace: str
+    """Empty: a ClusterRecoveryPolicy."""
     uid: str
     generation: int
     spec: PolicySpec
@@ -106,6 +171,22 @@ class PolicyFacts(msgspec.Struct, frozen=True):
     mode_since: datetime
     """When `spec.mode` was last written: evidence from before it is a baseline, never a failure."""
     deleting: bool = False
+
+    @property
+    def title(self) -> str:
+        """Kind and name, as a message names it."""
+        return (
+            f"RecoveryPolicy {self.namespace}/{self.name}" if self.namespace else f"ClusterRecoveryPolicy {self.name}"
+        )
+
+
+class PolicySet(msgspec.Struct, frozen=True):
+    """What people have laid down for the workloads of one namespace."""
+
+    policies: tuple[PolicyFacts, ...] = ()
+    """The namespace's own and the cluster's."""
+    config: ConfigFacts | None = None
+    """None: there is no RecoveryConfig, and its defaults hold."""
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -122,9 +203,17 @@ class Policy(msgspec.Struct, frozen=True):
     start_timeout: timedelta
     since: datetime
     """Evidence from before this moment is a baseline."""
+    rendezvous_timeout: timedelta = timedelta(minutes=15)
+    on_exhausted: OnExhausted = OnExhausted.HOLD
+    on_terminal_failure: OnTerminalFailure = OnTerminalFailure.LEAVE
+    backoff: Backoff = Backoff()
+    global_pause: str = ""
+    """Why RecoveryConfig pauses all recoveries, in words; empty: it does not."""
+    may_fail_jobs: bool = False
+    """RecoveryConfig allows FailJob."""
 
 
-def resolve(facts: PolicyFacts) -> Policy:
+def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
     """Validate what a schema cannot, and parse. Raises PolicyError naming the field."""
     spec = facts.spec
     if spec.budget.limit < 0:
@@ -140,6 +229,12 @@ def resolve(facts: PolicyFacts) -> Policy:
         raise PolicyError(
             f"spec.teardown.graceSeconds: {grace} would force-delete pods that may still write; use 1 or more"
         )
+    rendezvous = parse_duration(spec.timeouts.rendezvous, "spec.timeouts.rendezvous")
+    if not rendezvous:
+        raise PolicyError(
+            "spec.timeouts.rendezvous: must be longer than 0s, or every rendezvous would be given up at once"
+        )
+    allowed = config.spec if config is not None else ConfigSpec()
     return Policy(
         name=facts.name,
         uid=facts.uid,
@@ -151,35 +246,58 @@ def resolve(facts: PolicyFacts) -> Policy:
         grace_seconds=grace,
         start_timeout=start,
         since=max(facts.created_at, facts.mode_since),
+        rendezvous_timeout=rendezvous,
+        on_exhausted=spec.budget.on_exhausted,
+        on_terminal_failure=spec.on_terminal_failure,
+        backoff=_backoff(spec.backoff),
+        global_pause=config.pause_words if config is not None else "",
+        may_fail_jobs=allowed.allow.fail_job,
     )
+
+
+def _backoff(spec: BackoffSpec) -> Backoff:
+    initial = parse_duration(spec.initial, "spec.backoff.initial")
+    longest = parse_duration(spec.max, "spec.backoff.max")
+    if longest < initial:
+        raise PolicyError(f"spec.backoff.max: {spec.max} is shorter than spec.backoff.initial, {spec.initial}")
+    if not 1 <= spec.factor <= 100:
+        raise PolicyError(f"spec.backoff.factor: {spec.factor} is not between 1 and 100")
+    return Backoff(initial, spec.factor, longest, parse_duration(spec.reset_after, "spec.backoff.resetAfter"))
 
 
 def select(policies: Iterable[PolicyFacts], workload: WorkloadFacts) -> PolicyFacts | None:
     """The policy that applies: the workload's annotation, else the highest priority, then the oldest, then by name.
 
-    An annotation that names no existing policy selects none: a user who asked for one policy is not given another.
+    A policy of the namespace goes before every policy of the cluster, whatever their priorities: the cluster gives the
+    default. An annotation that names no existing policy selects none: a user who asked for one policy is not given
+    another.
     """
     present = [policy for policy in policies if not policy.deleting]
     wanted = workload.annotations.get(POLICY_ANNOTATION)
     if wanted is not None:
-        return next((policy for policy in present if policy.name == wanted), None)
-    matching = [
-        policy
-        for policy in present
-        if all(workload.labels.get(key) == value for key, value in policy.spec.selector.match_labels.items())
-    ]
-    return min(matching, key=lambda policy: (-policy.spec.priority, policy.created_at, policy.name), default=None)
+        matching = [policy for policy in present if policy.name == wanted]
+    else:
+        matching = [
+            policy
+            for policy in present
+            if all(workload.labels.get(key) == value for key, value in policy.spec.selector.match_labels.items())
+        ]
+    return min(
+        matching,
+        key=lambda policy: (not policy.namespace, -policy.spec.priority, policy.created_at, policy.name),
+        default=None,
+    )
 
 
-def applicable(policies: Iterable[PolicyFacts], workload: WorkloadFacts) -> Policy | PolicyError | None:
+def applicable(laid_down: PolicySet, workload: WorkloadFacts) -> Policy | PolicyError | None:
     """The policy that applies, resolved. None: none does; PolicyError: it cannot be used, and which one it is."""
-    chosen = select(policies, workload)
+    chosen = select(laid_down.policies, workload)
     if chosen is None:
         return None
     try:
-        return resolve(chosen)
+        return resolve(chosen, laid_down.config)
     except PolicyError as error:
-        return PolicyError(f"RecoveryPolicy {chosen.namespace}/{chosen.name}: {error}")
+        return PolicyError(f"{chosen.title}: {error}")
 
 
 def paused(workload: WorkloadFacts) -> bool:
