@@ -1,6 +1,6 @@
 """Events: one for each change of the ledger that a person wants to hear of, named so that a repeat is recognised."""
 
-from recovery.core.ledger import AttemptAction, Ledger, Outcome, Phase
+from recovery.core.ledger import AttemptAction, Incident, Ledger, Outcome, Phase, RequestAnswer
 from recovery.core.plan import EmitEvent
 
 _MAX_NOTE = 1024
@@ -8,9 +8,19 @@ _MAX_NOTE = 1024
 
 def events(before: Ledger, after: Ledger) -> tuple[EmitEvent, ...]:
     """What changed between two ledgers of one group, as Events."""
+    answers = tuple(_answer(told) for told in after.requests if told not in before.requests)
     incident = after.incident
-    if incident is None:
-        return ()
+    return answers if incident is None else (*answers, *_of_incident(before, after, incident))
+
+
+def _answer(told: RequestAnswer) -> EmitEvent:
+    """A person asked, and hears what became of it where `kubectl describe` looks."""
+    reason = "RequestAccepted" if told.accepted else "RequestRefused"
+    key = f"{told.verb}-{told.at:%Y%m%d%H%M%S%f}"
+    return _event(key, not told.accepted, reason, f"{told.verb}: {told.answer}")
+
+
+def _of_incident(before: Ledger, after: Ledger, incident: Incident) -> tuple[EmitEvent, ...]:
     known = before.incident if before.incident is not None and before.incident.id == incident.id else None
     found = []
     attempts = [
@@ -24,6 +34,7 @@ def events(before: Ledger, after: Ledger) -> tuple[EmitEvent, ...]:
     for attempt in attempts:
         reason = {
             AttemptAction.RECREATE_GROUP: "RecreatingGroup",
+            AttemptAction.RECREATE_JOB_SET: "RecreatingJobSet",
             AttemptAction.ADOPTED: "RestartAdopted",
             AttemptAction.NONE: "MemberReplaced",
         }[attempt.action]
@@ -31,6 +42,10 @@ def events(before: Ledger, after: Ledger) -> tuple[EmitEvent, ...]:
     if after.phase is Phase.HELD and before.phase is not Phase.HELD:
         number = incident.attempt.number if incident.attempt is not None else 0
         found.append(_event(f"{incident.id}.held-{number}", True, "Held", incident.reason))
+    was, now = known.suspension if known is not None else None, incident.suspension
+    if was is not None and now is None and incident.closing is None:
+        number = incident.attempt.number if incident.attempt is not None else 0
+        found.append(_event(f"{incident.id}.resumed-{number}", False, "Resumed", incident.reason))
     if incident.closing is not None and (known is None or known.closing is None):
         bad = incident.closing.outcome in {Outcome.FAILED, Outcome.HELD}
         found.append(_event(f"{incident.id}.closed", bad, f"Incident{incident.closing.outcome}", incident.reason))

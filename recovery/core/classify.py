@@ -30,6 +30,7 @@ class DisruptionClass(StrEnum):
     JOB_SET_FAILED = "JobSetFailed"
     START_TIMEOUT = "StartTimeout"
     NO_PODS = "NoPods"
+    MANUAL = "Manual"
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -99,6 +100,7 @@ def gather(snapshot: Snapshot) -> tuple[Evidence, ...]:
         if snapshot.jobset is None or job.jobset_uid != snapshot.jobset.uid or job.suspended:
             continue
         found.extend(_job_evidence(snapshot, job))
+        found.extend(_deleted_alone(snapshot, job))
     return tuple(sorted(found, key=_root_first))
 
 
@@ -116,7 +118,7 @@ def fresh(
     Jobs are younger than that, and no kubelet's clock shall make their evidence look older.
     """
     keys = frozenset(handled.keys)
-    begun = {job.uid: _Run.of(snapshot, job) for job in snapshot.jobs}
+    begun = _runs(snapshot)
 
     def baseline(item: Evidence) -> bool:
         run = begun.get(item.job_uid)
@@ -138,16 +140,8 @@ class _Run(msgspec.Struct, frozen=True):
     """What the evidence of one Job is held against."""
 
     trained_at: datetime | None
-    """None: its members have not all run at once; it replaces lost ones, and nobody hangs."""
+    """None: the members of all Jobs have not all run at once; lost ones are replaced, and nobody hangs."""
     pods_by_rank: dict[int | str, list[PodFacts]]
-
-    @classmethod
-    def of(cls, snapshot: Snapshot, job: JobFacts) -> "_Run":
-        pods = pods_of_run(job, snapshot.pods)
-        by_rank: dict[int | str, list[PodFacts]] = {}
-        for pod in pods:
-            by_rank.setdefault(rank(pod), []).append(pod)
-        return cls(trained_at(job, pods, snapshot.trained_at.get(job.uid)), by_rank)
 
     def runs_again(self, item: Evidence) -> bool:
         """The rank that was lost is filled, by the same pod or by another one: nobody waits for it any more.
@@ -181,6 +175,22 @@ class _Run(msgspec.Struct, frozen=True):
             for other in self.pods_by_rank[rank(pod)]
             if other.uid != pod.uid
         )
+
+
+def _runs(snapshot: Snapshot) -> dict[str, _Run]:
+    """By Job UID. A group of several Jobs has trained when each of them has: a launcher alone trains nothing."""
+    pods = {job.uid: pods_of_run(job, snapshot.pods) for job in snapshot.jobs}
+    ran = {job.uid: trained_at(job, pods[job.uid], snapshot.trained_at.get(job.uid)) for job in snapshot.jobs}
+    found = {}
+    for job in snapshot.jobs:
+        peers = [j for j in snapshot.jobs if (j.jobset_uid, j.restart_attempt) == (job.jobset_uid, job.restart_attempt)]
+        moments = [moment for peer in peers if (moment := ran[peer.uid]) is not None]
+        whole = len(moments) == len(peers) >= snapshot.expected_jobs
+        by_rank: dict[int | str, list[PodFacts]] = {}
+        for pod in pods[job.uid]:
+            by_rank.setdefault(rank(pod), []).append(pod)
+        found[job.uid] = _Run(max(moments) if whole else None, by_rank)
+    return found
 
 
 def member_jobs(snapshot: Snapshot) -> tuple[JobFacts, ...]:
@@ -236,6 +246,19 @@ def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
     if reason is not None:
         found.append(_job_failing(job, reason))
     return found
+
+
+def _deleted_alone(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
+    """Somebody deletes this Job of several, and the ranks of the others hang. (JobSet itself deletes all of them.)"""
+    by_jobset = job.restart_attempt < restarts_of(snapshot)
+    over = job.condition("Complete") is not None or failing(job) is not None
+    left = next((other for other in member_jobs(snapshot) if other.restart_attempt == job.restart_attempt), None)
+    if job.deleting_since is None or by_jobset or over or left is None:
+        return []
+    text = f"Job {job.name} was deleted, while Job {left.name} lives on"
+    return [
+        Evidence(f"{job.uid}/deleted", DisruptionClass.POD_DELETED, text, job.uid, at=job.deleting_since),
+    ]
 
 
 def _expected(pod: PodFacts, job: JobFacts) -> bool:

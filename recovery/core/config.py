@@ -11,16 +11,19 @@ CONFIG_NAME = "default"
 
 
 class AllowSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """What policies may do at most. `fail_job`: end a job for good (`budget.onExhausted: FailJob`)."""
+    """What policies may do at most."""
 
     fail_job: bool = False
+    """End a job for good (`budget.onExhausted: FailJob`)."""
 
 
 class ConfigSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """`spec` of the RecoveryConfig. `paused`: no workload of the cluster is written to; suspensions are released."""
+    """`spec` of the RecoveryConfig."""
 
     paused: bool = False
+    """No workload of the cluster is written to, but to release the controller's own suspensions."""
     pause_reason: str = ""
+    """Why, in words for whoever asks `recovery explain`."""
     allow: AllowSpec = AllowSpec()
 
 

@@ -11,38 +11,64 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core import incident, phases
+from recovery.core import by_hand, incident, phases, requests, suspension
 from recovery.core.announce import events
 from recovery.core.classify import STALE_AFTER, Disruption, DisruptionClass, Evidence, fresh, gather
-from recovery.core.facts import JobSetFacts, Snapshot, WorkloadFacts
+from recovery.core.facts import JobSetFacts, Snapshot
 from recovery.core.follow import first_look, in_incident
 from recovery.core.gates import finishing, left_alone
-from recovery.core.judge import failed
 from recovery.core.ledger import Ledger, Phase
-from recovery.core.plan import Plan, ReadLive, RecordIncident
+from recovery.core.look import Look
+from recovery.core.plan import (
+    DeleteJobSet,
+    FailJobSet,
+    Plan,
+    ReadLive,
+    RecordIncident,
+    ResumeWorkload,
+    SuspendWorkload,
+)
 from recovery.core.policy import Policy, PolicyError, paused
 from recovery.core.summary import summarise
+from recovery.core.terminal import failed
+
+_ON_LIVE_FACTS_ONLY = (SuspendWorkload, ResumeWorkload, DeleteJobSet, FailJobSet)
+"""Deeds that a lagging cache could ask for although somebody has done, or undone, what they are about."""
 
 
 def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) -> Plan:
     """One look. `policy` None: none applies; PolicyError: the one that applies cannot be read."""
     workload = snapshot.workload
     if workload is None:
-        return Plan(ledger, "the TrainJob is gone")
-    if ledger.incident is None:
-        plan = _between_incidents(snapshot, workload, ledger, policy, now)
-    elif ledger.incident.closing is not None:
+        return Plan(ledger, "the workload is gone")
+    look = Look(snapshot, workload, policy, now, ledger.epoch)
+    if ledger.incident is not None and ledger.incident.closing is not None:
         plan = _record(snapshot, ledger)
     else:
-        plan = in_incident(snapshot, workload, ledger, policy, now)
+        plan = _asked(look, ledger) or (
+            _between_incidents(look, ledger) if ledger.incident is None else in_incident(look, ledger)
+        )
     if any(isinstance(action, ReadLive) for action in plan.actions) or (
-        not snapshot.live and _settled(plan.ledger) != _settled(ledger)
+        not snapshot.live
+        and (
+            _settled(plan.ledger) != _settled(ledger)
+            or any(isinstance(action, _ON_LIVE_FACTS_ONLY) for action in plan.actions)
+        )
     ):
         return Plan(ledger, plan.reason, actions=(ReadLive(),))
     if plan.ledger == ledger and ledger.incident is None:
         return plan
     after = summarise(plan.ledger, workload, now)
     return msgspec.structs.replace(plan, ledger=after, actions=(*plan.actions, *events(ledger, after)))
+
+
+def _asked(look: Look, ledger: Ledger) -> Plan | None:
+    """What a person has asked for and has no answer to. None: nothing, or nobody may act on this job."""
+    if not isinstance(look.policy, Policy):
+        return None
+    for verb, request in requests.pending(look.workload, ledger):
+        return by_hand.answer(look, look.policy, ledger, verb, request)
+    return None
 
 
 def _settled(ledger: Ledger) -> tuple[object, ...]:
@@ -52,25 +78,33 @@ def _settled(ledger: Ledger) -> tuple[object, ...]:
     or no Job where there is one; closing an incident on that would lose its recovery, adopting would double it.
     """
     found = ledger.incident
-    settled = (found.id, found.attempts, found.target, found.closing) if found is not None else None
-    return settled, ledger.epoch, ledger.handled, ledger.phase is Phase.HELD
+    settled = (
+        (found.id, found.attempts, found.target, found.suspension, found.fail_job, found.closing)
+        if found is not None
+        else None
+    )
+    return settled, ledger.epoch, ledger.handled, ledger.requests, ledger.phase is Phase.HELD
 
 
-def _between_incidents(
-    snapshot: Snapshot, workload: WorkloadFacts, ledger: Ledger, policy: Policy | PolicyError | None, now: datetime
-) -> Plan:
-    if policy is None:
-        return Plan(ledger, "no RecoveryPolicy applies to this job")
-    if isinstance(policy, PolicyError):
-        return Plan(ledger, f"the RecoveryPolicy that applies cannot be used: {policy}")
+def _between_incidents(look: Look, ledger: Ledger) -> Plan:
+    snapshot, workload, policy, now = look.snapshot, look.workload, look.policy, look.now
+    mark = suspension.marked_by(workload)
+    if mark is not None:
+        # Whatever became of its incident, and whatever the policy says now: nobody else would end it.
+        reason = f"the suspension of incident {mark} is over: the {workload.kind} is resumed"
+        return Plan(ledger, reason, actions=suspension.resume(workload))
+    if not isinstance(policy, Policy):
+        return Plan(ledger, _unusable(policy))
     alone = left_alone(snapshot, workload)
     if alone is not None:
         return Plan(ledger, alone[1])
     if paused(workload):
         return Plan(ledger, "paused by annotation: nothing is watched for until it is resumed")
+    if policy.global_pause:
+        return Plan(ledger, f"{policy.global_pause}: nothing is watched for until then")
     assert snapshot.jobset is not None, "left_alone has checked it"
     if snapshot.jobset.terminal_state == "Failed":
-        return _already_failed(snapshot, snapshot.jobset, ledger, policy, now)
+        return _already_failed(look, snapshot.jobset, ledger, policy)
     seen = gather(snapshot)
     evidence = fresh(snapshot, seen, since=policy.since, handled=ledger.handled, now=now)
     if not evidence:
@@ -80,11 +114,18 @@ def _between_incidents(
     if done is not None:  # a cache that says so is right: nothing takes a success back
         return Plan(ledger, f"{evidence[0].text}, but {done}: left alone")
     opened = incident.open_incident(ledger, snapshot, policy, Disruption(evidence), now)
-    return first_look(snapshot, workload, opened, policy, now)
+    return first_look(look, opened)
 
 
-def _already_failed(snapshot: Snapshot, jobset: JobSetFacts, ledger: Ledger, policy: Policy, now: datetime) -> Plan:
-    """A JobSet found Failed: reported once if it failed on our watch or shortly before, and never touched."""
+def _unusable(policy: PolicyError | None) -> str:
+    if policy is None:
+        return "no RecoveryPolicy applies to this job"
+    return f"the RecoveryPolicy that applies cannot be used: {policy}"
+
+
+def _already_failed(look: Look, jobset: JobSetFacts, ledger: Ledger, policy: Policy) -> Plan:
+    """A JobSet found Failed: reported once if it failed on our watch or shortly before."""
+    snapshot, now = look.snapshot, look.now
     condition = jobset.condition("Failed")
     if jobset.uid == ledger.handled.terminal_jobset_uid:
         return Plan(ledger, f"JobSet {jobset.name} is Failed; its end has been reported")
@@ -97,7 +138,7 @@ def _already_failed(snapshot: Snapshot, jobset: JobSetFacts, ledger: Ledger, pol
     opened = incident.open_incident(
         ledger, snapshot, policy, Disruption((*evidence, end)), now, ended_at=phases.within_second(at, now)
     )
-    return failed(snapshot, jobset, opened, now)
+    return failed(look, jobset, opened)
 
 
 def _record(snapshot: Snapshot, ledger: Ledger) -> Plan:

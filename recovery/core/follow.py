@@ -4,49 +4,81 @@ Level-triggered: every look starts from the facts, so that it does not matter wh
 `restart` goes on from here once the group has been taken down.
 """
 
-from datetime import datetime
-
 import msgspec
 
-from recovery.core import incident, phases
+from recovery.core import incident, phases, suspension
+from recovery.core.attempts import restart_of
 from recovery.core.classify import Evidence, fresh, gather, group_runs_whole, restarts_of
-from recovery.core.facts import JobSetFacts, Snapshot, WorkloadFacts
-from recovery.core.gates import finishing, left_alone
-from recovery.core.judge import close, failed, judge
+from recovery.core.facts import JobSetFacts, Snapshot
+from recovery.core.gates import barred, ended, finishing
+from recovery.core.judge import close, judge
 from recovery.core.ledger import AttemptAction, Incident, Ledger, Outcome, Phase, Target
+from recovery.core.look import Look
 from recovery.core.plan import Plan
-from recovery.core.policy import Mode, Policy, PolicyError
-from recovery.core.restart import Look, after_restart, restart_of, settling_until, whole_again
+from recovery.core.policy import Mode, Policy, PolicyError, Restart
+from recovery.core.restart import after_restart, settling_until, whole_again
+from recovery.core.terminal import awaits_new_jobset, failed, made_anew
 
 
-def in_incident(
-    snapshot: Snapshot, workload: WorkloadFacts, ledger: Ledger, policy: Policy | PolicyError | None, now: datetime
-) -> Plan:
+def in_incident(look: Look, ledger: Ledger) -> Plan:
     """One look at a group whose incident is open."""
-    alone = left_alone(snapshot, workload)
-    if alone is not None:
-        return close(ledger, Outcome.SUPERSEDED, alone[0], alone[1], now)
-    jobset = snapshot.jobset
-    assert jobset is not None, "left_alone has checked it"
-    if jobset.uid != incident.incident_of(ledger).target.job_set_uid:
-        return close(ledger, Outcome.SUPERSEDED, "JobSetReplaced", "the JobSet was replaced by another", now)
+    workload = look.workload
+    over = ended(workload)
+    if over is not None:
+        return close(ledger, Outcome.SUPERSEDED, over[0], over[1], look.now)
+    if workload.suspended and not suspension.in_force(workload):
+        reason = f"the {workload.kind} is suspended"
+        return close(ledger, Outcome.SUPERSEDED, "JobSuspended", reason, look.now)
+    ledger, deeds = suspension.settle(look, ledger)
+    plan = _in_jobset(look, ledger)
+    missing = tuple(deed for deed in deeds if deed not in plan.actions)
+    return msgspec.structs.replace(plan, actions=(*missing, *plan.actions))
+
+
+def first_look(look: Look, opened: Ledger) -> Plan:
+    """The look that opened the incident; whatever the group looks like, its loss is judged first."""
+    assert look.snapshot.jobset is not None, "evidence comes from the Jobs of a JobSet"
+    if _platform_restarts(look.snapshot, opened):
+        return after_restart(look, _adopt(look, look.snapshot.jobset, opened))
+    return judge(look, opened)
+
+
+def _in_jobset(look: Look, ledger: Ledger) -> Plan:
+    """The workload is there and not suspended by others: what has become of its JobSet, and of the group in it."""
+    if awaits_new_jobset(look.snapshot, ledger):
+        seen = made_anew(look, ledger)
+        if isinstance(seen, Plan):
+            return seen
+        ledger = seen
+    gone = _gone(look, ledger)
+    if gone is not None:
+        return close(ledger, Outcome.SUPERSEDED, gone[0], gone[1], look.now)
+    jobset = look.snapshot.jobset
+    assert jobset is not None, "one that is not there is gone"
     if jobset.terminal_state == "Failed":
-        return failed(snapshot, jobset, ledger, now)
-    look = Look(snapshot, workload, policy, now, ledger.epoch)
-    if _platform_restarts(snapshot, ledger):
+        return failed(look, jobset, ledger)
+    if _platform_restarts(look.snapshot, ledger):
         return after_restart(look, _adopt(look, jobset, ledger))
     if incident.restarted(ledger):
         return after_restart(look, ledger)
+    if jobset.suspended and not look.workload.suspended:
+        reason = f"JobSet {jobset.name} is suspended, its TrainJob is not: waiting for Trainer to resume it"
+        return Plan(ledger, reason)
     return _before_restart(look, ledger)
 
 
-def first_look(snapshot: Snapshot, workload: WorkloadFacts, opened: Ledger, policy: Policy, now: datetime) -> Plan:
-    """The look that opened the incident; whatever the group looks like, its loss is judged first."""
-    assert snapshot.jobset is not None, "evidence comes from the Jobs of a JobSet"
-    if _platform_restarts(snapshot, opened):
-        look = Look(snapshot, workload, policy, now, opened.epoch)
-        return after_restart(look, _adopt(look, snapshot.jobset, opened))
-    return judge(snapshot, workload, opened, policy, now)
+def _gone(look: Look, ledger: Ledger) -> tuple[str, str] | None:
+    """Why the incident's JobSet is not there to be restarted: a CamelCase reason and a sentence. None: it is there."""
+    jobset = look.snapshot.jobset
+    if jobset is None:
+        return "NoJobSet", f"the {look.workload.kind} has no JobSet"
+    if jobset.uid != incident.incident_of(ledger).target.job_set_uid:
+        return "JobSetReplaced", "the JobSet was replaced by another"
+    if jobset.deleting_since is not None:
+        return "JobSetDeleted", f"JobSet {jobset.name} is being deleted"
+    if jobset.terminal_state == "Completed":
+        return "JobComplete", f"JobSet {jobset.name} is Completed"
+    return None
 
 
 # --- restarts that are not ours ------------------------------------------------------------------------------------
@@ -60,7 +92,8 @@ def _platform_restarts(snapshot: Snapshot, ledger: Ledger) -> bool:
     if incident.restarted(ledger):
         return False
     living = {job.uid for job in snapshot.jobs if job.deleting_since is None}
-    return not living.issuperset(target.job_uids)
+    # Of several Jobs some may be left: their ranks hang, and nobody restarts those but us.
+    return living.isdisjoint(target.job_uids)
 
 
 def _adopt(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Ledger:
@@ -115,7 +148,7 @@ def _before_restart(look: Look, ledger: Ledger) -> Plan:
     if done is not None:
         return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", now)
     waits_until = None
-    if group_runs_whole(snapshot):
+    if group_runs_whole(snapshot) and not _restarts_once_started(look, ledger):
         waits_until = settling_until(ledger, now)
         if waits_until is None:
             return whole_again(look, ledger)
@@ -126,10 +159,18 @@ def _before_restart(look: Look, ledger: Ledger) -> Plan:
         plan = Plan(ledger, incident.incident_of(ledger).reason)
     else:
         asked = news if incident.stood_aside(ledger) else ()
-        plan = judge(snapshot, look.workload, ledger, look.policy, now, asked)
+        plan = judge(look, ledger, asked)
     if plan.look_again_at is not None and waits_until is not None:
         waits_until = min(waits_until, plan.look_again_at)
     return msgspec.structs.replace(plan, look_again_at=waits_until or plan.look_again_at)
+
+
+def _restarts_once_started(look: Look, ledger: Ledger) -> bool:
+    """Under RecreateGroupAfterStart the restart was only put off: that all run now is what it waited for."""
+    open_ = incident.incident_of(ledger)
+    put_off = open_.terms.restart == Restart.RECREATE_GROUP_AFTER_START and incident.acts(ledger)
+    may = barred(look.workload, look.policy, forced=open_.forced) is None
+    return put_off and may and ledger.phase is not Phase.HELD and not incident.stood_aside(ledger)
 
 
 def _enforced_since(open_: Incident, policy: Policy | PolicyError | None, more: tuple[Evidence, ...]) -> bool:

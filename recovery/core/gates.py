@@ -5,17 +5,28 @@ from recovery.core.facts import Snapshot, WorkloadFacts
 from recovery.core.policy import Mode, Policy, PolicyError, paused
 
 
-def left_alone(snapshot: Snapshot, workload: WorkloadFacts) -> tuple[str, str] | None:
-    """Why the job is nobody's business now: a CamelCase reason and a sentence. None: it is ours to watch."""
-    jobset = snapshot.jobset
+def ended(workload: WorkloadFacts) -> tuple[str, str] | None:
+    """Why the workload itself is nobody's business any more: a CamelCase reason and a sentence. None: it lives."""
     if workload.deleting_since is not None:
-        return "JobDeleted", "the TrainJob is being deleted"
+        return "JobDeleted", f"the {workload.kind} is being deleted"
     if workload.condition("Complete") is not None:
-        return "JobComplete", "the TrainJob is Complete"
+        return "JobComplete", f"the {workload.kind} is Complete"
+    return None
+
+
+def left_alone(snapshot: Snapshot, workload: WorkloadFacts) -> tuple[str, str] | None:
+    """Why the job is nobody's business now. None: it is ours to watch.
+
+    Whoever suspends a job wants it to stand still; that a suspension is ours has to be found out before this is asked.
+    """
+    jobset = snapshot.jobset
+    over = ended(workload)
+    if over is not None:
+        return over
     if workload.suspended:
-        return "JobSuspended", "the TrainJob is suspended"
+        return "JobSuspended", f"the {workload.kind} is suspended"
     if jobset is None:
-        return "NoJobSet", "the TrainJob has no JobSet"
+        return "NoJobSet", f"the {workload.kind} has no JobSet"
     if jobset.deleting_since is not None:
         return "JobSetDeleted", f"JobSet {jobset.name} is being deleted"
     if jobset.suspended:
@@ -37,14 +48,19 @@ def finishing(snapshot: Snapshot) -> str | None:
     return None
 
 
-def barred(workload: WorkloadFacts, policy: Policy | PolicyError | None) -> str | None:
-    """Why no workload may be written now, whatever the incident's terms: these act before the next write."""
+def barred(workload: WorkloadFacts, policy: Policy | PolicyError | None, *, forced: bool = False) -> str | None:
+    """Why no workload may be written now, whatever the incident's terms: these act before the next write.
+
+    `forced`: a person insisted, who knew of the mode and of the pause.
+    """
     if policy is None:
         return "the RecoveryPolicy was deleted or no longer selects this job"
     if isinstance(policy, PolicyError):
         return f"the RecoveryPolicy cannot be used: {policy}"
-    if policy.mode is Mode.OBSERVE:
+    if policy.global_pause:
+        return policy.global_pause
+    if policy.mode is Mode.OBSERVE and not forced:
         return f"policy {policy.name} was switched to Observe"
-    if paused(workload):
+    if paused(workload) and not forced:
         return "the job is paused by annotation"
     return None

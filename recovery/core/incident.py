@@ -45,6 +45,12 @@ def terms_of(policy: Policy) -> Terms:
         budget_window_seconds=policy.budget_window.total_seconds(),
         start_timeout_seconds=policy.start_timeout.total_seconds(),
         grace_seconds=policy.grace_seconds,
+        on_exhausted=policy.on_exhausted,
+        on_terminal_failure=policy.on_terminal_failure,
+        backoff_initial_seconds=policy.backoff.initial.total_seconds(),
+        backoff_factor=policy.backoff.factor,
+        backoff_max_seconds=policy.backoff.longest.total_seconds(),
+        rendezvous_timeout_seconds=policy.rendezvous_timeout.total_seconds(),
     )
 
 
@@ -94,11 +100,14 @@ def open_incident(
         suspects=disruption.suspects,
         evidence=tuple(item.text for item in disruption.evidence[:MAX_EVIDENCE]),
     )
+    whole_since = ledger.handled.until
+    rested = whole_since is None or failed_at - whole_since >= policy.backoff.reset_after
     failures = dict(ledger.totals.failures)
     failures[root.disruption_class] = failures.get(root.disruption_class, 0) + 1
     ledger = msgspec.structs.replace(
         ledger,
         incident=incident,
+        attempts_in_row=0 if rested else ledger.attempts_in_row,
         totals=msgspec.structs.replace(ledger.totals, incidents=number, failures=failures),
         handled=with_keys(ledger.handled, disruption.evidence),
     )
@@ -138,10 +147,13 @@ def say(ledger: Ledger, reason: str) -> Ledger:
     return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(incident_of(ledger), reason=reason))
 
 
-def add_attempt(ledger: Ledger, action: AttemptAction, target: Target, reason: str, now: datetime) -> Ledger:
+def add_attempt(
+    ledger: Ledger, action: AttemptAction, target: Target, reason: str, now: datetime, *, free_of_charge: bool = False
+) -> Ledger:
     """Another attempt. A trigger or an adopted restart raises the epoch; the first of an incident is charged.
 
-    The platform asks for no budget: a restart of its own that comes when the budget is exhausted is not charged.
+    `free_of_charge`: a person asked for it. The platform asks for no budget: a restart of its own that comes when the
+    budget is exhausted is not charged.
     """
     incident = incident_of(ledger)
     bump = action is not AttemptAction.NONE
@@ -150,7 +162,7 @@ def add_attempt(ledger: Ledger, action: AttemptAction, target: Target, reason: s
     attempt = Attempt(number=number, epoch=epoch, action=action, started_at=now, reason=reason)
     limit, window = incident.terms.budget_limit, timedelta(seconds=incident.terms.budget_window_seconds)
     free = budget.remaining(ledger.budget, limit, window, now) > 0
-    charge = bump and free and not incident.charged and incident.mode == Mode.ENFORCE
+    charge = bump and free and not free_of_charge and not incident.charged and incident.mode == Mode.ENFORCE
     totals = ledger.totals
     if bump:
         totals = msgspec.structs.replace(
@@ -171,6 +183,14 @@ def add_attempt(ledger: Ledger, action: AttemptAction, target: Target, reason: s
     )
 
 
+def takes_jobset(ledger: Ledger, job_set_uid: str) -> Ledger:
+    """The latest attempt takes that JobSet away."""
+    incident = incident_of(ledger)
+    latest = msgspec.structs.replace(incident.attempts[-1], job_set_uid=job_set_uid)
+    changed = msgspec.structs.replace(incident, attempts=(*incident.attempts[:-1], latest))
+    return msgspec.structs.replace(ledger, incident=changed)
+
+
 def _newest(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
     """As many as are kept. Restarts outlive what was left to the platform: that there was one is never forgotten."""
     surplus = len(attempts) - MAX_ATTEMPTS
@@ -187,7 +207,7 @@ def close(ledger: Ledger, closing: Closing) -> Ledger:
     ledger = phases.close_span(ledger, closing.ended_at)
     ended_at = incident_of(ledger).phases[-1].ended_at or closing.ended_at
     closing = msgspec.structs.replace(closing, ended_at=ended_at)
-    incident = msgspec.structs.replace(incident_of(ledger), closing=closing)
+    incident = msgspec.structs.replace(incident_of(ledger), closing=closing, suspension=None)
     return msgspec.structs.replace(ledger, phase=Phase.HEALTHY, incident=incident)
 
 
@@ -252,7 +272,7 @@ def outcome_when_whole(ledger: Ledger) -> tuple[Outcome, str]:
     if ledger.phase is Phase.HELD:
         return Outcome.HELD, "RunsWholeAgain"
     if restarted(ledger):
-        return Outcome.RECOVERED, "AllRanksReady"
+        return Outcome.RECOVERED, "AllRanksReady"  # or joined: `source` tells which
     return Outcome.OBSERVED, "LeftToKubernetes"
 
 

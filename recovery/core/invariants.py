@@ -10,6 +10,8 @@ from itertools import pairwise
 from recovery.core.incident import MAX_ATTEMPTS, MAX_EVIDENCE, MAX_HANDLED, MAX_HISTORY
 from recovery.core.ledger import AttemptAction, Incident, Ledger, Phase
 from recovery.core.phases import MAX_SPANS
+from recovery.core.policy import Mode
+from recovery.core.requests import Verb
 
 _ROUNDING_GPU_SECONDS = 0.01
 """Spans are booked in thousandths; merged ones and totals add up roundings."""
@@ -94,6 +96,8 @@ def _charges(before: Ledger, after: Ledger) -> list[str]:
     if after.totals.charged - before.totals.charged != charged:
         rise = after.totals.charged - before.totals.charged
         found.append(f"OneCharge: {rise} charges are counted, {charged} belong to an incident that had none")
+    if now is not None and now.suspension is not None and (now.closing is not None or now.mode != Mode.ENFORCE):
+        found.append(f"Suspension: incident {now.id} is {'closed' if now.closing is not None else 'only observed'}")
     fresh = [charge for charge in after.budget.charges if charge not in before.budget.charges]
     if len(fresh) > charged:
         found.append(f"OneCharge: {len(fresh)} charges are entered, {charged} belong to an incident that had none")
@@ -137,6 +141,7 @@ def _bounds(after: Ledger) -> list[str]:
     sizes = [
         ("history", len(after.history), MAX_HISTORY),
         ("handled evidence", len(after.handled.keys), MAX_HANDLED),
+        ("answered requests", len(after.requests), len(Verb)),
     ]
     if after.incident is not None:
         sizes += [
@@ -187,6 +192,7 @@ def _attempts(after: Ledger, incident: Incident) -> list[str]:
     restarts = [attempt for attempt in incident.attempts if attempt.action is not AttemptAction.NONE]
     if restarts and restarts[-1].epoch != after.epoch:
         found.append(f"Epoch: it is {after.epoch}, the latest restart was of {restarts[-1].epoch}")
-    if restarts and not (incident.target.job_set_uid and incident.target.job_uids):
+    recreated = bool(restarts) and restarts[-1].action is AttemptAction.RECREATE_JOB_SET  # its Jobs may be gone
+    if restarts and not (incident.target.job_set_uid and (incident.target.job_uids or recreated)):
         found.append(f"Target: incident {incident.id} has restarted a group without naming its Jobs")
     return found

@@ -1,39 +1,40 @@
 """What an open incident calls for: standing aside, observing, holding, or the trigger.
 
-The steps out of this module are few and each is one Plan: `say` (nothing is done, and why), `hold`, `trigger`, `close`.
+The steps out of this module are few and each is one Plan: `say` (nothing is done, and why), `hold_back`, `trigger`,
+`close`.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from recovery.core import budget, incident, native, phases
-from recovery.core.classify import DisruptionClass, Evidence, fresh, gather, member_jobs
-from recovery.core.facts import JobSetFacts, Snapshot, WorkloadFacts
+import msgspec
+
+from recovery.core import attempts, budget, incident, native, phases, suspension
+from recovery.core.attempts import Refusal, words
+from recovery.core.classify import Evidence, gather, member_jobs, place, pods_of
+from recovery.core.facts import PodFacts, Snapshot
 from recovery.core.gates import barred, finishing
-from recovery.core.ledger import AttemptAction, Closing, Ledger, Outcome, Phase
+from recovery.core.ledger import AttemptAction, Closing, Ledger, Outcome, Phase, Suspension
+from recovery.core.look import Look
 from recovery.core.plan import (
     MAX_BACKOFF_LIMIT,
     Action,
     DeleteJob,
     DeletePods,
+    FailJobSet,
+    JobRef,
     Plan,
     PodRef,
     RaiseBackoffLimit,
 )
-from recovery.core.policy import Mode, Policy, PolicyError, Restart
+from recovery.core.policy import Mode, OnExhausted, Policy, Restart
 
 
-def judge(
-    snapshot: Snapshot,
-    workload: WorkloadFacts,
-    ledger: Ledger,
-    policy: Policy | PolicyError | None,
-    now: datetime,
-    news: tuple[Evidence, ...] = (),
-) -> Plan:
+def judge(look: Look, ledger: Ledger, news: tuple[Evidence, ...] = ()) -> Plan:
     """What an open incident without any restart calls for.
 
     `news`: what came in after the controller had stood aside; only that is judged then. Empty: nothing did.
     """
+    snapshot, policy, now = look.snapshot, look.policy, look.now
     open_ = incident.incident_of(ledger)
     terms = open_.terms
     found = news[0].text if news else open_.evidence[0]
@@ -58,28 +59,45 @@ def judge(
             f"{found}; policy {terms.policy_name} is in mode Observe: Enforce would now delete Job {jobs}, "
             f"so that all {open_.ranks} ranks restart together",
         )
-    bar = barred(workload, policy)
+    bar = barred(look.workload, policy, forced=open_.forced)
     if bar is not None:
         return say(ledger, f"{found}; nothing is done, because {bar}")
-    window = timedelta(seconds=terms.budget_window_seconds)
-    left = budget.remaining(ledger.budget, terms.budget_limit, window, now)
-    if left == 0:
-        frees = budget.frees_at(ledger.budget, terms.budget_limit, window, now)
-        return hold(
-            ledger,
-            f"{found}; held, because the budget of policy {terms.policy_name} is exhausted "
-            f"({terms.budget_limit} recoveries within {words(window)})",
-            now,
-            frees,
-        )
+    pending = waits_for(snapshot, ledger)
+    if pending is not None:
+        return say(ledger, f"{found}; {pending}")
+    refusal = attempts.refused(ledger, now)
+    if refusal is not None:
+        return hold_back(look, ledger, found, refusal)
     return trigger(
-        snapshot,
+        look,
         ledger,
         f"{found}; no rule matched, so the default of policy {terms.policy_name} ({terms.restart}) applies: "
         f"deleting Job {jobs} so that all {open_.ranks} ranks restart together "
-        f"({left - 1} of {terms.budget_limit} recoveries left)",
-        now,
+        f"({attempts.left(ledger, now) - 1} of {terms.budget_limit} recoveries left)",
     )
+
+
+def waits_for(snapshot: Snapshot, ledger: Ledger) -> str | None:
+    """Under RecreateGroupAfterStart: the pod that has not started yet, and what that means. None: go on.
+
+    As LeaderWorkerSet has it: while a pod of the group is Pending the others wait for it anyhow, and a group that is
+    recreated again and again while it waits for capacity never starts.
+    """
+    terms = incident.incident_of(ledger).terms
+    if terms.restart != Restart.RECREATE_GROUP_AFTER_START:
+        return None
+    pending = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if _is_pending(pod)]
+    if not pending:
+        return None
+    first = min(pending, key=lambda pod: (pod.index is None, pod.index, pod.name))
+    return (
+        f"policy {terms.policy_name} says {terms.restart}, and {place(first)} is Pending: the restart waits until the "
+        "group has started"
+    )
+
+
+def _is_pending(pod: PodFacts) -> bool:
+    return pod.phase == "Pending" and pod.deleting_since is None
 
 
 def present(snapshot: Snapshot, ledger: Ledger) -> tuple[Evidence, ...]:
@@ -99,34 +117,109 @@ def stand_aside(ledger: Ledger, reason: str, now: datetime) -> Ledger:
     return incident.add_attempt(ledger, AttemptAction.NONE, incident.incident_of(ledger).target, reason, now)
 
 
-def hold(ledger: Ledger, reason: str, now: datetime, look_again_at: datetime | None) -> Plan:
-    held = phases.enter(incident.say(ledger, reason), Phase.HELD, now)
-    return Plan(held, reason, look_again_at=look_again_at)
+def hold_back(look: Look, ledger: Ledger, found: str, refusal: Refusal) -> Plan:
+    """No attempt may be made now: what `budget.onExhausted` says is done, once, when the group becomes Held."""
+    held = ledger
+    if ledger.phase is not Phase.HELD:
+        # Only then: a person who has resumed it since has decided otherwise.
+        held = _exhausted(look, phases.enter(ledger, Phase.HELD, look.now))
+    held = msgspec.structs.replace(held, next_attempt_at=refusal.frees_at)
+    reason = f"{found}; held, because {refusal.why}{_consequence(look, held)}"
+    held = incident.say(held, reason)
+    actions = (*suspension.suspend(held, look.workload), *fail_job(look, held))
+    return Plan(held, reason, actions=actions, look_again_at=refusal.frees_at)
 
 
-def trigger(snapshot: Snapshot, ledger: Ledger, reason: str, now: datetime) -> Plan:
-    """Take the group down: the ledger gets the target first, then each Job is deleted by UID and resourceVersion."""
-    done = finishing(snapshot)
-    if done is not None:
-        return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", now)
-    target = incident.target_of(snapshot)
-    after = incident.add_attempt(ledger, AttemptAction.RECREATE_GROUP, target, reason, now)
-    after = phases.enter(after, Phase.DECIDED, now)
-    return Plan(after, reason, actions=takedown(snapshot, after))
+def _exhausted(look: Look, ledger: Ledger) -> Ledger:
+    """What `onExhausted` wants beyond holding, as far as it is allowed."""
+    open_ = incident.incident_of(ledger)
+    match open_.terms.on_exhausted:
+        case OnExhausted.SUSPEND if suspension.refused(look.workload) is None:
+            return suspension.want(ledger, Suspension())
+        case OnExhausted.FAIL_JOB if isinstance(look.policy, Policy) and look.policy.may_fail_jobs:
+            return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(open_, fail_job=True))
+    return ledger
 
 
-def takedown(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
-    """The trigger for every target Job that still lives, then the old pods: hung ranks first wait out their grace.
+def _consequence(look: Look, ledger: Ledger) -> str:
+    open_ = incident.incident_of(ledger)
+    if open_.suspension is not None:
+        return "; suspended, so that its GPUs are free"
+    if open_.fail_job:
+        return "; the JobSet is made to fail (onExhausted: FailJob)"
+    match open_.terms.on_exhausted:
+        case OnExhausted.SUSPEND if (not_ours := suspension.refused(look.workload)) is not None:
+            return f"; it is not suspended, because {not_ours}"
+        case OnExhausted.FAIL_JOB:
+            return "; it is not made to fail, because RecoveryConfig does not allow FailJob"
+    return ""
 
-    The Job that lost the member comes first: should another one turn out to be Complete, it was not in vain.
+
+def fail_job(look: Look, ledger: Ledger) -> tuple[Action, ...]:
+    """The deed that ends the JobSet, for as long as the ledger says so and it has not ended.
+
+    A JobSet without a failurePolicy fails with any of its Jobs, and a Job fails by its deadline: the documented way. A
+    failurePolicy might restart it instead, so there the JobSet's own status is written.
     """
+    open_, jobset = incident.incident_of(ledger), look.snapshot.jobset
+    if not open_.fail_job or jobset is None or jobset.terminal_state:
+        return ()
+    if barred(look.workload, look.policy, forced=open_.forced) is not None:
+        return ()
+    jobs = member_jobs(look.snapshot)
+    victim = JobRef(jobs[0].name, jobs[0].uid) if jobs and jobset.failure_policy is None else None
+    return (FailJobSet(ledger.epoch, jobset.name, jobset.uid, open_.reason, victim),)
+
+
+def trigger(look: Look, ledger: Ledger, reason: str, *, by_hand: bool = False) -> Plan:
+    """Take the group down: the ledger gets the target first, then each Job is deleted by UID and resourceVersion.
+
+    `by_hand`: a person wants it now: no backoff, no charge.
+    """
+    done = finishing(look.snapshot)
+    if done is not None:
+        return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", look.now)
+    if not by_hand:
+        ledger, reason = backed_off(look, ledger, reason)
+    target = incident.target_of(look.snapshot)
+    action = AttemptAction.RECREATE_GROUP
+    after = incident.add_attempt(ledger, action, target, reason, look.now, free_of_charge=by_hand)
+    after = phases.enter(after, Phase.DECIDED, look.now)
+    return Plan(after, reason, actions=takedown(look, after))
+
+
+def backed_off(look: Look, ledger: Ledger, reason: str) -> tuple[Ledger, str]:
+    """The ledger with one more attempt in a row and the suspension that its delay asks for, and the sentence."""
+    open_ = incident.incident_of(ledger)
+    number = ledger.attempts_in_row + 1
+    ledger = msgspec.structs.replace(ledger, attempts_in_row=number)
+    wait = budget.delay(open_.terms, number)
+    not_ours = suspension.refused(look.workload)
+    if wait and not_ours is not None:
+        return ledger, f"{reason}; no backoff, because {not_ours}"
+    if not wait and open_.suspension is None:
+        return ledger, reason
+    landed = open_.suspension is not None and open_.suspension.landed
+    ledger = suspension.want(ledger, Suspension(until=look.now + wait, landed=landed))
+    if wait:
+        reason += f"; it stays suspended for {words(wait)} first (attempt {number} in a row)"
+    return ledger, reason
+
+
+def takedown(look: Look, ledger: Ledger) -> tuple[Action, ...]:
+    """The trigger for every target Job that still lives, the suspension if it has to wait, then the old pods.
+
+    The Job that lost the member comes first: should another one turn out to be Complete, it was not in vain. The
+    suspension comes before the pods go, so that the Job that JobSet makes next begins suspended.
+    """
+    snapshot = look.snapshot
     open_ = incident.incident_of(ledger)
     target, suspects = open_.target, frozenset(suspect.pod for suspect in open_.suspects)
     struck = frozenset(pod.job_uid for pod in snapshot.pods if pod.name in suspects)
     alive = [job for job in snapshot.jobs if job.uid in target.job_uids and job.deleting_since is None]
     alive.sort(key=lambda job: job.uid not in struck)
     triggers = tuple(DeleteJob(ledger.epoch, job.name, job.uid, job.resource_version) for job in alive)
-    return (*triggers, *pod_deletes(snapshot, ledger))
+    return (*triggers, *suspension.suspend(ledger, look.workload), *pod_deletes(snapshot, ledger))
 
 
 def pod_deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
@@ -154,40 +247,20 @@ def pod_deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
     return (*limits, DeletePods(ledger.epoch, pods, grace)) if pods else limits
 
 
-def close(ledger: Ledger, outcome: Outcome, why: str, reason: str, ended_at: datetime, *, source: str = "") -> Plan:
+def close(
+    ledger: Ledger,
+    outcome: Outcome,
+    why: str,
+    reason: str,
+    ended_at: datetime,
+    *,
+    source: str = "",
+    verified: bool = False,
+) -> Plan:
     """End the incident; the sentence tells how it began, keeps what was said last, and adds how it ended."""
-    said, attempts = incident.incident_of(ledger).reason, incident.incident_of(ledger).attempts
-    if attempts and not said.startswith(attempts[0].reason):
-        said = f"{attempts[0].reason}; then {said}"
+    said, tries = incident.incident_of(ledger).reason, incident.incident_of(ledger).attempts
+    if tries and not said.startswith(tries[0].reason):
+        said = f"{tries[0].reason}; then {said}"
     full = f"{said}; {reason}" if said and not said.endswith(reason) else reason
-    closing = Closing(outcome=outcome, outcome_reason=why, ended_at=ended_at, source=source)
+    closing = Closing(outcome=outcome, outcome_reason=why, ended_at=ended_at, source=source, verified=verified)
     return Plan(incident.close(incident.say(ledger, full), closing), full)
-
-
-def failed(snapshot: Snapshot, jobset: JobSetFacts, ledger: Ledger, now: datetime) -> Plan:
-    """The JobSet is terminally Failed: by the user's own policy, or because nothing was left to restart it."""
-    condition = jobset.condition("Failed")
-    # With its pods a failed Job takes the proof that it has trained: how it failed counts without that here.
-    jobs = tuple(item for item in gather(snapshot) if item.disruption_class is DisruptionClass.JOB_FAILING)
-    detail = (condition.message or condition.reason) if condition is not None else "Failed"
-    detail = "; ".join((detail, *(item.text for item in jobs)))
-    since = incident.incident_of(ledger).started_at
-    late = fresh(snapshot, gather(snapshot), since=since, handled=ledger.handled, now=now)
-    decided = native.takes_down(snapshot, (*present(snapshot, ledger), *late, *jobs))
-    at = condition.since if condition is not None and condition.since is not None else now
-    ended_at = phases.within_second(at, now)
-    if decided is not None:
-        return close(
-            ledger, Outcome.FAILED, "NativePolicy", f"JobSet {jobset.name} failed, because {decided}", ended_at
-        )
-    reason = f"the platform gave up: JobSet {jobset.name} is Failed ({detail}); it is left as it is"
-    return close(ledger, Outcome.FAILED, "PlatformGaveUp", reason, ended_at)
-
-
-def words(window: timedelta) -> str:
-    """A duration as a policy writes it: 24h, 90m, 10s."""
-    seconds = int(window.total_seconds())
-    for unit, size in (("h", 3600), ("m", 60)):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"

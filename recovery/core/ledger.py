@@ -45,6 +45,7 @@ class AttemptAction(StrEnum):
     """
 
     RECREATE_GROUP = "RecreateGroup"
+    RECREATE_JOB_SET = "RecreateJobSet"
     ADOPTED = "Adopted"
     NONE = "None"
 
@@ -55,16 +56,22 @@ class Target(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     job_set_uid: str = msgspec.field(name="jobSetUID", default="")
     job_uids: tuple[str, ...] = msgspec.field(name="jobUIDs", default=())
     from_restarts: int = 0
+    """`status.restarts` of the JobSet when it was aimed."""
 
 
 class Attempt(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One try at bringing the group back."""
 
     number: int
+    """Within its incident, from 1."""
     epoch: int
+    """The ledger's epoch from this attempt on."""
     action: AttemptAction
     started_at: datetime
     reason: str
+    """The sentence that it was made for."""
+    job_set_uid: str = msgspec.field(name="jobSetUID", default="")
+    """RecreateJobSet: the JobSet that is taken away. While it is the target's as well, the new one is not there."""
 
 
 class Terms(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -99,20 +106,24 @@ class Suspension(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class Suspect(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Where the failure showed first. `exit_code` None: no exit was seen."""
+    """Where the failure showed first."""
 
     pod: str
     node: str = ""
+    """Empty: it had none yet."""
     index: int | None = None
+    """The completion index within its Job."""
     exit_code: int | None = None
+    """None: no exit was seen."""
 
 
 class PhaseSpan(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One phase as it passed; `ended_at` None: it lasts."""
+    """One phase as it passed."""
 
     phase: Phase
     started_at: datetime
     ended_at: datetime | None = None
+    """None: it lasts."""
     idle_gpu_seconds: float = 0.0
 
 
@@ -121,6 +132,7 @@ class Closing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     outcome: Outcome
     outcome_reason: str
+    """A CamelCase reason."""
     ended_at: datetime
     source: str = ""
     """How the end of Rendezvous is known: `joined-probe`, `ready`, or empty where the incident did not get that far."""
@@ -132,12 +144,16 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One disruption from its first evidence to verified recovery."""
 
     id: str
+    """Names the incident, the same after any crash."""
     number: int
+    """Counts the incidents of the group, from 1."""
     started_at: datetime
     """When the failure happened, as far as the evidence dates it."""
     detected_at: datetime
     disruption_class: str = msgspec.field(name="class")
+    """What kind of loss it was."""
     cause: str
+    """What was lost first, in one word."""
     mode: str
     """Observe or Enforce, as it was when the incident opened."""
     terms: Terms
@@ -146,13 +162,19 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     gpus: int = 0
     """GPUs of the whole group: all of them idle while one member is missing."""
     ranks: int = 0
+    """Members of the group."""
     suspects: tuple[Suspect, ...] = ()
     evidence: tuple[str, ...] = ()
+    """What was seen, in words."""
     attempts: tuple[Attempt, ...] = ()
     phases: tuple[PhaseSpan, ...] = ()
+    """Contiguous, from the failure on; the last one without an end lasts."""
     charged: bool = False
+    """It has cost budget."""
     suspension: Suspension | None = None
     """None: the workload is not to be suspended by us; a suspension that carries our annotation is ended."""
+    forced: bool = False
+    """A person insisted on the restart: neither mode Observe nor a paused job holds it up."""
     fail_job: bool = False
     """The budget is exhausted and its policy says FailJob: the JobSet is being made to fail."""
     reason: str = ""
@@ -190,6 +212,7 @@ class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     restarts: int = 0
     """Triggers of ours plus adopted restarts of the platform."""
     charged: int = 0
+    """Incidents that have cost budget."""
     failures: dict[str, int] = {}
     """By class."""
     idle_gpu_seconds: dict[str, float] = {}
@@ -197,11 +220,14 @@ class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class BudgetState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """When budget was charged, newest last; entries older than the window are dropped."""
+    """What of the budget is used up, and what is left."""
 
     charges: tuple[datetime, ...] = ()
+    """When it was charged, newest last; entries older than the window are dropped."""
     limit: int = 0
+    """As the policy says it."""
     remaining: int = 0
+    """Recoveries left in this window."""
     reset_at: datetime | None = None
     """When a person last emptied it; attempts from before do not count either. None: never."""
 
@@ -210,9 +236,12 @@ class RequestAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     """What became of a person's request (`core.requests`). Its `at` is what tells a new request from a known one."""
 
     verb: str
+    """restart, retry or reset-budget."""
     at: datetime
+    """When it was asked."""
     accepted: bool
     answer: str
+    """What was done, or why not."""
 
 
 class Handled(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -241,11 +270,13 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """`RecoveryGroup.status`."""
 
     schema_version: int = msgspec.field(default_factory=lambda: SCHEMA_VERSION)
-    """Always written (a factory's default is never omitted): a later version must not be read as this one."""
+    """A controller that meets a larger one than its own holds and says so. Always written (a factory's default is never
+    omitted)."""
     epoch: int = 0
     """Counts bumps: one for each trigger of ours and each adopted restart."""
     phase: Phase = Phase.HEALTHY
     incident: Incident | None = None
+    """The open incident, or the last one until it has been recorded. None: there is none."""
     totals: Totals = Totals()
     budget: BudgetState = BudgetState()
     attempts_in_row: int = 0
@@ -259,10 +290,13 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Newest first, at most 10."""
     conditions: tuple[LedgerCondition, ...] = ()
     cause: str = ""
+    """For the printer column: what the open incident, or the last one, was about."""
     action: str = ""
+    """For the printer column: what it called for."""
     idle_gpus: int = msgspec.field(name="idleGPUs", default=0)
-    """For the printer columns: what the open incident, or the last one, was about."""
+    """For the printer column: GPUs that idle because of the open incident."""
     reason: str = ""
+    """The latest sentence."""
 
 
 class LedgerObject(msgspec.Struct, frozen=True):
@@ -276,6 +310,7 @@ class LedgerObject(msgspec.Struct, frozen=True):
     group: str
     """Name of the workload that the group belongs to."""
     ledger: Ledger
+    workload_kind: str = "TrainJob"
     schema_version: int = SCHEMA_VERSION
     """As found. Any but SCHEMA_VERSION: written by a newer controller, or (-1) not readable; `ledger` is not to be
     trusted then, and `ledger.reason` may say why."""

@@ -13,7 +13,15 @@ from recovery.core.facts import JobFacts, Snapshot
 from recovery.core.history import member_count
 from recovery.core.ledger import Ledger, Phase, PhaseSpan, Target
 
-_ORDER = (Phase.DETECTED, Phase.DECIDED, Phase.TEARING_DOWN, Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS)
+_ORDER = (
+    Phase.DETECTED,
+    Phase.DECIDED,
+    Phase.TEARING_DOWN,
+    Phase.BACKOFF,
+    Phase.SCHEDULING,
+    Phase.STARTING,
+    Phase.RENDEZVOUS,
+)
 
 MAX_SPANS = 60
 """Beyond this the two oldest spans of an incident become one: status must stay bounded."""
@@ -36,6 +44,8 @@ def position(snapshot: Snapshot, target: Target, ranks: int) -> Phase:
         return Phase.DECIDED
     if old_jobs or any(pod.job_uid in target.job_uids and pod.gone_at is None for pod in snapshot.pods):
         return Phase.TEARING_DOWN
+    if _suspended(snapshot):
+        return Phase.BACKOFF
     jobs = member_jobs(snapshot)
     if sum(member_count(job) for job in jobs) < max(1, ranks):
         return Phase.SCHEDULING
@@ -45,6 +55,18 @@ def position(snapshot: Snapshot, target: Target, ranks: int) -> Phase:
         if later(found, place) is found:
             found = place
     return found
+
+
+def _suspended(snapshot: Snapshot) -> bool:
+    """The workload is suspended, or resumed while its JobSet does not know of it yet."""
+    workload, jobset = snapshot.workload, snapshot.jobset
+    return (workload is not None and workload.suspended) or (jobset is not None and jobset.suspended)
+
+
+def joined_probe(snapshot: Snapshot) -> bool:
+    """Ready says of every member that it has joined the others."""
+    pods = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if pod.deleting_since is None]
+    return bool(pods) and all(pod.joined_probe for pod in pods)
 
 
 def _job_position(snapshot: Snapshot, job: JobFacts) -> Phase:

@@ -5,7 +5,7 @@ through CEL, what is not built yet, so that a policy never promises in silence w
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -27,9 +27,13 @@ suspension over, and we never resume what we did not suspend."""
 RESUME_AT_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}resume-at"
 """Beside it: when the suspension is meant to end, RFC 3339; `never` where nobody knows yet. For people to read."""
 RESTART_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}restart"
+"""On the workload, set by a person: a request to recreate the group now, free of charge. Its value is an RFC 3339 time,
+or JSON with `at` and, as wanted, `reason`, `by`, `force` (`core.requests`). The answer stands in the ledger."""
 RETRY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}retry"
+"""On the workload, set by a person: a request to leave Held or Backoff now, written as for `restart`."""
 RESET_BUDGET_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}reset-budget"
-"""On the workload, set by a person: a request to the controller (`core.requests`), answered in the ledger."""
+"""On the workload, set by a person: a request to forget what was charged to the budget so far, written as for
+`restart`."""
 JOINED_PROBE_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}joined-probe"
 """On the pod template of a prepared runtime: `readiness` says that a pod becomes Ready when its rank has joined all
 others, so that Ready is the end of Rendezvous and not only of the start."""
@@ -50,11 +54,15 @@ class Mode(StrEnum):
 
 
 class Restart(StrEnum):
-    """What a lost member calls for where no rule says otherwise."""
+    """What a lost member calls for where no rule says otherwise.
+
+    RecreateGroupOnPodRestart: all pods of the group are recreated. RecreateGroupAfterStart: the same, but not while a
+    pod of the group is Pending; the restart waits until the group has started. None: nothing is done about the failure,
+    which is accounted for all the same.
+    """
 
     RECREATE_GROUP_ON_POD_RESTART = "RecreateGroupOnPodRestart"
     RECREATE_GROUP_AFTER_START = "RecreateGroupAfterStart"
-    """The same, but not while a pod of the group is Pending: the restart waits until the group has started."""
     NONE = "None"
 
 
@@ -71,7 +79,11 @@ class OnExhausted(StrEnum):
 
 
 class OnTerminalFailure(StrEnum):
-    """What to do about a JobSet that the platform gave up."""
+    """What to do about a JobSet that the platform gave up.
+
+    Leave: it stays as it is, and the incident ends as Failed. RecreateJobSet: the JobSet is deleted, so that its owner
+    makes it anew; that is an attempt like any other.
+    """
 
     LEAVE = "Leave"
     RECREATE_JOB_SET = "RecreateJobSet"
@@ -94,45 +106,58 @@ def parse_duration(text: str, path: str) -> timedelta:
 
 
 class Selector(msgspec.Struct, frozen=True, rename="camel"):
-    """Which workloads of the namespace; no labels match all."""
+    """Which workloads: of the policy's namespace, or of every namespace where it is the cluster's.
+
+    Where several policies match, one of the namespace goes before one of the cluster, then the higher priority, then
+    the older, then the first by name.
+    """
 
     match_labels: dict[str, str] = {}
+    """Labels that a workload must carry; none match all."""
 
 
 class BudgetSpec(msgspec.Struct, frozen=True, rename="camel"):
     """How many incidents may be charged within a rolling window."""
 
     limit: int = 10
+    """0 allows no recovery at all."""
     window: str = "24h"
+    """How long a charge counts; longer than 0s."""
     on_exhausted: OnExhausted = OnExhausted.HOLD
 
 
 class BackoffSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """The delay before the second and later attempts in a row: min(max, initial x factor^(n-2)); `initial` 0s: none.
+    """The delay before attempt n of a row: 0 for the first, then min(max, initial x factor^(n-2)).
 
-    A group that has run whole for `reset_after` begins again at its first attempt.
+    The workload is suspended for that long, so that its GPUs are free. Not under Kueue, which owns the suspension.
     """
 
     initial: str = "10s"
+    """The delay before the second attempt; 0s: no backoff at all."""
     factor: float = 2.0
+    """By how much each further delay is longer."""
     max: str = "5m"
+    """The longest delay; not shorter than `initial`."""
     reset_after: str = "30m"
+    """A group that has run whole for that long begins again at its first attempt."""
 
 
 class TeardownSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """`grace_seconds` for the deletes of old pods; None: the pod's own grace period."""
+    """How the old pods of a recreated group are removed."""
 
     grace_seconds: int | None = None
+    """Grace period of the controller's own deletes; 0 would force-delete pods that may still write. None: each pod's
+    own."""
 
 
 class TimeoutsSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """`start`: from when all pods have a node until all run; then a new attempt is made.
-
-    `rendezvous`: from then until all ranks have joined; counts only where a joined probe tells of it.
-    """
+    """How long a phase of an attempt may last before a new attempt is made; longer than 0s."""
 
     start: str = "15m"
+    """From when all pods of the attempt have a node until all run. Waiting for capacity does not count, pulling images
+    does."""
     rendezvous: str = "15m"
+    """From when all pods run until all ranks have joined; counts only where a joined probe tells of it."""
 
 
 class PolicySpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -140,6 +165,7 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel"):
 
     selector: Selector = Selector()
     priority: int = 0
+    """The higher wins where several policies match a workload."""
     mode: Mode = Mode.OBSERVE
     restart: Restart = Restart.RECREATE_GROUP_ON_POD_RESTART
     on_terminal_failure: OnTerminalFailure = OnTerminalFailure.LEAVE
@@ -214,26 +240,10 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
-    """Validate what a schema cannot, and parse. Raises PolicyError naming the field."""
+    """Validate what a schema cannot, and parse. Raises PolicyError naming the first field that is wrong."""
     spec = facts.spec
-    if spec.budget.limit < 0:
-        raise PolicyError(f"spec.budget.limit: {spec.budget.limit} is negative; 0 allows no recovery at all")
-    window = parse_duration(spec.budget.window, "spec.budget.window")
-    if not window:
-        raise PolicyError("spec.budget.window: must be longer than 0s, or no recovery would ever count")
-    start = parse_duration(spec.timeouts.start, "spec.timeouts.start")
-    if not start:
-        raise PolicyError("spec.timeouts.start: must be longer than 0s, or every start would be given up at once")
-    grace = spec.teardown.grace_seconds
-    if grace is not None and grace < 1:
-        raise PolicyError(
-            f"spec.teardown.graceSeconds: {grace} would force-delete pods that may still write; use 1 or more"
-        )
-    rendezvous = parse_duration(spec.timeouts.rendezvous, "spec.timeouts.rendezvous")
-    if not rendezvous:
-        raise PolicyError(
-            "spec.timeouts.rendezvous: must be longer than 0s, or every rendezvous would be given up at once"
-        )
+    for problem in problems(spec):
+        raise PolicyError(problem)
     allowed = config.spec if config is not None else ConfigSpec()
     return Policy(
         name=facts.name,
@@ -242,27 +252,59 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
         mode=spec.mode,
         restart=spec.restart,
         budget_limit=spec.budget.limit,
-        budget_window=window,
-        grace_seconds=grace,
-        start_timeout=start,
+        budget_window=parse_duration(spec.budget.window, "spec.budget.window"),
+        grace_seconds=spec.teardown.grace_seconds,
+        start_timeout=parse_duration(spec.timeouts.start, "spec.timeouts.start"),
         since=max(facts.created_at, facts.mode_since),
-        rendezvous_timeout=rendezvous,
+        rendezvous_timeout=parse_duration(spec.timeouts.rendezvous, "spec.timeouts.rendezvous"),
         on_exhausted=spec.budget.on_exhausted,
         on_terminal_failure=spec.on_terminal_failure,
-        backoff=_backoff(spec.backoff),
+        backoff=Backoff(
+            initial=parse_duration(spec.backoff.initial, "spec.backoff.initial"),
+            factor=spec.backoff.factor,
+            longest=parse_duration(spec.backoff.max, "spec.backoff.max"),
+            reset_after=parse_duration(spec.backoff.reset_after, "spec.backoff.resetAfter"),
+        ),
         global_pause=config.pause_words if config is not None else "",
         may_fail_jobs=allowed.allow.fail_job,
     )
 
 
-def _backoff(spec: BackoffSpec) -> Backoff:
-    initial = parse_duration(spec.initial, "spec.backoff.initial")
-    longest = parse_duration(spec.max, "spec.backoff.max")
-    if longest < initial:
-        raise PolicyError(f"spec.backoff.max: {spec.max} is shorter than spec.backoff.initial, {spec.initial}")
-    if not 1 <= spec.factor <= 100:
-        raise PolicyError(f"spec.backoff.factor: {spec.factor} is not between 1 and 100")
-    return Backoff(initial, spec.factor, longest, parse_duration(spec.reset_after, "spec.backoff.resetAfter"))
+def problems(spec: PolicySpec) -> Iterator[str]:
+    """Everything that is wrong with the spec: a sentence for each, the field's path first and then how to mend it."""
+    if spec.budget.limit < 0:
+        yield f"spec.budget.limit: {spec.budget.limit} is negative; 0 allows no recovery at all"
+    yield from _no_time(spec.budget.window, "spec.budget.window", "no recovery would ever count")
+    yield from _no_time(spec.timeouts.start, "spec.timeouts.start", "every start would be given up at once")
+    grace = spec.teardown.grace_seconds
+    if grace is not None and grace < 1:
+        yield f"spec.teardown.graceSeconds: {grace} would force-delete pods that may still write; use 1 or more"
+    yield from _no_time(
+        spec.timeouts.rendezvous, "spec.timeouts.rendezvous", "every rendezvous would be given up at once"
+    )
+    backoff = spec.backoff
+    unreadable = (*_unreadable(backoff.initial, "spec.backoff.initial"), *_unreadable(backoff.max, "spec.backoff.max"))
+    yield from unreadable
+    if not unreadable and parse_duration(backoff.max, "") < parse_duration(backoff.initial, ""):
+        yield f"spec.backoff.max: {backoff.max} is shorter than spec.backoff.initial, {backoff.initial}"
+    if not 1 <= backoff.factor <= 100:
+        yield f"spec.backoff.factor: {backoff.factor} is not between 1 and 100"
+    yield from _unreadable(backoff.reset_after, "spec.backoff.resetAfter")
+
+
+def _unreadable(text: str, path: str) -> Iterator[str]:
+    try:
+        parse_duration(text, path)
+    except PolicyError as error:
+        yield str(error)
+
+
+def _no_time(text: str, path: str, otherwise: str) -> Iterator[str]:
+    """A duration that cannot be read, or that is none; `otherwise` says what would come of that."""
+    unreadable = tuple(_unreadable(text, path))
+    yield from unreadable
+    if not unreadable and not parse_duration(text, path):
+        yield f"{path}: must be longer than 0s, or {otherwise}"
 
 
 def select(policies: Iterable[PolicyFacts], workload: WorkloadFacts) -> PolicyFacts | None:

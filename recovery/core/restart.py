@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core import budget, incident, native, phases
+from recovery.core import attempts, incident, native, phases, suspension
+from recovery.core.attempts import restart_of
 from recovery.core.classify import (
     STALE_AFTER,
     DisruptionClass,
@@ -20,13 +21,24 @@ from recovery.core.classify import (
     place,
     pods_of,
 )
-from recovery.core.facts import JobFacts, Snapshot, WorkloadFacts
+from recovery.core.facts import JobFacts, Snapshot
 from recovery.core.gates import barred, finishing
 from recovery.core.history import began_at
-from recovery.core.judge import close, hold, pod_deletes, present, say, stand_aside, takedown, trigger, words
+from recovery.core.judge import (
+    close,
+    fail_job,
+    hold_back,
+    pod_deletes,
+    present,
+    say,
+    stand_aside,
+    takedown,
+    trigger,
+    waits_for,
+)
 from recovery.core.ledger import Attempt, AttemptAction, Ledger, Outcome, Phase
+from recovery.core.look import Look
 from recovery.core.plan import Plan, ReadLive, TouchJob
-from recovery.core.policy import Policy, PolicyError
 
 TOUCH_AFTER = timedelta(seconds=60)
 """A Job without pods for this long is touched, so that its controller looks at it again (k/k 131917, 132042)."""
@@ -38,23 +50,6 @@ SETTLES_IN = timedelta(seconds=5)
 """For this long a group that runs whole without a restart is not believed: the rest of a cascade may follow, and what
 the platform makes of it (measured: a Job fails within 2 s of the first exit, its JobSet within 4.3 s)."""
 _MAX_QUOTE = 300
-
-
-class Look(msgspec.Struct, frozen=True):
-    """What every step needs of the world around the ledger."""
-
-    snapshot: Snapshot
-    workload: WorkloadFacts
-    policy: Policy | PolicyError | None
-    now: datetime
-    epoch: int
-    """As it was before this look: no more than one restart enters the ledger in one write."""
-
-
-def restart_of(ledger: Ledger) -> Attempt | None:
-    """The latest attempt that restarted the group. None: none has."""
-    attempts = incident.incident_of(ledger).attempts
-    return next((a for a in reversed(attempts) if a.action is not AttemptAction.NONE), None)
 
 
 def settling_until(ledger: Ledger, now: datetime) -> datetime | None:
@@ -70,8 +65,11 @@ def whole_again(look: Look, ledger: Ledger) -> Plan:
     outcome, why = incident.outcome_when_whole(ledger)
     open_ = incident.incident_of(ledger)
     ended_at = phases.end_of_rendezvous(look.snapshot, open_.phases[-1].started_at, look.now)
-    reason = f"all {open_.ranks} ranks are Ready (source: ready, verified: false)"
-    return close(ledger, outcome, why, reason, ended_at, source="ready")
+    verified = phases.joined_probe(look.snapshot)
+    source = "joined-probe" if verified else "ready"
+    done = "have joined" if verified else "are Ready"
+    reason = f"all {open_.ranks} ranks {done} (source: {source}, verified: {str(verified).lower()})"
+    return close(ledger, outcome, why, reason, ended_at, source=source, verified=verified)
 
 
 def after_restart(look: Look, ledger: Ledger) -> Plan:
@@ -79,7 +77,7 @@ def after_restart(look: Look, ledger: Ledger) -> Plan:
     open_ = incident.incident_of(ledger)
     restart = restart_of(ledger)
     assert restart is not None, "asked only of incidents with a restart"
-    ours = restart.action is AttemptAction.RECREATE_GROUP
+    ours = restart.action in attempts.OURS
     found = phases.position(look.snapshot, open_.target, open_.ranks)
     if found is Phase.DECIDED and ours:
         return _reissue(look, ledger, restart)
@@ -99,13 +97,20 @@ def after_restart(look: Look, ledger: Ledger) -> Plan:
     if ledger.phase is Phase.HELD:
         return _held(look, ledger)
     ledger = phases.enter(ledger, phases.later(found, ledger.phase), look.now)
+    return _watch(look, ledger, found, ours=ours)
+
+
+def _watch(look: Look, ledger: Ledger, found: Phase, *, ours: bool) -> Plan:
+    """The group is on its way: each phase has what may go wrong in it."""
     if found is Phase.TEARING_DOWN:
         return _watch_the_teardown(look, ledger, ours=ours)
+    if found is Phase.BACKOFF:
+        return _watch_the_backoff(look, ledger)
     if ledger.phase is Phase.SCHEDULING:
         return _watch_the_scheduling(look, ledger)
     if ledger.phase is Phase.STARTING:
         return _watch_the_start(look, ledger)
-    return _say_after_a_while(look, ledger, _not_ready(look.snapshot))
+    return _watch_the_rendezvous(look, ledger)
 
 
 def _reissue(look: Look, ledger: Ledger, restart: Attempt) -> Plan:
@@ -115,7 +120,7 @@ def _reissue(look: Look, ledger: Ledger, restart: Attempt) -> Plan:
         reason = f"the restart was not carried out, and all {open_.ranks} ranks have been Ready meanwhile: left alone"
         return close(ledger, Outcome.SUPERSEDED, "RunsWholeAgain", reason, look.now)
     stale_at = restart.started_at + STALE_AFTER
-    bar = barred(look.workload, look.policy)
+    bar = barred(look.workload, look.policy, forced=open_.forced)
     if bar is not None:
         plan = say(ledger, f"{open_.evidence[0]}; decided, but not carried out, because {bar}")
         return msgspec.structs.replace(plan, look_again_at=stale_at if stale_at > look.now else None)
@@ -129,7 +134,7 @@ def _reissue(look: Look, ledger: Ledger, restart: Attempt) -> Plan:
     if decided is not None:
         return say(ledger, f"{open_.evidence[0]}; standing aside, because {decided}")
     ledger = incident.say(ledger, restart.reason)
-    return Plan(ledger, restart.reason, actions=takedown(snapshot, ledger))
+    return Plan(ledger, restart.reason, actions=takedown(look, ledger))
 
 
 # --- members lost after the restart --------------------------------------------------------------------------------
@@ -168,6 +173,9 @@ def _left_to_platform(look: Look, ledger: Ledger, lost: tuple[Evidence, ...], de
 
 def _lost_again(look: Look, ledger: Ledger, lost: tuple[Evidence, ...]) -> Plan:
     """A member was lost after the new group had run at once, before the incident was over."""
+    pending = waits_for(look.snapshot, ledger)
+    if pending is not None:
+        return say(ledger, f"{lost[0].text}; {pending}")
     plan = _try_again(look, ledger, lost[0].text)
     if plan.ledger.epoch == ledger.epoch and plan.ledger.phase is not Phase.HELD:
         return plan  # not acted upon yet: the evidence stays fresh
@@ -176,47 +184,26 @@ def _lost_again(look: Look, ledger: Ledger, lost: tuple[Evidence, ...]) -> Plan:
 
 def _try_again(look: Look, ledger: Ledger, what: str) -> Plan:
     """Another trigger within the incident: charged only if none was, but never more of them than the budget allows."""
-    bar = barred(look.workload, look.policy)
+    bar = barred(look.workload, look.policy, forced=incident.incident_of(ledger).forced)
     if bar is not None:
         return say(ledger, f"{what}; nothing is done, because {bar}")
     if ledger.epoch != look.epoch:  # this look has adopted a restart already
         return Plan(ledger, incident.incident_of(ledger).reason, look_again_at=look.now)
-    refused = _no_attempt_now(ledger, look.now)
-    if refused is not None:
-        return hold(ledger, f"{what}; held, because {refused[0]}", look.now, refused[1])
+    refusal = attempts.refused(ledger, look.now)
+    if refusal is not None:
+        return hold_back(look, ledger, what, refusal)
     jobs = ", ".join(job.name for job in member_jobs(look.snapshot)) or "none"
-    number = len(_triggers(ledger)) + 1
-    return trigger(look.snapshot, ledger, f"{what}; attempt {number}: deleting Job {jobs} once more", look.now)
-
-
-def _triggers(ledger: Ledger) -> tuple[Attempt, ...]:
-    attempts = incident.incident_of(ledger).attempts
-    return tuple(attempt for attempt in attempts if attempt.action is AttemptAction.RECREATE_GROUP)
-
-
-def _no_attempt_now(ledger: Ledger, now: datetime) -> tuple[str, datetime | None] | None:
-    """Why no other attempt may be made now, and when one may (None: never). None: it may be made."""
-    open_ = incident.incident_of(ledger)
-    terms = open_.terms
-    limit, window = terms.budget_limit, timedelta(seconds=terms.budget_window_seconds)
-    allowed = f"the budget of policy {terms.policy_name} ({limit} recoveries within {words(window)})"
-    if not open_.charged:  # only the platform has restarted it so far: this would be the one that is charged
-        if budget.remaining(ledger.budget, limit, window, now) > 0:
-            return None
-        return f"{allowed} is exhausted", budget.frees_at(ledger.budget, limit, window, now)
-    made = [attempt.started_at for attempt in _triggers(ledger) if attempt.started_at > now - window]
-    most = min(limit, incident.MAX_ATTEMPTS)
-    if len(made) < most:
-        return None
-    return f"{len(made)} attempts of this incident have failed and {allowed} allows no more", made[-most] + window
+    number = len(attempts.ours(ledger)) + 1
+    return trigger(look, ledger, f"{what}; attempt {number}: deleting Job {jobs} once more")
 
 
 def _held(look: Look, ledger: Ledger) -> Plan:
     """Held after a restart, until the window lets the next attempt through."""
     open_ = incident.incident_of(ledger)
-    refused = _no_attempt_now(ledger, look.now)
-    if refused is not None:
-        return Plan(ledger, open_.reason, look_again_at=refused[1])
+    refusal = attempts.refused(ledger, look.now)
+    if refusal is not None or open_.fail_job:
+        frees_at = refusal.frees_at if refusal is not None else None
+        return Plan(ledger, open_.reason, actions=fail_job(look, ledger), look_again_at=frees_at)
     return _try_again(look, ledger, f"{open_.evidence[-1]}; held until the budget's window let it through")
 
 
@@ -226,7 +213,7 @@ def _held(look: Look, ledger: Ledger) -> Plan:
 def _watch_the_teardown(look: Look, ledger: Ledger, *, ours: bool) -> Plan:
     """Old pods that are still there: asked to go, where that is for us to do, and named when they take too long."""
     open_, snapshot = incident.incident_of(ledger), look.snapshot
-    may = ours and barred(look.workload, look.policy) is None
+    may = ours and barred(look.workload, look.policy, forced=open_.forced) is None
     actions = pod_deletes(snapshot, ledger) if may else ()
     left = [pod for pod in snapshot.pods if pod.job_uid in open_.target.job_uids and pod.gone_at is None]
     if not left:
@@ -266,12 +253,41 @@ def _has_said_more(ledger: Ledger) -> bool:
     return open_.attempt is not None and open_.reason != open_.attempt.reason
 
 
+def _watch_the_backoff(look: Look, ledger: Ledger) -> Plan:
+    """The old group is gone, the new one is suspended: until its time has come."""
+    open_ = incident.incident_of(ledger)
+    if open_.suspension is None:
+        who = "Trainer" if look.workload.kind == "TrainJob" else "JobSet"
+        return _say_after_a_while(look, ledger, f"waiting for {who} to carry out that it is resumed")
+    until = open_.suspension.until
+    if until is None or look.now < until:
+        return Plan(ledger, open_.reason, look_again_at=until)
+    after = suspension.want(ledger, None)
+    return Plan(after, open_.reason, actions=suspension.resume(look.workload))
+
+
+def _watch_the_rendezvous(look: Look, ledger: Ledger) -> Plan:
+    """All run, not all are Ready. `timeouts.rendezvous` counts only where Ready says that a rank has joined."""
+    open_ = incident.incident_of(ledger)
+    timeout = timedelta(seconds=open_.terms.rendezvous_timeout_seconds)
+    what = _not_ready(look.snapshot)
+    if not timeout or not incident.acts(ledger) or not phases.joined_probe(look.snapshot):
+        return _say_after_a_while(look, ledger, what)
+    deadline = open_.phases[-1].started_at + timeout
+    if look.now >= deadline:
+        seconds = int(timeout.total_seconds())
+        return _try_again(look, ledger, f"not all ranks joined within {seconds} s of running; {what}")
+    plan = _say_after_a_while(look, ledger, what)
+    earlier = plan.look_again_at is not None and plan.look_again_at < deadline
+    return plan if earlier else msgspec.structs.replace(plan, look_again_at=deadline)
+
+
 def _watch_the_scheduling(look: Look, ledger: Ledger) -> Plan:
     """Not all pods have a node. Capacity may come, so nothing is torn down for it; but it is said what is missing."""
     open_ = incident.incident_of(ledger)
     jobs = member_jobs(look.snapshot)
     empty = [job for job in jobs if not job.suspended and not pods_of(look.snapshot, job)]
-    if empty and incident.acts(ledger) and barred(look.workload, look.policy) is None:
+    if empty and incident.acts(ledger) and barred(look.workload, look.policy, forced=open_.forced) is None:
         return _watch_for_pods(look, ledger, min(empty, key=lambda job: job.created_at))
     waiting = [
         (pod, condition.message or condition.reason)

@@ -15,11 +15,11 @@ def summarise(ledger: Ledger, workload: WorkloadFacts, now: datetime) -> Ledger:
     incident = ledger.incident
     open_ = incident if incident is not None and incident.closing is None else None
     last = ledger.history[0] if ledger.history else None
-    shown = ledger
+    shown = msgspec.structs.replace(ledger, next_attempt_at=_next_attempt_at(ledger, open_))
     if incident is not None:
         attempt = incident.attempt
         shown = msgspec.structs.replace(
-            ledger,
+            shown,
             cause=incident.cause,
             action=str(attempt.action) if attempt is not None else "None",
             reason=incident.reason,
@@ -27,15 +27,23 @@ def summarise(ledger: Ledger, workload: WorkloadFacts, now: datetime) -> Ledger:
             budget=_budget(ledger.budget, incident, now),
         )
     elif last is not None:
-        shown = msgspec.structs.replace(ledger, cause=last.cause, reason=last.reason, idle_gpus=0)
+        shown = msgspec.structs.replace(shown, cause=last.cause, reason=last.reason, idle_gpus=0)
     return msgspec.structs.replace(shown, conditions=_conditions(shown, open_, workload, now))
+
+
+def _next_attempt_at(ledger: Ledger, open_: Incident | None) -> datetime | None:
+    if open_ is None:
+        return None
+    if open_.suspension is not None and open_.suspension.until is not None:
+        return open_.suspension.until
+    return ledger.next_attempt_at if ledger.phase is Phase.HELD else None
 
 
 def _budget(state: BudgetState, incident: Incident, now: datetime) -> BudgetState:
     window = timedelta(seconds=incident.terms.budget_window_seconds)
     limit = incident.terms.budget_limit
     charges = budget.in_window(state, window, now)
-    return BudgetState(charges=charges, limit=limit, remaining=max(0, limit - len(charges)))
+    return msgspec.structs.replace(state, charges=charges, limit=limit, remaining=max(0, limit - len(charges)))
 
 
 def _conditions(

@@ -11,18 +11,33 @@ from recovery.core.ledger import Incident, Ledger, Phase
 from recovery.core.plan import (
     Action,
     DeleteJob,
+    DeleteJobSet,
     DeletePods,
     EmitEvent,
+    FailJobSet,
     Plan,
     RaiseBackoffLimit,
     ReadLive,
     RecordIncident,
+    ResumeWorkload,
+    SuspendWorkload,
     TouchJob,
 )
-from recovery.core.policy import Mode, Policy, PolicyError, Restart
+from recovery.core.policy import Backoff, Mode, OnExhausted, OnTerminalFailure, Policy, PolicyError, Restart
 from tests.unit.core.world import World, at
 
-WORKLOAD_ACTIONS = (DeleteJob, DeletePods, RaiseBackoffLimit, TouchJob)
+WORKLOAD_ACTIONS = (
+    DeleteJob,
+    DeletePods,
+    RaiseBackoffLimit,
+    TouchJob,
+    SuspendWorkload,
+    ResumeWorkload,
+    DeleteJobSet,
+    FailJobSet,
+)
+LIVE_ONLY = (DeleteJob, TouchJob, SuspendWorkload, ResumeWorkload, DeleteJobSet, FailJobSet)
+NO_BACKOFF = Backoff(initial=timedelta())
 
 
 def policy(
@@ -34,6 +49,11 @@ def policy(
     window_seconds: float = 86_400,
     start_seconds: float = 900,
     grace_seconds: int | None = None,
+    backoff: Backoff = NO_BACKOFF,
+    on_exhausted: OnExhausted = OnExhausted.HOLD,
+    on_terminal_failure: OnTerminalFailure = OnTerminalFailure.LEAVE,
+    global_pause: str = "",
+    may_fail_jobs: bool = False,
 ) -> Policy:
     """The policy `default`, in force since a day before START unless it says otherwise."""
     return Policy(
@@ -47,6 +67,11 @@ def policy(
         grace_seconds=grace_seconds,
         start_timeout=timedelta(seconds=start_seconds),
         since=at(since),
+        backoff=backoff,
+        on_exhausted=on_exhausted,
+        on_terminal_failure=on_terminal_failure,
+        global_pause=global_pause,
+        may_fail_jobs=may_fail_jobs,
     )
 
 
@@ -72,7 +97,7 @@ class Controller:
             self.live_reads += 1
             plan = decide(live, self.ledger, self.policy, at(seconds))
         else:
-            assert not any(isinstance(action, DeleteJob | TouchJob) for action in plan.actions), "never from a cache"
+            assert not any(isinstance(action, LIVE_ONLY) for action in plan.actions), "never from a cache"
         assert not any(isinstance(action, ReadLive) for action in plan.actions), "read live once, not twice"
         assert plan.reason, "a plan says why"
         assert violations(self.ledger, plan.ledger) == ()

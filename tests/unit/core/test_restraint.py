@@ -16,11 +16,6 @@ ENDS: dict[str, tuple[World, str, str]] = {
         "the TrainJob is being deleted",
     ),
     "suspended": (training().pod_deleted(3, 0).suspended(), "JobSuspended", "the TrainJob is suspended"),
-    "suspended by Kueue": (
-        training().pod_deleted(3, 0).with_jobset(suspended=True),
-        "JobSuspended",
-        "JobSet train is suspended",
-    ),
     "its JobSet is missing": (
         msgspec.structs.replace(training().pod_deleted(3, 0), jobset=None),
         "NoJobSet",
@@ -70,7 +65,7 @@ def test_nothing_is_done_under_a_policy_that_cannot_be_read() -> None:
 
 def test_a_workload_that_is_gone() -> None:
     gone = msgspec.structs.replace(training(), workload=None)
-    assert Controller().look(gone, 1).reason == "the TrainJob is gone"
+    assert Controller().look(gone, 1).reason == "the workload is gone"
 
 
 def test_a_complete_train_job() -> None:

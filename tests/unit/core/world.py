@@ -24,6 +24,7 @@ from recovery.core.facts import (
     WorkloadFacts,
 )
 from recovery.core.history import all_ran_at
+from recovery.core.policy import SUSPENDED_BY_ANNOTATION
 
 START = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 GPUS_PER_POD = 8
@@ -197,6 +198,34 @@ class World(msgspec.Struct, frozen=True):
     def suspended(self) -> "World":
         """By its user, all the way down."""
         return self.with_workload(suspended=True).with_jobset(suspended=True).with_job(suspended=True)
+
+    def suspended_by(self, incident_id: str) -> "World":
+        """By us: our patch on the TrainJob has landed, Trainer and JobSet have not carried it on yet."""
+        assert self.workload is not None
+        return self.with_workload(
+            suspended=True, annotations={**self.workload.annotations, SUSPENDED_BY_ANNOTATION: incident_id}
+        )
+
+    def released(self) -> "World":
+        """Our patch that ends it: annotations gone, the TrainJob not suspended; Trainer has not carried it on yet."""
+        assert self.workload is not None
+        left = {key: value for key, value in self.workload.annotations.items() if key != SUSPENDED_BY_ANNOTATION}
+        return self.with_workload(suspended=False, annotations=left)
+
+    def recreated_suspended(self, seconds: float) -> "World":
+        """The old Job is gone; JobSet, suspended, has made the new one without pods."""
+        return self.with_jobset(suspended=True).job_gone().job_created(seconds).with_job(suspended=True)
+
+    def unsuspended(self, seconds: float) -> "World":
+        """Trainer and JobSet have carried the end of the suspension on; the Job has pods again."""
+        condition = Condition("Suspended", "False", "JobResumed", "Job resumed", whole(seconds))
+        awake = self.with_jobset(suspended=False).with_job(suspended=False, conditions=(condition,))
+        return awake.pods_created(seconds)
+
+    def asked(self, annotation: str, value: str) -> "World":
+        """A person has put an annotation on the TrainJob."""
+        assert self.workload is not None
+        return self.with_workload(annotations={**self.workload.annotations, annotation: value})
 
     def resumed(self, seconds: float) -> "World":
         """The same Job again, its pods made anew."""

@@ -1,0 +1,78 @@
+"""Our own suspension of a workload: so that a group in backoff, or out of budget, holds no GPUs that it cannot use.
+
+Three places know of it: the ledger (it is wanted), the annotation (it is ours) and `spec.suspend` (it is in force).
+Every look brings them together, whatever a crash left them at. A user always wins: who removes the annotation has taken
+the suspension over, and who resumes the workload has ended it; neither is undone.
+"""
+
+import msgspec
+
+from recovery.core import incident, phases
+from recovery.core.facts import WorkloadFacts
+from recovery.core.gates import barred
+from recovery.core.ledger import Ledger, Phase, Suspension
+from recovery.core.look import Look
+from recovery.core.plan import Action, ResumeWorkload, SuspendWorkload
+from recovery.core.policy import KUEUE_QUEUE_LABEL, SUSPENDED_BY_ANNOTATION
+
+
+def marked_by(workload: WorkloadFacts) -> str | None:
+    """The incident whose suspension the workload carries. None: none, and if it is suspended, then by somebody else."""
+    return workload.annotations.get(SUSPENDED_BY_ANNOTATION)
+
+
+def in_force(workload: WorkloadFacts) -> bool:
+    """The workload is suspended, and by us."""
+    return workload.suspended and marked_by(workload) is not None
+
+
+def refused(workload: WorkloadFacts) -> str | None:
+    """Why we must not suspend this workload, in words. None: we may."""
+    queue = workload.labels.get(KUEUE_QUEUE_LABEL)
+    return None if queue is None else f"Kueue owns the suspension of this job (queue {queue})"
+
+
+def want(ledger: Ledger, suspension: Suspension | None) -> Ledger:
+    """Put it into the open incident; None: it is to end."""
+    changed = msgspec.structs.replace(incident.incident_of(ledger), suspension=suspension)
+    return msgspec.structs.replace(ledger, incident=changed)
+
+
+def suspend(ledger: Ledger, workload: WorkloadFacts) -> tuple[Action, ...]:
+    """The deed for a suspension that is wanted and not in force."""
+    open_ = incident.incident_of(ledger)
+    if open_.suspension is None or marked_by(workload) is not None:
+        return ()
+    return (SuspendWorkload(ledger.epoch, open_.id, workload.uid, open_.suspension.until),)
+
+
+def resume(workload: WorkloadFacts) -> tuple[Action, ...]:
+    """The deed that ends a suspension of ours, or removes what is left of it."""
+    mark = marked_by(workload)
+    return () if mark is None else (ResumeWorkload(workload.uid, mark, suspended=workload.suspended),)
+
+
+def settle(look: Look, ledger: Ledger) -> tuple[Ledger, tuple[Action, ...]]:
+    """Bring ledger, annotation and workload together before anything else is decided about the open incident."""
+    open_, workload = incident.incident_of(ledger), look.workload
+    wanted = open_.suspension
+    mark = marked_by(workload)
+    bar = barred(workload, look.policy, forced=open_.forced)
+    if wanted is not None and bar is not None:
+        ledger = incident.say(want(ledger, None), f"{open_.reason}; the suspension is released, because {bar}")
+        return ledger, resume(workload)
+    if wanted is None:
+        return ledger, resume(workload)
+    if mark is not None and workload.suspended:
+        return (ledger if wanted.landed else want(ledger, msgspec.structs.replace(wanted, landed=True))), ()
+    if mark is not None or wanted.landed:
+        return incident.say(want(ledger, None), f"{open_.reason}; somebody else has resumed it"), resume(workload)
+    if ledger.phase is Phase.HELD or _is_going_down(look, ledger):
+        return ledger, suspend(ledger, workload)
+    # It was never carried out, and the new group is on its way: stopping that now would cost more than it saves.
+    return incident.say(want(ledger, None), f"{open_.reason}; it was not suspended in time"), ()
+
+
+def _is_going_down(look: Look, ledger: Ledger) -> bool:
+    open_ = incident.incident_of(ledger)
+    return phases.position(look.snapshot, open_.target, open_.ranks) in {Phase.DECIDED, Phase.TEARING_DOWN}
