@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONTRACT := $(wildcard tests/contract/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv unit lint cluster cluster-build test-cluster demo bench test lock clean check-go
+.PHONY: help venv unit lint cluster cluster-build test-cluster demo bench test manifests lock clean check-go
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -70,6 +70,9 @@ bench: $(STAMP) check-go  ## side by side: JobSet's own restart, this controller
 
 test: $(STAMP)  ## the whole check: lint, unit tests, control plane, cluster tests; a skipped test fails it
 	@$(BIN)/python -m tests.stages lint unit cluster-build test-cluster
+
+manifests: $(STAMP)  ## generate CRDs and the reference from recovery/core
+	@$(BIN)/python -m recovery.crds
 
 lock: $(STAMP)  ## resolve pyproject.toml into both locks; UPGRADE=1 takes the newest of everything
 	@$(PIP) install --quiet uv

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
+OLDEST_SCHEMA_VERSION = 1
 SCHEMA_VERSION = 2
 """2 added suspensions, backoff and requests. Version 1 is read as it is: what it lacks has a default."""
 
@@ -312,5 +313,9 @@ class LedgerObject(msgspec.Struct, frozen=True):
     ledger: Ledger
     workload_kind: str = "TrainJob"
     schema_version: int = SCHEMA_VERSION
-    """As found. Any but SCHEMA_VERSION: written by a newer controller, or (-1) not readable; `ledger` is not to be
-    trusted then, and `ledger.reason` may say why."""
+    """As found; -1: a status that cannot be decoded."""
+
+    @property
+    def readable(self) -> bool:
+        """`ledger` is what was written. Else a newer controller wrote it, or it is damaged (`ledger.reason`)."""
+        return OLDEST_SCHEMA_VERSION <= self.schema_version <= SCHEMA_VERSION

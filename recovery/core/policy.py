@@ -81,8 +81,8 @@ class OnExhausted(StrEnum):
 class OnTerminalFailure(StrEnum):
     """What to do about a JobSet that the platform gave up.
 
-    Leave: it stays as it is, and the incident ends as Failed. RecreateJobSet: the JobSet is deleted, so that its owner
-    makes it anew; that is an attempt like any other.
+    Leave: it stays as it is, and the incident ends as Failed. RecreateJobSet: a TrainJob's JobSet is deleted, so that
+    Trainer makes it anew; that is an attempt like any other. Nobody would make a JobSet anew that has no TrainJob.
     """
 
     LEAVE = "Leave"
@@ -109,7 +109,7 @@ class Selector(msgspec.Struct, frozen=True, rename="camel"):
     """Which workloads: of the policy's namespace, or of every namespace where it is the cluster's.
 
     Where several policies match, one of the namespace goes before one of the cluster, then the higher priority, then
-    the older, then the first by name.
+    the older, then the first by name. The annotation recovery.trainjob.dev/policy on the workload beats all of that.
     """
 
     match_labels: dict[str, str] = {}

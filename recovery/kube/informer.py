@@ -6,7 +6,8 @@ that the server has forgotten (410), or an error in mid-stream, means list again
 happened unseen are told like all others. An object older than what is known is a replay and is dropped, so that facts
 never run backwards; resourceVersions of one resource are numbers and ordered (by definition since Kubernetes 1.35, on
 etcd always). And what the server refuses for good is an error at the start, when somebody reads it, but later (a CRD
-deleted under us, a role taken away) only takes `synced` back: a controller that ended itself would not see it return.
+deleted under us, a role taken away) only takes `synced` back, which is told once: a controller that ended itself would
+not see it return. When it does, the list says what became of everything; of a CRD that was deleted, nothing is left.
 """
 
 from collections.abc import Callable
@@ -92,6 +93,8 @@ class Informer(Generic[T]):
         self._position = ""
         self._newest = ""
         self._started = False
+        self._refused_as: type[RefusedError] | None = None
+        """The refusal that lasts and has been told of. None: nothing is refused."""
         self.objects: dict[Key, Entry[T]] = {}
         self.synced = False
         """The objects were listed, and nothing has been refused since."""
@@ -101,17 +104,16 @@ class Informer(Generic[T]):
         failures = 0
         while True:
             began, resumes = self._clock.monotonic_seconds(), bool(self._position)
-            reason = ""
+            error: ApiError | None = None
             try:
                 await self._follow()
-            except ApiError as error:
-                self._consider(error)
-                reason = str(error)
+            except ApiError as failure:
+                error = failure
             lived_seconds = self._clock.monotonic_seconds() - began
-            if not reason and lived_seconds < WATCH_SECONDS_MIN:
-                reason = f"watch {self._resource.plural}: the server ended the stream after {lived_seconds:.0f} s"
-            if reason:
-                self._observer.watch_restarted(self._resource.plural, reason)
+            if error is not None:
+                self._consider(error)
+            elif lived_seconds < WATCH_SECONDS_MIN:
+                self._tell(f"watch {self._resource.plural}: the server ended the stream after {lived_seconds:.0f} s")
             if lived_seconds >= HEALTHY_SECONDS or (resumes and not self._position):
                 failures = 0  # an API server that came back has forgotten every position: list at once
             ceiling = RESUME_BACKOFF_SECONDS_MAX if self._position else LIST_BACKOFF_SECONDS_MAX
@@ -121,16 +123,23 @@ class Informer(Generic[T]):
 
     def _consider(self, error: ApiError) -> None:
         """What an error says about the position and about what is known. Raises it again if it ends the run."""
+        known = False
         if isinstance(error, ExpiredError):
             self._position = ""
         elif isinstance(error, RefusedError):
             if self._lists_otherwise(error):
                 self._streaming_list = False
-                return
-            if not self._started:
+            elif not self._started:
                 raise error
-            self._position = ""
-            self.synced = False
+            else:
+                known, self._refused_as = type(error) is self._refused_as, type(error)
+                self._position = ""
+                self.synced = False
+        if not known:
+            self._tell(str(error))
+
+    def _tell(self, reason: str) -> None:
+        self._observer.watch_restarted(self._resource.plural, reason)
 
     def _lists_otherwise(self, error: RefusedError) -> bool:
         """The streaming list itself may be what was refused: servers without it call its parameters invalid."""
@@ -227,6 +236,7 @@ class Informer(Generic[T]):
             self._put(key, entry)
         self._move_on(resource_version)
         self._started = self.synced = True
+        self._refused_as = None
         self._observer.listed(self._resource.plural, len(self.objects))
 
     def _apply(self, event: WatchEvent) -> None:
@@ -267,7 +277,7 @@ class Informer(Generic[T]):
         except ValueError as error:  # msgspec.ValidationError is one, and so is a label that should be a number
             identity = read_identity(self._resource, raw)
             key = (identity.namespace, identity.name)
-            self._observer.undecodable(self._resource.plural, "/".join(key).lstrip("/"), str(error))
+            self._observer.undecodable(self._resource.plural, identity.title, str(error))
             known = self.objects.get(key)
             if self._forget_undecodable or known is None or known.uid != identity.uid:
                 return key, None

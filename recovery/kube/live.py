@@ -12,20 +12,23 @@ from typing import TypeVar
 
 import msgspec
 
-from recovery.core.facts import GroupKey, JobFacts
+from recovery.core.config import CONFIG_NAME
+from recovery.core.facts import GroupKey, JobFacts, WorkloadFacts
 from recovery.core.ledger import LedgerObject
-from recovery.core.policy import PolicyFacts
+from recovery.core.policy import PolicyFacts, PolicySet
 from recovery.kube.pages import read_identity, read_page
 from recovery.kube.projections.metadata import Entry
 from recovery.kube.projections.pods import decode_pod
-from recovery.kube.projections.recovery import decode_policy, decode_recovery_group
+from recovery.kube.projections.recovery import decode_config, decode_policy, decode_recovery_group
 from recovery.kube.projections.workloads import decode_job, decode_job_set, decode_train_job
 from recovery.kube.snapshots import Parts
 from recovery.ports import (
+    CLUSTER_RECOVERY_POLICIES,
     EVENTS,
     JOB_SETS,
     JOBS,
     PODS,
+    RECOVERY_CONFIGS,
     RECOVERY_GROUPS,
     RECOVERY_POLICIES,
     TRAIN_JOBS,
@@ -35,10 +38,12 @@ from recovery.ports import (
     RefusedError,
     Resource,
 )
-from recovery.workloads import WorkloadAdapter
+from recovery.workloads.jobset import group_selector
 from recovery.workloads.naming import recovery_group_name
 
 T = TypeVar("T")
+Undecodable = Callable[[Resource, str, str], None]
+"""Told the resource, the object's name (`namespace/name`, or the name alone), and what is wrong with it."""
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -61,15 +66,16 @@ _decode_event = msgspec.json.Decoder(_Event).decode
 class LiveReader:
     """Consistent reads of one group. All methods raise ApiError; an object that cannot be decoded is a RefusedError."""
 
-    def __init__(self, client: ApiClient, adapter: WorkloadAdapter) -> None:
+    def __init__(self, client: ApiClient, *, train_jobs: bool = True) -> None:
+        """`train_jobs` False: Trainer is not installed, so no TrainJob is asked for."""
         self._client = client
-        self._adapter = adapter
+        self._train_jobs = train_jobs
 
     async def parts(self, key: GroupKey) -> Parts:
         """Every object of the group; a missing TrainJob or JobSet is None, not an error."""
         pods = await self._list(PODS, key, decode_pod)
-        workload, jobset, jobs = await asyncio.gather(
-            self._object(TRAIN_JOBS, key.namespace, key.name, decode_train_job),
+        train_job, jobset, jobs = await asyncio.gather(
+            self._train_job(key),
             self._object(JOB_SETS, key.namespace, key.name, decode_job_set),
             self._list(JOBS, key, decode_job),
         )
@@ -77,26 +83,40 @@ class LiveReader:
         told = await asyncio.gather(
             *(self._with_failed_create(key, job.facts, empty=job.facts.uid not in with_pods) for job in jobs)
         )
-        return Parts(workload=workload, jobset=jobset, jobs=tuple(told), pods=pods)
+        return Parts(train_job=train_job, jobset=jobset, jobs=tuple(told), pods=pods)
 
     async def ledger(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         name = recovery_group_name(key.name, workload_uid)
         return await self._object(RECOVERY_GROUPS, key.namespace, name, decode_recovery_group)
 
-    async def policies(self, namespace: str, undecodable: Callable[[str, str], None]) -> tuple[PolicyFacts, ...]:
-        """Of the namespace, those that can be read; `undecodable` is told name and fault of each other one."""
-        body = await self._client.list(RECOVERY_POLICIES, namespace=namespace)
+    async def policies(self, namespace: str, undecodable: Undecodable) -> PolicySet:
+        """What can be read of the policies, and the RecoveryConfig; `undecodable` is told of everything else."""
+        own, of_cluster, config = await asyncio.gather(
+            self._policies(RECOVERY_POLICIES, namespace, undecodable),
+            self._policies(CLUSTER_RECOVERY_POLICIES, None, undecodable),
+            self._object(RECOVERY_CONFIGS, None, CONFIG_NAME, decode_config),
+        )
+        if config is not None and config.unreadable:
+            undecodable(RECOVERY_CONFIGS, config.name, config.unreadable)
+        return PolicySet((*own, *of_cluster), config)
+
+    async def _policies(self, resource: Resource, namespace: str | None, undecodable: Undecodable) -> list[PolicyFacts]:
+        body = await self._client.list(resource, namespace=namespace)
         found: list[PolicyFacts] = []
-        for raw in read_page(RECOVERY_POLICIES, body).items or ():
+        for raw in read_page(resource, body).items or ():
             try:
                 found.append(decode_policy(raw).value)
             except ValueError as error:
-                identity = read_identity(RECOVERY_POLICIES, raw)
-                undecodable(f"{identity.namespace}/{identity.name}", str(error))
-        return tuple(found)
+                undecodable(resource, read_identity(resource, raw).title, str(error))
+        return found
+
+    async def _train_job(self, key: GroupKey) -> WorkloadFacts | None:
+        if not self._train_jobs:
+            return None
+        return await self._object(TRAIN_JOBS, key.namespace, key.name, decode_train_job)
 
     async def _object(
-        self, resource: Resource, namespace: str, name: str, decode: Callable[[bytes], Entry[T]]
+        self, resource: Resource, namespace: str | None, name: str, decode: Callable[[bytes], Entry[T]]
     ) -> T | None:
         try:
             body = await self._client.get(resource, name, namespace=namespace)
@@ -107,8 +127,7 @@ class LiveReader:
     async def _list(
         self, resource: Resource, key: GroupKey, decode: Callable[[msgspec.Raw], Entry[T]]
     ) -> tuple[T, ...]:
-        selector = self._adapter.group_selector(key)
-        body = await self._client.list(resource, namespace=key.namespace, label_selector=selector)
+        body = await self._client.list(resource, namespace=key.namespace, label_selector=group_selector(key))
         return tuple(_decoded(resource, decode, raw).value for raw in read_page(resource, body).items or ())
 
     async def _with_failed_create(self, key: GroupKey, job: JobFacts, *, empty: bool) -> JobFacts:

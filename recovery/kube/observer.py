@@ -25,7 +25,10 @@ class InformerObserver(Protocol):
         ...
 
     def watch_restarted(self, resource: str, reason: str) -> None:
-        """A stream ended otherwise than by its own time limit, or could not be opened; `reason` is one sentence."""
+        """A stream ended otherwise than by its own time limit, or could not be opened; `reason` is one sentence.
+
+        A refusal that lasts (the CRD is gone, the role was taken away) is told once, not at every try.
+        """
         ...
 
     def listed(self, resource: str, objects: int) -> None:

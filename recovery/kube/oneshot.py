@@ -7,34 +7,39 @@ objects no longer tell of.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Generic, TypeVar
 
 import msgspec
 
+from recovery.core.config import CONFIG_NAME, ConfigFacts
 from recovery.core.facts import GroupKey, NodeFacts, Snapshot, WorkloadFacts
 from recovery.core.ledger import Closing, Incident, LedgerObject
-from recovery.core.policy import PolicyFacts
+from recovery.core.policy import PolicyFacts, PolicySet
 from recovery.kube.incarnations import Incarnations
 from recovery.kube.live import LiveReader
 from recovery.kube.pages import read_identity, read_page
 from recovery.kube.projections.metadata import Entry, Metadata
 from recovery.kube.projections.nodes import decode_node
-from recovery.kube.projections.recovery import decode_policy, decode_recovery_group
-from recovery.kube.projections.workloads import decode_train_job
-from recovery.kube.snapshots import snapshot_of
+from recovery.kube.projections.recovery import decode_config, decode_policy, decode_recovery_group
+from recovery.kube.projections.workloads import decode_job_set, decode_train_job
+from recovery.kube.snapshots import Parts, snapshot_of
 from recovery.ports import (
+    CLUSTER_RECOVERY_POLICIES,
+    JOB_SETS,
     NODES,
+    RECOVERY_CONFIGS,
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,
     RECOVERY_POLICIES,
     TRAIN_JOBS,
     ApiClient,
     ForbiddenError,
+    NoSuchResourceError,
     NotFoundError,
     RefusedError,
     Resource,
 )
-from recovery.workloads import WorkloadAdapter
 
 PAGE_OBJECTS_MAX = 500
 NODES_MAX = 16
@@ -54,10 +59,18 @@ class Fleet(msgspec.Struct, frozen=True):
     """What `status` shows, of one namespace or of all."""
 
     workloads: Mapping[GroupKey, WorkloadFacts]
+    """TrainJobs, and the JobSets that nothing controls."""
     groups: Mapping[str, LedgerObject]
     """By the UID of the workload."""
     policies: tuple[PolicyFacts, ...]
+    """Of the namespace or of all, and the cluster's, as far as they may be read."""
+    config: ConfigFacts | None
+    """None: there is no RecoveryConfig, or it may not be read; `unreadable` tells of the latter."""
     unreadable: tuple[str, ...]
+
+    def policy_set(self, namespace: str) -> PolicySet:
+        """What is laid down for the workloads of that namespace."""
+        return PolicySet(tuple(each for each in self.policies if each.namespace in ("", namespace)), self.config)
 
 
 class JobReading(msgspec.Struct, frozen=True):
@@ -65,8 +78,16 @@ class JobReading(msgspec.Struct, frozen=True):
 
     snapshot: Snapshot
     group: LedgerObject | None
+    policies: PolicySet
+    """What is laid down for the job's namespace, as far as it may be read."""
+    unreadable: tuple[str, ...]
+
+
+class _LaidDown(msgspec.Struct, frozen=True):
+    """Policies and RecoveryConfig, and in words what of them could not be read."""
+
     policies: tuple[PolicyFacts, ...]
-    """Of the job's namespace."""
+    config: ConfigFacts | None
     unreadable: tuple[str, ...]
 
 
@@ -75,9 +96,10 @@ class _Incident(msgspec.Struct, frozen=True):
     spec: msgspec.Raw
 
 
-class _IncidentName(msgspec.Struct, frozen=True):
+class _IncidentName(msgspec.Struct, frozen=True, rename="camel"):
     id: str
     group: str
+    started_at: datetime
 
 
 _decode_record = msgspec.json.Decoder(_Incident).decode
@@ -87,50 +109,104 @@ _decode_closing = msgspec.json.Decoder(Closing).decode
 
 
 async def read_fleet(client: ApiClient, namespace: str | None) -> Fleet:
-    """TrainJobs, RecoveryGroups and RecoveryPolicies of the namespace; None: of all. Raises ApiError."""
-    jobs, groups, policies = await asyncio.gather(
-        _list(client, TRAIN_JOBS, namespace, decode_train_job),
+    """The workloads of the namespace, their RecoveryGroups, and what is laid down; None: of all. Raises ApiError."""
+    train_jobs, jobsets, groups, laid_down = await asyncio.gather(
+        _train_jobs(client, namespace),
+        _list(client, JOB_SETS, namespace, decode_job_set),
         _list(client, RECOVERY_GROUPS, namespace, decode_recovery_group),
-        _list(client, RECOVERY_POLICIES, namespace, decode_policy),
+        _laid_down(client, namespace),
     )
+    bare = {GroupKey(each.namespace, each.name): each.value.workload for each in jobsets.entries}
     return Fleet(
-        workloads={GroupKey(entry.namespace, entry.name): entry.value for entry in jobs.entries},
+        workloads={key: workload for key, workload in bare.items() if workload is not None}
+        | {GroupKey(entry.namespace, entry.name): entry.value for entry in train_jobs.entries},
         groups={entry.value.workload_uid: entry.value for entry in groups.entries},
-        policies=tuple(entry.value for entry in policies.entries),
-        unreadable=(*jobs.unreadable, *groups.unreadable, *policies.unreadable),
+        policies=laid_down.policies,
+        config=laid_down.config,
+        unreadable=(*train_jobs.unreadable, *jobsets.unreadable, *groups.unreadable, *laid_down.unreadable),
     )
 
 
-async def read_job(client: ApiClient, adapter: WorkloadAdapter, key: GroupKey) -> JobReading:
+async def read_job(client: ApiClient, key: GroupKey) -> JobReading:
     """One group with everything that a decision about it needs. Raises ApiError."""
-    reader = LiveReader(client, adapter)
-    parts, policies = await asyncio.gather(
-        reader.parts(key), _list(client, RECOVERY_POLICIES, key.namespace, decode_policy)
-    )
-    group = await reader.ledger(key, parts.workload.uid) if parts.workload is not None else None
+    parts, laid_down = await asyncio.gather(_parts(client, key), _laid_down(client, key.namespace))
+    workload = parts.workload
+    group = await LiveReader(client).ledger(key, workload.uid) if workload is not None else None
     suspicious = sorted({pod.facts.node for pod in parts.pods if pod.facts.node and not pod.facts.ready})
     nodes = await _read_nodes(client, suspicious[:NODES_MAX])
     return JobReading(
-        snapshot=snapshot_of(key, parts, adapter=adapter, incarnations=Incarnations(), nodes=nodes, live=True),
+        snapshot=snapshot_of(key, parts, incarnations=Incarnations(), nodes=nodes, live=True),
         group=group,
-        policies=tuple(entry.value for entry in policies.entries),
-        unreadable=policies.unreadable,
+        policies=PolicySet(laid_down.policies, laid_down.config),
+        unreadable=laid_down.unreadable,
     )
 
 
+async def _train_jobs(client: ApiClient, namespace: str | None) -> Listing[WorkloadFacts]:
+    """A cluster without Trainer has none."""
+    try:
+        return await _list(client, TRAIN_JOBS, namespace, decode_train_job)
+    except NoSuchResourceError:
+        return Listing(())
+
+
+async def _parts(client: ApiClient, key: GroupKey) -> Parts:
+    try:
+        return await LiveReader(client).parts(key)
+    except NoSuchResourceError:  # a cluster without Trainer; if it is JobSet that is missing, this raises again
+        return await LiveReader(client, train_jobs=False).parts(key)
+
+
+async def _laid_down(client: ApiClient, namespace: str | None) -> _LaidDown:
+    own, of_cluster, (config, about_config) = await asyncio.gather(
+        _list(client, RECOVERY_POLICIES, namespace, decode_policy), _cluster_policies(client), _config(client)
+    )
+    return _LaidDown(
+        policies=tuple(entry.value for entry in (*own.entries, *of_cluster.entries)),
+        config=config,
+        unreadable=(*own.unreadable, *of_cluster.unreadable, *about_config),
+    )
+
+
+async def _cluster_policies(client: ApiClient) -> Listing[PolicyFacts]:
+    """Users of one namespace may rarely read what is laid down for the cluster: without it the rest is still told."""
+    try:
+        return await _list(client, CLUSTER_RECOVERY_POLICIES, None, decode_policy)
+    except ForbiddenError as error:
+        return Listing((), (f"ClusterRecoveryPolicies may not be read, so none is taken into account: {error}",))
+
+
+async def _config(client: ApiClient) -> tuple[ConfigFacts | None, tuple[str, ...]]:
+    """The RecoveryConfig, and in words why it or its spec could not be read."""
+    try:
+        config = decode_config(await client.get(RECOVERY_CONFIGS, CONFIG_NAME)).value
+    except NotFoundError:
+        return None, ()
+    except ForbiddenError as error:
+        return None, (
+            f"RecoveryConfig {CONFIG_NAME} may not be read, so a pause of all recoveries is not seen: {error}",
+        )
+    except ValueError as error:
+        raise RefusedError(f"{RECOVERY_CONFIGS.plural}: an answer of the API server cannot be read: {error}") from error
+    return config, (config.pause_words,) if config.unreadable else ()
+
+
 async def read_incident(client: ApiClient, key: GroupKey, incident_id: str) -> Incident | None:
-    """A closed incident from its record, which outlives its job; None: there is none, or no longer. Raises ApiError."""
+    """A closed incident from its record, which outlives its job; None: there is none, or no longer. Raises ApiError.
+
+    Ids count from 1 again where a RecoveryGroup was deleted: of several records of one id the newest is meant.
+    """
     records = await _list(client, RECOVERY_INCIDENTS, key.namespace, _decode_spec)
-    for entry in records.entries:
-        name = _decode_name(entry.value)
-        if name.id == incident_id and name.group == key.name:
-            try:
-                # A record is the incident with the fields of its closing beside its own.
-                closing = _decode_closing(entry.value)
-                return msgspec.structs.replace(_decode_incident(entry.value), closing=closing)
-            except msgspec.ValidationError as error:
-                raise RefusedError(f"RecoveryIncident {entry.name} cannot be read: {error}") from error
-    return None
+    named = ((_decode_name(entry.value), entry) for entry in records.entries)
+    mine = [(name, entry) for name, entry in named if name.id == incident_id and name.group == key.name]
+    if not mine:
+        return None
+    _, entry = max(mine, key=lambda found: found[0].started_at)
+    try:
+        # A record is the incident with the fields of its closing beside its own.
+        return msgspec.structs.replace(_decode_incident(entry.value), closing=_decode_closing(entry.value))
+    except msgspec.ValidationError as error:
+        raise RefusedError(f"RecoveryIncident {entry.name} cannot be read: {error}") from error
 
 
 def _decode_spec(raw: msgspec.Raw) -> Entry[msgspec.Raw]:
@@ -168,7 +244,7 @@ async def _list(
                 entries.append(decode(raw))
             except ValueError as error:
                 metadata = read_identity(resource, raw)
-                unreadable.append(f"{resource.kind} {metadata.namespace}/{metadata.name} cannot be read: {error}")
+                unreadable.append(f"{resource.kind} {metadata.title} cannot be read: {error}")
         token = page.metadata.continue_token
         if not token:
             return Listing(tuple(entries), tuple(unreadable))

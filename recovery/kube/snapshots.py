@@ -3,37 +3,43 @@
 One function for both, so that a decision on live facts sees what a decision on cached ones would have seen.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 
 import msgspec
 
-from recovery.core.facts import GroupKey, JobFacts, NodeFacts, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.facts import GroupKey, JobFacts, JobSetFacts, NodeFacts, PodFacts, Snapshot, WorkloadFacts
 from recovery.kube.incarnations import Incarnations
 from recovery.kube.projections.pods import PodRecord
 from recovery.kube.projections.workloads import JobSetRecord
-from recovery.workloads import WorkloadAdapter
+from recovery.workloads import WorkloadAdapter, adapter_of
 
 
 class Parts(msgspec.Struct, frozen=True):
     """All objects that carry the group's name, in no order."""
 
-    workload: WorkloadFacts | None
+    train_job: WorkloadFacts | None
     jobset: JobSetRecord | None
     jobs: tuple[JobFacts, ...]
     pods: tuple[PodRecord, ...]
 
     @property
+    def workload(self) -> WorkloadFacts | None:
+        """The TrainJob, else the JobSet if nothing controls it; what another controller owns is left to that one."""
+        if self.train_job is not None:
+            return self.train_job
+        return self.jobset.workload if self.jobset is not None else None
+
+    @property
     def foreign(self) -> bool:
-        """The JobSet of that name is not the workload's: a user's own, or still that of an earlier workload."""
-        return self.workload is not None and self.jobset is not None and self.jobset.owner_uid != self.workload.uid
+        """The JobSet of that name is not the TrainJob's: a user's own, or still that of an earlier TrainJob."""
+        return self.train_job is not None and self.jobset is not None and self.jobset.owner_uid != self.train_job.uid
 
 
 def snapshot_of(
     key: GroupKey,
     parts: Parts,
     *,
-    adapter: WorkloadAdapter,
     incarnations: Incarnations,
     nodes: Mapping[str, NodeFacts],
     vanished: Iterable[PodFacts] = (),
@@ -42,6 +48,7 @@ def snapshot_of(
     """`vanished`: pods found gone by this very reading, besides those that the watch has told of."""
     if parts.foreign:
         return Snapshot(key, parts.workload, None, (), (), live=live)
+    adapter = adapter_of(parts.workload)
     jobset = parts.jobset.facts if parts.jobset is not None else None
     by_name = sorted(parts.jobs, key=lambda job: job.name)
     jobs = tuple(job for job in by_name if adapter.is_member(job.replicated_job, jobset, job))
@@ -68,8 +75,20 @@ def snapshot_of(
         pods=ordered,
         nodes={pod.node: nodes[pod.node] for pod in ordered if pod.node in nodes},
         trained_at=_trained_at(jobs, ordered, incarnations),
+        expected_jobs=_expected_jobs(adapter, jobset, parts.jobs, members),
         live=live,
     )
+
+
+def _expected_jobs(
+    adapter: WorkloadAdapter, jobset: JobSetFacts | None, jobs: Iterable[JobFacts], members: Container[str]
+) -> int:
+    """Replicas of the ReplicatedJobs that are members, less their Jobs that have ceased to be members."""
+    if jobset is None:
+        return 0
+    asked = {each.name: each.replicas for each in jobset.replicated_jobs if adapter.is_member(each.name, jobset, None)}
+    ceased = sum(job.replicated_job in asked and job.uid not in members for job in jobs)
+    return max(sum(asked.values()) - ceased, 0)
 
 
 def _trained_at(

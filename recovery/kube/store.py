@@ -1,19 +1,20 @@
 """`ports.GroupStore` over informers: the facts about all groups, indexed so that an event costs the same everywhere.
 
-Seven informers write into one set of indexes, all on one event loop, so that between two awaits the indexes agree with
+The informers write into one set of indexes, all on one event loop, so that between two awaits the indexes agree with
 each other as far as the streams do. The streams themselves are independent: a Job may be seen to go before its pods, or
 after. Nothing here depends on their order, and what is decided on absence is read live first.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
+from recovery.core.config import CONFIG_NAME, ConfigFacts
 from recovery.core.facts import GroupKey, JobFacts, NodeFacts, PodFacts, Snapshot, WorkloadFacts
 from recovery.core.ledger import LedgerObject
-from recovery.core.policy import PolicyFacts
+from recovery.core.policy import PolicyFacts, PolicySet
 from recovery.kube.incarnations import Incarnations
 from recovery.kube.informer import Informer
 from recovery.kube.live import LiveReader
@@ -21,14 +22,21 @@ from recovery.kube.observer import InformerObserver, NoObserver
 from recovery.kube.projections.metadata import Entry
 from recovery.kube.projections.nodes import decode_node
 from recovery.kube.projections.pods import PodRecord, decode_pod
-from recovery.kube.projections.recovery import UNREADABLE_SCHEMA_VERSION, decode_policy, decode_recovery_group
+from recovery.kube.projections.recovery import (
+    UNREADABLE_SCHEMA_VERSION,
+    decode_config,
+    decode_policy,
+    decode_recovery_group,
+)
 from recovery.kube.projections.workloads import JobRecord, JobSetRecord, decode_job, decode_job_set, decode_train_job
 from recovery.kube.snapshots import Parts, snapshot_of
 from recovery.ports import (
+    CLUSTER_RECOVERY_POLICIES,
     JOB_SETS,
     JOBS,
     NODES,
     PODS,
+    RECOVERY_CONFIGS,
     RECOVERY_GROUPS,
     RECOVERY_POLICIES,
     TRAIN_JOBS,
@@ -38,10 +46,13 @@ from recovery.ports import (
     RefusedError,
     Resource,
 )
-from recovery.workloads import WorkloadAdapter
+from recovery.workloads.jobset import GROUPS_SELECTOR
 from recovery.workloads.naming import recovery_group_name
 
 T = TypeVar("T")
+
+_CLUSTER = ""
+"""The namespace of what has none."""
 
 
 class KubeGroupStore:
@@ -50,42 +61,36 @@ class KubeGroupStore:
     def __init__(
         self,
         client: ApiClient,
-        adapter: WorkloadAdapter,
         *,
         clock: Clock,
         entropy: Entropy,
         observer: InformerObserver | None = None,
+        train_jobs: bool = True,
     ) -> None:
+        """`train_jobs` False: Trainer is not installed, and only JobSets that nobody owns are workloads."""
         self._client = client
-        self._adapter = adapter
         self._clock = clock
         self._entropy = entropy
         self._observer: InformerObserver = observer or NoObserver()
-        self._live = LiveReader(client, adapter)
+        self._live = LiveReader(client, train_jobs=train_jobs)
         self._incarnations = Incarnations()
-        self._workloads: dict[GroupKey, WorkloadFacts] = {}
+        self._train_jobs: dict[GroupKey, WorkloadFacts] = {}
+        self._bare: set[GroupKey] = set()
+        """The JobSets that nothing controls: workloads, unless a TrainJob has the name."""
         self._jobsets: dict[GroupKey, JobSetRecord] = {}
         self._jobs: dict[GroupKey, dict[str, JobFacts]] = {}
         self._pods: dict[GroupKey, dict[str, PodRecord]] = {}
         self._nodes: dict[str, NodeFacts] = {}
         self._pods_on_node: dict[str, dict[GroupKey, int]] = {}
         self._policies: dict[str, dict[str, PolicyFacts]] = {}
+        """By namespace; those of the cluster have none."""
+        self._config: ConfigFacts | None = None
         self._ledgers: dict[str, LedgerObject] = {}
         """By UID of the workload."""
+        self._ledgers_of: dict[GroupKey, dict[str, LedgerObject]] = {}
+        """The same, by the name of the workload."""
         self._subscribers: list[Callable[[GroupKey], None]] = []
-        of_groups = adapter.selector
-        self._informers: tuple[Informer[Any], ...] = (
-            self._informer(TRAIN_JOBS, decode_train_job, self._put_workload, self._drop_workload),
-            self._informer(JOB_SETS, decode_job_set, self._put_jobset, self._drop_jobset),
-            self._informer(JOBS, decode_job, self._put_job, self._drop_job, label_selector=of_groups),
-            self._informer(PODS, decode_pod, self._put_pod, self._drop_pod, label_selector=of_groups),
-            self._informer(NODES, decode_node, self._put_node, self._drop_node),
-            # A policy that cannot be read allows nothing; a fact that cannot be read stays what it was.
-            self._informer(
-                RECOVERY_POLICIES, decode_policy, self._put_policy, self._drop_policy, forget_undecodable=True
-            ),
-            self._informer(RECOVERY_GROUPS, decode_recovery_group, self._put_ledger, self._drop_ledger),
-        )
+        self._informers = tuple(self._make_informers(train_jobs=train_jobs))
 
     async def run(self) -> None:
         """Keep everything current until cancelled. Raises RefusedError if a resource cannot be listed at the start."""
@@ -103,19 +108,14 @@ class KubeGroupStore:
         return all(informer.synced for informer in self._informers)
 
     def keys(self) -> Iterable[GroupKey]:
-        return tuple(self._workloads)
+        return (*self._train_jobs, *(key for key in self._bare if key not in self._train_jobs))
 
     def snapshot(self, key: GroupKey) -> Snapshot:
-        return snapshot_of(
-            key,
-            self._parts(key),
-            adapter=self._adapter,
-            incarnations=self._incarnations,
-            nodes=self._nodes,
-        )
+        return snapshot_of(key, self._parts(key), incarnations=self._incarnations, nodes=self._nodes)
 
-    def policies(self, namespace: str) -> Sequence[PolicyFacts]:
-        return tuple(self._policies.get(namespace, {}).values())
+    def policies(self, namespace: str) -> PolicySet:
+        own, of_cluster = self._policies.get(namespace, {}), self._policies.get(_CLUSTER, {})
+        return PolicySet((*own.values(), *of_cluster.values()), self._config)
 
     def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         found = self._ledgers.get(workload_uid)
@@ -123,6 +123,11 @@ class KubeGroupStore:
 
     def ledger_objects(self) -> Iterable[LedgerObject]:
         return tuple(self._ledgers.values())
+
+    def orphans(self, key: GroupKey) -> Sequence[LedgerObject]:
+        workload = self._parts(key).workload
+        present = workload.uid if workload is not None else ""
+        return tuple(ledger for uid, ledger in self._ledgers_of.get(key, {}).items() if uid != present)
 
     def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
         self._subscribers.append(changed)
@@ -133,7 +138,6 @@ class KubeGroupStore:
         return snapshot_of(
             key,
             parts,
-            adapter=self._adapter,
             incarnations=self._incarnations,
             nodes=self._nodes,
             vanished=self._vanished(before, parts),
@@ -143,10 +147,21 @@ class KubeGroupStore:
     async def read_ledger_live(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         return await self._live.ledger(key, workload_uid)
 
-    async def read_policies_live(self, namespace: str) -> Sequence[PolicyFacts]:
-        return await self._live.policies(
-            namespace, lambda name, message: self._observer.undecodable(RECOVERY_POLICIES.plural, name, message)
-        )
+    async def read_policies_live(self, namespace: str) -> PolicySet:
+        return await self._live.policies(namespace, self._report)
+
+    def _make_informers(self, *, train_jobs: bool) -> Iterator[Informer[Any]]:
+        if train_jobs:
+            yield self._informer(TRAIN_JOBS, decode_train_job, self._put_train_job, self._drop_train_job)
+        yield self._informer(JOB_SETS, decode_job_set, self._put_jobset, self._drop_jobset)
+        yield self._informer(JOBS, decode_job, self._put_job, self._drop_job, label_selector=GROUPS_SELECTOR)
+        yield self._informer(PODS, decode_pod, self._put_pod, self._drop_pod, label_selector=GROUPS_SELECTOR)
+        yield self._informer(NODES, decode_node, self._put_node, self._drop_node)
+        # A policy that cannot be read allows nothing; a fact that cannot be read stays what it was.
+        for policies in (RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES):
+            yield self._informer(policies, decode_policy, self._put_policy, self._drop_policy, forget_undecodable=True)
+        yield self._informer(RECOVERY_CONFIGS, decode_config, self._put_config, self._drop_config)
+        yield self._informer(RECOVERY_GROUPS, decode_recovery_group, self._put_ledger, self._drop_ledger)
 
     def _informer(
         self,
@@ -173,7 +188,7 @@ class KubeGroupStore:
 
     def _parts(self, key: GroupKey) -> Parts:
         return Parts(
-            workload=self._workloads.get(key),
+            train_job=self._train_jobs.get(key),
             jobset=self._jobsets.get(key),
             jobs=tuple(self._jobs.get(key, {}).values()),
             pods=tuple(self._pods.get(key, {}).values()),
@@ -195,24 +210,29 @@ class KubeGroupStore:
         for changed in self._subscribers:
             changed(key)
 
-    def _put_workload(self, entry: Entry[WorkloadFacts]) -> None:
+    def _put_train_job(self, entry: Entry[WorkloadFacts]) -> None:
         key = GroupKey(entry.namespace, entry.name)
-        self._workloads[key] = entry.value
+        self._train_jobs[key] = entry.value
         self._notify(key)
 
-    def _drop_workload(self, entry: Entry[WorkloadFacts]) -> None:
+    def _drop_train_job(self, entry: Entry[WorkloadFacts]) -> None:
         key = GroupKey(entry.namespace, entry.name)
-        self._workloads.pop(key, None)
+        self._train_jobs.pop(key, None)
         self._notify(key)
 
     def _put_jobset(self, entry: Entry[JobSetRecord]) -> None:
         key = GroupKey(entry.namespace, entry.name)
         self._jobsets[key] = entry.value
+        if entry.value.workload is not None:
+            self._bare.add(key)
+        else:
+            self._bare.discard(key)
         self._notify(key)
 
     def _drop_jobset(self, entry: Entry[JobSetRecord]) -> None:
         key = GroupKey(entry.namespace, entry.name)
         self._jobsets.pop(key, None)
+        self._bare.discard(key)
         self._notify(key)
 
     def _put_job(self, entry: Entry[JobRecord]) -> None:
@@ -279,38 +299,58 @@ class KubeGroupStore:
 
     def _put_policy(self, entry: Entry[PolicyFacts]) -> None:
         self._policies.setdefault(entry.namespace, {})[entry.name] = entry.value
-        self._notify_namespace(entry.namespace)
+        self._notify_governed(entry.namespace)
 
     def _drop_policy(self, entry: Entry[PolicyFacts]) -> None:
         _remove(self._policies, entry.namespace, entry.name)
-        self._notify_namespace(entry.namespace)
+        self._notify_governed(entry.namespace)
 
-    def _notify_namespace(self, namespace: str) -> None:
+    def _put_config(self, entry: Entry[ConfigFacts]) -> None:
+        """One of another name governs nothing: the CRD refuses it, and nobody else would know which one counts."""
+        if entry.name != CONFIG_NAME:
+            self._report(RECOVERY_CONFIGS, entry.name, f"is ignored: the RecoveryConfig is called {CONFIG_NAME}")
+            return
+        if entry.value.unreadable:
+            self._report(RECOVERY_CONFIGS, entry.name, entry.value.unreadable)
+        self._config = entry.value
+        self._notify_governed(_CLUSTER)
+
+    def _drop_config(self, entry: Entry[ConfigFacts]) -> None:
+        if entry.name == CONFIG_NAME:
+            self._config = None
+            self._notify_governed(_CLUSTER)
+
+    def _notify_governed(self, namespace: str) -> None:
+        """Every group that a policy of that namespace may apply to."""
         for key in self.keys():
-            if key.namespace == namespace:
+            if namespace in (_CLUSTER, key.namespace):
                 self._notify(key)
 
     def _put_ledger(self, entry: Entry[LedgerObject]) -> None:
         """An object without the name that its workload gives it is nobody's ledger: no leader would read it."""
         ledger = entry.value
-        name = recovery_group_name(ledger.group, ledger.workload_uid)
+        name, title = recovery_group_name(ledger.group, ledger.workload_uid), f"{entry.namespace}/{entry.name}"
         if entry.name != name:
-            self._report(entry, f"is ignored: the RecoveryGroup of that workload is called {name}")
+            self._report(RECOVERY_GROUPS, title, f"is ignored: the RecoveryGroup of that workload is called {name}")
             return
         if ledger.schema_version == UNREADABLE_SCHEMA_VERSION:
-            self._report(entry, ledger.ledger.reason)
+            self._report(RECOVERY_GROUPS, title, ledger.ledger.reason)
+        key = GroupKey(entry.namespace, ledger.group)
         self._ledgers[ledger.workload_uid] = ledger
-        self._notify(GroupKey(entry.namespace, ledger.group))
+        self._ledgers_of.setdefault(key, {})[ledger.workload_uid] = ledger
+        self._notify(key)
 
     def _drop_ledger(self, entry: Entry[LedgerObject]) -> None:
         ledger = entry.value
         known = self._ledgers.get(ledger.workload_uid)
         if known is not None and known.uid == entry.uid:
+            key = GroupKey(known.namespace, known.group)
             del self._ledgers[ledger.workload_uid]
-            self._notify(GroupKey(entry.namespace, ledger.group))
+            _remove(self._ledgers_of, key, ledger.workload_uid)
+            self._notify(key)
 
-    def _report(self, entry: Entry[LedgerObject], message: str) -> None:
-        self._observer.undecodable(RECOVERY_GROUPS.plural, f"{entry.namespace}/{entry.name}", message)
+    def _report(self, resource: Resource, name: str, message: str) -> None:
+        self._observer.undecodable(resource.plural, name, message)
 
 
 K = TypeVar("K")

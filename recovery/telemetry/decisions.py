@@ -5,6 +5,7 @@ A decision that was refused with a conflict is decided again; counted when it is
 
 import msgspec
 
+from recovery.core.classify import DisruptionClass
 from recovery.core.incident import restarted
 from recovery.core.ledger import Attempt, AttemptAction, Incident, Ledger, Phase
 from recovery.core.policy import Mode, Restart
@@ -51,7 +52,11 @@ def _attempts(known: Incident | None, incident: Incident, mode: str) -> tuple[De
 def _why(attempt: Attempt, incident: Incident) -> str:
     match attempt.action:
         case AttemptAction.RECREATE_GROUP:
+            if incident.disruption_class == DisruptionClass.MANUAL:
+                return "Manual"
             return incident.terms.restart if attempt.number == 1 else "AttemptFailed"
+        case AttemptAction.RECREATE_JOB_SET:
+            return "PlatformGaveUp"
         case AttemptAction.ADOPTED:
             return "PlatformRestart"
         case AttemptAction.NONE:

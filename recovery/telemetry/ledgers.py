@@ -19,7 +19,7 @@ from recovery.core import budget
 from recovery.core.classify import DisruptionClass
 from recovery.core.facts import GroupKey, PodFacts, Snapshot
 from recovery.core.incident import restarted
-from recovery.core.ledger import SCHEMA_VERSION, Incident, Ledger, LedgerObject, Phase
+from recovery.core.ledger import Incident, Ledger, LedgerObject, Phase
 from recovery.core.policy import Policy, applicable
 from recovery.ports import Clock, GroupStore
 
@@ -33,6 +33,7 @@ _IDLE_REASONS = {
     Phase.DETECTED: "detect",
     Phase.DECIDED: "decide",
     Phase.TEARING_DOWN: "teardown",
+    Phase.BACKOFF: "backoff",
     Phase.SCHEDULING: "schedule",
     Phase.STARTING: "start",
     Phase.RENDEZVOUS: "rendezvous",
@@ -144,7 +145,7 @@ def _jobs(store: GroupStore, now: datetime) -> tuple[_Job, ...]:
     for group in store.ledger_objects():
         snapshot = store.snapshot(GroupKey(group.namespace, group.group))
         workload = snapshot.workload
-        if workload is not None and workload.uid == group.workload_uid and group.schema_version == SCHEMA_VERSION:
+        if workload is not None and workload.uid == group.workload_uid and group.readable:
             policy = applicable(store.policies(group.namespace), workload)
             jobs.append(_job(group, snapshot, policy if isinstance(policy, Policy) else None, now))
     return tuple(jobs)

@@ -66,6 +66,10 @@ class Metrics:
         self._queue_wait = self._histogram(
             "workqueue_queue_duration_seconds", "How long looks waited beyond their due time.", buckets, "name"
         )
+        self._leader = self._gauge("leader", "Whether this process acts: 1, or stands by: 0.")
+        self._leader_transitions = self._counter(
+            "leader_transitions_total", "How often this process began to lead, or ceased to."
+        )
         self._lag = self._histogram("event_loop_lag_seconds", "How late the event loop wakes a sleeper.", buckets)
         self._requests = self._counter(
             "api_requests_total", "Exchanges with the API server.", "verb", "resource", "code"
@@ -85,6 +89,11 @@ class Metrics:
     def follow_queue(self, depth: Callable[[], int]) -> None:
         """Ask for the queue's depth at every scrape."""
         self._queue_depth.labels(CONTROLLER).set_function(lambda: float(depth()))
+
+    def follow_admission(self, up: Callable[[], bool]) -> None:
+        """Ask at every scrape whether the webhooks are served."""
+        served = self._gauge("admission_up", "Whether the admission webhooks are served: 1, or nothing is checked: 0.")
+        served.set_function(lambda: float(up()))
 
     # --- reported by the controller --------------------------------------------------------------------------------
 
@@ -129,6 +138,11 @@ class Metrics:
     def queue_waited(self, seconds: float, depth: int) -> None:
         """A group was looked at this long after its look was due. `depth` is asked for at the scrape instead."""
         self._queue_wait.labels(CONTROLLER).observe(seconds)
+
+    def leadership_changed(self, *, leads: bool) -> None:
+        """This process has begun to lead, or has ceased to."""
+        self._leader.set(leads)
+        self._leader_transitions.inc()
 
     # --- reported by kube ------------------------------------------------------------------------------------------
 

@@ -1,25 +1,24 @@
 """What differs between kinds of workloads, behind one Protocol.
 
-The controller restarts groups of pods; that a group is a TrainJob on a JobSet today, and may be a bare JobSet or a
-Volcano Job tomorrow, is known here and nowhere else. The Protocol holds only what somebody asks: how the objects of a
-group are found, and which of them fail and restart together. It grows with the second kind, not before.
+The controller restarts groups of pods; that a group is a TrainJob on a JobSet, or a JobSet that nobody owns, and may be
+a Volcano Job tomorrow, is known here and nowhere else. Both kinds of today stand on a JobSet, so the names that JobSet
+gives are read in one way for both (`workloads.jobset`). The Protocol holds only what differs.
 """
 
 from typing import Protocol
 
-from recovery.core.facts import GroupKey, JobFacts, JobSetFacts
+from recovery.core.facts import JobFacts, JobSetFacts, WorkloadFacts
+from recovery.ports import JOB_SETS, TRAIN_JOBS, Resource
+from recovery.workloads.jobset import BareJobSetAdapter
+from recovery.workloads.trainjob import TrainJobAdapter
 
 
 class WorkloadAdapter(Protocol):
     """One kind of workload."""
 
     @property
-    def selector(self) -> str:
-        """The label selector of the Jobs and pods of all groups of this kind."""
-        ...
-
-    def group_selector(self, key: GroupKey) -> str:
-        """The label selector of the Jobs and pods of one group."""
+    def resource(self) -> Resource:
+        """Where the objects of this kind live: what a user suspends, annotates and deletes."""
         ...
 
     def is_member(self, replicated_job: str, jobset: JobSetFacts | None, job: JobFacts | None) -> bool:
@@ -28,3 +27,16 @@ class WorkloadAdapter(Protocol):
         `jobset` None: not made yet, or gone. `job` None: not seen yet, or gone while its pods are still there.
         """
         ...
+
+
+_ADAPTERS: dict[str, WorkloadAdapter] = {TRAIN_JOBS.kind: TrainJobAdapter(), JOB_SETS.kind: BareJobSetAdapter()}
+
+
+def adapter_of(workload: WorkloadFacts | None) -> WorkloadAdapter:
+    """The adapter of the workload's kind. None: the workload is gone; what is left of it is read as a TrainJob's."""
+    return _ADAPTERS[workload.kind if workload is not None else TRAIN_JOBS.kind]
+
+
+def resource_of(workload: WorkloadFacts) -> Resource:
+    """Where requests about that workload go."""
+    return adapter_of(workload).resource

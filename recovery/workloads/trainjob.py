@@ -1,26 +1,8 @@
-"""TrainJob on JobSet: Trainer makes a JobSet of the TrainJob's name, JobSet makes Jobs, the Job controller makes pods.
+"""TrainJob on JobSet: Trainer makes a JobSet of the TrainJob's name, and marks its ReplicatedJobs by step."""
 
-Every name that those controllers and we agree on stands here once, with who writes it and who reads it. The
-annotations that are ours alone stand in `core.policy`.
-"""
-
-from recovery.core.facts import GroupKey, JobFacts, JobSetFacts
-
-JOBSET_NAME_LABEL = "jobset.sigs.k8s.io/jobset-name"
-"""On Jobs and pods. Written by JobSet; read here as the name of the group, because Trainer names the JobSet after the
-TrainJob."""
-
-REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
-"""On Jobs and pods. Written by JobSet; read here to tell members from initializers."""
-
-RESTART_ATTEMPT_LABEL = "jobset.sigs.k8s.io/restart-attempt"
-"""On Jobs and pods: `status.restarts` of the JobSet when the Job was made. Written by JobSet, which deletes Jobs with a
-lower one; read by `core` to recognise the platform's own restarts. Never written by us: a value that is no integer
-wedges JobSet's reconciler."""
-
-COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
-"""On pods of Indexed Jobs. Written by the Job controller; read here as the pod's index, from which torchrun's node rank
-comes as well."""
+from recovery.core.facts import JobFacts, JobSetFacts
+from recovery.ports import TRAIN_JOBS
+from recovery.workloads.jobset import prepares
 
 ANCESTOR_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
 """On the Job template of a ReplicatedJob in a training runtime. Written by the author of the runtime; read by Trainer,
@@ -33,21 +15,23 @@ INITIALIZER_STEPS = frozenset({"dataset-initializer", "model-initializer"})
 class TrainJobAdapter:
     """`WorkloadAdapter` for TrainJobs."""
 
-    selector = JOBSET_NAME_LABEL
-
-    def group_selector(self, key: GroupKey) -> str:
-        return f"{JOBSET_NAME_LABEL}={key.name}"
+    resource = TRAIN_JOBS
 
     def is_member(self, replicated_job: str, jobset: JobSetFacts | None, job: JobFacts | None) -> bool:
         """Initializers never are, and the ReplicatedJobs that train always are.
 
-        A ReplicatedJob of neither step (MPI's nodes, or a preparation step of a user) is a member until its Job is
+        The others carry no step. One that something waits for is a user's own preparation, an initializer by another
+        name. The rest, MPI's nodes for one (only their launcher is marked as trainer), is a member until its Job is
         complete: then it has done its part, and a restart of the group must not do it again.
         """
         step = self._step(replicated_job, jobset)
         if step in INITIALIZER_STEPS:
             return False
-        return step == TRAINER_STEP or job is None or job.condition("Complete") is None
+        if step == TRAINER_STEP:
+            return True
+        if jobset is not None and prepares(replicated_job, jobset):
+            return False
+        return job is None or job.condition("Complete") is None
 
     def _step(self, replicated_job: str, jobset: JobSetFacts | None) -> str:
         """Trainer's step, or the name where no step is given: runtimes name initializers after their step."""

@@ -12,9 +12,17 @@ import pytest_asyncio
 import yaml
 from msgspec import inspect
 
+from recovery.core.config import CONFIG_NAME, ConfigSpec
 from recovery.core.ledger import ClosedIncident, Closing, Incident, Ledger
-from recovery.core.policy import PolicySpec
-from recovery.ports import RECOVERY_GROUPS, RECOVERY_INCIDENTS, RECOVERY_POLICIES, Resource
+from recovery.core.policy import PolicyFacts, PolicySpec, resolve
+from recovery.ports import (
+    CLUSTER_RECOVERY_POLICIES,
+    RECOVERY_CONFIGS,
+    RECOVERY_GROUPS,
+    RECOVERY_INCIDENTS,
+    RECOVERY_POLICIES,
+    Resource,
+)
 from tests.cluster.controlplane.kubectl import KubectlError
 from tests.cluster.controlplane.start import ControlPlane
 
@@ -22,7 +30,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 POLICIES = REPOSITORY / "policies"
 CONTROLLER = "--as=system:serviceaccount:recovery-system:recovery-controller"
 WORKLOAD = {"kind": "TrainJob", "name": "llm", "uid": "0b5e1a52-7f0a-4a5c-9d6e-000000000001"}
-OURS = (RECOVERY_POLICIES, RECOVERY_GROUPS, RECOVERY_INCIDENTS)
+OURS = (RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES, RECOVERY_CONFIGS, RECOVERY_GROUPS, RECOVERY_INCIDENTS)
 LATER = "not built yet in this version; remove it"
 
 BAD_SPECS: dict[str, tuple[dict[str, Any], str]] = {
@@ -51,26 +59,48 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str]] = {
     "label value": ({"selector": {"matchLabels": {"a": "x y"}}}, "spec.selector.matchLabels.a"),
     "rules": ({"rules": [{"name": "a", "action": "Ignore"}]}, f"spec.rules: Forbidden: {LATER}"),
     "empty rules": ({"rules": []}, f"spec.rules: Forbidden: {LATER}"),
-    "backoff": ({"backoff": {"initial": "10s"}}, f"spec.backoff: Forbidden: {LATER}"),
+    "backoff in words": (
+        {"backoff": {"initial": "a bit"}},
+        "spec.backoff.initial: Invalid value: .*not a duration; write it",
+    ),
+    "longest backoff in words": ({"backoff": {"max": "1d"}}, "spec.backoff.max: Invalid value: .*not a duration"),
+    "reset in words": ({"backoff": {"resetAfter": "5"}}, "spec.backoff.resetAfter in body should be at least 2 chars"),
+    "longest backoff below the first": (
+        {"backoff": {"initial": "1m30s", "max": "89999ms"}},
+        "spec.backoff.max: Invalid value: .*must not be shorter than initial",
+    ),
+    "first backoff above the default of the longest": (
+        {"backoff": {"initial": "10m"}},
+        "spec.backoff.max: Invalid value: .*must not be shorter than initial",
+    ),
+    "factor below one": ({"backoff": {"factor": 0.5}}, "spec.backoff.factor in body should be greater than or equal"),
+    "factor beyond bounds": ({"backoff": {"factor": 101}}, "spec.backoff.factor in body should be less than or equal"),
     "elastic": ({"elastic": {"minNodes": 1, "maxNodes": 2}}, f"spec.elastic: Forbidden: {LATER}"),
     "settle": ({"settle": "2s"}, f"spec.settle: Forbidden: {LATER}"),
     "fencing": ({"teardown": {"fencing": {"mode": "Proven"}}}, f"spec.teardown.fencing: Forbidden: {LATER}"),
-    "rendezvous": ({"timeouts": {"rendezvous": "15m"}}, f"spec.timeouts.rendezvous: Forbidden: {LATER}"),
+    "rendezvous in words": (
+        {"timeouts": {"rendezvous": "soon"}},
+        "spec.timeouts.rendezvous: Invalid value: .*duration",
+    ),
+    "rendezvous of nothing": ({"timeouts": {"rendezvous": "0s"}}, "spec.timeouts.rendezvous: Invalid value: .*than 0s"),
     "resume": ({"timeouts": {"resume": "15m"}}, f"spec.timeouts.resume: Forbidden: {LATER}"),
     "overrideNative": ({"overrideNative": True}, "spec.overrideNative: Forbidden: true is not built yet .*; remove it"),
-    "after start": (
-        {"restart": "RecreateGroupAfterStart"},
-        "spec.restart: Forbidden: RecreateGroupAfterStart is not built yet .*; use RecreateGroupOnPodRestart or None",
+    "unknown terminal failure": ({"onTerminalFailure": "Again"}, 'spec.onTerminalFailure: Unsupported value: "Again"'),
+    "unknown end of the budget": (
+        {"budget": {"onExhausted": "Stop"}},
+        'spec.budget.onExhausted: Unsupported value: "Stop"',
     ),
-    "terminal failure": (
-        {"onTerminalFailure": "RecreateJobSet"},
-        "spec.onTerminalFailure: Forbidden: RecreateJobSet is not built yet .*; use Leave",
-    ),
-    "suspend": (
-        {"budget": {"onExhausted": "Suspend"}},
-        "spec.budget.onExhausted: Forbidden: Suspend is not built yet in this version; use Hold",
-    ),
-    "fail": ({"budget": {"onExhausted": "FailJob"}}, "spec.budget.onExhausted: Forbidden: FailJob is not built yet"),
+}
+
+BAD_CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown field": ({"pause": True}, 'unknown field "spec.pause"'),
+    "paused in words": ({"paused": "yes"}, "spec.paused in body must be of type boolean"),
+    "long reason": ({"pauseReason": "x" * 1025}, "spec.pauseReason: Too long"),
+    "cordon": ({"allow": {"cordon": True}}, "spec.allow.cordon: Forbidden: true is not built yet .*; remove it"),
+    "assume dead": ({"allow": {"assumeDead": True}}, "spec.allow.assumeDead: Forbidden: true is not built yet"),
+    "quarantine": ({"quarantine": {"maxNodes": 2}}, f"spec.quarantine: Forbidden: {LATER}"),
+    "suspicion": ({"suspicion": {}}, f"spec.suspicion: Forbidden: {LATER}"),
+    "circuit breaker": ({"circuitBreaker": {"recoveries": 5}}, f"spec.circuitBreaker: Forbidden: {LATER}"),
 }
 
 # What the refusal of all rules does not hide: the limits of a rule, for the version that builds them.
@@ -98,12 +128,17 @@ GOOD_SPECS: dict[str, dict[str, Any]] = {
         "mode": "Enforce",
         "restart": "None",
         "overrideNative": False,
-        "onTerminalFailure": "Leave",
-        "budget": {"limit": 0, "window": "1h30m", "onExhausted": "Hold"},
+        "onTerminalFailure": "RecreateJobSet",
+        "budget": {"limit": 0, "window": "1h30m", "onExhausted": "FailJob"},
+        "backoff": {"initial": "1m500ms", "factor": 1.5, "max": "1h0m0s5ms", "resetAfter": "2h"},
         "teardown": {"graceSeconds": 5},
-        "timeouts": {"start": "500ms"},
+        "timeouts": {"start": "500ms", "rendezvous": "99999h9999999m"},
     },
     "grace of the pod": {"teardown": {"graceSeconds": None}},
+    "no backoff": {"backoff": {"initial": "0s"}},
+    "a steady backoff": {"backoff": {"initial": "60s", "factor": 1, "max": "1m"}},
+    "after start, then suspended": {"restart": "RecreateGroupAfterStart", "budget": {"onExhausted": "Suspend"}},
+    "platform first": {"restart": "RecreateGroupOnPodRestart", "onTerminalFailure": "Leave"},
 }
 
 
@@ -116,8 +151,9 @@ async def installed(control_plane: ControlPlane) -> AsyncIterator[None]:
     yield
 
 
-def manifest(resource: Resource, name: str, namespace: str, **parts: object) -> str:
-    metadata = {"name": name, "namespace": namespace}
+def manifest(resource: Resource, name: str, namespace: str = "", **parts: object) -> str:
+    """`namespace` empty: of a cluster-scoped resource."""
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
     return json.dumps({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata} | parts)
 
 
@@ -180,6 +216,38 @@ async def test_a_bad_policy_is_refused_by_its_field(control_plane: ControlPlane,
     refused.match(refusal)
 
 
+@pytest.mark.parametrize("case", BAD_CONFIGS)
+async def test_a_bad_config_is_refused_by_its_field(control_plane: ControlPlane, case: str) -> None:
+    spec, refusal = BAD_CONFIGS[case]
+    with pytest.raises(KubectlError) as refused:
+        await create(control_plane, "--dry-run=server", stdin=manifest(RECOVERY_CONFIGS, CONFIG_NAME, spec=spec))
+    refused.match(refusal)
+
+
+async def test_a_recovery_config_of_another_name_is_refused(control_plane: ControlPlane) -> None:
+    with pytest.raises(KubectlError, match="there is one RecoveryConfig in a cluster, and its name is default"):
+        await create(control_plane, "--dry-run=server", stdin=manifest(RECOVERY_CONFIGS, "mine", spec={}))
+
+
+async def test_a_recovery_config_is_kept_and_completed(control_plane: ControlPlane) -> None:
+    """A dry run: the one of the cluster is not this test's."""
+    written = {"paused": True, "pauseReason": "network work", "allow": {"failJob": True, "cordon": False}}
+    for spec in ({}, written):
+        stdin = manifest(RECOVERY_CONFIGS, CONFIG_NAME, spec=spec)
+        kept = (await create(control_plane, "--dry-run=server", stdin=stdin))["spec"]
+        assert msgspec.convert(kept, ConfigSpec) == msgspec.convert(spec, ConfigSpec)
+        assert {"paused", "allow"} <= kept.keys()
+
+
+@pytest.mark.parametrize("case", BAD_WHENS)
+async def test_a_cluster_policy_is_refused_like_a_policy(control_plane: ControlPlane, case: str) -> None:
+    when, refusal = BAD_WHENS[case]
+    spec = {"mode": "Enforce", "rules": [{"name": "bad", "action": "Ignore", "when": when}]}
+    with pytest.raises(KubectlError) as refused:
+        await create(control_plane, "--dry-run=server", stdin=manifest(CLUSTER_RECOVERY_POLICIES, "bad", spec=spec))
+    refused.match(refusal)
+
+
 @pytest.mark.parametrize("case", BAD_WHENS)
 async def test_a_bad_rule_is_refused_by_its_field(control_plane: ControlPlane, case: str) -> None:
     when, refusal = BAD_WHENS[case]
@@ -199,8 +267,49 @@ async def test_a_good_policy_is_kept_and_completed(control_plane: ControlPlane, 
     kept = (await create(control_plane, stdin=manifest(RECOVERY_POLICIES, "good", namespace, spec=written)))["spec"]
     assert msgspec.convert(kept, PolicySpec) == msgspec.convert(written, PolicySpec)
     # The defaults stand in the object, so that `kubectl get` shows what applies.
-    assert {"priority", "mode", "restart", "budget", "timeouts"} <= kept.keys()
+    assert {"priority", "mode", "restart", "onTerminalFailure", "budget", "backoff", "timeouts"} <= kept.keys()
     assert {"limit", "window", "onExhausted"} <= kept["budget"].keys()
+    assert {"initial", "factor", "max", "resetAfter"} <= kept["backoff"].keys()
+    # What the schema takes, the controller reads.
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    resolve(PolicyFacts("good", namespace, "uid", 1, msgspec.convert(kept, PolicySpec), now, now))
+
+
+async def test_columns_of_policies_and_config(control_plane: ControlPlane, namespace: str) -> None:
+    await create(control_plane, stdin=manifest(RECOVERY_POLICIES, "good", namespace, spec={"budget": {"limit": 3}}))
+    condition: dict[str, object] = {
+        "type": "Accepted",
+        "status": "True",
+        "reason": "Valid",
+        "message": "the controller can use it",
+    }
+    condition |= {"lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1}
+    status = json.dumps({"status": {"observedGeneration": 1, "conditions": [condition]}})
+    where = ("rpol/good", "-n", namespace)
+    await control_plane.kubectl("patch", *where, "--subresource=status", "--type=merge", f"-p={status}")
+    shown = await control_plane.kubectl("get", "rpol", "-n", namespace)
+    header, line = (row.split() for row in shown.splitlines())
+    assert header == ["NAME", "MODE", "RESTART", "BUDGET", "ACCEPTED", "AGE"]
+    assert line[:5] == ["good", "Observe", "RecreateGroupOnPodRestart", "3", "True"]
+    kept = json.loads(await control_plane.kubectl("get", *where, "-o", "json"))["status"]
+    assert kept == {"observedGeneration": 1, "conditions": [condition]}
+
+
+async def test_one_category_lists_all_of_it(control_plane: ControlPlane, namespace: str) -> None:
+    spec = {"workloadRef": WORKLOAD | {"kind": "JobSet"}, "group": "llm"}
+    await create(control_plane, stdin=manifest(RECOVERY_GROUPS, "llm-1", namespace, spec=spec))
+    await create(control_plane, stdin=manifest(RECOVERY_POLICIES, "good", namespace, spec={}))
+    shown = await control_plane.kubectl("get", "recovery", "-n", namespace, "-o", "name")
+    assert {
+        f"recoverygroup.{RECOVERY_GROUPS.group}/llm-1",
+        f"recoverypolicy.{RECOVERY_POLICIES.group}/good",
+    } <= set(shown.split())
+
+
+async def test_a_group_of_another_kind_is_refused(control_plane: ControlPlane, namespace: str) -> None:
+    spec = {"workloadRef": WORKLOAD | {"kind": "PyTorchJob"}, "group": "llm"}
+    with pytest.raises(KubectlError, match=r'spec\.workloadRef\.kind: Unsupported value: "PyTorchJob"'):
+        await create(control_plane, stdin=manifest(RECOVERY_GROUPS, "llm-1", namespace, spec=spec))
 
 
 async def test_an_unknown_field_is_pruned_for_a_client_that_does_not_ask(
@@ -215,7 +324,7 @@ async def test_an_unknown_field_is_pruned_for_a_client_that_does_not_ask(
 @pytest.mark.parametrize("name", sorted(path.name for path in POLICIES.glob("*.yaml")))
 async def test_what_policies_ships_is_accepted(control_plane: ControlPlane, namespace: str, name: str) -> None:
     text = (POLICIES / name).read_text()
-    cluster_wide = yaml.safe_load(text)["kind"] == "ClusterTrainingRuntime"
+    cluster_wide = yaml.safe_load(text)["kind"] not in {"RecoveryPolicy", "TrainingRuntime"}
     await control_plane.kubectl(
         *("apply", "--server-side", "--dry-run=server", "-f-"), *(() if cluster_wide else ("-n", namespace)), stdin=text
     )
@@ -305,20 +414,23 @@ async def test_the_controller_may_do_what_it_does_and_no_more(control_plane: Con
         *(
             (verb, kind)
             for verb in ("get", "list", "watch")
-            for kind in ("trainjobs", "jobsets", "nodes", "recoverygroups")
+            for kind in ("trainjobs", "jobsets", "recoverygroups", "recoveryconfigs")
         ),
-        *((verb, kind) for verb in ("list", "watch") for kind in ("jobs", "pods", "recoverypolicies")),
+        *(
+            (verb, kind)
+            for verb in ("list", "watch")
+            for kind in ("jobs", "pods", "nodes", "recoverypolicies", "clusterrecoverypolicies")
+        ),
         *(("list", "recoveryincidents"), ("list", "events")),
         *(("create", "recoverygroups"), ("patch", "recoverygroups/status"), ("create", "recoveryincidents")),
         *(("delete", "jobs"), ("patch", "jobs"), ("delete", "pods"), ("create", "events")),
+        *(("patch", "trainjobs"), ("patch", "jobsets"), ("delete", "jobsets"), ("patch", "jobsets/status")),
     ):
         assert await may(verb, resource), f"{verb} {resource}"
     for verb, resource in (
-        *(
-            (verb, kind)
-            for verb in ("create", "update", "patch", "delete")
-            for kind in ("trainjobs", "jobsets", "nodes")
-        ),
+        *((verb, kind) for verb in ("create", "update") for kind in ("trainjobs", "jobsets", "nodes")),
+        *(("delete", "trainjobs"), ("patch", "trainjobs/status"), ("patch", "nodes"), ("delete", "nodes")),
+        *((verb, kind) for verb in ("patch", "delete") for kind in ("recoveryconfigs", "clusterrecoverypolicies")),
         *(("get", "secrets"), ("create", "pods"), ("patch", "pods"), ("create", "pods/eviction"), ("create", "jobs")),
         *(("patch", "recoverypolicies"), ("delete", "recoverygroups"), ("patch", "recoveryincidents")),
         *(("patch", "recoverygroups"), ("update", "recoverygroups/status"), ("patch", "events")),

@@ -93,6 +93,11 @@ class Identity(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
     annotations: dict[str, str] = {}
 
+    @property
+    def title(self) -> str:
+        """How a message names the object: `namespace/name`, or the name where there is no namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
 
 class IdentityOnly(msgspec.Struct, frozen=True):
     """A bookmark, or an object that could not be decoded as its kind."""
@@ -108,8 +113,12 @@ class ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ObjectList(msgspec.Struct, frozen=True):
-    """One page of a list, its items undecoded. A Go list without items may be null."""
+    """One page of a list, its items undecoded. A Go list without items may be null.
 
+    `kind` ends in List for every kind of list; empty: the answer said none.
+    """
+
+    kind: str = ""
     metadata: ListMetadata = ListMetadata()
     items: list[msgspec.Raw] | None = None
 

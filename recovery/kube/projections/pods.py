@@ -10,9 +10,12 @@ from sys import intern
 import msgspec
 
 from recovery.core.facts import Condition, ContainerFacts, ExitFacts, GroupKey, PodFacts
+from recovery.core.policy import JOINED_PROBE_ANNOTATION
 from recovery.kube.projections.metadata import Entry, Metadata, RawCondition, conditions
-from recovery.workloads.trainjob import COMPLETION_INDEX_LABEL, JOBSET_NAME_LABEL, REPLICATED_JOB_LABEL
+from recovery.workloads.jobset import COMPLETION_INDEX_LABEL, JOBSET_NAME_LABEL, REPLICATED_JOB_LABEL
 
+_JOINED_BY_READINESS = "readiness"
+"""The one value of the joined-probe annotation that means something."""
 _TROUBLE = frozenset({("DisruptionTarget", "True"), ("PodScheduled", "False")})
 
 
@@ -30,8 +33,13 @@ class _Labels(msgspec.Struct, frozen=True):
     index: str = msgspec.field(name=COMPLETION_INDEX_LABEL, default="")
 
 
+class _Annotations(msgspec.Struct, frozen=True):
+    joined_probe: str = msgspec.field(name=JOINED_PROBE_ANNOTATION, default="")
+
+
 class _PodMetadata(Metadata, frozen=True, rename="camel"):
     labels: _Labels = _Labels()
+    annotations: _Annotations = _Annotations()
 
 
 class _Resources(msgspec.Struct, frozen=True):
@@ -118,6 +126,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Entry[PodRecord]:
         containers=tuple(_container(each) for each in status.container_statuses),
         init_containers=tuple(_container(each) for each in status.init_container_statuses),
         conditions=_trouble(status.conditions),
+        joined_probe=meta.annotations.joined_probe == _JOINED_BY_READINESS,
     )
     group = GroupKey(namespace=intern(meta.namespace), name=intern(meta.labels.group))
     return meta.entry(PodRecord(group, intern(meta.labels.replicated_job), facts))

@@ -1,17 +1,19 @@
-"""Our own objects: RecoveryPolicies and RecoveryGroups."""
+"""Our own objects: policies of either kind, the RecoveryConfig, and RecoveryGroups."""
 
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject
+from recovery.core.config import ConfigFacts, ConfigSpec
+from recovery.core.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject
 from recovery.core.policy import PolicyFacts, PolicySpec
 from recovery.kube.projections.metadata import Entry, Metadata
+from recovery.ports import TRAIN_JOBS
 
 UNREADABLE_SCHEMA_VERSION = -1
-"""`LedgerObject.schema_version` of a ledger of our own version that cannot be decoded. No version is negative, so
-whoever acts only on the version that it knows holds before a broken ledger as well: an empty one in its place would
+"""`LedgerObject.schema_version` of a ledger of a known version that cannot be decoded. No version is negative, so
+whoever acts only on the versions that it knows holds before a broken ledger as well: an empty one in its place would
 forget what has been done. `ledger.reason` then says what is wrong."""
 
 
@@ -44,6 +46,7 @@ _decode_policy = msgspec.json.Decoder(_Policy).decode
 
 
 def decode_policy(raw: bytes | msgspec.Raw) -> Entry[PolicyFacts]:
+    """A RecoveryPolicy or a ClusterRecoveryPolicy: the latter has no namespace."""
     policy = _decode_policy(raw)
     meta = policy.metadata
     facts = PolicyFacts(
@@ -73,9 +76,34 @@ def _mode_since(meta: _PolicyMetadata) -> datetime:
     return max(written, default=meta.creation_timestamp)
 
 
+class _Config(msgspec.Struct, frozen=True):
+    metadata: Metadata
+    spec: ConfigSpec = ConfigSpec()
+
+
+class _ConfigWithoutSpec(msgspec.Struct, frozen=True):
+    metadata: Metadata
+
+
+_decode_config = msgspec.json.Decoder(_Config).decode
+_decode_config_without_spec = msgspec.json.Decoder(_ConfigWithoutSpec).decode
+
+
+def decode_config(raw: bytes | msgspec.Raw) -> Entry[ConfigFacts]:
+    """A spec that cannot be read is not left out but told of: what it was meant to forbid is not known."""
+    spec, unreadable = ConfigSpec(), ""
+    try:
+        spec = _decode_config(raw).spec
+    except msgspec.ValidationError as error:
+        unreadable = str(error)
+    meta = _decode_config_without_spec(raw).metadata
+    return meta.entry(ConfigFacts(meta.name, meta.uid, meta.generation, spec, unreadable))
+
+
 class _WorkloadRef(msgspec.Struct, frozen=True):
     name: str
     uid: str
+    kind: str = TRAIN_JOBS.kind
 
 
 class _GroupSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -98,7 +126,10 @@ _decode_ledger = msgspec.json.Decoder(Ledger).decode
 
 
 def decode_recovery_group(raw: bytes | msgspec.Raw) -> Entry[LedgerObject]:
-    """A status that is missing is an empty ledger; one that is not understood is marked by its `schema_version`."""
+    """A status that is missing is an empty ledger; one that is not understood is marked by its `schema_version`.
+
+    The ledger of an earlier version is given as one of this version, and `schema_version` says what was found.
+    """
     group = _decode_group(raw)
     version, ledger = _ledger(group.status)
     meta = group.metadata
@@ -110,6 +141,7 @@ def decode_recovery_group(raw: bytes | msgspec.Raw) -> Entry[LedgerObject]:
         workload_uid=group.spec.workload_ref.uid,
         group=group.spec.workload_ref.name,
         ledger=ledger,
+        workload_kind=group.spec.workload_ref.kind,
         schema_version=version,
     )
     return meta.entry(facts)
@@ -120,6 +152,8 @@ def _ledger(status: msgspec.Raw) -> tuple[int, Ledger]:
         version = _decode_version(status).schema_version
         if version > SCHEMA_VERSION:
             return version, Ledger()
-        return version, _decode_ledger(status)
+        if version < OLDEST_SCHEMA_VERSION:
+            return UNREADABLE_SCHEMA_VERSION, Ledger(reason=f"status has schemaVersion {version}, which never was")
+        return version, msgspec.structs.replace(_decode_ledger(status), schema_version=SCHEMA_VERSION)
     except msgspec.ValidationError as error:
         return UNREADABLE_SCHEMA_VERSION, Ledger(reason=f"status is not a ledger of this version: {error}")

@@ -5,6 +5,7 @@ from sys import intern
 import msgspec
 
 from recovery.core.facts import (
+    Condition,
     ExitCodesRequirement,
     FailurePolicyFacts,
     FailurePolicyRule,
@@ -18,16 +19,18 @@ from recovery.core.facts import (
 )
 from recovery.core.policy import OWN_ANNOTATION_PREFIX, TOUCHED_ANNOTATION
 from recovery.kube.projections.metadata import Entry, Metadata, RawCondition, conditions
-from recovery.ports import TRAIN_JOBS
-from recovery.workloads.trainjob import (
-    ANCESTOR_LABEL,
+from recovery.ports import JOB_SETS, TRAIN_JOBS, Resource
+from recovery.workloads.jobset import (
+    COMPLETED_CONDITION,
+    DEPENDENCY_COMPLETE,
     JOBSET_NAME_LABEL,
     REPLICATED_JOB_LABEL,
     RESTART_ATTEMPT_LABEL,
 )
+from recovery.workloads.trainjob import ANCESTOR_LABEL
 
 
-class _TrainJobMetadata(Metadata, frozen=True, rename="camel"):
+class _WorkloadMetadata(Metadata, frozen=True, rename="camel"):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -41,7 +44,7 @@ class _Conditions(msgspec.Struct, frozen=True):
 
 
 class _TrainJob(msgspec.Struct, frozen=True):
-    metadata: _TrainJobMetadata
+    metadata: _WorkloadMetadata
     spec: _Suspend = _Suspend()
     status: _Conditions = _Conditions()
 
@@ -50,23 +53,28 @@ _decode_train_job = msgspec.json.Decoder(_TrainJob).decode
 
 
 def decode_train_job(raw: bytes | msgspec.Raw) -> Entry[WorkloadFacts]:
-    """All labels, because policies select by them; of the annotations only ours, which leaves out whole manifests."""
     job = _decode_train_job(raw)
-    meta = job.metadata
-    facts = WorkloadFacts(
-        kind=TRAIN_JOBS.kind,
+    met = conditions(job.status.conditions)
+    return job.metadata.entry(_workload(TRAIN_JOBS, job.metadata, suspend=job.spec.suspend, met=met))
+
+
+def _workload(
+    resource: Resource, meta: _WorkloadMetadata, *, suspend: bool | None, met: tuple[Condition, ...]
+) -> WorkloadFacts:
+    """All labels, because policies select by them; of the annotations only ours, which leaves out whole manifests."""
+    return WorkloadFacts(
+        kind=resource.kind,
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
         generation=meta.generation,
         created_at=meta.creation_timestamp,
-        suspended=bool(job.spec.suspend),
+        suspended=bool(suspend),
         labels=meta.labels,
         annotations={key: value for key, value in meta.annotations.items() if key.startswith(OWN_ANNOTATION_PREFIX)},
-        conditions=conditions(job.status.conditions),
+        conditions=met,
         deleting_since=meta.deleting_since,
     )
-    return meta.entry(facts)
 
 
 class JobSetRecord(msgspec.Struct, frozen=True):
@@ -74,6 +82,8 @@ class JobSetRecord(msgspec.Struct, frozen=True):
 
     owner_uid: str
     facts: JobSetFacts
+    workload: WorkloadFacts | None = None
+    """The JobSet as a workload of its own. None: something controls it."""
 
 
 class _AncestorLabels(msgspec.Struct, frozen=True):
@@ -97,15 +107,24 @@ class _JobTemplate(msgspec.Struct, frozen=True):
     spec: _JobTemplateSpec = _JobTemplateSpec()
 
 
-class _ReplicatedJob(msgspec.Struct, frozen=True):
+class _DependsOn(msgspec.Struct, frozen=True):
+    name: str
+    status: str
+
+
+class _ReplicatedJob(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     replicas: int = 1
     template: _JobTemplate = _JobTemplate()
+    depends_on: tuple[_DependsOn, ...] = ()
 
     def facts(self) -> ReplicatedJobFacts:
         """Runtimes put the step on the Job template; one that puts it on the pod template is understood as well."""
         ancestor = self.template.metadata.labels.ancestor or self.template.spec.template.metadata.labels.ancestor
-        return ReplicatedJobFacts(name=self.name, replicas=self.replicas, ancestor=ancestor)
+        waits_for = tuple(each.name for each in self.depends_on if each.status == DEPENDENCY_COMPLETE)
+        return ReplicatedJobFacts(
+            name=self.name, replicas=self.replicas, ancestor=ancestor, waits_for_complete=waits_for
+        )
 
 
 class _FailureRule(msgspec.Struct, frozen=True, rename="camel"):
@@ -147,7 +166,7 @@ class _JobSetStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _JobSet(msgspec.Struct, frozen=True):
-    metadata: Metadata
+    metadata: _WorkloadMetadata
     spec: _JobSetSpec = _JobSetSpec()
     status: _JobSetStatus = _JobSetStatus()
 
@@ -174,7 +193,16 @@ def decode_job_set(raw: bytes | msgspec.Raw) -> Entry[JobSetRecord]:
         deleting_since=meta.deleting_since,
     )
     owner = meta.controller
-    return meta.entry(JobSetRecord(owner.uid if owner is not None else "", facts))
+    if owner is not None:
+        return meta.entry(JobSetRecord(owner.uid, facts))
+    met = tuple(map(_as_core_calls_it, facts.conditions))
+    return meta.entry(JobSetRecord("", facts, _workload(JOB_SETS, meta, suspend=spec.suspend, met=met)))
+
+
+def _as_core_calls_it(condition: Condition) -> Condition:
+    if condition.type != COMPLETED_CONDITION:
+        return condition
+    return msgspec.structs.replace(condition, type="Complete")
 
 
 class JobRecord(msgspec.Struct, frozen=True):

@@ -1,5 +1,6 @@
-"""A server, a client for it, and a clock that does not wait."""
+"""A server, a client for it, a clock that does not wait, and a store that knows one group."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -7,7 +8,9 @@ import pytest
 
 from recovery.kube.client import KubeApiClient
 from recovery.kube.session import open_session
+from recovery.ports import JOB_SETS, JOBS, TRAIN_JOBS
 from tests.unit.kube.server import Server, serving
+from tests.unit.kube.store_world import ALL, World, job, load
 from tests.unit.kube.testing import FakeClock, Middle, Observed
 
 
@@ -31,3 +34,18 @@ async def server() -> AsyncIterator[Server]:
 async def client(server: Server, clock: FakeClock, observed: Observed, tmp_path: Path) -> AsyncIterator[KubeApiClient]:
     async with open_session(kubeconfig=server.kubeconfig(tmp_path)) as session:
         yield KubeApiClient(session, clock=clock, entropy=Middle(), observer=observed, request_seconds_max=2.0)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    """A synced store that knows the TrainJob llm, its JobSet, and its Job of two members."""
+    world = World()
+    running = asyncio.create_task(world.store.run())
+    await world.tell(TRAIN_JOBS, load("trainjob"))
+    await world.tell(JOB_SETS, load("jobset"))
+    await world.tell(JOBS, job())
+    await world.end_lists(*ALL)
+    assert world.store.synced()
+    yield world
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

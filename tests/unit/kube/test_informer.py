@@ -50,7 +50,8 @@ def deleted(name: str, rv: int, size: object = 0, uid: str = "") -> bytes:
 
 
 def page(rv: int, *things: dict[str, object], more: str = "") -> bytes:
-    return json.dumps({"metadata": {"resourceVersion": str(rv), "continue": more}, "items": things or None}).encode()
+    metadata = {"resourceVersion": str(rv), "continue": more}
+    return json.dumps({"kind": "ThingList", "metadata": metadata, "items": things or None}).encode()
 
 
 def end(rv: int) -> bytes:
@@ -226,6 +227,38 @@ async def test_a_refusal_later_takes_synced_back_until_it_is_over(world: World) 
     assert "the CRD is gone" in world.observed.restarts
 
 
+GONE: Stream = [NoSuchResourceError("the CRD is gone")]
+
+
+async def test_a_crd_that_was_deleted_is_told_of_once_and_its_return_leaves_nothing_of_before(world: World) -> None:
+    told = await world.run([*LISTED, bookmark(20)], *[GONE] * 8, [end(40), added("z", 41)])
+    assert told[2:] == ["drop x@3=1", "drop y@5=1", "put z@41=0"]
+    assert world.informer.synced
+    assert world.observed.restarts.count("the CRD is gone") == 1
+    assert world.observed.lists == [("recoverypolicies", 2), ("recoverypolicies", 0)]
+    waits = world.clock.slept[1:9]
+    assert waits == sorted(waits), "it keeps trying, less and less often"
+    assert waits[-1] == pytest.approx(LIST_BACKOFF_SECONDS_MAX * 0.75)
+
+
+async def test_objects_that_go_before_their_crd_are_gone_at_once(world: World) -> None:
+    told = await world.run([*LISTED, deleted("x", 8, 1), deleted("y", 9, 1)], GONE)
+    assert told[2:] == ["drop x@8=1", "drop y@9=1"]
+    assert not world.informer.synced
+
+
+async def test_a_refusal_is_told_of_again_when_it_is_another_or_had_been_over(world: World) -> None:
+    forbidden: Stream = [ForbiddenError("no permission")]
+    await world.run(LISTED, GONE, forbidden, forbidden, GONE, [end(40)], GONE, [TryLaterError("lost")], GONE)
+    assert [reason for reason in world.observed.restarts if "ended the stream" not in reason] == [
+        "the CRD is gone",
+        "no permission",
+        "the CRD is gone",
+        "the CRD is gone",
+        "lost",
+    ]
+
+
 async def test_a_watch_that_is_refused_does_not_speak_against_streaming_lists(world: World) -> None:
     await world.run(LISTED, [RefusedError("bad request")], [end(40)])
     assert [watch.send_initial_events for watch in world.api.watches] == [True, False, True, False]
@@ -325,6 +358,29 @@ async def test_a_page_that_is_no_list_is_asked_for_again(world: World, answer: b
         assert reason.startswith("list recoverypolicies: not a list: ")
         assert "\n" not in reason
     assert world.clock.slept[:3] == pytest.approx([0.075, 0.15, 0.3])
+
+
+NO_LIST = [
+    b"{}",
+    b'{"kind": "PodList", "items": []}',
+    b'{"metadata": {"resourceVersion": "7"}, "items": []}',
+    b'{"kind": "Status", "metadata": {"resourceVersion": "7"}, "message": "Sign in to go on"}',
+]
+
+
+@pytest.mark.parametrize("answer", NO_LIST)
+async def test_an_object_that_is_no_list_is_no_empty_list(world: World, answer: bytes) -> None:
+    world.api.pages.extend([page(7, thing("x", 3, 1)), answer, page(9, thing("x", 3, 1))])
+    no_streaming = RefusedError("no streaming")
+    assert await world.run([no_streaming], [error_event(410)], []) == ["put x@3=1"]
+    assert sum("list recoverypolicies: the answer is an object" in reason for reason in world.observed.restarts) == 1
+    assert world.observed.lists == [("recoverypolicies", 1)] * 2
+
+
+async def test_one_instead_of_the_first_list_ends_the_run(world: World) -> None:
+    world.api.pages.append(b"{}")
+    with pytest.raises(RefusedError, match=r"list recoverypolicies: .* not a list; is there something else in front"):
+        await world.run([RefusedError("no streaming")])
 
 
 async def test_a_page_that_is_no_list_costs_nothing_that_is_known(world: World) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from recovery.core.config import AllowSpec, ConfigSpec
 from recovery.core.facts import (
     Condition,
     ContainerFacts,
@@ -20,12 +21,18 @@ from recovery.core.facts import (
     PodFacts,
     PodFailureRule,
     ReplicatedJobFacts,
+    WorkloadFacts,
 )
-from recovery.core.ledger import SCHEMA_VERSION, Ledger, Phase
+from recovery.core.ledger import SCHEMA_VERSION, Ledger, Outcome, Phase, Suspension, Target
 from recovery.core.policy import Mode
 from recovery.kube.projections.nodes import decode_node
 from recovery.kube.projections.pods import decode_pod
-from recovery.kube.projections.recovery import UNREADABLE_SCHEMA_VERSION, decode_policy, decode_recovery_group
+from recovery.kube.projections.recovery import (
+    UNREADABLE_SCHEMA_VERSION,
+    decode_config,
+    decode_policy,
+    decode_recovery_group,
+)
 from recovery.kube.projections.workloads import decode_job, decode_job_set, decode_train_job
 from tests.unit.kube.testing import fixture
 
@@ -116,6 +123,12 @@ class TestPods:
         assert pod.containers == (ContainerFacts("node", waiting_reason="ImagePullBackOff"),)
         assert pod.init_containers == (ContainerFacts("init", restarts=2, exit=ExitFacts(0)),)
 
+    @pytest.mark.parametrize(("value", "joined"), [("readiness", True), ("none", False), ("", False)])
+    def test_ready_means_joined_only_where_the_runtime_was_prepared_for_it(self, value: str, joined: bool) -> None:
+        raw = changed("pod_running", metadata__annotations={"recovery.trainjob.dev/joined-probe": value})
+        assert decode_pod(raw).value.facts.joined_probe is joined
+        assert not decode_pod(fixture("pod_running")).value.facts.joined_probe
+
     def test_a_pod_of_no_job_and_no_index(self) -> None:
         labels = {"jobset.sigs.k8s.io/jobset-name": "llm"}
         pod = decode_pod(changed("pod_running", metadata__ownerReferences=None, metadata__labels=labels)).value.facts
@@ -165,6 +178,51 @@ class TestWorkloads:
         assert record.owner_uid == "1a93898b-ffca-4ca8-9e18-ad099985668f"
         assert record.facts.replicated_jobs == (ReplicatedJobFacts("node", 1, "trainer"),)
         assert (record.facts.restarts, record.facts.terminal_state, record.facts.failure_policy) == (0, "", None)
+        assert record.workload is None, "it is its TrainJob's"
+
+    def test_a_job_set_that_nothing_controls_is_a_workload_of_its_own(self) -> None:
+        labels = {"kueue.x-k8s.io/queue-name": "gpus"}
+        annotations = {"recovery.trainjob.dev/paused": "true", "team.example/notes": "long"}
+        raw = changed(
+            "jobset",
+            metadata__ownerReferences=[{"uid": "u", "name": "a group of experiments", "controller": False}],
+            metadata__labels=labels,
+            metadata__annotations=annotations,
+            metadata__deletionTimestamp="2026-11-21T10:00:00Z",
+            spec__suspend=True,
+        )
+        record = decode_job_set(raw).value
+        assert record.owner_uid == ""
+        assert record.workload == WorkloadFacts(
+            kind="JobSet",
+            name="llm",
+            uid=record.facts.uid,
+            resource_version="587",
+            generation=1,
+            created_at=at("09:25:46"),
+            suspended=True,
+            labels=labels,
+            annotations={"recovery.trainjob.dev/paused": "true"},
+            deleting_since=at("10:00:00"),
+        )
+
+    def test_one_that_has_finished_is_complete_as_a_train_job_is(self) -> None:
+        finished = [{"type": "Completed", "status": "True"}, {"type": "Suspended", "status": "False"}]
+        raw = changed("jobset", metadata__ownerReferences=None, status__conditions=finished)
+        record = decode_job_set(raw).value
+        assert record.workload is not None
+        assert record.workload.conditions == (Condition("Complete", "True"), Condition("Suspended", "False"))
+        assert record.facts.condition("Completed") is not None, "its own facts keep its own words"
+
+    def test_what_a_replicated_job_waits_for(self) -> None:
+        depends_on = [{"name": "load", "status": "Complete"}, {"name": "sshd", "status": "Ready"}]
+        replicated = [{"name": "load", "replicas": 2}, {"name": "sshd"}, {"name": "train", "dependsOn": depends_on}]
+        facts = decode_job_set(changed("jobset", spec__replicatedJobs=replicated)).value.facts
+        assert facts.replicated_jobs == (
+            ReplicatedJobFacts("load", 2),
+            ReplicatedJobFacts("sshd"),
+            ReplicatedJobFacts("train", waits_for_complete=("load",)),
+        )
 
     def test_a_job_set_with_a_failure_policy_in_the_middle_of_its_life(self) -> None:
         rule = {"name": "r", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}
@@ -244,14 +302,79 @@ class TestPolicies:
         with pytest.raises(msgspec.ValidationError, match=r"'Automatic' - at `\$\.spec\.mode`"):
             decode_policy(changed("recoverypolicy", spec__mode="Automatic"))
 
+    def test_one_of_the_cluster_has_no_namespace(self) -> None:
+        policy = decode_policy(changed("recoverypolicy", metadata__namespace=None)).value
+        assert (policy.namespace, policy.title) == ("", "ClusterRecoveryPolicy standard")
+
+
+class TestConfigs:
+    def test_what_the_platform_allows_and_pauses(self) -> None:
+        spec = {"paused": True, "pauseReason": "maintenance", "allow": {"failJob": True}}
+        config = decode_config(recovery_config(spec)).value
+        assert (config.name, config.uid, config.generation) == ("default", "c-1", 2)
+        assert config.spec == ConfigSpec(paused=True, pause_reason="maintenance", allow=AllowSpec(fail_job=True))
+        assert config.unreadable == ""
+
+    @pytest.mark.parametrize("spec", [{"paused": "yes"}, {"allow": None}, []])
+    def test_one_that_cannot_be_read_pauses_everything(self, spec: object) -> None:
+        config = decode_config(recovery_config(spec)).value
+        assert "at `$.spec" in config.unreadable
+        assert "so all recoveries are paused" in config.pause_words
+
+
+def recovery_config(spec: object) -> bytes:
+    metadata = {"name": "default", "uid": "c-1", "resourceVersion": "7", "generation": 2}
+    return json.dumps({"metadata": {**metadata, "creationTimestamp": "2026-11-21T09:00:00Z"}, "spec": spec}).encode()
+
 
 class TestLedgers:
+    def test_what_a_controller_of_version_1_wrote_is_read_and_its_incident_goes_on(self) -> None:
+        """Written by the code of the commit before version 2."""
+        found = decode_recovery_group(fixture("recoverygroup-v1")).value
+        assert found.schema_version == 1, "as found"
+        assert found.ledger.schema_version == SCHEMA_VERSION, "as it is written next"
+        incident = found.ledger.incident
+        assert incident is not None
+        assert incident.closing is None
+        assert (found.ledger.phase, found.ledger.epoch, incident.charged) == (Phase.TEARING_DOWN, 2, True)
+        assert incident.target == Target("0960e724-676e-452b-8e2e-6b0ceae771f6", (JOB_UID,))
+        assert (incident.terms.backoff_initial_seconds, incident.terms.on_exhausted) == (0.0, "Hold")
+        assert (incident.suspension, found.ledger.requests) == (None, ())
+        assert [closed.outcome for closed in found.ledger.history] == [Outcome.RECOVERED]
+
+    def test_what_this_version_wrote_is_read(self) -> None:
+        found = decode_recovery_group(fixture("recoverygroup-v2")).value
+        assert (found.schema_version, found.ledger.phase) == (SCHEMA_VERSION, Phase.BACKOFF)
+        incident = found.ledger.incident
+        assert incident is not None
+        assert incident.suspension == Suspension(until=found.ledger.next_attempt_at, landed=True)
+        assert [(answer.verb, answer.accepted) for answer in found.ledger.requests] == [
+            ("reset-budget", True),
+            ("restart", False),
+        ]
+
+    @pytest.mark.parametrize("version", range(1, SCHEMA_VERSION + 1))
+    def test_nothing_that_stands_in_a_ledger_is_lost_when_it_is_written_again(self, version: int) -> None:
+        raw = fixture(f"recoverygroup-v{version}")
+        status = json.loads(raw)["status"]
+        assert status["schemaVersion"] == version
+        assert json.loads(msgspec.json.encode(decode_recovery_group(raw).value.ledger)) == {
+            **status,
+            "schemaVersion": SCHEMA_VERSION,
+        }
+
     def test_a_ledger_as_the_controller_wrote_it(self) -> None:
         found = decode_recovery_group(fixture("recoverygroup")).value
         assert found.workload_uid == "1a93898b-ffca-4ca8-9e18-ad099985668f"
         assert found.name == "llm-1a93898b-ffca-4ca8-9e18-ad099985668f"
-        assert (found.group, found.resource_version, found.schema_version) == ("llm", "958", SCHEMA_VERSION)
+        assert (found.group, found.resource_version, found.schema_version) == ("llm", "958", 1)
         assert (found.ledger.epoch, found.ledger.phase) == (2, Phase.HELD)
+
+    def test_a_ledger_of_a_bare_job_set_says_so(self) -> None:
+        reference = {"kind": "JobSet", "name": "llm", "uid": "bare"}
+        found = decode_recovery_group(changed("recoverygroup", spec={"workloadRef": reference})).value
+        assert (found.workload_kind, found.group, found.workload_uid) == ("JobSet", "llm", "bare")
+        assert decode_recovery_group(fixture("recoverygroup")).value.workload_kind == "TrainJob"
 
     def test_no_status_is_an_empty_ledger(self) -> None:
         found = decode_recovery_group(changed("recoverygroup", status=None)).value
@@ -269,3 +392,8 @@ class TestLedgers:
         found = decode_recovery_group(json.dumps(body).encode()).value
         assert found.schema_version == UNREADABLE_SCHEMA_VERSION != SCHEMA_VERSION
         assert found.ledger.reason.startswith("status is not a ledger of this version: ")
+
+    def test_nor_is_one_of_a_version_that_never_was(self) -> None:
+        found = decode_recovery_group(changed("recoverygroup", status={"schemaVersion": 0, "epoch": 9})).value
+        assert found.schema_version == UNREADABLE_SCHEMA_VERSION
+        assert found.ledger.reason == "status has schemaVersion 0, which never was"

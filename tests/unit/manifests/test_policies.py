@@ -1,5 +1,6 @@
 """The shipped policies are read as they are written, and the prepared runtime is what its comments say."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,17 @@ import msgspec
 import pytest
 import yaml
 
-from recovery.core.policy import Mode, Policy, PolicyFacts, PolicySpec, Restart, resolve
+from recovery.core.config import CONFIG_NAME, ConfigFacts, ConfigSpec
+from recovery.core.policy import Mode, OnExhausted, Policy, PolicyFacts, PolicySpec, Restart, resolve
 
-POLICIES = Path(__file__).resolve().parents[3] / "policies"
+REPOSITORY = Path(__file__).resolve().parents[3]
+POLICIES = REPOSITORY / "policies"
 SHIPPED = sorted(path.name for path in POLICIES.glob("*.yaml") if not path.name.startswith("runtime-"))
+STRUCTS: dict[str, type[msgspec.Struct]] = {
+    "RecoveryPolicy": PolicySpec,
+    "ClusterRecoveryPolicy": PolicySpec,
+    "RecoveryConfig": ConfigSpec,
+}
 
 
 def load(name: str) -> dict[str, Any]:
@@ -21,20 +29,21 @@ def load(name: str) -> dict[str, Any]:
 
 def resolved(name: str) -> Policy:
     document = load(name)
-    assert document["kind"] == "RecoveryPolicy"
+    assert document["kind"] in {"RecoveryPolicy", "ClusterRecoveryPolicy"}
     now = datetime(2026, 1, 1, tzinfo=UTC)
     spec = msgspec.convert(document["spec"], PolicySpec)
     return resolve(PolicyFacts(document["metadata"]["name"], "team", "uid", 1, spec, now, now))
 
 
 def test_there_are_policies_to_check() -> None:
-    assert {"default.yaml", "observe-only.yaml"} <= set(SHIPPED)
+    assert SHIPPED == ["cluster-default.yaml", "default.yaml", "observe-only.yaml", "recovery-config.yaml"]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_policy_says_nothing_that_is_not_read(name: str) -> None:
-    spec = load(name)["spec"]
-    read = msgspec.to_builtins(msgspec.convert(spec, PolicySpec))
+    document = load(name)
+    spec = document["spec"]
+    read = msgspec.to_builtins(msgspec.convert(spec, STRUCTS[document["kind"]]))
     assert_contains(read, spec, "spec")
 
 
@@ -51,9 +60,31 @@ def test_the_default_recovers_and_observe_only_does_not() -> None:
     default, observe_only = resolved("default.yaml"), resolved("observe-only.yaml")
     assert (default.mode, default.restart) == (Mode.ENFORCE, Restart.RECREATE_GROUP_ON_POD_RESTART)
     assert (default.budget_limit, default.budget_window) == (10, timedelta(hours=24))
+    assert (default.on_exhausted, default.backoff.initial) == (OnExhausted.HOLD, timedelta(seconds=10))
     assert observe_only.mode is Mode.OBSERVE
     # Both in one namespace: the default applies.
     assert load("observe-only.yaml")["spec"]["priority"] < load("default.yaml")["spec"]["priority"]
+
+
+def test_the_cluster_policy_writes_to_nothing() -> None:
+    """Whoever applies all of the folder has not yet let anything act outside of his own namespace."""
+    assert load("cluster-default.yaml")["kind"] == "ClusterRecoveryPolicy"
+    assert resolved("cluster-default.yaml").mode is Mode.OBSERVE
+
+
+def test_the_shipped_config_is_what_holds_without_one() -> None:
+    document = load("recovery-config.yaml")
+    assert document["metadata"]["name"] == CONFIG_NAME
+    spec = msgspec.convert(document["spec"], ConfigSpec)
+    assert spec == ConfigSpec()
+    assert ConfigFacts(CONFIG_NAME, "uid", 1, spec).pause_words == ""
+
+
+def test_the_defaults_that_the_guide_shows_are_the_defaults() -> None:
+    [block] = re.findall(r"```yaml\n(.*?)```", (REPOSITORY / "docs" / "policy.md").read_text(), flags=re.DOTALL)
+    shown = yaml.safe_load(block)["spec"]
+    assert msgspec.convert(shown, PolicySpec) == PolicySpec()
+    assert_contains(shown, msgspec.to_builtins(PolicySpec()), "spec")
 
 
 def test_the_prepared_runtime() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.core.facts import Snapshot
-from recovery.core.ledger import AttemptAction, BudgetState, Ledger, Outcome, Phase, Totals
+from recovery.core.ledger import SCHEMA_VERSION, AttemptAction, BudgetState, Ledger, Outcome, Phase, Totals
 from recovery.core.policy import BudgetSpec, Mode, PolicyFacts, PolicySpec
 from recovery.telemetry.ledgers import LedgerCollector
 from recovery.telemetry.observer import Telemetry
@@ -45,6 +45,7 @@ def test_a_healthy_group_idles_nothing(metrics: Telemetry, group: Group) -> None
     [
         (Phase.DECIDED, "decide"),
         (Phase.TEARING_DOWN, "teardown"),
+        (Phase.BACKOFF, "backoff"),
         (Phase.SCHEDULING, "schedule"),
         (Phase.STARTING, "start"),
         (Phase.RENDEZVOUS, "rendezvous"),
@@ -271,7 +272,7 @@ def test_budget_without_a_usable_policy_is_what_the_ledger_says(
 def test_a_ledger_that_this_version_cannot_read_tells_nothing(
     store: HeldStore, metrics: Telemetry, group: Group
 ) -> None:
-    store.groups[UID] = msgspec.structs.replace(store.groups[UID], schema_version=2)
+    store.groups[UID] = msgspec.structs.replace(store.groups[UID], schema_version=SCHEMA_VERSION + 1)
     assert KEY.name not in Scrape(metrics).text
 
 

@@ -33,6 +33,8 @@ NAMES = {
     "reconcile_errors": "counter",
     "workqueue_depth": "gauge",
     "workqueue_queue_duration_seconds": "histogram",
+    "leader": "gauge",
+    "leader_transitions": "counter",
     "event_loop_lag_seconds": "histogram",
     "watch_restarts": "counter",
     "watch_last_event_timestamp_seconds": "gauge",
@@ -224,6 +226,18 @@ def test_requests_by_verb_resource_and_code(metrics: Telemetry) -> None:
     labels = {"verb": "patch", "resource": "recoverygroups/status"}
     assert scrape.value("recovery_api_requests_total", code="409", **labels) == 1
     assert scrape.value("recovery_api_request_duration_seconds_bucket", le="0.005", **labels) == 2
+
+
+def test_whether_this_process_leads(metrics: Telemetry) -> None:
+    def standing() -> tuple[float | None, float | None]:
+        scrape = Scrape(metrics)
+        return scrape.value("recovery_leader"), scrape.value("recovery_leader_transitions_total")
+
+    assert standing() == (0, 0)
+    metrics.leadership_changed(leads=True)
+    assert standing() == (1, 1)
+    metrics.leadership_changed(leads=False)
+    assert standing() == (0, 2)
 
 
 def test_watches(clock: SetClock, metrics: Telemetry) -> None:

@@ -21,7 +21,7 @@ from recovery.core.ledger import (
     Terms,
     Totals,
 )
-from recovery.core.policy import PolicyFacts
+from recovery.core.policy import PolicyFacts, PolicySet
 from recovery.telemetry.metrics import Metrics
 
 BEGIN = datetime(2026, 11, 2, 8, tzinfo=UTC)
@@ -62,10 +62,13 @@ class HeldStore:
     def snapshot(self, key: GroupKey) -> Snapshot:
         return self.snapshots.get(key, Snapshot(key, None, None, (), ()))
 
-    def policies(self, namespace: str) -> Sequence[PolicyFacts]:
-        return tuple(policy for policy in self.policy_facts if policy.namespace == namespace)
+    def policies(self, namespace: str) -> PolicySet:
+        return PolicySet(tuple(policy for policy in self.policy_facts if policy.namespace == namespace))
 
-    async def read_policies_live(self, namespace: str) -> Sequence[PolicyFacts]:
+    def orphans(self, key: GroupKey) -> Sequence[LedgerObject]:
+        raise AssertionError("metrics are not about them")
+
+    async def read_policies_live(self, namespace: str) -> PolicySet:
         raise AssertionError("metrics cost no request")
 
     def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:

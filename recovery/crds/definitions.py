@@ -1,0 +1,242 @@
+"""The five CustomResourceDefinitions: names, scope, printer columns, and the schemas put together."""
+
+import msgspec
+
+from recovery.core.config import CONFIG_NAME, ConfigSpec
+from recovery.core.policy import PolicySpec
+from recovery.crds import ledgers
+from recovery.crds.configs import CONFIG
+from recovery.crds.keywords import rule
+from recovery.crds.policies import POLICY
+from recovery.crds.schema import RULES, GeneratorError, Schema, of_struct, ordered
+from recovery.ports import (
+    CLUSTER_RECOVERY_POLICIES,
+    RECOVERY_CONFIGS,
+    RECOVERY_GROUPS,
+    RECOVERY_INCIDENTS,
+    RECOVERY_POLICIES,
+    Resource,
+)
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column of `kubectl get`."""
+
+    name: str
+    path: str
+    type: str = "string"
+    description: str = ""
+    wide: bool = False
+    """Only with `-o wide`."""
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """One CRD."""
+
+    resource: Resource
+    short_name: str
+    preface: str
+    """What the file's head says to whoever reads it."""
+    description: str
+    columns: tuple[Column, ...]
+    spec: Schema
+    status: Schema | None = None
+    rules: tuple[Schema, ...] = ()
+    """CEL rules of the whole object."""
+
+    @property
+    def kind(self) -> str:
+        return self.resource.kind
+
+    def schema(self) -> Schema:
+        """`openAPIV3Schema`."""
+        properties: dict[str, Schema] = {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": self.spec,
+        }
+        if self.status is not None:
+            properties["status"] = self.status
+        # An optional spec could be removed and set anew, and rules about its old self would not be asked.
+        schema: Schema = {
+            "type": "object",
+            "description": self.description,
+            "required": ["spec"],
+            "properties": properties,
+        }
+        return ordered(schema | ({RULES: list(self.rules)} if self.rules else {}))
+
+    def document(self) -> Schema:
+        """The CRD as it is applied."""
+        resource = self.resource
+        schema = self.schema()
+        return {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": f"{resource.plural}.{resource.group}",
+                "labels": {"app.kubernetes.io/name": "trainjob-recovery", "app.kubernetes.io/component": "crd"},
+            },
+            "spec": {
+                "group": resource.group,
+                "scope": "Namespaced" if resource.namespaced else "Cluster",
+                "names": {
+                    "kind": resource.kind,
+                    "listKind": f"{resource.kind}List",
+                    "plural": resource.plural,
+                    "singular": resource.kind.lower(),
+                    "shortNames": [self.short_name],
+                    "categories": ["recovery"],
+                },
+                "versions": [
+                    {
+                        "name": resource.version,
+                        "served": True,
+                        "storage": True,
+                        **({"subresources": {"status": {}}} if self.status is not None else {}),
+                        "additionalPrinterColumns": [_printed(column, schema) for column in self.columns],
+                        "schema": {"openAPIV3Schema": schema},
+                    }
+                ],
+            },
+        }
+
+
+def _printed(column: Column, schema: Schema) -> Schema:
+    """Raises GeneratorError where the column shows a field that is not there."""
+    node = schema
+    # A filter such as `conditions[?(@.type=="Accepted")]` has dots of its own.
+    for name in column.path.partition("[?")[0].removeprefix(".").split("."):
+        if node is not schema["properties"]["metadata"]:
+            if name not in node.get("properties", {}):
+                raise GeneratorError(f"column {column.name}: there is no {column.path}")
+            node = node["properties"][name]
+    return {
+        "name": column.name,
+        "type": column.type,
+        "jsonPath": column.path,
+        **({"description": column.description} if column.description else {}),
+        **({"priority": 1} if column.wide else {}),
+    }
+
+
+_AGE = Column("Age", ".metadata.creationTimestamp", "date")
+
+_POLICY_COLUMNS = (
+    Column("Mode", ".spec.mode"),
+    Column("Restart", ".spec.restart"),
+    Column("Budget", ".spec.budget.limit", "integer"),
+    Column("Accepted", '.status.conditions[?(@.type=="Accepted")].status'),
+    _AGE,
+    Column("Priority", ".spec.priority", "integer", wide=True),
+    Column("Window", ".spec.budget.window", wide=True),
+)
+
+_DECLARED = """
+The whole design is declared here, so that what is written for a later version is never pruned in silence: what this
+version does not build is refused by name, each by one CEL rule (`not built yet`). Fields that stand nowhere here are
+pruned by the API server unless the client asks for strict field validation, which kubectl and server-side apply do.
+"""
+_LEDGER = """
+The ledger of one group of pods that fail and restart together. Written by the controller only, by compare-and-swap,
+before it acts.
+
+Strict on purpose: a newer controller that meets an older CRD is refused, or loses a field that it then misses in what
+it reads back; so apply the CRDs before the controller. `required` are the fields without which the ledger cannot be
+read; the few defaults are there so that a printer column shows 0 and not an empty cell. Numbers and texts carry no
+limits: a ledger that is refused would stop the recovery that it stands for.
+"""
+_RECORD = """
+The record of one closed incident: what reports and replays read. Written once, never changed, not owned by the
+workload, so that it outlives it.
+"""
+
+
+def definitions() -> tuple[Definition, ...]:
+    """All of them, in the order in which they are applied. Raises GeneratorError if the data and the structs differ."""
+    return (*_policies(), _config(), _group(), _incident())
+
+
+def _policies() -> tuple[Definition, ...]:
+    spec, status = of_struct(PolicySpec, "spec", POLICY), ledgers.accepted_status()
+    return (
+        Definition(
+            RECOVERY_POLICIES,
+            "rpol",
+            "What a team's SRE allows the controller to do to the jobs of a namespace; docs/policy.md is the guide.\n"
+            + _DECLARED,
+            "RecoveryPolicy says what may be done when a distributed training job of its namespace loses a member.",
+            _POLICY_COLUMNS,
+            spec,
+            status,
+        ),
+        Definition(
+            CLUSTER_RECOVERY_POLICIES,
+            "crpol",
+            "What holds for the jobs of every namespace that has no RecoveryPolicy for them.\n" + _DECLARED,
+            "ClusterRecoveryPolicy says the same for the jobs of every namespace; a RecoveryPolicy goes before it.",
+            _POLICY_COLUMNS,
+            spec,
+            status,
+        ),
+    )
+
+
+def _config() -> Definition:
+    return Definition(
+        RECOVERY_CONFIGS,
+        "rcfg",
+        "What the platform's SRE allows policies to do at most, and the brake for all of them. There is one.\n"
+        + _DECLARED,
+        "RecoveryConfig says what policies may do at most, and pauses all of them.",
+        (Column("Paused", ".spec.paused", "boolean"), _AGE, Column("Why", ".spec.pauseReason", wide=True)),
+        of_struct(ConfigSpec, "spec", CONFIG),
+        ledgers.accepted_status(),
+        rules=(
+            rule(
+                f"self.metadata.name == '{CONFIG_NAME}'",
+                f"there is one RecoveryConfig in a cluster, and its name is {CONFIG_NAME}",
+            ),
+        ),
+    )
+
+
+def _group() -> Definition:
+    return Definition(
+        RECOVERY_GROUPS,
+        "rgrp",
+        _LEDGER,
+        "RecoveryGroup is the memory of all recoveries of one workload.",
+        (
+            Column("Phase", ".status.phase"),
+            Column("Cause", ".status.cause"),
+            Column("Action", ".status.action"),
+            Column("Idle-GPUs", ".status.idleGPUs", "integer"),
+            Column("Restarts", ".status.totals.restarts", "integer"),
+            Column("Budget", ".status.budget.remaining", "integer", "Recoveries left in this window"),
+            _AGE,
+            Column("Reason", ".status.reason", wide=True),
+        ),
+        ledgers.owned_group(),
+        ledgers.ledger(),
+    )
+
+
+def _incident() -> Definition:
+    return Definition(
+        RECOVERY_INCIDENTS,
+        "rinc",
+        _RECORD,
+        "RecoveryIncident is the record of one incident, from its first evidence to its end.",
+        (
+            Column("Job", ".spec.workloadRef.name"),
+            Column("Class", ".spec.class"),
+            Column("Cause", ".spec.cause"),
+            Column("Outcome", ".spec.outcome"),
+            Column("Idle-GPU-s", ".spec.idleGpuSeconds", "number"),
+            Column("Started", ".spec.startedAt", "date"),
+            Column("Reason", ".spec.reason", wide=True),
+        ),
+        ledgers.record(),
+    )

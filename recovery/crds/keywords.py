@@ -1,0 +1,69 @@
+"""Keywords of a schema that several fields share: durations, names, numbers with their bounds, CEL rules."""
+
+from recovery.crds.schema import NOT_BUILT, RULES, Schema
+
+DURATION = "^([0-9]{1,5}h)?([0-9]{1,7}m)?([0-9]{1,9}s)?([0-9]{1,9}ms)?$"
+"""What `core.policy.parse_duration` reads; with at least two characters, so that it is not empty."""
+DNS_LABEL = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+INT32_MAX = 2**31 - 1
+
+
+def rule(cel: str, message: str, field_path: str = "") -> Schema:
+    """A CEL rule; `field_path`: of the culprit, where that is not the field that the rule stands at."""
+    return {"rule": cel, **({"fieldPath": field_path} if field_path else {}), "message": message}
+
+
+def only(cel: str, message: str) -> Schema:
+    """A CEL rule that refuses values which are not built."""
+    return {"rule": cel, "reason": "FieldValueForbidden", "message": message}
+
+
+def text(description: str = "", *, longest: int, pattern: str = "", shortest: int = 1) -> Schema:
+    schema: Schema = {"type": "string", "maxLength": longest}
+    if description:
+        schema["description"] = description
+    if shortest:
+        schema["minLength"] = shortest
+    return schema | ({"pattern": pattern} if pattern else {})
+
+
+def one_of(*values: str, description: str = "", default: str = "") -> Schema:
+    schema: Schema = {"type": "string", "enum": list(values)}
+    return schema | ({"description": description} if description else {}) | ({"default": default} if default else {})
+
+
+def integer(least: int, most: int) -> Schema:
+    """Bounds and format of an int32."""
+    return {"type": "integer", "format": "int32", "minimum": least, "maximum": most}
+
+
+def items(of: Schema, description: str, *, most: int, least: int = 0, unique: bool = False) -> Schema:
+    schema: Schema = {"type": "array", "maxItems": most, "description": description, "items": of}
+    if least:
+        schema["minItems"] = least
+    return schema | {"x-kubernetes-list-type": "set" if unique else "atomic"}
+
+
+def bounded_duration(*rules: Schema) -> Schema:
+    """Of a field that the structs have: refused in words, which a `pattern` alone does not give."""
+    format_rule = rule(f"self.matches('{DURATION}')", "not a duration; write it like 24h, 15m, 10s or 500ms")
+    return {"minLength": 2, "maxLength": 16, RULES: [format_rule, *rules]}
+
+
+def longer_than_nothing(why: str) -> Schema:
+    return rule("!self.matches('^[0hms]*$')", f"must be longer than 0s, or {why}")
+
+
+def later_duration(description: str, default: str = "") -> Schema:
+    """Of a field that is not built."""
+    schema = text(description, longest=16, shortest=2, pattern=DURATION)
+    return schema | ({"default": default} if default else {})
+
+
+def later_switch(description: str) -> Schema:
+    """A boolean whose `true` is not built."""
+    return {
+        "type": "boolean",
+        "description": f"{description} Only false is built.",
+        RULES: [only("self == false", f"true is {NOT_BUILT}; remove it")],
+    }

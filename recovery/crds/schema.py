@@ -1,0 +1,190 @@
+"""A struct of `recovery.core` as an OpenAPI v3 schema, completed by what stands beside it in an `Overlay`."""
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import inspect
+
+from recovery.crds import words
+
+Schema: TypeAlias = dict[str, Any]
+
+RULES = "x-kubernetes-validations"
+NOT_BUILT = "not built yet in this version"
+
+_ORDER = (
+    *("type", "format", "description", "nullable", "default", "enum", "required"),
+    *("minimum", "maximum", "minLength", "maxLength", "pattern", "minItems", "maxItems", "maxProperties"),
+    *("x-kubernetes-list-type", "x-kubernetes-list-map-keys", RULES, "properties", "items", "additionalProperties"),
+)
+
+
+class GeneratorError(Exception):
+    """The data of this package does not fit the structs; the message names the path."""
+
+
+class Later(msgspec.Struct, frozen=True):
+    """A field that is declared and that no struct has, because it is not built."""
+
+    schema: Schema
+    refused: bool = True
+    """Wherever it stands. False: one of its values is what holds today; a rule of its schema refuses the others."""
+
+
+class Overlay(msgspec.Struct, frozen=True):
+    """What a schema says beyond its struct, by path; `[]` stands for the items of a list, `.*` for a map's values."""
+
+    says: Mapping[str, Schema] = {}
+    """Keywords that are added to the field's own, or put in their place."""
+    later: Mapping[str, Later] = {}
+    further_values: Mapping[str, tuple[str, ...]] = {}
+    """Of enums: what a later controller may write. An older CRD must not refuse a newer ledger for its words."""
+    defaults: frozenset[str] | None = None
+    """The fields whose default the API server fills in. None: all that have one."""
+
+
+def of_struct(struct: type[msgspec.Struct], path: str, overlay: Overlay) -> Schema:
+    """The schema of what the struct encodes to. Raises GeneratorError for a path of the overlay that leads nowhere."""
+    builder = _Builder(overlay)
+    schema = builder.completed(builder.struct(struct, path), path)
+    builder.complain_of_the_rest()
+    return schema
+
+
+def ordered(schema: Schema) -> Schema:
+    """The same with its keywords in the order in which people read them, all the way down."""
+    unknown = schema.keys() - set(_ORDER)
+    if unknown:
+        raise GeneratorError(f"{schema.get('description', '')!r}: no keywords of a schema: {sorted(unknown)}")
+    found = {key: schema[key] for key in _ORDER if key in schema}
+    for key in ("items", "additionalProperties"):
+        if key in found:
+            found[key] = ordered(found[key])
+    if "properties" in found:
+        found["properties"] = {name: ordered(child) for name, child in found["properties"].items()}
+    return found
+
+
+class _Builder:
+    def __init__(self, overlay: Overlay) -> None:
+        self._overlay = overlay
+        self._used: set[str] = set()
+
+    def complain_of_the_rest(self) -> None:
+        overlay = self._overlay
+        wanted = {*overlay.says, *overlay.later, *overlay.further_values, *(overlay.defaults or ())}
+        if missing := sorted(wanted - self._used):
+            raise GeneratorError(f"no struct has the field {', '.join(missing)}")
+
+    def struct(self, struct: type[msgspec.Struct], path: str) -> Schema:
+        said = words.of_fields(struct)
+        info = inspect.type_info(struct)
+        assert isinstance(info, inspect.StructType)
+        properties: dict[str, Schema] = {}
+        for field in info.fields:
+            properties[field.encode_name] = self._field(field, said.get(field.name, ""), f"{path}.{field.encode_name}")
+        required = [field.encode_name for field in info.fields if field.required]
+        schema: Schema = {"type": "object", "description": words.of_type(struct), "properties": properties}
+        if required:
+            schema["required"] = required
+        for later_path, later in self._overlay.later.items():
+            parent, _, name = later_path.rpartition(".")
+            if parent == path:
+                self._declare(schema, name, later)
+                self._used.add(later_path)
+        return schema
+
+    def _declare(self, schema: Schema, name: str, later: Later) -> None:
+        if name in schema["properties"]:
+            raise GeneratorError(f"{name} is built: its struct has it, so that it is not to be declared for later")
+        schema["properties"][name] = later.schema
+        if later.refused:
+            schema[RULES] = [*schema.get(RULES, []), refusal(name)]
+
+    def _field(self, field: inspect.Field, said: str, path: str) -> Schema:
+        info, optional = _without_none(field.type)
+        schema = self._type(info, path)
+        if said:
+            # What is None in Python is a field that is not there.
+            schema["description"] = said.replace("None: ", "Absent: ") if optional else said
+        given = self._overlay.defaults
+        default = _plain_default(field, schema)
+        if default is not None and (given is None or path in given):
+            schema["default"] = default
+        return self.completed(schema, path)
+
+    def _type(self, info: inspect.Type, path: str) -> Schema:
+        match info:
+            case inspect.StructType(cls=cls):
+                return self.struct(cls, path)
+            case inspect.DictType(value_type=value):
+                inner = self.completed(self._type(value, f"{path}.*"), f"{path}.*")
+                return {"type": "object", "additionalProperties": inner}
+            case inspect.VarTupleType(item_type=item):
+                items = self.completed(self._type(item, f"{path}[]"), f"{path}[]")
+                schema = {"type": "array", "x-kubernetes-list-type": "atomic", "items": items}
+                return schema | ({"description": items.pop("description")} if "description" in items else {})
+            case inspect.EnumType(cls=cls):
+                known = [member.value for member in cls]
+                further = self._overlay.further_values.get(path, ())
+                if built := sorted(set(known) & set(further)):
+                    raise GeneratorError(f"{path}: {', '.join(built)} is built: no longer one of the further values")
+                return {"type": "string", "description": words.of_type(cls), "enum": [*known, *further]}
+            case inspect.DateTimeType():
+                return {"type": "string", "format": "date-time"}
+            case inspect.IntType():
+                return {"type": "integer", "format": "int64"}
+            case inspect.FloatType():
+                return {"type": "number"}
+            case inspect.BoolType():
+                return {"type": "boolean"}
+            case inspect.StrType():
+                return {"type": "string"}
+        raise GeneratorError(f"{path}: no schema for {info}")
+
+    def completed(self, schema: Schema, path: str) -> Schema:
+        """With what the overlay says of it; its rules stand beside those that refuse."""
+        self._used.add(path)
+        said = self._overlay.says.get(path, {})
+        rules = [*schema.get(RULES, []), *said.get(RULES, [])]
+        return schema | said | ({RULES: rules} if rules else {})
+
+
+def refusal(name: str) -> Schema:
+    """The rule of an object that its field is not built. Without its path the API server would name the object."""
+    return {
+        "rule": f"!has(self.{name})",
+        "fieldPath": f".{name}",
+        "reason": "FieldValueForbidden",
+        "message": f"{NOT_BUILT}; remove it",
+    }
+
+
+def unbuilt(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
+    """Everything that is refused as not built: its path, and the rule that says so."""
+    for rule in schema.get(RULES, []):
+        if NOT_BUILT in rule["message"]:
+            yield path + rule.get("fieldPath", ""), rule
+    for name, child in schema.get("properties", {}).items():
+        yield from unbuilt(child, f"{path}.{name}")
+
+
+def _without_none(info: inspect.Type) -> tuple[inspect.Type, bool]:
+    """The type that is meant by `X | None`, and whether None is allowed."""
+    if not isinstance(info, inspect.UnionType):
+        return info, False
+    [meant] = [member for member in info.types if not isinstance(member, inspect.NoneType)]
+    return meant, True
+
+
+def _plain_default(field: inspect.Field, schema: Schema) -> object:
+    """The default as it stands in a manifest; None: there is none. An object whose fields have defaults is empty."""
+    if isinstance(field.default, msgspec.Struct):
+        return {} if any("default" in child for child in schema["properties"].values()) else None
+    if field.default is msgspec.NODEFAULT or field.default in (None, ""):
+        return None
+    if isinstance(field.default, float) and field.default.is_integer():
+        return int(field.default)
+    return field.default.value if isinstance(field.default, Enum) else field.default

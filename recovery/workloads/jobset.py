@@ -1,0 +1,56 @@
+"""JobSet: it makes Jobs, the Job controller makes pods. Both kinds of workloads stand on one, or are one.
+
+Every name that those controllers and we agree on stands here once, with who writes it and who reads it. The annotations
+that are ours alone stand in `core.policy`.
+"""
+
+from recovery.core.facts import GroupKey, JobFacts, JobSetFacts
+from recovery.ports import JOB_SETS
+
+JOBSET_NAME_LABEL = "jobset.sigs.k8s.io/jobset-name"
+"""On Jobs and pods. Written by JobSet; read here as the name of the group, because a TrainJob's JobSet has the name of
+the TrainJob."""
+
+REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
+"""On Jobs and pods. Written by JobSet; read here to tell members from those that prepare for them."""
+
+RESTART_ATTEMPT_LABEL = "jobset.sigs.k8s.io/restart-attempt"
+"""On Jobs and pods: `status.restarts` of the JobSet when the Job was made. Written by JobSet, which deletes Jobs with a
+lower one; read by `core` to recognise the platform's own restarts. Never written by us: a value that is no integer
+wedges JobSet's reconciler."""
+
+COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+"""On pods of Indexed Jobs. Written by the Job controller; read here as the pod's index, from which torchrun's node rank
+comes as well."""
+
+DEPENDENCY_COMPLETE = "Complete"
+"""`dependsOn[].status` of a ReplicatedJob that starts when another one is finished; the other status is Ready."""
+
+COMPLETED_CONDITION = "Completed"
+"""How JobSet calls the condition of a finished JobSet; TrainJobs and Jobs, and so `core`, say Complete."""
+
+GROUPS_SELECTOR = JOBSET_NAME_LABEL
+"""The label selector of the Jobs and pods of all groups."""
+
+
+def group_selector(key: GroupKey) -> str:
+    """The label selector of the Jobs and pods of one group."""
+    return f"{JOBSET_NAME_LABEL}={key.name}"
+
+
+def prepares(replicated_job: str, jobset: JobSetFacts) -> bool:
+    """Another ReplicatedJob starts only when this one is Complete: it is over before the training begins."""
+    return any(replicated_job in each.waits_for_complete for each in jobset.replicated_jobs)
+
+
+class BareJobSetAdapter:
+    """`WorkloadAdapter` for JobSets without an owner."""
+
+    resource = JOB_SETS
+
+    def is_member(self, replicated_job: str, jobset: JobSetFacts | None, job: JobFacts | None) -> bool:
+        """Every ReplicatedJob is, but for those that prepare: nothing else tells what the others are for.
+
+        So one that is Complete stays a member, and by it `core` sees that the group is finishing.
+        """
+        return jobset is None or not prepares(replicated_job, jobset)

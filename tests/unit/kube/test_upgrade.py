@@ -1,0 +1,65 @@
+"""A controller of this version comes up where one of an earlier version stopped in the middle of an incident."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from recovery.core.decide import decide
+from recovery.core.ledger import Ledger, Outcome, Phase
+from recovery.core.plan import DeleteJob, Plan
+from recovery.core.policy import applicable
+from recovery.ports import JOBS, PODS, RECOVERY_GROUPS, RECOVERY_POLICIES
+from tests.unit.kube.store_world import JOB_UID, LLM, WORKLOAD_UID, Body, World, job, load, pod
+
+STOPPED = datetime(2026, 11, 21, 12, 50, 7, tzinfo=UTC)
+"""When the earlier controller wrote the fixture, its trigger sent and the Job dying."""
+
+
+def of_today(body: Body, created_seconds: int) -> Body:
+    """An object made so long after STOPPED; a pod of it runs and is Ready from that second on."""
+    at = (STOPPED + timedelta(seconds=created_seconds)).isoformat().replace("+00:00", "Z")
+    body["metadata"]["creationTimestamp"] = at
+    for container in body["status"].get("containerStatuses", []):
+        container["state"] = {"running": {"startedAt": at}}
+    for condition in body["status"].get("conditions", []):
+        condition["lastTransitionTime"] = at
+    return body
+
+
+def look(world: World, ledger: Ledger, seconds: int) -> Plan:
+    """One look at facts that count as read live."""
+    snapshot = msgspec.structs.replace(world.llm, live=True)
+    assert snapshot.workload is not None
+    policy = applicable(world.store.policies("default"), snapshot.workload)
+    return decide(snapshot, ledger, policy, STOPPED + timedelta(seconds=seconds))
+
+
+@pytest.fixture
+async def world(world: World) -> World:
+    await world.tell(RECOVERY_POLICIES, load("recoverypolicy"))
+    await world.tell(RECOVERY_GROUPS, load("recoverygroup-v1"))
+    return world
+
+
+async def test_an_incident_of_version_1_goes_on_to_its_end_without_a_second_trigger(world: World) -> None:
+    found = world.store.ledger_object(LLM, WORKLOAD_UID)
+    assert found is not None
+    assert found.ledger.incident is not None
+    dying = job()
+    dying["metadata"]["deletionTimestamp"] = "2026-11-21T12:50:07Z"
+    await world.tell(JOBS, dying)
+    plan = look(world, found.ledger, 2)
+    assert plan.ledger.phase is Phase.TEARING_DOWN
+    plans = [plan]
+    await world.tell(JOBS, job(), type_="DELETED")
+    await world.tell(JOBS, of_today(job(uid="new", members=4), 4))
+    await world.tell(PODS, *(of_today(pod(rank, job_uid="new"), 6) for rank in range(4)))
+    for seconds in range(7, 12):
+        plans.append(look(world, plans[-1].ledger, seconds))
+    assert not [action for plan in plans for action in plan.actions if isinstance(action, DeleteJob)]
+    assert plans[-1].ledger.incident is None
+    closed, *_ = plans[-1].ledger.history
+    assert (closed.id, closed.outcome, closed.attempts) == (found.ledger.incident.id, Outcome.RECOVERED, 1)
+    assert plans[-1].ledger.budget.charges == found.ledger.budget.charges, "it was charged already"
+    assert JOB_UID not in [each.uid for each in world.llm.jobs]
