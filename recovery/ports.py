@@ -149,6 +149,10 @@ class NoSuchResourceError(RefusedError):
     """404 for the resource itself: its CRD is not installed."""
 
 
+class NotLeadingError(ApiError):
+    """This process may no longer lead, so the write was not sent, or given up on: stop, and leave it to the leader."""
+
+
 class ApiClient(Protocol):
     """The REST verbs. Every method raises `ApiError` subclasses only (and CancelledError)."""
 

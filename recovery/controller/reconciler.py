@@ -2,36 +2,42 @@
 
 The ledger is written by compare-and-swap before the first destructive call. If another controller, or this one before
 a crash, was faster, the write is refused and everything is read and decided again. Nothing is kept here that a new
-process would miss, but for the last ledger written: a cache that lags behind our own write must not make us decide on
-the past.
+process would miss, but for what bridges the lag of a cache: the last ledger written until the cache shows it, and which
+incidents of vanished jobs have been recorded until it has dropped their ledgers.
 """
 
 from datetime import datetime
 
+import msgspec
 import structlog
 
 from recovery.controller.observer import ControllerObserver
 from recovery.core.decide import decide
 from recovery.core.facts import GroupKey, WorkloadFacts
-from recovery.core.incident import say
+from recovery.core.incident import incident_of, say
 from recovery.core.invariants import violations
-from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject
+from recovery.core.judge import close
+from recovery.core.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject, Outcome
 from recovery.core.plan import (
     Action,
     DeleteJob,
+    DeleteJobSet,
     DeletePods,
     EmitEvent,
+    FailJobSet,
     Plan,
     RaiseBackoffLimit,
     ReadLive,
     RecordIncident,
+    ResumeWorkload,
+    SuspendWorkload,
     TouchJob,
 )
 from recovery.core.policy import applicable
 from recovery.core.summary import summarise
-from recovery.executors import events, group_recreate
+from recovery.executors import events, group_recreate, job_failure, suspension
 from recovery.executors.pod_teardown import PodTeardown
-from recovery.executors.status import LedgerWriter
+from recovery.executors.status import LedgerWriter, WorkloadReference, reference_to
 from recovery.ports import (
     ApiClient,
     ApiError,
@@ -72,6 +78,9 @@ class Reconciler:
         self._ledgers = LedgerWriter(api)
         self._teardown = PodTeardown(api, clock)
         self._written: dict[GroupKey, LedgerObject] = {}
+        """Our last writes that the cache has not shown yet."""
+        self._recorded: dict[GroupKey, frozenset[str]] = {}
+        """Ids of recorded incidents whose workload is gone and whose ledger is not, as far as the cache knows."""
 
     async def look(self, key: GroupKey) -> datetime | None:
         """Look at the group once and do what it calls for. Returns when to look again, None: when something changes.
@@ -81,55 +90,124 @@ class Reconciler:
         """
         if not self._store.synced():
             raise TryLaterError("a cache is not in sync, so nothing is decided")
+        refused = await self._record_orphans(key)
+        again = await self._look_at_present(key)
+        if refused is not None:
+            raise refused
+        return again
+
+    async def _look_at_present(self, key: GroupKey) -> datetime | None:
         snapshot = self._store.snapshot(key)
         policies = self._store.policies(key.namespace)
         changed: ReadAgainError | None = None
         for _ in range(_MAX_ROUNDS):
             workload = snapshot.workload
             if workload is None:
-                self._written.pop(key, None)
+                if not snapshot.live:  # else the watch will tell of it, and its incident is still to be recorded
+                    self._written.pop(key, None)
                 return None
             known = self._known_ledger(key, workload)
             before = known.ledger if known is not None else Ledger()
             plan = decide(snapshot, before, applicable(policies, workload), self._clock.now())
             if any(isinstance(action, ReadLive) for action in plan.actions):
-                # The policy too: a switch to Observe is the emergency brake, and must not wait for a watch.
+                # The policy too: a switch to Observe is the emergency brake, and must not wait for a watch. And the
+                # ledger: what another controller has asked for must not look like nobody's.
                 policies = await self._store.read_policies_live(key.namespace)
                 snapshot = await self._store.read_live(key)
+                await self._read_ledger(key, workload)
                 continue
             self._observer.decided(key, before, plan)
             try:
                 await self._carry_out(key, workload, known, plan)
             except ReadAgainError as error:
                 _log.info("reading again", job=str(key), error=str(error), status=error.status)
-                await self._forget(key, workload)
+                await self._read_ledger(key, workload)
                 if isinstance(error, UnknownOutcomeError):
                     raise  # the server has trouble of its own: with backoff, not at once
+                if _collected(self._written.get(key), plan):
+                    await self._ledgers.record(key.namespace, reference_to(workload), incident_of(plan.ledger))
+                    return None
                 changed = error
                 snapshot = await self._store.read_live(key)
                 continue
             return self._next_look(plan)
         raise RestlessGroupError(f"the objects of {key} changed under each of {_MAX_ROUNDS} tries") from changed
 
+    async def _record_orphans(self, key: GroupKey) -> ApiError | None:
+        """Record the incidents of jobs of that name that vanished in the middle of one, before their ledgers vanish.
+
+        Returns what kept it from one of them; None: nothing did. The ledgers are not written any more.
+        """
+        orphans = [each for each in self._orphans(key) if each.readable and each.ledger.incident is not None]
+        if not orphans:
+            self._recorded.pop(key, None)
+            return None
+        recorded = self._recorded.get(key, frozenset())
+        new = any(incident_of(orphan.ledger).id not in recorded for orphan in orphans)
+        present = await self._present_uid(key) if new else None
+        refused: ApiError | None = None
+        seen: set[str] = set()
+        for orphan in orphans:
+            incident = incident_of(orphan.ledger)
+            if orphan.workload_uid == present:
+                continue
+            if incident.id not in recorded:
+                if incident.closing is None:
+                    gone = "the job was deleted"
+                    plan = close(orphan.ledger, Outcome.SUPERSEDED, "JobDeleted", gone, self._clock.now())
+                    incident = incident_of(plan.ledger)
+                whose = WorkloadReference(orphan.workload_kind, orphan.group, orphan.workload_uid)
+                try:
+                    await self._ledgers.record(key.namespace, whose, incident)
+                except ApiError as error:
+                    refused = error
+                    continue
+            seen.add(incident.id)
+        self._recorded[key] = frozenset(seen)
+        return refused
+
+    async def _present_uid(self, key: GroupKey) -> str | None:
+        """The workload of that name by the API server: a cache that lags must not declare it gone."""
+        workload = (await self._store.read_live(key)).workload
+        return workload.uid if workload is not None else None
+
+    def _orphans(self, key: GroupKey) -> tuple[LedgerObject, ...]:
+        """Ledgers of jobs of that name that are gone; of one that the cache has not caught up with, ours."""
+        workload = self._store.snapshot(key).workload
+        orphans = {orphan.workload_uid: orphan for orphan in self._store.orphans(key)}
+        ours = self._written.get(key)
+        if ours is not None and (workload is None or workload.uid != ours.workload_uid):
+            cached = orphans.get(ours.workload_uid)
+            if cached is None or not _at_least(cached, ours):
+                orphans[ours.workload_uid] = ours
+        return tuple(orphans.values())
+
     async def _carry_out(self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, plan: Plan) -> None:
         for action in plan.first:
             await self._do(key, workload, action)
-        await self._write(key, workload, known, plan.ledger)
+        before = known.ledger if known is not None else Ledger()
+        # Sentences alone can wait for the deed: of one that is refused again and again they would change there and back
+        # with every try.
+        wordy = _but_for_words(plan.ledger) == _but_for_words(before) and any(map(_is_deed, plan.actions))
+        if not wordy:
+            await self._write(key, workload, known, plan.ledger)
         refused: ApiError | None = None
         undone = False  # a deed, not only an Event
         for action in plan.actions:
-            if refused is not None and not isinstance(action, EmitEvent):
+            if refused is not None and _is_deed(action):
                 continue
             try:
                 await self._do(key, workload, action)
             except ApiError as error:
-                undone = undone or not isinstance(action, EmitEvent)
+                undone = undone or _is_deed(action)
                 refused = refused or error
         # Events are emitted even so: the ledger says it already, and no later look would say it again.
         if undone and isinstance(refused, RefusedError):
             await self._say_refused(key, workload, refused)
         if refused is not None:
             raise refused
+        if wordy:
+            await self._write(key, workload, known, plan.ledger)
 
     async def _write(self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, after: Ledger) -> None:
         """The one way into the ledger: asked for its invariants, swapped against `known`, told once it is true."""
@@ -161,30 +239,42 @@ class Reconciler:
                 await group_recreate.raise_backoff_limit(self._api, key.namespace, action)
             case TouchJob():
                 await group_recreate.touch_job(self._api, key.namespace, action)
+            case DeleteJobSet():
+                await group_recreate.delete_jobset(self._api, key.namespace, action)
+            case SuspendWorkload():
+                await suspension.suspend(self._api, key.namespace, workload, action)
+            case ResumeWorkload():
+                await suspension.resume(self._api, key.namespace, workload, action)
+            case FailJobSet():
+                await job_failure.fail_jobset(self._api, key.namespace, action, self._clock.now())
             case RecordIncident():
-                await self._ledgers.record(key.namespace, workload, action.incident)
+                await self._ledgers.record(key.namespace, reference_to(workload), action.incident)
             case EmitEvent():
                 await events.emit(self._api, key.namespace, workload, action, self._clock.now())
             case ReadLive():
                 raise AssertionError("a live read is done by the look itself")
 
     def _known_ledger(self, key: GroupKey, workload: WorkloadFacts) -> LedgerObject | None:
-        """The newest ledger known: the cache's, or our own last write while the cache lags behind it."""
+        """The newest ledger known: the cache's, or our own last write for as long as the cache lags behind it.
+
+        No longer: a RecoveryGroup that the cache had and has no more was deleted, and is gone for us as well.
+        """
         cached = self._store.ledger_object(key, workload.uid)
         ours = self._written.get(key)
-        if ours is not None and ours.workload_uid != workload.uid:
+        if ours is not None and (ours.workload_uid != workload.uid or (cached is not None and _at_least(cached, ours))):
             del self._written[key]
             ours = None
-        newest = cached if ours is None or (cached is not None and _at_least(cached, ours)) else ours
-        if newest is not None and newest.schema_version != SCHEMA_VERSION:
+        newest = cached if ours is None else ours
+        if newest is not None and not newest.readable:
             raise LedgerUnreadableError(
                 f"RecoveryGroup {newest.namespace}/{newest.name} has schemaVersion {newest.schema_version}, this "
-                f"controller knows {SCHEMA_VERSION}: it holds; run the controller version that wrote it"
+                f"controller knows {OLDEST_SCHEMA_VERSION} to {SCHEMA_VERSION}: it holds; run the controller version "
+                "that wrote it"
             )
         return newest
 
-    async def _forget(self, key: GroupKey, workload: WorkloadFacts) -> None:
-        """After a refused or lost write: what the API server has is the truth."""
+    async def _read_ledger(self, key: GroupKey, workload: WorkloadFacts) -> None:
+        """What the API server has is the truth: before a decision on live facts, and after a refused or lost write."""
         live = await self._store.read_ledger_live(key, workload.uid)
         if live is None:
             self._written.pop(key, None)
@@ -196,6 +286,28 @@ class Reconciler:
         if incident is not None and incident.closing is not None:
             return self._clock.now()  # it is still to be recorded
         return plan.look_again_at
+
+
+def _collected(live: LedgerObject | None, plan: Plan) -> bool:
+    """The job is being deleted, and its ledger went before the end of its incident could be written into it."""
+    incident = plan.ledger.incident
+    ends = incident is not None and incident.closing is not None and incident.closing.outcome_reason == "JobDeleted"
+    return live is None and ends
+
+
+def _is_deed(action: Action) -> bool:
+    return not isinstance(action, EmitEvent)
+
+
+def _but_for_words(ledger: Ledger) -> Ledger:
+    """The ledger without its latest sentence, wherever it stands."""
+    incident = ledger.incident
+    return msgspec.structs.replace(
+        ledger,
+        reason="",
+        incident=msgspec.structs.replace(incident, reason="") if incident is not None else None,
+        conditions=tuple(msgspec.structs.replace(each, message="") for each in ledger.conditions),
+    )
 
 
 def _at_least(cached: LedgerObject, ours: LedgerObject) -> bool:

@@ -4,7 +4,8 @@ from datetime import datetime
 
 from recovery.core.facts import WorkloadFacts
 from recovery.core.plan import EmitEvent
-from recovery.ports import EVENTS, TRAIN_JOBS, AlreadyExistsError, ApiClient
+from recovery.ports import EVENTS, AlreadyExistsError, ApiClient
+from recovery.workloads import resource_of
 
 _COMPONENT = "recovery-controller"
 
@@ -17,7 +18,7 @@ async def emit(api: ApiClient, namespace: str, workload: WorkloadFacts, action: 
         "kind": "Event",
         "metadata": {"name": f"{workload.name[:180]}.{action.key}", "namespace": namespace},
         "involvedObject": {
-            "apiVersion": TRAIN_JOBS.api_version,
+            "apiVersion": resource_of(workload).api_version,
             "kind": workload.kind,
             "namespace": namespace,
             "name": workload.name,

@@ -1,8 +1,18 @@
-"""The trigger of a group restart: foreground deletion of the child Job; and the watchdog's touch."""
+"""The triggers: foreground deletion of a child Job, or of a JobSet that failed for good; and the watchdog's touch."""
 
-from recovery.core.plan import MAX_BACKOFF_LIMIT, DeleteJob, RaiseBackoffLimit, TouchJob
+from recovery.core.plan import MAX_BACKOFF_LIMIT, DeleteJob, DeleteJobSet, RaiseBackoffLimit, TouchJob
 from recovery.core.policy import TOUCHED_ANNOTATION
-from recovery.ports import JOBS, ApiClient, NotFoundError, PatchKind, Propagation, RefusedError, TestFailedError
+from recovery.ports import (
+    JOB_SETS,
+    JOBS,
+    ApiClient,
+    NotFoundError,
+    PatchKind,
+    Propagation,
+    RefusedError,
+    Resource,
+    TestFailedError,
+)
 
 
 async def delete_job(api: ApiClient, namespace: str, action: DeleteJob) -> None:
@@ -11,9 +21,21 @@ async def delete_job(api: ApiClient, namespace: str, action: DeleteJob) -> None:
     JobSet creates it again once it is gone. Foreground, because otherwise pods of both incarnations would run at once.
     A Job that is gone already is success. Raises ConflictError if it changed meanwhile: read, decide again, at once.
     """
+    await _delete(api, JOBS, namespace, action)
+
+
+async def delete_jobset(api: ApiClient, namespace: str, action: DeleteJobSet) -> None:
+    """Delete the JobSet in the foreground, under the same conditions as a Job; Trainer makes it anew once it is gone.
+
+    Foreground here as well: a new JobSet whose Jobs have the names of the old ones could not make them.
+    """
+    await _delete(api, JOB_SETS, namespace, action)
+
+
+async def _delete(api: ApiClient, resource: Resource, namespace: str, action: DeleteJob | DeleteJobSet) -> None:
     try:
         await api.delete(
-            JOBS,
+            resource,
             action.name,
             namespace=namespace,
             uid=action.uid,

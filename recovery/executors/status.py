@@ -1,5 +1,7 @@
 """The ledger's way to the API server: RecoveryGroup.status by compare-and-swap, and the record of a closed incident."""
 
+from datetime import UTC
+
 import msgspec
 
 from recovery.core.facts import WorkloadFacts
@@ -7,12 +9,20 @@ from recovery.core.ledger import Incident, Ledger, LedgerObject
 from recovery.ports import (
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,
-    TRAIN_JOBS,
     AlreadyExistsError,
     ApiClient,
     PatchKind,
 )
+from recovery.workloads import resource_of
 from recovery.workloads.naming import recovery_group_name
+
+
+class WorkloadReference(msgspec.Struct, frozen=True):
+    """`spec.workloadRef` of our objects: whose they are, even once the workload is gone."""
+
+    kind: str
+    name: str
+    uid: str
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -51,11 +61,13 @@ class LedgerWriter:
             RECOVERY_GROUPS, known.name, body, kind=PatchKind.JSON, namespace=namespace, subresource="status"
         )
         version = msgspec.json.decode(answer, type=_Written).metadata.resource_version
-        return msgspec.structs.replace(known, resource_version=version, ledger=ledger)
+        return msgspec.structs.replace(
+            known, resource_version=version, ledger=ledger, schema_version=ledger.schema_version
+        )
 
     async def _create(self, namespace: str, workload: WorkloadFacts) -> LedgerObject:
         name = recovery_group_name(workload.name, workload.uid)
-        reference = {"kind": workload.kind, "name": workload.name, "uid": workload.uid}
+        reference = reference_to(workload)
         body = {
             "apiVersion": RECOVERY_GROUPS.api_version,
             "kind": RECOVERY_GROUPS.kind,
@@ -63,7 +75,9 @@ class LedgerWriter:
                 "name": name,
                 "namespace": namespace,
                 # Not a controller reference and not blocking: the job's deletion must never wait for us.
-                "ownerReferences": [{"apiVersion": TRAIN_JOBS.api_version, **reference}],
+                "ownerReferences": [
+                    {"apiVersion": resource_of(workload).api_version, **msgspec.structs.asdict(reference)}
+                ],
             },
             "spec": {"workloadRef": reference, "group": workload.name},
         }
@@ -77,15 +91,19 @@ class LedgerWriter:
             workload_uid=workload.uid,
             group=workload.name,
             ledger=Ledger(),
+            workload_kind=workload.kind,
         )
 
-    async def record(self, namespace: str, workload: WorkloadFacts, incident: Incident) -> None:
-        """Create the RecoveryIncident of a closed incident. One of that name is this very incident: its id is in it."""
+    async def record(self, namespace: str, workload: WorkloadReference, incident: Incident) -> None:
+        """Create the RecoveryIncident of a closed incident. One of that name is this very incident.
+
+        Its id alone is not enough for that: where a RecoveryGroup was deleted, the next one counts from 1 again.
+        """
         closing = incident.closing
         assert closing is not None, "only closed incidents are recorded"
         fields: dict[str, object] = msgspec.to_builtins(msgspec.structs.replace(incident, closing=None))
         spec = {
-            "workloadRef": {"kind": workload.kind, "name": workload.name, "uid": workload.uid},
+            "workloadRef": workload,
             "group": workload.name,
             **fields,
             **msgspec.to_builtins(closing),
@@ -94,10 +112,21 @@ class LedgerWriter:
         body = {
             "apiVersion": RECOVERY_INCIDENTS.api_version,
             "kind": RECOVERY_INCIDENTS.kind,
-            "metadata": {"name": f"{workload.name[:200]}-{incident.id}", "namespace": namespace},
+            "metadata": {"name": incident_name(workload, incident), "namespace": namespace},
             "spec": spec,
         }
         try:
             await self._api.create(RECOVERY_INCIDENTS, body, namespace=namespace)
         except AlreadyExistsError:
             return
+
+
+def reference_to(workload: WorkloadFacts) -> WorkloadReference:
+    """The reference that our objects carry."""
+    return WorkloadReference(workload.kind, workload.name, workload.uid)
+
+
+def incident_name(workload: WorkloadReference, incident: Incident) -> str:
+    """The name of its RecoveryIncident: it follows from what an incident never changes, so a repeat is recognised."""
+    began = incident.started_at.astimezone(UTC).strftime("%Y%m%d%H%M%S")
+    return f"{workload.name[:180]}-{incident.id}-{began}"

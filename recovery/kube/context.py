@@ -1,8 +1,9 @@
-"""Which namespace a command means when it is not told."""
+"""What the context of the kubeconfig says besides where the cluster is: the namespace that is meant, and who asks."""
 
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 from kubernetes_asyncio.config import list_kube_config_contexts
 from kubernetes_asyncio.config.incluster_config import SERVICE_HOST_ENV_NAME
@@ -22,7 +23,20 @@ async def default_namespace(kubeconfig: str | None, context: str | None) -> str:
     return await asyncio.to_thread(_of_context, source or None, context)
 
 
+async def context_user(kubeconfig: str | None, context: str | None) -> str:
+    """The name that the context gives to its credentials; empty in a pod. For the same arguments, after the same."""
+    source = kubeconfig or os.environ.get("KUBECONFIG")
+    if not source and context is None and os.environ.get(SERVICE_HOST_ENV_NAME):
+        return ""
+    return str((await asyncio.to_thread(_context, source or None, context)).get("user") or "")
+
+
 def _of_context(source: str | None, name: str | None) -> str:
+    return _context(source, name).get("namespace") or _DEFAULT
+
+
+def _context(source: str | None, name: str | None) -> dict[str, Any]:
     contexts, current = list_kube_config_contexts(source)
     chosen = next((context for context in contexts if context["name"] == name), current)
-    return (chosen or {}).get("context", {}).get("namespace") or _DEFAULT
+    found: dict[str, Any] = (chosen or {}).get("context", {})
+    return found

@@ -110,21 +110,31 @@ _decode_closing = msgspec.json.Decoder(Closing).decode
 
 async def read_fleet(client: ApiClient, namespace: str | None) -> Fleet:
     """The workloads of the namespace, their RecoveryGroups, and what is laid down; None: of all. Raises ApiError."""
-    train_jobs, jobsets, groups, laid_down = await asyncio.gather(
-        _train_jobs(client, namespace),
-        _list(client, JOB_SETS, namespace, decode_job_set),
+    (workloads, unreadable), groups, laid_down = await asyncio.gather(
+        read_workloads(client, namespace),
         _list(client, RECOVERY_GROUPS, namespace, decode_recovery_group),
         _laid_down(client, namespace),
     )
-    bare = {GroupKey(each.namespace, each.name): each.value.workload for each in jobsets.entries}
     return Fleet(
-        workloads={key: workload for key, workload in bare.items() if workload is not None}
-        | {GroupKey(entry.namespace, entry.name): entry.value for entry in train_jobs.entries},
+        workloads=workloads,
         groups={entry.value.workload_uid: entry.value for entry in groups.entries},
         policies=laid_down.policies,
         config=laid_down.config,
-        unreadable=(*train_jobs.unreadable, *jobsets.unreadable, *groups.unreadable, *laid_down.unreadable),
+        unreadable=(*unreadable, *groups.unreadable, *laid_down.unreadable),
     )
+
+
+async def read_workloads(
+    client: ApiClient, namespace: str | None
+) -> tuple[Mapping[GroupKey, WorkloadFacts], tuple[str, ...]]:
+    """TrainJobs, and the JobSets that nothing controls; and in words which could not be read. Raises ApiError."""
+    train_jobs, jobsets = await asyncio.gather(
+        _train_jobs(client, namespace), _list(client, JOB_SETS, namespace, decode_job_set)
+    )
+    bare = {GroupKey(each.namespace, each.name): each.value.workload for each in jobsets.entries}
+    workloads = {key: workload for key, workload in bare.items() if workload is not None}
+    workloads |= {GroupKey(entry.namespace, entry.name): entry.value for entry in train_jobs.entries}
+    return workloads, (*train_jobs.unreadable, *jobsets.unreadable)
 
 
 async def read_job(client: ApiClient, key: GroupKey) -> JobReading:

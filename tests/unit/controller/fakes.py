@@ -1,7 +1,8 @@
 """An API server that does what the test says, a store that shows what the test says, and ears for what is told.
 
 The fake server knows one thing by itself: RecoveryGroups with their resourceVersions, because compare-and-swap is what
-these tests are about. Everything else succeeds, unless the test has said what comes instead.
+these tests are about. Every other write succeeds, unless the test has said what comes instead; what a read gives, the
+test puts there.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
@@ -11,9 +12,9 @@ from typing import Any
 import msgspec
 
 from recovery.core.facts import GroupKey, Snapshot
-from recovery.core.ledger import Ledger, LedgerObject
+from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject
 from recovery.core.plan import Plan
-from recovery.core.policy import Mode, PolicyFacts, PolicySpec
+from recovery.core.policy import Mode, PolicyFacts, PolicySet, PolicySpec
 from recovery.ports import (
     RECOVERY_GROUPS,
     AlreadyExistsError,
@@ -80,6 +81,8 @@ class FakeApi:
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self.groups: dict[str, LedgerObject] = {}
+        self.objects: dict[tuple[Resource, str], dict[str, Any]] = {}
+        """What `get` gives, by resource and name."""
         self._scripts: list[Script] = []
         self._version = 100
 
@@ -98,7 +101,7 @@ class FakeApi:
         """The next such request meets `error`; before it is handled, `meanwhile` happens."""
         self._scripts.append(Script(verb, resource, error, applied, meanwhile, name))
 
-    def put_group(self, ledger: Ledger, *, schema_version: int = 1) -> LedgerObject:
+    def put_group(self, ledger: Ledger, *, schema_version: int = SCHEMA_VERSION) -> LedgerObject:
         """Somebody writes the RecoveryGroup of `train`, or creates it."""
         uid = "0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"
         name = f"{KEY.name}-{uid}"
@@ -124,7 +127,10 @@ class FakeApi:
     # --- the port --------------------------------------------------------------------------------------------------
 
     async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
-        raise AssertionError("facts come from the store")
+        found = self.objects.get((resource, name))
+        if found is None:
+            raise NotFoundError(f"{resource.kind} {name} not found", status=404)
+        return msgspec.json.encode(found)
 
     async def list(
         self,
@@ -297,17 +303,25 @@ class FakeStore:
     def snapshot(self, key: GroupKey) -> Snapshot:
         return self.cached.snapshot()
 
-    def policies(self, namespace: str) -> Sequence[PolicyFacts]:
-        return (self.policy,)
+    def policies(self, namespace: str) -> PolicySet:
+        return PolicySet((self.policy,))
 
-    async def read_policies_live(self, namespace: str) -> Sequence[PolicyFacts]:
-        return (self.live_policy or self.policy,)
+    async def read_policies_live(self, namespace: str) -> PolicySet:
+        return PolicySet((self.live_policy or self.policy,))
 
     def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         return self.lagging if self.lags else self._of(workload_uid)
 
     def ledger_objects(self) -> Iterable[LedgerObject]:
         return tuple(self._api.groups.values())
+
+    def orphans(self, key: GroupKey) -> Sequence[LedgerObject]:
+        workload = self.cached.workload
+        return [
+            group
+            for group in self._api.groups.values()
+            if group.group == key.name and (workload is None or group.workload_uid != workload.uid)
+        ]
 
     def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
         raise AssertionError("a reconciler is told what to look at")
@@ -330,6 +344,7 @@ class Ears:
         self.plans: list[Plan] = []
         self.writes: list[tuple[Ledger, Ledger]] = []
         self.finished: list[tuple[GroupKey, str | None]] = []
+        self.leads: list[bool] = []
 
     def decided(self, key: GroupKey, before: Ledger, plan: Plan) -> None:
         self.plans.append(plan)
@@ -342,3 +357,6 @@ class Ears:
 
     def queue_waited(self, seconds: float, depth: int) -> None:
         pass
+
+    def leadership_changed(self, *, leads: bool) -> None:
+        self.leads.append(leads)

@@ -184,10 +184,18 @@ async def test_a_lost_answer_to_the_trigger_is_followed_up_without_another_charg
 
 async def test_a_recovery_group_that_another_has_created_is_used() -> None:
     scene = Scene()
-    scene.store.lags = True  # our cache has not seen it
-    scene.api.put_group(Ledger())
+    scene.api.next("create", RECOVERY_GROUPS, meanwhile=lambda: scene.api.put_group(Ledger()))
     await scene.look()
     assert scene.api.said() == TRIGGERED
+    assert scene.one_recovery()
+
+
+async def test_a_recovery_group_that_our_cache_has_not_seen_is_read_before_anything_is_decided() -> None:
+    scene = Scene()
+    scene.store.lags = True
+    scene.api.put_group(Ledger())
+    await scene.look()
+    assert scene.api.said() == TRIGGERED[1:], "it is not created again"
     assert scene.one_recovery()
 
 

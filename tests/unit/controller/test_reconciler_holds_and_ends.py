@@ -6,7 +6,7 @@ import pytest
 from recovery.controller import reconciler
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError
 from recovery.core.facts import Snapshot
-from recovery.core.ledger import Ledger, LedgerObject, Phase
+from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
 from recovery.core.plan import DeleteJob, Plan
 from recovery.core.policy import BudgetSpec, Policy, PolicyError
 from recovery.ports import (
@@ -15,13 +15,15 @@ from recovery.ports import (
     AlreadyExistsError,
     ForbiddenError,
 )
-from tests.unit.controller.scene import Scene, closed, lost
+from tests.unit.controller.scene import TRIGGERED, Scene, closed, lost
 from tests.unit.core.world import at, training
+
+NEWER = SCHEMA_VERSION + 1
 
 # --- ledgers that are not to be touched ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [2, -1])
+@pytest.mark.parametrize("version", [NEWER, -1, 0])
 async def test_a_ledger_of_another_schema_holds_everything(version: int) -> None:
     scene = Scene()
     before = scene.api.put_group(Ledger(), schema_version=version)
@@ -31,10 +33,18 @@ async def test_a_ledger_of_another_schema_holds_everything(version: int) -> None
     assert list(scene.api.groups.values()) == [before]
 
 
+async def test_a_ledger_of_an_earlier_schema_is_gone_on_with() -> None:
+    scene = Scene()
+    scene.api.put_group(Ledger(), schema_version=1)
+    await scene.look()
+    assert scene.api.said() == TRIGGERED[1:]
+    assert scene.api.ledger.schema_version == SCHEMA_VERSION
+
+
 async def test_a_newer_controller_that_takes_over_within_a_look_holds_it() -> None:
     scene = Scene()
     scene.api.put_group(Ledger())
-    scene.api.next("patch", RECOVERY_GROUPS, meanwhile=lambda: scene.api.put_group(Ledger(), schema_version=2))
+    scene.api.next("patch", RECOVERY_GROUPS, meanwhile=lambda: scene.api.put_group(Ledger(), schema_version=NEWER))
     with pytest.raises(LedgerUnreadableError):
         await scene.look()
     assert scene.api.said() == ["patch RecoveryGroup"]
@@ -78,10 +88,9 @@ async def test_a_train_job_that_is_gone_is_forgotten() -> None:
     scene = Scene()
     scene.store.lags = True
     await scene.look()
-    scene.api.requests.clear()
     scene.store.becomes(msgspec.structs.replace(lost(), workload=None))
     assert await scene.look() is None
-    assert scene.api.said() == []
+    scene.api.groups.clear()
     scene.store.becomes(training(4))
     await scene.look()
     assert scene.ears.plans[-1].ledger == Ledger(), "our last write is not remembered beyond the job"
@@ -102,7 +111,7 @@ async def test_a_closed_incident_is_recorded_before_the_ledger_forgets_it() -> N
     assert scene.api.said() == ["create RecoveryIncident", "patch RecoveryGroup"]
     assert found[0].ledger.incident is not None
     (request,) = scene.api.sent("create", RECOVERY_INCIDENTS)
-    assert request.name == "train-0d2f5c9e-1"
+    assert request.name == "train-0d2f5c9e-1-20261121120000"
     assert request.body["spec"]["outcome"] == "Recovered"
     assert scene.api.ledger.incident is None
     assert scene.api.ledger.phase is Phase.HEALTHY

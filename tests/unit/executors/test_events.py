@@ -1,4 +1,4 @@
-"""Events: on the TrainJob, under a name that makes a repeat recognisable."""
+"""Events: on the workload, under a name that makes a repeat recognisable."""
 
 import msgspec
 import pytest
@@ -35,6 +35,13 @@ async def test_an_event_stands_on_the_train_job_and_says_the_sentence() -> None:
     }
     assert (body["type"], body["reason"], body["message"]) == ("Warning", "RecreatingGroup", "rank 2 was deleted")
     assert body["firstTimestamp"] == body["lastTimestamp"] == "2026-11-21T12:00:01Z"
+
+
+async def test_an_event_about_a_bare_jobset_stands_on_the_jobset() -> None:
+    api = FakeApi()
+    await events.emit(api, "ml", msgspec.structs.replace(workload(), kind="JobSet"), NEWS, SetClock().now())
+    involved = api.requests[0].body["involvedObject"]
+    assert (involved["apiVersion"], involved["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
 
 
 async def test_the_name_follows_from_the_change_and_not_from_the_time() -> None:

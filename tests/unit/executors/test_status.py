@@ -6,8 +6,17 @@ import msgspec
 import pytest
 
 from recovery.core.facts import WorkloadFacts
-from recovery.core.ledger import Closing, Incident, Ledger, Outcome, Phase, PhaseSpan, Terms
-from recovery.executors.status import LedgerWriter
+from recovery.core.ledger import (
+    SCHEMA_VERSION,
+    Closing,
+    Incident,
+    Ledger,
+    Outcome,
+    Phase,
+    PhaseSpan,
+    Terms,
+)
+from recovery.executors.status import LedgerWriter, reference_to
 from recovery.ports import (
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,
@@ -72,6 +81,21 @@ async def test_a_ledger_is_created_empty_and_never_stands_in_the_way_of_its_jobs
     assert not owner.keys() & {"controller", "blockOwnerDeletion"}
 
 
+async def test_the_ledger_of_a_bare_jobset_belongs_to_the_jobset() -> None:
+    api = FakeApi()
+    await LedgerWriter(api).write("ml", msgspec.structs.replace(workload(), kind="JobSet"), None, LEDGER)
+    body = api.sent("create", RECOVERY_GROUPS)[0].body
+    (owner,) = body["metadata"]["ownerReferences"]
+    assert (owner["apiVersion"], owner["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
+    assert body["spec"]["workloadRef"]["kind"] == "JobSet"
+
+
+async def test_a_ledger_of_an_earlier_version_is_one_of_ours_once_it_is_written() -> None:
+    api = FakeApi()
+    known = api.put_group(Ledger(), schema_version=1)
+    assert (await LedgerWriter(api).write("ml", workload(), known, LEDGER)).schema_version == SCHEMA_VERSION
+
+
 async def test_the_status_is_swapped_against_the_version_that_the_creation_gave() -> None:
     api = FakeApi()
     written = await LedgerWriter(api).write("ml", workload(), None, LEDGER)
@@ -89,7 +113,7 @@ async def test_a_known_ledger_is_replaced_by_one_patch_with_its_version() -> Non
     version, status = request.body
     assert version == {"op": "replace", "path": "/metadata/resourceVersion", "value": known.resource_version}
     assert (status["op"], status["path"]) == ("add", "/status")
-    assert status["value"] == {"schemaVersion": 1, "epoch": 3, "reason": "because"}
+    assert status["value"] == {"schemaVersion": SCHEMA_VERSION, "epoch": 3, "reason": "because"}
     assert int(written.resource_version) > int(known.resource_version)
     assert (written.uid, written.ledger) == (known.uid, LEDGER)
 
@@ -135,17 +159,35 @@ async def test_a_lost_answer_is_not_repeated_here() -> None:
 
 
 async def recorded(api: FakeApi) -> dict[str, Any]:
-    await LedgerWriter(api).record("ml", workload(), closed())
+    await LedgerWriter(api).record("ml", reference_to(workload()), closed())
     (request,) = api.sent("create", RECOVERY_INCIDENTS)
     assert request.namespace == "ml"
     body: dict[str, Any] = request.body
     return body
 
 
-async def test_a_closed_incident_is_recorded_under_its_id() -> None:
+async def test_a_closed_incident_is_recorded_under_its_id_and_its_beginning() -> None:
     body = await recorded(FakeApi())
     assert (body["apiVersion"], body["kind"]) == ("recovery.trainjob.dev/v1alpha1", "RecoveryIncident")
-    assert body["metadata"] == {"name": "train-0d2f5c9e-1", "namespace": "ml"}, "it outlives its job: no owner"
+    name = "train-0d2f5c9e-1-20261121120000"
+    assert body["metadata"] == {"name": name, "namespace": "ml"}, "it outlives its job: no owner"
+
+
+async def test_incidents_that_count_from_one_again_have_records_of_their_own() -> None:
+    """Somebody deleted the RecoveryGroup: the ids repeat."""
+    api = FakeApi()
+    later = msgspec.structs.replace(closed(), started_at=at(60))
+    for incident in (closed(), later, later):
+        await LedgerWriter(api).record("ml", reference_to(workload()), incident)
+    names = [request.name for request in api.sent("create", RECOVERY_INCIDENTS)]
+    assert names[0] != names[1] == names[2]
+
+
+async def test_the_name_is_short_enough_for_the_longest_name_of_a_job() -> None:
+    api = FakeApi()
+    longest = msgspec.structs.replace(reference_to(workload()), name="x" * 253)
+    await LedgerWriter(api).record("ml", longest, closed())
+    assert len(api.requests[0].name) <= 253
 
 
 async def test_the_record_says_how_it_began_how_it_ended_and_what_it_cost() -> None:
@@ -173,4 +215,6 @@ async def test_a_record_that_is_refused_is_the_callers_to_know() -> None:
 
 async def test_an_open_incident_is_never_recorded() -> None:
     with pytest.raises(AssertionError):
-        await LedgerWriter(FakeApi()).record("ml", workload(), msgspec.structs.replace(closed(), closing=None))
+        await LedgerWriter(FakeApi()).record(
+            "ml", reference_to(workload()), msgspec.structs.replace(closed(), closing=None)
+        )

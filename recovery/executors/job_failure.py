@@ -1,0 +1,87 @@
+"""Ends a training for good, where the budget is exhausted and both its policy and the platform say so.
+
+What JobSet itself writes when it gives up is what is written here, so that TrainJob and users see nothing new (JobSet
+0.12 `setJobSetFailedCondition`): a JobSet with condition Failed deletes its Jobs and is never restarted.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from recovery.core.plan import FailJobSet, JobRef
+from recovery.ports import JOB_SETS, JOBS, ApiClient, PatchKind, TestFailedError
+
+REASON = "RecoveryBudgetExhausted"
+_FAILED = "Failed"
+_RESTARTING = "Restarting"
+_MESSAGE_MAX = 32_768
+"""`maxLength` of a condition's message in JobSet's CRD."""
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    uid: str
+    resource_version: str
+
+
+class _JobSet(msgspec.Struct):
+    metadata: _Metadata
+    status: dict[str, Any] = {}
+
+
+_decode = msgspec.json.Decoder(_JobSet).decode
+
+
+async def fail_jobset(api: ApiClient, namespace: str, action: FailJobSet, now: datetime) -> None:
+    """Make the JobSet fail. One that has ended already is left as it is, and that is success.
+
+    Raises ReadAgainError subclasses where it, or the child Job that is to fail it, is gone, is another one, or changed.
+    """
+    if action.job is not None:
+        await _end_job(api, namespace, action.job)
+    else:
+        await _end_jobset(api, namespace, action, now)
+
+
+async def _end_job(api: ApiClient, namespace: str, job: JobRef) -> None:
+    """Give the Job a deadline that is over: it fails with DeadlineExceeded, and its JobSet with it."""
+    body = [
+        {"op": "test", "path": "/metadata/uid", "value": job.uid},
+        {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": 1},
+    ]
+    await api.patch(JOBS, job.name, body, kind=PatchKind.JSON, namespace=namespace)
+
+
+async def _end_jobset(api: ApiClient, namespace: str, action: FailJobSet, now: datetime) -> None:
+    found = _decode(await api.get(JOB_SETS, action.name, namespace=namespace))
+    if found.metadata.uid != action.uid:
+        raise TestFailedError(
+            f"JobSet {namespace}/{action.name} is another one by now: uid {found.metadata.uid}, not {action.uid}"
+        )
+    if found.status.get("terminalState"):  # JobSet leaves it out until it has ended
+        return
+    at = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    ended = {
+        "type": _FAILED,
+        "status": "True",
+        "reason": REASON,
+        "message": action.message[:_MESSAGE_MAX],
+        "lastTransitionTime": at,
+    }
+    kept = [_stopped(each, at) for each in found.status.get("conditions", ()) if each["type"] != _FAILED]
+    status = {**found.status, "conditions": [*kept, ended], "terminalState": _FAILED}
+    body = [
+        {"op": "test", "path": "/metadata/uid", "value": action.uid},
+        # The whole status is written: JobSet must not have counted a restart, or an end of its own, meanwhile.
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": found.metadata.resource_version},
+        {"op": "add", "path": "/status", "value": status},
+    ]
+    await api.patch(JOB_SETS, action.name, body, kind=PatchKind.JSON, namespace=namespace, subresource="status")
+
+
+def _stopped(condition: dict[str, Any], at: str) -> dict[str, Any]:
+    """The condition as JobSet leaves it behind: one that has failed is not restarting any more."""
+    if condition["type"] != _RESTARTING or condition["status"] != "True":
+        return condition
+    told = {"reason": "JobSetFailed", "message": "jobset failed", "lastTransitionTime": at}
+    return {**condition, **told, "status": "False"}

@@ -1,0 +1,105 @@
+"""Suspends a workload in our name, and resumes it only while it still carries that name.
+
+A user always wins. Who has suspended or resumed the workload, or has taken our annotation away, has changed what these
+patches are tied to: they are refused, and the look reads again and decides on what the user wants.
+"""
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from recovery.core.facts import WorkloadFacts
+from recovery.core.plan import ResumeWorkload, SuspendWorkload
+from recovery.core.policy import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION
+from recovery.ports import ApiClient, NotFoundError, PatchKind, TestFailedError
+from recovery.workloads import resource_of
+
+NEVER = "never"
+"""`resume-at` where nobody knows yet."""
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    uid: str
+    resource_version: str
+    annotations: dict[str, str] | None = None
+    """None: the object has no such map, and a patch must not reach into it."""
+
+
+class _Spec(msgspec.Struct):
+    suspend: bool | None = None
+
+
+class _Workload(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec
+
+
+_decode = msgspec.json.Decoder(_Workload).decode
+
+
+async def suspend(api: ApiClient, namespace: str, workload: WorkloadFacts, action: SuspendWorkload) -> None:
+    """Suspend the workload and say in its annotations for which incident, all in one write.
+
+    One that this incident has suspended already is success. Raises ReadAgainError subclasses where the workload is
+    gone, is another one, was suspended or marked by somebody else, or changes between our reading and our writing.
+    """
+    resource = resource_of(workload)
+    found = _decode(await api.get(resource, workload.name, namespace=namespace))
+    meta = found.metadata
+    title = f"{resource.kind} {namespace}/{workload.name}"
+    if meta.uid != action.workload_uid:
+        raise TestFailedError(f"{title} is another one by now: uid {meta.uid}, not {action.workload_uid}")
+    mark = (meta.annotations or {}).get(SUSPENDED_BY_ANNOTATION)
+    suspended = found.spec.suspend is True
+    if mark == action.incident_id and suspended:
+        return
+    if mark is not None:
+        state = "still suspended" if suspended else "resumed meanwhile"
+        raise TestFailedError(f"{title} carries {SUSPENDED_BY_ANNOTATION}: {mark} already, and is {state}")
+    if suspended:
+        raise TestFailedError(f"{title} was suspended by somebody else")
+    ours = {SUSPENDED_BY_ANNOTATION: action.incident_id, RESUME_AT_ANNOTATION: _moment(action.resume_at)}
+    added: list[dict[str, object]]
+    if meta.annotations is None:
+        added = [{"op": "add", "path": "/metadata/annotations", "value": ours}]
+    else:
+        added = [{"op": "add", "path": _path(name), "value": value} for name, value in ours.items()]
+    body = [
+        {"op": "test", "path": "/metadata/uid", "value": action.workload_uid},
+        # An absent field cannot be tested: with a resourceVersion of its own the patch is refused with 409 if anything
+        # was written since it was read.
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": meta.resource_version},
+        *added,
+        {"op": "add", "path": "/spec/suspend", "value": True},
+    ]
+    await api.patch(resource, workload.name, body, kind=PatchKind.JSON, namespace=namespace)
+
+
+async def resume(api: ApiClient, namespace: str, workload: WorkloadFacts, action: ResumeWorkload) -> None:
+    """Take our annotations away, and with them the suspension, where it is still in force.
+
+    A workload that is gone is success. Raises TestFailedError where the annotation is not ours any more: somebody has
+    taken the suspension over.
+    """
+    body: list[dict[str, object]] = [
+        {"op": "test", "path": "/metadata/uid", "value": action.workload_uid},
+        {"op": "test", "path": _path(SUSPENDED_BY_ANNOTATION), "value": action.suspended_by},
+        {"op": "remove", "path": _path(SUSPENDED_BY_ANNOTATION)},
+        # Added first: somebody may have removed it by itself, and what is not there cannot be removed.
+        {"op": "add", "path": _path(RESUME_AT_ANNOTATION), "value": ""},
+        {"op": "remove", "path": _path(RESUME_AT_ANNOTATION)},
+    ]
+    if action.suspended:
+        body.append({"op": "add", "path": "/spec/suspend", "value": False})
+    try:
+        await api.patch(resource_of(workload), workload.name, body, kind=PatchKind.JSON, namespace=namespace)
+    except NotFoundError:
+        return
+
+
+def _moment(at: datetime | None) -> str:
+    return NEVER if at is None else at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _path(annotation: str) -> str:
+    return f"/metadata/annotations/{annotation.replace('~', '~0').replace('/', '~1')}"

@@ -1,0 +1,251 @@
+"""The old pods: each asked once and by its UID, so many at a time, and no group at another's expense."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from recovery.core.plan import DeleteJob, DeletePods, PodRef
+from recovery.executors import group_recreate
+from recovery.executors.pod_teardown import DELETES_AT_ONCE, DELETES_IN_FLIGHT_MAX, DELETES_PER_SECOND, PodTeardown
+from recovery.kube.client import WRITES_IN_FLIGHT_MAX
+from recovery.ports import (
+    JOBS,
+    PODS,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    Propagation,
+    Resource,
+    TryLaterError,
+)
+from tests.unit.controller.fakes import FakeApi, Request, SetClock
+from tests.unit.sim.virtual_time import VirtualClock, virtual_time
+
+GONE = NotFoundError("not found", status=404)
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.api = FakeApi()
+        self.clock = SetClock()
+        self.teardown = PodTeardown(self.api, self.clock)
+
+    async def delete(self, *names: str, grace_seconds: int | None = None) -> None:
+        pods = tuple(PodRef(name, f"uid-{name}") for name in names)
+        await self.teardown.delete_pods("ml", DeletePods(epoch=1, pods=pods, grace_seconds=grace_seconds))
+
+    @property
+    def asked(self) -> list[str]:
+        return [request.name for request in self.api.requests]
+
+
+async def test_each_delete_names_the_uid_of_its_pod_and_leaves_it_its_own_grace() -> None:
+    scene = Scene()
+    await scene.delete("a", "b")
+    assert scene.api.requests == [
+        Request("delete", PODS, "a", "ml", uid="uid-a"),
+        Request("delete", PODS, "b", "ml", uid="uid-b"),
+    ]
+
+
+async def test_the_grace_of_the_policy_is_passed_on() -> None:
+    scene = Scene()
+    await scene.delete("a", grace_seconds=5)
+    assert [request.grace_seconds for request in scene.api.requests] == [5]
+
+
+@pytest.mark.parametrize("error", [GONE, ConflictError("another uid", status=409)], ids=["gone", "replaced"])
+async def test_a_pod_that_is_gone_or_whose_name_is_anothers_is_success(error: Exception) -> None:
+    scene = Scene()
+    scene.api.next("delete", PODS, error)
+    await scene.delete("a", "b")
+    assert scene.asked == ["a", "b"]
+
+
+async def test_every_pod_is_tried_and_the_first_error_is_raised_afterwards() -> None:
+    scene = Scene()
+    scene.api.next("delete", PODS, ForbiddenError("no", status=403), name="b")
+    scene.api.next("delete", PODS, TryLaterError("later", status=429), name="c")
+    with pytest.raises(ForbiddenError):
+        await scene.delete("a", "b", "c", "d")
+    assert scene.asked == ["a", "b", "c", "d"]
+
+
+async def test_only_the_pods_that_could_not_be_asked_are_asked_again_at_once() -> None:
+    scene = Scene()
+    scene.api.next("delete", PODS, TryLaterError("later", status=429), name="b")
+    with pytest.raises(TryLaterError):
+        await scene.delete("a", "b", "c")
+    await scene.delete("a", "b", "c")
+    assert scene.asked == ["a", "b", "c", "b"]
+
+
+async def test_a_pod_is_not_asked_twice_within_half_a_minute_and_is_asked_again_after_that() -> None:
+    scene = Scene()
+    await scene.delete("a")
+    scene.clock.seconds = 29.9
+    await scene.delete("a", "b")
+    assert scene.asked == ["a", "b"]
+    scene.clock.seconds = 30
+    await scene.delete("a", "b")
+    assert scene.asked == ["a", "b", "a"]
+
+
+async def test_a_pod_that_took_the_name_of_one_that_was_asked_is_another_pod() -> None:
+    scene = Scene()
+    for uid in ("uid-1", "uid-2"):
+        action = DeletePods(epoch=1, pods=(PodRef("a", uid),), grace_seconds=None)
+        await scene.teardown.delete_pods("ml", action)
+    assert [request.uid for request in scene.api.requests] == ["uid-1", "uid-2"]
+
+
+async def test_no_pods_is_no_request() -> None:
+    scene = Scene()
+    await scene.delete()
+    assert scene.asked == []
+
+
+# --- over all groups -------------------------------------------------------------------------------------------------
+
+
+class SlowApi(FakeApi):
+    """Deletes of pods wait for the test to let them through, as many as come, like a client without a bound."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Semaphore(0)
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self.at_seconds: list[float] = []
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str | None = None,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        propagation: Propagation | None = None,
+        grace_seconds: int | None = None,
+    ) -> bytes:
+        answer = await super().delete(
+            resource,
+            name,
+            namespace=namespace,
+            uid=uid,
+            resource_version=resource_version,
+            propagation=propagation,
+            grace_seconds=grace_seconds,
+        )
+        self.at_seconds.append(asyncio.get_running_loop().time())
+        if resource == PODS:
+            self.in_flight += 1
+            self.most_in_flight = max(self.most_in_flight, self.in_flight)
+            await self.gate.acquire()
+            self.in_flight -= 1
+        return answer
+
+    async def let_through(self, count: int) -> None:
+        for _ in range(count):
+            self.gate.release()
+        await asyncio.sleep(1)
+
+    @property
+    def asked(self) -> Counter[str]:
+        """Pods that were asked to go, by the group that their name begins with."""
+        return Counter(request.name.partition("-")[0] for request in self.sent("delete", PODS))
+
+
+def pods_of(group: str, count: int) -> DeletePods:
+    return DeletePods(1, tuple(PodRef(f"{group}-{i}", f"uid-{group}-{i}") for i in range(count)), None)
+
+
+@virtual_time
+async def test_a_thousand_deletes_that_hang_hold_up_no_trigger() -> None:
+    api = SlowApi()
+    teardown = PodTeardown(api, VirtualClock())
+    large = asyncio.create_task(teardown.delete_pods("ml", pods_of("large", 1000)))
+    await asyncio.sleep(1)
+    assert api.in_flight == DELETES_IN_FLIGHT_MAX
+    assert DELETES_IN_FLIGHT_MAX < WRITES_IN_FLIGHT_MAX, "of all writes, triggers and ledgers among them"
+    await group_recreate.delete_job(api, "ml", DeleteJob(1, "small-node-0", "job-1", "7"))
+    assert len(api.sent("delete", JOBS)) == 1
+    await api.let_through(1000)
+    await large
+    assert api.asked["large"] == 1000
+    assert api.most_in_flight == DELETES_IN_FLIGHT_MAX
+
+
+@virtual_time
+async def test_a_small_group_does_not_wait_for_all_the_pods_of_a_large_one() -> None:
+    api = SlowApi()
+    teardown = PodTeardown(api, VirtualClock())
+    large = asyncio.create_task(teardown.delete_pods("ml", pods_of("large", 1000)))
+    await asyncio.sleep(1)
+    small = asyncio.create_task(teardown.delete_pods("ml", pods_of("small", 16)))
+    await asyncio.sleep(1)
+    await api.let_through(32)
+    assert api.asked == {"large": DELETES_IN_FLIGHT_MAX + 16, "small": 16}, "every other slot is the small group's"
+    await api.let_through(1000)
+    await asyncio.gather(large, small)
+    assert api.asked == {"large": 1000, "small": 16}
+
+
+@virtual_time
+async def test_beyond_the_first_the_deletes_come_at_a_steady_rate() -> None:
+    api = SlowApi()
+    api.gate = asyncio.Semaphore(10_000)
+    await PodTeardown(api, VirtualClock()).delete_pods("ml", pods_of("large", 1000))
+    assert sum(at == 0 for at in api.at_seconds) == DELETES_AT_ONCE
+    for second in (0.5, 1.0, 2.0):
+        sent = sum(at <= second for at in api.at_seconds)
+        assert abs(sent - DELETES_AT_ONCE - second * DELETES_PER_SECOND) <= 1
+
+
+@virtual_time
+async def test_after_a_rest_as_many_as_at_first_go_at_once() -> None:
+    api = SlowApi()
+    api.gate = asyncio.Semaphore(10_000)
+    teardown = PodTeardown(api, VirtualClock())
+    await teardown.delete_pods("ml", pods_of("first", 400))
+    await asyncio.sleep(60)
+    await teardown.delete_pods("ml", pods_of("second", 400))
+    last = api.at_seconds[400:]
+    assert sum(at == last[0] for at in last) == DELETES_AT_ONCE
+
+
+@virtual_time
+async def test_a_look_that_is_cancelled_gives_its_slots_and_its_turns_back() -> None:
+    api = SlowApi()
+    teardown = PodTeardown(api, VirtualClock())
+    large = asyncio.create_task(teardown.delete_pods("ml", pods_of("large", 1000)))
+    await asyncio.sleep(1)
+    small = asyncio.create_task(teardown.delete_pods("ml", pods_of("small", 60)))
+    await asyncio.sleep(1)
+    large.cancel()
+    await asyncio.gather(large, return_exceptions=True)
+    await asyncio.sleep(1)
+    assert api.asked == {"large": DELETES_IN_FLIGHT_MAX, "small": DELETES_IN_FLIGHT_MAX}
+    await api.let_through(1000)
+    await small
+    assert api.asked["small"] == 60
+
+
+@virtual_time
+async def test_a_slot_that_is_granted_to_a_look_in_the_moment_of_its_end_is_not_lost() -> None:
+    api = SlowApi()
+    teardown = PodTeardown(api, VirtualClock())
+    holding = asyncio.create_task(teardown.delete_pods("ml", pods_of("holding", DELETES_IN_FLIGHT_MAX)))
+    await asyncio.sleep(1)
+    waiting = asyncio.create_task(teardown.delete_pods("ml", pods_of("waiting", DELETES_IN_FLIGHT_MAX)))
+    await asyncio.sleep(1)
+    holding.cancel()
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(holding, waiting, return_exceptions=True)
+    asyncio.create_task(teardown.delete_pods("ml", pods_of("last", DELETES_IN_FLIGHT_MAX)))  # noqa: RUF006
+    await asyncio.sleep(1)
+    assert api.asked["last"] == DELETES_IN_FLIGHT_MAX
+    await api.let_through(1000)
