@@ -5,19 +5,28 @@ The commands are imported when they are called: what talks to a cluster takes lo
 # ruff: noqa: PLC0415
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
 
-app = typer.Typer(
-    name="recovery",
-    help="Failure recovery for distributed TrainJobs on Kubernetes.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+from recovery.cli.completion import job_names, namespaces
+from recovery.cli.wording import AccountOutput, Output
+
+
+def _typer(name: str, *, add_completion: bool) -> typer.Typer:
+    return typer.Typer(
+        name=name,
+        help="Failure recovery for distributed TrainJobs on Kubernetes.",
+        no_args_is_help=True,
+        add_completion=add_completion,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+app = _typer("recovery", add_completion=True)
 
 
 class LogLevel(StrEnum):
@@ -27,13 +36,6 @@ class LogLevel(StrEnum):
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
-
-
-class Output(StrEnum):
-    """How a listing is printed."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 class Address(NamedTuple):
@@ -60,7 +62,24 @@ Context = Annotated[
     str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig. Default: the current one.")
 ]
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", metavar="NS", help="Default: the namespace of the context.")
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NS",
+        help="Default: the namespace of the context.",
+        autocompletion=namespaces,
+    ),
+]
+AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In all namespaces.")]
+Jobs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="JOB...", help="Names of TrainJobs or bare JobSets.", show_default=False, autocompletion=job_names
+    ),
+]
+WaitSeconds = Annotated[
+    float, typer.Option(min=0, metavar="SECONDS", help="For the controller's answer. 0: do not wait.")
 ]
 
 
@@ -90,11 +109,38 @@ def run(
         typer.Option(parser=parse_address, metavar="HOST:PORT", help="For /metrics, /healthz and /readyz."),
     ] = "0.0.0.0:8080",  # type: ignore[assignment]
     log_level: LogLevel = LogLevel.INFO,
+    lease_namespace: Annotated[
+        str | None,
+        typer.Option(metavar="NS", help="Of the Lease that decides who leads. Default: the pod's or the context's."),
+    ] = None,
+    lease_seconds: Annotated[
+        int, typer.Option(min=1, metavar="SECONDS", help="After which a leader that fell silent is replaced.")
+    ] = 15,
+    alone: Annotated[
+        bool, typer.Option("--no-leader-election", help="Lead at once. Only where no other controller runs.")
+    ] = False,
+    admission_address: Annotated[
+        Address | None,
+        typer.Option(
+            parser=parse_address, metavar="HOST:PORT", help="For the webhooks that check policies. Default: none."
+        ),
+    ] = None,
+    admission_certificates: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="With tls.crt and tls.key. Default: self-made, in Secret recovery-admission."),
+    ] = None,
 ) -> None:
     """Run the controller until it is told to stop."""
-    from recovery.cli.run import run_controller
+    from recovery.admission.settings import AdmissionSettings
+    from recovery.cli.run import Election, run_controller
 
-    run_controller(kubeconfig, context, metrics_address.host, metrics_address.port, log_level)
+    if alone and lease_namespace is not None:
+        raise typer.BadParameter("--no-leader-election and --lease-namespace exclude each other")
+    if admission_address is None and admission_certificates is not None:
+        raise typer.BadParameter("--admission-certificates needs --admission-address")
+    election = None if alone else Election(lease_namespace, lease_seconds)
+    admission = AdmissionSettings(*admission_address, admission_certificates) if admission_address is not None else None
+    run_controller(kubeconfig, context, metrics_address.host, metrics_address.port, log_level, election, admission)
 
 
 @app.command("status")
@@ -102,29 +148,145 @@ def status(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = None,
-    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="List all namespaces.")] = False,
+    all_namespaces: AllNamespaces = False,
     output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on, and print what changes.")] = False,
 ) -> None:
-    """List TrainJobs, and how they are."""
+    """List TrainJobs and bare JobSets, and how they are."""
     from recovery.cli.status import show_status
 
-    if all_namespaces and namespace is not None:
-        raise typer.BadParameter("--namespace and --all-namespaces exclude each other")
-    show_status(kubeconfig, context, namespace, all_namespaces=all_namespaces, as_json=output is Output.JSON)
+    _one_scope(namespace, all_namespaces=all_namespaces)
+    show_status(kubeconfig, context, namespace, all_namespaces=all_namespaces, output=output, watch=watch)
 
 
 @app.command("explain")
 def explain(
-    job: Annotated[str, typer.Argument(help="Name of the TrainJob.", show_default=False)],
+    job: Annotated[
+        str,
+        typer.Argument(help="Name of a TrainJob or a bare JobSet.", show_default=False, autocompletion=job_names),
+    ],
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = None,
     incident: Annotated[str | None, typer.Option(metavar="ID", help="Tell of this incident only.")] = None,
+    output: Annotated[AccountOutput, typer.Option("--output", "-o")] = AccountOutput.TEXT,
 ) -> None:
-    """Tell what is decided about a TrainJob, and why."""
+    """Tell what is decided about a job, and why."""
     from recovery.cli.explain import show_explanation
 
-    show_explanation(kubeconfig, context, namespace, job, incident)
+    show_explanation(kubeconfig, context, namespace, job, incident, output)
+
+
+@app.command("pause")
+def pause(
+    jobs: Jobs,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="For whoever finds the job paused.")] = None,
+) -> None:
+    """Keep the controller from doing anything to jobs."""
+    from recovery.cli.pausing import pause as pause_jobs
+
+    if reason is not None and reason.strip() in {"", "false"}:
+        raise typer.BadParameter(f"{reason!r} would not pause anything; say why, or leave --reason out")
+    pause_jobs(kubeconfig, context, namespace, jobs, reason)
+
+
+@app.command("resume")
+def resume(
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JOB...]",
+            help="Names of TrainJobs or bare JobSets.",
+            show_default=False,
+            autocompletion=job_names,
+        ),
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    all_: Annotated[
+        bool,
+        typer.Option("--all", help="Release every suspension of the controller's. What people paused stays paused."),
+    ] = False,
+    all_namespaces: AllNamespaces = False,
+) -> None:
+    """Take a pause away, and release the controller's own suspension."""
+    from recovery.cli.pausing import resume as resume_jobs
+    from recovery.cli.pausing import resume_all
+
+    if bool(jobs) == all_:
+        raise typer.BadParameter("name jobs, or say --all")
+    if all_namespaces and not all_:
+        raise typer.BadParameter("--all-namespaces goes with --all")
+    _one_scope(namespace, all_namespaces=all_namespaces)
+    if jobs:
+        resume_jobs(kubeconfig, context, namespace, jobs)
+    else:
+        resume_all(kubeconfig, context, namespace, all_namespaces=all_namespaces)
+
+
+@app.command("restart")
+def restart(
+    jobs: Jobs,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Stands in the incident, in Events and in the record.")],
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    force: Annotated[bool, typer.Option("--force", help="Also in mode Observe, and of a paused job.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, on a terminal either.")] = False,
+    wait: WaitSeconds = 15.0,
+) -> None:
+    """Recreate all pods of jobs now, free of charge."""
+    from recovery.cli.asking import Asking, ask
+    from recovery.core.requests import Verb
+
+    if not reason.strip():
+        raise typer.BadParameter("--reason must not be empty")
+    ask(kubeconfig, context, namespace, jobs, Asking(Verb.RESTART, reason, force, confirmed=yes, wait_seconds=wait))
+
+
+@app.command("retry")
+def retry(
+    jobs: Jobs,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    wait: WaitSeconds = 15.0,
+) -> None:
+    """Leave Held or Backoff now."""
+    from recovery.cli.asking import Asking, ask
+    from recovery.core.requests import Verb
+
+    ask(kubeconfig, context, namespace, jobs, Asking(Verb.RETRY, wait_seconds=wait))
+
+
+@app.command("reset-budget")
+def reset_budget(
+    jobs: Jobs,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    wait: WaitSeconds = 15.0,
+) -> None:
+    """Forget what was charged to the budget of jobs so far."""
+    from recovery.cli.asking import Asking, ask
+    from recovery.core.requests import Verb
+
+    ask(kubeconfig, context, namespace, jobs, Asking(Verb.RESET_BUDGET, wait_seconds=wait))
+
+
+def _one_scope(namespace: str | None, *, all_namespaces: bool) -> None:
+    if all_namespaces and namespace is not None:
+        raise typer.BadParameter("--namespace and --all-namespaces exclude each other")
+
+
+plugin = _typer("kubectl recovery", add_completion=False)
+"""The same commands. kubectl completes for its plugins itself (`recovery.cli.plugin`)."""
+plugin.registered_commands = app.registered_commands
+plugin.registered_callback = app.registered_callback
 
 
 def main() -> None:

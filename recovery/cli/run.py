@@ -1,23 +1,37 @@
 """`recovery run`: puts the controller together and runs it until a signal ends it."""
 
 import asyncio
+import secrets
 import signal
-from collections.abc import Coroutine, Sequence
+import socket
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
 import structlog
 
-from recovery.cli.connection import EXIT_INTERRUPTED, CommandError, Connection, connect, execute
-from recovery.cli.preflight import ENFORCE, OBSERVE, WATCHED, absent_resources, denied, install_words, permission_words
+from recovery.admission.settings import AdmissionSettings
+from recovery.cli.connection import EXIT_INTERRUPTED, CommandError, Connection, chosen_namespace, connect, execute
+from recovery.cli.preflight import (
+    ENFORCE,
+    OBSERVE,
+    WATCHED,
+    absent_resources,
+    denied,
+    install_words,
+    permission_words,
+    to_lead,
+)
 from recovery.controller.clock import SystemClock
+from recovery.controller.leadership import Alone, Elector, Leadership
 from recovery.controller.runner import Controller
 from recovery.kube.store import KubeGroupStore
 from recovery.telemetry.event_loop import measure_lag
 from recovery.telemetry.logs import configure_logs
 from recovery.telemetry.observer import Telemetry
 from recovery.telemetry.server import serve
-from recovery.workloads.trainjob import TrainJobAdapter
 
 _log = structlog.get_logger("recovery.cli")
 
@@ -47,44 +61,120 @@ class Stop:
         return self.event.is_set()
 
 
+class Election(msgspec.Struct, frozen=True):
+    """How replicas agree who leads."""
+
+    lease_namespace: str | None
+    """None: the pod's own, or that of the context."""
+    lease_seconds: int
+
+
 def run_controller(
-    kubeconfig: str | None, context: str | None, metrics_host: str, metrics_port: int, log_level: str
+    kubeconfig: str | None,
+    context: str | None,
+    metrics_host: str,
+    metrics_port: int,
+    log_level: str,
+    election: Election | None,
+    admission: AdmissionSettings | None,
 ) -> None:
-    """Run until SIGTERM (exit code 0) or SIGINT (130); whatever keeps it from running is one line and 1."""
+    """Run until SIGTERM (exit code 0) or SIGINT (130); whatever keeps it from running is one line and 1.
+
+    `election` None: this is the only controller. `admission` None: no webhooks are served.
+    """
     configure_logs(log_level)
-    execute(_run(kubeconfig, context, metrics_host, metrics_port))
+    execute(_run(kubeconfig, context, metrics_host, metrics_port, election, admission))
 
 
-async def _run(kubeconfig: str | None, context: str | None, metrics_host: str, metrics_port: int) -> int:
+async def _run(
+    kubeconfig: str | None,
+    context: str | None,
+    metrics_host: str,
+    metrics_port: int,
+    election: Election | None,
+    admission: AdmissionSettings | None,
+) -> int:
     stop = Stop()
     stop.listen()
     telemetry = Telemetry(clock=SystemClock(), version=version("trainjob-recovery"))
     async with connect(kubeconfig, context, telemetry) as connection:
-        if await stop.cuts_short(check(connection)):
+        namespace = await chosen_namespace(kubeconfig, context, election.lease_namespace) if election else None
+        if await stop.cuts_short(check(connection, namespace)):
             return stop.exit_code
-        await _control(connection, telemetry, stop.event, metrics_host, metrics_port)
+        leadership: Leadership = Alone(connection.clock)
+        if election is not None and namespace is not None:
+            leadership = _candidate(connection, namespace, election.lease_seconds)
+        own_namespace = await chosen_namespace(kubeconfig, context, namespace)
+        async with _admitting(admission, kubeconfig, context, own_namespace, connection, telemetry):
+            await _control(connection, telemetry, leadership, stop.event, metrics_host, metrics_port)
     _log.info("stopped")
     return stop.exit_code
 
 
-async def check(connection: Connection) -> None:
-    """Raise CommandError for what is not there, before anything is watched or served."""
+async def check(connection: Connection, lease_namespace: str | None = None) -> None:
+    """Raise CommandError for what is not there, before anything is watched or served.
+
+    `lease_namespace`: where the election is to be held; None: there is none.
+    """
     absent = await absent_resources(connection.client)
     if absent:
         raise CommandError(install_words(absent))
-    lacking = await denied(connection.client, OBSERVE)
+    lacking = []
+    if refused := await denied(connection.client, OBSERVE):
+        lacking.append(f"in all namespaces (manifests/rbac grants them): {permission_words(refused)}")
+    if lease_namespace is not None and (refused := await denied(connection.client, to_lead(lease_namespace))):
+        grants = "manifests/rbac grants them in recovery-system; or run it --no-leader-election if no other one runs"
+        lacking.append(f"in namespace {lease_namespace} ({grants}): {permission_words(refused)}")
     if lacking:
-        words = permission_words(lacking)
-        raise CommandError(f"permissions are missing, in all namespaces (manifests/rbac grants them): {words}")
+        raise CommandError(f"permissions are missing, {'; and '.join(lacking)}")
     withheld = await denied(connection.client, ENFORCE)
     if withheld:
         _log.warning("policies in mode Enforce will be refused", missing_permissions=permission_words(withheld))
 
 
-async def _control(connection: Connection, telemetry: Telemetry, stop: asyncio.Event, host: str, port: int) -> None:
+def _candidate(connection: Connection, namespace: str, lease_seconds: int) -> Elector:
+    """A process that starts anew in the same pod is another candidate."""
+    identity = f"{socket.gethostname()}_{secrets.token_hex(4)}"
+    _log.info("standing for election", identity=identity, lease_namespace=namespace, lease_seconds=lease_seconds)
+    return Elector(
+        api=connection.client,
+        clock=connection.clock,
+        entropy=connection.entropy,
+        namespace=namespace,
+        identity=identity,
+        lease_seconds=lease_seconds,
+    )
+
+
+@asynccontextmanager
+async def _admitting(
+    settings: AdmissionSettings | None,
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str,
+    connection: Connection,
+    telemetry: Telemetry,
+) -> AsyncIterator[None]:
+    """Serve the webhooks meanwhile, whether this process leads or not."""
+    if settings is None:
+        yield
+        return
+    from recovery.admission.serve import Cluster, serve_admission  # noqa: PLC0415 - kopf is long in loading
+
+    cluster = Cluster(namespace, kubeconfig, context)
+    async with serve_admission(settings, cluster, connection.clock, connection.entropy) as admission:
+        telemetry.follow_admission(lambda: admission.up)
+        yield
+
+
+async def _control(
+    connection: Connection, telemetry: Telemetry, leadership: Leadership, stop: asyncio.Event, host: str, port: int
+) -> None:
     client, clock, entropy = connection.client, connection.clock, connection.entropy
-    store = KubeGroupStore(client, TrainJobAdapter(), clock=clock, entropy=entropy, observer=telemetry)
-    controller = Controller(api=client, store=store, clock=clock, entropy=entropy, observer=telemetry)
+    store = KubeGroupStore(client, clock=clock, entropy=entropy, observer=telemetry)
+    controller = Controller(
+        api=client, store=store, clock=clock, entropy=entropy, observer=telemetry, leadership=leadership
+    )
     telemetry.follow(store)
     telemetry.follow_queue(lambda: controller.queue_depth)
 

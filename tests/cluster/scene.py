@@ -10,7 +10,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +42,8 @@ from tests.cluster.controlplane.start import ControlPlane
 
 Object = dict[str, Any]
 REPOSITORY = Path(__file__).resolve().parents[2]
+LEASE_SECONDS = 3
+"""Of the controllers here: one that takes over from one that was killed waits that long."""
 
 
 async def until(what: str, holds: Callable[[], bool], timeout_seconds: float = 60.0) -> None:
@@ -255,17 +257,13 @@ async def apply(control_plane: ControlPlane, namespace: str | None, *objects: Ob
 
 
 async def install(control_plane: ControlPlane) -> None:
-    """What a user applies before the first job: the shipped manifests and the prepared runtime."""
-    await control_plane.kubectl("apply", "--server-side", "-k", str(REPOSITORY / "manifests" / "default"))
-    await control_plane.kubectl("apply", "--server-side", "-f", str(REPOSITORY / "policies" / "runtime-prepared.yaml"))
-    await control_plane.kubectl(
-        "wait",
-        "--for=condition=Established",
-        "--timeout=30s",
-        "crd/recoverypolicies.recovery.trainjob.dev",
-        "crd/recoverygroups.recovery.trainjob.dev",
-        "crd/recoveryincidents.recovery.trainjob.dev",
-    )
+    """What a user applies before the first job: the shipped manifests and the prepared runtime.
+
+    Without replicas: modelled kubelets start no containers, so the controller runs outside, as the ServiceAccount.
+    """
+    for given in (("-k", "tests/cluster/without_replicas"), ("-f", "policies/runtime-prepared.yaml")):
+        await control_plane.kubectl("apply", "--server-side", given[0], str(REPOSITORY / given[1]))
+    await control_plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
 
 
 class ControllerProcess:
@@ -277,8 +275,14 @@ class ControllerProcess:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, kubeconfig: Path, log: Path) -> AsyncIterator["ControllerProcess"]:
-        """Started and watching; ended with SIGTERM, or SIGKILL if that does not help."""
+    async def running(
+        cls, kubeconfig: Path, log: Path, *, standby: bool = False, options: Sequence[str] = ()
+    ) -> AsyncIterator["ControllerProcess"]:
+        """Started and leading; ended with SIGTERM, or SIGKILL if that does not help.
+
+        If another one was killed before, this one leads when the other's lease has expired. `standby`: do not wait for
+        that, only until it knows who leads.
+        """
         with log.open("ab") as sink:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -289,6 +293,11 @@ class ControllerProcess:
                 str(kubeconfig),
                 "--metrics-address",
                 "127.0.0.1:0",
+                "--lease-namespace",
+                "recovery-system",
+                "--lease-seconds",
+                str(LEASE_SECONDS),
+                *options,
                 stdout=sink,
                 stderr=sink,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -298,6 +307,10 @@ class ControllerProcess:
         controller = cls(process, log)
         try:
             await until("the controller watches", controller.watches, 30.0)
+            if standby:
+                await until("the controller stands by", controller.stands_by, 30.0)
+            else:
+                await until("the controller leads", controller.leads, 30.0)
             yield controller
         finally:
             await controller.end()
@@ -306,6 +319,22 @@ class ControllerProcess:
         """It has said that its caches are synced."""
         assert self._process.returncode is None, f"the controller ended: {self._log.read_text()[-2000:]}"
         return any(line.get("msg", "").startswith("all caches are synced") for line in self.lines())
+
+    def leads(self) -> bool:
+        """What it has said last of its leadership is that it leads."""
+        return self._standing() == "leading"
+
+    def stands_by(self) -> bool:
+        """It has said last that it stands by, and who leads."""
+        return self._standing().startswith("standing by, ")
+
+    def _standing(self) -> str:
+        said = (str(line.get("msg", "")) for line in reversed(self.lines()))
+        return next((text for text in said if text.startswith(("leading", "standing by, ", "no longer leading: "))), "")
+
+    def identity(self) -> str:
+        """Under which name it stands for election."""
+        return str(next(line["identity"] for line in self.lines() if line.get("msg") == "standing for election"))
 
     def lines(self) -> list[Mapping[str, Any]]:
         """Its log so far."""
@@ -325,6 +354,14 @@ class ControllerProcess:
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()
+
+    def freeze(self) -> None:
+        """SIGSTOP: it does nothing from now on, and does not know."""
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT: it goes on as if nothing had been."""
+        os.kill(self._process.pid, signal.SIGCONT)
 
     async def end(self) -> int:
         """SIGTERM, and the exit code."""

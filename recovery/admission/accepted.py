@@ -1,0 +1,197 @@
+"""The condition `Accepted` of every policy and of the RecoveryConfig, those created while no webhook served included.
+
+All objects are judged again whenever one of them changes, because a verdict depends on the others too; there are few of
+them, and only a condition that differs is written. The write tests the resourceVersion that was judged, so that two
+replicas write it once, and it touches no other entry of `status.conditions`.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import structlog
+
+from recovery.admission.objects import JUDGED, JudgedObject, StatusCondition, decoder
+from recovery.admission.verdict import Verdict, judge
+from recovery.core.config import CONFIG_NAME
+from recovery.kube.informer import Informer
+from recovery.kube.projections.metadata import Entry
+from recovery.ports import (
+    RECOVERY_CONFIGS,
+    ApiClient,
+    ApiError,
+    Clock,
+    ConflictError,
+    Entropy,
+    NotFoundError,
+    PatchKind,
+    Resource,
+    TestFailedError,
+)
+
+CONDITION_TYPE = "Accepted"
+ACCEPTED = "Accepted"
+REFUSED = "Refused"
+MESSAGE_LENGTH_MAX = 32768
+"""Of a condition's message, as in metav1.Condition."""
+RETRY_SECONDS = 30.0
+"""Until a write that failed is tried again."""
+
+_log = structlog.get_logger("recovery.admission")
+
+
+class Register:
+    """All objects that are judged, kept current; and their conditions."""
+
+    def __init__(self, client: ApiClient, *, clock: Clock, entropy: Entropy) -> None:
+        self._client = client
+        self._clock = clock
+        self._changed = asyncio.Event()
+        self._written: dict[str, StatusCondition] = {}
+        self._complaint = ""
+        self.informers: dict[Resource, Informer[JudgedObject]] = {
+            resource: Informer(
+                client,
+                resource,
+                decoder(resource),
+                put=self._put,
+                drop=self._drop,
+                clock=clock,
+                entropy=entropy,
+                observer=self,
+            )
+            for resource in JUDGED
+        }
+
+    def synced(self) -> bool:
+        """Every kind has been listed: only then does absence mean anything."""
+        return all(informer.synced for informer in self.informers.values())
+
+    def judge(self, judged: JudgedObject) -> Verdict:
+        """In the light of all that is known. Before everything has been listed, that is the object alone."""
+        if not self.synced():
+            return Verdict(errors=judge(judged, (), None).errors)
+        others = (other for other in self._objects(judged.resource) if other.namespace == judged.namespace)
+        config = self.informers[RECOVERY_CONFIGS].objects.get(("", CONFIG_NAME))
+        return judge(judged, others, config.value if config is not None else None)
+
+    async def keep_conditions(self) -> None:
+        """Until cancelled. Needs the informers to run beside it."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if not self.synced():
+                continue
+            outcomes = [await self._settle(judged) for resource in JUDGED for judged in self._objects(resource)]
+            if not all(outcomes):
+                await self._clock.sleep(RETRY_SECONDS)
+                self._changed.set()
+
+    async def _settle(self, judged: JudgedObject) -> bool:
+        """Bring the condition of this object about. False: it has to be tried again."""
+        condition = due_condition(judged, self.judge(judged), self._clock.now())
+        written = self._written.get(judged.uid)
+        if condition is None or judged.deleting:
+            return True
+        if written is not None and condition.says_what(written) and _present(judged, condition.observed_generation):
+            # Another replica, of another version, has said it in other words since. Each says it once, or they would
+            # answer each other for ever.
+            return True
+        try:
+            await self._client.patch(
+                judged.resource,
+                judged.name,
+                _patch(judged, condition),
+                kind=PatchKind.JSON,
+                namespace=judged.namespace or None,
+                subresource="status",
+            )
+        except (ConflictError, NotFoundError, TestFailedError):
+            return True  # it has changed, and the watch will tell
+        except ApiError as error:
+            if str(error) != self._complaint:
+                _log.warning("a condition could not be written; trying again", object=judged.title, error=str(error))
+            self._complaint = str(error)
+            return False
+        self._written[judged.uid] = condition
+        _log.info(
+            "judged", object=judged.title, generation=judged.generation, reason=condition.reason, why=condition.message
+        )
+        return True
+
+    def _objects(self, resource: Resource) -> Sequence[JudgedObject]:
+        return [entry.value for entry in self.informers[resource].objects.values()]
+
+    def _put(self, _entry: Entry[JudgedObject]) -> None:
+        self._changed.set()
+
+    def _drop(self, entry: Entry[JudgedObject]) -> None:
+        self._written.pop(entry.uid, None)
+        self._changed.set()
+
+    # --- reported by the informers ---------------------------------------------------------------------------------
+
+    def listed(self, _resource: str, _objects: int) -> None:
+        """The last of the kinds may have been listed empty, and then no object says that all are known."""
+        self._changed.set()
+
+    def watch_event(self, resource: str) -> None: ...
+
+    def watch_restarted(self, resource: str, reason: str) -> None:
+        _log.warning("a watch for admission was interrupted", resource=resource, error=reason)
+
+    def undecodable(self, resource: str, name: str, message: str) -> None:
+        _log.error("an object cannot be judged", resource=resource, object=name, error=message)
+
+
+def due_condition(judged: JudgedObject, verdict: Verdict, now: datetime) -> StatusCondition | None:
+    """The condition as it should be. None: it is so already."""
+    status, reason = ("False", REFUSED) if verdict.errors else ("True", ACCEPTED)
+    current = _current(judged)
+    due = StatusCondition(
+        type=CONDITION_TYPE,
+        status=status,
+        reason=reason,
+        message=in_one_line(verdict.errors or verdict.warnings)[:MESSAGE_LENGTH_MAX],
+        last_transition_time=now.replace(microsecond=0),
+        observed_generation=judged.generation,
+    )
+    if current is None:
+        return due
+    if due.says_what(current):
+        return None
+    if current.status == due.status and current.last_transition_time is not None:
+        return msgspec.structs.replace(due, last_transition_time=current.last_transition_time)
+    return due
+
+
+def in_one_line(sentences: Iterable[str]) -> str:
+    """As Kubernetes joins several errors of one object, for messages of one line."""
+    return "; ".join(sentences)
+
+
+def _current(judged: JudgedObject) -> StatusCondition | None:
+    conditions = (judged.status.conditions if judged.status is not None else None) or ()
+    return next((condition for condition in conditions if condition.type == CONDITION_TYPE), None)
+
+
+def _present(judged: JudgedObject, generation: int) -> bool:
+    current = _current(judged)
+    return current is not None and current.observed_generation == generation
+
+
+def _patch(judged: JudgedObject, condition: StatusCondition) -> list[dict[str, Any]]:
+    """A JSON patch of the status that holds only for the object as it was judged."""
+    same = {"op": "test", "path": "/metadata/resourceVersion", "value": judged.resource_version}
+    conditions = judged.status.conditions if judged.status is not None else None
+    if judged.status is None:
+        return [same, {"op": "add", "path": "/status", "value": {"conditions": [condition]}}]
+    if conditions is None:
+        return [same, {"op": "add", "path": "/status/conditions", "value": [condition]}]
+    types = [present.type for present in conditions]
+    if CONDITION_TYPE not in types:
+        return [same, {"op": "add", "path": "/status/conditions/-", "value": condition}]
+    place = types.index(CONDITION_TYPE)
+    return [same, {"op": "replace", "path": f"/status/conditions/{place}", "value": condition}]

@@ -1,0 +1,292 @@
+"""Certificates of our own making, for clusters without cert-manager: one Secret for all replicas.
+
+An authority signs one serving certificate and its key is thrown away, so that what the Secret holds can impersonate the
+webhook and nothing else. Replicas agree by compare-and-swap on the Secret. At a renewal the bundle that the API server
+trusts holds the old authority too, because the other replica serves the old certificate until it has read the Secret.
+"""
+
+import base64
+import ipaddress
+import os
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from recovery.ports import (
+    ApiClient,
+    ApiError,
+    Clock,
+    ConflictError,
+    NotFoundError,
+    PatchKind,
+    Resource,
+    TestFailedError,
+)
+
+SECRET_NAME = "recovery-admission"  # noqa: S105 - its name, not its content
+CONFIGURATION_NAME = "recovery-admission"
+"""The one ValidatingWebhookConfiguration that is written to."""
+SERVICE_NAME = "recovery-admission"
+SECRETS = Resource("", "v1", "secrets", "Secret")
+WEBHOOK_CONFIGURATIONS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+
+VALIDITY = timedelta(days=365)
+BACKDATED = timedelta(minutes=5)
+"""The API server's clock may be behind ours."""
+LOOK_SECONDS = 60.0
+"""Between looks at the Secret and at the webhook configuration, which somebody may have applied anew."""
+SWAPS_MAX = 5
+
+_log = structlog.get_logger("recovery.admission")
+
+
+class CertificateError(Exception):
+    """No certificate to serve with; the message says what to do."""
+
+
+class Certificates(msgspec.Struct, frozen=True):
+    """All PEM. `authorities`: the newest first, and the one before it as long as it is valid."""
+
+    authorities: bytes = msgspec.field(name="ca.crt", default=b"")
+    serving: bytes = msgspec.field(name="tls.crt", default=b"")
+    key: bytes = msgspec.field(name="tls.key", default=b"")
+
+
+def make_certificates(names: Sequence[str], now: datetime, before: Certificates) -> Certificates:
+    """For these DNS names and IP addresses. `before` is what they replace; only its valid authorities are kept."""
+    start, end = now - BACKDATED, now + VALIDITY
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    # A name of its own for each authority: clients look for an issuer by its name before they try its key.
+    issuer = _name(f"{SERVICE_NAME}-ca-{x509.random_serial_number():x}"[:64])
+    authority_id = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
+    authority = (
+        _certificate(issuer, issuer, authority_key.public_key(), start, end)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .add_extension(authority_id, critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    serving = (
+        _certificate(_name(SERVICE_NAME), issuer, key.public_key(), start, end)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(authority_id), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_alternative_name(name) for name in names]), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    kept = [old for old in _authorities(before) if old.not_valid_after_utc > now][:1]
+    return Certificates(
+        authorities=b"".join(each.public_bytes(serialization.Encoding.PEM) for each in (authority, *kept)),
+        serving=serving.public_bytes(serialization.Encoding.PEM),
+        key=key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ),
+    )
+
+
+def must_be_made(certificates: Certificates, names: Sequence[str], now: datetime) -> bool:
+    """There are none, they are unreadable, for other names, or two thirds of their validity are over."""
+    try:
+        serving = x509.load_pem_x509_certificate(certificates.serving)
+        serialization.load_pem_private_key(certificates.key, password=None)
+        alternative = serving.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, TypeError, x509.ExtensionNotFound):
+        return True
+    validity = serving.not_valid_after_utc - serving.not_valid_before_utc
+    missing = set(names) - {str(name.value) for name in alternative}
+    return bool(missing) or not _authorities(certificates) or now >= serving.not_valid_before_utc + validity * 2 / 3
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str
+
+
+class _Secret(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    data: Certificates = Certificates()
+
+
+class _ClientConfig(msgspec.Struct, frozen=True, rename="camel"):
+    ca_bundle: bytes = b""
+
+
+class _Webhook(msgspec.Struct, frozen=True, rename="camel"):
+    client_config: _ClientConfig = _ClientConfig()
+
+
+class _WebhookConfiguration(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    webhooks: list[_Webhook] = []
+
+
+class SelfMade:
+    """Keeps the Secret, the webhook configuration and the file that is served from in agreement."""
+
+    def __init__(self, client: ApiClient, *, clock: Clock, namespace: str, listening_host: str, folder: Path) -> None:
+        """`folder`: where the certificate and its key come to lie in one file, because TLS reads them from files."""
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._names = serving_names(namespace, listening_host)
+        self._complaint = ""
+        self.file = folder / "tls.pem"
+
+    async def keep(self) -> None:
+        """Until cancelled; the first look is the caller's."""
+        while True:
+            await self._clock.sleep(LOOK_SECONDS)
+            try:
+                await self.look()
+            except (ApiError, CertificateError) as error:  # what is served is good for months
+                self._complain(f"the certificate could not be looked after: {error}")
+
+    async def look(self) -> None:
+        """Make what has to be made, and bring it to where it is used. Raises ApiError, CertificateError."""
+        certificates = await self._agreed()
+        await self._inject(certificates.authorities)
+        content = certificates.serving + certificates.key
+        if not self.file.exists() or self.file.read_bytes() != content:
+            # In one move: a certificate read together with the key of another would end the server.
+            staged = self.file.with_suffix(".new")
+            staged.touch(mode=0o600)
+            staged.write_bytes(content)
+            os.replace(staged, self.file)
+
+    async def _agreed(self) -> Certificates:
+        """What all replicas serve with."""
+        for _ in range(SWAPS_MAX):
+            try:
+                raw = await self._client.get(SECRETS, SECRET_NAME, namespace=self._namespace)
+            except NotFoundError:
+                raise CertificateError(
+                    f"Secret {self._namespace}/{SECRET_NAME} is not there to keep the certificate in; "
+                    "apply manifests/admission"
+                ) from None
+            secret = msgspec.json.decode(raw, type=_Secret)
+            now = self._clock.now()
+            if not must_be_made(secret.data, self._names, now):
+                return secret.data
+            made = make_certificates(self._names, now, secret.data)
+            try:
+                await self._client.patch(
+                    SECRETS,
+                    SECRET_NAME,
+                    [_same(secret.metadata), {"op": "add", "path": "/data", "value": made}],
+                    kind=PatchKind.JSON,
+                    namespace=self._namespace,
+                )
+            except (ConflictError, TestFailedError):
+                continue  # another replica was first
+            _log.info("a certificate was made", secret=f"{self._namespace}/{SECRET_NAME}", names=self._names)
+            return made
+        raise CertificateError(f"Secret {self._namespace}/{SECRET_NAME} changes faster than it can be written")
+
+    async def _inject(self, authorities: bytes) -> None:
+        """Have the API server trust them, where our webhooks are registered."""
+        try:
+            raw = await self._client.get(WEBHOOK_CONFIGURATIONS, CONFIGURATION_NAME)
+        except NotFoundError:
+            self._complain(
+                f"ValidatingWebhookConfiguration {CONFIGURATION_NAME} is not there, so nothing is checked when it is "
+                "written; apply manifests/admission"
+            )
+            return
+        found = msgspec.json.decode(raw, type=_WebhookConfiguration)
+        bundle = base64.b64encode(authorities).decode()
+        places = [place for place, each in enumerate(found.webhooks) if each.client_config.ca_bundle != authorities]
+        patch: list[dict[str, Any]] = [
+            {"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": bundle} for place in places
+        ]
+        if not patch:
+            return
+        try:
+            await self._client.patch(
+                WEBHOOK_CONFIGURATIONS, CONFIGURATION_NAME, [_same(found.metadata), *patch], kind=PatchKind.JSON
+            )
+        except (ConflictError, TestFailedError):
+            return  # another replica injects the same; the next look tells
+        _log.info("the certificate authority was injected", configuration=CONFIGURATION_NAME, webhooks=len(places))
+
+    def _complain(self, words: str) -> None:
+        """Once, however often it is so."""
+        if words != self._complaint:
+            _log.warning(words)
+        self._complaint = words
+
+
+def serving_names(namespace: str, listening_host: str) -> list[str]:
+    """What the API server may call us: the Service; a loopback address too, for a controller that is run by hand.
+
+    Never a pod's own address: each replica would make the certificate anew for its own.
+    """
+    names = [f"{SERVICE_NAME}.{namespace}.svc"]
+    try:
+        address = ipaddress.ip_address(listening_host)
+    except ValueError:
+        return names
+    return [*names, str(address)] if address.is_loopback else names
+
+
+def _same(metadata: _Metadata) -> dict[str, Any]:
+    return {"op": "test", "path": "/metadata/resourceVersion", "value": metadata.resource_version}
+
+
+def _authorities(certificates: Certificates) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(certificates.authorities)
+    except ValueError:
+        return []
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _alternative_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, start: datetime, end: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(end)
+    )
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

@@ -1,0 +1,165 @@
+"""Runs admission beside the controller: in a thread with an event loop of its own, since kopf takes a loop for itself.
+
+It cancels foreign tasks of its loop and, in the main thread, replaces signal handlers. Nothing here can end or block
+the controller: what fails is said, shown as a gauge and tried again, and a thread that does not end is left behind.
+"""
+
+import asyncio
+import tempfile
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from recovery.admission.accepted import Register
+from recovery.admission.certificates import SelfMade
+from recovery.admission.settings import AdmissionSettings
+from recovery.admission.webhooks import serve_webhooks
+from recovery.kube.client import KubeApiClient
+from recovery.kube.session import Session, open_session
+from recovery.ports import Clock, Entropy
+
+RETRY_SECONDS = 30.0
+"""After a failure, until all of it is started again."""
+KOPF_END_SECONDS_MAX = 8.0
+"""It waits 5 s for tasks that do not end by themselves."""
+THREAD_END_SECONDS_MAX = 10.0
+
+_log = structlog.get_logger("recovery.admission")
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """Where we are; `kubeconfig` and `context` as `open_session` takes them."""
+
+    namespace: str
+    """Ours, of the Secret with a certificate of our own making."""
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+class Admission:
+    """What the controller sees of it."""
+
+    def __init__(self, settings: AdmissionSettings, cluster: Cluster, clock: Clock, entropy: Entropy) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._clock = clock
+        self._entropy = entropy
+        self._listening = False
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        # A daemon, so that the process ends without it if it hangs.
+        self._thread = threading.Thread(target=self._live, name="admission", daemon=True)
+
+    @property
+    def up(self) -> bool:
+        """The webhooks are served."""
+        return self._listening and self._thread.is_alive()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def end(self) -> None:
+        """Returns when the thread has ended, or after a bound without it."""
+        with suppress(RuntimeError):  # its loop is closed: it has ended by itself
+            self._loop.call_soon_threadsafe(self._stop.set)
+        await asyncio.to_thread(self._thread.join, THREAD_END_SECONDS_MAX)
+        if self._thread.is_alive():
+            _log.warning("admission has not ended in time; leaving it behind", seconds=THREAD_END_SECONDS_MAX)
+
+    def _live(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._go_on())
+
+    async def _go_on(self) -> None:
+        while not self._stop.is_set():
+            try:
+                await self._serve_until_stopped()
+            except Exception as error:  # noqa: BLE001 - the boundary: the controller goes on, whatever it was
+                _log.error(
+                    "admission has failed: objects are admitted unchecked until it is back",
+                    error=_words(error),
+                    retry_seconds=RETRY_SECONDS,
+                )
+            if not self._stop.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), RETRY_SECONDS)
+
+    async def _serve_until_stopped(self) -> None:
+        serving, stopping = asyncio.create_task(self._serve()), asyncio.create_task(self._stop.wait())
+        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        await asyncio.wait((serving,), timeout=KOPF_END_SECONDS_MAX if self._listening else 0)
+        serving.cancel()
+        with suppress(asyncio.CancelledError):
+            await serving
+
+    async def _serve(self) -> None:
+        """Everything, until it is stopped or a part of it fails."""
+        folder = self._settings.certificates
+        async with open_session(kubeconfig=self._cluster.kubeconfig, context=self._cluster.context) as session:
+            client = KubeApiClient(session, clock=self._clock, entropy=self._entropy)
+            if folder is not None:
+                await self._serve_with(session, client, folder / "tls.crt", folder / "tls.key")
+                return
+            with tempfile.TemporaryDirectory(prefix="recovery-admission-") as own:
+                made = SelfMade(
+                    client,
+                    clock=self._clock,
+                    namespace=self._cluster.namespace,
+                    listening_host=self._settings.host,
+                    folder=Path(own),
+                )
+                await made.look()
+                await self._serve_with(session, client, made.file, made.file, made)
+
+    async def _serve_with(
+        self, session: Session, client: KubeApiClient, certificate: Path, key: Path, made: SelfMade | None = None
+    ) -> None:
+        register = Register(client, clock=self._clock, entropy=self._entropy)
+        async with asyncio.TaskGroup() as group:
+            # Made before kopf starts: of the tasks that it finds it leaves its hands.
+            beside = [group.create_task(informer.run()) for informer in register.informers.values()]
+            beside.append(group.create_task(register.keep_conditions()))
+            if made is not None:
+                beside.append(group.create_task(made.keep()))
+            await serve_webhooks(
+                register.judge,
+                session,
+                host=self._settings.host,
+                port=self._settings.port,
+                certificate=certificate,
+                key=key,
+                listening=self._listens,
+                stop=self._stop,
+            )
+            for task in beside:
+                task.cancel()
+
+    def _listens(self, listening: bool) -> None:
+        if listening and not self._listening:
+            _log.info("serving admission webhooks", address=f"{self._settings.host}:{self._settings.port}")
+        self._listening = listening
+
+
+@asynccontextmanager
+async def serve_admission(
+    settings: AdmissionSettings, cluster: Cluster, clock: Clock, entropy: Entropy
+) -> AsyncIterator[Admission]:
+    """Admission for as long as the context lasts; it never raises for admission's sake."""
+    admission = Admission(settings, cluster, clock, entropy)
+    admission.start()
+    try:
+        yield admission
+    finally:
+        await admission.end()
+
+
+def _words(error: BaseException) -> str:
+    """In one line what went wrong, of a group what its parts say."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(_words(part) for part in error.exceptions)
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,0 +1,102 @@
+"""What is to be said of one object: errors, for which it is refused, and warnings, for which it is not. Pure.
+
+A schema knows one object and no duration by its length. What needs more than that is judged here, by the rules that the
+controller itself goes by (`core.policy`), so that nothing is admitted which it would then refuse to use.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from recovery.admission.objects import JudgedObject
+from recovery.core.config import CONFIG_NAME, ConfigFacts, ConfigSpec
+from recovery.core.policy import Mode, OnExhausted, PolicySpec, problems
+from recovery.ports import RECOVERY_CONFIGS
+
+NAMED_MAX = 3
+"""Of the other policies that a warning is about, how many it names."""
+
+T = TypeVar("T")
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Sentences, each beginning with the path of the field that it is about."""
+
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class UnreadableError(ValueError):
+    """A spec of another version of the CRD; the message is a sentence with the field's path."""
+
+
+def judge(judged: JudgedObject, others: Iterable[JudgedObject], config: JudgedObject | None) -> Verdict:
+    """`others`: the objects of its kind and namespace, itself possibly among them. `config` None: there is none."""
+    try:
+        if judged.resource == RECOVERY_CONFIGS:
+            return Verdict(warnings=_about_config(judged))
+        spec = _read(judged.spec, PolicySpec)
+    except UnreadableError as error:
+        return Verdict(errors=(str(error),))
+    errors = tuple(problems(spec))
+    if errors:
+        return Verdict(errors=errors)
+    return Verdict(warnings=(*_about_failing_jobs(spec, config), *_about_overlaps(judged, spec, others)))
+
+
+def _about_config(config: JudgedObject) -> tuple[str, ...]:
+    words = ConfigFacts(config.name, config.uid, config.generation, _read(config.spec, ConfigSpec)).pause_words
+    return (f"spec.paused: {words}",) if words else ()
+
+
+def _about_failing_jobs(spec: PolicySpec, config: JudgedObject | None) -> tuple[str, ...]:
+    if spec.mode is not Mode.ENFORCE or spec.budget.on_exhausted is not OnExhausted.FAIL_JOB:
+        return ()
+    try:
+        allowed = _read(config.spec, ConfigSpec).allow.fail_job if config is not None else False
+    except UnreadableError:
+        allowed = False
+    if allowed:
+        return ()
+    return (
+        "spec.budget.onExhausted: FailJob is not allowed in this cluster, so an exhausted budget will mean Hold; "
+        f"spec.allow.failJob of RecoveryConfig {CONFIG_NAME} allows it",
+    )
+
+
+def _about_overlaps(judged: JudgedObject, spec: PolicySpec, others: Iterable[JudgedObject]) -> tuple[str, ...]:
+    """Where selectors differ, workloads may still match both; only that they always do can be seen from here."""
+    same = [other for other in others if other.name != judged.name and not other.deleting and _same(other, spec)]
+    if not same:
+        return ()
+    first = min((judged, *same), key=lambda policy: (policy.created_at, policy.name))
+    verb, them = ("has", "the two") if len(same) == 1 else ("have", "them")
+    return (
+        f"spec.priority: {_named(same)} {verb} the same selector and the same priority, {spec.priority}; "
+        f"of {them} {first.name}, the oldest, applies; give each a priority or a selector of its own",
+    )
+
+
+def _same(other: JudgedObject, spec: PolicySpec) -> bool:
+    try:
+        theirs = _read(other.spec, PolicySpec)
+    except UnreadableError:
+        return False
+    return (theirs.selector, theirs.priority) == (spec.selector, spec.priority)
+
+
+def _named(policies: Sequence[JudgedObject]) -> str:
+    titles = sorted(policy.title for policy in policies)
+    more = len(titles) - NAMED_MAX
+    return ", ".join(titles[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def _read(spec: Mapping[str, Any], kind: type[T]) -> T:
+    """Raises UnreadableError. The API server has checked the schema; a CRD of another version may say otherwise."""
+    try:
+        return msgspec.convert(spec, kind)
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at `$")
+        where = "spec" + path.removesuffix("`")
+        raise UnreadableError(f"{where}: {what}; the controller is not of this CRD's version") from None

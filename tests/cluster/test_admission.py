@@ -1,0 +1,263 @@
+"""Admission on a real API server, with the shipped webhooks, certificates and rights.
+
+There is no Service network here, so that the API server is sent to a local port in place of the Service; all else is as
+shipped. The controller's ServiceAccount is what makes the certificate, injects it and writes the conditions.
+"""
+
+import asyncio
+import json
+import random
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+import yaml
+
+from recovery.admission.certificates import CONFIGURATION_NAME, SECRET_NAME
+from recovery.admission.serve import Admission, Cluster, serve_admission
+from recovery.admission.settings import AdmissionSettings
+from recovery.controller.clock import SystemClock
+from tests.cluster.controlplane.kubectl import KubectlError
+from tests.cluster.controlplane.ports import PortClaims
+from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.scene import REPOSITORY, ControllerProcess, Object, policy, train_job, until
+
+SYSTEM = "recovery-system"
+POLICIES_CRD = REPOSITORY / "manifests" / "crd" / "recoverypolicies.yaml"
+BAD: Object = {"budget": {"window": "7d"}, "backoff": {"initial": "10m", "max": "5m"}}
+
+
+class Webhooks:
+    """The shipped registration, sent to one port; and replicas that serve there."""
+
+    def __init__(self, control_plane: ControlPlane, kubeconfig: Path, port: int) -> None:
+        self.control_plane = control_plane
+        self.kubeconfig = kubeconfig
+        self.port = port
+
+    async def register(self) -> None:
+        rendered = await self.control_plane.kubectl("kustomize", str(REPOSITORY / "manifests/admission/self-made"))
+        manifests = list(yaml.safe_load_all(rendered))
+        for manifest in manifests:
+            for webhook in manifest.get("webhooks", []):
+                path = webhook["clientConfig"]["service"]["path"]
+                webhook["clientConfig"] = {"url": f"https://127.0.0.1:{self.port}{path}"}
+        await self.control_plane.kubectl(
+            "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=yaml.safe_dump_all(manifests)
+        )
+
+    @asynccontextmanager
+    async def served(self, *ports: int) -> AsyncIterator[list[Admission]]:
+        """By one replica at the registered port, or by several at these."""
+        cluster, admissions = Cluster(SYSTEM, str(self.kubeconfig)), []
+        async with AsyncExitStack() as stack:
+            for port in ports or (self.port,):
+                serving = serve_admission(
+                    AdmissionSettings("127.0.0.1", port), cluster, SystemClock(), random.Random(port)
+                )
+                admissions.append(await stack.enter_async_context(serving))
+            await until("admission is served", lambda: all(each.up for each in admissions))
+            yield admissions
+
+    async def asked(self) -> None:
+        """Until the API server asks the webhooks: it notices a registration, and its trust, a little later."""
+        paused = config(paused=True)
+        await eventually(lambda: self.said(paused), "pauses all recoveries")
+
+    async def said(self, *objects: Object, namespace: str = "default") -> str:
+        """What kubectl prints on stderr when these are tried: warnings or a refusal."""
+        try:
+            await self.control_plane.kubectl(
+                "apply", "--server-side", "--dry-run=server", "--warnings-as-errors", "--namespace", namespace,
+                "--filename=-", stdin=yaml.safe_dump_all(objects),
+            )  # fmt: skip
+        except KubectlError as error:
+            return error.stderr
+        return ""
+
+    async def get(self, *arguments: str) -> Object:
+        asked = ("get", "-o", "json", "--show-managed-fields", *arguments)
+        found: Object = json.loads(await self.control_plane.kubectl(*asked))
+        return found
+
+    async def accepted(self, *arguments: str) -> Object:
+        """The condition Accepted of an object; empty while there is none."""
+        conditions = (await self.get(*arguments)).get("status", {}).get("conditions", [])
+        return next((dict(each) for each in conditions if each["type"] == "Accepted"), {})
+
+
+def config(**spec: Any) -> Object:
+    return {
+        "apiVersion": "recovery.trainjob.dev/v1alpha1",
+        "kind": "RecoveryConfig",
+        "metadata": {"name": "default"},
+        "spec": spec,
+    }
+
+
+async def eventually(ask: Any, words: str, timeout_seconds: float = 20.0) -> str:
+    """Ask until the answer contains the words."""
+    answer = ""
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            while words not in (answer := str(await ask())):
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"{words!r} did not come; the last answer was {answer!r}") from None
+    return answer
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def webhooks(installed: ControlPlane) -> AsyncIterator[Webhooks]:
+    """Registered for this module; afterwards nothing of it is left."""
+    claims = PortClaims()
+    kubeconfig = await installed.kubeconfig_for_service_account(SYSTEM, "recovery-controller")
+    registered = Webhooks(installed, kubeconfig, claims.claim())
+    await registered.register()
+    yield registered
+    await installed.kubectl("delete", "validatingwebhookconfiguration", CONFIGURATION_NAME)
+    await installed.kubectl("delete", "--all", "--all-namespaces", "recoverypolicies", "--ignore-not-found")
+    claims.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def lenient_schema(webhooks: Webhooks) -> AsyncIterator[None]:
+    """A CRD that knows the fields and none of the rules: what an older one, or one without CEL, lets through."""
+    strict = yaml.safe_load(POLICIES_CRD.read_text())
+    in_full = policy("probe", **BAD)
+    try:
+        await _apply(webhooks.control_plane, _without_rules(strict))
+        await eventually(lambda: _invalid(webhooks, in_full), "False")
+        yield
+    finally:
+        await _apply(webhooks.control_plane, strict)
+        await eventually(lambda: _invalid(webhooks, in_full), "True")
+
+
+async def _invalid(webhooks: Webhooks, found: Object) -> bool:
+    return "is invalid" in await webhooks.said(found)
+
+
+async def _apply(control_plane: ControlPlane, *objects: Object, namespace: str | None = None) -> None:
+    where = ("--namespace", namespace) if namespace else ()
+    await control_plane.kubectl(
+        "apply", "--server-side", "--force-conflicts", *where, "--filename=-", stdin=yaml.safe_dump_all(objects)
+    )
+
+
+def _without_rules(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {key: _without_rules(value) for key, value in schema.items() if key != "x-kubernetes-validations"}
+    return [_without_rules(each) for each in schema] if isinstance(schema, list) else schema
+
+
+# --- certificates --------------------------------------------------------------------------------------------------
+
+
+async def test_replicas_that_start_at_once_agree_on_one_certificate_and_have_it_trusted(webhooks: Webhooks) -> None:
+    claims = PortClaims()
+    ports = (webhooks.port, claims.claim(), claims.claim())
+    async with webhooks.served(*ports):
+        served = [await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port)) for port in ports]
+        configuration = await webhooks.get("validatingwebhookconfiguration", CONFIGURATION_NAME)
+        secret = (await webhooks.get("--namespace", SYSTEM, "secret", SECRET_NAME))["data"]
+        await webhooks.asked()
+    claims.close()
+    assert len(set(served)) == 1
+    assert {each["clientConfig"]["caBundle"] for each in configuration["webhooks"]} == {secret["ca.crt"]}
+    assert set(secret) == {"ca.crt", "tls.crt", "tls.key"}
+
+
+async def test_applying_the_manifests_again_leaves_certificate_and_trust_alone(webhooks: Webhooks) -> None:
+    async with webhooks.served():
+        before = await webhooks.get("--namespace", SYSTEM, "secret", SECRET_NAME)
+        await webhooks.register()
+        after = await webhooks.get("--namespace", SYSTEM, "secret", SECRET_NAME)
+        await webhooks.asked()
+    assert before["data"] == after["data"]
+
+
+# --- what users are told -------------------------------------------------------------------------------------------
+
+
+async def test_good_ones_pass_without_a_word(webhooks: Webhooks, namespace: str) -> None:
+    cluster_policy = {**policy("base"), "kind": "ClusterRecoveryPolicy"}
+    async with webhooks.served():
+        await webhooks.asked()
+        assert await webhooks.said(policy(), cluster_policy, config(), namespace=namespace) == ""
+
+
+async def test_what_will_not_be_as_written_is_warned_about(webhooks: Webhooks, namespace: str) -> None:
+    async with webhooks.served():
+        await webhooks.asked()
+        await _apply(webhooks.control_plane, policy("first"), namespace=namespace)
+        twin = policy("second", budget={"onExhausted": "FailJob"})
+        told = await eventually(lambda: webhooks.said(twin, namespace=namespace), "the same selector")
+        paused = await webhooks.said(config(paused=True, pauseReason="storage is down"))
+    assert f"Warning: spec.priority: RecoveryPolicy {namespace}/first has the same selector" in told
+    assert "Warning: spec.budget.onExhausted: FailJob is not allowed in this cluster" in told
+    assert "Warning: spec.paused: RecoveryConfig default pauses all recoveries: storage is down" in paused
+
+
+@pytest.mark.usefixtures("lenient_schema")
+async def test_bad_ones_are_refused_with_every_field_and_mend_even_where_the_schema_would_not(
+    webhooks: Webhooks, namespace: str
+) -> None:
+    async with webhooks.served():
+        await webhooks.asked()
+        told = await webhooks.said(policy(**BAD), namespace=namespace)
+    assert 'admission webhook "recoverypolicies.recovery.trainjob.dev" denied the request: ' in told
+    assert "spec.budget.window: '7d' is not a duration; write it like 24h, 15m, 10s or 500ms" in told
+    assert "spec.backoff.max: 5m is shorter than spec.backoff.initial, 10m" in told
+
+
+# --- without it ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("lenient_schema")
+async def test_while_nobody_serves_everything_is_admitted_and_judged_later(webhooks: Webhooks, namespace: str) -> None:
+    async with webhooks.served():
+        await webhooks.asked()
+    made = {"metadata": {"name": "good", "annotations": {"team": "a"}}}
+    await _apply(webhooks.control_plane, {**policy(priority=1), **made}, policy("bad", **BAD), namespace=namespace)
+    assert await webhooks.said(train_job("llm", ranks=2), namespace=namespace) == ""
+    where = ("--namespace", namespace, "recoverypolicy")
+    assert await webhooks.accepted(*where, "good") == {}
+    async with webhooks.served():
+        await eventually(lambda: webhooks.accepted(*where, "good"), "'status': 'True'")
+        await eventually(lambda: webhooks.accepted(*where, "bad"), "'status': 'False'")
+        # It can still be labelled, and mended, and deleted.
+        await webhooks.control_plane.kubectl("label", *where, "bad", "team=a")
+        await webhooks.control_plane.kubectl("delete", *where, "bad")
+    found = await webhooks.get(*where, "good")
+    assert found["metadata"]["annotations"] == {"team": "a"}
+    assert "finalizers" not in found["metadata"]
+    [status] = [each for each in found["metadata"]["managedFields"] if each.get("subresource") == "status"]
+    assert set(status["fieldsV1"]) == {"f:status"}
+    condition = found["status"]["conditions"][0]
+    assert (condition["reason"], condition["observedGeneration"]) == ("Accepted", 1)
+
+
+async def test_the_controller_serves_it_and_its_sudden_death_blocks_nobody(
+    webhooks: Webhooks, namespace: str, tmp_path: Path
+) -> None:
+    options = ("--admission-address", f"127.0.0.1:{webhooks.port}")
+    async with ControllerProcess.running(webhooks.kubeconfig, tmp_path / "log", options=options) as controller:
+        await until(
+            "it serves", lambda: any("serving admission" in str(line.get("msg")) for line in controller.lines())
+        )
+        await webhooks.asked()
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{controller.metrics_url()}/metrics") as response,
+        ):
+            assert "recovery_admission_up 1.0" in await response.text()
+        await controller.kill()
+        assert await webhooks.said(policy(), train_job("llm", ranks=2), namespace=namespace) == ""
+    async with ControllerProcess.running(webhooks.kubeconfig, tmp_path / "log2", options=options) as controller:
+        assert await controller.end() == 0

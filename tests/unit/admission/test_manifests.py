@@ -1,0 +1,118 @@
+"""What is shipped for admission: never in the way, and the least rights that it works with."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from recovery.admission.certificates import CONFIGURATION_NAME, SECRET_NAME, SERVICE_NAME, serving_names
+from recovery.admission.objects import JUDGED
+
+ADMISSION = Path(__file__).resolve().parents[3] / "manifests" / "admission"
+MANAGER = ADMISSION.parent / "manager" / "deployment.yaml"
+NAMESPACE = "recovery-system"
+OWN = {f"{resource.plural}/status" for resource in JUDGED}
+
+
+def documents(way: str) -> list[dict[str, Any]]:
+    """Every object of one way to a certificate, before its patches."""
+    files = [path for folder in {"base", way} for path in sorted((ADMISSION / folder).glob("*.yaml"))]
+    found = [document for path in files for document in yaml.safe_load_all(path.read_text())]
+    return [document for document in found if document["kind"] not in {"Kustomization", "Component"}]
+
+
+def only(way: str, kind: str) -> dict[str, Any]:
+    [found] = [document for document in documents(way) if document["kind"] == kind]
+    return found
+
+
+def rights(way: str) -> set[tuple[str, str, str, str]]:
+    """As (kind of role, resource, its name if only that one is meant, verb)."""
+    return {
+        (document["kind"], resource, name, verb)
+        for document in documents(way)
+        if document["kind"] in {"Role", "ClusterRole"}
+        for rule in document["rules"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", [""])
+        for verb in rule["verbs"]
+    }
+
+
+def test_every_webhook_is_ours_alone_and_fails_open() -> None:
+    configuration = only("base", "ValidatingWebhookConfiguration")
+    assert configuration["metadata"]["name"] == CONFIGURATION_NAME
+    asked = []
+    for webhook in configuration["webhooks"]:
+        assert webhook["failurePolicy"] == "Ignore"
+        assert webhook["sideEffects"] == "None"
+        assert webhook["matchPolicy"] == "Equivalent"
+        assert webhook["timeoutSeconds"] <= 5
+        [rule] = webhook["rules"]
+        [plural] = rule["resources"]
+        assert (rule["apiGroups"], rule["apiVersions"]) == ([JUDGED[0].group], [JUDGED[0].version])
+        assert rule["operations"] == ["CREATE", "UPDATE"]
+        assert webhook["clientConfig"]["service"] == {
+            "name": SERVICE_NAME,
+            "namespace": NAMESPACE,
+            "port": 443,
+            "path": f"/{plural}",
+        }
+        asked.append((plural, rule["scope"]))
+    assert asked == [(each.plural, "Namespaced" if each.namespaced else "Cluster") for each in JUDGED]
+
+
+def test_the_service_finds_every_replica() -> None:
+    service, deployment = only("base", "Service"), yaml.safe_load(MANAGER.read_text())
+    assert (service["metadata"]["name"], service["metadata"]["namespace"]) == (SERVICE_NAME, NAMESPACE)
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    [port] = service["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (443, "admission")
+
+
+def test_a_certificate_of_our_own_making_takes_one_secret_and_one_configuration() -> None:
+    assert rights("self-made") == {("ClusterRole", plural, "", "patch") for plural in OWN} | {
+        ("Role", "secrets", SECRET_NAME, "get"),
+        ("Role", "secrets", SECRET_NAME, "patch"),
+        ("ClusterRole", "validatingwebhookconfigurations", CONFIGURATION_NAME, "get"),
+        ("ClusterRole", "validatingwebhookconfigurations", CONFIGURATION_NAME, "patch"),
+    }
+    assert "data" not in only("self-made", "Secret"), "applying it again would take the certificate away"
+
+
+def test_one_of_cert_manager_takes_no_right_but_for_the_condition() -> None:
+    assert rights("cert-manager") == {("ClusterRole", plural, "", "patch") for plural in OWN}
+    assert only("cert-manager", "Certificate")["spec"]["dnsNames"] == serving_names(NAMESPACE, "0.0.0.0")
+
+
+@pytest.mark.parametrize("way", ["self-made", "cert-manager"])
+def test_every_role_is_bound_to_the_controller(way: str) -> None:
+    found = documents(way)
+    roles = {(each["kind"], each["metadata"]["name"]) for each in found if each["kind"] in {"Role", "ClusterRole"}}
+    bindings = [each for each in found if each["kind"].endswith("Binding")]
+    assert {(each["roleRef"]["kind"], each["roleRef"]["name"]) for each in bindings} == roles
+    for binding in bindings:
+        assert binding["subjects"] == [
+            {"kind": "ServiceAccount", "name": "recovery-controller", "namespace": NAMESPACE}
+        ]
+
+
+@pytest.mark.parametrize("way", ["self-made", "cert-manager"])
+def test_the_manager_is_told_to_serve(way: str) -> None:
+    component = yaml.safe_load((ADMISSION / way / "kustomization.yaml").read_text())
+    [patch] = [each for each in component["patches"] if each["target"]["kind"] == "Deployment"]
+    assert patch["target"]["name"] == yaml.safe_load(MANAGER.read_text())["metadata"]["name"]
+    operations = yaml.safe_load(patch["patch"])
+    arguments = [op["value"] for op in operations if op["path"].endswith("/args/-")]
+    ports = [op["value"] for op in operations if op["path"].endswith("/ports/-")]
+    assert arguments[0] == "--admission-address=0.0.0.0:9443"
+    assert ports == [{"name": "admission", "containerPort": 9443}]
+
+
+def test_the_manager_starts_while_cert_manager_has_no_certificate_yet() -> None:
+    component = yaml.safe_load((ADMISSION / "cert-manager" / "kustomization.yaml").read_text())
+    [patch] = [each for each in component["patches"] if each["target"]["kind"] == "Deployment"]
+    [volume] = [op["value"] for op in yaml.safe_load(patch["patch"]) if op["path"].endswith("/volumes/-")]
+    assert volume["secret"] == {"secretName": "recovery-admission-tls", "optional": True}

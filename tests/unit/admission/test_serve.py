@@ -1,0 +1,346 @@
+"""Admission beside a controller: HTTPS, a thread of its own, and nothing that could end or block the process."""
+
+import asyncio
+import json
+import logging
+import random
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from structlog.testing import capture_logs
+
+from recovery.admission import serve, webhooks
+from recovery.admission.certificates import Certificates, make_certificates
+from recovery.admission.serve import Admission, Cluster, serve_admission
+from recovery.admission.settings import AdmissionSettings
+from recovery.controller.clock import SystemClock
+from recovery.kube.informer import INITIAL_EVENTS_END
+from recovery.ports import RECOVERY_GROUP_NAME
+from tests.unit.admission.api import Object, recovery_config, recovery_policy
+
+GROUPS = {
+    RECOVERY_GROUP_NAME: ("v1alpha1", ["recoverypolicies", "clusterrecoverypolicies", "recoveryconfigs"]),
+    "apiextensions.k8s.io": ("v1", ["customresourcedefinitions"]),
+}
+
+
+class Cluster127:
+    """As much of an API server as admission asks for; everything that it asks is noted."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.requests: list[tuple[str, str, str]] = []
+        """Method, path and Authorization."""
+        self.refuses = False
+        self.silent = False
+        """It takes requests and never answers."""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append((request.method, request.path, request.headers.get("Authorization", "")))
+        while self.silent:
+            await asyncio.sleep(0.02)
+        if self.refuses:
+            return web.json_response({"kind": "Status", "code": 401, "reason": "Unauthorized"}, status=401)
+        if "watch" in request.query:
+            return await self._watch(request)
+        return web.json_response(self._discovery(request.path))
+
+    def _discovery(self, path: str) -> Object:
+        parts = path.strip("/").split("/")
+        if parts == ["api"]:
+            return {"versions": ["v1"]}
+        if parts == ["api", "v1"]:
+            return {"resources": [_resource("namespaces"), _resource("events")]}
+        if parts == ["apis"]:
+            versions = {name: {"version": version} for name, (version, _) in GROUPS.items()}
+            return {
+                "groups": [
+                    {"name": name, "versions": [version], "preferredVersion": version}
+                    for name, version in versions.items()
+                ]
+            }
+        return {"resources": [_resource(plural) for plural in GROUPS[parts[1]][1]]}
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        end = {"metadata": {"resourceVersion": "1", "annotations": {INITIAL_EVENTS_END: "true"}}}
+        await response.write(json.dumps({"type": "BOOKMARK", "object": end}).encode() + b"\n")
+        while request.transport is not None and not request.transport.is_closing():
+            await asyncio.sleep(0.02)
+        return response
+
+
+def _resource(plural: str) -> Object:
+    return {"name": plural, "kind": plural, "singularName": plural, "namespaced": True, "verbs": ["list", "watch"]}
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster127]:
+    made = Cluster127()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", made.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield made
+    await runner.cleanup()
+
+
+class Folder:
+    """Certificates as cert-manager leaves them, and a kubeconfig."""
+
+    def __init__(self, path: Path, url: str) -> None:
+        self.path = path
+        self.port = _free_port()
+        self.kubeconfig = path / "kubeconfig"
+        self.kubeconfig.write_text(
+            json.dumps(
+                {
+                    "current-context": "tests",
+                    "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests"}}],
+                    "clusters": [{"name": "tests", "cluster": {"server": url}}],
+                    "users": [{"name": "tests", "user": {"token": "secret"}}],
+                }
+            )
+        )
+
+    def certify(self) -> Certificates:
+        """Put a new certificate in place of the one that is there."""
+        made = make_certificates(["127.0.0.1"], datetime.now(UTC), Certificates())
+        (self.path / "tls.crt").write_bytes(made.serving)
+        (self.path / "tls.key").write_bytes(made.key)
+        return made
+
+    @asynccontextmanager
+    async def admission(self, *, self_made: bool = False) -> AsyncIterator[Admission]:
+        settings = AdmissionSettings("127.0.0.1", self.port, None if self_made else self.path)
+        cluster = Cluster("recovery-system", str(self.kubeconfig))
+        async with serve_admission(settings, cluster, SystemClock(), random.Random(1)) as admission:
+            yield admission
+
+    async def review(self, made: Certificates, request: Object) -> Object:
+        """What the webhook answers."""
+        trusting = ssl.create_default_context(cadata=made.authorities.decode())
+        url = f"https://127.0.0.1:{self.port}/{request['resource']['resource']}"
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting)) as session,
+            session.post(url, json=review) as response,
+        ):
+            answer: Object = (await response.json())["response"]
+            return answer
+
+
+@pytest.fixture
+def folder(cluster: Cluster127, tmp_path: Path) -> Folder:
+    return Folder(tmp_path, cluster.url)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def asked(new: Object, old: Object | None = None) -> Object:
+    """The request of an AdmissionReview."""
+    plural = {"RecoveryPolicy": "recoverypolicies", "RecoveryConfig": "recoveryconfigs"}[new["kind"]]
+    return {
+        "uid": "1",
+        "resource": {"group": RECOVERY_GROUP_NAME, "version": "v1alpha1", "resource": plural},
+        "operation": "UPDATE" if old is not None else "CREATE",
+        "userInfo": {"username": "ann"},
+        "object": new,
+        "oldObject": old,
+    }
+
+
+async def comes(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "admission"]
+
+
+# --- what is answered ----------------------------------------------------------------------------------------------
+
+
+BAD = recovery_policy(budget={"limit": -1, "window": "7d"})
+ENDING = {**BAD, "metadata": {**BAD["metadata"], "deletionTimestamp": "2026-03-01T12:00:00Z"}}
+LABELLED = {**BAD, "metadata": {**BAD["metadata"], "labels": {"team": "a"}}}
+PAUSED = recovery_config(paused=True)
+
+ANSWERS: dict[str, tuple[Object, bool, int]] = {
+    "a good one": (asked(recovery_policy()), True, 0),
+    "a bad one": (asked(BAD), False, 0),
+    "a good one becomes bad": (asked(BAD, recovery_policy()), False, 0),
+    "a bad one is labelled": (asked(LABELLED, BAD), True, 2),
+    "a bad one loses its last finalizer": (asked(ENDING, BAD), True, 0),
+    "a pause": (asked(PAUSED), True, 1),
+}
+
+
+@pytest.mark.parametrize(("request_body", "allowed", "warnings"), ANSWERS.values(), ids=ANSWERS.keys())
+async def test_answers(folder: Folder, request_body: Object, allowed: bool, warnings: int) -> None:
+    made = folder.certify()
+    async with folder.admission() as admission:
+        await comes(lambda: admission.up)
+        answer = await folder.review(made, request_body)
+    assert (answer["allowed"], len(answer.get("warnings", []))) == (allowed, warnings)
+    assert "patch" not in answer
+
+
+async def test_a_refusal_names_every_field_and_its_mend_and_is_no_error_of_ours(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = folder.certify()
+    with caplog.at_level(logging.WARNING):
+        async with folder.admission() as admission:
+            await comes(lambda: admission.up)
+            answer = await folder.review(made, asked(BAD))
+    assert answer["status"] == {
+        "code": 422,
+        "message": "spec.budget.limit: -1 is negative; 0 allows no recovery at all; "
+        "spec.budget.window: '7d' is not a duration; write it like 24h, 15m, 10s or 500ms",
+    }
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("kopf")] == []
+
+
+async def test_a_defect_of_ours_is_logged_with_its_traceback(
+    folder: Folder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(webhooks, "from_request", broken)
+    made = folder.certify()
+    async with folder.admission() as admission:
+        await comes(lambda: admission.up)
+        await folder.review(made, asked(recovery_policy()))
+    assert any("a defect" in record.getMessage() and record.exc_info for record in caplog.records)
+
+
+# --- how it lives --------------------------------------------------------------------------------------------------
+
+
+async def test_kopf_only_reads_with_our_credentials_and_leaves_signals_to_us(
+    cluster: Cluster127, folder: Folder
+) -> None:
+    folder.certify()
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    async with folder.admission() as admission:
+        await comes(lambda: admission.up)
+        assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+        assert [thread.daemon for thread in threads()] == [True], "the process could not end without it"
+    assert threads() == []
+    assert {(method, authorization) for method, _, authorization in cluster.requests} == {("GET", "Bearer secret")}
+    assert "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" not in {path for _, path, _ in cluster.requests}
+
+
+async def test_a_new_certificate_is_served_without_a_restart(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhooks, "CERTIFICATE_LOOK_SECONDS", 0.02)
+    old = folder.certify()
+    async with folder.admission() as admission:
+        await comes(lambda: admission.up)
+        assert (await folder.review(old, asked(recovery_policy())))["allowed"]
+        new = folder.certify()
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    answer = await folder.review(new, asked(recovery_policy()))
+                    break
+                except aiohttp.ClientError:
+                    await asyncio.sleep(0.02)
+    assert answer["allowed"]
+
+
+async def test_a_certificate_that_comes_later_is_waited_for(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "RETRY_SECONDS", 0.02)
+    with capture_logs() as lines:
+        async with folder.admission() as admission:
+            await comes(lambda: any("admission has failed" in line["event"] for line in lines))
+            assert not admission.up
+            made = folder.certify()
+            await comes(lambda: admission.up)
+            assert (await folder.review(made, asked(recovery_policy())))["allowed"]
+    assert "No such file" in next(line["error"] for line in lines if "admission has failed" in line["event"])
+
+
+async def test_it_is_not_up_when_its_certificate_has_gone(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhooks, "CERTIFICATE_LOOK_SECONDS", 0.02)
+    folder.certify()
+    async with folder.admission() as admission:
+        await comes(lambda: admission.up)
+        (folder.path / "tls.crt").unlink()
+        await comes(lambda: not admission.up)
+        assert threads()
+
+
+async def test_an_api_server_that_refuses_us_is_said_and_tried_again(
+    cluster: Cluster127, folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "RETRY_SECONDS", 0.02)
+    folder.certify()
+    cluster.refuses = True
+    with capture_logs() as lines:
+        async with folder.admission() as admission:
+            await comes(lambda: any("admission has failed" in line["event"] for line in lines))
+            assert not admission.up
+            cluster.refuses = False
+            await comes(lambda: admission.up)
+    assert any(line["log_level"] == "error" for line in lines)
+
+
+async def test_a_thread_that_hangs_is_left_behind(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs, released = threading.Event(), threading.Event()
+
+    async def hang(*_: Any, **__: Any) -> None:
+        hangs.set()
+        released.wait()
+
+    monkeypatch.setattr(serve, "serve_webhooks", hang)
+    monkeypatch.setattr(serve, "THREAD_END_SECONDS_MAX", 0.05)
+    folder.certify()
+    try:
+        with capture_logs() as lines:
+            async with folder.admission():
+                await comes(hangs.is_set)
+        assert any("leaving it behind" in line["event"] for line in lines)
+    finally:
+        released.set()
+    await comes(lambda: threads() == [])
+
+
+async def test_an_api_server_that_does_not_answer_delays_no_end(cluster: Cluster127, folder: Folder) -> None:
+    cluster.silent = True
+    with capture_logs() as lines:
+        async with folder.admission(self_made=True):
+            await comes(lambda: bool(cluster.requests))
+    cluster.silent = False
+    assert threads() == []
+    assert [line for line in lines if "leaving it behind" in line["event"]] == []
+
+
+async def test_stopping_before_it_has_begun_is_no_failure(folder: Folder) -> None:
+    with capture_logs() as lines:
+        async with folder.admission():
+            pass
+    assert threads() == []
+    assert [line for line in lines if line["log_level"] != "info"] == []
