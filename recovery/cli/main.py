@@ -75,7 +75,7 @@ AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In 
 Jobs = Annotated[
     list[str],
     typer.Argument(
-        metavar="JOB...", help="Names of TrainJobs or bare JobSets.", show_default=False, autocompletion=job_names
+        metavar="JOB", help="Names of TrainJobs or bare JobSets.", show_default=False, autocompletion=job_names
     ),
 ]
 WaitSeconds = Annotated[
@@ -149,10 +149,10 @@ def status(
     context: Context = None,
     namespace: Namespace = None,
     all_namespaces: AllNamespaces = False,
-    output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How it is printed.")] = Output.TABLE,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on, and print what changes.")] = False,
 ) -> None:
-    """List TrainJobs and bare JobSets, and how they are."""
+    """List jobs, and how they are."""
     from recovery.cli.status import show_status
 
     _one_scope(namespace, all_namespaces=all_namespaces)
@@ -169,7 +169,7 @@ def explain(
     context: Context = None,
     namespace: Namespace = None,
     incident: Annotated[str | None, typer.Option(metavar="ID", help="Tell of this incident only.")] = None,
-    output: Annotated[AccountOutput, typer.Option("--output", "-o")] = AccountOutput.TEXT,
+    output: Annotated[AccountOutput, typer.Option("--output", "-o", help="How it is printed.")] = AccountOutput.TEXT,
 ) -> None:
     """Tell what is decided about a job, and why."""
     from recovery.cli.explain import show_explanation
@@ -185,7 +185,7 @@ def pause(
     namespace: Namespace = None,
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="For whoever finds the job paused.")] = None,
 ) -> None:
-    """Keep the controller from doing anything to jobs."""
+    """Have the controller leave jobs alone."""
     from recovery.cli.pausing import pause as pause_jobs
 
     if reason is not None and reason.strip() in {"", "false"}:
@@ -198,7 +198,7 @@ def resume(
     jobs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[JOB...]",
+            metavar="JOB",
             help="Names of TrainJobs or bare JobSets.",
             show_default=False,
             autocompletion=job_names,
@@ -213,7 +213,7 @@ def resume(
     ] = False,
     all_namespaces: AllNamespaces = False,
 ) -> None:
-    """Take a pause away, and release the controller's own suspension."""
+    """End a pause, and our own suspension."""
     from recovery.cli.pausing import resume as resume_jobs
     from recovery.cli.pausing import resume_all
 
@@ -239,7 +239,7 @@ def restart(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, on a terminal either.")] = False,
     wait: WaitSeconds = 15.0,
 ) -> None:
-    """Recreate all pods of jobs now, free of charge."""
+    """Recreate all pods of jobs now."""
     from recovery.cli.asking import Asking, ask
     from recovery.core.requests import Verb
 
@@ -271,7 +271,7 @@ def reset_budget(
     namespace: Namespace = None,
     wait: WaitSeconds = 15.0,
 ) -> None:
-    """Forget what was charged to the budget of jobs so far."""
+    """Forget what a budget was charged so far."""
     from recovery.cli.asking import Asking, ask
     from recovery.core.requests import Verb
 

@@ -6,11 +6,14 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from recovery.ports import (
+    CLUSTER_RECOVERY_POLICIES,
     EVENTS,
     JOB_SETS,
     JOBS,
+    LEASES,
     NODES,
     PODS,
+    RECOVERY_CONFIGS,
     RECOVERY_GROUP_NAME,
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,
@@ -22,7 +25,9 @@ from recovery.ports import (
     Resource,
 )
 
-WATCHED = (TRAIN_JOBS, JOB_SETS, JOBS, PODS, NODES, RECOVERY_POLICIES, RECOVERY_GROUPS)
+_OURS = (RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES, RECOVERY_CONFIGS, RECOVERY_GROUPS)
+
+WATCHED = (TRAIN_JOBS, JOB_SETS, JOBS, PODS, NODES, *_OURS)
 
 _ACCESS_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
@@ -30,11 +35,13 @@ _ACCESS_REVIEWS = Resource(
 
 
 class Permission(msgspec.Struct, frozen=True):
-    """A verb on a resource, in all namespaces."""
+    """A verb on a resource."""
 
     verb: str
     resource: Resource
     subresource: str = ""
+    namespace: str = ""
+    """Empty: all namespaces."""
 
     @property
     def target(self) -> str:
@@ -44,23 +51,37 @@ class Permission(msgspec.Struct, frozen=True):
 
 OBSERVE = (
     *(Permission(verb, resource) for resource in WATCHED for verb in ("list", "watch")),
-    *(Permission("get", resource) for resource in (TRAIN_JOBS, JOB_SETS, RECOVERY_GROUPS)),
+    *(Permission("get", resource) for resource in (TRAIN_JOBS, JOB_SETS, RECOVERY_CONFIGS, RECOVERY_GROUPS)),
     Permission("create", RECOVERY_GROUPS),
     Permission("patch", RECOVERY_GROUPS, "status"),
     Permission("create", RECOVERY_INCIDENTS),
+    Permission("list", RECOVERY_INCIDENTS),
     Permission("create", EVENTS),
     Permission("list", EVENTS),
 )
 """What the controller cannot do without, whatever the policies say."""
 
-ENFORCE = (Permission("delete", JOBS), Permission("patch", JOBS), Permission("delete", PODS))
+ENFORCE = (
+    Permission("delete", JOBS),
+    Permission("patch", JOBS),
+    Permission("delete", PODS),
+    Permission("patch", TRAIN_JOBS),
+    Permission("patch", JOB_SETS),
+    Permission("patch", JOB_SETS, "status"),
+    Permission("delete", JOB_SETS),
+)
 """What only policies in mode Enforce need. A cluster may withhold it, to be sure that nothing is touched."""
+
+
+def to_lead(namespace: str) -> tuple[Permission, ...]:
+    """What election by a Lease in that namespace needs."""
+    return tuple(Permission(verb, LEASES, namespace=namespace) for verb in ("get", "create", "patch"))
 
 
 async def absent_resources(client: ApiClient) -> tuple[Resource, ...]:
     """The custom resources that the API server does not serve. Raises ApiError."""
     absent = []
-    for resource in (TRAIN_JOBS, JOB_SETS, RECOVERY_POLICIES, RECOVERY_GROUPS, RECOVERY_INCIDENTS):
+    for resource in (TRAIN_JOBS, JOB_SETS, *_OURS, RECOVERY_INCIDENTS):
         try:
             await client.list(resource, limit=1)
         except NoSuchResourceError:
@@ -112,6 +133,7 @@ async def _allowed(client: ApiClient, permission: Permission) -> bool:
         "group": permission.resource.group,
         "resource": permission.resource.plural,
         "subresource": permission.subresource,
+        "namespace": permission.namespace,
     }
     body = {
         "apiVersion": _ACCESS_REVIEWS.api_version,

@@ -25,3 +25,7 @@ class ControllerObserver(Protocol):
     def queue_waited(self, seconds: float, depth: int) -> None:
         """A group waited this long beyond its due time; `depth` others still wait."""
         ...
+
+    def leadership_changed(self, *, leads: bool) -> None:
+        """This process has begun to lead, or has ceased to."""
+        ...

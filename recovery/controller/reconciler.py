@@ -13,7 +13,7 @@ import structlog
 
 from recovery.controller.observer import ControllerObserver
 from recovery.core.decide import decide
-from recovery.core.facts import GroupKey, WorkloadFacts
+from recovery.core.facts import GroupKey, Snapshot, WorkloadFacts
 from recovery.core.incident import incident_of, say
 from recovery.core.invariants import violations
 from recovery.core.judge import close
@@ -33,7 +33,7 @@ from recovery.core.plan import (
     SuspendWorkload,
     TouchJob,
 )
-from recovery.core.policy import applicable
+from recovery.core.policy import PolicySet, applicable
 from recovery.core.summary import summarise
 from recovery.executors import events, group_recreate, job_failure, suspension
 from recovery.executors.pod_teardown import PodTeardown
@@ -110,25 +110,21 @@ class Reconciler:
             before = known.ledger if known is not None else Ledger()
             plan = decide(snapshot, before, applicable(policies, workload), self._clock.now())
             if any(isinstance(action, ReadLive) for action in plan.actions):
-                # The policy too: a switch to Observe is the emergency brake, and must not wait for a watch. And the
-                # ledger: what another controller has asked for must not look like nobody's.
-                policies = await self._store.read_policies_live(key.namespace)
-                snapshot = await self._store.read_live(key)
-                await self._read_ledger(key, workload)
+                snapshot, policies = await self._read_live(key, workload)
                 continue
             self._observer.decided(key, before, plan)
             try:
                 await self._carry_out(key, workload, known, plan)
             except ReadAgainError as error:
                 _log.info("reading again", job=str(key), error=str(error), status=error.status)
-                await self._read_ledger(key, workload)
                 if isinstance(error, UnknownOutcomeError):
+                    await self._read_ledger(key, workload)
                     raise  # the server has trouble of its own: with backoff, not at once
+                snapshot, policies = await self._read_live(key, workload)
                 if _collected(self._written.get(key), plan):
                     await self._ledgers.record(key.namespace, reference_to(workload), incident_of(plan.ledger))
                     return None
                 changed = error
-                snapshot = await self._store.read_live(key)
                 continue
             return self._next_look(plan)
         raise RestlessGroupError(f"the objects of {key} changed under each of {_MAX_ROUNDS} tries") from changed
@@ -272,6 +268,17 @@ class Reconciler:
                 "that wrote it"
             )
         return newest
+
+    async def _read_live(self, key: GroupKey, workload: WorkloadFacts) -> tuple[Snapshot, PolicySet]:
+        """Everything that the next decision stands on.
+
+        The policy too: a switch to Observe is the emergency brake, and must not wait for a watch. And the ledger: what
+        another controller has asked for must not look like nobody's.
+        """
+        policies = await self._store.read_policies_live(key.namespace)
+        snapshot = await self._store.read_live(key)
+        await self._read_ledger(key, workload)
+        return snapshot, policies
 
     async def _read_ledger(self, key: GroupKey, workload: WorkloadFacts) -> None:
         """What the API server has is the truth: before a decision on live facts, and after a refused or lost write."""

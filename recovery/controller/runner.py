@@ -1,4 +1,7 @@
-"""Runs the controller: informers, the queue and its looks, until it is told to stop.
+"""Runs the controller: standing by or leading, with the queue and its looks, until it is told to stop.
+
+A standby has all facts at hand and does nothing with them. Each term begins with an empty memory: the ledgers know what
+the last leader did, and the caches may lag behind it, which the compare-and-swap of the first write finds out.
 
 The reconcile boundary is here: the one place that catches broadly, because one group's trouble must never become the
 others'.
@@ -8,11 +11,22 @@ import asyncio
 
 import structlog
 
+from recovery.controller.fence import Fence, Term
+from recovery.controller.leadership import Leadership
 from recovery.controller.observer import ControllerObserver
 from recovery.controller.queue import GroupQueue
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, Reconciler, RestlessGroupError
 from recovery.core.facts import GroupKey
-from recovery.ports import ApiClient, ApiError, Clock, Entropy, GroupStore, RefusedError, TryLaterError
+from recovery.ports import (
+    ApiClient,
+    ApiError,
+    Clock,
+    Entropy,
+    GroupStore,
+    NotLeadingError,
+    RefusedError,
+    TryLaterError,
+)
 
 _log = structlog.get_logger("recovery.controller")
 
@@ -24,7 +38,94 @@ _FINISH_SECONDS = 20.0
 
 
 class Controller:
-    """One controller process over one store."""
+    """One controller process over one store. It looks at groups while it leads, and only then."""
+
+    def __init__(
+        self,
+        *,
+        api: ApiClient,
+        store: GroupStore,
+        clock: Clock,
+        entropy: Entropy,
+        observer: ControllerObserver,
+        leadership: Leadership,
+    ) -> None:
+        self._api = api
+        self._store = store
+        self._clock = clock
+        self._entropy = entropy
+        self._observer = observer
+        self._leadership = leadership
+        self._duty: Duty | None = None
+        """None: standing by."""
+
+    @property
+    def queue_depth(self) -> int:
+        return self._duty.queue.depth if self._duty is not None else 0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until `stop` is set, then let the looks in progress finish. The store's informers run elsewhere.
+
+        It stands for election only once all caches are synced: a leader that does not know the cluster is none.
+        """
+        while not self._store.synced():
+            if stop.is_set():
+                return
+            await self._clock.sleep(_SYNC_POLL_SECONDS)
+        self._store.subscribe(self._changed)
+        _log.info("all caches are synced; watching")
+        while (term := await self._elected(stop)) is not None:
+            await self._lead(term, stop)
+        await self._leadership.release()
+
+    def _changed(self, key: GroupKey) -> None:
+        """What changes while we stand by is looked at when we lead: then every group is."""
+        if self._duty is not None:
+            self._duty.queue.add(key)
+
+    async def _elected(self, stop: asyncio.Event) -> Term | None:
+        """The term that begins; None: the end came first."""
+        acquiring, stopping = asyncio.create_task(self._leadership.acquire()), asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({acquiring, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return None if stop.is_set() else acquiring.result()
+        finally:
+            acquiring.cancel()
+            stopping.cancel()
+            await asyncio.gather(acquiring, stopping, return_exceptions=True)
+
+    async def _lead(self, term: Term, stop: asyncio.Event) -> None:
+        """Do the work until the term is over, or until `stop` is set and the work is done."""
+        _log.info("leading")
+        self._observer.leadership_changed(leads=True)
+        self._duty = Duty(
+            # Looks of this term write in this term only, even if the process leads again before they are gone.
+            api=Fence(self._api, term),
+            store=self._store,
+            clock=self._clock,
+            entropy=self._entropy,
+            observer=self._observer,
+        )
+        working = asyncio.create_task(self._duty.run(stop))
+        holding = asyncio.create_task(self._leadership.hold(term))
+        try:
+            await asyncio.wait({working, holding}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+                _log.info("no longer leading: told to stop")
+            else:
+                _log.warning(f"no longer leading: {holding.result()}")
+        finally:
+            term.end()
+            self._duty = None
+            working.cancel()
+            holding.cancel()
+            await asyncio.gather(working, holding, return_exceptions=True)
+            self._observer.leadership_changed(leads=False)
+
+
+class Duty:
+    """What the leader does in one term: the queue, and the looks at groups."""
 
     def __init__(
         self, *, api: ApiClient, store: GroupStore, clock: Clock, entropy: Entropy, observer: ControllerObserver
@@ -32,29 +133,22 @@ class Controller:
         self._store = store
         self._clock = clock
         self._observer = observer
-        self._queue = GroupQueue(clock, entropy)
+        self.queue = GroupQueue(clock, entropy)
         self._reconciler = Reconciler(api=api, store=store, clock=clock, observer=observer)
         self._slots = asyncio.Semaphore(_LOOKS_AT_ONCE)
 
-    @property
-    def queue_depth(self) -> int:
-        return self._queue.depth
-
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop` is set, then let the looks in progress finish. The store's informers run elsewhere."""
-        while not self._store.synced():
-            if stop.is_set():
-                return
-            await self._clock.sleep(_SYNC_POLL_SECONDS)
-        self._store.subscribe(self._queue.add)
-        _log.info("all caches are synced; watching")
+        """Look at every group, and at each that changes, until `stop` is set and the looks in progress are over.
+
+        Cancelled, it ends them at once.
+        """
         looks: set[asyncio.Task[None]] = set()
         resync = asyncio.create_task(self._resync())
         stopper = asyncio.create_task(self._close_when(stop))
         try:
-            while (taken := await self._queue.take()) is not None:
+            while (taken := await self.queue.take()) is not None:
                 key, waited_seconds = taken
-                self._observer.queue_waited(waited_seconds, self._queue.depth)
+                self._observer.queue_waited(waited_seconds, self.queue.depth)
                 await self._wait_for_slot(stopper)
                 if stop.is_set():
                     break
@@ -78,13 +172,13 @@ class Controller:
 
     async def _close_when(self, stop: asyncio.Event) -> None:
         await stop.wait()
-        self._queue.close()
+        self.queue.close()
 
     async def _resync(self) -> None:
         """Level-triggered: every group is looked at once in a while, changed or not; it costs no request."""
         while True:
             for key in tuple(self._store.keys()):
-                self._queue.add(key)
+                self.queue.add(key)
             await self._clock.sleep(_RESYNC_SECONDS)
 
     async def _look(self, key: GroupKey) -> None:
@@ -92,15 +186,17 @@ class Controller:
         error: str | None = None
         try:
             look_again_at = await self._reconciler.look(key)
+        except NotLeadingError as over:
+            _log.info("left to the next leader", job=str(key), error=str(over))
         except Exception as failure:  # noqa: BLE001 - the reconcile boundary
             error = type(failure).__name__
-            self._say(key, failure, self._queue.retry(key))
+            self._say(key, failure, self.queue.retry(key))
         else:
-            self._queue.succeeded(key)
+            self.queue.succeeded(key)
             if look_again_at is not None:
-                self._queue.add_after(key, (look_again_at - self._clock.now()).total_seconds())
+                self.queue.add_after(key, (look_again_at - self._clock.now()).total_seconds())
         finally:
-            self._queue.done(key)
+            self.queue.done(key)
             self._slots.release()
             self._observer.look_finished(key, self._clock.monotonic_seconds() - started, error)
 

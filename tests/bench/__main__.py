@@ -108,7 +108,9 @@ class Bench:
             asked = {} if case.asked_grace_seconds is None else {"graceSeconds": case.asked_grace_seconds}
             await apply(self._control_plane, job.namespace, policy(teardown=asked))
             log = self._folder / f"{case.limits}-{name}.log"
-            async with ControllerProcess.running(self._control_plane.kubeconfig, log) as controller:
+            shipped = ("recovery-system", "recovery-controller")
+            account = await self._control_plane.kubeconfig_for_service_account(*shipped)
+            async with ControllerProcess.running(account, log) as controller:
                 before = await _api_calls(controller)
                 controller_seconds, trigger_milliseconds = await self._kill(job)
                 if controller_seconds is not None:

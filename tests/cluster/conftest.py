@@ -35,9 +35,12 @@ KUBELET = KubeletSettings(start_seconds=(0.05, 0.3), restart_seconds=0.3)
 
 
 class StartsController(Protocol):
-    """What the fixture `controller` gives: `async with controller() as process`, as often as a test needs one."""
+    """What the fixture `controller` gives: `async with controller() as process`, as often as a test needs one.
 
-    def __call__(self) -> AbstractAsyncContextManager[ControllerProcess]: ...
+    It leads from then on; `standby`: another one does, and this one knows it.
+    """
+
+    def __call__(self, *, standby: bool = False) -> AbstractAsyncContextManager[ControllerProcess]: ...
 
 
 class StartsTraining(Protocol):
@@ -97,17 +100,25 @@ async def fleet(installed: ControlPlane) -> AsyncIterator[Fleet]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def proxy(installed: ControlPlane) -> AsyncIterator[ApiProxy]:
-    """What the controllers of the test reach the API server through."""
+    """What the controllers of the test reach the API server through. No Lease of earlier ones keeps them waiting."""
+    await installed.kubectl("delete", "lease", "recovery-controller", "-n", "recovery-system", "--ignore-not-found")
     async with ApiProxy.running(installed) as running:
         yield running
 
 
 @pytest.fixture
 def controller(proxy: ApiProxy, tmp_path: Path) -> StartsController:
-    """Starts controllers as users do, behind `proxy`, each with a log of its own (`controller-1.log`, ...)."""
+    """Starts controllers as users do, behind `proxy`, each with a log of its own (`controller-1.log`, ...).
+
+    They are the shipped ServiceAccount, with the rights of manifests/default and no other, and agree by its Lease.
+    """
     kubeconfig = proxy.write_kubeconfig(tmp_path / "kubeconfig")
     logs = (tmp_path / f"controller-{number}.log" for number in count(1))
-    return lambda: ControllerProcess.running(kubeconfig, next(logs))
+
+    def start(*, standby: bool = False) -> AbstractAsyncContextManager[ControllerProcess]:
+        return ControllerProcess.running(kubeconfig, next(logs), standby=standby)
+
+    return start
 
 
 @pytest.fixture

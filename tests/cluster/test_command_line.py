@@ -5,8 +5,8 @@ All of it is run as they run it, as a process of its own.
 
 import asyncio
 import os
+import re
 import signal
-import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from recovery.cli.preflight import WATCHED
 from tests.cluster.acts import lose, no_room, until_rounds
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
@@ -47,19 +48,6 @@ class ClusterWithoutOurs(ApiProxy):
         if request.path.startswith("/apis/recovery.trainjob.dev"):
             return web.Response(status=404, text="404 page not found\n")
         return await super()._handle(request)
-
-
-class ProxyWithoutRights(ApiProxy):
-    """Brings no certificate of its own: whoever comes through it has the rights of the token that he brings."""
-
-    def __init__(self, control_plane: ControlPlane) -> None:
-        super().__init__(control_plane)
-        self._tls = ssl.create_default_context(cafile=str(control_plane.certificates.authority))
-
-    def write_kubeconfig_of(self, token: str, path: Path) -> Path:
-        self.write_kubeconfig(path)
-        path.write_text(path.read_text().replace("user: {}", f"user: {{token: {token}}}"))
-        return path
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -171,9 +159,9 @@ async def test_a_wrong_flag_is_exit_code_2() -> None:
 
 @pytest.mark.parametrize(("told_by", "exit_code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 async def test_a_signal_ends_the_controller_with_the_code_that_a_shell_expects(
-    told_by: signal.Signals, exit_code: int, installed: ControlPlane, tmp_path: Path
+    told_by: signal.Signals, exit_code: int, proxy: ApiProxy, tmp_path: Path
 ) -> None:
-    async with StartedController.started(installed.kubeconfig, tmp_path / "log") as process:
+    async with StartedController.started(proxy.write_kubeconfig(tmp_path / "kubeconfig"), tmp_path / "log") as process:
         await until("the controller watches", process.watches)
         os.kill(process.pid, told_by)
         assert await process.exit_code() == exit_code
@@ -183,29 +171,26 @@ async def test_a_signal_ends_the_controller_with_the_code_that_a_shell_expects(
 # --- permissions, probes, metrics ----------------------------------------------------------------------------------
 
 
-async def test_the_shipped_roles_are_enough_for_a_recovery_and_nothing_it_asks_for_is_refused(
-    installed: ControlPlane, training: StartsTraining, tmp_path: Path
+async def test_nothing_that_a_recovery_asks_for_is_refused_to_the_shipped_account(
+    installed: ControlPlane, training: StartsTraining, controller: StartsController, proxy: ApiProxy, tmp_path: Path
 ) -> None:
-    token = await installed.kubectl("create", "token", "recovery-controller", "--namespace=recovery-system")
     job = await training(ranks=4, gpus=1)
-    async with ProxyWithoutRights.running(installed) as proxy:
-        kubeconfig = proxy.write_kubeconfig_of(token.strip(), tmp_path / "kubeconfig")
-        async with ControllerProcess.running(kubeconfig, tmp_path / "controller.log") as process:
-            await lose(job, 2)
-            [closed] = await job.closed_incidents(1)
-            await until_rounds(job, 2)
-            await has_looked(process, job)
-            levels = {line["level"] for line in process.lines()}
-        refused = [f"{seen.method} {seen.path}" for seen in proxy.requests if seen.status in {401, 403}]
+    async with controller() as process:
+        await lose(job, 2)
+        [closed] = await job.closed_incidents(1)
+        await until_rounds(job, 2)
+        await has_looked(process, job)
+        levels = {line["level"] for line in process.lines()}
 
     assert closed["outcome"] == "Recovered"
-    assert refused == []
+    assert [f"{seen.method} {seen.path}" for seen in proxy.requests if seen.status in {401, 403}] == []
     assert levels == {"info"}
     # The proxy lends no rights: without a token nothing is allowed.
-    async with ProxyWithoutRights.running(installed) as proxy:
-        nobody = await recovery(*STATUS, "--kubeconfig", str(proxy.write_kubeconfig(tmp_path / "nobody")))
-    assert nobody.exit_code == 1
-    assert 'User "system:anonymous" cannot list' in nobody.err
+    nobody = proxy.write_kubeconfig(tmp_path / "nobody")
+    nobody.write_text(re.sub("token: '[^']+'", "", nobody.read_text()))
+    ended = await recovery(*STATUS, "--kubeconfig", str(nobody))
+    assert ended.exit_code == 1
+    assert 'User "system:anonymous" cannot list' in ended.err
 
 
 async def test_it_is_healthy_at_once_and_ready_only_when_it_has_seen_everything(
@@ -217,7 +202,7 @@ async def test_it_is_healthy_at_once_and_ready_only_when_it_has_seen_everything(
     pods = proxy.hold(is_watch_on_pods)
     async with StartedController.started(proxy.write_kubeconfig(tmp_path / "kubeconfig"), tmp_path / "log") as process:
         await pods.wait()
-        await until("all but the pods are listed", lambda: sum(said(process, "listed")) == 6)
+        await until("all but the pods are listed", lambda: sum(said(process, "listed")) == len(WATCHED) - 1)
         assert await ask(process, "/healthz") == (200, "ok\n")
         assert await ask(process, "/readyz") == (503, "not ready, waiting for: pods\n")
         pods.release()

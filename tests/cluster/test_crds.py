@@ -25,6 +25,7 @@ from recovery.ports import (
 )
 from tests.cluster.controlplane.kubectl import KubectlError
 from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.scene import install
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 POLICIES = REPOSITORY / "policies"
@@ -145,9 +146,7 @@ GOOD_SPECS: dict[str, dict[str, Any]] = {
 @pytest_asyncio.fixture(scope="module", loop_scope="session", autouse=True)
 async def installed(control_plane: ControlPlane) -> AsyncIterator[None]:
     """As a user installs them. They stay: other tests of this control plane may have installed them too."""
-    await control_plane.kubectl("apply", "--server-side", "-k", str(REPOSITORY / "manifests" / "default"))
-    names = [f"crd/{resource.plural}.{resource.group}" for resource in OURS]
-    await control_plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", *names)
+    await install(control_plane)
     yield
 
 

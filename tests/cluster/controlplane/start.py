@@ -94,12 +94,15 @@ class ControlPlane:
 
     async def kubeconfig_for_service_account(self, namespace: str, name: str, *, lifetime_seconds: int = 3600) -> Path:
         """A kubeconfig with which a client is that ServiceAccount, which must exist, and has its RBAC rights only."""
-        token = await self.kubectl(
-            "create", "token", name, f"--namespace={namespace}", f"--duration={lifetime_seconds}s"
-        )
+        token = await self.token_of_service_account(namespace, name, lifetime_seconds=lifetime_seconds)
         path = self.folder / f"kubeconfig-{namespace}-{name}"
-        path.write_text(manifests.kubeconfig(self.server, self.certificates, {"token": token.strip()}))
+        path.write_text(manifests.kubeconfig(self.server, self.certificates, {"token": token}))
         return path
+
+    async def token_of_service_account(self, namespace: str, name: str, *, lifetime_seconds: int = 3600) -> str:
+        """With which a client is that ServiceAccount, which must exist."""
+        asked = ("create", "token", name, f"--namespace={namespace}", f"--duration={lifetime_seconds}s")
+        return (await self.kubectl(*asked)).strip()
 
     def stop_apiserver(self) -> None:
         """Ends the apiserver as a crash would; everything else goes on without it."""

@@ -1,14 +1,10 @@
-"""What must be there before the controller starts is checked at once, and agrees with the manifests."""
-
-from pathlib import Path
-from typing import Any
+"""What must be there before the controller starts is checked at once; tests/unit/manifests compares it with roles."""
 
 import pytest
-import yaml
+from structlog.testing import capture_logs
 
 from recovery.cli.connection import CommandError, Connection
 from recovery.cli.preflight import (
-    ENFORCE,
     OBSERVE,
     Permission,
     absent_resources,
@@ -19,34 +15,6 @@ from recovery.cli.preflight import (
 from recovery.cli.run import check
 from recovery.ports import JOB_SETS, JOBS, RECOVERY_GROUPS, RECOVERY_POLICIES, TRAIN_JOBS
 from tests.unit.cli.cluster import Middle, PlainCluster, StoppedClock
-
-MANIFESTS = Path(__file__).parents[3] / "manifests"
-
-
-def granted(file: str) -> set[tuple[str, str, str]]:
-    """API group, resource and verb of every rule."""
-    documents: list[dict[str, Any]] = list(yaml.safe_load_all((MANIFESTS / "rbac" / file).read_text()))
-    return {
-        (group, resource, verb)
-        for document in documents
-        if document["kind"] == "ClusterRole"
-        for rule in document["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
-
-
-@pytest.mark.parametrize(("file", "permissions"), [("observe.yaml", OBSERVE), ("enforce.yaml", ENFORCE)])
-def test_the_manifests_grant_what_is_asked_for(file: str, permissions: tuple[Permission, ...]) -> None:
-    wanted = {
-        (each.resource.group, each.resource.plural + (f"/{each.subresource}" if each.subresource else ""), each.verb)
-        for each in permissions
-    }
-    # Only `recovery explain` gets nodes; incidents are listed by it, and to see that they are served at all.
-    for_commands = {("", "nodes", "get"), ("recovery.trainjob.dev", "recoveryincidents", "list")}
-    assert wanted <= granted(file)
-    assert granted(file) - wanted <= for_commands
 
 
 async def test_everything_is_there() -> None:
@@ -102,7 +70,23 @@ async def test_the_controller_does_not_start_without_its_permissions() -> None:
         await check(connection(cluster))
 
 
+@pytest.mark.parametrize("permission", OBSERVE, ids=lambda each: f"{each.verb}-{each.target}")
+async def test_each_missing_permission_is_named_and_no_other(permission: Permission) -> None:
+    cluster = PlainCluster()
+    subresource = f"/{permission.subresource}" if permission.subresource else ""
+    cluster.denied = {(permission.verb, f"{permission.resource.plural}{subresource}")}
+    with pytest.raises(CommandError) as refusal:
+        await check(connection(cluster))
+    assert str(refusal.value).endswith(f": {permission.verb} {permission.target}")
+
+
 async def test_the_controller_starts_where_enforcing_is_withheld() -> None:
     cluster = PlainCluster()
-    cluster.denied = {("delete", "jobs")}
-    await check(connection(cluster))
+    cluster.denied = {("delete", "jobs"), ("patch", "trainjobs"), ("patch", "jobsets/status")}
+    with capture_logs() as lines:
+        await check(connection(cluster))
+    [line] = lines
+    assert (line["log_level"], line["event"]) == ("warning", "policies in mode Enforce will be refused")
+    assert line["missing_permissions"] == (
+        "delete jobs.batch; patch trainjobs.trainer.kubeflow.org; patch jobsets.jobset.x-k8s.io/status"
+    )

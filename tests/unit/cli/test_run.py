@@ -1,13 +1,19 @@
-"""How the controller process ends."""
+"""How the controller process begins, and how it ends."""
 
 import asyncio
 import os
 import signal
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from recovery.cli.run import Stop, first_of
-from recovery.ports import ForbiddenError
+from recovery.cli import run
+from recovery.cli.connection import CommandError, Connection
+from recovery.cli.main import app
+from recovery.cli.run import Election, Stop, check, first_of
+from recovery.ports import ForbiddenError, Resource
+from tests.unit.cli.cluster import Middle, PlainCluster, StoppedClock
 
 
 @pytest.mark.parametrize(("by", "exit_code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -57,3 +63,91 @@ async def test_the_first_part_that_ends_ends_the_others_and_its_error_is_the_err
     with pytest.raises(ForbiddenError):
         await first_of(asyncio.create_task(last()), asyncio.create_task(refused()))
     assert cancelled
+
+
+# --- the election ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "election"),
+    [
+        ([], Election(lease_namespace=None, lease_seconds=15)),
+        (["--lease-namespace", "ops", "--lease-seconds", "3"], Election(lease_namespace="ops", lease_seconds=3)),
+        (["--no-leader-election"], None),
+    ],
+)
+def test_there_is_an_election_unless_it_is_told_otherwise(
+    options: list[str], election: Election | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(run, "run_controller", lambda *arguments: asked.extend(arguments))
+    assert CliRunner().invoke(app, ["run", *options]).exit_code == 0
+    assert [each for each in asked if isinstance(each, Election)] == ([election] if election else [])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--lease-seconds", "0"], "greater than or equal to 1"),
+        (["--no-leader-election", "--lease-namespace", "ops"], "exclude each other"),
+    ],
+)
+def test_an_election_that_cannot_be_is_wrong_usage(options: list[str], says: str) -> None:
+    result = CliRunner().invoke(app, ["run", *options])
+    assert result.exit_code == 2
+    assert says in result.stderr
+
+
+class AskedCluster(PlainCluster):
+    """Notes about which namespaces it was asked what may be done with Leases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, str]] = []
+
+    async def create(
+        self,
+        resource: Resource,
+        body: object,
+        *,
+        namespace: str | None = None,
+        name: str | None = None,
+        subresource: str = "",
+    ) -> bytes:
+        assert isinstance(body, dict)
+        wanted = body["spec"]["resourceAttributes"]
+        if wanted["resource"] == "leases":
+            self.asked.append((wanted["verb"], wanted["namespace"]))
+        else:
+            assert not wanted["namespace"], "all else is watched in all namespaces"
+        return await super().create(resource, body, namespace=namespace, name=name, subresource=subresource)
+
+
+def connection(cluster: PlainCluster) -> Connection:
+    return Connection(cluster, "https://plain", StoppedClock(), Middle())
+
+
+async def test_the_rights_to_lead_are_asked_for_in_the_namespace_of_the_lease() -> None:
+    cluster = AskedCluster()
+    await check(connection(cluster), "ops")
+    assert sorted(cluster.asked) == [("create", "ops"), ("get", "ops"), ("patch", "ops")]
+    cluster.asked.clear()
+    await check(connection(cluster))
+    assert cluster.asked == []
+
+
+async def test_rights_to_lead_that_are_missing_are_named_with_their_namespace() -> None:
+    cluster = PlainCluster()
+    cluster.denied = {("create", "leases"), ("patch", "leases")}
+    said = r"^permissions are missing, in namespace ops \(.*\): create, patch leases\.coordination\.k8s\.io$"
+    with pytest.raises(CommandError, match=said):
+        await check(connection(cluster), "ops")
+    await check(connection(cluster))
+
+
+async def test_all_that_is_missing_is_one_line() -> None:
+    cluster = PlainCluster()
+    cluster.denied = {("create", "leases"), ("create", "events")}
+    said = r"^permissions are missing, in all namespaces .*: create events; and in namespace ops .*: create leases"
+    with pytest.raises(CommandError, match=said):
+        await check(connection(cluster), "ops")

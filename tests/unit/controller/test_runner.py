@@ -1,4 +1,4 @@
-"""The loop around the looks: when it begins, what it survives, and how it ends."""
+"""The loop around the looks: when it begins, what it survives, and how it ends; and whether this process leads."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -6,14 +6,17 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from recovery.controller import runner
+from recovery.controller.fence import Term
+from recovery.controller.leadership import Alone, Leadership
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, RestlessGroupError
 from recovery.controller.runner import Controller
 from recovery.core.facts import GroupKey, Snapshot
 from recovery.core.ledger import LedgerObject
-from recovery.core.policy import PolicyFacts
-from recovery.ports import ForbiddenError, TryLaterError, UnknownOutcomeError
+from recovery.core.policy import PolicySet
+from recovery.ports import JOBS, ApiClient, ForbiddenError, NotLeadingError, TryLaterError, UnknownOutcomeError
 from tests.unit.controller.fakes import Ears, FakeApi
 from tests.unit.controller.test_queue import Chance
 from tests.unit.sim.virtual_time import VirtualClock, virtual_time
@@ -45,7 +48,7 @@ class Keys:
     def snapshot(self, key: GroupKey) -> Snapshot:
         raise NotImplementedError
 
-    def policies(self, namespace: str) -> Sequence[PolicyFacts]:
+    def policies(self, namespace: str) -> PolicySet:
         raise NotImplementedError
 
     def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
@@ -54,10 +57,13 @@ class Keys:
     def ledger_objects(self) -> Iterable[LedgerObject]:
         raise NotImplementedError
 
+    def orphans(self, key: GroupKey) -> Sequence[LedgerObject]:
+        raise NotImplementedError
+
     async def read_live(self, key: GroupKey) -> Snapshot:
         raise NotImplementedError
 
-    async def read_policies_live(self, namespace: str) -> Sequence[PolicyFacts]:
+    async def read_policies_live(self, namespace: str) -> PolicySet:
         raise NotImplementedError
 
     async def read_ledger_live(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
@@ -96,16 +102,53 @@ class Looks:
         return [at for looked, at in self.begun if looked == key]
 
 
+class Terms:
+    """`Leadership` by the test's word."""
+
+    def __init__(self) -> None:
+        self.won = asyncio.Event()
+        self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.released_at: list[float] = []
+        self.term: Term | None = None
+
+    async def acquire(self) -> Term:
+        await self.won.wait()
+        self.won.clear()
+        self.lost = asyncio.get_running_loop().create_future()
+        self.term = Term(VirtualClock(), renewed_at=VirtualClock().monotonic_seconds())
+        return self.term
+
+    async def hold(self, term: Term) -> str:
+        why = await self.lost
+        term.end()
+        return why
+
+    async def release(self) -> None:
+        self.released_at.append(VirtualClock().monotonic_seconds())
+
+
 class Scene:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *keys: GroupKey) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *keys: GroupKey, leadership: Leadership | None = None) -> None:
+        """`leadership` None: it leads from the beginning."""
         self.looks = Looks()
-        monkeypatch.setattr(runner, "Reconciler", lambda **_: self.looks)
+        self.apis: list[ApiClient] = []
+        """What each term's looks write through."""
+        monkeypatch.setattr(runner, "Reconciler", self._reconciler)
         self.store = Keys(*keys)
         self.ears = Ears()
         self.stop = asyncio.Event()
         self.controller = Controller(
-            api=FakeApi(), store=self.store, clock=VirtualClock(), entropy=Chance(), observer=self.ears
+            api=FakeApi(),
+            store=self.store,
+            clock=VirtualClock(),
+            entropy=Chance(),
+            observer=self.ears,
+            leadership=leadership or Alone(VirtualClock()),
         )
+
+    def _reconciler(self, *, api: ApiClient, **_: object) -> Looks:
+        self.apis.append(api)
+        return self.looks
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["asyncio.Task[None]"]:
@@ -302,3 +345,155 @@ async def test_depth_is_that_of_the_queue(monkeypatch: pytest.MonkeyPatch) -> No
         scene.looks.seconds = 0
         await asyncio.sleep(150)
         assert scene.controller.queue_depth == 0
+
+
+# --- standing by and leading -----------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_standby_looks_at_nothing_and_at_everything_once_it_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = Terms()
+    scene = Scene(monkeypatch, ONE, OTHER, leadership=terms)
+    async with scene.running():
+        await asyncio.sleep(60)
+        scene.store.change(ONE)
+        await asyncio.sleep(3600)
+        assert (scene.looks.begun, scene.controller.queue_depth, scene.ears.leads) == ([], 0, [])
+        terms.won.set()
+        await asyncio.sleep(1)
+        assert {key for key, _ in scene.looks.ended} == {ONE, OTHER}
+        assert scene.ears.leads == [True]
+        scene.store.change(ONE)
+        await asyncio.sleep(1)
+        assert len(scene.looks.of(ONE)) == 2
+    assert scene.ears.leads == [True, False]
+
+
+@virtual_time
+async def test_nobody_stands_for_election_before_its_caches_are_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = Terms()
+    terms.won.set()
+    scene = Scene(monkeypatch, ONE, leadership=terms)
+    scene.store.is_synced = False
+    async with scene.running():
+        await asyncio.sleep(60)
+        assert terms.term is None
+        scene.store.is_synced = True
+        await asyncio.sleep(1)
+        assert scene.ears.leads == [True]
+
+
+@virtual_time
+async def test_who_loses_the_lease_drops_everything_at_once_and_stands_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = Terms()
+    terms.won.set()
+    scene = Scene(monkeypatch, ONE, OTHER, leadership=terms)
+    scene.looks.seconds = 100
+    with capture_logs() as said:
+        async with scene.running() as task:
+            await asyncio.sleep(5)
+            scene.store.change(ONE)
+            assert scene.looks.at_once == 2
+            terms.lost.set_result("two holds the lease")
+            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
+            assert scene.looks.at_once == 0
+            assert not task.done()
+            scene.store.change(ONE)
+            await asyncio.sleep(3600)
+            assert (len(scene.looks.begun), scene.looks.ended, scene.controller.queue_depth) == (2, [], 0)
+            assert scene.ears.leads == [True, False]
+            terms.won.set()
+            await asyncio.sleep(1)
+            assert scene.looks.at_once == 2, "every group is looked at in the new term"
+            scene.stop.set()
+    events = [line["event"] for line in said]
+    assert events == [
+        "all caches are synced; watching",
+        "leading",
+        "no longer leading: two holds the lease",
+        "leading",
+        "no longer leading: told to stop",
+    ]
+
+
+@virtual_time
+async def test_what_a_look_of_an_ended_term_still_writes_is_stopped_even_in_the_next_term(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terms = Terms()
+    terms.won.set()
+    scene = Scene(monkeypatch, ONE, leadership=terms)
+    async with scene.running():
+        await asyncio.sleep(1)
+        await scene.apis[0].delete(JOBS, "train", namespace="ml")
+        terms.lost.set_result("two holds the lease")
+        terms.won.set()
+        await asyncio.sleep(1)
+        first, second = scene.apis
+        with pytest.raises(NotLeadingError):
+            await first.delete(JOBS, "train", namespace="ml")
+        await second.delete(JOBS, "train", namespace="ml")
+
+
+@virtual_time
+async def test_a_look_that_may_not_write_any_more_is_no_failure_and_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch, ONE)
+    scene.looks.failures[ONE] = [NotLeadingError("patch recoverygroups: not sent")]
+    with capture_logs() as said:
+        async with scene.running():
+            await asyncio.sleep(60)
+            assert len(scene.looks.of(ONE)) == 1
+            assert scene.ears.finished == [(ONE, None)]
+    assert {line["log_level"] for line in said} == {"info"}
+
+
+@virtual_time
+async def test_the_lease_is_released_when_the_looks_in_progress_are_over_and_not_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terms = Terms()
+    terms.won.set()
+    scene = Scene(monkeypatch, ONE, leadership=terms)
+    scene.looks.seconds = 10
+    async with scene.running() as task:
+        await asyncio.sleep(5)
+        scene.stop.set()
+        await asyncio.sleep(5)
+        assert terms.released_at == []
+        assert terms.term is not None
+        assert terms.term.lasts, "the look may write to its end"
+        await asyncio.sleep(1)
+        assert task.done()
+        assert not terms.term.lasts
+    [(_, ended_at)] = scene.looks.ended
+    assert terms.released_at == [ended_at]
+
+
+@virtual_time
+async def test_a_lease_that_is_lost_during_the_stop_ends_the_looks_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = Terms()
+    terms.won.set()
+    scene = Scene(monkeypatch, ONE, leadership=terms)
+    scene.looks.seconds = 10
+    async with scene.running() as task:
+        await asyncio.sleep(5)
+        scene.stop.set()
+        await asyncio.sleep(1)
+        terms.lost.set_result("two holds the lease")
+        await asyncio.sleep(1)
+        assert task.done()
+    assert scene.looks.ended == []
+
+
+@virtual_time
+async def test_a_standby_that_is_told_to_stop_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, ONE, leadership=Terms())
+    async with scene.running() as task:
+        await asyncio.sleep(5)
+        scene.stop.set()
+        await asyncio.sleep(0.001)
+        assert task.done()
+    assert scene.ears.leads == []

@@ -1,43 +1,56 @@
 """The controller's rights are the least that it works with, and observing alone gives none over a workload."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
-import yaml
 
-MANIFESTS = Path(__file__).resolve().parents[3] / "manifests"
+from recovery.cli.preflight import ENFORCE, OBSERVE, Permission, to_lead
+from tests.unit.manifests.kustomize import REPOSITORY, Object, objects, only, rights
+
 READ = {"get", "list", "watch"}
 OWN_GROUP = "recovery.trainjob.dev"
+CONTROLLER = {"kind": "ServiceAccount", "name": "recovery-controller", "namespace": "recovery-system"}
+ROLES = [
+    *("recovery-observe", "recovery-enforce", "recovery-quarantine"),
+    *("recovery-viewer", "recovery-operator"),
+]
 
 
-def documents(folder: str) -> list[dict[str, Any]]:
-    """Every object that the folder's kustomization names."""
-    resources = yaml.safe_load((MANIFESTS / folder / "kustomization.yaml").read_text())["resources"]
-    files = [MANIFESTS / folder / name for name in resources]
-    return [document for file in files for document in yaml.safe_load_all(file.read_text())]
+def role(name: str) -> Object:
+    return only("rbac", "ClusterRole", name)
 
 
-def rights(role: str) -> set[tuple[str, str, str]]:
-    """As (API group, resource, verb)."""
-    [found] = [d for d in documents("rbac") if d["kind"] == "ClusterRole" and d["metadata"]["name"] == role]
+def written(name: str) -> set[tuple[str, str]]:
+    """The resources of which the role writes anything."""
+    return {(group, resource) for group, resource, verb in rights(role(name)) if verb not in READ}
+
+
+def as_rights(permissions: tuple[Permission, ...]) -> set[tuple[str, str, str]]:
     return {
-        (group, resource, verb)
-        for rule in found["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
+        (each.resource.group, each.resource.plural + (f"/{each.subresource}" if each.subresource else ""), each.verb)
+        for each in permissions
     }
 
 
-@pytest.mark.parametrize("role", ["recovery-observe", "recovery-enforce"])
-def test_no_wildcards_and_no_secrets(role: str) -> None:
-    assert not any("*" in right or right[1].startswith("secrets") for right in rights(role))
+def bound_in(folder: str) -> set[str]:
+    """The ClusterRoles that the controller has in all namespaces."""
+    bindings = objects(folder, "ClusterRoleBinding")
+    return {each["roleRef"]["name"] for each in bindings if CONTROLLER in each["subjects"]}
+
+
+def test_these_are_all_the_roles() -> None:
+    assert {each["metadata"]["name"] for each in objects("rbac", "ClusterRole")} == set(ROLES)
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_no_wildcards_no_secrets_and_nothing_that_gives_more_rights(name: str) -> None:
+    for group, resource, verb in rights(role(name)):
+        assert "*" not in {group, resource, verb}
+        assert group != "rbac.authorization.k8s.io"
+        assert resource.split("/")[0] not in {"secrets", "serviceaccounts", "configmaps"}
+        assert verb not in {"escalate", "bind", "impersonate"}
 
 
 def test_observing_writes_nothing_but_its_own_objects_and_events() -> None:
-    written = {(group, resource) for group, resource, verb in rights("recovery-observe") if verb not in READ}
-    assert written == {
+    assert written("recovery-observe") == {
         (OWN_GROUP, "recoverygroups"),
         (OWN_GROUP, "recoverygroups/status"),
         (OWN_GROUP, "recoveryincidents"),
@@ -45,25 +58,59 @@ def test_observing_writes_nothing_but_its_own_objects_and_events() -> None:
     }
 
 
-def test_enforcing_adds_the_deeds_and_nothing_else() -> None:
-    assert rights("recovery-enforce") == {
-        ("batch", "jobs", "delete"),
-        ("batch", "jobs", "patch"),
-        ("", "pods", "delete"),
-    }
+def test_the_controller_asks_at_its_start_for_exactly_what_the_roles_grant() -> None:
+    assert as_rights(OBSERVE) == rights(role("recovery-observe"))
+    assert as_rights(ENFORCE) == rights(role("recovery-enforce"))
+    leader = only("rbac", "Role", "recovery-leader")
+    assert as_rights(to_lead("recovery-system")) == rights(leader)
+    assert leader["metadata"]["namespace"] == "recovery-system"
 
 
-def test_both_roles_are_bound_to_the_one_service_account() -> None:
-    [account] = [d["metadata"] for d in documents("rbac") if d["kind"] == "ServiceAccount"]
-    [namespace] = yaml.safe_load_all((MANIFESTS / "default" / "namespace.yaml").read_text())
-    assert account["namespace"] == namespace["metadata"]["name"]
-    bindings = [d for d in documents("rbac") if d["kind"] == "ClusterRoleBinding"]
-    assert {d["roleRef"]["name"] for d in bindings} == {"recovery-observe", "recovery-enforce"}
-    for binding in bindings:
-        [subject] = binding["subjects"]
-        assert subject == {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
+def test_enforcing_reads_nothing_more() -> None:
+    assert not any(verb in READ for _, _, verb in rights(role("recovery-enforce")))
 
 
-def test_the_default_installs_all_of_it() -> None:
-    resources = yaml.safe_load((MANIFESTS / "default" / "kustomization.yaml").read_text())["resources"]
-    assert set(resources) == {"namespace.yaml", "../crd", "../rbac"}
+def test_quarantine_is_declared_and_given_to_nobody() -> None:
+    assert rights(role("recovery-quarantine")) == {("", "nodes", "patch")}
+    assert "recovery-quarantine" not in {each["roleRef"]["name"] for each in objects("default", "ClusterRoleBinding")}
+
+
+def test_enforcing_is_bound_by_its_overlay_and_the_default_and_not_by_the_other_overlay() -> None:
+    assert bound_in("overlays/enforce") - bound_in("overlays/observe") == {"recovery-enforce"}
+    assert bound_in("default") == bound_in("overlays/enforce")
+
+
+def test_the_overlay_observe_lets_the_controller_write_to_no_workload_and_no_node() -> None:
+    roles = {each["metadata"]["name"]: each for each in objects("overlays/observe", "ClusterRole")}
+    held = set().union(*(rights(roles[name]) for name in bound_in("overlays/observe")))
+    written_groups = {(group, resource) for group, resource, verb in held if verb not in READ and group != OWN_GROUP}
+    assert written_groups == {("", "events"), ("admissionregistration.k8s.io", "validatingwebhookconfigurations")}
+
+
+def test_every_role_is_explained_where_one_reads_before_installing() -> None:
+    told = (REPOSITORY / "docs" / "install.md").read_text()
+    for each in (*objects("default", "ClusterRole"), *objects("default", "Role")):
+        assert f"`{each['metadata']['name']}`" in told, each["metadata"]["name"]
+
+
+def test_no_binding_names_anybody_but_the_controller() -> None:
+    account = only("default", "ServiceAccount")["metadata"]
+    assert (account["name"], account["namespace"]) == (CONTROLLER["name"], CONTROLLER["namespace"])
+    for binding in (*objects("default", "ClusterRoleBinding"), *objects("default", "RoleBinding")):
+        assert binding["subjects"] == [CONTROLLER], binding["metadata"]["name"]
+
+
+def test_users_read_everything_of_ours_and_write_only_policies() -> None:
+    assert written("recovery-viewer") == set()
+    read = {resource for group, resource, verb in rights(role("recovery-viewer")) if group == OWN_GROUP}
+    served = {each["spec"]["names"]["plural"] for each in objects("crd", "CustomResourceDefinition")}
+    assert read == served
+    assert written("recovery-operator") == {(OWN_GROUP, "recoverypolicies"), (OWN_GROUP, "recoveryincidents")}
+    incidents = {verb for _, resource, verb in rights(role("recovery-operator")) if resource == "recoveryincidents"}
+    assert incidents == {"delete", "deletecollection"}, "a record is removed or kept, never changed"
+
+
+@pytest.mark.parametrize(("name", "into"), [("recovery-viewer", "view"), ("recovery-operator", "edit")])
+def test_roles_for_users_extend_the_roles_that_clusters_have(name: str, into: str) -> None:
+    labels = role(name)["metadata"]["labels"]
+    assert {label for label in labels if "aggregate-to" in label} == {f"rbac.authorization.k8s.io/aggregate-to-{into}"}

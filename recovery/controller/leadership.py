@@ -1,0 +1,277 @@
+"""Who of the replicas acts: an election by a Lease, with the semantics of client-go's `tools/leaderelection`.
+
+A candidate judges by its own monotonic clock for how long it has seen no change of the record, and takes a lease that
+has stood still for its whole duration; clocks of different machines are never compared. Where this differs from
+client-go: a term is counted from before its last renewal was sent; a lease that was deleted is not made again by others
+before its holder's term is over (except by a candidate that has never seen it); and a leader that loses stands by again
+instead of ending.
+"""
+
+import asyncio
+import logging
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from recovery.controller.fence import Term
+from recovery.controller.lease import Lease, LeaseClient, LeaseRecord, MalformedLeaseError
+from recovery.ports import (
+    AlreadyExistsError,
+    ApiClient,
+    ApiError,
+    Clock,
+    ConflictError,
+    Entropy,
+    ReadAgainError,
+    RefusedError,
+)
+
+_log = structlog.get_logger("recovery.controller")
+
+_RELEASE_TRIES = 3
+_RETRY_JITTER = 1.5
+"""Candidates wait up to this many times the retry period, so that they do not come all at once."""
+
+
+class Leadership(Protocol):
+    """How a process comes to lead, and how long."""
+
+    async def acquire(self) -> Term:
+        """Stand by until this process leads."""
+        ...
+
+    async def hold(self, term: Term) -> str:
+        """Keep leading as long as that can be; returns why it is over. The term has ended by then."""
+        ...
+
+    async def release(self) -> None:
+        """Let another candidate lead at once. Called when nothing more is done; never raises ApiError."""
+        ...
+
+
+class Alone:
+    """Leads from the beginning to the end: for somebody who knows that no other controller runs."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def acquire(self) -> Term:
+        """At once."""
+        return Term(self._clock, renewed_at=self._clock.monotonic_seconds())
+
+    async def hold(self, term: Term) -> str:
+        """Until it is cancelled."""
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("nothing ends it")
+
+    async def release(self) -> None:
+        """There is nobody to release it for."""
+
+
+class LeaseTimes(msgspec.Struct, frozen=True):
+    """In client-go's proportions: 15 s, 10 s, 2 s."""
+
+    lease_seconds: int
+    """For how long others leave a lease alone that does not change."""
+
+    @property
+    def term_seconds(self) -> float:
+        """For how long the holder acts on a renewal, client-go's renew deadline. The rest of the lease is the margin
+        for clocks that run at different rates and for requests that are on their way."""
+        return self.lease_seconds * 2 / 3
+
+    @property
+    def retry_seconds(self) -> float:
+        return self.lease_seconds * 2 / 15
+
+    @property
+    def attempt_seconds(self) -> float:
+        """After which a request that hangs is given up, so that there is time for another."""
+        return self.term_seconds / 2
+
+
+class _LostError(Exception):
+    """Somebody else holds the lease, or has taken it from us; the message is why we no longer lead."""
+
+
+class Elector:
+    """A candidate. One per process."""
+
+    def __init__(
+        self, *, api: ApiClient, clock: Clock, entropy: Entropy, namespace: str, identity: str, lease_seconds: int
+    ) -> None:
+        """`identity` must be no other process's, not even of this one's predecessor in the same pod."""
+        self._leases = LeaseClient(api, namespace)
+        self._clock = clock
+        self._entropy = entropy
+        self._identity = identity
+        self._times = LeaseTimes(lease_seconds)
+        self._seen: Lease | None = None
+        """The newest that was read or written; it stays when the object is deleted. None: there has never been one."""
+        self._unchanged_since = 0.0
+        """When its record was first seen, by our monotonic clock."""
+        self._deleted_since: float | None = None
+        """When it was first seen to be gone, by our monotonic clock. None: it is there, as far as we know."""
+        self._may_be_ours = False
+        """A write in our name was sent, and nothing read since then says otherwise."""
+        self._said = ""
+
+    async def acquire(self) -> Term:
+        """Stand by until we hold the lease."""
+        while True:
+            term = await self._campaign()
+            if term is not None:
+                self._said = ""
+                return term
+            await self._clock.sleep(self._times.retry_seconds * self._entropy.uniform(1.0, _RETRY_JITTER))
+
+    async def hold(self, term: Term) -> str:
+        """Renew the lease until that fails for the whole of a term, or somebody else holds it; returns why."""
+        trouble = ""
+        while True:
+            await self._clock.sleep(max(0.0, min(self._times.retry_seconds, term.remaining_seconds)))
+            if not term.lasts:
+                return f"the lease was not renewed for {self._times.term_seconds:g} s{trouble}"
+            try:
+                async with asyncio.timeout(min(self._times.attempt_seconds, term.remaining_seconds)):
+                    await self._renew(term)
+                trouble = ""
+            except _LostError as lost:
+                term.end()
+                return str(lost)
+            except (TimeoutError, ApiError, MalformedLeaseError) as error:
+                trouble = f": {self._words(error)}"
+                _log.warning("the lease is not renewed yet", error=self._words(error))
+
+    async def release(self) -> None:
+        """Give the lease up if it is ours: holder empty, one second long, as client-go's ReleaseOnCancel."""
+        if not self._may_be_ours:
+            return
+        try:
+            async with asyncio.timeout(self._times.attempt_seconds):
+                for tries_left in reversed(range(_RELEASE_TRIES)):
+                    try:
+                        await self._release()
+                        break
+                    except ReadAgainError:  # a renewal that was cut off may arrive in between
+                        if not tries_left:
+                            raise
+        except (TimeoutError, ApiError, MalformedLeaseError) as error:
+            _log.warning("the lease is not released; another leads when it has expired", error=self._words(error))
+
+    async def _campaign(self) -> Term | None:
+        """One try. None: somebody else leads, or it is not known who."""
+        try:
+            async with asyncio.timeout(self._times.attempt_seconds):
+                found = await self._look()
+                if self._is_anothers():
+                    return None
+                sent_at = self._clock.monotonic_seconds()
+                await self._write(found)
+        except (ConflictError, AlreadyExistsError):
+            return None  # somebody was faster, and the next look tells who
+        except (TimeoutError, ApiError, MalformedLeaseError) as error:
+            hopeless = isinstance(error, RefusedError | MalformedLeaseError)
+            self._say(
+                f"cannot stand for election: {self._words(error)}", logging.ERROR if hopeless else logging.WARNING
+            )
+            return None
+        term = Term(self._clock, renewed_at=sent_at, seconds=self._times.term_seconds)
+        return term if term.lasts else None
+
+    async def _renew(self, term: Term) -> None:
+        sent_at = self._clock.monotonic_seconds()
+        try:
+            await self._write(self._seen)
+        except ReadAgainError:
+            found = await self._look()
+            if found is not None and found.spec.holder_identity != self._identity:
+                other = found.spec.holder_identity
+                raise _LostError(f"{other} holds the lease" if other else "somebody has released the lease") from None
+            sent_at = self._clock.monotonic_seconds()
+            await self._write(found)
+        term.extend(sent_at)
+
+    async def _look(self) -> Lease | None:
+        """Read the lease, and note when its record last changed. Metadata does not count: it is no sign of life."""
+        found = await self._leases.read()
+        if found is None:
+            if self._deleted_since is None:
+                self._deleted_since = self._clock.monotonic_seconds()
+        else:
+            self._deleted_since = None
+            if self._seen is None or found.spec != self._seen.spec:
+                self._unchanged_since = self._clock.monotonic_seconds()
+            self._seen = found
+            self._may_be_ours = found.spec.holder_identity == self._identity
+        return found
+
+    def _is_anothers(self) -> bool:
+        """Somebody else holds it, and we have not seen it stand still for long enough.
+
+        One that was deleted may be held by somebody of whom we do not know.
+        """
+        now = self._clock.monotonic_seconds()
+        if self._seen is None:
+            return False
+        if self._deleted_since is not None:
+            if now - self._deleted_since >= self._times.lease_seconds:
+                return False
+            self._say("standing by, the lease was deleted and its holder may still act", logging.INFO)
+            return True
+        record = self._seen.spec
+        if record.holder_identity in {"", self._identity}:
+            return False
+        duration = record.lease_duration_seconds or self._times.lease_seconds
+        if now - self._unchanged_since >= duration:
+            return False
+        self._say(f"standing by, {record.holder_identity} leads", logging.INFO)
+        return True
+
+    async def _write(self, found: Lease | None) -> None:
+        """Write ourselves into the lease in place of `found`; None: create it."""
+        now = self._now()
+        known = self._seen.spec if self._seen is not None else None
+        ours = known is not None and known.holder_identity == self._identity
+        record = LeaseRecord(
+            holder_identity=self._identity,
+            lease_duration_seconds=self._times.lease_seconds,
+            acquire_time=known.acquire_time if known is not None and ours else now,
+            renew_time=now,
+            lease_transitions=(known.lease_transitions or 0) + (not ours) if known is not None else 0,
+        )
+        self._may_be_ours = True
+        self._seen = await (self._leases.create(record) if found is None else self._leases.replace(found, record))
+        self._deleted_since = None
+        self._unchanged_since = self._clock.monotonic_seconds()
+
+    async def _release(self) -> None:
+        found = await self._look()
+        if found is not None and self._may_be_ours:
+            now = self._now()
+            await self._leases.replace(
+                found,
+                LeaseRecord(
+                    lease_duration_seconds=1,
+                    acquire_time=now,
+                    renew_time=now,
+                    lease_transitions=found.spec.lease_transitions,
+                ),
+            )
+        self._may_be_ours = False
+
+    def _now(self) -> str:
+        """A MicroTime: the API server insists on six digits."""
+        return self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def _words(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError):
+            return f"no answer from the API server within {self._times.attempt_seconds:g} s"
+        return str(error)
+
+    def _say(self, sentence: str, level: int) -> None:
+        """Once, not at every try."""
+        if sentence != self._said:
+            self._said = sentence
+            _log.log(level, sentence)

@@ -1,0 +1,97 @@
+"""The Lease that the replicas of the controller agree by: what stands in it, and how it is read and swapped.
+
+Only the compare-and-swap makes it a lock: every write names the resourceVersion that was read, and the API server
+refuses it (409) if anybody wrote in between. The times in it are for people: no candidate compares them with its clock.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from recovery.ports import LEASES, ApiClient, ForbiddenError, NotFoundError, PatchKind
+
+LEASE_NAME = "recovery-controller"
+
+
+class MalformedLeaseError(Exception):
+    """The Lease is not as the API says, so nobody can tell who leads; the message says how to mend it."""
+
+
+class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec` of a `coordination.k8s.io/v1` Lease, where every field is optional."""
+
+    holder_identity: str = ""
+    """Who leads. Empty: nobody, the last leader has released it."""
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+    """How often it went from one holder to another."""
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """A record, and the version of the object that it was read from."""
+
+    metadata: _Metadata
+    spec: LeaseRecord = LeaseRecord()
+
+
+class LeaseClient:
+    """Reads and writes the one Lease."""
+
+    def __init__(self, api: ApiClient, namespace: str, name: str = LEASE_NAME) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+
+    async def read(self) -> Lease | None:
+        """The Lease as the API server has it; None: there is none. Raises ApiError, MalformedLeaseError."""
+        with self._permitted("get"):
+            try:
+                return self._decoded(await self._api.get(LEASES, self._name, namespace=self._namespace))
+            except NotFoundError:
+                return None
+
+    async def create(self, record: LeaseRecord) -> Lease:
+        """Raises AlreadyExistsError if somebody was faster."""
+        body = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": record,
+        }
+        with self._permitted("create"):
+            return self._decoded(await self._api.create(LEASES, body, namespace=self._namespace))
+
+    async def replace(self, known: Lease, record: LeaseRecord) -> Lease:
+        """Put `record` in place of what `known` was read as. Raises ConflictError if somebody wrote meanwhile."""
+        body = [
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": known.metadata.resource_version},
+            {"op": "add", "path": "/spec", "value": record},
+        ]
+        with self._permitted("patch"):
+            answer = await self._api.patch(LEASES, self._name, body, kind=PatchKind.JSON, namespace=self._namespace)
+            return self._decoded(answer)
+
+    def _decoded(self, body: bytes) -> Lease:
+        try:
+            return msgspec.json.decode(body, type=Lease)
+        except msgspec.DecodeError as error:
+            raise MalformedLeaseError(
+                f"Lease {self._namespace}/{self._name} cannot be read ({error}); delete it, and it is made "
+                f"again: kubectl delete lease -n {self._namespace} {self._name}"
+            ) from error
+
+    @contextmanager
+    def _permitted(self, verb: str) -> Iterator[None]:
+        """A refusal names the right that is missing, in the words of RBAC."""
+        try:
+            yield
+        except ForbiddenError as error:
+            right = f"{verb} {LEASES.plural}.{LEASES.group} in namespace {self._namespace}"
+            raise ForbiddenError(f"a permission is missing: {right}", status=403, reason=error.reason) from error

@@ -1,0 +1,112 @@
+"""Brings a training to a chosen phase of its recovery and keeps it there while a test interferes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from tests.cluster.acts import lose, no_room, second_is_over
+from tests.cluster.api_proxy import ApiProxy, SeenRequest
+from tests.cluster.scene import Job
+
+LONG_SECONDS = 60.0
+POLICY: dict[str, Any] = {"teardown": {"graceSeconds": 4}, "backoff": {"initial": "0s"}}
+"""Under it the old pods of a hung group take a while to go, and attempts follow each other at once."""
+WAITING = {"backoff": {"initial": "60s"}}
+"""For the phase Backoff: longer than any test waits."""
+EXHAUSTED = {"budget": {"limit": 0}}
+
+PHASES = ("Decided", "TearingDown", "Backoff", "Scheduling", "Starting", "Rendezvous", "Held")
+
+
+def policy_for(phase: str) -> dict[str, Any]:
+    """The spec of the policy under which `in_phase` can bring a group there."""
+    return {**POLICY, **{"Backoff": WAITING, "Held": EXHAUSTED}.get(phase, {})}
+
+
+def is_trigger(seen: SeenRequest) -> bool:
+    return (seen.method, seen.resource) == ("DELETE", "jobs")
+
+
+@asynccontextmanager
+async def in_phase(phase: str, job: Job, proxy: ApiProxy) -> AsyncIterator[None]:
+    """The group has lost a member and is in that phase; afterwards nothing keeps it there any more."""
+    ways: dict[str, Callable[[Job, ApiProxy], AbstractAsyncContextManager[None]]] = {
+        "Decided": _decided,
+        "TearingDown": _torn_down,
+        "Backoff": _in_backoff,
+        "Scheduling": _scheduling,
+        "Starting": _starting,
+        "Rendezvous": _joining,
+        "Held": _held,
+    }
+    async with ways[phase](job, proxy):
+        yield
+
+
+@asynccontextmanager
+async def _decided(job: Job, proxy: ApiProxy) -> AsyncIterator[None]:
+    hold = proxy.hold(is_trigger)
+    await lose(job, 1)
+    async with asyncio.timeout(60):
+        await hold.wait()
+    await job.reaches("Decided")
+    try:
+        yield
+    finally:
+        hold.release()
+
+
+@asynccontextmanager
+async def _torn_down(job: Job, _: ApiProxy) -> AsyncIterator[None]:
+    await lose(job, 1)
+    await job.reaches("TearingDown")
+    yield
+
+
+@asynccontextmanager
+async def _in_backoff(job: Job, _: ApiProxy) -> AsyncIterator[None]:
+    await lose(job, 1)
+    await job.closed_incidents(1)
+    await job.trains(past=job.fleet.world.step_of(job.training))
+    await second_is_over()
+    await lose(job, 1)
+    await job.reaches("Backoff")
+    yield
+
+
+@asynccontextmanager
+async def _scheduling(job: Job, _: ApiProxy) -> AsyncIterator[None]:
+    async with no_room(job.fleet):
+        await lose(job, 1)
+        await job.reaches("Scheduling")
+        yield
+
+
+@asynccontextmanager
+async def _starting(job: Job, _: ApiProxy) -> AsyncIterator[None]:
+    prefix = f"{job.child}-0-"
+    job.fleet.kubelets.delay_start(prefix, LONG_SECONDS, namespace=job.namespace)
+    await lose(job, 1)
+    await job.reaches("Starting")
+    yield
+    job.fleet.kubelets.delay_start(prefix, 0.0, namespace=job.namespace)
+
+
+@asynccontextmanager
+async def _joining(job: Job, _: ApiProxy) -> AsyncIterator[None]:
+    prefix = f"{job.child}-0-"
+    job.fleet.kubelets.delay_ready(prefix, LONG_SECONDS, namespace=job.namespace)
+    await lose(job, 1)
+    await job.reaches("Rendezvous")
+    yield
+    job.fleet.kubelets.delay_ready(prefix, 0.0, namespace=job.namespace)
+
+
+@asynccontextmanager
+async def _held(job: Job, _: ApiProxy) -> AsyncIterator[None]:
+    """Hung ranks stay as they are, and the replacement of the lost one finds no room."""
+    async with no_room(job.fleet):
+        await lose(job, 1)
+        await job.reaches("Held")
+        yield

@@ -1,0 +1,198 @@
+"""Backoff on the real control plane: the job is suspended in our name, and nothing runs until its time has come."""
+
+import asyncio
+import json
+from datetime import datetime
+
+import pytest
+
+from recovery.ports import JOBS
+from tests.cluster.acts import annotate, edit, incidents_of, lose, until_said
+from tests.cluster.api_proxy import ApiProxy, SeenRequest
+from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.controller_record import has_looked, recovery
+from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.scene import Fleet, Job, Object, apply
+from tests.cluster.stations import in_phase, policy_for
+
+pytestmark = pytest.mark.usefixtures("no_complaints")
+OURS = "recovery.trainjob.dev/suspended-by"
+RESUME_AT = "recovery.trainjob.dev/resume-at"
+
+
+def suspends(seen: SeenRequest) -> bool:
+    is_patch = (seen.method, seen.resource) == ("PATCH", "trainjobs")
+    return is_patch and any(
+        (step["path"], step.get("value")) == ("/spec/suspend", True) for step in json.loads(seen.body)
+    )
+
+
+async def train_job_of(job: Job) -> Object:
+    return await job.get("trainjob", job.name)
+
+
+async def test_the_new_job_is_made_suspended_and_no_pod_starts_before_its_time(
+    training: StartsTraining, proxy: ApiProxy, controller: StartsController
+) -> None:
+    job = await training(ranks=4, gpus=1, **{**policy_for("Backoff"), "backoff": {"initial": "6s"}})
+    async with controller():
+        async with in_phase("Backoff", job, proxy):
+            found = await train_job_of(job)
+            incident = (await job.ledger())["incident"]
+            resume_at = datetime.fromisoformat(found["metadata"]["annotations"][RESUME_AT])
+            assert found["spec"]["suspend"] is True
+            assert found["metadata"]["annotations"][OURS] == incident["id"]
+            assert datetime.fromisoformat((await job.ledger())["nextAttemptAt"]).replace(microsecond=0) == resume_at
+            async with asyncio.timeout(30):
+                while not (jobs := await job.items(JOBS)) or "deletionTimestamp" in jobs[0]["metadata"]:
+                    await asyncio.sleep(0.02)
+            assert jobs[0]["metadata"]["uid"] not in incident["target"]["jobUIDs"]
+            assert jobs[0]["spec"]["suspend"] is True
+        closed, _ = await job.closed_incidents(2)
+        assert closed["outcome"] == "Recovered"
+        made = [datetime.fromisoformat(pod["metadata"]["creationTimestamp"]) for pod in await job.pods()]
+        assert len(made) == 4
+        assert min(made) >= resume_at
+        found = await train_job_of(job)
+        assert {OURS, RESUME_AT}.isdisjoint(found["metadata"].get("annotations", {}))
+        await job.trains(past=job.fleet.world.step_of(job.training))
+    [_, recorded] = await incidents_of(job)
+    phases = [span["phase"] for span in recorded["phases"]]
+    order = ["Detected", "Decided", "TearingDown", "Backoff", "Scheduling", "Starting", "Rendezvous"]
+    assert phases == [phase for phase in order if phase in phases]
+    assert "Backoff" in phases
+    assert len(proxy.writes(suspends)) == 1
+
+
+async def test_a_user_who_resumes_the_job_ends_the_backoff(
+    training: StartsTraining, proxy: ApiProxy, controller: StartsController
+) -> None:
+    job = await training(ranks=2, gpus=1, **policy_for("Backoff"))
+    async with controller() as process:
+        async with in_phase("Backoff", job, proxy):
+            await edit(job, {"spec": {"suspend": False}})
+        closed, _ = await job.closed_incidents(2)
+        await has_looked(process, job)
+        assert closed["outcome"] == "Recovered"
+        assert "somebody else has resumed it" in closed["reason"]
+        assert OURS not in (await train_job_of(job))["metadata"].get("annotations", {})
+    assert len(proxy.writes(suspends)) == 1
+
+
+async def test_retry_ends_the_backoff_and_says_so(
+    installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, controller: StartsController
+) -> None:
+    job = await training(ranks=2, gpus=1, **policy_for("Backoff"))
+    async with controller():
+        async with in_phase("Backoff", job, proxy):
+            done = await recovery("retry", job.name, "-n", job.namespace, "--kubeconfig", str(installed.kubeconfig))
+            assert (done.exit_code, done.err) == (0, ""), done
+            assert "the backoff is over" in done.out
+        closed, _ = await job.closed_incidents(2)
+        assert closed["outcome"] == "Recovered"
+
+
+async def test_uninstalled_in_backoff_the_documented_step_releases_every_job(
+    installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, controller: StartsController
+) -> None:
+    """The controller is gone for good; `recovery resume --all` needs none."""
+    job = await training(ranks=2, gpus=1, **policy_for("Backoff"))
+    async with controller() as process, in_phase("Backoff", job, proxy):
+        await process.kill()
+        rounds = len(job.fleet.world.rounds(job.training))
+        released = await recovery("resume", "--all", "-n", job.namespace, "--kubeconfig", str(installed.kubeconfig))
+        assert (released.exit_code, released.err) == (0, ""), released
+        async with asyncio.timeout(60):
+            while len(job.fleet.world.rounds(job.training)) == rounds:
+                await asyncio.sleep(0.1)
+    found = await train_job_of(job)
+    assert not found["spec"].get("suspend")
+    assert {OURS, RESUME_AT}.isdisjoint(found["metadata"].get("annotations", {}))
+
+
+async def test_a_pause_of_the_whole_cluster_releases_the_suspension_and_holds_everything_else(
+    installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, controller: StartsController
+) -> None:
+    job = await training(ranks=2, gpus=1, **policy_for("Backoff"))
+    config: Object = {
+        "apiVersion": "recovery.trainjob.dev/v1alpha1",
+        "kind": "RecoveryConfig",
+        "metadata": {"name": "default"},
+        "spec": {"paused": True, "pauseReason": "the switch is being replaced"},
+    }
+    try:
+        async with controller():
+            async with in_phase("Backoff", job, proxy):
+                await apply(installed, None, config)
+                await until_said(job, "the suspension is released, because RecoveryConfig default pauses all")
+            closed, _ = await job.closed_incidents(2)
+            assert closed["outcome"] == "Recovered"
+    finally:
+        await installed.kubectl("delete", "recoveryconfig", "default")
+
+
+async def test_out_of_budget_it_is_suspended_and_a_retry_brings_it_back(
+    installed: ControlPlane, fleet: Fleet, training: StartsTraining, controller: StartsController
+) -> None:
+    job = await training(ranks=2, gpus=1, budget={"limit": 0, "onExhausted": "Suspend"})
+    async with controller():
+        await lose(job, 1)
+        await until_said(job, "suspended, so that its GPUs are free")
+        async with asyncio.timeout(60):
+            while await job.pods():
+                await asyncio.sleep(0.1)
+        uid = await job.child_uid()
+        done = await recovery("retry", job.name, "-n", job.namespace, "--kubeconfig", str(installed.kubeconfig))
+        assert done.exit_code == 0, done
+        [closed] = await job.closed_incidents(1)
+        assert closed["outcome"] == "Recovered"
+        assert await job.child_uid() != uid
+        assert (await job.ledger())["totals"].get("charged", 0) == 0
+        await job.trains(past=fleet.world.step_of(job.training))
+
+
+async def test_out_of_budget_it_is_failed_only_where_recovery_config_allows_it(
+    installed: ControlPlane, training: StartsTraining, controller: StartsController
+) -> None:
+    spec = {"ranks": 2, "gpus": 1, "budget": {"limit": 0, "onExhausted": "FailJob"}}
+    forbidden = await training(name="forbidden", **spec)  # type: ignore[arg-type]
+    allowed = await training(name="allowed", **spec)  # type: ignore[arg-type]
+    config: Object = {
+        "apiVersion": "recovery.trainjob.dev/v1alpha1",
+        "kind": "RecoveryConfig",
+        "metadata": {"name": "default"},
+        "spec": {"allow": {"failJob": True}},
+    }
+    try:
+        async with controller():
+            await lose(forbidden, 1)
+            await until_said(forbidden, "it is not made to fail, because RecoveryConfig does not allow FailJob")
+            await apply(installed, None, config)
+            await lose(allowed, 1)
+            [closed] = await allowed.closed_incidents(1)
+            assert (closed["outcome"], closed["outcomeReason"]) == ("Failed", "BudgetExhausted")
+            conditions = (await allowed.get("trainjob", allowed.name))["status"]["conditions"]
+            assert [each["status"] for each in conditions if each["type"] == "Failed"] == ["True"]
+    finally:
+        await installed.kubectl("delete", "recoveryconfig", "default", "--ignore-not-found")
+
+
+async def test_a_restart_by_hand_is_an_incident_of_its_own_and_free(
+    installed: ControlPlane, training: StartsTraining, controller: StartsController
+) -> None:
+    job = await training(ranks=2, gpus=1)
+    where = (job.name, "-n", job.namespace, "--kubeconfig", str(installed.kubeconfig))
+    uid = await job.child_uid()
+    async with controller() as process:
+        asked = await recovery("restart", *where, "--reason", "rank 1 is slow", "--yes")
+        assert (asked.exit_code, asked.err) == (0, ""), asked
+        [closed] = await job.closed_incidents(1)
+        assert (closed["class"], closed["outcome"]) == ("Manual", "Recovered")
+        assert await job.child_uid() != uid
+        await has_looked(process, job)
+        ledger = await job.ledger()
+        assert (ledger["epoch"], ledger["totals"].get("charged", 0), ledger["totals"]["incidents"]) == (1, 0, 1)
+        await annotate(job, "recovery.trainjob.dev/paused", "true")
+        refused = await recovery("restart", *where, "--reason", "again", "--yes")
+        assert refused.exit_code == 1
+        assert "paused" in refused.err + refused.out

@@ -1,0 +1,112 @@
+"""Users act in the middle of a recovery, in each of its phases: they win, and nothing is done behind their back."""
+
+import asyncio
+
+import pytest
+
+from recovery.ports import JOBS, RECOVERY_POLICIES, TRAIN_JOBS, PatchKind, Propagation
+from tests.cluster.acts import edit, incidents_of, until_said
+from tests.cluster.api_proxy import ApiProxy
+from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.controller_record import has_looked, workload_writes
+from tests.cluster.scene import Job
+from tests.cluster.stations import PHASES, in_phase, is_trigger, policy_for
+
+pytestmark = pytest.mark.usefixtures("no_complaints")
+
+
+async def suspended(job: Job) -> bool:
+    return bool((await job.get("trainjob", job.name))["spec"].get("suspend"))
+
+
+@pytest.mark.parametrize("phase", PHASES)
+async def test_a_user_suspends_the_job(
+    phase: str, training: StartsTraining, proxy: ApiProxy, controller: StartsController
+) -> None:
+    """The incident is over, the job stays suspended, and nobody restarts or resumes it.
+
+    In Backoff it is suspended already, by us: there its user takes the suspension over by removing our annotation.
+    """
+    job = await training(ranks=2, gpus=1, **policy_for(phase))
+    async with controller() as process:
+        async with in_phase(phase, job, proxy):
+            if phase == "Backoff":
+                await edit(job, {"metadata": {"annotations": {"recovery.trainjob.dev/suspended-by": None}}})
+            else:
+                await edit(job, {"spec": {"suspend": True}})
+        incidents = 2 if phase == "Backoff" else 1
+        closed, *_ = await job.closed_incidents(incidents)
+        triggers = len(proxy.writes(is_trigger))
+        await has_looked(process, job)
+        assert (closed["outcome"], closed["outcomeReason"]) == ("Superseded", "JobSuspended")
+        assert await suspended(job)
+        assert len(proxy.writes(is_trigger)) == triggers
+        async with asyncio.timeout(60):
+            while [pod for pod in await job.pods() if "deletionTimestamp" not in pod["metadata"]]:
+                await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+async def test_a_user_deletes_the_job(
+    phase: str, training: StartsTraining, proxy: ApiProxy, controller: StartsController
+) -> None:
+    """It goes, with all that came of it; the incident is on record; nothing is written about it any more."""
+    job = await training(ranks=2, gpus=1, **policy_for(phase))
+    async with controller():
+        async with in_phase(phase, job, proxy):
+            await job.fleet.api.delete(
+                TRAIN_JOBS, job.name, namespace=job.namespace, propagation=Propagation.BACKGROUND
+            )
+        incidents = 2 if phase == "Backoff" else 1
+        async with asyncio.timeout(60):
+            while len(recorded := await incidents_of(job)) < incidents:
+                await asyncio.sleep(0.1)
+        assert (recorded[-1]["outcome"], recorded[-1]["outcomeReason"]) == ("Superseded", "JobDeleted")
+        await job.remove()
+        async with asyncio.timeout(60):
+            while await job.groups():
+                await asyncio.sleep(0.1)
+        assert await job.items(JOBS) == []
+        assert len(await incidents_of(job)) == incidents
+
+
+@pytest.mark.parametrize("change", ["mode", "deletion"])
+async def test_a_policy_that_is_withdrawn_in_mid_incident_stops_every_write(
+    change: str, training: StartsTraining, proxy: ApiProxy, controller: StartsController
+) -> None:
+    job = await training(ranks=2, gpus=1, **policy_for("Decided"))
+    uid = await job.child_uid()
+    async with controller() as process:
+        async with in_phase("Decided", job, proxy):
+            if change == "mode":
+                observe = {"spec": {"mode": "Observe"}}
+                await job.fleet.api.patch(
+                    RECOVERY_POLICIES, "default", observe, kind=PatchKind.MERGE, namespace=job.namespace
+                )
+            else:
+                await job.fleet.api.delete(RECOVERY_POLICIES, "default", namespace=job.namespace)
+            # What the trigger was decided on is out of date when it arrives, so that everything is read again.
+            await edit(job, {"metadata": {"annotations": {"example.com/changed": "meanwhile"}}}, resource=JOBS)
+        why = "policy default was switched to Observe" if change == "mode" else "the RecoveryPolicy was deleted"
+        await until_said(job, why)
+        await has_looked(process, job)
+        assert await job.child_uid() == uid
+        assert workload_writes(proxy) == [f"DELETE jobs {job.child}: 409"]
+
+
+async def test_a_policy_that_is_changed_in_mid_incident_counts_from_the_next_incident_on(
+    training: StartsTraining, proxy: ApiProxy, controller: StartsController
+) -> None:
+    job = await training(ranks=2, gpus=1, **policy_for("TearingDown"))
+    async with controller():
+        async with in_phase("TearingDown", job, proxy):
+            budget = {"spec": {"budget": {"limit": 0}}}
+            await job.fleet.api.patch(
+                RECOVERY_POLICIES, "default", budget, kind=PatchKind.MERGE, namespace=job.namespace
+            )
+            assert (await job.ledger())["incident"]["terms"]["budgetLimit"] == 10
+        [closed] = await job.closed_incidents(1)
+        assert closed["outcome"] == "Recovered"
+        await job.trains(past=job.fleet.world.step_of(job.training))
+        async with in_phase("Held", job, proxy):
+            pass

@@ -1,0 +1,173 @@
+"""Two replicas, and the leader is killed or frozen in the middle of a recovery: still one incident, one charge.
+
+Both reach the API server through one proxy, which holds a chosen request of the leader: that is how a phase is hit.
+What a frozen leader had sent is let go only after the other one has led, so that it arrives as late as it can.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import datetime
+from itertools import count
+
+import pytest
+
+from recovery.ports import LEASES
+from tests.cluster.acts import lose
+from tests.cluster.api_proxy import ApiProxy, Hold, SeenRequest
+from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.controller_record import LOOKS, ask, scrape
+from tests.cluster.scene import LEASE_SECONDS, ControllerProcess, Job, until
+from tests.cluster.verdict import Before, assert_recovered_once, remember
+
+pytestmark = pytest.mark.usefixtures("no_complaints")
+PREPARED = "torch-recoverable"
+RANKS = 8
+VICTIM = 5
+
+HoldsIn = Callable[[ApiProxy], Hold]
+
+
+def before_the_trigger(proxy: ApiProxy) -> Hold:
+    """The ledger names the target; the trigger has not reached the server."""
+    return proxy.hold(lambda seen: (seen.method, seen.resource) == ("DELETE", "jobs"))
+
+
+def amid_the_pod_deletes(proxy: ApiProxy) -> Hold:
+    """The Job is being deleted, two of its pods were asked to go, and the ledger does not know it yet."""
+    numbers = count(1)
+    return proxy.hold(lambda seen: (seen.method, seen.resource) == ("DELETE", "pods") and next(numbers) > 2, every=True)
+
+
+def once_it_says(phase: str) -> HoldsIn:
+    """The ledger says so; the leader has not heard that it does."""
+
+    def says_so(seen: SeenRequest) -> bool:
+        if (seen.method, seen.resource) != ("PATCH", "recoverygroups/status"):
+            return False
+        return any(part["path"] == "/status" and part["value"].get("phase") == phase for part in json.loads(seen.body))
+
+    return lambda proxy: proxy.hold(says_so, after=True)
+
+
+PHASES = pytest.mark.parametrize(
+    ("phase", "hold_in"),
+    [
+        pytest.param("Decided", before_the_trigger, id="Decided"),
+        pytest.param("Decided", amid_the_pod_deletes, id="Decided-amid-the-pod-deletes"),
+        pytest.param("TearingDown", once_it_says("TearingDown"), id="TearingDown"),
+        pytest.param("Starting", once_it_says("Starting"), id="Starting"),
+    ],
+)
+
+
+async def reach(phase: str, hold_in: HoldsIn, job: Job, proxy: ApiProxy) -> tuple[Before, Hold]:
+    """Break the training and wait until the leader is in that phase, with a request under way."""
+    hold = hold_in(proxy)
+    before = await remember(job)
+    await lose(job, VICTIM)
+    await hold.wait()
+    assert (await job.ledger())["phase"] == phase
+    hold.withdraw()
+    return before, hold
+
+
+async def takes_over(standby: ControllerProcess, since: datetime, record: Callable[[str, object], None]) -> None:
+    """Until the standby leads; states how long that took."""
+    await until("the standby leads", standby.leads)
+    [said] = [line["ts"] for line in standby.lines() if line.get("msg") == "leading"]
+    seconds = (datetime.fromisoformat(said) - since).total_seconds()
+    record("handover_seconds", round(seconds, 2))
+    print(f"the standby led {seconds:.2f} s later (lease {LEASE_SECONDS} s)")
+
+
+@PHASES
+async def test_the_leader_is_killed(
+    phase: str,
+    hold_in: HoldsIn,
+    training: StartsTraining,
+    controller: StartsController,
+    proxy: ApiProxy,
+    record_property: Callable[[str, object], None],
+) -> None:
+    job = await training(runtime=PREPARED, ranks=RANKS)
+    async with controller() as leader, controller(standby=True) as standby:
+        before, _ = await reach(phase, hold_in, job, proxy)
+        await leader.kill()
+        await takes_over(standby, job.fleet.clock.now(), record_property)
+        await assert_recovered_once(job, proxy, before, suspects=[before[VICTIM]])
+
+
+@PHASES
+async def test_the_leader_is_frozen_for_longer_than_its_lease_and_goes_on(
+    phase: str,
+    hold_in: HoldsIn,
+    training: StartsTraining,
+    controller: StartsController,
+    proxy: ApiProxy,
+    record_property: Callable[[str, object], None],
+) -> None:
+    job = await training(runtime=PREPARED, ranks=RANKS)
+    async with controller() as leader, controller(standby=True) as standby:
+        before, hold = await reach(phase, hold_in, job, proxy)
+        leader.freeze()
+        frozen_at = job.fleet.clock.now()
+        try:
+            await takes_over(standby, frozen_at, record_property)
+            frozen_seconds = (job.fleet.clock.now() - frozen_at).total_seconds()
+            await asyncio.sleep(max(0.0, LEASE_SECONDS + 2 - frozen_seconds))
+            hold.release()
+            await until("what it had sent has arrived", lambda: all(seen.status for seen in deletes(proxy)))
+        finally:
+            leader.thaw()
+        await until("the zombie has noticed", leader.stands_by)
+        await assert_recovered_once(job, proxy, before, suspects=[before[VICTIM]])
+        assert standby.leads()
+        if phase == "Decided":
+            assert [seen for seen in deletes(proxy) if seen.status in {404, 409}], "it came too late to do any harm"
+        assert (await scrape(leader)).sum("recovery_leader") == 0
+
+
+async def test_a_leader_that_is_told_to_end_hands_over_without_a_wait_for_its_lease(
+    training: StartsTraining,
+    controller: StartsController,
+    proxy: ApiProxy,
+    record_property: Callable[[str, object], None],
+) -> None:
+    job = await training(runtime=PREPARED, ranks=RANKS)
+    async with controller() as leader, controller(standby=True) as standby:
+        assert await ask(standby, "/readyz") == (200, "ok\n"), "a rollout waits for it"
+        samples = await scrape(standby)
+        assert (samples.sum("recovery_leader"), samples.sum(LOOKS)) == (0, 0)
+        assert (await scrape(leader)).sum("recovery_leader") == 1
+        told_at = job.fleet.clock.now()
+        assert await leader.end() == 0
+        await takes_over(standby, told_at, record_property)
+        assert holders(proxy) == [leader.identity(), "", standby.identity()]
+        lease = json.loads(await job.fleet.api.get(LEASES, "recovery-controller", namespace="recovery-system"))["spec"]
+        assert (lease["holderIdentity"], lease["leaseTransitions"]) == (standby.identity(), 1)
+
+        before = await remember(job)
+        await lose(job, VICTIM)
+        await assert_recovered_once(job, proxy, before, suspects=[before[VICTIM]])
+
+
+def deletes(proxy: ApiProxy) -> list[SeenRequest]:
+    """Of Jobs and pods, by both controllers, those under way too."""
+    return [seen for seen in proxy.requests if seen.method == "DELETE"]
+
+
+def holders(proxy: ApiProxy) -> list[str]:
+    """One after the other, as the API server took them; empty where the lease was released."""
+    taken = [
+        seen
+        for seen in proxy.requests
+        if seen.is_write and seen.resource == "leases" and seen.status is not None and seen.status < 300
+    ]
+    found: list[str] = []
+    for seen in taken:
+        body = json.loads(seen.body)
+        record = body["spec"] if isinstance(body, dict) else body[1]["value"]
+        if found[-1:] != [record["holderIdentity"]]:
+            found.append(record["holderIdentity"])
+    return found

@@ -1,0 +1,158 @@
+"""Ledgers that vanish: a RecoveryGroup that somebody deletes, and those of jobs that were deleted in mid-incident."""
+
+import msgspec
+import pytest
+
+from recovery.core.ledger import Ledger
+from recovery.ports import JOBS, RECOVERY_INCIDENTS, AlreadyExistsError, ForbiddenError, TryLaterError
+from tests.unit.controller.fakes import KEY
+from tests.unit.controller.scene import TRIGGERED, Scene, closed, lost
+from tests.unit.core.world import training
+
+RECORD = "train-0d2f5c9e-1-20261121120000"
+
+
+async def interrupted() -> Scene:
+    """A scene whose job was deleted while its group was being restarted; its ledger is still there."""
+    scene = Scene()
+    await scene.look()
+    scene.api.requests.clear()
+    scene.store.becomes(msgspec.structs.replace(lost(), workload=None))
+    return scene
+
+
+# --- a RecoveryGroup that is deleted ---------------------------------------------------------------------------------
+
+
+async def test_a_ledger_that_was_deleted_after_the_cache_had_shown_it_is_gone_for_us_as_well() -> None:
+    scene = Scene()
+    await scene.look()
+    scene.store.becomes(training(4))
+    await scene.look(2)  # the cache has shown our write
+    scene.api.groups.clear()
+    await scene.look(3)
+    assert scene.ears.plans[-1].ledger == Ledger()
+
+
+async def test_our_own_write_counts_for_as_long_as_the_cache_has_not_shown_it() -> None:
+    scene = Scene()
+    await scene.look()
+    scene.store.lags = True
+    scene.store.becomes(lost().job_deleted(1))
+    await scene.look(2)
+    assert scene.ears.plans[-1].ledger.epoch == 1
+
+
+async def test_after_its_ledger_was_deleted_in_mid_incident_the_look_starts_from_nothing() -> None:
+    scene = Scene()
+    scene.api.next("delete", JOBS, TryLaterError("too many requests", status=429))
+    with pytest.raises(TryLaterError):
+        await scene.look()
+    await scene.look(1)
+    scene.api.groups.clear()
+    scene.api.requests.clear()
+    await scene.look(2)
+    assert scene.api.said()[:3] == TRIGGERED[:3]
+    assert scene.one_recovery(), "as far as the ledger that is left knows"
+
+
+# --- a job that is deleted in mid-incident ---------------------------------------------------------------------------
+
+
+async def test_the_incident_of_a_job_that_was_deleted_is_recorded_as_superseded() -> None:
+    scene = await interrupted()
+    ledger = scene.api.ledger
+    assert await scene.look(9) is None
+    assert scene.api.said() == ["create RecoveryIncident"]
+    (request,) = scene.api.requests
+    spec = request.body["spec"]
+    assert (request.name, request.namespace) == (RECORD, KEY.namespace)
+    assert spec["workloadRef"] == {"kind": "TrainJob", "name": "train", "uid": "0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"}
+    assert (spec["outcome"], spec["outcomeReason"], spec["endedAt"]) == (
+        "Superseded",
+        "JobDeleted",
+        "2026-11-21T12:00:09Z",
+    )
+    assert spec["reason"].endswith("; the job was deleted")
+    assert all("endedAt" in phase for phase in spec["phases"])
+    assert scene.api.ledger == ledger, "the ledger is about to vanish, and nobody writes it any more"
+
+
+async def test_it_is_recorded_once_however_often_the_group_is_looked_at() -> None:
+    scene = await interrupted()
+    for seconds in (9, 10, 11):
+        await scene.look(seconds)
+    assert scene.api.said() == ["create RecoveryIncident"]
+
+
+async def test_one_that_another_process_has_recorded_is_done() -> None:
+    scene = await interrupted()
+    scene.reconciler = scene.new_process()
+    scene.api.next("create", RECOVERY_INCIDENTS, AlreadyExistsError("it exists", status=409))
+    await scene.look(9)
+    await scene.look(10)
+    assert scene.api.said() == ["create RecoveryIncident"]
+
+
+async def test_one_that_had_closed_before_is_recorded_as_it_closed() -> None:
+    scene = await closed()
+    scene.store.becomes(msgspec.structs.replace(lost(), workload=None))
+    await scene.look(30)
+    (request,) = scene.api.requests
+    assert request.body["spec"]["outcome"] == "Recovered"
+
+
+async def test_a_ledger_without_an_incident_leaves_nothing_to_record() -> None:
+    scene = Scene()
+    scene.api.put_group(Ledger(epoch=3))
+    scene.store.becomes(msgspec.structs.replace(lost(), workload=None))
+    await scene.look()
+    assert scene.api.said() == []
+
+
+async def test_a_ledger_that_cannot_be_read_leaves_nothing_to_record() -> None:
+    scene = await interrupted()
+    scene.reconciler = scene.new_process()
+    scene.api.put_group(scene.api.ledger, schema_version=-1)
+    await scene.look(9)
+    assert scene.api.said() == []
+
+
+async def test_the_latest_that_we_wrote_is_recorded_even_if_the_cache_has_never_shown_it() -> None:
+    scene = await interrupted()
+    scene.api.groups.clear()
+    await scene.look(9)
+    assert [request.name for request in scene.api.requests] == [RECORD]
+    await scene.look(10)
+    assert scene.api.said() == ["create RecoveryIncident"], "and it is forgotten then"
+
+
+async def test_a_job_that_goes_within_a_look_is_not_forgotten_before_its_incident_is_recorded() -> None:
+    scene = Scene()
+    await scene.look()
+    scene.store.lags = True
+    scene.store.live = msgspec.structs.replace(lost(), workload=None)
+    await scene.look(2)
+    scene.api.groups.clear()
+    scene.store.becomes(scene.store.live)
+    await scene.look(3)
+    assert len(scene.api.sent("create", RECOVERY_INCIDENTS)) == 1
+
+
+async def test_a_job_of_the_same_name_is_looked_at_beside_it() -> None:
+    scene = await interrupted()
+    scene.store.becomes(lost().with_workload(uid="second"))
+    await scene.look(9)
+    assert scene.api.said()[:4] == ["create RecoveryIncident", *TRIGGERED[:3]]
+
+
+async def test_a_record_that_is_refused_stops_no_recovery_and_is_tried_again() -> None:
+    scene = await interrupted()
+    scene.store.becomes(lost().with_workload(uid="second"))
+    scene.api.next("create", RECOVERY_INCIDENTS, ForbiddenError("no", status=403))
+    with pytest.raises(ForbiddenError):
+        await scene.look(9)
+    assert scene.api.said()[:4] == ["create RecoveryIncident", *TRIGGERED[:3]]
+    scene.api.requests.clear()
+    await scene.look(10)
+    assert scene.api.sent("create", RECOVERY_INCIDENTS) != []

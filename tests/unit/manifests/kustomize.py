@@ -1,0 +1,50 @@
+"""Reads manifests as kustomize collects them, without its patches. The cluster tests have kustomize render them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Object = dict[str, Any]
+REPOSITORY = Path(__file__).resolve().parents[3]
+MANIFESTS = REPOSITORY / "manifests"
+
+
+def kustomization(folder: Path) -> Object:
+    found: Object = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    return found
+
+
+def files(folder: Path) -> Iterator[Path]:
+    """Every file that the folder's kustomization names, those of the folders that it names too."""
+    named = kustomization(folder)
+    for name in (*named["resources"], *named.get("components", ())):
+        path = (folder / name).resolve()
+        if path.is_dir():
+            yield from files(path)
+        else:
+            yield path
+
+
+def objects(folder: str, kind: str | None = None) -> list[Object]:
+    """What `kubectl apply -k manifests/FOLDER` applies."""
+    found = [document for file in files(MANIFESTS / folder) for document in yaml.safe_load_all(file.read_text())]
+    return [document for document in found if kind in {None, document["kind"]}]
+
+
+def only(folder: str, kind: str, name: str | None = None) -> Object:
+    """The one object of that kind, or of that kind and name."""
+    [found] = [each for each in objects(folder, kind) if name in {None, each["metadata"]["name"]}]
+    return found
+
+
+def rights(role: Object) -> set[tuple[str, str, str]]:
+    """As (API group, resource, verb)."""
+    return {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
