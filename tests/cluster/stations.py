@@ -12,9 +12,9 @@ from tests.cluster.scene import Job
 LONG_SECONDS = 60.0
 POLICY: dict[str, Any] = {"teardown": {"graceSeconds": 4}, "backoff": {"initial": "0s"}}
 """Under it the old pods of a hung group take a while to go, and attempts follow each other at once."""
-WAITING = {"backoff": {"initial": "60s"}}
+WAITING: dict[str, Any] = {"backoff": {"initial": "60s"}}
 """For the phase Backoff: longer than any test waits."""
-EXHAUSTED = {"budget": {"limit": 0}}
+EXHAUSTED: dict[str, Any] = {"budget": {"limit": 0}}
 
 PHASES = ("Decided", "TearingDown", "Backoff", "Scheduling", "Starting", "Rendezvous", "Held")
 

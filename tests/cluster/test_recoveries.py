@@ -154,7 +154,7 @@ async def test_a_second_kill_while_the_ranks_join(
     runtime: str, training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
     """All new ranks ran at once, so the others hang again: a second trigger, within the same incident and charge."""
-    job = await training(runtime=runtime)
+    job = await training(runtime=runtime, backoff={"initial": "0s"})
     async with controller():
         before = await remember(job)
         job.fleet.kubelets.delay_ready(f"{job.child}-3-", 60.0, namespace=job.namespace)

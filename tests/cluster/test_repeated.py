@@ -5,6 +5,7 @@ and a JobSet that sees a Failed Job ends, even if that Job is being deleted.
 """
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.scene import Job
 
 RANKS = 128
+NO_LIMITS: dict[str, Any] = {"budget": {"limit": 20}, "backoff": {"initial": "0s"}}
 
 
 async def _recovers(job: Job, incidents: int) -> None:
@@ -48,7 +50,7 @@ async def test_the_job_set_of_128_pods_with_the_shipped_backoff_limit_never_fail
     controller: StartsController,
     proxy: ApiProxy,
 ) -> None:
-    job = await training(ranks=RANKS, gpus=1, teardown={"graceSeconds": asked_grace_seconds}, budget={"limit": 20})
+    job = await training(ranks=RANKS, gpus=1, teardown={"graceSeconds": asked_grace_seconds}, **NO_LIMITS)
     async with controller():
         for incidents in range(1, recoveries + 1):
             await _recovers(job, incidents)
