@@ -4,15 +4,28 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
+from recovery.cli.rows import resume_at
 from recovery.cli.selection import Selection
 from recovery.cli.wording import age, aligned, duration, moment
-from recovery.core import budget
+from recovery.core import budget, requests
 from recovery.core.classify import member_jobs, pods_of
 from recovery.core.facts import JobFacts, PodFacts, Snapshot, WorkloadFacts
 from recovery.core.history import member_count
 from recovery.core.ledger import Attempt, ClosedIncident, Incident, Ledger, PhaseSpan, Suspect
-from recovery.core.plan import Action, DeleteJob, DeletePods, Plan, RaiseBackoffLimit, TouchJob
-from recovery.core.policy import paused
+from recovery.core.plan import (
+    Action,
+    DeleteJob,
+    DeleteJobSet,
+    DeletePods,
+    FailJobSet,
+    Plan,
+    RaiseBackoffLimit,
+    ResumeWorkload,
+    SuspendWorkload,
+    TouchJob,
+)
+from recovery.core.policy import PAUSED_ANNOTATION, paused
+from recovery.core.suspension import in_force, marked_by
 
 _TROUBLED_PODS_MAX = 8
 _INDENT = "  "
@@ -23,13 +36,15 @@ def policy_lines(selection: Selection, ledger: Ledger, now: datetime) -> Iterato
     if not selection.name:
         yield f"none: {selection.why}"
         return
-    yield f"{selection.name}, {selection.why}"
+    yield f"{selection.kind} {selection.name}, {selection.why}"
     policy = selection.policy
     if policy is None:
         yield f"it cannot be used: {selection.error}"
         return
     left = budget.remaining(ledger.budget, policy.budget_limit, policy.budget_window, now)
     yield f"mode {policy.mode}, restart {policy.restart}, {left} of {policy.budget_limit} recoveries left"
+    if policy.global_pause:
+        yield policy.global_pause
     frees = budget.frees_at(ledger.budget, policy.budget_limit, policy.budget_window, now)
     if frees is not None:
         yield f"the budget allows the next one at {moment(frees)}"
@@ -38,9 +53,14 @@ def policy_lines(selection: Selection, ledger: Ledger, now: datetime) -> Iterato
 def sight_lines(snapshot: Snapshot, workload: WorkloadFacts, now: datetime) -> Iterator[str]:
     """What the objects say right now."""
     if paused(workload):
-        yield "paused by annotation"
-    if workload.suspended:
-        yield "the TrainJob is suspended"
+        reason = workload.annotations[PAUSED_ANNOTATION]
+        yield "paused by annotation" if reason == "true" else f"paused by annotation: {reason}"
+    if in_force(workload):
+        until = resume_at(workload)
+        ends = f"until {moment(until)}" if until is not None else "and nobody knows yet until when"
+        yield f"the {workload.kind} is suspended by the controller for incident {marked_by(workload)}, {ends}"
+    elif workload.suspended:
+        yield f"the {workload.kind} is suspended"
     jobset = snapshot.jobset
     if jobset is None:
         yield "no JobSet"
@@ -89,13 +109,18 @@ def _pod_words(snapshot: Snapshot, pod: PodFacts, now: datetime) -> str:
     return ", ".join(words)
 
 
-def decision_lines(plan: Plan) -> Iterator[str]:
-    """The sentence, and what would be done about it."""
+def decision_lines(plan: Plan, ledger: Ledger) -> Iterator[str]:
+    """The sentence, what would be done about it, and when the next attempt is due."""
     yield plan.reason
-    for action in (*plan.first, *plan.actions):
-        words = _action_words(action)
-        if words:
-            yield f"it would {words}"
+    for words in deeds(plan):
+        yield f"it would {words}"
+    if ledger.next_attempt_at is not None:
+        yield f"the next attempt is due at {moment(ledger.next_attempt_at)}"
+
+
+def deeds(plan: Plan) -> list[str]:
+    """What the plan would do to the workload, in words."""
+    return [words for action in (*plan.first, *plan.actions) if (words := _action_words(action))]
 
 
 def _action_words(action: Action) -> str:
@@ -108,8 +133,28 @@ def _action_words(action: Action) -> str:
             return f"raise the backoffLimit of Job {action.name}, which is being deleted"
         case TouchJob():
             return f"touch Job {action.name}, so that its controller looks at it again"
+        case SuspendWorkload():
+            ends = f" until {moment(action.resume_at)}" if action.resume_at is not None else ""
+            return f"suspend the job{ends}"
+        case ResumeWorkload():
+            return f"resume the job, which incident {action.suspended_by} has suspended"
+        case DeleteJobSet():
+            return f"delete JobSet {action.name} (uid {action.uid}), so that Trainer makes it anew"
+        case FailJobSet():
+            return f"make JobSet {action.name} (uid {action.uid}) fail for good"
         case _:
             return ""  # records and Events tell of a decision, they are none
+
+
+def request_lines(workload: WorkloadFacts, ledger: Ledger) -> Iterator[str]:
+    """What people have asked for, with the answers."""
+    for told in ledger.requests:
+        verdict = "accepted" if told.accepted else "refused"
+        yield f"{told.verb}, asked for at {moment(told.at)}: {verdict}: {told.answer}"
+    for verb, asked in requests.pending(workload, ledger):
+        by = f" by {asked.by}" if asked.by else ""
+        reason = f" ({asked.reason})" if asked.reason else ""
+        yield f"{verb}, asked for at {moment(asked.at)}{by}{reason}: no answer yet"
 
 
 def incident_lines(incident: Incident, now: datetime) -> Iterator[str]:

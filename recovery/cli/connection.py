@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from recovery.cli.preflight import absent_resources, install_words
+from recovery.cli.wording import printable
 from recovery.controller.clock import SystemClock
 from recovery.kube.client import KubeApiClient
 from recovery.kube.context import default_namespace
@@ -30,6 +32,12 @@ from recovery.telemetry.server import ServerError
 EXIT_FAILURE = 1
 EXIT_INTERRUPTED = 130
 """128 and the number of SIGINT: what a shell expects of a command that ended by Ctrl-C."""
+
+
+_FORBIDDEN = re.compile(
+    r'(User ".*" cannot (\S+) resource "([^"]+)" in API group "([^"]*)"(?: in the namespace "([^"]+)")?.*)', re.DOTALL
+)
+"""What the API server's RBAC authorizer answers."""
 
 
 class CommandError(Exception):
@@ -73,22 +81,41 @@ def execute(work: Coroutine[Any, Any, int]) -> NoReturn:
     except (CommandError, SessionError, ServerError) as error:
         _fail(str(error))
     except ApiError as error:
-        _fail(_words(error))
+        _fail(error_words(error))
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
     sys.exit(code)
 
 
+def complain(line: str) -> None:
+    """One line on stderr, whatever line breaks and control characters others have put into it."""
+    print(f"recovery: {printable(' '.join(line.split()))}", file=sys.stderr)
+
+
 def _fail(line: str) -> NoReturn:
-    print(f"recovery: {' '.join(line.split())}", file=sys.stderr)
+    complain(line)
     sys.exit(EXIT_FAILURE)
 
 
-def _words(error: ApiError) -> str:
+def error_words(error: ApiError) -> str:
+    """What an error means to a person, in one line."""
     match error:
         case UnauthorizedError():
             return f"the API server does not accept the credentials: {error}"
         case ForbiddenError():
-            return f"a permission is missing: {error}"
+            return f"a permission is missing: {_permission_words(str(error))}"
         case TryLaterError(status=None):
             return f"no cluster: the API server does not answer: {error}"
         case _:
             return str(error)
+
+
+def _permission_words(message: str) -> str:
+    """The permission as a role would grant it, before what the API server says of it."""
+    found = _FORBIDDEN.search(message)
+    if found is None:
+        return message
+    said, verb, resource, group, namespace = found.groups()
+    name, slash, subresource = resource.partition("/")
+    target = f"{name}.{group}{slash}{subresource}" if group else resource
+    return f"{verb} {target} {f'in namespace {namespace}' if namespace else 'in all namespaces'} ({said})"

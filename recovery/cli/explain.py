@@ -4,80 +4,158 @@ The decision is the controller's own function, applied to objects read for this 
 Nothing of it is carried out or written.
 """
 
-import sys
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
+
+import msgspec
 
 from recovery.cli import account
-from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, execute
-from recovery.cli.selection import policy_of
-from recovery.cli.wording import age
+from recovery.cli.connection import CommandError, Connection, chosen_namespace, complain, connect, execute
+from recovery.cli.jobs import absence, title_of
+from recovery.cli.rows import as_data, is_readable, job_row, stamp
+from recovery.cli.selection import Selection, policy_of
+from recovery.cli.wording import AccountOutput, age, print_data, printable
+from recovery.core import budget, requests
 from recovery.core.decide import decide
 from recovery.core.facts import GroupKey, WorkloadFacts
-from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject
+from recovery.core.ledger import SCHEMA_VERSION, Incident, Ledger, LedgerObject
+from recovery.core.plan import Plan
 from recovery.kube.oneshot import JobReading, read_incident, read_job
-from recovery.workloads.trainjob import TrainJobAdapter
 
 
 def show_explanation(
-    kubeconfig: str | None, context: str | None, namespace: str | None, job: str, incident_id: str | None
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+    job: str,
+    incident_id: str | None,
+    output: AccountOutput,
 ) -> None:
     """Print the account; a job or incident that is not there is one line and exit code 1."""
-    execute(_explain(kubeconfig, context, namespace, job, incident_id))
+    execute(_explain(kubeconfig, context, namespace, job, incident_id, output))
 
 
 async def _explain(
-    kubeconfig: str | None, context: str | None, namespace: str | None, job: str, incident_id: str | None
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+    job: str,
+    incident_id: str | None,
+    output: AccountOutput,
 ) -> int:
     async with connect(kubeconfig, context) as connection:
         key = GroupKey(await chosen_namespace(kubeconfig, context, namespace), job)
-        reading = await read_job(connection.client, TrainJobAdapter(), key)
+        reading = await read_job(connection.client, key)
         now = connection.clock.now()
         for line in reading.unreadable:
-            print(f"recovery: {line}", file=sys.stderr)
+            complain(line)
         if incident_id is not None:
-            _print(f"Incident of TrainJob {key}", await _incident_lines(connection, key, reading, incident_id, now))
+            incident = await _incident(connection, key, reading, incident_id)
+            if output is AccountOutput.TEXT:
+                _print(f"Incident of {_kind(reading)} {key}", account.incident_lines(incident, now))
+            else:
+                print_data(msgspec.to_builtins(incident), as_yaml=output is AccountOutput.YAML)
             return 0
-    workload = reading.snapshot.workload
-    if workload is None:
-        raise CommandError(f"there is no TrainJob {job!r} in namespace {key.namespace!r}")
-    _print_all(key, workload, reading, now)
+        workload = reading.snapshot.workload
+        if workload is None:
+            raise await absence(connection.client, key)
+    explanation = _Explanation(key, workload, reading, now)
+    if output is AccountOutput.TEXT:
+        explanation.print()
+    else:
+        print_data(explanation.as_data(), as_yaml=output is AccountOutput.YAML)
     return 0
 
 
-async def _incident_lines(
-    connection: Connection, key: GroupKey, reading: JobReading, incident_id: str, now: datetime
-) -> Iterable[str]:
+def _kind(reading: JobReading) -> str:
+    """A record does not say of what kind its job was."""
+    return reading.snapshot.workload.kind if reading.snapshot.workload is not None else "job"
+
+
+async def _incident(connection: Connection, key: GroupKey, reading: JobReading, incident_id: str) -> Incident:
     """The incident from the ledger while it is there, else as it was recorded; a record outlives its job."""
     incident = reading.group.ledger.incident if reading.group is not None else None
     if incident is not None and incident.id == incident_id:
-        return account.incident_lines(incident, now)
+        return incident
     recorded = await read_incident(connection.client, key, incident_id)
     if recorded is None:
-        raise CommandError(f"there is no incident {incident_id!r} of TrainJob {key}")
-    return account.incident_lines(recorded, now)
+        raise CommandError(f"there is no incident {incident_id!r} of job {key}")
+    return recorded
 
 
-def _print_all(key: GroupKey, workload: WorkloadFacts, reading: JobReading, now: datetime) -> None:
-    selection = policy_of(reading.policies, workload)
-    unreadable = _unreadable(reading.group)
-    ledger = reading.group.ledger if reading.group is not None and not unreadable else Ledger()
-    print(f"TrainJob {key}, created {age(workload.created_at, now)} ago")
-    _print("Policy", account.policy_lines(selection, ledger, now))
-    _print("Now", account.sight_lines(reading.snapshot, workload, now))
-    if unreadable:
-        _print("Decision", [f"none, and no controller of this version takes one: {unreadable}"])
-        return
-    _print("Decision", account.decision_lines(decide(reading.snapshot, ledger, selection.decides, now)))
-    if ledger.incident is not None:
-        _print("Incident", account.incident_lines(ledger.incident, now))
-    if ledger.history:
-        _print("History", account.history_lines(ledger.history, now))
+class _Explanation:
+    """Everything that is told of one job."""
+
+    def __init__(self, key: GroupKey, workload: WorkloadFacts, reading: JobReading, now: datetime) -> None:
+        self._key = key
+        self._workload = workload
+        self._reading = reading
+        self._now = now
+        self._selection = policy_of(reading.policies, workload)
+        self._unreadable = _unreadable(reading.group)
+        self._ledger = reading.group.ledger if reading.group is not None and not self._unreadable else Ledger()
+
+    def _plan(self) -> Plan | None:
+        """None: without a readable ledger nothing is decided."""
+        if self._unreadable:
+            return None
+        return decide(self._reading.snapshot, self._ledger, self._selection.decides, self._now)
+
+    def print(self) -> None:
+        ledger, now = self._ledger, self._now
+        print(f"{title_of(self._key, self._workload)}, created {age(self._workload.created_at, now)} ago")
+        _print("Policy", account.policy_lines(self._selection, ledger, now))
+        _print("Now", account.sight_lines(self._reading.snapshot, self._workload, now))
+        plan = self._plan()
+        if plan is None:
+            _print("Decision", [f"none, and no controller of this version takes one: {self._unreadable}"])
+            return
+        _print("Decision", account.decision_lines(plan, ledger))
+        asked = list(account.request_lines(self._workload, ledger))
+        if asked:
+            _print("Requests", asked)
+        if ledger.incident is not None:
+            _print("Incident", account.incident_lines(ledger.incident, now))
+        if ledger.history:
+            _print("History", account.history_lines(ledger.history, now))
+
+    def as_data(self) -> dict[str, Any]:
+        """The row of `status -o json` and what the text tells beyond it. `decision` null: nothing is decided."""
+        plan, ledger = self._plan(), self._ledger
+        row = job_row(self._key, self._workload, self._reading.group, self._reading.policies, self._now)
+        return as_data(row) | {
+            "policy": _policy_data(self._selection, ledger, self._now),
+            "now": list(account.sight_lines(self._reading.snapshot, self._workload, self._now)),
+            "decision": None if plan is None else {"reason": plan.reason, "wouldDo": account.deeds(plan)},
+            "ledgerProblem": self._unreadable,
+            "requests": msgspec.to_builtins(ledger.requests),
+            "pendingRequests": [
+                {"verb": str(verb), **msgspec.to_builtins(asked)}
+                for verb, asked in requests.pending(self._workload, ledger)
+            ],
+            "incident": msgspec.to_builtins(ledger.incident),
+            "history": msgspec.to_builtins(ledger.history),
+        }
+
+
+def _policy_data(selection: Selection, ledger: Ledger, now: datetime) -> dict[str, Any]:
+    policy = selection.policy
+    found: dict[str, Any] = {"kind": selection.kind, "name": selection.name, "why": selection.why}
+    if policy is None:
+        return found | {"error": str(selection.error or "")}
+    frees_at = budget.frees_at(ledger.budget, policy.budget_limit, policy.budget_window, now)
+    return found | {
+        "mode": str(policy.mode),
+        "restart": str(policy.restart),
+        "globalPause": policy.global_pause,
+        "budgetFreesAt": stamp(frees_at),
+    }
 
 
 def _unreadable(group: LedgerObject | None) -> str:
     """Why the ledger cannot be used; empty if it can, or if there is none yet."""
-    if group is None or group.schema_version == SCHEMA_VERSION:
+    if group is None or is_readable(group):
         return ""
     if group.schema_version > SCHEMA_VERSION:
         return (
@@ -87,7 +165,6 @@ def _unreadable(group: LedgerObject | None) -> str:
 
 
 def _print(title: str, lines: Iterable[str]) -> None:
-    """What pods and platform say about themselves must not move the cursor of whoever reads it."""
     print(f"\n{title}:")
     for line in lines:
-        print("  " + "".join(character if character.isprintable() else " " for character in line))
+        print(f"  {printable(line)}")

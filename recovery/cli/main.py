@@ -163,7 +163,12 @@ def status(
 def explain(
     job: Annotated[
         str,
-        typer.Argument(help="Name of a TrainJob or a bare JobSet.", show_default=False, autocompletion=job_names),
+        typer.Argument(
+            metavar="JOB",
+            help="Name of a TrainJob or a bare JobSet.",
+            show_default=False,
+            autocompletion=job_names,
+        ),
     ],
     kubeconfig: Kubeconfig = None,
     context: Context = None,

@@ -1,17 +1,18 @@
 """Which policy applies to a workload, and why that one, in words."""
 
-from collections.abc import Sequence
-
 import msgspec
 
 from recovery.core.facts import WorkloadFacts
-from recovery.core.policy import POLICY_ANNOTATION, Policy, PolicyError, PolicyFacts, applicable, select
+from recovery.core.policy import POLICY_ANNOTATION, Policy, PolicyError, PolicyFacts, PolicySet, applicable, select
+from recovery.ports import CLUSTER_RECOVERY_POLICIES, RECOVERY_POLICIES
 
 
 class Selection(msgspec.Struct, frozen=True):
     """The answer. `policy` None: none applies, or the one that applies cannot be read."""
 
     why: str
+    kind: str = ""
+    """RecoveryPolicy or ClusterRecoveryPolicy. Empty: none applies."""
     name: str = ""
     """Empty: none applies."""
     policy: Policy | None = None
@@ -23,35 +24,47 @@ class Selection(msgspec.Struct, frozen=True):
         return self.policy if self.error is None else self.error
 
 
-def policy_of(policies: Sequence[PolicyFacts], workload: WorkloadFacts) -> Selection:
-    """`policies`: those of the workload's namespace."""
-    chosen = select(policies, workload)
+def policy_of(laid_down: PolicySet, workload: WorkloadFacts) -> Selection:
+    """`laid_down`: for the workload's namespace."""
+    chosen = select(laid_down.policies, workload)
     wanted = workload.annotations.get(POLICY_ANNOTATION)
     if chosen is None:
-        return Selection(_why_none(policies, wanted))
+        return Selection(_why_none(laid_down, wanted))
     why = (
-        f"named by the job's annotation {POLICY_ANNOTATION}" if wanted is not None else _why(policies, workload, chosen)
+        f"named by the job's annotation {POLICY_ANNOTATION}"
+        if wanted is not None
+        else _why(laid_down, workload, chosen)
     )
-    found = applicable(policies, workload)
+    kind = RECOVERY_POLICIES.kind if chosen.namespace else CLUSTER_RECOVERY_POLICIES.kind
+    found = applicable(laid_down, workload)
     if isinstance(found, PolicyError):
-        return Selection(why, chosen.name, error=found)
-    return Selection(why, chosen.name, policy=found)
+        return Selection(why, kind, chosen.name, error=found)
+    return Selection(why, kind, chosen.name, policy=found)
 
 
-def _why_none(policies: Sequence[PolicyFacts], wanted: str | None) -> str:
+def _why_none(laid_down: PolicySet, wanted: str | None) -> str:
     if wanted is not None:
-        return f"the job's annotation {POLICY_ANNOTATION} names {wanted!r}, and there is no such RecoveryPolicy"
-    if not policies:
-        return "the namespace has no RecoveryPolicy"
-    names = ", ".join(sorted(policy.name for policy in policies))
-    return f"no RecoveryPolicy of the namespace selects the job's labels (there are: {names})"
+        return f"the job's annotation {POLICY_ANNOTATION} names {wanted!r}, and there is no policy of that name"
+    if not laid_down.policies:
+        return "there is no RecoveryPolicy in the namespace and no ClusterRecoveryPolicy"
+    titles = ", ".join(sorted(policy.title for policy in laid_down.policies))
+    return f"no policy selects the job's labels (there are: {titles})"
 
 
-def _why(policies: Sequence[PolicyFacts], workload: WorkloadFacts, chosen: PolicyFacts) -> str:
-    rivals = [other for other in policies if other is not chosen and select([other], workload) is not None]
+def _why(laid_down: PolicySet, workload: WorkloadFacts, chosen: PolicyFacts) -> str:
+    selecting = [policy for policy in laid_down.policies if select([policy], workload) is not None]
+    rivals = [
+        policy for policy in selecting if policy is not chosen and bool(policy.namespace) == bool(chosen.namespace)
+    ]
+    others = len(selecting) - len(rivals) - 1
+    notes = "" if chosen.namespace else "; the namespace has none that does"
+    if others:
+        notes = f"; the namespace's go before the cluster's, of which {others} would select it as well"
     if not rivals:
-        return "the only one that selects the job"
+        return f"the only one that selects the job{notes}" if not others else f"the namespace's only one{notes}"
     highest = max(other.spec.priority for other in rivals)
     if chosen.spec.priority > highest:
-        return f"of {len(rivals) + 1} that select the job the one with the highest priority ({chosen.spec.priority})"
-    return f"of those with priority {chosen.spec.priority} that select the job the oldest"
+        words = f"of {len(rivals) + 1} that select the job the one with the highest priority ({chosen.spec.priority})"
+    else:
+        words = f"of those with priority {chosen.spec.priority} that select the job the oldest"
+    return f"{words}{notes}"

@@ -1,177 +1,131 @@
-"""`recovery status`: the TrainJobs of a namespace, or of all, one line each."""
+"""`recovery status`: the workloads of a namespace, or of all, one line each; with `--watch` what changes of it."""
 
 import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import NoReturn
 
 import msgspec
 
-from recovery.cli.connection import chosen_namespace, connect, execute
-from recovery.cli.selection import Selection, policy_of
-from recovery.cli.wording import age, print_table
-from recovery.core import budget
-from recovery.core.facts import GroupKey, WorkloadFacts
-from recovery.core.ledger import SCHEMA_VERSION, LedgerObject
-from recovery.core.policy import PolicyFacts, paused
+from recovery.cli.connection import CommandError, Connection, chosen_namespace, complain, connect, error_words, execute
+from recovery.cli.jobs import namespace_is_missing
+from recovery.cli.rows import GONE, HEADER, WIDE_HEADER, JobRow, as_data, cells_of, rows_of
+from recovery.cli.wording import Output, Table, print_data
+from recovery.core.facts import GroupKey
 from recovery.kube.oneshot import Fleet, read_fleet
+from recovery.ports import TryLaterError
 
-_HEADER = ("JOB", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "POLICY", "AGE")
+WATCH_SECONDS = 2.0
+"""Between two readings of `--watch`."""
 
-_STYLES = {
-    "Healthy": "green",
-    "Complete": "green",
-    "Suspended": "dim",
-    "NoPolicy": "dim",
-    "Deleting": "dim",
-    "Failed": "bold red",
-    "Held": "bold red",
-    "Unreadable": "bold red",
-}
-_STYLE_OF_INCIDENTS = "yellow"
-
-
-class JobRow(msgspec.Struct, frozen=True):
-    """One TrainJob as `status` tells of it."""
-
-    namespace: str
-    job: str
-    phase: str
-    """The incident's phase; without an incident Healthy, or why nobody watches the job."""
-    cause: str
-    """Of the open incident, or of the last one. Empty: there was none."""
-    action: str
-    idle_gpus: int
-    restarts: int
-    budget_left: int | None
-    """None: no policy, no budget."""
-    budget_limit: int | None
-    policy: str
-    mode: str
-    paused: bool
-    created_at: datetime
-    reason: str
-    """The newest sentence; empty if there never was an incident."""
-
-
-def job_row(
-    key: GroupKey, workload: WorkloadFacts, group: LedgerObject | None, policies: Sequence[PolicyFacts], now: datetime
-) -> JobRow:
-    """`group` None: there never was an incident. `policies`: those of the job's namespace."""
-    selection = policy_of(policies, workload)
-    readable = group if group is not None and group.schema_version == SCHEMA_VERSION else None
-    ledger = readable.ledger if readable is not None else None
-    policy = selection.policy
-    left = limit = None
-    if policy is not None:
-        limit = policy.budget_limit
-        left = limit if ledger is None else budget.remaining(ledger.budget, limit, policy.budget_window, now)
-    return JobRow(
-        namespace=key.namespace,
-        job=key.name,
-        phase=_phase(workload, group, selection),
-        cause=ledger.cause if ledger is not None else "",
-        action=ledger.action if ledger is not None else "",
-        idle_gpus=ledger.idle_gpus if ledger is not None else 0,
-        restarts=ledger.totals.restarts if ledger is not None else 0,
-        budget_left=left,
-        budget_limit=limit,
-        policy=selection.name,
-        mode=("Invalid" if selection.error is not None else str(policy.mode) if policy is not None else ""),
-        paused=paused(workload),
-        created_at=workload.created_at,
-        reason=ledger.reason if ledger is not None else "",
-    )
-
-
-def _phase(workload: WorkloadFacts, group: LedgerObject | None, selection: Selection) -> str:
-    if group is not None and group.schema_version != SCHEMA_VERSION:
-        return "Unreadable"
-    if group is not None and group.ledger.incident is not None and group.ledger.incident.closing is None:
-        return str(group.ledger.phase)
-    if workload.deleting_since is not None:
-        return "Deleting"
-    for ended in ("Complete", "Failed"):
-        if workload.condition(ended) is not None:
-            return ended
-    if workload.suspended:
-        return "Suspended"
-    return "Healthy" if selection.name else "NoPolicy"
+Rows = Mapping[GroupKey, JobRow]
 
 
 def show_status(
-    kubeconfig: str | None, context: str | None, namespace: str | None, *, all_namespaces: bool, as_json: bool
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+    *,
+    all_namespaces: bool,
+    output: Output,
+    watch: bool,
 ) -> None:
-    """Print the listing. Exit code 0, also when there is nothing to list."""
-    execute(_status(kubeconfig, context, namespace, all_namespaces=all_namespaces, as_json=as_json))
+    """Print the listing. Exit code 0, also when there is nothing to list; `watch` goes on until Ctrl-C."""
+    execute(_status(kubeconfig, context, namespace, all_namespaces=all_namespaces, output=output, watch=watch))
 
 
 async def _status(
-    kubeconfig: str | None, context: str | None, namespace: str | None, *, all_namespaces: bool, as_json: bool
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+    *,
+    all_namespaces: bool,
+    output: Output,
+    watch: bool,
 ) -> int:
     async with connect(kubeconfig, context) as connection:
         where = None if all_namespaces else await chosen_namespace(kubeconfig, context, namespace)
         fleet = await read_fleet(connection.client, where)
-        now = connection.clock.now()
-    for line in fleet.unreadable:
-        print(f"recovery: {line}", file=sys.stderr)
-    rows = _rows(fleet, now)
-    if as_json:
-        print(json.dumps([_as_json(row) for row in rows], indent=2))
-    elif rows:
-        _print(rows, now, with_namespace=all_namespaces)
-    else:
-        print(
-            f"recovery: no TrainJobs {'in the cluster' if where is None else f'in namespace {where}'}", file=sys.stderr
-        )
+        said = _complain(fleet, ())
+        rows = rows_of(fleet, connection.clock.now())
+        if not rows and where is not None and await namespace_is_missing(connection.client, where):
+            raise CommandError(f"there is no namespace {where!r}")
+        if not rows:
+            place = "in the cluster" if where is None else f"in namespace {where}"
+            complain(f"no TrainJobs or JobSets {place}")
+        if watch:
+            await _watch(connection, where, _Changes(output, with_namespace=all_namespaces), rows, said)
+        _print(rows, connection.clock.now(), output, with_namespace=all_namespaces)
     return 0
 
 
-def _rows(fleet: Fleet, now: datetime) -> list[JobRow]:
-    policies: dict[str, list[PolicyFacts]] = {}
-    for policy in fleet.policies:
-        policies.setdefault(policy.namespace, []).append(policy)
-    return [
-        job_row(key, workload, fleet.groups.get(workload.uid), policies.get(key.namespace, ()), now)
-        for key, workload in sorted(fleet.workloads.items())
-    ]
+def _complain(fleet: Fleet, said: Sequence[str]) -> tuple[str, ...]:
+    """Tell on stderr what keeps the listing from being all of it; what was said before is not said again."""
+    pause = fleet.config.pause_words if fleet.config is not None else ""
+    lines = tuple(dict.fromkeys((*fleet.unreadable, *((pause,) if pause else ()))))
+    for line in lines:
+        if line not in said:
+            complain(line)
+    return lines
 
 
-def _as_json(row: JobRow) -> dict[str, Any]:
-    return {
-        "namespace": row.namespace,
-        "job": row.job,
-        "phase": row.phase,
-        "cause": row.cause,
-        "action": row.action,
-        "idleGPUs": row.idle_gpus,
-        "restarts": row.restarts,
-        "budget": {"remaining": row.budget_left, "limit": row.budget_limit},
-        "policy": {"name": row.policy, "mode": row.mode},
-        "paused": row.paused,
-        "createdAt": row.created_at.isoformat().replace("+00:00", "Z"),
-        "reason": row.reason,
-    }
+def _print(rows: Rows, now: datetime, output: Output, *, with_namespace: bool) -> None:
+    if output in {Output.JSON, Output.YAML}:
+        print_data([as_data(row) for row in rows.values()], as_yaml=output is Output.YAML)
+    elif rows:
+        wide = output is Output.WIDE
+        _table(wide=wide, with_namespace=with_namespace).print(
+            cells_of(row, now, wide=wide, with_namespace=with_namespace) for row in rows.values()
+        )
 
 
-def _print(rows: Sequence[JobRow], now: datetime, *, with_namespace: bool) -> None:
-    header = ("NAMESPACE", *_HEADER) if with_namespace else _HEADER
-    cells = [((row.namespace, *_cells(row, now)) if with_namespace else _cells(row, now)) for row in rows]
-    styles = {row.phase: _STYLES.get(row.phase, _STYLE_OF_INCIDENTS) for row in rows}
-    print_table(header, cells, styles)
+def _table(*, wide: bool, with_namespace: bool) -> Table:
+    header = WIDE_HEADER if wide else HEADER
+    return Table(("NAMESPACE", *header) if with_namespace else header)
 
 
-def _cells(row: JobRow, now: datetime) -> tuple[str, ...]:
-    mode = f"{row.mode},paused" if row.paused else row.mode
-    return (
-        row.job,
-        row.phase,
-        row.cause,
-        row.action,
-        str(row.idle_gpus),
-        str(row.restarts),
-        f"{row.budget_left}/{row.budget_limit}" if row.budget_limit is not None else "",
-        f"{row.policy}({mode})" if row.policy else "",
-        age(row.created_at, now),
-    )
+class _Changes:
+    """Prints rows that are new or different, as `kubectl get --watch` does."""
+
+    def __init__(self, output: Output, *, with_namespace: bool) -> None:
+        self._output = output
+        self._wide = output is Output.WIDE
+        self._with_namespace = with_namespace
+        self._table = _table(wide=self._wide, with_namespace=with_namespace)
+        self._known: Rows = {}
+
+    def show(self, rows: Rows, now: datetime) -> None:
+        gone = {key: msgspec.structs.replace(row, phase=GONE) for key, row in self._known.items() if key not in rows}
+        changed = [row for key, row in {**rows, **gone}.items() if self._known.get(key) != row]
+        self._known = rows
+        if self._output is Output.JSON:
+            for row in changed:
+                print(json.dumps(as_data(row)), flush=True)
+        elif self._output is Output.YAML:
+            for row in changed:
+                print("---", flush=True)
+                print_data(as_data(row), as_yaml=True)
+        elif changed:
+            self._table.print(
+                cells_of(row, now, wide=self._wide, with_namespace=self._with_namespace) for row in changed
+            )
+
+
+async def _watch(
+    connection: Connection, where: str | None, changes: _Changes, rows: Rows, said: Sequence[str]
+) -> NoReturn:
+    """Until Ctrl-C. An API server that is away for a while is told of once and asked again."""
+    away = False
+    while True:
+        changes.show(rows, connection.clock.now())
+        await connection.clock.sleep(WATCH_SECONDS)
+        try:
+            fleet = await read_fleet(connection.client, where)
+        except TryLaterError as error:
+            if not away:
+                complain(f"{error_words(error)}; asking again")
+            away = True
+            continue
+        away = False
+        said = _complain(fleet, said)
+        rows = rows_of(fleet, connection.clock.now())

@@ -312,4 +312,4 @@ async def status_and_explain(control_plane: ControlPlane, job: Job) -> tuple[lis
 async def test_explain_of_a_job_that_is_not_there_is_one_line(installed: ControlPlane, namespace: str) -> None:
     ended = await recovery("explain", "llm", "-n", namespace, "--kubeconfig", str(installed.kubeconfig))
     assert (ended.exit_code, ended.out) == (1, "")
-    assert only_line(ended.err) == f"recovery: there is no TrainJob 'llm' in namespace '{namespace}'"
+    assert only_line(ended.err) == f"recovery: there is no TrainJob or JobSet 'llm' in namespace '{namespace}'"

@@ -6,7 +6,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from recovery.cli.connection import Connection
+from recovery.cli.jobs import NAMESPACES
 from recovery.ports import (
     JOB_SETS,
     JOBS,
@@ -23,6 +26,7 @@ from recovery.ports import (
     Propagation,
     Resource,
 )
+from recovery.ports import TestFailedError as PatchTestFailedError
 
 Object = dict[str, Any]
 Objects = list[Object]
@@ -31,16 +35,19 @@ CREATED = "2026-11-02T08:00:00Z"
 
 
 class StoppedClock:
-    """`ports.Clock` at NOW."""
+    """`ports.Clock` at NOW. A sleep takes no time but its own."""
+
+    def __init__(self) -> None:
+        self.slept_seconds = 0.0
 
     def now(self) -> datetime:
         return NOW
 
     def monotonic_seconds(self) -> float:
-        return 0.0
+        return self.slept_seconds
 
     async def sleep(self, seconds: float) -> None:
-        raise NotImplementedError
+        self.slept_seconds += seconds
 
 
 class Middle:
@@ -54,7 +61,7 @@ class Middle:
 
 
 class PlainCluster:
-    """Lists and gets what was put in; reviews access by what was denied. Anything else is not for commands to do."""
+    """Lists, gets and patches what was put in; reviews access by what was denied. More is not for commands to do."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Objects] = {}
@@ -64,6 +71,11 @@ class PlainCluster:
         """Verb and plural, with `/subresource` if there is one."""
         self.page_size: int | None = None
         self.pages = 0
+        self.patches: list[str] = []
+        """What was patched, in this order."""
+        self.patched: Callable[[Object], None] = lambda _: None
+        """Told of every object right after it was patched: what a controller would do about it."""
+        self.put(NAMESPACES, *({"metadata": metadata(name, "", name)} for name in ("team-a", "team-b")))
 
     def put(self, resource: Resource, *objects: Object) -> None:
         self.objects.setdefault(resource.plural, []).extend(objects)
@@ -93,7 +105,8 @@ class PlainCluster:
         start = int(continue_token or 0)
         end = start + (self.page_size or len(items))
         token = str(end) if end < len(items) else ""
-        return json.dumps({"metadata": {"resourceVersion": "9", "continue": token}, "items": items[start:end]}).encode()
+        metadata = {"resourceVersion": "9", "continue": token}
+        return json.dumps({"kind": f"{resource.kind}List", "metadata": metadata, "items": items[start:end]}).encode()
 
     async def create(
         self,
@@ -133,7 +146,18 @@ class PlainCluster:
         namespace: str | None = None,
         subresource: str = "",
     ) -> bytes:
-        raise NotImplementedError
+        if ("patch", resource.plural) in self.denied:
+            raise ForbiddenError(f"patch {resource.plural}: forbidden", status=403)
+        for item in self._items("patch", resource, namespace):
+            if item["metadata"]["name"] == name:
+                self.patches.append(f"{resource.kind} {namespace}/{name}")
+                if kind is PatchKind.MERGE:
+                    _merge(item, json.loads(msgspec.json.encode(body)))
+                else:
+                    _apply(item, json.loads(msgspec.json.encode(body)))
+                self.patched(item)
+                return json.dumps(item).encode()
+        raise NotFoundError(f"patch {resource.plural} {name}: not found")
 
     async def delete(
         self,
@@ -155,6 +179,11 @@ class PlainCluster:
             raise ForbiddenError(f"{verb} {resource.plural}: forbidden", status=403)
         items = self.objects.get(resource.plural, [])
         return [item for item in items if namespace is None or item["metadata"].get("namespace") == namespace]
+
+    def add_bare_job_set(self, name: str, *, namespace: str = "team-a") -> Object:
+        found: Object = {"metadata": metadata(name, namespace, f"uid-{namespace}-{name}"), "spec": {}, "status": {}}
+        self.put(JOB_SETS, found)
+        return found
 
     # --- what stands in it -----------------------------------------------------------------------------------------
 
@@ -232,6 +261,37 @@ def pod(running: bool, *, node: str) -> Object:
             "containerStatuses": [{"name": "node", "state": state}],
         },
     }
+
+
+def _merge(into: Object, change: Object) -> None:
+    """RFC 7396, with the API server's precondition on the UID."""
+    assert change.get("metadata", {}).get("uid", into["metadata"]["uid"]) == into["metadata"]["uid"]
+    _merge_plain(into, change)
+
+
+def _merge_plain(into: Object, change: Object) -> None:
+    for key, value in change.items():
+        if value is None:
+            into.pop(key, None)
+        elif isinstance(value, dict):
+            _merge_plain(into.setdefault(key, {}), value)
+        else:
+            into[key] = value
+
+
+def _apply(to: Object, operations: Objects) -> None:
+    """RFC 6902 on objects alone."""
+    for operation in operations:
+        *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"][1:].split("/"))
+        place = to
+        for parent in parents:
+            place = place[parent]
+        if operation["op"] == "test" and place.get(last) != operation["value"]:
+            raise PatchTestFailedError("the server rejected our request due to an error in our request", status=422)
+        if operation["op"] in {"add", "replace"}:
+            place[last] = operation["value"]
+        if operation["op"] == "remove":
+            del place[last]
 
 
 Connect = Callable[..., AbstractAsyncContextManager[Connection]]

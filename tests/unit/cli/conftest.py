@@ -5,13 +5,17 @@ from tests.unit.cli.cluster import PlainCluster, connect_to
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> PlainCluster:
-    """What `status` and `explain` read; the context's namespace is team-a."""
+    """What commands talk to; the context's namespace is team-a, and its user is jane."""
 
     async def chosen_namespace(_kubeconfig: object, _context: object, namespace: str | None) -> str:
         return namespace or "team-a"
 
+    async def context_user(_kubeconfig: object, _context: object) -> str:
+        return "jane"
+
     plain = PlainCluster()
-    for module in ("status", "explain"):
+    for module in ("status", "explain", "each", "pausing", "asking"):
         monkeypatch.setattr(f"recovery.cli.{module}.connect", connect_to(plain))
         monkeypatch.setattr(f"recovery.cli.{module}.chosen_namespace", chosen_namespace)
+    monkeypatch.setattr("recovery.cli.asking.context_user", context_user)
     return plain

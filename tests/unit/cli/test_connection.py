@@ -1,12 +1,16 @@
 """Whatever goes wrong is one clear line on stderr and an exit code; nothing of it is a traceback."""
 
+import asyncio
+import os
+import signal
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recovery.cli.connection import CommandError, chosen_namespace, connect, execute
+from recovery.cli.connection import CommandError, chosen_namespace, connect, error_words, execute
+from recovery.kube.context import context_user
 from recovery.kube.session import SessionError
 from recovery.ports import (
     ApiError,
@@ -97,6 +101,41 @@ async def test_the_namespace_is_the_one_asked_for_or_that_of_the_context(
 async def test_the_kubeconfig_of_the_environment_counts(kubeconfig: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", kubeconfig)
     assert await chosen_namespace(None, None, None) == "team-b"
+
+
+@pytest.mark.parametrize("context", [None, "two"])
+async def test_who_asks_is_the_user_of_the_context(kubeconfig: str, context: str | None) -> None:
+    assert await context_user(kubeconfig, context) == "u"
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            'cannot patch resource "trainjobs" in API group "trainer.kubeflow.org" in the namespace "team-a"',
+            "patch trainjobs.trainer.kubeflow.org in namespace team-a",
+        ),
+        ('cannot list resource "pods" in API group "" at the cluster scope', "list pods in all namespaces"),
+        (
+            'cannot patch resource "jobsets/status" in API group "jobset.x-k8s.io" in the namespace "x"',
+            "patch jobsets.jobset.x-k8s.io/status in namespace x",
+        ),
+    ],
+)
+def test_a_missing_permission_is_told_as_a_role_would_grant_it(said: str, words: str) -> None:
+    error = ForbiddenError(f'patch trainjobs team-a/llm: trainjobs "llm" is forbidden: User "jane" {said}', status=403)
+    assert error_words(error) == f'a permission is missing: {words} (User "jane" {said})'
+
+
+def test_ctrl_c_is_130_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    async def work() -> int:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.Event().wait()
+        return 0
+
+    with pytest.raises(SystemExit) as ended:
+        execute(work())
+    assert (ended.value.code, capsys.readouterr()) == (130, ("", ""))
 
 
 async def test_a_missing_resource_becomes_what_to_install(kubeconfig: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ def test_a_healthy_job(cluster: PlainCluster) -> None:
     text = explain("llm")
     assert text.startswith("TrainJob team-a/llm, created 60m ago\n")
     assert section(text, "Policy") == [
-        "default, the only one that selects the job",
+        "RecoveryPolicy default, the only one that selects the job",
         "mode Enforce, restart RecreateGroupOnPodRestart, 10 of 10 recoveries left",
     ]
     assert section(text, "Now") == [
@@ -44,7 +44,7 @@ def test_a_healthy_job(cluster: PlainCluster) -> None:
 def test_without_a_policy_it_says_why_none_applies(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     text = explain("llm")
-    assert section(text, "Policy") == ["none: the namespace has no RecoveryPolicy"]
+    assert section(text, "Policy") == ["none: there is no RecoveryPolicy in the namespace and no ClusterRecoveryPolicy"]
     assert section(text, "Decision") == ["no RecoveryPolicy applies to this job"]
 
 
@@ -188,7 +188,7 @@ def test_a_closed_incident_is_told_from_its_record_which_outlives_the_job(
     cluster.add_incident("other", record())
     cluster.add_incident("llm", record(reason="this one"))
     text = explain("llm", "--incident", "uid-team-1")
-    assert section(text, "Incident of TrainJob team-a/llm")[:2] == [
+    assert section(text, f"Incident of {'TrainJob' if job_exists else 'job'} team-a/llm")[:2] == [
         "uid-team-1, Recovered (AllRanksReady) after 42.0s, mode Enforce",
         "this one",
     ]
@@ -208,9 +208,9 @@ def one_line(*arguments: str) -> str:
 
 
 def test_what_is_not_there_is_one_line(cluster: PlainCluster) -> None:
-    assert one_line("llm") == "recovery: there is no TrainJob 'llm' in namespace 'team-a'"
+    assert one_line("llm") == "recovery: there is no TrainJob or JobSet 'llm' in namespace 'team-a'"
     cluster.add_job("llm")
-    assert one_line("llm", "--incident", "x") == "recovery: there is no incident 'x' of TrainJob team-a/llm"
+    assert one_line("llm", "--incident", "x") == "recovery: there is no incident 'x' of job team-a/llm"
 
 
 def test_a_record_of_another_version_is_one_line(cluster: PlainCluster) -> None:
@@ -222,7 +222,7 @@ def test_a_record_of_another_version_is_one_line(cluster: PlainCluster) -> None:
 @pytest.mark.parametrize(
     ("status", "why"),
     [
-        ({"schemaVersion": 2}, "has schemaVersion 2, this version knows 1"),
+        ({"schemaVersion": 9}, "has schemaVersion 9, this version knows 2"),
         ({"schemaVersion": 1, "phase": "Meditating"}, "Invalid enum value 'Meditating'"),
     ],
 )

@@ -40,9 +40,19 @@ def test_version() -> None:
     [
         (["run", "--metrics-address", "nonsense"], "'nonsense' is not an address"),
         (["run", "--log-level", "loud"], "'loud' is not one of"),
-        (["status", "--output", "yaml"], "'yaml' is not one of"),
+        (["status", "--output", "text"], "'text' is not one of"),
+        (["explain", "llm", "--output", "wide"], "'wide' is not one of"),
         (["status", "-A", "-n", "x"], "exclude each other"),
-        (["status", "--watch"], "No such option"),
+        (["status", "--wach"], "No such option"),
+        (["pause"], "Missing argument"),
+        (["pause", "llm", "--reason", "false"], "'false' would not pause anything"),
+        (["resume"], "name jobs, or say --all"),
+        (["resume", "llm", "--all"], "name jobs, or say --all"),
+        (["resume", "llm", "-A"], "--all-namespaces goes with --all"),
+        (["resume", "--all", "-A", "-n", "x"], "exclude each other"),
+        (["restart", "llm"], "Missing option '--reason'"),
+        (["restart", "llm", "--reason", " "], "--reason must not be empty"),
+        (["retry", "llm", "--wait", "-1"], "should be greater than or equal to 0"),
         (["explain"], "Missing argument"),
         (["frobnicate"], "No such command"),
     ],
@@ -54,7 +64,7 @@ def test_wrong_usage_is_said_and_ends_with_2(arguments: list[str], says: str) ->
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize("command", ["run", "status", "explain"])
+@pytest.mark.parametrize("command", ["run", "status", "explain", "pause", "resume", "restart", "retry", "reset-budget"])
 def test_every_command_has_help(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"])
     assert result.exit_code == 0

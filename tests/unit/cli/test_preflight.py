@@ -13,7 +13,7 @@ from recovery.cli.preflight import (
     permission_words,
 )
 from recovery.cli.run import check
-from recovery.ports import JOB_SETS, JOBS, RECOVERY_GROUPS, RECOVERY_POLICIES, TRAIN_JOBS
+from recovery.ports import JOB_SETS, JOBS, RECOVERY_GROUPS, RECOVERY_POLICIES, TRAIN_JOBS, Resource
 from tests.unit.cli.cluster import Middle, PlainCluster, StoppedClock
 
 
@@ -32,6 +32,26 @@ async def test_absent_resources_are_named_with_the_way_to_install_each() -> None
     words = install_words(absent)
     assert "trainjobs.trainer.kubeflow.org, jobsets.jobset.x-k8s.io, recoverypolicies.recovery.trainjob.dev" in words
     assert words.endswith("install Kubeflow Trainer, install JobSet, kubectl apply --server-side -k manifests/default")
+
+
+@pytest.mark.parametrize(
+    ("absent", "says"),
+    [
+        ((TRAIN_JOBS,), ""),
+        ((JOB_SETS,), "jobsets.jobset.x-k8s.io; install JobSet"),
+        (
+            (TRAIN_JOBS, JOB_SETS),
+            "trainjobs.trainer.kubeflow.org, jobsets.jobset.x-k8s.io; install Kubeflow Trainer, install JobSet",
+        ),
+        (
+            (TRAIN_JOBS, RECOVERY_GROUPS),
+            "recoverygroups.recovery.trainjob.dev; kubectl apply --server-side -k manifests/default",
+        ),
+    ],
+    ids=["trainer", "jobset", "both", "trainer-and-ours"],
+)
+def test_trainer_may_be_absent_where_jobset_is_there(absent: tuple[Resource, ...], says: str) -> None:
+    assert install_words(absent) == (f"not installed in this cluster: {says}" if says else "")
 
 
 async def test_a_resource_that_may_not_be_listed_is_not_absent() -> None:
@@ -67,6 +87,36 @@ async def test_the_controller_does_not_start_without_its_permissions() -> None:
     cluster = PlainCluster()
     cluster.denied = {("create", "events")}
     with pytest.raises(CommandError, match=r"permissions are missing, in all namespaces .*: create events$"):
+        await check(connection(cluster))
+
+
+async def test_the_controller_starts_without_trainer_and_says_what_that_means() -> None:
+    cluster = PlainCluster()
+    cluster.absent = {"trainjobs"}
+    # No role speaks of what is not installed.
+    cluster.denied = {(verb, "trainjobs") for verb in ("get", "list", "watch", "patch")}
+    with capture_logs() as lines:
+        watched = await check(connection(cluster))
+    assert [(line["log_level"], line["event"]) for line in lines] == [
+        (
+            "info",
+            "Trainer is not installed: JobSets are watched, TrainJobs are not; restart the controller after installing "
+            "it",
+        )
+    ]
+    assert (TRAIN_JOBS in watched, JOB_SETS in watched) == (False, True)
+
+
+async def test_with_trainer_its_jobs_are_watched_and_nothing_is_said() -> None:
+    with capture_logs() as lines:
+        assert TRAIN_JOBS in await check(connection(PlainCluster()))
+    assert lines == []
+
+
+async def test_the_controller_does_not_start_without_jobset() -> None:
+    cluster = PlainCluster()
+    cluster.absent = {"jobsets"}
+    with pytest.raises(CommandError, match="not installed in this cluster: jobsets"):
         await check(connection(cluster))
 
 

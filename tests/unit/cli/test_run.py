@@ -34,7 +34,7 @@ async def test_a_stop_cuts_the_preparations_short() -> None:
     stop = Stop()
     asyncio.get_running_loop().call_later(0.01, stop.event.set)
     async with asyncio.timeout(1):
-        assert await stop.cuts_short(asyncio.sleep(60))
+        assert await stop.result_before(asyncio.sleep(60, "done")) is None
 
 
 async def test_preparations_that_fail_say_so() -> None:
@@ -42,8 +42,8 @@ async def test_preparations_that_fail_say_so() -> None:
         raise ForbiddenError("no")
 
     with pytest.raises(ForbiddenError):
-        await Stop().cuts_short(fail())
-    assert not await Stop().cuts_short(asyncio.sleep(0))
+        await Stop().result_before(fail())
+    assert await Stop().result_before(asyncio.sleep(0, "done")) == "done"
 
 
 async def test_the_first_part_that_ends_ends_the_others_and_its_error_is_the_error() -> None:

@@ -1,12 +1,17 @@
 """`recovery status`: one line for every TrainJob, with or without a RecoveryGroup."""
 
 import json
+from collections.abc import Callable
+from unittest.mock import AsyncMock
 
 import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
 from recovery.cli.main import app
-from tests.unit.cli.cluster import Object, PlainCluster
+from recovery.core.ledger import SCHEMA_VERSION
+from recovery.ports import JOB_SETS, RECOVERY_CONFIGS, TRAIN_JOBS, TryLaterError
+from tests.unit.cli.cluster import Object, PlainCluster, StoppedClock, metadata
 
 
 def status(*arguments: str) -> Result:
@@ -121,7 +126,7 @@ def test_a_paused_job_and_an_unusable_policy_are_marked(cluster: PlainCluster) -
 def test_a_ledger_of_a_newer_version_is_not_guessed_at(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy()
-    cluster.add_group("llm", {"schemaVersion": 2, "phase": "Meditating"})
+    cluster.add_group("llm", {"schemaVersion": SCHEMA_VERSION + 1, "phase": "Meditating"})
     assert row("llm")["PHASE"] == "Unreadable"
 
 
@@ -147,7 +152,7 @@ def test_a_namespace_is_chosen_by_name(cluster: PlainCluster) -> None:
 @pytest.mark.parametrize(("arguments", "where"), [((), "in namespace team-a"), (("-A",), "in the cluster")])
 def test_nothing_to_list_is_said_on_stderr(cluster: PlainCluster, arguments: tuple[str, ...], where: str) -> None:
     result = status(*arguments)
-    assert (result.stdout, result.stderr) == ("", f"recovery: no TrainJobs {where}\n")
+    assert (result.stdout, result.stderr) == ("", f"recovery: no TrainJobs or JobSets {where}\n")
 
 
 def test_json_holds_what_the_table_holds_and_the_sentence(cluster: PlainCluster) -> None:
@@ -158,19 +163,24 @@ def test_json_holds_what_the_table_holds_and_the_sentence(cluster: PlainCluster)
         {
             "namespace": "team-a",
             "job": "llm",
+            "kind": "TrainJob",
             "phase": "Starting",
             "cause": "Exit137",
             "action": "RecreateGroup",
             "idleGPUs": 16,
             "restarts": 1,
             "budget": {"remaining": 9, "limit": 10},
-            "policy": {"name": "default", "mode": "Enforce"},
+            "policy": {"kind": "RecoveryPolicy", "name": "default", "mode": "Enforce"},
             "paused": False,
+            "suspendedBy": "",
+            "resumeAt": None,
+            "nextAttemptAt": None,
             "createdAt": "2026-11-02T08:00:00Z",
             "reason": "pod llm-1 failed with exit code 137",
         }
     ]
-    cluster.objects.clear()
+    cluster.objects[TRAIN_JOBS.plural].clear()
+    cluster.objects[JOB_SETS.plural].clear()
     assert json.loads(status("-o", "json").stdout) == []
 
 
@@ -179,7 +189,7 @@ def test_long_lists_are_read_page_by_page(cluster: PlainCluster) -> None:
         cluster.add_job(f"job-{number}")
     cluster.page_size = 3
     assert len(status().stdout.splitlines()) == 8
-    assert cluster.pages == 3 + 1 + 1
+    assert cluster.pages == 3 + 3 + 1 + 1 + 1, "TrainJobs, JobSets, RecoveryGroups, policies of either kind"
 
 
 def test_an_object_that_cannot_be_read_is_named_and_hides_nothing_else(cluster: PlainCluster) -> None:
@@ -189,3 +199,116 @@ def test_an_object_that_cannot_be_read_is_named_and_hides_nothing_else(cluster: 
     result = status()
     assert "RecoveryPolicy team-a/odd cannot be read: Invalid enum value 'Maybe'" in result.stderr
     assert "good(Observe)" in result.stdout
+
+
+def test_our_own_suspension_is_told_from_others_with_its_end(cluster: PlainCluster) -> None:
+    job = cluster.add_job("llm")
+    cluster.add_policy()
+    cluster.add_group("llm", open_incident("Backoff"))
+    job["spec"]["suspend"] = True
+    ours = {"recovery.trainjob.dev/suspended-by": "i", "recovery.trainjob.dev/resume-at": "2026-11-02T09:03:10Z"}
+    job["metadata"]["annotations"] = ours
+    assert "  Backoff, resumes 09:03:10Z  " in status().stdout
+    [data] = json.loads(status("-o", "json").stdout)
+    assert (data["phase"], data["suspendedBy"], data["resumeAt"]) == ("Backoff", "i", "2026-11-02T09:03:10Z")
+    ours["recovery.trainjob.dev/resume-at"] = "never"
+    assert "  Backoff, suspended by us  " in status().stdout
+
+
+def test_a_bare_job_set_is_listed_and_wide_tells_the_kind_and_the_sentence(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_bare_job_set("raw")
+    cluster.add_group("llm", open_incident("Starting"))
+    lines = status("-o", "wide").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["JOB", "llm", "raw"]
+    assert lines[0].split()[-3:] == ["KIND", "NEXT-ATTEMPT", "REASON"]
+    assert lines[1].endswith("TrainJob  -             pod llm-1 failed with exit code 137")
+    assert lines[2].split()[-3:] == ["JobSet", "-", "-"]
+
+
+def test_yaml_holds_what_json_holds(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy()
+    assert yaml.safe_load(status("-o", "yaml").stdout) == json.loads(status("-o", "json").stdout)
+
+
+def test_a_job_that_is_paused_without_a_policy_is_marked(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")["metadata"]["annotations"] = {"recovery.trainjob.dev/paused": "true"}
+    assert row("llm")["POLICY"] == "(paused)"
+
+
+def test_a_pause_of_all_recoveries_is_one_line_on_stderr(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    config = {"metadata": metadata("default", "", "config"), "spec": {"paused": True, "pauseReason": "new switches"}}
+    cluster.put(RECOVERY_CONFIGS, config)
+    assert status().stderr == "recovery: RecoveryConfig default pauses all recoveries: new switches\n"
+
+
+def test_a_namespace_that_is_not_there_is_one_line(cluster: PlainCluster) -> None:
+    result = CliRunner().invoke(app, ["status", "-n", "nope"])
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "recovery: there is no namespace 'nope'\n")
+
+
+class Watched:
+    """A cluster to which something happens after each reading; after the last reading comes Ctrl-C."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *happenings: Callable[[], object]) -> None:
+        self._happenings = list(happenings)
+        monkeypatch.setattr(StoppedClock, "sleep", self._sleep)
+
+    async def _sleep(self, _seconds: float) -> None:
+        if not self._happenings:
+            raise KeyboardInterrupt
+        self._happenings.pop(0)()
+
+    def status(self, *arguments: str) -> Result:
+        result = CliRunner().invoke(app, ["status", "--watch", *arguments])
+        assert result.exit_code == 130, result.output
+        return result
+
+
+def test_watch_prints_all_and_then_what_changes(cluster: PlainCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.add_job("calm")
+    job = cluster.add_job("llm")
+    cluster.add_policy()
+    watched = Watched(
+        monkeypatch,
+        lambda: None,
+        lambda: cluster.add_group("llm", open_incident("TearingDown")),
+        lambda: cluster.objects[TRAIN_JOBS.plural].remove(job),
+    )
+    lines = [line.split()[:2] for line in watched.status().stdout.splitlines()]
+    assert lines == [
+        ["JOB", "PHASE"],
+        ["calm", "Healthy"],
+        ["llm", "Healthy"],
+        ["llm", "TearingDown"],
+        ["llm", "Deleted"],
+    ]
+
+
+def test_watch_gives_json_a_line_each(cluster: PlainCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.add_job("llm")
+    watched = Watched(monkeypatch, lambda: cluster.add_group("llm", open_incident("TearingDown")))
+    lines = [json.loads(line)["phase"] for line in watched.status("-o", "json").stdout.splitlines()]
+    assert lines == ["NoPolicy", "TearingDown"]
+
+
+def test_watch_outlasts_an_api_server_that_is_away_and_says_so_once(
+    cluster: PlainCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add_job("llm")
+    reading = cluster.list
+    away = AsyncMock(side_effect=TryLaterError("list trainjobs: refused"))
+    watched = Watched(
+        monkeypatch,
+        lambda: monkeypatch.setattr(cluster, "list", away),
+        lambda: None,
+        lambda: monkeypatch.setattr(cluster, "list", reading),
+        lambda: cluster.add_group("llm", open_incident("TearingDown")),
+    )
+    result = watched.status()
+    assert result.stderr == (
+        "recovery: no cluster: the API server does not answer: list trainjobs: refused; asking again\n"
+    )
+    assert result.stdout.splitlines()[-1].split()[:2] == ["llm", "TearingDown"]

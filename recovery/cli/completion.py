@@ -1,0 +1,66 @@
+"""What a shell may complete a word to: names from the cluster, within two seconds, and in silence where it cannot.
+
+A person who presses Tab did not ask for an error. The cluster is loaded only when a name of it is wanted.
+"""
+# ruff: noqa: PLC0415
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from recovery.ports import ApiClient
+
+SECONDS_MAX = 2.0
+
+
+def job_names(context: typer.Context, incomplete: str) -> list[str]:
+    """TrainJobs, and JobSets that nothing controls, of the namespace that the line names."""
+
+    async def read(client: "ApiClient") -> Iterable[str]:
+        from recovery.cli.connection import chosen_namespace
+        from recovery.kube.oneshot import read_workloads
+
+        where = await chosen_namespace(*_cluster(context), context.params.get("namespace"))
+        workloads, _ = await read_workloads(client, where)
+        return [key.name for key in workloads]
+
+    given = set(context.params.get("jobs") or ())
+    return [name for name in _ask(context, read, incomplete) if name not in given]
+
+
+def namespaces(context: typer.Context, incomplete: str) -> list[str]:
+    """All of the cluster, for those who may list them."""
+
+    async def read(client: "ApiClient") -> Iterable[str]:
+        from recovery.cli.jobs import NAMESPACES
+        from recovery.kube.pages import read_identity, read_page
+
+        page = read_page(NAMESPACES, await client.list(NAMESPACES))
+        return [read_identity(NAMESPACES, raw).name for raw in page.items or ()]
+
+    return _ask(context, read, incomplete)
+
+
+def _cluster(context: typer.Context) -> tuple[str | None, str | None]:
+    return context.params.get("kubeconfig"), context.params.get("context")
+
+
+def _ask(context: typer.Context, read: Callable[["ApiClient"], Awaitable[Iterable[str]]], incomplete: str) -> list[str]:
+    """Sorted; empty whatever goes wrong."""
+    import asyncio
+
+    from recovery.cli.connection import CommandError, connect
+    from recovery.kube.session import SessionError
+    from recovery.ports import ApiError
+
+    async def ask() -> Iterable[str]:
+        async with asyncio.timeout(SECONDS_MAX), connect(*_cluster(context)) as connection:
+            return await read(connection.client)
+
+    try:
+        found = asyncio.run(ask())
+    except (ApiError, CommandError, SessionError, TimeoutError, OSError, ValueError):
+        return []
+    return sorted(name for name in found if name.startswith(incomplete))

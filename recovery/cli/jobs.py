@@ -1,0 +1,85 @@
+"""The job that a person named: found, or told in one line why not and what may have been meant."""
+
+import asyncio
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import TypeVar
+
+from recovery.cli.connection import CommandError
+from recovery.core.facts import GroupKey, WorkloadFacts
+from recovery.kube.oneshot import read_workloads
+from recovery.kube.projections.metadata import Entry
+from recovery.kube.projections.workloads import decode_job_set, decode_train_job
+from recovery.ports import (
+    JOB_SETS,
+    TRAIN_JOBS,
+    ApiClient,
+    ForbiddenError,
+    NoSuchResourceError,
+    NotFoundError,
+    RefusedError,
+    Resource,
+)
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+_SUGGESTIONS_MAX = 3
+
+T = TypeVar("T")
+
+
+def title_of(key: GroupKey, workload: WorkloadFacts) -> str:
+    """`TrainJob team-a/llm`: how every line names a job."""
+    return f"{workload.kind} {key}"
+
+
+async def find(client: ApiClient, key: GroupKey) -> WorkloadFacts:
+    """The TrainJob of that name, else the JobSet that nothing controls. Raises ApiError; CommandError: there is none.
+
+    Reads these two alone: the definitions of this project may be gone already.
+    """
+    train_job, jobset = await asyncio.gather(
+        _object(client, TRAIN_JOBS, key, decode_train_job), _object(client, JOB_SETS, key, decode_job_set)
+    )
+    found = train_job or (jobset.workload if jobset is not None else None)
+    if found is None:
+        raise await absence(client, key)
+    return found
+
+
+async def absence(client: ApiClient, key: GroupKey) -> CommandError:
+    """Says that there is no such job; names its namespace if that is what is missing, and names that are near."""
+    if await namespace_is_missing(client, key.namespace):
+        return CommandError(f"there is no namespace {key.namespace!r}")
+    try:
+        workloads, _ = await read_workloads(client, key.namespace)
+    except ForbiddenError:
+        workloads = {}
+    near = get_close_matches(key.name, [other.name for other in workloads], n=_SUGGESTIONS_MAX)
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    return CommandError(f"there is no TrainJob or JobSet {key.name!r} in namespace {key.namespace!r}{meant}")
+
+
+async def namespace_is_missing(client: ApiClient, namespace: str) -> bool:
+    """Who may not read namespaces is not told that one is missing."""
+    try:
+        await client.get(NAMESPACES, namespace)
+    except NotFoundError:
+        return True
+    except ForbiddenError:
+        return False
+    return False
+
+
+async def _object(
+    client: ApiClient, resource: Resource, key: GroupKey, decode: Callable[[bytes], Entry[T]]
+) -> T | None:
+    try:
+        return decode(await client.get(resource, key.name, namespace=key.namespace)).value
+    except NotFoundError:
+        return None
+    except NoSuchResourceError:
+        if resource is TRAIN_JOBS:  # a cluster without Trainer
+            return None
+        raise
+    except ValueError as error:
+        raise RefusedError(f"{resource.kind} {key} cannot be read: {error}") from error

@@ -1,0 +1,51 @@
+"""`kubectl recovery`: the console scripts that kubectl looks for on the PATH.
+
+kubectl runs `kubectl-recovery` with what stands after the plugin's name. To complete a word it runs
+`kubectl_complete-recovery` with the words so far, the one to complete last (empty: a new one), and reads candidates,
+one a line, each with a description after a tab as it likes; a last line `:NUMBER` is cobra's directive for the shell
+(kubectl 1.36 `pkg/cmd/plugin/plugin_completion.go`). It passes on what is written to stderr.
+"""
+
+import os
+import shlex
+import sys
+
+from typer.main import get_command
+
+from recovery.cli.main import app, plugin
+
+PROGRAM = "kubectl recovery"
+DIRECTIVE_FILES = 0
+"""cobra's ShellCompDirectiveDefault: where there are no candidates, files are."""
+DIRECTIVE_NO_FILES = 4
+"""cobra's ShellCompDirectiveNoFileComp."""
+
+_FILE_OPTIONS = frozenset({"--kubeconfig", "--admission-certificates"})
+_INSTRUCTION = "_KUBECTL_RECOVERY_COMPLETE"
+
+
+def main() -> None:
+    """`kubectl-recovery`."""
+    plugin(prog_name=PROGRAM)
+
+
+def complete() -> None:
+    """`kubectl_complete-recovery`. Answers by typer's own completion, which for fish writes what cobra reads."""
+    *before, begun = sys.argv[1:] or [""]
+    line = [PROGRAM, *before, *([begun] if begun else [])]
+    os.environ |= {
+        _INSTRUCTION: "complete_fish",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "_TYPER_COMPLETE_ARGS": shlex.join(line) + ("" if begun else " "),
+    }
+    get_command(app)  # typer knows of shells only once it has built a command that offers completion
+    try:
+        plugin(args=[], prog_name=PROGRAM, complete_var=_INSTRUCTION)
+    except SystemExit:
+        files = _is_file_option(before, begun)
+        print(f":{DIRECTIVE_FILES if files else DIRECTIVE_NO_FILES}")
+
+
+def _is_file_option(before: list[str], begun: str) -> bool:
+    name, given, _ = begun.partition("=")
+    return (bool(given) and name in _FILE_OPTIONS) or (bool(before) and before[-1] in _FILE_OPTIONS)

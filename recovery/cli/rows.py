@@ -1,0 +1,198 @@
+"""A workload as `status` tells of it: put together from what was read, and turned into cells or data."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from recovery.cli.selection import Selection, policy_of
+from recovery.cli.wording import Cell, age, time_of_day
+from recovery.core import budget
+from recovery.core.facts import GroupKey, WorkloadFacts
+from recovery.core.ledger import SCHEMA_VERSION, LedgerObject
+from recovery.core.policy import RESUME_AT_ANNOTATION, PolicySet, paused
+from recovery.core.suspension import in_force, marked_by
+from recovery.kube.oneshot import Fleet
+from recovery.kube.projections.recovery import UNREADABLE_SCHEMA_VERSION
+
+HEADER = ("JOB", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "POLICY", "AGE")
+WIDE_HEADER = (*HEADER, "KIND", "NEXT-ATTEMPT", "REASON")
+
+GONE = "Deleted"
+"""The phase of a job that was there when it was last looked for."""
+
+_STYLES = {
+    "Healthy": "green",
+    "Complete": "green",
+    "Suspended": "dim",
+    "NoPolicy": "dim",
+    "Deleting": "dim",
+    GONE: "dim",
+    "Failed": "bold red",
+    "Held": "bold red",
+    "Unreadable": "bold red",
+}
+_STYLE_OF_INCIDENTS = "yellow"
+
+
+class JobRow(msgspec.Struct, frozen=True):
+    """One TrainJob, or one JobSet that nothing controls."""
+
+    namespace: str
+    job: str
+    kind: str
+    phase: str
+    """The incident's phase; without an incident Healthy, or why nobody watches the job."""
+    cause: str
+    """Of the open incident, or of the last one. Empty: there was none."""
+    action: str
+    idle_gpus: int
+    restarts: int
+    budget_left: int | None
+    """None: no policy, no budget."""
+    budget_limit: int | None
+    policy_kind: str
+    policy: str
+    mode: str
+    paused: bool
+    suspended_by: str
+    """The incident in whose name the controller has suspended the workload. Empty: it has not."""
+    resume_at: datetime | None
+    """When that suspension is meant to end. None: nobody knows yet, or there is none."""
+    next_attempt_at: datetime | None
+    created_at: datetime
+    reason: str
+    """The newest sentence; empty if there never was an incident."""
+
+
+def rows_of(fleet: Fleet, now: datetime) -> dict[GroupKey, JobRow]:
+    """By name within namespace."""
+    return {
+        key: job_row(key, workload, fleet.groups.get(workload.uid), fleet.policy_set(key.namespace), now)
+        for key, workload in sorted(fleet.workloads.items())
+    }
+
+
+def job_row(
+    key: GroupKey, workload: WorkloadFacts, group: LedgerObject | None, laid_down: PolicySet, now: datetime
+) -> JobRow:
+    """`group` None: there never was an incident. `laid_down`: for the job's namespace."""
+    selection = policy_of(laid_down, workload)
+    ledger = group.ledger if group is not None and is_readable(group) else None
+    policy = selection.policy
+    left = limit = None
+    if policy is not None:
+        limit = policy.budget_limit
+        left = limit if ledger is None else budget.remaining(ledger.budget, limit, policy.budget_window, now)
+    ours = in_force(workload)
+    return JobRow(
+        namespace=key.namespace,
+        job=key.name,
+        kind=workload.kind,
+        phase=_phase(workload, group, selection),
+        cause=ledger.cause if ledger is not None else "",
+        action=ledger.action if ledger is not None else "",
+        idle_gpus=ledger.idle_gpus if ledger is not None else 0,
+        restarts=ledger.totals.restarts if ledger is not None else 0,
+        budget_left=left,
+        budget_limit=limit,
+        policy_kind=selection.kind,
+        policy=selection.name,
+        mode=("Invalid" if selection.error is not None else str(policy.mode) if policy is not None else ""),
+        paused=paused(workload),
+        suspended_by=(marked_by(workload) or "") if ours else "",
+        resume_at=resume_at(workload) if ours else None,
+        next_attempt_at=ledger.next_attempt_at if ledger is not None else None,
+        created_at=workload.created_at,
+        reason=ledger.reason if ledger is not None else "",
+    )
+
+
+def is_readable(group: LedgerObject) -> bool:
+    """A ledger of this version, or of an earlier one."""
+    return UNREADABLE_SCHEMA_VERSION < group.schema_version <= SCHEMA_VERSION
+
+
+def resume_at(workload: WorkloadFacts) -> datetime | None:
+    """What the annotation says of the end of our suspension. None: nobody knows yet, or it cannot be read."""
+    try:
+        found = datetime.fromisoformat(workload.annotations.get(RESUME_AT_ANNOTATION, ""))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
+
+
+def _phase(workload: WorkloadFacts, group: LedgerObject | None, selection: Selection) -> str:
+    if group is not None and not is_readable(group):
+        return "Unreadable"
+    if group is not None and group.ledger.incident is not None and group.ledger.incident.closing is None:
+        return str(group.ledger.phase)
+    if workload.deleting_since is not None:
+        return "Deleting"
+    for ended in ("Complete", "Failed"):
+        if workload.condition(ended) is not None:
+            return ended
+    if workload.suspended:
+        return "Suspended"
+    return "Healthy" if selection.name else "NoPolicy"
+
+
+def as_data(row: JobRow) -> dict[str, Any]:
+    """What `-o json` and `-o yaml` hold; a field that is null is not known or does not apply."""
+    return {
+        "namespace": row.namespace,
+        "job": row.job,
+        "kind": row.kind,
+        "phase": row.phase,
+        "cause": row.cause,
+        "action": row.action,
+        "idleGPUs": row.idle_gpus,
+        "restarts": row.restarts,
+        "budget": {"remaining": row.budget_left, "limit": row.budget_limit},
+        "policy": {"kind": row.policy_kind, "name": row.policy, "mode": row.mode},
+        "paused": row.paused,
+        "suspendedBy": row.suspended_by,
+        "resumeAt": stamp(row.resume_at),
+        "nextAttemptAt": stamp(row.next_attempt_at),
+        "createdAt": stamp(row.created_at),
+        "reason": row.reason,
+    }
+
+
+def stamp(at: datetime | None) -> str | None:
+    """RFC 3339."""
+    return None if at is None else at.isoformat().replace("+00:00", "Z")
+
+
+def cells_of(row: JobRow, now: datetime, *, wide: bool, with_namespace: bool) -> tuple[Cell, ...]:
+    """In the order of the headers."""
+    narrow = (
+        *((row.namespace,) if with_namespace else ()),
+        row.job,
+        _phase_words(row, now),
+        row.cause,
+        row.action,
+        str(row.idle_gpus),
+        str(row.restarts),
+        f"{row.budget_left}/{row.budget_limit}" if row.budget_limit is not None else "",
+        _policy_words(row),
+        age(row.created_at, now),
+    )
+    next_attempt = time_of_day(row.next_attempt_at, now) if row.next_attempt_at is not None else ""
+    texts = (*narrow, row.kind, next_attempt, row.reason) if wide else narrow
+    style = _STYLES.get(row.phase, _STYLE_OF_INCIDENTS)
+    of_phase = HEADER.index("PHASE") + with_namespace
+    return tuple(Cell(text, style if column == of_phase else "") for column, text in enumerate(texts))
+
+
+def _phase_words(row: JobRow, now: datetime) -> str:
+    if not row.suspended_by:
+        return row.phase
+    if row.resume_at is None:
+        return f"{row.phase}, suspended by us"
+    return f"{row.phase}, resumes {time_of_day(row.resume_at, now)}"
+
+
+def _policy_words(row: JobRow) -> str:
+    words = ",".join(part for part in (row.mode, "paused" if row.paused else "") if part)
+    return f"{row.policy}({words})" if words else row.policy
