@@ -187,21 +187,20 @@ class Reconciler:
         wordy = _but_for_words(plan.ledger) == _but_for_words(before) and any(map(_is_deed, plan.actions))
         if not wordy:
             await self._write(key, workload, known, plan.ledger)
-        refused: ApiError | None = None
-        undone = False  # a deed, not only an Event
+        failures: list[tuple[Action, ApiError]] = []
         for action in plan.actions:
-            if refused is not None and _is_deed(action):
+            # Events are emitted even so: the ledger says it already, and no later look would say it again.
+            if _is_deed(action) and any(_stops(*failure) for failure in failures):
                 continue
             try:
                 await self._do(key, workload, action)
             except ApiError as error:
-                undone = undone or _is_deed(action)
-                refused = refused or error
-        # Events are emitted even so: the ledger says it already, and no later look would say it again.
-        if undone and isinstance(refused, RefusedError):
-            await self._say_refused(key, workload, refused)
-        if refused is not None:
-            raise refused
+                failures.append((action, error))
+        refused = [e for action, e in failures if _is_deed(action) and isinstance(e, RefusedError)]
+        if refused:
+            await self._say_refused(key, workload, refused[0])
+        if failures:
+            raise failures[0][1]
         if wordy:
             await self._write(key, workload, known, plan.ledger)
 
@@ -300,6 +299,15 @@ def _collected(live: LedgerObject | None, plan: Plan) -> bool:
     incident = plan.ledger.incident
     ends = incident is not None and incident.closing is not None and incident.closing.outcome_reason == "JobDeleted"
     return live is None and ends
+
+
+def _stops(action: Action, error: ApiError) -> bool:
+    """The deeds that follow must not be done without this one.
+
+    A suspension that is refused for good only means that the group comes back sooner; its old pods have to go all the
+    same.
+    """
+    return _is_deed(action) and not (isinstance(action, SuspendWorkload) and isinstance(error, RefusedError))
 
 
 def _is_deed(action: Action) -> bool:

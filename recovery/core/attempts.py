@@ -37,10 +37,16 @@ def left(ledger: Ledger, now: datetime) -> int:
 
 
 def refused(ledger: Ledger, now: datetime) -> Refusal | None:
-    """Why the open incident may not have another attempt now. None: it may.
+    """Why the open incident may not have another attempt now. None: it may. A JobSet that is made to fail gets none."""
+    refusal = _by_budget(ledger, now)
+    if refusal is None and incident_of(ledger).fail_job:
+        return Refusal("it is being made to fail", None)
+    return refusal
 
-    It is charged once; but of further attempts it gets no more than the budget has charges, lest one incident restart
-    a group for ever.
+
+def _by_budget(ledger: Ledger, now: datetime) -> Refusal | None:
+    """An incident is charged once; but it gets no more attempts than the budget has charges, lest one restart its group
+    for ever.
     """
     open_, window = incident_of(ledger), _window(ledger)
     limit, name = open_.terms.budget_limit, open_.terms.policy_name

@@ -23,25 +23,27 @@ _ON_THE_WAY_DOWN = frozenset({Phase.DECIDED, Phase.TEARING_DOWN})
 def answer(look: Look, policy: Policy, ledger: Ledger, verb: Verb, asked: Request) -> Plan:
     """The answer to one request, and what follows from it."""
     if requests.expired(asked, look.now):
-        return _refuse(ledger, verb, asked, f"it was asked for at {asked.at:%Y-%m-%dT%H:%M:%SZ}, too long ago")
+        return _refuse(look, ledger, verb, asked, f"it was asked for at {asked.at.isoformat()}, too long ago")
+    if requests.premature(asked, look.now):
+        return _refuse(look, ledger, verb, asked, f"it is dated {asked.at.isoformat()}, which is yet to come")
     if verb is Verb.RESET_BUDGET:
         charges = len(ledger.budget.charges)
         emptied = msgspec.structs.replace(ledger, budget=budget.reset(ledger.budget, look.now), attempts_in_row=0)
         return _accept(Plan(emptied, ""), verb, asked, f"{charges} charges no longer count", look)
     if verb is Verb.RETRY:
-        return _retry(look, policy, ledger, asked)
+        return _retry(look, policy, ledger, verb, asked)
     return _restart(look, policy, ledger, asked)
 
 
-def _refuse(ledger: Ledger, verb: Verb, asked: Request, why: str) -> Plan:
+def _refuse(look: Look, ledger: Ledger, verb: Verb, asked: Request, why: str) -> Plan:
     reason = f"{verb} is refused: {why}"
-    return Plan(requests.answered(ledger, verb, asked, why, accepted=False), reason)
+    # Whatever else has to be seen to is looked at next, from the ledger that knows of the answer.
+    return Plan(requests.answered(ledger, verb, asked, why, accepted=False), reason, look_again_at=look.now)
 
 
 def _accept(plan: Plan, verb: Verb, asked: Request, what: str, look: Look) -> Plan:
     after = requests.answered(plan.ledger, verb, asked, what, accepted=True)
     said = plan.reason or f"{verb}{_who(asked)}: {what}"
-    # Whatever else has to be seen to is looked at next, from the ledger that knows of the answer.
     return msgspec.structs.replace(plan, ledger=after, reason=said, look_again_at=plan.look_again_at or look.now)
 
 
@@ -50,39 +52,40 @@ def _who(asked: Request) -> str:
     return f"{by}: {asked.reason}" if asked.reason else by
 
 
-def _retry(look: Look, policy: Policy, ledger: Ledger, asked: Request) -> Plan:
-    """Leave Held or Backoff now."""
+def _retry(look: Look, policy: Policy, ledger: Ledger, verb: Verb, asked: Request) -> Plan:
+    """Leave Held or Backoff now. `verb`: what was asked for, and is answered; in Backoff a restart is the same."""
     open_ = ledger.incident
     if open_ is None:
-        return _refuse(ledger, Verb.RETRY, asked, "no incident is open")
+        return _refuse(look, ledger, verb, asked, "no incident is open")
+    if ledger.phase is Phase.HELD:
+        why = _no_restart(look, policy, asked)
+        if why is None and open_.fail_job:
+            why = "the group is Held for good"
+        return _again(look, ledger, verb, asked) if why is None else _refuse(look, ledger, verb, asked, why)
     bar = barred(look.workload, policy, forced=open_.forced or asked.force)
     if bar is not None:
-        return _refuse(ledger, Verb.RETRY, asked, bar)
-    if ledger.phase is Phase.HELD:
-        if not incident.acts(ledger) or open_.fail_job:
-            return _refuse(ledger, Verb.RETRY, asked, "the group is Held for good")
-        return _again(look, ledger, Verb.RETRY, asked)
+        return _refuse(look, ledger, verb, asked, bar)
     if open_.suspension is not None:
         resumed = suspension.want(ledger, msgspec.structs.replace(open_.suspension, until=look.now))
         what = "the backoff is over: it is resumed as soon as the old group is gone"
-        return _accept(Plan(resumed, ""), Verb.RETRY, asked, what, look)
-    return _refuse(ledger, Verb.RETRY, asked, f"nothing is held back: the group is in phase {ledger.phase}")
+        return _accept(Plan(resumed, ""), verb, asked, what, look)
+    return _refuse(look, ledger, verb, asked, f"nothing is held back: the group is in phase {ledger.phase}")
 
 
 def _restart(look: Look, policy: Policy, ledger: Ledger, asked: Request) -> Plan:
     """Recreate the group now: an incident of its own, or another attempt of the one that is open."""
     why = _no_restart(look, policy, asked)
     if why is not None:
-        return _refuse(ledger, Verb.RESTART, asked, why)
+        return _refuse(look, ledger, Verb.RESTART, asked, why)
     if ledger.incident is None:
         return _open(look, policy, ledger, asked)
     if not incident.acts(ledger):
         # It only watched. Once it is closed the request is still unanswered, and opens an incident that acts.
         return close(ledger, Outcome.OBSERVED, "RestartedByHand", f"restart asked for{_who(asked)}", look.now)
     if restart_of(ledger) is not None and ledger.phase in _ON_THE_WAY_DOWN:
-        return _refuse(ledger, Verb.RESTART, asked, f"a restart is under way (phase {ledger.phase})")
+        return _refuse(look, ledger, Verb.RESTART, asked, f"a restart is under way (phase {ledger.phase})")
     if ledger.phase is Phase.BACKOFF:
-        return _retry(look, policy, ledger, asked)
+        return _retry(look, policy, ledger, Verb.RESTART, asked)
     return _again(look, ledger, Verb.RESTART, asked)
 
 
@@ -115,11 +118,11 @@ def _open(look: Look, policy: Policy, ledger: Ledger, asked: Request) -> Plan:
 def _again(look: Look, ledger: Ledger, verb: Verb, asked: Request, text: str = "") -> Plan:
     """The trigger, as a person asked for it."""
     open_ = incident.incident_of(ledger)
-    if asked.force:
-        ledger = msgspec.structs.replace(ledger, incident=msgspec.structs.replace(open_, forced=True))
-    if open_.suspension is not None:
-        over = msgspec.structs.replace(open_.suspension, until=look.now)
-        ledger = suspension.want(ledger, over)
+    # What a Hold called for is over; and a force that was used up by an earlier restart is not used again.
+    ledger = msgspec.structs.replace(
+        ledger, incident=msgspec.structs.replace(open_, forced=asked.force, fail_job=False)
+    )
+    ledger = suspension.until(look.now, ledger, look.workload, begin=False)
     jobs = ", ".join(job.name for job in member_jobs(look.snapshot))
     found = text or f"{open_.evidence[0]}; {verb} asked for{_who(asked)}"
     reason = (

@@ -43,7 +43,7 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
         return Plan(ledger, "the workload is gone")
     look = Look(snapshot, workload, policy, now, ledger.epoch)
     if ledger.incident is not None and ledger.incident.closing is not None:
-        plan = _record(snapshot, ledger)
+        plan = _record(look, ledger)
     else:
         plan = _asked(look, ledger) or (
             _between_incidents(look, ledger) if ledger.incident is None else in_incident(look, ledger)
@@ -141,7 +141,15 @@ def _already_failed(look: Look, jobset: JobSetFacts, ledger: Ledger, policy: Pol
     return failed(look, jobset, opened)
 
 
-def _record(snapshot: Snapshot, ledger: Ledger) -> Plan:
+def _record(look: Look, ledger: Ledger) -> Plan:
     closed = incident.incident_of(ledger)
     reason = f"incident {closed.id} is closed: {closed.reason}"
-    return Plan(incident.into_history(ledger, snapshot), reason, first=(RecordIncident(closed),))
+    after = incident.into_history(ledger, look.snapshot)
+    again_at = look.now if _has_waited(look, after) else None
+    return Plan(after, reason, first=(RecordIncident(closed),), look_again_at=again_at)
+
+
+def _has_waited(look: Look, ledger: Ledger) -> bool:
+    """Something has come in that had to wait for the end of the incident: it is looked at though nothing changes."""
+    marked, asked = suspension.marked_by(look.workload) is not None, requests.pending(look.workload, ledger)
+    return marked or bool(asked) or any(item.key not in ledger.handled.keys for item in gather(look.snapshot))

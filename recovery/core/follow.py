@@ -14,7 +14,7 @@ from recovery.core.gates import barred, ended, finishing
 from recovery.core.judge import close, judge
 from recovery.core.ledger import AttemptAction, Incident, Ledger, Outcome, Phase, Target
 from recovery.core.look import Look
-from recovery.core.plan import Plan
+from recovery.core.plan import Plan, ResumeWorkload, SuspendWorkload
 from recovery.core.policy import Mode, Policy, PolicyError, Restart
 from recovery.core.restart import after_restart, settling_until, whole_again
 from recovery.core.terminal import awaits_new_jobset, failed, made_anew
@@ -31,8 +31,11 @@ def in_incident(look: Look, ledger: Ledger) -> Plan:
         return close(ledger, Outcome.SUPERSEDED, "JobSuspended", reason, look.now)
     ledger, deeds = suspension.settle(look, ledger)
     plan = _in_jobset(look, ledger)
-    missing = tuple(deed for deed in deeds if deed not in plan.actions)
-    return msgspec.structs.replace(plan, actions=(*missing, *plan.actions))
+    if any(isinstance(action, SuspendWorkload | ResumeWorkload) for action in plan.actions):
+        return plan
+    if incident.incident_of(plan.ledger).suspension is None:  # a plan that ends the suspension must not ask for it
+        deeds = suspension.resume(workload)
+    return msgspec.structs.replace(plan, actions=(*deeds, *plan.actions))
 
 
 def first_look(look: Look, opened: Ledger) -> Plan:
@@ -120,13 +123,21 @@ def _adopt(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Ledger:
     if under_way is None or ledger.phase not in {Phase.DECIDED, Phase.TEARING_DOWN}:
         adopted = incident.add_attempt(ledger, AttemptAction.ADOPTED, target, reason, look.now)
         # From whatever phase: the group goes down once more, and a Hold is over, because somebody has restarted it.
-        return phases.enter(adopted, Phase.DECIDED, look.now)
+        return phases.enter(_no_hold(adopted), Phase.DECIDED, look.now)
     merged = msgspec.structs.replace(before, target=target)
     if phases.position(look.snapshot, before.target, before.ranks) is Phase.DECIDED:
         adopted_attempt = msgspec.structs.replace(under_way, action=AttemptAction.ADOPTED, reason=reason)
         attempts = tuple(adopted_attempt if attempt == under_way else attempt for attempt in before.attempts)
         merged = msgspec.structs.replace(merged, attempts=attempts, reason=reason)
     return msgspec.structs.replace(ledger, incident=merged)
+
+
+def _no_hold(ledger: Ledger) -> Ledger:
+    """Without what a Hold called for: a suspension that no time would end, and the failing of the JobSet."""
+    open_ = incident.incident_of(ledger)
+    lasts = open_.suspension is not None and open_.suspension.until is None
+    changed = msgspec.structs.replace(open_, suspension=None if lasts else open_.suspension, fail_job=False)
+    return msgspec.structs.replace(ledger, incident=changed)
 
 
 # --- before any restart --------------------------------------------------------------------------------------------
@@ -153,16 +164,22 @@ def _before_restart(look: Look, ledger: Ledger) -> Plan:
         if waits_until is None:
             return whole_again(look, ledger)
     news = tuple(item for item in more if not item.inferred)
-    if incident.stood_aside(ledger) and not news:
+    aside = _still_aside(ledger)
+    if aside and not news:
         # Not judged again: a replacement is what standing aside is meant to bring, and what it was decided on may be
         # gone with the pod.
         plan = Plan(ledger, incident.incident_of(ledger).reason)
     else:
-        asked = news if incident.stood_aside(ledger) else ()
-        plan = judge(look, ledger, asked)
+        plan = judge(look, ledger, news if aside else ())
     if plan.look_again_at is not None and waits_until is not None:
         waits_until = min(waits_until, plan.look_again_at)
     return msgspec.structs.replace(plan, look_again_at=waits_until or plan.look_again_at)
+
+
+def _still_aside(ledger: Ledger) -> bool:
+    """Nothing has been said since the controller stood aside: what came in later and waits, or is held, is not that."""
+    open_ = incident.incident_of(ledger)
+    return incident.stood_aside(ledger) and open_.attempt is not None and open_.reason == open_.attempt.reason
 
 
 def _restarts_once_started(look: Look, ledger: Ledger) -> bool:

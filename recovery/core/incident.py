@@ -99,6 +99,7 @@ def open_incident(
         ranks=ranks,
         suspects=disruption.suspects,
         evidence=tuple(item.text for item in disruption.evidence[:MAX_EVIDENCE]),
+        probe_proven=any(pod.joined_probe and pod.ready for pod in snapshot.pods),
     )
     whole_since = ledger.handled.until
     rested = whole_since is None or failed_at - whole_since >= policy.backoff.reset_after
@@ -187,6 +188,14 @@ def takes_jobset(ledger: Ledger, job_set_uid: str) -> Ledger:
     """The latest attempt takes that JobSet away."""
     incident = incident_of(ledger)
     latest = msgspec.structs.replace(incident.attempts[-1], job_set_uid=job_set_uid)
+    changed = msgspec.structs.replace(incident, attempts=(*incident.attempts[:-1], latest))
+    return msgspec.structs.replace(ledger, incident=changed)
+
+
+def reword_attempt(ledger: Ledger, reason: str) -> Ledger:
+    """The latest attempt stands, for another reason."""
+    incident = incident_of(ledger)
+    latest = msgspec.structs.replace(incident.attempts[-1], reason=reason)
     changed = msgspec.structs.replace(incident, attempts=(*incident.attempts[:-1], latest))
     return msgspec.structs.replace(ledger, incident=changed)
 

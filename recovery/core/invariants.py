@@ -98,6 +98,11 @@ def _charges(before: Ledger, after: Ledger) -> list[str]:
         found.append(f"OneCharge: {rise} charges are counted, {charged} belong to an incident that had none")
     if now is not None and now.suspension is not None and (now.closing is not None or now.mode != Mode.ENFORCE):
         found.append(f"Suspension: incident {now.id} is {'closed' if now.closing is not None else 'only observed'}")
+    if known is not None and now is not None and known.resumed_by_others:
+        if not now.resumed_by_others:
+            found.append(f"Suspension: it is forgotten that somebody else has resumed incident {now.id}")
+        if now.suspension is not None:
+            found.append(f"Suspension: incident {now.id} wants what somebody else has ended")
     fresh = [charge for charge in after.budget.charges if charge not in before.budget.charges]
     if len(fresh) > charged:
         found.append(f"OneCharge: {len(fresh)} charges are entered, {charged} belong to an incident that had none")

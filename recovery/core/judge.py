@@ -4,7 +4,7 @@ The steps out of this module are few and each is one Plan: `say` (nothing is don
 `close`.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -28,6 +28,9 @@ from recovery.core.plan import (
 )
 from recovery.core.policy import Mode, OnExhausted, Policy, Restart
 
+_THEN = "; then "
+"""Between how an incident began and what was said last."""
+
 
 def judge(look: Look, ledger: Ledger, news: tuple[Evidence, ...] = ()) -> Plan:
     """What an open incident without any restart calls for.
@@ -37,13 +40,14 @@ def judge(look: Look, ledger: Ledger, news: tuple[Evidence, ...] = ()) -> Plan:
     snapshot, policy, now = look.snapshot, look.policy, look.now
     open_ = incident.incident_of(ledger)
     terms = open_.terms
-    found = news[0].text if news else open_.evidence[0]
+    # Once the controller has stood aside, only what came in later can call for more.
+    found = open_.evidence[-1 if incident.stood_aside(ledger) else 0]
     if terms.restart == Restart.NONE:
         return say(ledger, f"{found}; policy {terms.policy_name} says restart: None, so it is left to Kubernetes")
     evidence = present(snapshot, ledger)
     # What ends the Job has decided on whatever comes in later as well.
     decided = native.takes_down(snapshot, evidence) or native.decision(snapshot, news or evidence)
-    if decided is not None:
+    if decided is not None and not open_.fail_job:  # else it is our own doing
         after = stand_aside(ledger, f"{found}; standing aside, because {decided}", now)
         return Plan(after, incident.incident_of(after).reason)
     jobs = ", ".join(job.name for job in member_jobs(snapshot)) or "none"
@@ -112,8 +116,12 @@ def say(ledger: Ledger, reason: str) -> Plan:
 
 def stand_aside(ledger: Ledger, reason: str, now: datetime) -> Ledger:
     """Leave it to the platform, and remember that: the evidence for it may be gone before the platform has acted."""
-    if incident.stood_aside(ledger):
-        return incident.say(ledger, reason)
+    attempt = incident.incident_of(ledger).attempt
+    if attempt is not None and incident.stood_aside(ledger):
+        # How it began, and what came last: a cascade must not make the sentence grow.
+        began = attempt.reason.partition(_THEN)[0]
+        told = reason if began == reason else f"{began}{_THEN}{reason}"
+        return incident.say(incident.reword_attempt(ledger, told), told)
     return incident.add_attempt(ledger, AttemptAction.NONE, incident.incident_of(ledger).target, reason, now)
 
 
@@ -131,10 +139,11 @@ def hold_back(look: Look, ledger: Ledger, found: str, refusal: Refusal) -> Plan:
 
 
 def _exhausted(look: Look, ledger: Ledger) -> Ledger:
-    """What `onExhausted` wants beyond holding, as far as it is allowed."""
-    open_ = incident.incident_of(ledger)
+    """What `onExhausted` wants beyond holding, as far as it is allowed; a backoff or a force does not outlast it."""
+    open_ = msgspec.structs.replace(incident.incident_of(ledger), suspension=None, forced=False)
+    ledger = msgspec.structs.replace(ledger, incident=open_)
     match open_.terms.on_exhausted:
-        case OnExhausted.SUSPEND if suspension.refused(look.workload) is None:
+        case OnExhausted.SUSPEND if suspension.refused(look.workload, open_) is None:
             return suspension.want(ledger, Suspension())
         case OnExhausted.FAIL_JOB if isinstance(look.policy, Policy) and look.policy.may_fail_jobs:
             return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(open_, fail_job=True))
@@ -148,7 +157,7 @@ def _consequence(look: Look, ledger: Ledger) -> str:
     if open_.fail_job:
         return "; the JobSet is made to fail (onExhausted: FailJob)"
     match open_.terms.on_exhausted:
-        case OnExhausted.SUSPEND if (not_ours := suspension.refused(look.workload)) is not None:
+        case OnExhausted.SUSPEND if (not_ours := suspension.refused(look.workload, open_)) is not None:
             return f"; it is not suspended, because {not_ours}"
         case OnExhausted.FAIL_JOB:
             return "; it is not made to fail, because RecoveryConfig does not allow FailJob"
@@ -164,7 +173,9 @@ def fail_job(look: Look, ledger: Ledger) -> tuple[Action, ...]:
     open_, jobset = incident.incident_of(ledger), look.snapshot.jobset
     if not open_.fail_job or jobset is None or jobset.terminal_state:
         return ()
-    if barred(look.workload, look.policy, forced=open_.forced) is not None:
+    if barred(look.workload, look.policy) is not None:
+        return ()
+    if not (isinstance(look.policy, Policy) and look.policy.may_fail_jobs):  # RecoveryConfig may take it back
         return ()
     jobs = member_jobs(look.snapshot)
     victim = JobRef(jobs[0].name, jobs[0].uid) if jobs and jobset.failure_policy is None else None
@@ -190,20 +201,16 @@ def trigger(look: Look, ledger: Ledger, reason: str, *, by_hand: bool = False) -
 
 def backed_off(look: Look, ledger: Ledger, reason: str) -> tuple[Ledger, str]:
     """The ledger with one more attempt in a row and the suspension that its delay asks for, and the sentence."""
-    open_ = incident.incident_of(ledger)
+    open_ = msgspec.structs.replace(incident.incident_of(ledger), forced=False)  # nobody insisted on this attempt
     number = ledger.attempts_in_row + 1
-    ledger = msgspec.structs.replace(ledger, attempts_in_row=number)
+    ledger = msgspec.structs.replace(ledger, attempts_in_row=number, incident=open_)
     wait = budget.delay(open_.terms, number)
-    not_ours = suspension.refused(look.workload)
+    not_ours = suspension.refused(look.workload, open_)
     if wait and not_ours is not None:
-        return ledger, f"{reason}; no backoff, because {not_ours}"
-    if not wait and open_.suspension is None:
-        return ledger, reason
-    landed = open_.suspension is not None and open_.suspension.landed
-    ledger = suspension.want(ledger, Suspension(until=look.now + wait, landed=landed))
-    if wait:
+        reason, wait = f"{reason}; no backoff, because {not_ours}", timedelta()
+    elif wait:
         reason += f"; it stays suspended for {words(wait)} first (attempt {number} in a row)"
-    return ledger, reason
+    return suspension.until(look.now + wait, ledger, look.workload, begin=bool(wait)), reason
 
 
 def takedown(look: Look, ledger: Ledger) -> tuple[Action, ...]:
@@ -260,7 +267,7 @@ def close(
     """End the incident; the sentence tells how it began, keeps what was said last, and adds how it ended."""
     said, tries = incident.incident_of(ledger).reason, incident.incident_of(ledger).attempts
     if tries and not said.startswith(tries[0].reason):
-        said = f"{tries[0].reason}; then {said}"
+        said = f"{tries[0].reason}{_THEN}{said}"
     full = f"{said}; {reason}" if said and not said.endswith(reason) else reason
     closing = Closing(outcome=outcome, outcome_reason=why, ended_at=ended_at, source=source, verified=verified)
     return Plan(incident.close(incident.say(ledger, full), closing), full)

@@ -174,8 +174,13 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """It has cost budget."""
     suspension: Suspension | None = None
     """None: the workload is not to be suspended by us; a suspension that carries our annotation is ended."""
+    resumed_by_others: bool = False
+    """Somebody else has ended a suspension of ours: this incident does not suspend the workload again."""
+    probe_proven: bool = False
+    """A member had joined by its probe when the incident opened: the training script does tell. Only then does a
+    rendezvous that takes too long mean anything."""
     forced: bool = False
-    """A person insisted on the restart: neither mode Observe nor a paused job holds it up."""
+    """A person insisted on the latest restart: neither mode Observe nor a paused job holds it up."""
     fail_job: bool = False
     """The budget is exhausted and its policy says FailJob: the JobSet is being made to fail."""
     reason: str = ""

@@ -36,8 +36,8 @@ def later(one: Phase, other: Phase) -> Phase:
 def position(snapshot: Snapshot, target: Target, ranks: int) -> Phase:
     """Where the facts put a group whose Jobs `target` were, or are to be, taken down. Healthy: all are Ready.
 
-    `ranks`: of the whole group, because JobSet makes one Job after the other, and the first may be Ready before the
-    last is there.
+    `ranks`: of the whole group as it was, because JobSet makes one Job after the other, and the first may be Ready
+    before the last is there; asked only where it is not known how many Jobs there will be.
     """
     old_jobs = [job for job in snapshot.jobs if job.uid in target.job_uids]
     if any(job.deleting_since is None for job in old_jobs):
@@ -47,7 +47,9 @@ def position(snapshot: Snapshot, target: Target, ranks: int) -> Phase:
     if _suspended(snapshot):
         return Phase.BACKOFF
     jobs = member_jobs(snapshot)
-    if sum(member_count(job) for job in jobs) < max(1, ranks):
+    # A JobSet that was made anew may ask for fewer members than the old one had.
+    all_made = len(jobs) >= snapshot.expected_jobs if snapshot.expected_jobs else sum(map(member_count, jobs)) >= ranks
+    if not jobs or not all_made:
         return Phase.SCHEDULING
     found = Phase.HEALTHY
     for job in jobs:

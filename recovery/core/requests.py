@@ -65,14 +65,24 @@ def parse(value: str) -> Request | None:
 
 def pending(workload: WorkloadFacts, ledger: Ledger) -> tuple[tuple[Verb, Request], ...]:
     """The requests that have no answer yet, in the order of the verbs."""
-    known = {(answer.verb, answer.at) for answer in ledger.requests}
     found = ((verb, parse(workload.annotations.get(name, ""))) for verb, name in ANNOTATIONS.items())
-    return tuple((verb, asked) for verb, asked in found if asked is not None and (verb, asked.at) not in known)
+    return tuple((verb, asked) for verb, asked in found if asked is not None and not _known(verb, asked, ledger))
+
+
+def _known(verb: Verb, asked: Request, ledger: Ledger) -> bool:
+    """It has its answer, or a later one has been carried out: who puts an old value back asks for nothing new."""
+    told = next((answer for answer in ledger.requests if answer.verb == verb), None)
+    return told is not None and (asked.at == told.at or (told.accepted and asked.at < told.at))
 
 
 def expired(request: Request, now: datetime) -> bool:
     """It was asked too long ago to be carried out."""
     return now - request.at > EXPIRES_AFTER
+
+
+def premature(request: Request, now: datetime) -> bool:
+    """Its date is further ahead than clocks differ: later requests could not be told from it."""
+    return request.at - now > EXPIRES_AFTER
 
 
 def answered(ledger: Ledger, verb: Verb, request: Request, answer: str, *, accepted: bool) -> Ledger:

@@ -132,7 +132,8 @@ def _reissue(look: Look, ledger: Ledger, restart: Attempt) -> Plan:
     late = fresh(snapshot, gather(snapshot), since=open_.started_at, handled=ledger.handled, now=look.now)
     decided = native.takes_down(snapshot, (*present(snapshot, ledger), *late))
     if decided is not None:
-        return say(ledger, f"{open_.evidence[0]}; standing aside, because {decided}")
+        # From all of it: a suspension would hold up what the user's own policy has decided.
+        return say(suspension.want(ledger, None), f"{open_.evidence[0]}; standing aside, because {decided}")
     ledger = incident.say(ledger, restart.reason)
     return Plan(ledger, restart.reason, actions=takedown(look, ledger))
 
@@ -184,7 +185,7 @@ def _lost_again(look: Look, ledger: Ledger, lost: tuple[Evidence, ...]) -> Plan:
 
 def _try_again(look: Look, ledger: Ledger, what: str) -> Plan:
     """Another trigger within the incident: charged only if none was, but never more of them than the budget allows."""
-    bar = barred(look.workload, look.policy, forced=incident.incident_of(ledger).forced)
+    bar = barred(look.workload, look.policy)  # a person insisted on the restart that was made, not on another
     if bar is not None:
         return say(ledger, f"{what}; nothing is done, because {bar}")
     if ledger.epoch != look.epoch:  # this look has adopted a restart already
@@ -201,9 +202,10 @@ def _held(look: Look, ledger: Ledger) -> Plan:
     """Held after a restart, until the window lets the next attempt through."""
     open_ = incident.incident_of(ledger)
     refusal = attempts.refused(ledger, look.now)
-    if refusal is not None or open_.fail_job:
-        frees_at = refusal.frees_at if refusal is not None else None
-        return Plan(ledger, open_.reason, actions=fail_job(look, ledger), look_again_at=frees_at)
+    if refusal is not None:
+        return Plan(ledger, open_.reason, actions=fail_job(look, ledger), look_again_at=refusal.frees_at)
+    if not member_jobs(look.snapshot):
+        return Plan(ledger, open_.reason)  # somebody has just deleted the Job; its successor will be seen
     return _try_again(look, ledger, f"{open_.evidence[-1]}; held until the budget's window let it through")
 
 
@@ -271,7 +273,7 @@ def _watch_the_rendezvous(look: Look, ledger: Ledger) -> Plan:
     open_ = incident.incident_of(ledger)
     timeout = timedelta(seconds=open_.terms.rendezvous_timeout_seconds)
     what = _not_ready(look.snapshot)
-    if not timeout or not incident.acts(ledger) or not phases.joined_probe(look.snapshot):
+    if not timeout or not incident.acts(ledger) or not open_.probe_proven:
         return _say_after_a_while(look, ledger, what)
     deadline = open_.phases[-1].started_at + timeout
     if look.now >= deadline:

@@ -5,12 +5,14 @@ Every look brings them together, whatever a crash left them at. A user always wi
 the suspension over, and who resumes the workload has ended it; neither is undone.
 """
 
+from datetime import datetime
+
 import msgspec
 
 from recovery.core import incident, phases
 from recovery.core.facts import WorkloadFacts
 from recovery.core.gates import barred
-from recovery.core.ledger import Ledger, Phase, Suspension
+from recovery.core.ledger import Incident, Ledger, Phase, Suspension
 from recovery.core.look import Look
 from recovery.core.plan import Action, ResumeWorkload, SuspendWorkload
 from recovery.core.policy import KUEUE_QUEUE_LABEL, SUSPENDED_BY_ANNOTATION
@@ -26,8 +28,10 @@ def in_force(workload: WorkloadFacts) -> bool:
     return workload.suspended and marked_by(workload) is not None
 
 
-def refused(workload: WorkloadFacts) -> str | None:
+def refused(workload: WorkloadFacts, open_: Incident) -> str | None:
     """Why we must not suspend this workload, in words. None: we may."""
+    if open_.resumed_by_others:
+        return "somebody else has resumed this job before"
     queue = workload.labels.get(KUEUE_QUEUE_LABEL)
     return None if queue is None else f"Kueue owns the suspension of this job (queue {queue})"
 
@@ -36,6 +40,12 @@ def want(ledger: Ledger, suspension: Suspension | None) -> Ledger:
     """Put it into the open incident; None: it is to end."""
     changed = msgspec.structs.replace(incident.incident_of(ledger), suspension=suspension)
     return msgspec.structs.replace(ledger, incident=changed)
+
+
+def until(moment: datetime, ledger: Ledger, workload: WorkloadFacts, *, begin: bool) -> Ledger:
+    """Let the suspension last until then. One that is not in force is not asked for, unless it is to `begin`."""
+    stands = incident.incident_of(ledger).suspension is not None and in_force(workload)
+    return want(ledger, Suspension(until=moment, landed=stands) if begin or stands else None)
 
 
 def suspend(ledger: Ledger, workload: WorkloadFacts) -> tuple[Action, ...]:
@@ -66,7 +76,9 @@ def settle(look: Look, ledger: Ledger) -> tuple[Ledger, tuple[Action, ...]]:
     if mark is not None and workload.suspended:
         return (ledger if wanted.landed else want(ledger, msgspec.structs.replace(wanted, landed=True))), ()
     if mark is not None or wanted.landed:
-        return incident.say(want(ledger, None), f"{open_.reason}; somebody else has resumed it"), resume(workload)
+        theirs = msgspec.structs.replace(open_, suspension=None, resumed_by_others=True)
+        ledger = msgspec.structs.replace(ledger, incident=theirs)
+        return incident.say(ledger, f"{open_.reason}; somebody else has resumed it"), resume(workload)
     if ledger.phase is Phase.HELD or _is_going_down(look, ledger):
         return ledger, suspend(ledger, workload)
     # It was never carried out, and the new group is on its way: stopping that now would cost more than it saves.

@@ -51,10 +51,9 @@ def failed(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Plan:
 
 
 def _not_made_anew(look: Look, ledger: Ledger) -> str | None:
-    open_ = incident.incident_of(ledger)
     if look.workload.kind != _MADE_ANEW_BY_TRAINER:
         return "nobody makes a JobSet again that belongs to no TrainJob"
-    bar = barred(look.workload, look.policy, forced=open_.forced)
+    bar = barred(look.workload, look.policy)
     if bar is not None:
         return bar
     refusal = attempts.refused(ledger, look.now)

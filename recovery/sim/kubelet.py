@@ -130,7 +130,7 @@ class Kubelets:
         self._delays_seconds[namespace, name_prefix] = seconds
 
     def delay_ready(self, name_prefix: str, seconds: float, *, namespace: str = "default") -> None:
-        """Pods seen from now on whose name begins like this are ready so much later than they run; 0 takes it back."""
+        """Pods seen from now on whose name begins like this run for longer before they are ready; 0 takes it back."""
         self._ready_delays_seconds[namespace, name_prefix] = seconds
 
     # Within.

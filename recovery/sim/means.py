@@ -16,7 +16,7 @@ class KubeletSettings:
     start_seconds: tuple[float, float] = (0.2, 1.0)
     """From the binding of a pod until its first container runs."""
     ready_seconds: float = 0.0
-    """From running to ready."""
+    """From running to ready, at least: a readiness probe has to succeed as well, where there is one."""
     init_container_seconds: float = 0.2
     restart_seconds: float = 0.3
     """Before the first restart in place."""
@@ -66,4 +66,4 @@ class PodStart:
     seconds: float
     """Until its first container runs."""
     ready_seconds: float
-    """From running to ready."""
+    """From running to ready, at least."""

@@ -34,10 +34,18 @@ class EnvironmentVariable(msgspec.Struct, frozen=True):
     """Empty for one that is taken from elsewhere (`valueFrom`)."""
 
 
-class ContainerSpec(msgspec.Struct, frozen=True):
+class ReadinessProbe(msgspec.Struct, frozen=True, rename="camel"):
+    """What it asks is the workload's business; a kubelet knows how often."""
+
+    period_seconds: int = 10
+
+
+class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     image: str = ""
     env: tuple[EnvironmentVariable, ...] = ()
+    readiness_probe: ReadinessProbe | None = None
+    """None: it is ready as soon as it runs."""
 
     def variable(self, name: str) -> str | None:
         """The literal value of an environment variable. None: not set."""

@@ -170,16 +170,29 @@ class PodRun:
             container.spec,
             self._host.name,
             container.restarts + 1 if container.process else 0,
-            lambda process: self._ended(container, process),
+            answers=lambda process: self._answers_probe(container, process),
+            ended=lambda process: self._ended(container, process),
         )
         container.process = process
         container.state = Running(self._means.clock.now())
-        container.ready = self.start.ready_seconds == 0
-        if not container.ready:
+        unprobed = container.spec.readiness_probe is None
+        container.ready = unprobed and self.start.ready_seconds == 0
+        if unprobed and not container.ready:
             self._means.timers.after(self.start.ready_seconds, lambda: self._become_ready(container, process))
         self._note()
         self._means.workload.process_started(process)
         return process
+
+    def _answers_probe(self, container: Container, process: Process) -> None:
+        """The next run of the probe finds it; the first was at the start of the container."""
+        probe = container.spec.readiness_probe
+        if probe is None:
+            return
+        assert isinstance(container.state, Running)
+        ran_seconds = (self._means.clock.now() - container.state.started_at).total_seconds()
+        probed_seconds = math.ceil(ran_seconds / probe.period_seconds) * probe.period_seconds
+        left_seconds = max(probed_seconds, self.start.ready_seconds) - ran_seconds
+        self._means.timers.after(left_seconds, lambda: self._become_ready(container, process))
 
     def _become_ready(self, container: Container, process: Process) -> None:
         if container.process is process and process.exit is None:

@@ -28,7 +28,14 @@ class Process:
     """One run of one container: (pod UID, container, restart count) is its identity."""
 
     def __init__(
-        self, pod: Pod, container: ContainerSpec, node: str, restart_count: int, ended: Callable[["Process"], None]
+        self,
+        pod: Pod,
+        container: ContainerSpec,
+        node: str,
+        restart_count: int,
+        *,
+        answers: Callable[["Process"], None],
+        ended: Callable[["Process"], None],
     ) -> None:
         self.pod = pod
         self.container = container
@@ -37,7 +44,17 @@ class Process:
         self.exit: Exit | None = None
         """None: it runs."""
         self.exited = asyncio.Event()
+        self._answers = answers
         self._ended = ended
+
+    def answer_probe(self) -> None:
+        """From now on its readiness probe succeeds: the file is written, or the port open, that the probe asks for.
+
+        For as long as it lives: nobody takes the file away from a process that hangs. No effect if it has none, or has
+        ended.
+        """
+        if self.exit is None:
+            self._answers(self)
 
     def end(self, exit_: Exit) -> None:
         """End it. It ends once: whatever would have ended it later finds nothing to end."""
@@ -54,7 +71,9 @@ class Workload(Protocol):
         """Lives as long as the kubelets do."""
         ...
 
-    def process_started(self, process: Process) -> None: ...
+    def process_started(self, process: Process) -> None:
+        """It runs; where its container has a readiness probe, the workload says when that succeeds."""
+        ...
 
     def process_termed(self, process: Process) -> None:
         """SIGTERM was delivered; a process that heeds it is ended by the workload, any other by the kubelet."""

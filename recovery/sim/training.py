@@ -21,8 +21,9 @@ from recovery.sim.timers import Timer, Timers
 from recovery.sim.trace import EventKind, Trace, TraceRecord
 
 JOBSET_NAME_LABEL = "jobset.sigs.k8s.io/jobset-name"
-STEP_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
-"""Kubeflow Trainer's word for what a pod does: `trainer`, or one of the initializers."""
+REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
+INITIALIZERS = frozenset({"dataset-initializer", "model-initializer"})
+"""How Kubeflow Trainer's runtimes call the ReplicatedJobs that prepare. Their step label is on Jobs, never on pods."""
 SIZE_VARIABLE = "PET_NNODES"
 SIZE_POLL_SECONDS = 1.0
 
@@ -138,6 +139,8 @@ class TrainingWorld:
     """The workload of all pods: ranks in those of Indexed Jobs, initializers, and others that just run until SIGTERM.
 
     A training is named `namespace/name` of its JobSet. Its last checkpoint outlives pods, Jobs and JobSets.
+    The readiness probe of a rank is a joined probe: it succeeds from the moment when all ranks have met. Any other
+    process answers its probe from the start.
     """
 
     def __init__(
@@ -198,10 +201,12 @@ class TrainingWorld:
 
     def process_started(self, process: Process) -> None:
         pod = process.pod
-        if pod.metadata.labels.get(STEP_LABEL, "trainer") != "trainer":
+        if pod.metadata.labels.get(REPLICATED_JOB_LABEL) in INITIALIZERS:
+            process.answer_probe()
             self._timers.after(self._settings.initializer_seconds, lambda: process.end(Exit(0)))
             return
         if pod.index is None or pod.job_uid is None or process.container.name != _rank_container(pod):
+            process.answer_probe()
             return
         group = self._group(process, pod.job_uid)
         rank = Rank(process, group, pod.index)
@@ -260,6 +265,7 @@ class TrainingWorld:
             rank.state, rank.round = RankState.TRAINING, formed
             if rank.death:
                 rank.death.cancel()
+            rank.process.answer_probe()
         self._rounds.setdefault(group.training, []).append(formed)
         self._record(EventKind.ROUND_FORMED, group)
         self._set_checkpoint(group, formed)

@@ -65,6 +65,8 @@ class Fleet:
     world: TrainingWorld
     nodes: tuple[str, ...]
     """Their names."""
+    model: asyncio.Task[None]
+    """What plays them. It ends by an error only, which leaving `running` raises."""
     clock: SystemClock = field(default_factory=SystemClock)
 
     @classmethod
@@ -92,7 +94,7 @@ class Fleet:
             try:
                 async with asyncio.timeout(60):
                     await kubelets.nodes_ready()
-                yield cls(api, kubelets, world, names)
+                yield cls(api, kubelets, world, names, task)
                 assert not task.done(), "the model has ended before the test; what ended it follows"
             finally:
                 task.cancel()
@@ -261,7 +263,8 @@ async def install(control_plane: ControlPlane) -> None:
 
     Without replicas: modelled kubelets start no containers, so the controller runs outside, as the ServiceAccount.
     """
-    for given in (("-k", "tests/cluster/without_replicas"), ("-f", "policies/runtime-prepared.yaml")):
+    runtimes = ("policies/runtime-prepared.yaml", "policies/runtime-joined-probe.yaml")
+    for given in (("-k", "tests/cluster/without_replicas"), *(("-f", runtime) for runtime in runtimes)):
         await control_plane.kubectl("apply", "--server-side", given[0], str(REPOSITORY / given[1]))
     await control_plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+from recovery.core.policy import JOINED_PROBE_ANNOTATION
 from recovery.ports import JOB_SETS, RECOVERY_INCIDENTS, TRAIN_JOBS, Resource
 from recovery.sim.trace import EventKind
 from tests.cluster.api_proxy import ApiProxy
@@ -111,6 +112,7 @@ async def assert_recovered_once(
     await _assert_wrote_no_more_than_it_had_to(job, proxy)
     await _assert_platform_is_whole(job, before)
     _assert_agrees_with_the_trace(job, incident, before, dated_at)
+    await _assert_knows_what_ready_means(job, incident)
     _assert_accounts_for_every_second(job, ledger, incident)
     _assert_sentence(job, incident, suspects, exit_code, then)
     return incident
@@ -173,8 +175,15 @@ def _assert_agrees_with_the_trace(job: Job, incident: Object, before: Before, da
     started_at = moment(incident["startedAt"])
     assert abs(started_at - (dated_at or lost_at)) <= TIME_TOLERANCE, (started_at, dated_at, lost_at)
     assert abs(moment(incident["endedAt"]) - formed_at) <= TIME_TOLERANCE, (incident["endedAt"], formed_at)
-    assert incident["source"] == "ready"
-    assert incident.get("verified", False) is False
+
+
+async def _assert_knows_what_ready_means(job: Job, incident: Object) -> None:
+    """Where Ready says that a rank has joined, the recovery is verified by that; elsewhere it is not."""
+    joined = all(JOINED_PROBE_ANNOTATION in pod["metadata"]["annotations"] for pod in await job.pods())
+    source, verified, done = ("joined-probe", True, "have joined") if joined else ("ready", False, "are Ready")
+    assert (incident["source"], incident.get("verified", False)) == (source, verified)
+    proof = f"(source: {source}, verified: {str(verified).lower()})"
+    assert incident["reason"].endswith(f"all {job.ranks} ranks {done} {proof}"), incident["reason"]
 
 
 def _assert_accounts_for_every_second(job: Job, ledger: Object, incident: Object) -> None:
@@ -206,7 +215,6 @@ def _assert_sentence(job: Job, incident: Object, suspects: Sequence[Member], exi
     assert "no rule matched, so the default of policy default (RecreateGroupOnPodRestart) applies" in first
     assert f"deleting Job {job.child} so that all {job.ranks} ranks restart together" in first
     assert then in rest if then else not rest, sentence
-    assert sentence.endswith(f"all {job.ranks} ranks are Ready (source: ready, verified: false)")
     root = incident["suspects"][0]
     assert Member(root["pod"], root["index"], root["node"]) in named
     assert root.get("exitCode") == exit_code

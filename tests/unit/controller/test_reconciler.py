@@ -4,19 +4,20 @@ import msgspec
 import pytest
 
 from recovery.controller.reconciler import RestlessGroupError
-from recovery.core.ledger import Ledger
+from recovery.core.ledger import Handled, Ledger
 from recovery.core.policy import Mode
 from recovery.ports import (
     EVENTS,
     JOBS,
     PODS,
     RECOVERY_GROUPS,
+    TRAIN_JOBS,
     ForbiddenError,
     TryLaterError,
     UnknownOutcomeError,
 )
 from tests.unit.controller.scene import NO_ANSWER, STALE, TRIGGERED, Scene, lost
-from tests.unit.core.world import training
+from tests.unit.core.world import at, training
 
 # --- the order of things ---------------------------------------------------------------------------------------------
 
@@ -360,3 +361,16 @@ async def test_a_group_that_never_rests_is_left_to_the_backoff() -> None:
         await scene.look()
     assert len(scene.api.sent("delete", JOBS)) == 3, "the first of four rounds asked for a live read"
     assert scene.one_recovery()
+
+
+async def test_a_suspension_that_is_refused_for_good_does_not_keep_the_old_pods() -> None:
+    """Backoff is a courtesy; hung ranks that sit out their grace are not."""
+    scene = Scene()
+    scene.api.put_group(Ledger(attempts_in_row=1, handled=Handled(until=at(-60))))
+    metadata = {"name": "train", "uid": lost().workload.uid, "resourceVersion": "1"}  # type: ignore[union-attr]
+    scene.api.objects[TRAIN_JOBS, "train"] = {"metadata": metadata, "spec": {}}
+    scene.api.next("patch", TRAIN_JOBS, ForbiddenError("may not", status=403))
+    with pytest.raises(ForbiddenError):
+        await scene.look()
+    assert [deed for deed in scene.deeds if deed.startswith("delete Pod")] != []
+    assert "the API server refuses it: may not" in scene.api.ledger.reason

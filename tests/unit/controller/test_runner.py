@@ -228,16 +228,16 @@ async def test_a_look_is_repeated_when_it_asked_to_be(monkeypatch: pytest.Monkey
 
 
 @virtual_time
-async def test_at_most_sixteen_looks_at_once_and_never_two_at_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = [GroupKey("ml", f"job-{number}") for number in range(40)]
+async def test_looks_at_once_are_bounded_and_never_two_at_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [GroupKey("ml", f"job-{number}") for number in range(300)]
     scene = Scene(monkeypatch, *keys)
     scene.looks.seconds = 1
     async with scene.running():
         await asyncio.sleep(0.5)
         scene.store.change(keys[0])
-        assert scene.looks.at_once == 16
+        assert scene.looks.at_once == 256
         await asyncio.sleep(10)
-        assert scene.looks.most_at_once == 16
+        assert scene.looks.most_at_once == 256
         assert {key for key, _ in scene.looks.ended} == set(keys)
         first, second = scene.looks.of(keys[0])
         assert second >= first + 1
@@ -325,23 +325,23 @@ async def test_a_look_that_never_ends_is_cut_off_before_the_process_is_killed(mo
 
 @virtual_time
 async def test_the_same_when_more_groups_wait_than_may_be_looked_at_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Scene(monkeypatch, *(GroupKey("ml", f"job-{number}") for number in range(40)))
+    scene = Scene(monkeypatch, *(GroupKey("ml", f"job-{number}") for number in range(300)))
     scene.looks.seconds = 1e6
     async with scene.running() as task:
         await asyncio.sleep(5)
         scene.stop.set()
         await asyncio.sleep(21)
         assert task.done()
-    assert len(scene.looks.begun) == 16
+    assert len(scene.looks.begun) == 256
 
 
 @virtual_time
 async def test_depth_is_that_of_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Scene(monkeypatch, *(GroupKey("ml", f"job-{number}") for number in range(40)))
+    scene = Scene(monkeypatch, *(GroupKey("ml", f"job-{number}") for number in range(300)))
     scene.looks.seconds = 100
     async with scene.running():
         await asyncio.sleep(1)
-        assert scene.controller.queue_depth == 40 - 17, "16 are looked at, one waits for its turn"
+        assert scene.controller.queue_depth == 300 - 257, "256 are looked at, one waits for its turn"
         scene.looks.seconds = 0
         await asyncio.sleep(150)
         assert scene.controller.queue_depth == 0

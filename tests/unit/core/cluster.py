@@ -1,4 +1,4 @@
-"""The least of a platform that answers: Job controller, JobSet, scheduler and kubelets in one, a second at a time.
+"""The least of a platform that answers: Trainer, JobSet, Job controller, scheduler and kubelets, a second at a time.
 
 Coarse on purpose; the real rules live in `recovery.sim` and on the real control plane. Here it only has to go on.
 """
@@ -6,8 +6,19 @@ Coarse on purpose; the real rules live in `recovery.sim` and on the real control
 import msgspec
 
 from recovery.core.facts import JobFacts, PodFacts
-from recovery.core.plan import Action, DeleteJob, DeletePods, RaiseBackoffLimit, TouchJob
-from tests.unit.core.world import World, at
+from recovery.core.plan import (
+    Action,
+    DeleteJob,
+    DeleteJobSet,
+    DeletePods,
+    FailJobSet,
+    RaiseBackoffLimit,
+    ResumeWorkload,
+    SuspendWorkload,
+    TouchJob,
+)
+from recovery.core.suspension import marked_by
+from tests.unit.core.world import World, at, whole
 
 GRACE_SECONDS = 2
 """How long a deleted pod takes to be gone."""
@@ -20,6 +31,12 @@ class Cluster:
         self.world = world
         self.refused: list[DeleteJob] = []
         """Triggers whose Job had changed meanwhile: 409."""
+        self.jobsets = 1
+        """How many there have been."""
+        assert world.jobset is not None
+        self.first_jobset = world.jobset
+        self.runs = 0
+        """How often a suspended Job was resumed."""
 
     def do(self, action: Action, seconds: float) -> None:
         """Carry out one deed, as far as its preconditions hold."""
@@ -39,23 +56,103 @@ class Cluster:
                 self._change_job(action.uid, backoff_limit=2**31 - 1)
             case TouchJob():
                 self._change_job(action.uid, touched=action.value)
+            case SuspendWorkload() | ResumeWorkload():
+                self._set_suspension(action)
+            case DeleteJobSet() | FailJobSet():
+                self._end_jobset(action, seconds)
             case _:
                 pass
 
+    def _set_suspension(self, action: SuspendWorkload | ResumeWorkload) -> None:
+        """As `executors.suspension` does it: only where nobody else has had a hand in it."""
+        workload = self.world.workload
+        if workload is None or workload.uid != action.workload_uid:
+            return
+        match action:
+            case SuspendWorkload(incident_id=incident_id) if not workload.suspended and marked_by(workload) is None:
+                self.world = self.world.suspended_by(incident_id)
+            case ResumeWorkload(suspended_by=mark, suspended=suspended) if marked_by(workload) == mark:
+                still = workload.suspended and not suspended
+                self.world = self.world.released().with_workload(suspended=still)
+
+    def _end_jobset(self, action: DeleteJobSet | FailJobSet, seconds: float) -> None:
+        jobset = self.world.jobset
+        if jobset is None or jobset.uid != action.uid or jobset.deleting_since is not None:
+            return
+        if isinstance(action, DeleteJobSet):
+            self.world = self.world.with_jobset(deleting_since=whole(seconds))
+        elif not jobset.terminal_state:
+            self.world = self.world.jobset_failed(seconds, action.message)
+
     def tick(self, seconds: float) -> None:
         """What the platform does within a second."""
-        if self.world.workload is None or self.world.workload.suspended or self.world.jobset is None:
+        if self.world.workload is None:
             return
         self._remove_deleted(seconds)
-        self._judge_the_job(seconds)
+        self._make_jobset(seconds)
+        if self.world.jobs:
+            self._judge_the_job(seconds)
         if self._over():
             return
         self._recreate(seconds)
+        self._carry_on_the_suspension(seconds)
+        if self.world.job.suspended:
+            return
         self._replace(seconds)
         self._start(seconds)
 
     def _over(self) -> bool:
-        return self.world.jobset is None or bool(self.world.jobset.terminal_state)
+        jobset = self.world.jobset
+        return jobset is None or bool(jobset.terminal_state) or jobset.deleting_since is not None
+
+    def _make_jobset(self, seconds: float) -> None:
+        """Sees a deleted JobSet out with its Jobs; then Trainer makes another, suspended like its TrainJob."""
+        world, workload, jobset = self.world, self.world.workload, self.world.jobset
+        assert workload is not None
+        if jobset is not None and jobset.deleting_since is not None:
+            left = [pod for pod in world.pods if pod.gone_at is None and pod.phase != "Failed"]
+            if world.jobs and left:
+                self.world = world if world.job.deleting_since is not None else world.job_deleted(seconds)
+                return
+            world = world.job_gone() if world.jobs else world
+            self.world = msgspec.structs.replace(world, jobset=None)
+        elif jobset is None and workload.deleting_since is None:
+            self.jobsets += 1
+            template = msgspec.structs.replace(world.job_template, jobset_uid=f"jobset-{self.jobsets}")
+            made = msgspec.structs.replace(
+                self.first_jobset,
+                uid=template.jobset_uid,
+                resource_version=f"{self.jobsets}000",
+                created_at=whole(seconds),
+                suspended=workload.suspended,
+            )
+            anew = msgspec.structs.replace(world, jobset=made, job_template=template).job_created(seconds)
+            self.world = anew.with_job(suspended=True) if workload.suspended else anew.pods_created(seconds)
+
+    def _carry_on_the_suspension(self, seconds: float) -> None:
+        """From the TrainJob to its JobSet, and in the next second from there to the Job and its pods."""
+        workload, jobset, job = self.world.workload, self.world.jobset, self.world.job
+        assert workload is not None
+        assert jobset is not None
+        if job.suspended != jobset.suspended and job.deleting_since is None:
+            if jobset.suspended:
+                self.world = self.world.with_job(suspended=True)
+            else:
+                self.world = self.world.unsuspended(seconds)
+                self._number_pods()
+        if self.world.job.suspended:
+            self._delete_pods([pod for pod in self.world.pods if pod.job_uid == job.uid], seconds)
+        if jobset.suspended != workload.suspended:
+            self.world = self.world.with_jobset(suspended=workload.suspended)
+
+    def _number_pods(self) -> None:
+        """Gives the pods of a Job that was resumed UIDs that no earlier ones have."""
+        self.runs += 1
+        old, new = self.world.pods[: -self.world.job.parallelism], self.world.pods[-self.world.job.parallelism :]
+        renamed = (
+            msgspec.structs.replace(pod, uid=f"{pod.uid}r{self.runs}", name=f"{pod.name}r{self.runs}") for pod in new
+        )
+        self.world = msgspec.structs.replace(self.world, pods=(*old, *renamed))
 
     # --- the parts -------------------------------------------------------------------------------------------------
 
@@ -110,7 +207,9 @@ class Cluster:
             left = [pod for pod in self.world.pods if pod.job_uid == job.uid and pod.gone_at is None]
             finished = [pod for pod in left if pod.phase == "Failed"]
             if job.deleting_since is not None and len(left) == len(finished):
-                self.world = self.world.job_gone().job_created(seconds).pods_created(seconds)
+                made = self.world.job_gone().job_created(seconds)
+                suspended = self.world.jobset is not None and self.world.jobset.suspended
+                self.world = made.with_job(suspended=True) if suspended else made.pods_created(seconds)
 
     def _replace(self, seconds: float) -> None:
         job = self.world.job

@@ -1,11 +1,13 @@
 """The second attempt in a row waits, suspended by us; whoever takes the suspension over wins."""
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import msgspec
 import pytest
 
 from recovery.core.budget import delay
+from recovery.core.facts import FailurePolicyFacts
 from recovery.core.ledger import Outcome, Phase, Terms
 from recovery.core.plan import DeleteJob, DeletePods, RaiseBackoffLimit, ResumeWorkload, SuspendWorkload
 from recovery.core.policy import KUEUE_QUEUE_LABEL, Backoff, Mode
@@ -209,3 +211,55 @@ def test_under_kueue_there_is_no_backoff_and_it_is_said_why() -> None:
     controller.look(world.pod_deleted(2, 300), 300.2)
     assert suspensions(controller) == []
     assert "no backoff, because Kueue owns the suspension of this job (queue research)" in controller.incident.reason
+
+
+def test_who_has_resumed_the_job_once_is_not_suspended_again_in_the_same_incident() -> None:
+    controller = Controller(WAITS)
+    world = in_backoff(controller).released()
+    controller.look(world, 305)
+    assert controller.incident.resumed_by_others
+    world = world.unsuspended(306).all_started(310)
+    controller.look(world, 310.1)
+    controller.look(world.pod_deleted(1, 311), 311.1)
+    assert len(controller.triggers) == 3
+    assert len(suspensions(controller)) == 1
+    assert controller.incident.reason.endswith("no backoff, because somebody else has resumed this job before")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda world: world.succeeded(0),
+        lambda world: world.with_jobset(deleting_since=at(300)),
+        lambda world: world.jobset_failed(300),
+        lambda world: world.jobset_completed(),
+    ],
+    ids=["finishing", "JobSet deleted", "JobSet Failed", "JobSet Completed"],
+)
+def test_a_plan_that_ends_the_incident_does_not_suspend_the_job(end: Callable[[World], World]) -> None:
+    """A crash has lost the trigger and the suspension, and the training is over meanwhile."""
+    controller = Controller(WAITS)
+    world = failed_again(controller)
+    controller.done.clear()
+    controller.settle(end(world), 301)
+    assert controller.recorded
+    assert suspensions(controller) == []
+
+
+def test_standing_aside_after_all_is_without_a_suspension_too() -> None:
+    controller = Controller(WAITS)
+    world = failed_again(controller)
+    world = world.with_jobset(failure_policy=FailurePolicyFacts(max_restarts=3)).job_failing("PodFailurePolicy", 300)
+    controller.done.clear()
+    controller.look(world, 301)
+    assert "standing aside, because" in controller.incident.reason
+    assert controller.workload_actions == []
+
+
+def test_the_end_of_an_incident_is_the_end_of_its_suspension() -> None:
+    controller = Controller(WAITS)
+    world = in_backoff(controller).jobset_failed(304)
+    controller.settle(world, 305)
+    assert [action.suspended for action in resumptions(controller)] == [True]
+    plan = controller.look(world, 305.1)
+    assert [type(action) for action in plan.actions] == [ResumeWorkload], "one that was lost is asked for again"

@@ -1,12 +1,13 @@
 """What a person asks for by annotation: done once, answered in the ledger, refused in a sentence."""
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
 from recovery.core import requests
 from recovery.core.ledger import Outcome, Phase, RequestAnswer
-from recovery.core.policy import Backoff, Mode, Restart
+from recovery.core.policy import Backoff, Mode, OnExhausted, Restart
 from recovery.core.requests import Request, Verb
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training
@@ -92,8 +93,9 @@ def test_an_incident_that_only_watched_gives_way_to_the_forced_restart() -> None
     lost = training(4).pod_deleted(3, 0)
     controller.look(lost, 1)
     world = asks(lost, Verb.RESTART, 2, force=True)
-    controller.settle(world, 2.1)
+    settled = controller.settle(world, 2.1)
     assert controller.recorded[-1].closing.outcome_reason == "RestartedByHand"  # type: ignore[union-attr]
+    assert settled.look_again_at == at(2.1), "the request still waits for its answer"
     controller.look(world, 2.2)
     assert controller.incident.disruption_class == "Manual"
     assert len(controller.triggers) == 1
@@ -162,3 +164,114 @@ def test_a_value_that_is_no_request_is_none() -> None:
     for value in ("", "yes", "{}", '{"at": 3}', "2026-11-21T12:00:00"):
         assert requests.parse(value) is None
     assert requests.parse("2026-11-21T12:00:00Z") is not None
+
+
+def test_a_restart_asked_for_in_backoff_is_answered_as_such_and_ends_the_backoff() -> None:
+    controller = Controller(policy(backoff=Backoff(initial=timedelta(minutes=5))))
+    world = training(4).pod_deleted(3, 0)
+    controller.look(world, 0.2)
+    world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_ready(4)
+    controller.settle(world, 4.5)
+    world = world.pod_deleted(2, 300)
+    controller.look(world, 300.2)
+    world = world.suspended_by(controller.incident.id).job_deleted(300.3).recreated_suspended(303)
+    controller.look(world, 303.1)
+    world = asks(world, Verb.RESTART, 310)
+    controller.look(world, 310.1)
+    assert answer(controller, Verb.RESTART).accepted
+    plan = controller.look(world, 310.2)
+    assert type(plan.actions[0]).__name__ == "ResumeWorkload"
+    assert len(controller.triggers) == 2, "it is on its way already"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda world: world.with_workload(suspended=True), "the TrainJob is suspended"),
+        (lambda world: world.jobset_failed(50), "JobSet train is Failed"),
+        (lambda world: world.with_jobset(deleting_since=at(50)), "there is no Job to restart"),
+        (lambda world: world.job_gone(), "there is no Job to restart"),
+        (lambda world: world.with_workload(deleting_since=at(50)), "the TrainJob is being deleted"),
+    ],
+    ids=["suspended", "JobSet Failed", "JobSet deleted", "no Job", "deleted"],
+)
+def test_a_retry_of_what_has_ended_meanwhile_deletes_nothing(change: Callable[[World], World], why: str) -> None:
+    controller = Controller(policy(limit=0))
+    lost = training(4).pod_deleted(3, 0)
+    controller.look(lost, 1)
+    controller.look(asks(change(lost), Verb.RETRY, 100), 100.1)
+    assert answer(controller, Verb.RETRY).answer == why
+    assert controller.triggers == []
+
+
+def test_a_refused_request_does_not_make_the_controller_forget_what_it_waits_for() -> None:
+    controller = Controller()
+    lost = training(4).pod_deleted(3, 0)
+    plan = controller.look(asks(lost, Verb.RETRY, 0), 1)
+    assert plan.look_again_at == at(1)
+
+
+def test_what_was_forced_is_the_restart_and_not_what_the_policy_would_do_next() -> None:
+    """FailJob, another attempt, or a new JobSet were never asked for, and the policy only observes."""
+    controller = Controller(policy(Mode.OBSERVE, limit=0, on_exhausted=OnExhausted.FAIL_JOB, may_fail_jobs=True))
+    world = asks(training(4), Verb.RESTART, 0, force=True)
+    controller.look(world, 0.2)
+    world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_started(4)
+    controller.look(world, 4.5)
+    controller.done.clear()
+    controller.look(world.pod_deleted(1, 5), 5.5)
+    assert controller.workload_actions == []
+    assert "nothing is done, because policy default was switched to Observe" in controller.incident.reason
+
+
+def test_a_pause_after_a_forced_restart_holds_up_the_next_attempt() -> None:
+    controller = Controller(policy(start_seconds=60))
+    world = asks(training(4), Verb.RESTART, 0, force=True)
+    controller.look(world, 0.2)
+    world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_scheduled()
+    controller.look(world, 3)
+    paused = world.asked("recovery.trainjob.dev/paused", "true")
+    controller.look(paused, 100)
+    assert len(controller.triggers) == 1
+    controller.look(world, 101)
+    assert len(controller.triggers) == 2
+    controller.look(paused, 102)
+    assert len(controller.triggers) == 2, "nor is the one that nobody insisted on sent again in a pause"
+
+
+def test_an_old_value_that_is_put_back_asks_for_nothing_new() -> None:
+    """A tool that keeps annotations as they were would restart the group with every sync."""
+    controller = Controller()
+    world = asks(training(4), Verb.RESTART, 0)
+    controller.look(world, 0.2)
+    world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_ready(4)
+    controller.settle(world, 4.5)
+    world = asks(world, Verb.RESTART, 100)
+    controller.look(world, 100.2)
+    world = world.job_deleted(100.3).all_deleted(100.4).recreated(102).all_ready(104)
+    controller.settle(world, 104.5)
+    controller.look(asks(world, Verb.RESTART, 0), 110)
+    assert controller.ledger.epoch == 2
+
+
+def test_a_request_from_the_future_is_refused_so_that_the_next_one_counts() -> None:
+    controller = Controller()
+    controller.look(asks(training(4), Verb.RESTART, 1_000_000), 1)
+    assert "yet to come" in answer(controller, Verb.RESTART).answer
+    controller.look(asks(training(4), Verb.RESTART, 2), 2.1)
+    assert len(controller.triggers) == 1
+
+
+def test_requests_made_at_once_are_each_answered() -> None:
+    controller = Controller(policy(limit=0))
+    lost = training(4).pod_deleted(3, 0)
+    controller.look(lost, 1)
+    world = asks(asks(asks(lost, Verb.RESTART, 10), Verb.RETRY, 10), Verb.RESET_BUDGET, 10)
+    for look in range(4):
+        controller.look(world, 10.1 + look)
+    assert [(told.verb, told.accepted) for told in controller.ledger.requests] == [
+        ("restart", True),
+        ("retry", False),
+        ("reset-budget", True),
+    ]
+    assert (controller.ledger.epoch, controller.ledger.totals.charged) == (1, 0)

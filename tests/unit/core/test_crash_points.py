@@ -1,12 +1,18 @@
 """The controller dies between any two of its writes; the next one neither repeats nor loses the recovery."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
+import msgspec
 import pytest
 
+from recovery.core import requests
 from recovery.core.decide import decide
 from recovery.core.ledger import Ledger, Outcome
-from recovery.core.plan import DeleteJob, DeletePods, RaiseBackoffLimit, ReadLive, TouchJob
+from recovery.core.plan import DeleteJob, DeleteJobSet, DeletePods, RaiseBackoffLimit, ReadLive, TouchJob
+from recovery.core.policy import Backoff, OnExhausted, OnTerminalFailure, Policy
+from recovery.core.requests import Request, Verb
+from recovery.core.suspension import marked_by
 from tests.unit.core.cluster import Cluster
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training
@@ -29,8 +35,8 @@ class DeadError(Exception):
 class Mortal(Controller):
     """Carries its plans out in a cluster, deed by deed, and dies before one of them."""
 
-    def __init__(self, cluster: Cluster, dies_before: int) -> None:
-        super().__init__(policy())
+    def __init__(self, cluster: Cluster, dies_before: int, policy_: Policy | None = None) -> None:
+        super().__init__(policy_)
         self.cluster = cluster
         self.deeds_left = dies_before
 
@@ -95,6 +101,131 @@ def test_one_recovery_whatever_write_it_dies_before(
         assert [job.uid for job in world.jobs] == ["job-2"]
         assert all(world.pod(index).ready for index in range(4))
         assert controller.ledger.incident is None
+        if not died:
+            break
+        dies_before += 1
+    assert dies_before > 5, "every write has been died before"
+
+
+class Story(msgspec.Struct, frozen=True):
+    """What happens when, under which policy, and what must have come of it whatever the controller died before."""
+
+    policy: Policy
+    events: dict[float, Callable[[World], World]]
+    seconds: int
+    epoch: int
+    """Restarts that were called for; no more and no fewer may have been made."""
+    charged: int
+    taken_down: set[str]
+    """UIDs that a trigger may name."""
+    stands: str
+    """UID of the Job that runs in the end."""
+
+
+def asked(verb: Verb, seconds: float) -> Callable[[World], World]:
+    return lambda world: world.asked(requests.ANNOTATIONS[verb], requests.encode(Request(at(seconds))))
+
+
+def given_up(world: World) -> World:
+    return world.pod_failed(3, 1, 0).job_failing("BackoffLimitExceeded", 0, finally_=True).jobset_failed(0)
+
+
+def loses(rank: int, seconds: float) -> Callable[[World], World]:
+    return lambda world: world.pod_deleted(rank, seconds)
+
+
+STORIES = {
+    "backoff before the second attempt": Story(
+        policy=policy(backoff=Backoff(initial=timedelta(seconds=10))),
+        events={0: loses(3, 0), 30: loses(2, 30)},
+        seconds=75,
+        epoch=2,
+        charged=2,
+        taken_down={"job-1", "job-2"},
+        stands="job-3",
+    ),
+    "suspended until the window lets it through": Story(
+        policy=policy(limit=1, window_seconds=50, on_exhausted=OnExhausted.SUSPEND),
+        events={0: loses(3, 0), 30: loses(2, 30)},
+        seconds=90,
+        epoch=2,
+        charged=2,
+        taken_down={"job-1", "job-2"},
+        stands="job-3",
+    ),
+    "suspended until a person says retry": Story(
+        policy=policy(limit=0, on_exhausted=OnExhausted.SUSPEND),
+        events={0: loses(3, 0), 20: asked(Verb.RETRY, 20)},
+        seconds=50,
+        epoch=1,
+        charged=0,
+        taken_down={"job-1"},
+        stands="job-2",
+    ),
+    "a failed JobSet made anew": Story(
+        policy=policy(on_terminal_failure=OnTerminalFailure.RECREATE_JOB_SET),
+        events={0: given_up},
+        seconds=40,
+        epoch=1,
+        charged=1,
+        taken_down={"jobset-1"},
+        stands="job-2",
+    ),
+    "restarted by hand": Story(
+        policy=policy(limit=0, backoff=Backoff()),
+        events={0: asked(Verb.RESTART, 0)},
+        seconds=40,
+        epoch=1,
+        charged=0,
+        taken_down={"job-1"},
+        stands="job-2",
+    ),
+}
+
+
+def tell(story: Story, dies_before: int, *, forgets: bool, back_after: float) -> tuple[Mortal, bool]:
+    """The whole story, and whether the controller died in it."""
+    cluster = Cluster(training())
+    controller = Mortal(cluster, dies_before, story.policy)
+    died, absent_until = False, 0.0
+    for second in range(story.seconds):
+        seconds = second + 0.3
+        cluster.tick(seconds)
+        if second in story.events:
+            cluster.world = story.events[second](cluster.world)
+        while seconds >= absent_until:
+            try:
+                controller.go(seconds)
+            except DeadError:
+                died, absent_until, controller.deeds_left = True, seconds + back_after, 10_000
+                if forgets:
+                    cluster.world = cluster.world.controller_restarted()
+            if controller.ledger.incident is None or controller.ledger.incident.closing is None:
+                break
+    return controller, died
+
+
+@pytest.mark.parametrize(
+    ("forgets", "back_after"), [(True, 3), (False, 0.5)], ids=["started again", "another replica takes over"]
+)
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+def test_nothing_is_repeated_lost_or_left_suspended_whatever_it_dies_before(
+    story: Story, forgets: bool, back_after: float
+) -> None:
+    dies_before = 0
+    while True:
+        controller, died = tell(story, dies_before, forgets=forgets, back_after=back_after)
+        world, ledger = controller.cluster.world, controller.ledger
+        aimed = {action.uid for action in controller.done if isinstance(action, DeleteJob | DeleteJobSet)}
+        assert aimed == story.taken_down
+        assert ledger.epoch == ledger.totals.restarts == story.epoch
+        assert ledger.totals.charged == story.charged
+        assert ledger.incident is None
+        assert {incident.closing.outcome for incident in controller.recorded if incident.closing} == {Outcome.RECOVERED}
+        assert [job.uid for job in world.jobs] == [story.stands]
+        assert all(world.pod(index).ready for index in range(4))
+        assert world.workload is not None
+        assert (world.workload.suspended, marked_by(world.workload)) == (False, None)
         if not died:
             break
         dies_before += 1

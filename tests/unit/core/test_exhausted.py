@@ -2,11 +2,14 @@
 
 import pytest
 
+from recovery.core import requests
 from recovery.core.facts import FailurePolicyFacts
 from recovery.core.ledger import Outcome, Phase
 from recovery.core.plan import DeleteJob, FailJobSet, JobRef, ResumeWorkload, SuspendWorkload
-from recovery.core.policy import KUEUE_QUEUE_LABEL, OnExhausted
+from recovery.core.policy import KUEUE_QUEUE_LABEL, Backoff, OnExhausted
+from recovery.core.requests import Request, Verb
 from tests.unit.core.driver import Controller, policy
+from tests.unit.core.test_native import on_condition
 from tests.unit.core.world import World, at, training
 
 SUSPENDS = policy(limit=0, on_exhausted=OnExhausted.SUSPEND)
@@ -117,3 +120,128 @@ def test_a_job_with_budget_left_is_just_recovered(what: OnExhausted) -> None:
     controller = Controller(policy(on_exhausted=what, may_fail_jobs=True))
     controller.look(lost(), 1)
     assert isinstance(controller.workload_actions[0], DeleteJob)
+
+
+def test_a_platform_restart_ends_a_hold_and_what_it_called_for() -> None:
+    """The suspension of a Hold has no end in time: it must not outlast the Hold."""
+    controller = Controller(SUSPENDS)
+    controller.look(lost(), 1)
+    world = lost().suspended().suspended_by(controller.incident.id)
+    controller.look(world, 2)
+    controller.look(world.job_deleted(3), 3)
+    assert controller.phase() is not Phase.HELD
+    assert controller.incident.suspension is None
+    assert isinstance(controller.workload_actions[-1], ResumeWorkload)
+
+
+def test_the_suspension_that_did_not_land_before_the_next_attempt_is_asked_for_once_after_the_trigger() -> None:
+    controller = Controller(policy(limit=1, window_seconds=600, on_exhausted=OnExhausted.SUSPEND, backoff=Backoff()))
+    controller.look(lost(), 1)
+    world = lost().job_deleted(1).all_deleted(1).recreated(3).all_ready(5)
+    controller.settle(world, 6)
+    world = world.pod_deleted(2, 300)
+    controller.look(world, 301)
+    controller.done.clear()
+    controller.look(world, 602)
+    trigger, suspend = controller.workload_actions[:2]
+    assert isinstance(trigger, DeleteJob)
+    assert isinstance(suspend, SuspendWorkload)
+    assert suspend.resume_at == controller.ledger.next_attempt_at
+    assert [type(action) for action in controller.workload_actions].count(SuspendWorkload) == 1
+
+
+def test_a_loss_after_standing_aside_that_is_held_is_let_through_by_the_window() -> None:
+    controller = Controller(policy(limit=1, window_seconds=600))
+    rules = (on_condition("Ignore"),)
+    world = training(4, rules=rules).pod_deleted(3, 0)
+    controller.look(world, 1)
+    world = world.job_deleted(1).all_deleted(1).recreated(3).all_ready(5)
+    controller.settle(world, 6)
+    world = world.evicted(1, 300)
+    controller.look(world, 301)
+    assert "standing aside" in controller.incident.reason
+    world = world.pod_deleted(2, 302)
+    controller.look(world, 302)
+    assert controller.phase() is Phase.HELD
+    plan = controller.look(world, 303)
+    assert plan.look_again_at == at(601)
+    controller.look(world, 602)
+    assert len(controller.triggers) == 2
+
+
+def test_a_loss_after_standing_aside_that_a_pause_held_up_is_seen_to_afterwards() -> None:
+    controller = Controller()
+    world = training(4, rules=(on_condition("Ignore"),)).evicted(1, 0)
+    controller.look(world, 1)
+    world = world.pod_deleted(2, 2)
+    controller.look(world.asked("recovery.trainjob.dev/paused", "true"), 3)
+    controller.look(world.asked("recovery.trainjob.dev/paused", "true"), 4)
+    assert controller.triggers == []
+    controller.look(world, 5)
+    assert len(controller.triggers) == 1
+
+
+def test_leave_to_fail_jobs_that_is_taken_back_stops_it() -> None:
+    controller = Controller(FAILS)
+    controller.look(lost(), 1)
+    controller.done.clear()
+    controller.policy = policy(limit=0, on_exhausted=OnExhausted.FAIL_JOB)
+    controller.look(lost(), 2)
+    assert controller.workload_actions == []
+
+
+def test_a_jobset_that_is_made_to_fail_gets_no_attempt_although_the_window_would_let_it_through() -> None:
+    terms = {"window_seconds": 600.0, "on_exhausted": OnExhausted.FAIL_JOB, "may_fail_jobs": True}
+    controller = Controller(policy(limit=1, **terms))  # type: ignore[arg-type]
+    controller.look(lost(), 1)
+    world = lost().job_deleted(1).all_deleted(1).recreated(3).all_ready(5)
+    controller.settle(world, 6)
+    world = world.pod_deleted(2, 300)
+    controller.look(world, 301)
+    controller.look(world, 602)
+    assert len(controller.triggers) == 1
+    assert isinstance(controller.workload_actions[-1], FailJobSet)
+
+
+def test_a_held_group_without_a_job_waits_for_its_successor() -> None:
+    controller = Controller(policy(limit=1, window_seconds=600, start_seconds=60))
+    controller.look(lost(), 1)
+    world = lost().job_deleted(1).all_deleted(1).recreated(3).all_scheduled()
+    controller.look(world, 5)
+    controller.look(world, 70)
+    assert controller.phase() is Phase.HELD
+    controller.look(world.job_gone(), 602)
+    controller.look(world.job_gone().job_created(603).pods_created(603), 603)
+    assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-3"]
+
+
+def test_a_job_that_fails_by_our_own_deed_is_not_taken_for_the_decision_of_its_spec() -> None:
+    controller = Controller(FAILS)
+    controller.look(lost(), 1)
+    said = controller.incident.reason
+    controller.look(lost().job_failing("DeadlineExceeded", 2), 2)
+    assert (controller.phase(), controller.incident.reason, controller.incident.attempts) == (Phase.HELD, said, ())
+
+
+def test_a_suspension_that_has_not_begun_when_a_person_says_retry_does_not_begin() -> None:
+    controller = Controller(SUSPENDS)
+    controller.look(lost(), 1)
+    controller.done.clear()
+    request = requests.encode(Request(at(1.1)))
+    controller.look(lost().asked(requests.ANNOTATIONS[Verb.RETRY], request), 1.2)
+    assert len(controller.triggers) == 1
+    assert not any(isinstance(action, SuspendWorkload) for action in controller.workload_actions)
+
+
+def test_a_job_that_went_to_kueue_while_suspended_is_resumed_all_the_same() -> None:
+    terms = {"window_seconds": 600.0, "on_exhausted": OnExhausted.SUSPEND, "backoff": Backoff()}
+    controller = Controller(policy(limit=1, **terms))  # type: ignore[arg-type]
+    controller.look(lost(), 1)
+    world = lost().job_deleted(1).all_deleted(1).recreated(3).all_ready(5)
+    controller.settle(world, 6)
+    world = world.pod_deleted(2, 300)
+    controller.look(world, 301)
+    world = world.suspended().suspended_by(controller.incident.id).with_workload(labels={KUEUE_QUEUE_LABEL: "research"})
+    controller.look(world, 602)
+    controller.look(world.job_deleted(602).recreated_suspended(604), 604.1)
+    assert isinstance(controller.workload_actions[-1], ResumeWorkload)

@@ -7,7 +7,7 @@ import pytest
 
 from recovery.core import incident, phases
 from recovery.core.invariants import violations
-from recovery.core.ledger import AttemptAction, Incident, Ledger, Phase, Target
+from recovery.core.ledger import AttemptAction, Incident, Ledger, Phase, Suspension, Target
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import at, training
 
@@ -201,6 +201,16 @@ BREAKS: dict[str, tuple[Ledger, Callable[[Ledger], Ledger], str]] = {
         opened(),
         lambda x: with_incident(x, attempts=incident_of(x).attempts * 21),
         "Bounded: 21 items of attempts, at most 20",
+    ),
+    "a suspension that somebody else has ended": (
+        with_incident(opened(), resumed_by_others=True),
+        lambda x: with_incident(x, suspension=Suspension()),
+        "Suspension: incident 0d2f5c9e-1 wants what somebody else has ended",
+    ),
+    "a forgotten user": (
+        with_incident(opened(), resumed_by_others=True),
+        lambda x: with_incident(x, resumed_by_others=False),
+        "Suspension: it is forgotten that somebody else has resumed incident 0d2f5c9e-1",
     ),
     "no phases": (opened(), lambda x: with_incident(x, phases=()), "Phases: incident 0d2f5c9e-1 has none"),
     "a late first phase": (opened(), lambda x: first_span(x, started_at=at(0.5)), "Phases: the first begins at"),

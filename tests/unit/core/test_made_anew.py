@@ -111,3 +111,14 @@ def test_a_user_who_deletes_the_train_job_meanwhile_supersedes_it() -> None:
     controller.look(given_up(), 4)
     controller.settle(without_jobset(given_up()).with_workload(deleting_since=at(5)), 5)
     assert controller.recorded[-1].closing.outcome is Outcome.SUPERSEDED  # type: ignore[union-attr]
+
+
+def test_a_new_one_that_asks_for_fewer_members_is_whole_with_those() -> None:
+    controller = Controller(policy(on_terminal_failure=ANEW))
+    controller.look(given_up(), 4)
+    world = with_new_jobset(without_jobset(given_up()), 6).job_created(6).with_job(parallelism=2, completions=2)
+    snapshot = msgspec.structs.replace(world.pods_created(6).all_ready(9).snapshot(live=True), expected_jobs=1)
+    plan = controller.plan_on(snapshot, snapshot, 9.1)
+    assert plan.ledger.incident is not None
+    assert plan.ledger.incident.closing is not None
+    assert plan.ledger.incident.closing.outcome is Outcome.RECOVERED

@@ -163,7 +163,8 @@ def test_a_second_ignored_loss_does_not() -> None:
     controller.look(world, 1)
     plan = controller.look(world.evicted(1, 5), 6)
     assert controller.triggers == []
-    assert plan.reason.startswith("pod train-node-0-1-10 (rank 1, node gpu-1) was disrupted: EvictionByEvictionAPI; ")
+    assert plan.reason.startswith("pod train-node-0-3-10 (rank 3, node gpu-3) was disrupted: EvictionByEvictionAPI; ")
+    assert "; then pod train-node-0-1-10 (rank 1, node gpu-1) was disrupted: EvictionByEvictionAPI; " in plan.reason
     assert len(controller.incident.attempts) == 1
 
 

@@ -1,15 +1,37 @@
 """Random walks: whatever happens in whatever order, the invariants hold, and in the end nobody hangs."""
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from recovery.core import requests
 from recovery.core.facts import FailurePolicyFacts
+from recovery.core.gates import barred
 from recovery.core.ledger import Ledger, Phase
-from recovery.core.plan import DeleteJob, EmitEvent, Plan, RecordIncident
-from recovery.core.policy import Mode, PolicyError, Restart
+from recovery.core.plan import (
+    Action,
+    DeleteJob,
+    EmitEvent,
+    Plan,
+    RecordIncident,
+    ResumeWorkload,
+    SuspendWorkload,
+)
+from recovery.core.policy import (
+    PAUSED_ANNOTATION,
+    SUSPENDED_BY_ANNOTATION,
+    Backoff,
+    Mode,
+    OnExhausted,
+    OnTerminalFailure,
+    PolicyError,
+    Restart,
+)
+from recovery.core.requests import Request, Verb
+from recovery.core.suspension import in_force, marked_by
 from tests.unit.core.cluster import Cluster
 from tests.unit.core.driver import WORKLOAD_ACTIONS, Controller, policy
 from tests.unit.core.test_native import on_condition, on_exit
@@ -17,6 +39,7 @@ from tests.unit.core.world import World, at, group, training
 
 RANKS = 3
 STEPS = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+MANY_STEPS = settings(STEPS, max_examples=200)
 
 rank = st.integers(0, RANKS - 1)
 LOSSES = st.one_of(
@@ -25,11 +48,15 @@ LOSSES = st.one_of(
 )
 PLATFORM = st.one_of(
     st.sampled_from([("job deleted",), ("controller restarted",), ("deeds are lost",), ("look",)]),
+    st.sampled_from([("deeds are done twice",), ("deeds are late",)]),
     st.tuples(st.just("stale look"), st.integers(1, 6)),
     st.tuples(st.just("clock"), st.sampled_from([-40, -2, 3, 40])),
 )
-PEOPLE = st.sampled_from(
-    [("paused",), ("resumed",), ("suspended",), ("unsuspended",), ("observe",), ("enforce",), ("no policy",), ("bad",)]
+PEOPLE = st.one_of(
+    st.sampled_from([("paused",), ("not paused",), ("suspended",), ("unsuspended",), ("recovery resume",)]),
+    st.sampled_from([("takes the suspension over",), ("observe",), ("enforce",), ("no policy",), ("bad",)]),
+    st.sampled_from([("paused everywhere",), ("no restarts",), ("other terms",), ("may not fail jobs",)]),
+    st.tuples(st.just("asks"), st.sampled_from(list(Verb)), st.booleans()),
 )
 ENDS = st.sampled_from([("succeeded",), ("jobset failed",), ("deleted job",)])
 WAIT = st.tuples(st.just("wait"), st.integers(1, 20))
@@ -48,14 +75,33 @@ PATIENT = {
     "restarts itself at once": training(RANKS, failure_policy=FailurePolicyFacts(max_restarts=50), backoff_limit=0),
 }
 """Groups of which the platform does not give up however often they lose a member."""
+TERMS: dict[str, dict[str, Any]] = {
+    "hold": {},
+    "backoff": {"backoff": Backoff(initial=timedelta(seconds=5))},
+    "suspend": {"window_seconds": 40, "on_exhausted": OnExhausted.SUSPEND},
+    "fail": {"on_exhausted": OnExhausted.FAIL_JOB, "may_fail_jobs": True},
+    "anew": {
+        "on_terminal_failure": OnTerminalFailure.RECREATE_JOB_SET,
+        "backoff": Backoff(initial=timedelta(seconds=5)),
+        "on_exhausted": OnExhausted.SUSPEND,
+        "window_seconds": 60,
+    },
+    "after start": {"restart": Restart.RECREATE_GROUP_AFTER_START, "backoff": Backoff(initial=timedelta(seconds=5))},
+}
+"""What policies say beyond the mode, and how many recoveries they allow."""
 
 
 class Walk:
     """A cluster, a controller, and what happens to both."""
 
-    def __init__(self, world: World, controller: Controller) -> None:
+    def __init__(self, world: World, controller: Controller, **terms: Any) -> None:
         self.cluster = Cluster(world)
         self.controller = controller
+        self.terms = terms
+        self.late: list[Action] = []
+        """Deeds that have been sent and have not arrived."""
+        self.ended_by_user: set[str] = set()
+        """Incidents whose suspension a user has ended."""
         self.seconds = 0.3
         self.skew = 0.0
         """How far the controller's clock is ahead of everybody else's."""
@@ -81,16 +127,34 @@ class Walk:
                 self.look(cached=self.seen[-min(looks, len(self.seen))])
                 return
             case ("deeds are lost",):
-                self.look(deeds=False)
+                self.look(times=0)
                 return
+            case ("deeds are done twice",):
+                self.look(times=2)
+                return
+            case ("deeds are late",):
+                self.late += self.look(times=0).actions
+                return
+            case ("asks", verb, force):
+                if self.world.workload is not None:
+                    value = requests.encode(Request(at(self.seconds), force=force))
+                    self.cluster.world = self.world.asked(requests.ANNOTATIONS[verb], value)
             case _:
                 self.event(step[0])
         self.look()
 
     def tick(self) -> None:
+        self.pass_a_second()
+        self.look()
+
+    def pass_a_second(self) -> None:
         self.seconds += 1
         self.cluster.tick(self.seconds)
-        self.look()
+        if self.world.jobs and self.world.job.suspended:
+            self.hung.discard(self.world.job.uid)
+        late, self.late = self.late, []
+        for action in late:
+            self.cluster.do(action, self.seconds)
 
     def lose(self, step: tuple[Any, ...]) -> None:
         if not self.world.jobs or self.world.job.deleting_since is not None or self.world.job.suspended:
@@ -124,9 +188,17 @@ class Walk:
                 self.forgot = True
                 self.cluster.world = self.world.controller_restarted()
             case "observe":
-                self.controller.policy = policy(Mode.OBSERVE, since=self.now)
+                self.controller.policy = policy(Mode.OBSERVE, since=self.now, **self.terms)
             case "enforce":
-                self.controller.policy = policy(since=self.now)
+                self.controller.policy = policy(since=self.now, **self.terms)
+            case "paused everywhere":
+                self.controller.policy = policy(**self.terms, global_pause="RecoveryConfig default pauses all")
+            case "no restarts":
+                self.controller.policy = policy(**{**self.terms, "restart": Restart.NONE})
+            case "other terms":
+                self.controller.policy = policy(limit=1, on_exhausted=OnExhausted.SUSPEND, window_seconds=30)
+            case "may not fail jobs":
+                self.controller.policy = policy(**{**self.terms, "may_fail_jobs": False})
             case "no policy":
                 self.controller.policy = None
             case "bad":
@@ -138,44 +210,52 @@ class Walk:
         match name:
             case "job deleted" if self.world.jobs and self.world.job.deleting_since is None:
                 self.cluster.world = self.world.job_deleted(self.seconds)
-            case "paused":
-                self.cluster.world = self.world.paused()
-            case "resumed":
-                self.cluster.world = self.world.with_workload(annotations={})
-            case "suspended" if self.world.jobs and self.world.job.deleting_since is None:
-                self.suspend()
-            case "unsuspended" if self.world.workload is not None and self.world.workload.suspended:
-                self.hung.discard(self.world.job.uid)
-                self.cluster.world = self.world.resumed(self.seconds)
-            case "succeeded" if self.world.find(0) is not None and self.world.pod(0).running:
+            case "paused" if self.world.workload is not None:
+                self.cluster.world = self.world.asked(PAUSED_ANNOTATION, "true")
+            case "not paused":
+                self.remove_annotation(PAUSED_ANNOTATION)
+            case "suspended" if self.world.workload is not None:
+                self.cluster.world = self.world.with_workload(suspended=True)
+            case "takes the suspension over":
+                self.remove_annotation(SUSPENDED_BY_ANNOTATION)
+            case "unsuspended" if self.world.workload is not None:
+                self.user_resumes()
+            case "recovery resume" if self.world.workload is not None:
+                self.user_resumes()
+                self.remove_annotation(SUSPENDED_BY_ANNOTATION)
+            case "succeeded" if self.world.jobs and self.world.find(0) is not None and self.world.pod(0).running:
                 self.cluster.world = self.world.succeeded(0)
-            case "jobset failed":
+            case "jobset failed" if self.world.jobset is not None:
                 self.cluster.world = self.world.jobset_failed(self.seconds)
             case "deleted job":
                 self.cluster.world = self.world.with_workload(deleting_since=self.world.job_template.created_at)
             case _:
                 pass
 
-    def suspend(self) -> None:
+    def remove_annotation(self, name: str) -> None:
         assert self.world.workload is not None
-        if self.world.workload.suspended:
-            return
-        world = self.world.suspended()
-        for index in range(RANKS):
-            world = world if world.find(index) is None else world.pod_gone(index, self.seconds)
-        self.seconds += 2
-        self.cluster.world = world
+        left = {key: value for key, value in self.world.workload.annotations.items() if key != name}
+        self.cluster.world = self.world.with_workload(annotations=left)
+
+    def user_resumes(self) -> None:
+        workload, open_ = self.world.workload, self.controller.ledger.incident
+        assert workload is not None
+        if in_force(workload) and open_ is not None and open_.suspension is not None and open_.suspension.landed:
+            self.ended_by_user.add(open_.id)
+        self.cluster.world = self.world.with_workload(suspended=False)
 
     @property
     def now(self) -> float:
         return self.seconds + self.skew
 
-    def look(self, *, cached: World | None = None, deeds: bool = True) -> Plan:
-        """One look, with everything that must hold of any look."""
+    def look(self, *, cached: World | None = None, times: int = 1) -> Plan:
+        """One look, with everything that must hold of any look; its deeds are carried out so many times."""
         self.seen.append(self.world)
         stale = (cached or self.world).snapshot()
+        before = self.controller.ledger
         plan = self.controller.plan_on(stale, self.world.snapshot(live=True), self.now)
         self.restraint(plan)
+        self.suspensions(before, plan)
         self.controller.done += plan.first
         self.controller.write(plan)
         assert self.controller.ledger == plan.ledger, "what is written is what is read"
@@ -185,16 +265,36 @@ class Walk:
                 self.justified(action)
         if cached is None:
             self.repeatable(plan)
-        for action in plan.actions if deeds else ():
+        for action in plan.actions * times:
             self.cluster.do(action, self.seconds)
         return plan
 
     def restraint(self, plan: Plan) -> None:
-        now = self.controller.policy
-        barred = now is None or isinstance(now, PolicyError) or now.mode is Mode.OBSERVE
-        paused = self.world.workload is not None and bool(self.world.workload.annotations)
-        if barred or paused:
-            assert not any(isinstance(action, WORKLOAD_ACTIONS) for action in plan.actions), plan.reason
+        """Nobody is touched where that is barred, but that a suspension of ours is ended, and what a person forced."""
+        workload, open_ = self.world.workload, plan.ledger.incident
+        assert workload is not None
+        forced = open_ is not None and open_.forced
+        if barred(workload, self.controller.policy, forced=forced) is not None:
+            deeds = [action for action in plan.actions if isinstance(action, WORKLOAD_ACTIONS)]
+            assert all(isinstance(action, ResumeWorkload) for action in deeds), plan.reason
+
+    def suspensions(self, before: Ledger, plan: Plan) -> None:
+        """Suspended is only what an open incident wants suspended, and resumed only what carries our mark."""
+        workload, open_ = self.world.workload, plan.ledger.incident
+        assert workload is not None
+        deeds = [action for action in plan.actions if isinstance(action, SuspendWorkload | ResumeWorkload)]
+        assert len(deeds) <= 1, deeds
+        for action in deeds:
+            if isinstance(action, ResumeWorkload):
+                assert action.suspended_by == marked_by(workload)
+                continue
+            assert open_ is not None
+            assert open_.closing is None
+            assert open_.suspension is not None
+            assert not workload.suspended
+            assert marked_by(workload) is None
+            assert action.incident_id == open_.id
+            assert open_.id not in self.ended_by_user, plan.reason
 
     def justified(self, action: DeleteJob) -> None:
         """No Job is taken down that did not hang, was not failing, and was not given up.
@@ -205,10 +305,9 @@ class Walk:
             return
         job = next(job for job in self.world.jobs if job.uid == action.uid)
         failing = job.condition("FailureTarget") is not None
-        given_up = (
-            "got no pods" in self.controller.incident.reason or "not all ranks ran" in self.controller.incident.reason
-        )
-        assert job.uid in self.hung or failing or given_up, self.controller.incident.reason
+        reason = self.controller.incident.reason
+        given_up = "got no pods" in reason or "not all ranks ran" in reason or "asked for" in reason
+        assert job.uid in self.hung or failing or given_up or job.suspended, reason
 
     def repeatable(self, plan: Plan) -> None:
         """Deciding again on the same facts changes nothing, now and a second later."""
@@ -218,16 +317,58 @@ class Walk:
         for later in (0, 1):
             due = plan.look_again_at is not None and plan.look_again_at <= at(self.now + later)
             again = self.controller.plan(self.world, self.now + later)
-            assert due or again.ledger == plan.ledger
+            # What is left of a budget is shown as of the look: a charge may leave the window in that second.
+            shown = plan.ledger if later else again.ledger
+            found = msgspec.structs.replace(again.ledger, budget=shown.budget, conditions=shown.conditions)
+            assert due or found == plan.ledger
             assert due or not any(isinstance(action, EmitEvent) for action in again.actions)
 
 
-@STEPS
-@given(WORLD, st.lists(st.one_of(LOSSES, WAIT, PLATFORM, PEOPLE, ENDS), max_size=14), st.integers(0, 3))
-def test_whatever_happens_the_invariants_hold(world: str, steps: list[tuple[Any, ...]], limit: int) -> None:
-    walk = Walk(WORLDS[world], Controller(policy(limit=limit)))
+@MANY_STEPS
+@given(
+    WORLD,
+    st.lists(st.one_of(LOSSES, WAIT, PLATFORM, PEOPLE, ENDS), max_size=14),
+    st.integers(0, 3),
+    st.sampled_from(list(TERMS)),
+)
+def test_whatever_happens_the_invariants_hold(world: str, steps: list[tuple[Any, ...]], limit: int, terms: str) -> None:
+    walk = Walk(WORLDS[world], Controller(policy(limit=limit, **TERMS[terms])), limit=limit, **TERMS[terms])
     for step in steps:
         walk.take(step)
+
+
+@MANY_STEPS
+@given(
+    WORLD,
+    st.lists(st.one_of(LOSSES, WAIT, PLATFORM, PEOPLE), max_size=14),
+    st.integers(0, 3),
+    st.sampled_from(list(TERMS)),
+)
+def test_once_all_is_quiet_nothing_waits_for_what_will_not_come(
+    world: str, steps: list[tuple[Any, ...]], limit: int, terms: str
+) -> None:
+    """Looks only where something has changed or a plan has asked for one: no timer may be forgotten."""
+    walk = Walk(WORLDS[world], Controller(policy(limit=limit, **TERMS[terms])), limit=limit, **TERMS[terms])
+    for step in steps:
+        walk.take(step)
+    walk.skew = 0
+    plan = walk.look()
+    for _ in range(150):
+        before = walk.world
+        walk.pass_a_second()
+        closing = plan.ledger.incident is not None and plan.ledger.incident.closing is not None
+        due = plan.look_again_at is not None and plan.look_again_at <= at(walk.now)
+        if due or closing or walk.world != before:
+            plan = walk.look()
+    ledger, workload = walk.controller.ledger, walk.world.workload
+    assert workload is not None
+    wanted = ledger.incident is not None and ledger.incident.suspension is not None
+    assert (marked_by(workload) is not None) <= (wanted and ledger.phase is Phase.HELD)
+    if ledger.incident is not None:
+        policy_ = walk.controller.policy
+        assert ledger.phase is Phase.HELD or barred(workload, policy_) is not None, ledger.incident.reason
+        exhausted = ledger.incident.terms.budget_limit == 0 or plan.look_again_at is not None
+        assert exhausted or barred(workload, policy_) is not None, ledger.incident.reason
 
 
 @STEPS

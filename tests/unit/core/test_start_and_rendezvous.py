@@ -42,7 +42,7 @@ def test_after_start_that_is_barred_ends_like_any_other_that_runs_whole() -> Non
 
 
 def on_the_way(controller: Controller) -> World:
-    lost = training(4).pod_deleted(3, 0)
+    lost = probed(training(4)).pod_deleted(3, 0)
     controller.look(lost, 0.2)
     world = probed(lost.job_deleted(0.3).all_deleted(0.4).recreated(2)).all_started(4)
     controller.look(world, 4.2)
@@ -68,6 +68,20 @@ def test_ranks_that_do_not_join_in_time_are_another_attempt() -> None:
     controller.look(world, 905)
     assert len(controller.triggers) == 2
     assert "not all ranks joined within 900 s of running" in controller.incident.reason
+
+
+def test_a_script_that_never_tells_that_it_has_joined_is_not_restarted_for_that() -> None:
+    controller = Controller()
+    lost = probed(training(4))
+    for index in range(4):
+        lost = lost.with_pod(index, ready=False, ready_since=None)
+    lost = lost.pod_deleted(3, 0)
+    controller.look(lost, 0.2)
+    world = probed(lost.job_deleted(0.3).all_deleted(0.4).recreated(2)).all_started(4)
+    controller.look(world, 4.2)
+    controller.look(world, 5000)
+    assert controller.phase() is Phase.RENDEZVOUS
+    assert len(controller.triggers) == 1
 
 
 def test_without_a_probe_rendezvous_has_no_timeout() -> None:

@@ -10,7 +10,16 @@ import pytest
 import yaml
 
 from recovery.core.config import CONFIG_NAME, ConfigFacts, ConfigSpec
-from recovery.core.policy import Mode, OnExhausted, Policy, PolicyFacts, PolicySpec, Restart, resolve
+from recovery.core.policy import (
+    JOINED_PROBE_ANNOTATION,
+    Mode,
+    OnExhausted,
+    Policy,
+    PolicyFacts,
+    PolicySpec,
+    Restart,
+    resolve,
+)
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 POLICIES = REPOSITORY / "policies"
@@ -85,6 +94,16 @@ def test_the_defaults_that_the_guide_shows_are_the_defaults() -> None:
     shown = yaml.safe_load(block)["spec"]
     assert msgspec.convert(shown, PolicySpec) == PolicySpec()
     assert_contains(shown, msgspec.to_builtins(PolicySpec()), "spec")
+
+
+def test_the_runtime_with_the_joined_probe_is_the_prepared_one_and_the_probe() -> None:
+    prepared, joined = load("runtime-prepared.yaml"), load("runtime-joined-probe.yaml")
+    [job] = joined["spec"]["template"]["spec"]["replicatedJobs"]
+    template = job["template"]["spec"]["template"]
+    assert template.pop("metadata") == {"annotations": {JOINED_PROBE_ANNOTATION: "readiness"}}
+    assert template["spec"]["containers"][0].pop("readinessProbe")["exec"]["command"][:2] == ["test", "-f"]
+    assert joined["metadata"].pop("name") == prepared["metadata"].pop("name") + "-joined"
+    assert joined == prepared
 
 
 def test_the_prepared_runtime() -> None:

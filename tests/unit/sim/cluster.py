@@ -130,11 +130,14 @@ def pod(
     job: str = "",
     index: int | None = None,
     phase: str = "Pending",
+    probe_seconds: int | None = None,
 ) -> Body:
+    """`probe_seconds`: the period of a readiness probe that every container has. None: they have none."""
     labels = dict(labels or {})
     owners = [{"kind": "Job", "name": job, "uid": f"uid-of-{job}", "controller": True}] if job else []
     if index is not None:
         labels["batch.kubernetes.io/job-completion-index"] = str(index)
+    probe = {} if probe_seconds is None else {"readinessProbe": {"periodSeconds": probe_seconds}}
     variables = [{"name": key, "value": value} for key, value in (env or {}).items()]
     return {
         "apiVersion": "v1",
@@ -151,7 +154,9 @@ def pod(
             "restartPolicy": restart_policy,
             "terminationGracePeriodSeconds": grace_seconds,
             "initContainers": [{"name": init, "image": "init:1"} for init in init_containers],
-            "containers": [{"name": container, "image": "train:1", "env": variables} for container in containers],
+            "containers": [
+                {"name": container, "image": "train:1", "env": variables, **probe} for container in containers
+            ],
         },
         "status": {
             "phase": phase,

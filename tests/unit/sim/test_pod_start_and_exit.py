@@ -78,6 +78,65 @@ async def test_a_pod_becomes_ready_later_than_it_runs() -> None:
 
 
 @virtual_time
+async def test_a_container_with_a_probe_is_ready_at_the_first_run_of_the_probe_that_its_process_answers() -> None:
+    async with obedient_cluster() as c:
+        await c.bind("p", probe_seconds=5)
+        await c.pass_seconds(17)
+        assert (c.phase("p"), c.container("p")["ready"]) == ("Running", False)
+        assert c.condition("p", "Ready")["status"] == "False"
+        c.workload.running[0].answer_probe()
+        await c.pass_seconds(2.5)
+        assert not c.container("p")["ready"]
+        await c.pass_seconds(1)
+        assert c.container("p")["ready"]
+        ready = c.condition("p", "Ready")
+        assert (ready["status"], ready["lastTransitionTime"]) == ("True", "2026-11-02T08:00:20Z")
+        assert len(c.api.writes_of("patch", "pods")) == 2
+
+
+@virtual_time
+async def test_a_process_that_answers_early_still_waits_to_become_ready() -> None:
+    async with obedient_cluster(KubeletSettings(start_seconds=(0.0, 0.0), ready_seconds=7.0)) as c:
+        await c.bind("p", probe_seconds=1)
+        await c.pass_seconds(2.5)
+        c.workload.running[0].answer_probe()
+        await c.pass_seconds(4.4)
+        assert not c.container("p")["ready"]
+        await c.pass_seconds(0.2)
+        assert c.container("p")["ready"]
+
+
+@virtual_time
+async def test_a_pod_is_ready_when_all_its_containers_answer() -> None:
+    async with obedient_cluster() as c:
+        await c.bind("p", containers=("node", "logs"), probe_seconds=1)
+        await c.pass_seconds(3)
+        c.workload.running[0].answer_probe()
+        await c.pass_seconds(2)
+        unready = c.condition("p", "Ready")
+        assert (unready["status"], unready["message"]) == ("False", "containers with unready status: [logs]")
+        c.workload.running[1].answer_probe()
+        await c.pass_seconds(2)
+        assert c.condition("p", "Ready")["status"] == "True"
+
+
+@virtual_time
+async def test_after_a_restart_in_place_the_new_process_has_to_answer() -> None:
+    async with obedient_cluster() as c:
+        await c.bind("p", restart_policy="OnFailure", probe_seconds=5)
+        await c.pass_seconds(1)
+        first = c.workload.running[0]
+        first.answer_probe()  # The probe would find it at its next run, in 4 s.
+        c.kubelets.exit_container("p", 1)
+        first.answer_probe()
+        await c.pass_seconds(60)
+        assert (c.container("p")["restartCount"], c.container("p")["ready"]) == (1, False)
+        c.workload.running[0].answer_probe()
+        await c.pass_seconds(6)
+        assert c.container("p")["ready"]
+
+
+@virtual_time
 async def test_init_containers_run_first_one_after_another() -> None:
     settings = KubeletSettings(start_seconds=(0.0, 0.0), init_container_seconds=3.0)
     async with obedient_cluster(settings) as c:

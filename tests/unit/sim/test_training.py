@@ -33,7 +33,14 @@ def training_cluster(settings: TrainingSettings = SETTINGS, nodes: int = 4) -> A
 
 
 async def bind_rank(
-    c: Training, index: int, *, job: str = "llm-node-0", size: str = "4", suffix: str = "a", **details: str
+    c: Training,
+    index: int,
+    *,
+    job: str = "llm-node-0",
+    size: str = "4",
+    suffix: str = "a",
+    probe_seconds: int | None = None,
+    **details: str,
 ) -> str:
     """A pod of the training `llm` as Trainer and JobSet make it, on the node of its index."""
     name = f"{job}-{index}-{suffix}"
@@ -43,16 +50,23 @@ async def bind_rank(
         job=job,
         index=index,
         env={"PET_NNODES": size} if size else {},
-        labels={"jobset.sigs.k8s.io/jobset-name": "llm", "trainer.kubeflow.org/trainjob-ancestor-step": "trainer"},
+        labels={"jobset.sigs.k8s.io/jobset-name": "llm", "jobset.sigs.k8s.io/replicatedjob-name": "node"},
+        probe_seconds=probe_seconds,
         **{"restart_policy": "OnFailure", **details},
     )
     return name
 
 
-async def bind_group(c: Training, pods: int = 4, *, job: str = "llm-node-0", **details: str) -> list[str]:
-    names = [await bind_rank(c, index, job=job, **details) for index in range(pods)]
+async def bind_group(
+    c: Training, pods: int = 4, *, job: str = "llm-node-0", probe_seconds: int | None = None, **details: str
+) -> list[str]:
+    names = [await bind_rank(c, index, job=job, probe_seconds=probe_seconds, **details) for index in range(pods)]
     await c.pass_seconds(QUICK)
     return names
+
+
+def ready(c: Training, names: list[str]) -> list[bool]:
+    return [c.condition(name, "Ready")["status"] == "True" for name in names]
 
 
 def kinds(c: Training, *wanted: EventKind) -> list[EventKind]:
@@ -254,6 +268,54 @@ async def test_a_replaced_pod_waits_until_the_hung_ranks_are_gone() -> None:
 
 
 @virtual_time
+async def test_a_joined_probe_finds_nobody_ready_until_all_ranks_have_met() -> None:
+    async with training_cluster() as c:
+        pods = [await bind_rank(c, index, probe_seconds=1) for index in range(3)]
+        await c.pass_seconds(20)
+        assert ready(c, pods) == [False] * 3
+        pods.append(await bind_rank(c, 3, probe_seconds=1))
+        await c.pass_seconds(1 + QUICK)
+        assert ready(c, pods) == [True] * 4
+
+
+@virtual_time
+async def test_a_joined_probe_finds_hung_ranks_ready_and_a_replaced_one_not_before_it_has_met_them() -> None:
+    async with training_cluster() as c:
+        pods = await bind_group(c, restart_policy="OnFailure", probe_seconds=1)
+        await c.api.delete(PODS, pods[3], namespace="default", grace_seconds=0)
+        pods[3] = await bind_rank(c, 3, suffix="b", probe_seconds=1)
+        await c.pass_seconds(50)
+        assert c.workload.ranks(NAME) == {RankState.HUNG: 3, RankState.WAITING: 1}
+        assert ready(c, pods) == [True, True, True, False]
+        await c.pass_seconds(20)
+        assert c.workload.ranks(NAME) == {RankState.TRAINING: 4}
+        assert ready(c, pods) == [True] * 4
+
+
+@virtual_time
+async def test_a_joined_probe_finds_a_rank_that_restarted_in_place_unready_until_all_have_met_again() -> None:
+    async with training_cluster() as c:
+        pods = await bind_group(c, probe_seconds=1)
+        await c.pass_seconds(5)
+        c.kubelets.exit_container(pods[0], 1)
+        await c.pass_seconds(50)
+        assert ready(c, pods) == [False, True, True, True]
+        await c.pass_seconds(20)
+        assert len(c.workload.rounds(NAME)) == 2
+        assert ready(c, pods) == [True] * 4
+
+
+@virtual_time
+async def test_processes_that_are_no_ranks_answer_their_probes_from_the_start() -> None:
+    async with training_cluster() as c:
+        initializer = {"jobset.sigs.k8s.io/replicatedjob-name": "dataset-initializer"}
+        await c.bind("init", job="llm-dataset-initializer-0", index=0, labels=initializer, probe_seconds=1)
+        await c.bind("no-job", probe_seconds=1)
+        await c.pass_seconds(1)
+        assert ready(c, ["init", "no-job"]) == [True] * 2
+
+
+@virtual_time
 async def test_after_the_last_step_every_rank_exits_with_0() -> None:
     async with training_cluster(replace(SETTINGS, total_steps=25)) as c:
         pods = await bind_group(c)
@@ -300,8 +362,8 @@ async def test_a_job_tells_the_size_that_its_pods_do_not() -> None:
 @virtual_time
 async def test_initializers_succeed_and_other_pods_just_run() -> None:
     async with training_cluster() as c:
-        step = {"trainer.kubeflow.org/trainjob-ancestor-step": "dataset-initializer"}
-        await c.bind("init", job="llm-dataset-initializer-0", index=0, labels=step)
+        initializer = {"jobset.sigs.k8s.io/replicatedjob-name": "dataset-initializer"}
+        await c.bind("init", job="llm-dataset-initializer-0", index=0, labels=initializer)
         await c.bind("no-index", job="something", env={"PET_NNODES": "1"})
         await c.bind("no-job", index=0, env={"PET_NNODES": "1"})
         await c.pass_seconds(5)

@@ -18,6 +18,7 @@ def store() -> HeldStore:
 def metrics(clock: SetClock, store: HeldStore) -> Telemetry:
     telemetry = Telemetry(clock=clock, version="1.2.3")
     telemetry.follow(store)
+    telemetry.leadership_changed(leads=True)
     return telemetry
 
 

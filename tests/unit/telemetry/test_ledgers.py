@@ -130,8 +130,29 @@ def test_a_new_leader_tells_the_same(clock: SetClock, store: HeldStore, metrics:
     clock.seconds = 7
     other = Telemetry(clock=clock, version="1.2.3")
     other.follow(store)
+    other.leadership_changed(leads=True)
     told = {key: value for key, value in Scrape(metrics).samples.items() if "job_name" in dict(key[1])}
     assert told == {key: value for key, value in Scrape(other).samples.items() if "job_name" in dict(key[1])}
+
+
+def test_only_the_leader_tells_of_the_ledgers(
+    clock: SetClock, store: HeldStore, metrics: Telemetry, group: Group
+) -> None:
+    standby = Telemetry(clock=clock, version="1.2.3")
+    standby.follow(store)
+    group.fails(gpus=10)
+    group.attempt()
+    clock.seconds = 3
+
+    def restarts() -> list[float | None]:
+        return [Scrape(each).of_job("recovery_group_restarts_total", scope="group") for each in (metrics, standby)]
+
+    assert restarts() == [1, None]
+    metrics.leadership_changed(leads=False)
+    standby.leadership_changed(leads=True)
+    assert restarts() == [None, 1]
+    assert Scrape(metrics).by(IDLE_SECONDS, "reason") == {}
+    assert Scrape(metrics).value("recovery_build_info", version="1.2.3") == 1, "what it knows of itself it tells"
 
 
 steps = st.lists(
@@ -149,6 +170,7 @@ def test_whatever_happens_no_counter_goes_back_and_no_second_counts_twice(story:
     clock, store = SetClock(), HeldStore()
     collector = LedgerCollector(clock)
     collector.follow(store)
+    collector.leads = True
     group = Group(clock, store)
     before: dict[str, float] = {}
     for step, seconds in story:

@@ -228,7 +228,9 @@ def test_requests_by_verb_resource_and_code(metrics: Telemetry) -> None:
     assert scrape.value("recovery_api_request_duration_seconds_bucket", le="0.005", **labels) == 2
 
 
-def test_whether_this_process_leads(metrics: Telemetry) -> None:
+def test_whether_this_process_leads(clock: SetClock) -> None:
+    metrics = Telemetry(clock=clock, version="1.2.3")
+
     def standing() -> tuple[float | None, float | None]:
         scrape = Scrape(metrics)
         return scrape.value("recovery_leader"), scrape.value("recovery_leader_transitions_total")

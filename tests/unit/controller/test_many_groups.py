@@ -1,0 +1,96 @@
+"""Many groups fail at once, and the API server is slow to delete pods: no trigger waits for that."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from recovery.controller.leadership import Alone
+from recovery.controller.runner import Controller
+from recovery.core.facts import GroupKey, Snapshot
+from recovery.core.ledger import LedgerObject
+from recovery.executors.pod_teardown import DELETES_IN_FLIGHT_MAX
+from recovery.ports import JOBS, PODS, Propagation, Resource
+from tests.unit.controller.fakes import Ears, FakeApi, FakeStore
+from tests.unit.controller.scene import lost
+from tests.unit.controller.test_queue import Chance
+from tests.unit.core.world import at
+from tests.unit.sim.virtual_time import VirtualClock, virtual_time
+
+
+class Clock(VirtualClock):
+    """Virtual time, in the days of the world of the unit tests."""
+
+    def now(self) -> datetime:
+        return at(self.monotonic_seconds())
+
+
+class NoPodGoes(FakeApi):
+    """The deletes of pods are never answered."""
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str | None = None,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        propagation: Propagation | None = None,
+        grace_seconds: int | None = None,
+    ) -> bytes:
+        done = await super().delete(resource, name, namespace=namespace, uid=uid, resource_version=resource_version)
+        if resource == PODS:
+            await asyncio.Event().wait()
+        return done
+
+
+class Groups(FakeStore):
+    """The same group many times over, each in a namespace of its own."""
+
+    def __init__(self, api: FakeApi, count: int) -> None:
+        super().__init__(api, lost())
+        self._keys = [GroupKey(f"ml-{number}", "train") for number in range(count)]
+
+    def keys(self) -> Iterable[GroupKey]:
+        return tuple(self._keys)
+
+    def snapshot(self, key: GroupKey) -> Snapshot:
+        return _moved(super().snapshot(key), key)
+
+    async def read_live(self, key: GroupKey) -> Snapshot:
+        return _moved(await super().read_live(key), key)
+
+    def orphans(self, key: GroupKey) -> Sequence[LedgerObject]:
+        return ()
+
+    def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
+        """Nothing changes."""
+
+
+def _moved(snapshot: Snapshot, key: GroupKey) -> Snapshot:
+    assert snapshot.workload is not None
+    workload = msgspec.structs.replace(snapshot.workload, uid=f"{snapshot.workload.uid}-{key.namespace}")
+    pods = tuple(msgspec.structs.replace(pod, uid=f"{pod.uid}-{key.namespace}") for pod in snapshot.pods)
+    return msgspec.structs.replace(snapshot, key=key, workload=workload, pods=pods)
+
+
+@virtual_time
+async def test_groups_whose_pod_deletes_hang_hold_up_no_trigger_of_another_group() -> None:
+    api, clock, groups = NoPodGoes(), Clock(), 100
+    controller = Controller(
+        api=api,
+        store=Groups(api, groups),
+        clock=clock,
+        entropy=Chance(),
+        observer=Ears(),
+        leadership=Alone(clock),
+    )
+    running = asyncio.create_task(controller.run(asyncio.Event()))
+    await asyncio.sleep(5)
+    assert len(api.sent("delete", PODS)) == DELETES_IN_FLIGHT_MAX, "no delete has come back, so no other was sent"
+    assert {request.namespace for request in api.sent("delete", JOBS)} == {f"ml-{number}" for number in range(groups)}
+    assert len(api.sent("delete", JOBS)) == groups
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
