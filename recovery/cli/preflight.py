@@ -1,4 +1,7 @@
-"""What has to be there before the controller may start: resources and permissions; what is missing is named at once."""
+"""What has to be there before the controller may start: resources and permissions; what is missing is named at once.
+
+Kubeflow Trainer need not be: without it JobSets that nobody owns are the workloads. Without JobSet there is none.
+"""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -28,6 +31,7 @@ from recovery.ports import (
 _OURS = (RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES, RECOVERY_CONFIGS, RECOVERY_GROUPS)
 
 WATCHED = (TRAIN_JOBS, JOB_SETS, JOBS, PODS, NODES, *_OURS)
+"""What the controller keeps track of, where Trainer is installed."""
 
 _ACCESS_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
@@ -92,7 +96,11 @@ async def absent_resources(client: ApiClient) -> tuple[Resource, ...]:
 
 
 def install_words(absent: Sequence[Resource]) -> str:
-    """One line that names what is not installed and how to install it; empty if nothing is absent."""
+    """One line that names what is not installed and how to install it; empty if nothing is absent that is needed.
+
+    Trainer is named only where JobSet is absent too: installing the one brings the other.
+    """
+    absent = [resource for resource in absent if resource != TRAIN_JOBS or JOB_SETS in absent]
     if not absent:
         return ""
     ways = {
@@ -102,6 +110,11 @@ def install_words(absent: Sequence[Resource]) -> str:
     }
     needed = dict.fromkeys(ways[resource.group] for resource in absent)
     return f"not installed in this cluster: {', '.join(map(_name, absent))}; {', '.join(needed)}"
+
+
+def needed(permissions: Iterable[Permission], *, train_jobs: bool) -> tuple[Permission, ...]:
+    """Those of the permissions that are of use. `train_jobs` False: Trainer is not installed."""
+    return tuple(each for each in permissions if train_jobs or each.resource != TRAIN_JOBS)
 
 
 def permission_words(permissions: Iterable[Permission]) -> str:

@@ -7,7 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -21,6 +21,7 @@ from recovery.cli.preflight import (
     absent_resources,
     denied,
     install_words,
+    needed,
     permission_words,
     to_lead,
 )
@@ -28,10 +29,13 @@ from recovery.controller.clock import SystemClock
 from recovery.controller.leadership import Alone, Elector, Leadership
 from recovery.controller.runner import Controller
 from recovery.kube.store import KubeGroupStore
+from recovery.ports import TRAIN_JOBS, Resource
 from recovery.telemetry.event_loop import measure_lag
 from recovery.telemetry.logs import configure_logs
 from recovery.telemetry.observer import Telemetry
 from recovery.telemetry.server import serve
+
+T = TypeVar("T")
 
 _log = structlog.get_logger("recovery.cli")
 
@@ -54,11 +58,11 @@ class Stop:
         self.event.set()
         asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
 
-    async def cuts_short(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Do the work, unless the stop comes first."""
+    async def result_before(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Do the work and give what it results in. None: the stop came first."""
         doing, stopping = asyncio.create_task(work), asyncio.create_task(self.event.wait())
         await first_of(doing, stopping)
-        return self.event.is_set()
+        return None if self.event.is_set() else doing.result()
 
 
 class Election(msgspec.Struct, frozen=True):
@@ -99,37 +103,45 @@ async def _run(
     telemetry = Telemetry(clock=SystemClock(), version=version("trainjob-recovery"))
     async with connect(kubeconfig, context, telemetry) as connection:
         namespace = await chosen_namespace(kubeconfig, context, election.lease_namespace) if election else None
-        if await stop.cuts_short(check(connection, namespace)):
+        watched = await stop.result_before(check(connection, namespace))
+        if watched is None:
             return stop.exit_code
         leadership: Leadership = Alone(connection.clock)
         if election is not None and namespace is not None:
             leadership = _candidate(connection, namespace, election.lease_seconds)
         own_namespace = await chosen_namespace(kubeconfig, context, namespace)
         async with _admitting(admission, kubeconfig, context, own_namespace, connection, telemetry):
-            await _control(connection, telemetry, leadership, stop.event, metrics_host, metrics_port)
+            await _control(connection, telemetry, leadership, watched, stop.event, metrics_host, metrics_port)
     _log.info("stopped")
     return stop.exit_code
 
 
-async def check(connection: Connection, lease_namespace: str | None = None) -> None:
-    """Raise CommandError for what is not there, before anything is watched or served.
+async def check(connection: Connection, lease_namespace: str | None = None) -> tuple[Resource, ...]:
+    """The resources to watch. Raises CommandError for what is not there, before anything is watched or served.
 
     `lease_namespace`: where the election is to be held; None: there is none.
     """
     absent = await absent_resources(connection.client)
-    if absent:
-        raise CommandError(install_words(absent))
+    if words := install_words(absent):
+        raise CommandError(words)
+    train_jobs = TRAIN_JOBS not in absent
     lacking = []
-    if refused := await denied(connection.client, OBSERVE):
+    if refused := await denied(connection.client, needed(OBSERVE, train_jobs=train_jobs)):
         lacking.append(f"in all namespaces (manifests/rbac grants them): {permission_words(refused)}")
     if lease_namespace is not None and (refused := await denied(connection.client, to_lead(lease_namespace))):
         grants = "manifests/rbac grants them in recovery-system; or run it --no-leader-election if no other one runs"
         lacking.append(f"in namespace {lease_namespace} ({grants}): {permission_words(refused)}")
     if lacking:
         raise CommandError(f"permissions are missing, {'; and '.join(lacking)}")
-    withheld = await denied(connection.client, ENFORCE)
+    withheld = await denied(connection.client, needed(ENFORCE, train_jobs=train_jobs))
     if withheld:
         _log.warning("policies in mode Enforce will be refused", missing_permissions=permission_words(withheld))
+    if train_jobs:
+        return WATCHED
+    _log.info(
+        "Trainer is not installed: JobSets are watched, TrainJobs are not; restart the controller after installing it"
+    )
+    return tuple(resource for resource in WATCHED if resource != TRAIN_JOBS)
 
 
 def _candidate(connection: Connection, namespace: str, lease_seconds: int) -> Elector:
@@ -168,10 +180,16 @@ async def _admitting(
 
 
 async def _control(
-    connection: Connection, telemetry: Telemetry, leadership: Leadership, stop: asyncio.Event, host: str, port: int
+    connection: Connection,
+    telemetry: Telemetry,
+    leadership: Leadership,
+    watched: Sequence[Resource],
+    stop: asyncio.Event,
+    host: str,
+    port: int,
 ) -> None:
     client, clock, entropy = connection.client, connection.clock, connection.entropy
-    store = KubeGroupStore(client, clock=clock, entropy=entropy, observer=telemetry)
+    store = KubeGroupStore(client, clock=clock, entropy=entropy, observer=telemetry, train_jobs=TRAIN_JOBS in watched)
     controller = Controller(
         api=client, store=store, clock=clock, entropy=entropy, observer=telemetry, leadership=leadership
     )
@@ -181,7 +199,7 @@ async def _control(
     def missing() -> Sequence[str]:
         if store.synced():
             return ()
-        waiting = [resource.plural for resource in WATCHED if resource.plural not in telemetry.listed_resources]
+        waiting = [resource.plural for resource in watched if resource.plural not in telemetry.listed_resources]
         return waiting or ["a watch that was refused"]
 
     async with serve(host, port, registry=telemetry.registry, missing=missing):

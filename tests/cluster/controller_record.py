@@ -13,6 +13,7 @@ from itertools import count
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
+from recovery.ports import TRAIN_JOBS, Resource
 from tests.cluster.acts import annotate
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.scene import ControllerProcess, Job
@@ -52,15 +53,16 @@ async def scrape(controller: ControllerProcess) -> Samples:
     return Samples((await ask(controller, "/metrics"))[1])
 
 
-async def has_looked(controller: ControllerProcess, *jobs: Job) -> None:
+async def has_looked(controller: ControllerProcess, *jobs: Job, kind: Resource = TRAIN_JOBS) -> None:
     """Until the controller has looked at each of the jobs once more, knowing all that was there before this call.
 
-    A change of the TrainJob that means nothing asks for the look. The news of the other watches came before it.
+    A change of the TrainJob that means nothing asks for the look, or of the JobSet that is the job's own workload. The
+    news of the other watches came before it.
     """
     async with asyncio.timeout(60):
         for job in jobs:
             before = (await scrape(controller)).sum(LOOKS)
-            await annotate(job, "example.com/look", str(next(_changes)))
+            await annotate(job, "example.com/look", str(next(_changes)), resource=kind)
             while (await scrape(controller)).sum(LOOKS) <= before:
                 await asyncio.sleep(0.05)
 
