@@ -30,7 +30,10 @@ from recovery.ports import (
 
 _log = structlog.get_logger("recovery.controller")
 
-_LOOKS_AT_ONCE = 16
+_LOOKS_AT_ONCE = 256
+"""A look lasts until the API server has answered its last pod delete. With few looks at once, as many groups whose
+deletes hang would hold up the trigger of the next one, for which the deletes leave writes free (`pod_teardown`). A look
+that waits costs a task; what reaches the API server is bounded by the client's connections and writes in flight."""
 _RESYNC_SECONDS = 600.0
 _SYNC_POLL_SECONDS = 0.05
 _FINISH_SECONDS = 20.0
@@ -205,7 +208,7 @@ class Duty:
         line = {"job": str(key), "error": str(failure), "retry_in_seconds": round(retry_in_seconds, 1)}
         match failure:
             case TryLaterError():
-                _log.info("the API server asks to wait", **line)
+                _log.info("nothing can be done yet", **line)
             case RestlessGroupError():
                 _log.warning("no decision could be carried out yet", **line)
             case RefusedError():

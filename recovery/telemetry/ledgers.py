@@ -1,7 +1,8 @@
 """The metrics that the ledgers tell, computed from them at every scrape.
 
 Nothing is counted here: each value follows from `RecoveryGroup.status` and the clock. So the metrics equal a fold over
-it, a new leader goes on where the last one stopped, and the series of a job end with its RecoveryGroup.
+it, a new leader goes on where the last one stopped, and the series of a job end with its RecoveryGroup. Every replica
+has the ledgers at hand and only the leader tells of them: else a sum over all replicas would count each job twice.
 
 Two things are remembered all the same. How far a counter had come: what runs is accrued up to now, but booked up to
 when it ended (the last rank may have been Ready a second before anybody looked), and a counter must never go back. And
@@ -71,11 +72,14 @@ _Values = Callable[[_Job], Mapping[str, float]]
 
 
 class LedgerCollector(Collector):
-    """A prometheus collector over all RecoveryGroups that the store knows. Without a store it tells nothing."""
+    """A prometheus collector over all RecoveryGroups that the store knows. Without a store, or while another process
+    leads, it tells nothing."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._store: GroupStore | None = None
+        self.leads = False
+        """Whether this process acts, and so tells of the jobs."""
         self._reached: dict[tuple[str, str], float] = {}
         """By RecoveryGroup UID and reason: the idle GPU-seconds told at the last scrape."""
         self._last_phases: dict[GroupKey, Mapping[str, float]] = {}
@@ -93,7 +97,7 @@ class LedgerCollector(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        if self._store is None:
+        if self._store is None or not self.leads:
             return
         now = self._clock.now()
         jobs = _jobs(self._store, now)
@@ -118,9 +122,9 @@ class LedgerCollector(Collector):
             ("restart_budget_limit", "", lambda job: {"": job.budget_limit}, "Recoveries allowed per window."),
         )
         for name, label, values, text in counters:
-            yield _filled(CounterMetricFamily(PREFIX + name, text, labels=_label_names(label)), jobs, values)
+            yield _filled(CounterMetricFamily(PREFIX + name, _help(text), labels=_label_names(label)), jobs, values)
         for name, label, values, text in gauges:
-            yield _filled(GaugeMetricFamily(PREFIX + name, text, labels=_label_names(label)), jobs, values)
+            yield _filled(GaugeMetricFamily(PREFIX + name, _help(text), labels=_label_names(label)), jobs, values)
 
     def _idle_seconds(self, jobs: Iterable[_Job], now: datetime) -> _Values:
         """What is booked, and the running phase up to now; never less than what was told before."""
@@ -168,6 +172,10 @@ def _job(group: LedgerObject, snapshot: Snapshot, policy: Policy | None, now: da
 
 def _holds_gpus(pod: PodFacts) -> bool:
     return pod.gone_at is None and bool(pod.node) and pod.phase not in {"Succeeded", "Failed"}
+
+
+def _help(text: str) -> str:
+    return f"{text} Told by the leader only."
 
 
 def _label_names(extra: str) -> tuple[str, ...]:

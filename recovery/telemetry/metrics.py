@@ -83,7 +83,7 @@ class Metrics:
         )
 
     def follow(self, store: GroupStore) -> None:
-        """Tell of the ledgers of this store from now on."""
+        """Tell of the ledgers of this store, while this process leads."""
         self._ledgers.follow(store)
 
     def follow_queue(self, depth: Callable[[], int]) -> None:
@@ -140,7 +140,8 @@ class Metrics:
         self._queue_wait.labels(CONTROLLER).observe(seconds)
 
     def leadership_changed(self, *, leads: bool) -> None:
-        """This process has begun to lead, or has ceased to."""
+        """This process has begun to lead, or has ceased to: who leads tells of the ledgers."""
+        self._ledgers.leads = leads
         self._leader.set(leads)
         self._leader_transitions.inc()
 

@@ -39,6 +39,10 @@ class SeenRequest:
         return self.method not in {"GET", "HEAD"}
 
     @property
+    def is_watch(self) -> bool:
+        return "watch=true" in self.query
+
+    @property
     def resource(self) -> str:
         """The plural that the path names, with its subresource: `pods`, `recoverygroups/status`."""
         parts = self.path.strip("/").split("/")
@@ -95,6 +99,7 @@ class ApiProxy:
         self._tls = ssl.create_default_context(cafile=str(control_plane.certificates.authority))
         self._holds: list[Hold] = []
         self._writing: set[asyncio.Task[web.Response]] = set()
+        self._watches: dict[aiohttp.ClientResponse, web.Request] = {}
         self._session: aiohttp.ClientSession
         self.requests: list[SeenRequest] = []
         self.url = ""
@@ -118,8 +123,7 @@ class ApiProxy:
             try:
                 yield proxy
             finally:
-                for hold in proxy._holds:
-                    hold.release()
+                proxy.release()
                 await runner.cleanup()
 
     def hold(self, matches: Matches, *, after: bool = False, every: bool = False) -> Hold:
@@ -128,10 +132,28 @@ class ApiProxy:
         self._holds.append(hold)
         return hold
 
+    def release(self) -> None:
+        """Hold nothing more, and let go all that is held."""
+        for hold in self._holds:
+            hold.release()
+
     def writes(self, matches: Matches = lambda _: True) -> list[SeenRequest]:
         """What reached the server and was not a read, but for the Lease: that is written as time passes."""
         reached = (seen for seen in self.requests if seen.is_write and seen.status is not None)
         return [seen for seen in reached if seen.resource != "leases" and matches(seen)]
+
+    def cut_watches(self, *, broken: bool) -> int:
+        """End all watches: in good order, as a server does whose time limit is over, or with a broken connection.
+
+        Gives how many were open.
+        """
+        watches = tuple(self._watches.items())
+        for answer, request in watches:
+            if not broken:
+                answer.close()
+            elif request.transport is not None:
+                request.transport.abort()
+        return len(watches)
 
     def write_kubeconfig(self, path: Path) -> Path:
         """A kubeconfig whose server is this proxy and whose user is the controller's ServiceAccount."""
@@ -154,7 +176,13 @@ class ApiProxy:
             async with self._sent(request, seen) as answer:
                 if hold is not None and hold.after:
                     await hold.reach()
-                return await self._pass_on(request, answer)
+                if not seen.is_watch:
+                    return await self._pass_on(request, answer)
+                self._watches[answer] = request
+                try:
+                    return await self._pass_on(request, answer)
+                finally:
+                    del self._watches[answer]
         # A write that is on its way arrives, whatever becomes of its sender, and is recorded.
         writing = asyncio.create_task(self._write(request, seen))
         self._writing.add(writing)

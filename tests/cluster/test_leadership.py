@@ -18,6 +18,7 @@ from tests.cluster.api_proxy import ApiProxy, Hold, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import LOOKS, ask, scrape
 from tests.cluster.scene import LEASE_SECONDS, ControllerProcess, Job, until
+from tests.cluster.stations import in_phase, policy_for
 from tests.cluster.verdict import Before, assert_recovered_once, remember
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
@@ -126,6 +127,50 @@ async def test_the_leader_is_frozen_for_longer_than_its_lease_and_goes_on(
         if phase == "Decided":
             assert [seen for seen in deletes(proxy) if seen.status in {404, 409}], "it came too late to do any harm"
         assert (await scrape(leader)).sum("recovery_leader") == 0
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["killed", "frozen"])
+async def test_the_leader_is_killed_or_frozen_in_backoff(
+    frozen: bool,
+    training: StartsTraining,
+    controller: StartsController,
+    proxy: ApiProxy,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """The time is up while nobody leads, or while the zombie that waited for it is frozen: resumed once."""
+    job = await training(ranks=2, gpus=1, **{**policy_for("Backoff"), "backoff": {"initial": "4s"}})
+    async with controller() as leader, controller(standby=True) as standby:
+        async with in_phase("Backoff", job, proxy):
+            stopped_at = job.fleet.clock.now()
+            if not frozen:
+                await leader.kill()
+            else:
+                leader.freeze()
+        try:
+            await takes_over(standby, stopped_at, record_property)
+            if frozen:
+                gone_seconds = (job.fleet.clock.now() - stopped_at).total_seconds()
+                await asyncio.sleep(max(0.0, LEASE_SECONDS + 2 - gone_seconds))
+        finally:
+            if frozen:
+                leader.thaw()
+        if frozen:
+            await until("the zombie has noticed", leader.stands_by)
+        history = await job.closed_incidents(2)
+        await job.trains(past=job.fleet.world.step_of(job.training))
+        assert [closed["outcome"] for closed in history] == ["Recovered", "Recovered"]
+        ledger = await job.ledger()
+        assert (ledger["epoch"], ledger["totals"]["charged"], ledger["totals"]["incidents"]) == (2, 2, 2)
+        switched = [suspend_of(seen) for seen in proxy.writes(lambda seen: suspend_of(seen) is not None)]
+        assert switched == [True, False], "suspended once, resumed once"
+
+
+def suspend_of(seen: SeenRequest) -> bool | None:
+    """What a patch of a TrainJob that was taken makes of `spec.suspend`. None: it is no such patch."""
+    if (seen.method, seen.resource, seen.status) != ("PATCH", "trainjobs", 200):
+        return None
+    values = [step["value"] for step in json.loads(seen.body) if step["path"] == "/spec/suspend"]
+    return bool(values[0]) if values else None
 
 
 async def test_a_leader_that_is_told_to_end_hands_over_without_a_wait_for_its_lease(

@@ -1,0 +1,382 @@
+"""What the controller stands on goes away in mid-incident: the API server, its token, its watches, its definitions.
+
+Whatever it could not see meanwhile, in the end it is one recovery for each failure, and one charge.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from recovery.core.ledger import SCHEMA_VERSION
+from recovery.ports import JOBS, RECOVERY_GROUPS, TRAIN_JOBS, PatchKind
+from recovery.workloads.naming import recovery_group_name
+from tests.cluster.acts import edit, incidents_of, lose, second_is_over
+from tests.cluster.api_proxy import ApiProxy, SeenRequest
+from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.controller_record import ask, has_looked, recovery, workload_writes
+from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.scene import ControllerProcess, Job, Object, apply, install, policy, until
+from tests.cluster.stations import in_phase, is_trigger, policy_for
+
+OURS = "recovery.trainjob.dev/suspended-by"
+GROUP = "recovery.trainjob.dev"
+GROUPS, CONFIGS = f"recoverygroups.{GROUP}", f"recoveryconfigs.{GROUP}"
+DEFINITIONS = (
+    f"recoverypolicies.{GROUP}",
+    f"clusterrecoverypolicies.{GROUP}",
+    CONFIGS,
+    GROUPS,
+    f"recoveryincidents.{GROUP}",
+)
+WATCHED = len(DEFINITIONS) - 1
+"""RecoveryIncidents are written and not watched."""
+
+
+def triggers(proxy: ApiProxy) -> list[SeenRequest]:
+    """Those that the server took."""
+    return [seen for seen in proxy.writes(is_trigger) if seen.status == 200]
+
+
+def resumes(proxy: ApiProxy) -> list[SeenRequest]:
+    """Of TrainJobs, taken by the server."""
+
+    def is_resume(seen: SeenRequest) -> bool:
+        is_patch = (seen.method, seen.resource) == ("PATCH", "trainjobs") and seen.status == 200
+        return is_patch and any(
+            (step["path"], step.get("value")) == ("/spec/suspend", False) for step in json.loads(seen.body)
+        )
+
+    return proxy.writes(is_resume)
+
+
+async def assert_each_recovered_once(job: Job, proxy: ApiProxy, failures: int) -> None:
+    """So many incidents, each with one trigger at a Job of its own, one charge and one record; and it trains."""
+    history = await job.closed_incidents(failures)
+    ledger = await job.ledger()
+    assert [each["outcome"] for each in history] == ["Recovered"] * failures
+    assert [each["attempts"] for each in history] == [1] * failures
+    assert ledger["epoch"] == failures
+    totals = ledger["totals"]
+    assert (totals["incidents"], totals["charged"], totals["restarts"]) == (failures, failures, failures)
+    assert len(await incidents_of(job)) == failures
+    uids = [json.loads(seen.body)["preconditions"]["uid"] for seen in triggers(proxy)]
+    assert len(uids) == len(set(uids)) == failures
+    await job.trains(past=job.fleet.world.step_of(job.training))
+
+
+async def until_ready(controller: ControllerProcess, status: int) -> None:
+    """Until /readyz answers so: 200, or 503 for not ready."""
+    answer = (0, "")
+    try:
+        async with asyncio.timeout(60):
+            while (answer := await ask(controller, "/readyz"))[0] != status:
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"/readyz should answer {status}, and answers {answer}") from None
+
+
+# --- the API server --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("no_complaints")
+@pytest.mark.parametrize("phase", ["TearingDown", "Backoff"])
+async def test_the_api_server_is_restarted(
+    phase: str, installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, controller: StartsController
+) -> None:
+    """In Backoff the time is up soon after it is back: who waits for that has lost its lease meanwhile."""
+    spec = {**policy_for(phase), "backoff": {"initial": "5s"}}
+    job = await training(ranks=2, gpus=1, **spec)
+    async with controller():
+        async with in_phase(phase, job, proxy):
+            await installed.restart_apiserver()
+        await assert_each_recovered_once(job, proxy, failures=2 if phase == "Backoff" else 1)
+    assert len(resumes(proxy)) == (1 if phase == "Backoff" else 0)
+
+
+# --- the token -------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def token_bound_to_secret(control_plane: ControlPlane) -> AsyncIterator[str]:
+    """A token of the controller's ServiceAccount that is worth nothing any more once this is over."""
+    where = ("-n", "recovery-system")
+    await control_plane.kubectl("create", "secret", "generic", "token-of-a-test", *where)
+    try:
+        bound = ("--bound-object-kind=Secret", "--bound-object-name=token-of-a-test")
+        yield (await control_plane.kubectl("create", "token", "recovery-controller", *where, *bound)).strip()
+    finally:
+        await control_plane.kubectl("delete", "secret", "token-of-a-test", *where)
+
+
+@pytest.mark.usefixtures("no_complaints")
+async def test_the_token_is_rotated(
+    installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, tmp_path: Path
+) -> None:
+    """The new one lies in the file when the old one is refused; one 401 for each request that it surprised."""
+    job = await training(ranks=2, gpus=1)
+    token = tmp_path / "token"
+    kubeconfig = tmp_path / "kubeconfig-with-token-file"
+    kubeconfig.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: proxy\n"
+        f"clusters: [{{name: proxy, cluster: {{server: '{proxy.url}'}}}}]\n"
+        f"users: [{{name: proxy, user: {{tokenFile: '{token}'}}}}]\n"
+        "contexts: [{name: proxy, context: {cluster: proxy, user: proxy, namespace: recovery-system}}]\n"
+    )
+    async with AsyncExitStack() as while_valid:
+        token.write_text(await while_valid.enter_async_context(token_bound_to_secret(installed)))
+        async with ControllerProcess.running(kubeconfig, tmp_path / "controller-1.log") as process:
+            token.write_text(await installed.token_of_service_account("recovery-system", "recovery-controller"))
+            await while_valid.aclose()
+            # The API server believes a token for another 10 s after it has asked about it.
+            await until("the old token is refused", lambda: bool(refused_as_nobody(proxy)))
+            await has_looked(process, job)
+            await lose(job, 1)
+            await assert_each_recovered_once(job, proxy, failures=1)
+            assert process.leads()
+    assert len(refused_as_nobody(proxy)) == 1, "the Lease is asked for all the time, and alone"
+
+
+def refused_as_nobody(proxy: ApiProxy) -> list[SeenRequest]:
+    return [seen for seen in proxy.requests if seen.status == 401]
+
+
+# --- the watches -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("no_complaints")
+async def test_every_watch_is_closed_once_a_second(
+    training: StartsTraining, proxy: ApiProxy, controller: StartsController
+) -> None:
+    """A closed watch goes on where it stood: nothing is listed again, and the API server is not rushed at."""
+    job = await training(ranks=2, gpus=1, **policy_for("TearingDown"))
+    async with controller() as process:
+        begun = len(proxy.requests)
+        async with watches_cut_once_a_second(proxy) as cuts:
+            for failures in (1, 2):
+                await second_is_over()
+                await lose(job, 1)
+                await assert_each_recovered_once(job, proxy, failures)
+            await until("they were cut ten times", lambda: len(cuts) >= 10)
+        await has_looked(process, job)
+
+        during = proxy.requests[begun:]
+        watches = [seen for seen in during if seen.is_watch]
+        resources = {seen.resource for seen in watches}
+        assert {"trainjobs", "jobsets", "jobs", "pods", "nodes", "recoverygroups", "recoverypolicies"} < resources
+        assert sum(cuts) > 5 * len(resources), "each was open and cut, again and again"
+        assert len(watches) <= (len(cuts) + 1) * len(resources)
+        assert all("resourceVersion=" in seen.query for seen in watches)
+        assert not [seen for seen in watches if "sendInitialEvents" in seen.query], "listed again"
+        assert [seen.path for seen in during if seen.path == "/api/v1/pods" and not seen.is_watch] == []
+        assert process.leads()
+
+
+@asynccontextmanager
+async def watches_cut_once_a_second(proxy: ApiProxy) -> AsyncIterator[list[int]]:
+    """Gives, for each second, how many were open; every other time their connections break instead of ending."""
+    cuts: list[int] = []
+
+    async def cut() -> None:
+        while True:
+            await asyncio.sleep(1)
+            cuts.append(proxy.cut_watches(broken=bool(len(cuts) % 2)))
+
+    cutting = asyncio.create_task(cut())
+    try:
+        yield cuts
+    finally:
+        cutting.cancel()
+        await asyncio.gather(cutting, return_exceptions=True)
+
+
+# --- the definitions -------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def definitions_put_back(control_plane: ControlPlane) -> AsyncIterator[None]:
+    """The other tests of the session need them, whatever becomes of this one."""
+    try:
+        yield
+    finally:
+        await install(control_plane)
+
+
+async def undefine(control_plane: ControlPlane, *definitions: str) -> None:
+    """Delete them, and all objects of their kinds; returns when they are gone."""
+    await control_plane.kubectl("delete", "crd", *definitions, "--ignore-not-found")
+
+
+def said_to_be_missing(process: ControllerProcess) -> list[str]:
+    """The resources that the log says are not served, one for each time that it says so."""
+    lines = [line for line in process.lines() if line.get("msg") == "a watch was interrupted"]
+    return sorted(str(line["resource"]) for line in lines if "is the CRD installed?" in str(line["error"]))
+
+
+async def test_the_definitions_are_deleted_and_applied_again_in_tearing_down(
+    installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, controller: StartsController
+) -> None:
+    """The ledgers go first: for a moment the group is one without any, under a policy that says Enforce."""
+    job = await training(ranks=2, gpus=1, **policy_for("TearingDown"))
+    async with controller() as process, definitions_put_back(installed):
+        async with in_phase("TearingDown", job, proxy):
+            assert len(triggers(proxy)) == 1
+            await undefine(installed, GROUPS)
+            await until_ready(process, 503)
+            await undefine(installed, *DEFINITIONS)
+            before = workload_writes(proxy)
+        await until("the log names what is missing", lambda: len(said_to_be_missing(process)) >= WATCHED)
+        await until_ready(process, 503)
+        await job.trains(past=job.fleet.world.step_of(job.training))
+        assert workload_writes(proxy) == before
+        await install(installed)
+        await apply(installed, job.namespace, policy(**policy_for("TearingDown")))
+        await until_ready(process, 200)
+        await has_looked(process, job)
+
+        assert len(said_to_be_missing(process)) == WATCHED, "each is said once"
+        assert workload_writes(proxy) == before
+        assert await job.groups() == []
+        await second_is_over()
+        await lose(job, 1)
+        [closed] = await job.closed_incidents(1)
+        assert (closed["outcome"], (await job.ledger())["epoch"]) == ("Recovered", 1)
+        assert len(triggers(proxy)) == 2, "one for each failure"
+
+
+async def test_no_trigger_is_sent_while_the_definition_of_the_ledgers_is_on_its_way_out(
+    installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, controller: StartsController
+) -> None:
+    """The ledgers are gone already, their watch is still open, the policy says Enforce and the loss is there to see.
+
+    What holds the group then is that a ledger is written before the deed, and that none can be made any more.
+    """
+    job = await training(ranks=2, gpus=1)
+    async with controller() as process, definitions_put_back(installed):
+        async with AsyncExitStack() as while_held:
+            await while_held.enter_async_context(in_phase("Decided", job, proxy))
+            await while_held.enter_async_context(ledger_that_stays(job))
+            await installed.kubectl("delete", "crd", GROUPS, "--wait=false")
+            async with asyncio.timeout(30):
+                while await job.groups():
+                    await asyncio.sleep(0.1)
+            # The trigger that is on its way comes too late, so that all is read and decided again.
+            await edit(job, {"metadata": {"annotations": {"example.com/changed": "meanwhile"}}}, resource=JOBS)
+            proxy.release()
+            await until("new ledgers are refused", lambda: len(refused_ledgers(proxy)) >= 3)
+            assert (await ask(process, "/readyz"))[0] == 200, "it does not know better yet"
+            assert [seen.status for seen in proxy.writes(is_trigger)] == [409]
+            said = "create not allowed while custom resource definition is terminating"
+            assert [line for line in process.lines() if said in str(line.get("error")) and line["level"] == "error"]
+        await until_ready(process, 503)
+        assert [seen.status for seen in proxy.writes(is_trigger)] == [409]
+        await install(installed)
+        await assert_each_recovered_once(job, proxy, failures=1)
+
+
+@asynccontextmanager
+async def ledger_that_stays(job: Job) -> AsyncIterator[None]:
+    """A RecoveryGroup of nobody's that cannot be deleted, and with it the definition, until this is over."""
+    name = recovery_group_name("nobody", "none")
+    body = {
+        "apiVersion": RECOVERY_GROUPS.api_version,
+        "kind": RECOVERY_GROUPS.kind,
+        "metadata": {"name": name, "finalizers": ["tests.recovery.trainjob.dev/stays"]},
+        "spec": {"workloadRef": {"kind": "TrainJob", "name": "nobody", "uid": "none"}, "group": "nobody"},
+    }
+    await job.fleet.api.create(RECOVERY_GROUPS, body, namespace=job.namespace)
+    try:
+        yield
+    finally:
+        free = {"metadata": {"finalizers": None}}
+        await job.fleet.api.patch(RECOVERY_GROUPS, name, free, kind=PatchKind.MERGE, namespace=job.namespace)
+
+
+def refused_ledgers(proxy: ApiProxy) -> list[SeenRequest]:
+    return proxy.writes(lambda seen: (seen.method, seen.resource, seen.status) == ("POST", "recoverygroups", 403))
+
+
+async def test_the_definitions_are_deleted_and_applied_again_in_backoff(
+    installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, controller: StartsController
+) -> None:
+    """Nothing is left but the annotation on the job, and no policy comes back: the job is resumed by it all the same.
+
+    What goes first is a definition without objects: the controller stops before it could see its ledgers go.
+    """
+    job = await training(ranks=2, gpus=1, **policy_for("Backoff"))
+    async with controller() as process, definitions_put_back(installed):
+        async with in_phase("Backoff", job, proxy):
+            await undefine(installed, CONFIGS)
+            await until_ready(process, 503)
+            before = workload_writes(proxy)
+            await undefine(installed, *DEFINITIONS)
+            await until("the log names what is missing", lambda: len(said_to_be_missing(process)) >= WATCHED)
+            found = await job.get("trainjob", job.name)
+            assert found["spec"]["suspend"] is True
+            assert OURS in found["metadata"]["annotations"]
+            assert workload_writes(proxy) == before
+            rounds = len(job.fleet.world.rounds(job.training))
+            await install(installed)
+        await until("the job trains again", lambda: len(job.fleet.world.rounds(job.training)) > rounds)
+        found = await job.get("trainjob", job.name)
+        assert (found["spec"]["suspend"], OURS in found["metadata"].get("annotations", {})) == (False, False)
+        await has_looked(process, job)
+        assert len(resumes(proxy)) == 1
+        assert len(triggers(proxy)) == 2, "one for each failure"
+        assert await job.groups() == []
+
+
+# --- the ledger ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_ledger_of_a_newer_version_makes_it_hold_and_say_so(
+    installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, controller: StartsController
+) -> None:
+    job = await training(ranks=2, gpus=1)
+    group = await put_ledger(job, {"schemaVersion": SCHEMA_VERSION + 1, "phase": "Healthy"})
+    where = ("-n", job.namespace, "--kubeconfig", str(installed.kubeconfig))
+    async with controller() as process:
+        pod = await lose(job, 1)
+        await until("it says that it holds", lambda: bool(held(process, group)))
+        await has_looked(process, job)
+        assert workload_writes(proxy) == []
+        [*_, line] = held(process, group)
+        known = f"schemaVersion {SCHEMA_VERSION + 1}, this controller knows 1 to {SCHEMA_VERSION}: it holds"
+        assert known in line
+        assert "run the controller version that wrote it" in line
+        explained = await recovery("explain", job.name, *where)
+        assert f"{group} has schemaVersion {SCHEMA_VERSION + 1}" in explained.out, explained
+        shown = await recovery("status", *where)
+        assert "Unreadable" in shown.out, shown
+        # It was no blindness: in its own version the same ledger makes it act.
+        await put_ledger(job, {"schemaVersion": SCHEMA_VERSION, "phase": "Healthy"})
+        [closed] = await job.closed_incidents(1)
+        assert closed["outcome"] == "Recovered"
+        assert pod in closed["reason"]
+
+
+async def put_ledger(job: Job, status: Object) -> str:
+    """As another version of the controller would write it; gives the name of the RecoveryGroup."""
+    api = job.fleet.api
+    uid = json.loads(await api.get(TRAIN_JOBS, job.name, namespace=job.namespace))["metadata"]["uid"]
+    name = recovery_group_name(job.name, uid)
+    if not await job.groups():
+        owner = {"apiVersion": TRAIN_JOBS.api_version, "kind": TRAIN_JOBS.kind, "name": job.name, "uid": uid}
+        body = {
+            "apiVersion": RECOVERY_GROUPS.api_version,
+            "kind": RECOVERY_GROUPS.kind,
+            "metadata": {"name": name, "ownerReferences": [owner]},
+            "spec": {"workloadRef": {"kind": TRAIN_JOBS.kind, "name": job.name, "uid": uid}, "group": job.name},
+        }
+        await api.create(RECOVERY_GROUPS, body, namespace=job.namespace)
+    patch = {"status": status}
+    await api.patch(RECOVERY_GROUPS, name, patch, kind=PatchKind.MERGE, namespace=job.namespace, subresource="status")
+    return name
+
+
+def held(process: ControllerProcess, group: str) -> list[str]:
+    lines = [str(line.get("error")) for line in process.lines() if line.get("msg") == "holding"]
+    return [line for line in lines if group in line]
