@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV ?= .venv
 # Options for pytest, as in: make unit ARGS="-k ledger"
 ARGS ?=
+# Modelled nodes of `make cluster`; 0: none, pods stay Pending.
+NODES ?= 8
 export PYTHON VENV
 
 BIN := $(VENV)/bin
@@ -56,8 +58,8 @@ check-go:
 cluster-build: $(STAMP) check-go  ## build the control plane's programs (minutes, once for each version)
 	@$(BIN)/python -m tests.cluster.controlplane.build
 
-cluster: $(STAMP) check-go  ## start a control plane, print its KUBECONFIG, leave it running until Ctrl-C
-	@$(BIN)/python -m tests.cluster.controlplane
+cluster: $(STAMP) check-go  ## a cluster to try things on until Ctrl-C, with NODES=8 modelled nodes of 8 GPUs
+	@$(BIN)/python -m tests.cluster.controlplane --nodes $(NODES)
 
 test-cluster: $(STAMP) check-go  ## the tests that need a real control plane
 	$(BIN)/python -m pytest tests/cluster $(CONTRACT) --timeout=1200 --junitxml=build/test-cluster.xml $(ARGS)

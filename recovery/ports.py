@@ -75,7 +75,6 @@ class Propagation(StrEnum):
 
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
-    ORPHAN = "Orphan"
 
 
 class ApiError(Exception):
@@ -238,8 +237,6 @@ class Clock(Protocol):
 
 class Entropy(Protocol):
     """Chance, so that a seed decides it in tests. `random.Random` fits."""
-
-    def random(self) -> float: ...
 
     def uniform(self, a: float, b: float) -> float: ...
 

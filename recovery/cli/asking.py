@@ -24,7 +24,7 @@ from recovery.cli.connection import (
 )
 from recovery.cli.each import attempted
 from recovery.cli.jobs import absence, title_of
-from recovery.cli.rows import is_readable
+from recovery.cli.rows import ledger_problem
 from recovery.cli.selection import Selection, policy_of
 from recovery.cli.wording import time_of_day
 from recovery.controller.lease import LEASE_NAME, LeaseClient, MalformedLeaseError
@@ -116,8 +116,8 @@ async def _prepare(connection: Connection, key: GroupKey, verb: Verb, request: R
     if workload is None:
         raise await absence(connection.client, key)
     title = title_of(key, workload)
-    if reading.group is not None and not is_readable(reading.group):
-        raise CommandError(f"{title}: RecoveryGroup {reading.group.name} is not of this version, so nothing would act")
+    if problem := ledger_problem(reading.group):
+        raise CommandError(f"{title}: {problem}, so nothing would act on the request")
     ledger = reading.group.ledger if reading.group is not None else Ledger()
     if verb is Verb.RESET_BUDGET and not ledger.budget.charges and not ledger.attempts_in_row:
         print(f"{title}: nothing has been charged, so there is nothing to reset")

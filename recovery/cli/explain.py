@@ -13,13 +13,13 @@ import msgspec
 from recovery.cli import account
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, complain, connect, execute
 from recovery.cli.jobs import absence, title_of
-from recovery.cli.rows import as_data, is_readable, job_row, stamp
+from recovery.cli.rows import as_data, job_row, ledger_problem, stamp
 from recovery.cli.selection import Selection, policy_of
 from recovery.cli.wording import AccountOutput, age, print_data, printable
 from recovery.core import budget, requests
 from recovery.core.decide import decide
 from recovery.core.facts import GroupKey, WorkloadFacts
-from recovery.core.ledger import SCHEMA_VERSION, Incident, Ledger, LedgerObject
+from recovery.core.ledger import Incident, Ledger
 from recovery.core.plan import Plan
 from recovery.kube.oneshot import JobReading, read_incident, read_job
 
@@ -93,7 +93,7 @@ class _Explanation:
         self._reading = reading
         self._now = now
         self._selection = policy_of(reading.policies, workload)
-        self._unreadable = _unreadable(reading.group)
+        self._unreadable = ledger_problem(reading.group)
         self._ledger = reading.group.ledger if reading.group is not None and not self._unreadable else Ledger()
 
     def _plan(self) -> Plan | None:
@@ -123,9 +123,9 @@ class _Explanation:
     def as_data(self) -> dict[str, Any]:
         """The row of `status -o json` and what the text tells beyond it. `decision` null: nothing is decided."""
         plan, ledger = self._plan(), self._ledger
-        row = job_row(self._key, self._workload, self._reading.group, self._reading.policies, self._now)
-        return as_data(row) | {
-            "policy": _policy_data(self._selection, ledger, self._now),
+        row = as_data(job_row(self._key, self._workload, self._reading.group, self._reading.policies, self._now))
+        return row | {
+            "policy": row["policy"] | _policy_data(self._selection, ledger, self._now),
             "now": list(account.sight_lines(self._reading.snapshot, self._workload, self._now)),
             "decision": None if plan is None else {"reason": plan.reason, "wouldDo": account.deeds(plan)},
             "ledgerProblem": self._unreadable,
@@ -140,28 +140,17 @@ class _Explanation:
 
 
 def _policy_data(selection: Selection, ledger: Ledger, now: datetime) -> dict[str, Any]:
+    """What the row does not say of it."""
     policy = selection.policy
-    found: dict[str, Any] = {"kind": selection.kind, "name": selection.name, "why": selection.why}
     if policy is None:
-        return found | {"error": str(selection.error or "")}
+        return {"why": selection.why, "error": str(selection.error or "")}
     frees_at = budget.frees_at(ledger.budget, policy.budget_limit, policy.budget_window, now)
-    return found | {
-        "mode": str(policy.mode),
+    return {
+        "why": selection.why,
         "restart": str(policy.restart),
         "globalPause": policy.global_pause,
         "budgetFreesAt": stamp(frees_at),
     }
-
-
-def _unreadable(group: LedgerObject | None) -> str:
-    """Why the ledger cannot be used; empty if it can, or if there is none yet."""
-    if group is None or is_readable(group):
-        return ""
-    if group.schema_version > SCHEMA_VERSION:
-        return (
-            f"RecoveryGroup {group.name} has schemaVersion {group.schema_version}, this version knows {SCHEMA_VERSION}"
-        )
-    return f"RecoveryGroup {group.name}: {group.ledger.reason}"
 
 
 def _print(title: str, lines: Iterable[str]) -> None:

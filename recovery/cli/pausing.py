@@ -1,7 +1,7 @@
 """`recovery pause` and `recovery resume`: what keeps the controller from a job, and what lets the job go on.
 
 Neither needs a controller, nor the definitions of this project: they write to the workload alone. `resume --all` is
-therefore what an uninstallation ends with: nothing of ours would ever resume what it suspended.
+therefore what follows once the controller has been stopped for good: nothing else would ever resume what it suspended.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """What has to be there before the controller may start: resources and permissions; what is missing is named at once.
 
-Kubeflow Trainer need not be: without it JobSets that nobody owns are the workloads. Without JobSet there is none.
+Kubeflow Trainer need not be: without it JobSets that nothing controls are the workloads. Without JobSet there is none.
 """
 
 import asyncio

@@ -13,7 +13,6 @@ from recovery.core.ledger import SCHEMA_VERSION, LedgerObject
 from recovery.core.policy import RESUME_AT_ANNOTATION, PolicySet, paused
 from recovery.core.suspension import in_force, marked_by
 from recovery.kube.oneshot import Fleet
-from recovery.kube.projections.recovery import UNREADABLE_SCHEMA_VERSION
 
 HEADER = ("JOB", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "POLICY", "AGE")
 WIDE_HEADER = (*HEADER, "KIND", "NEXT-ATTEMPT", "REASON")
@@ -78,7 +77,7 @@ def job_row(
 ) -> JobRow:
     """`group` None: there never was an incident. `laid_down`: for the job's namespace."""
     selection = policy_of(laid_down, workload)
-    ledger = group.ledger if group is not None and is_readable(group) else None
+    ledger = group.ledger if group is not None and group.readable else None
     policy = selection.policy
     left = limit = None
     if policy is not None:
@@ -108,9 +107,15 @@ def job_row(
     )
 
 
-def is_readable(group: LedgerObject) -> bool:
-    """A ledger of this version, or of an earlier one."""
-    return UNREADABLE_SCHEMA_VERSION < group.schema_version <= SCHEMA_VERSION
+def ledger_problem(group: LedgerObject | None) -> str:
+    """Why the ledger cannot be used; empty if it can, or if there is none yet."""
+    if group is None or group.readable:
+        return ""
+    if group.schema_version > SCHEMA_VERSION:
+        return (
+            f"RecoveryGroup {group.name} has schemaVersion {group.schema_version}, this version knows {SCHEMA_VERSION}"
+        )
+    return f"RecoveryGroup {group.name}: {group.ledger.reason}"
 
 
 def resume_at(workload: WorkloadFacts) -> datetime | None:
@@ -123,7 +128,7 @@ def resume_at(workload: WorkloadFacts) -> datetime | None:
 
 
 def _phase(workload: WorkloadFacts, group: LedgerObject | None, selection: Selection) -> str:
-    if group is not None and not is_readable(group):
+    if group is not None and not group.readable:
         return "Unreadable"
     if group is not None and group.ledger.incident is not None and group.ledger.incident.closing is None:
         return str(group.ledger.phase)
@@ -189,7 +194,7 @@ def _phase_words(row: JobRow, now: datetime) -> str:
     if not row.suspended_by:
         return row.phase
     if row.resume_at is None:
-        return f"{row.phase}, suspended by us"
+        return f"{row.phase}, suspended by the controller"
     return f"{row.phase}, resumes {time_of_day(row.resume_at, now)}"
 
 

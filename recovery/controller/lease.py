@@ -44,16 +44,15 @@ class Lease(msgspec.Struct, frozen=True):
 class LeaseClient:
     """Reads and writes the one Lease."""
 
-    def __init__(self, api: ApiClient, namespace: str, name: str = LEASE_NAME) -> None:
+    def __init__(self, api: ApiClient, namespace: str) -> None:
         self._api = api
         self._namespace = namespace
-        self._name = name
 
     async def read(self) -> Lease | None:
         """The Lease as the API server has it; None: there is none. Raises ApiError, MalformedLeaseError."""
         with self._permitted("get"):
             try:
-                return self._decoded(await self._api.get(LEASES, self._name, namespace=self._namespace))
+                return self._decoded(await self._api.get(LEASES, LEASE_NAME, namespace=self._namespace))
             except NotFoundError:
                 return None
 
@@ -62,7 +61,7 @@ class LeaseClient:
         body = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": {"name": LEASE_NAME, "namespace": self._namespace},
             "spec": record,
         }
         with self._permitted("create"):
@@ -75,7 +74,7 @@ class LeaseClient:
             {"op": "add", "path": "/spec", "value": record},
         ]
         with self._permitted("patch"):
-            answer = await self._api.patch(LEASES, self._name, body, kind=PatchKind.JSON, namespace=self._namespace)
+            answer = await self._api.patch(LEASES, LEASE_NAME, body, kind=PatchKind.JSON, namespace=self._namespace)
             return self._decoded(answer)
 
     def _decoded(self, body: bytes) -> Lease:
@@ -83,8 +82,8 @@ class LeaseClient:
             return msgspec.json.decode(body, type=Lease)
         except msgspec.DecodeError as error:
             raise MalformedLeaseError(
-                f"Lease {self._namespace}/{self._name} cannot be read ({error}); delete it, and it is made "
-                f"again: kubectl delete lease -n {self._namespace} {self._name}"
+                f"Lease {self._namespace}/{LEASE_NAME} cannot be read ({error}); delete it, and it is made "
+                f"again: kubectl delete lease -n {self._namespace} {LEASE_NAME}"
             ) from error
 
     @contextmanager

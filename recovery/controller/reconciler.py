@@ -261,11 +261,7 @@ class Reconciler:
             ours = None
         newest = cached if ours is None else ours
         if newest is not None and not newest.readable:
-            raise LedgerUnreadableError(
-                f"RecoveryGroup {newest.namespace}/{newest.name} has schemaVersion {newest.schema_version}, this "
-                f"controller knows {OLDEST_SCHEMA_VERSION} to {SCHEMA_VERSION}: it holds; run the controller version "
-                "that wrote it"
-            )
+            raise LedgerUnreadableError(_unreadable(newest))
         return newest
 
     async def _read_live(self, key: GroupKey, workload: WorkloadFacts) -> tuple[Snapshot, PolicySet]:
@@ -299,6 +295,17 @@ def _collected(live: LedgerObject | None, plan: Plan) -> bool:
     incident = plan.ledger.incident
     ends = incident is not None and incident.closing is not None and incident.closing.outcome_reason == "JobDeleted"
     return live is None and ends
+
+
+def _unreadable(found: LedgerObject) -> str:
+    """Why nothing is decided by that ledger, and how to mend it."""
+    title = f"RecoveryGroup {found.namespace}/{found.name}"
+    if found.schema_version <= SCHEMA_VERSION:
+        return f"{title}: {found.ledger.reason}: it holds; mend its status, or delete it, and its counts begin anew"
+    return (
+        f"{title} has schemaVersion {found.schema_version}, this controller knows {OLDEST_SCHEMA_VERSION} to "
+        f"{SCHEMA_VERSION}: it holds; run the controller version that wrote it"
+    )
 
 
 def _stops(action: Action, error: ApiError) -> bool:

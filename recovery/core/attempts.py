@@ -63,7 +63,11 @@ def _by_budget(ledger: Ledger, now: datetime) -> Refusal | None:
     most = min(limit, MAX_ATTEMPTS)
     if len(made) < most:
         return None
-    why = f"{len(made)} attempts of this incident have failed and the budget of policy {name} ({extent}) allows no more"
+    why = f"{len(made)} attempts of this incident have failed and "
+    if limit <= MAX_ATTEMPTS:
+        why += f"the budget of policy {name} ({extent}) allows no more"
+    else:
+        why += f"no incident gets more within {words(window)}, whatever the budget of policy {name} ({extent})"
     return Refusal(why, made[-most] + window if most else None)
 
 

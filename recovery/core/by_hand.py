@@ -96,10 +96,10 @@ def _no_restart(look: Look, policy: Policy, asked: Request) -> str | None:
         return over[1]
     if workload.suspended and not suspension.in_force(workload):
         return f"the {workload.kind} is suspended"
+    if jobset is not None and jobset.terminal_state:
+        return f"JobSet {jobset.name} is {jobset.terminal_state}"
     if jobset is None or jobset.deleting_since is not None or not member_jobs(look.snapshot):
         return "there is no Job to restart"
-    if jobset.terminal_state:
-        return f"JobSet {jobset.name} is {jobset.terminal_state}"
     if policy.mode is Mode.OBSERVE and not asked.force:
         return f"policy {policy.name} is in mode Observe (force overrides that)"
     return finishing(look.snapshot) or barred(workload, policy, forced=asked.force)

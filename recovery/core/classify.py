@@ -28,8 +28,6 @@ class DisruptionClass(StrEnum):
     POD_DISRUPTED = "PodDisrupted"
     JOB_FAILING = "JobFailing"
     JOB_SET_FAILED = "JobSetFailed"
-    START_TIMEOUT = "StartTimeout"
-    NO_PODS = "NoPods"
     MANUAL = "Manual"
 
 

@@ -139,7 +139,6 @@ class JobFacts(msgspec.Struct, frozen=True):
     backoff_limit: int = 6
     pod_restart_policy: str = "Never"
     pod_failure_rules: tuple[PodFailureRule, ...] = ()
-    has_success_policy: bool = False
     active: int = 0
     failed: int = 0
     succeeded: int = 0
@@ -206,7 +205,7 @@ class JobSetFacts(msgspec.Struct, frozen=True):
 
 
 class WorkloadFacts(msgspec.Struct, frozen=True):
-    """The object that the user created: a TrainJob, or a JobSet that nobody owns."""
+    """The object that the user created: a TrainJob, or a JobSet that nothing controls."""
 
     kind: str
     """TrainJob or JobSet."""

@@ -48,7 +48,7 @@ def first_look(look: Look, opened: Ledger) -> Plan:
 
 def _in_jobset(look: Look, ledger: Ledger) -> Plan:
     """The workload is there and not suspended by others: what has become of its JobSet, and of the group in it."""
-    if awaits_new_jobset(look.snapshot, ledger):
+    if awaits_new_jobset(ledger):
         seen = made_anew(look, ledger)
         if isinstance(seen, Plan):
             return seen

@@ -157,7 +157,8 @@ class TimeoutsSpec(msgspec.Struct, frozen=True, rename="camel"):
     """From when all pods of the attempt have a node until all run. Waiting for capacity does not count, pulling images
     does."""
     rendezvous: str = "15m"
-    """From when all pods run until all ranks have joined; counts only where a joined probe tells of it."""
+    """From when all pods run until all ranks have joined; counts only where a joined probe tells of it, and had told of
+    a member when the incident began."""
 
 
 class PolicySpec(msgspec.Struct, frozen=True, rename="camel"):

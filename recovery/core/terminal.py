@@ -8,7 +8,7 @@ import msgspec
 
 from recovery.core import attempts, incident, native, phases, suspension
 from recovery.core.classify import DisruptionClass, fresh, gather
-from recovery.core.facts import JobSetFacts, Snapshot
+from recovery.core.facts import JobSetFacts
 from recovery.core.gates import barred
 from recovery.core.judge import backed_off, close, present
 from recovery.core.ledger import AttemptAction, Ledger, Outcome, Phase, Target
@@ -100,7 +100,7 @@ def _between_jobsets(look: Look) -> Phase:
     return Phase.BACKOFF if look.workload.suspended else Phase.SCHEDULING
 
 
-def awaits_new_jobset(snapshot: Snapshot, ledger: Ledger) -> bool:
+def awaits_new_jobset(ledger: Ledger) -> bool:
     """The latest restart takes a failed JobSet away, and the one that is to follow has not been noted yet."""
     restart, target = attempts.restart_of(ledger), incident.incident_of(ledger).target
     if restart is None or restart.action is not AttemptAction.RECREATE_JOB_SET:

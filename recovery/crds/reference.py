@@ -22,7 +22,7 @@ and writes. [policy.md](policy.md) is the guide. "We" is the controller.
 - `kubectl get recovery -A` lists all objects, `kubectl explain recoverypolicy.spec --recursive` says what stands here.
 - A *duration* is written like `24h`, `15m`, `10s`, `500ms` or `1h30m`: whole numbers, units in this order, at most 16
   characters.
-- A *workload* is a TrainJob, or a JobSet that no TrainJob owns.
+- A *workload* is a TrainJob, or a JobSet that nothing controls.
 """
 
 _LATER = """\

@@ -67,7 +67,7 @@ class KubeGroupStore:
         observer: InformerObserver | None = None,
         train_jobs: bool = True,
     ) -> None:
-        """`train_jobs` False: Trainer is not installed, and only JobSets that nobody owns are workloads."""
+        """`train_jobs` False: Trainer is not installed, and only JobSets that nothing controls are workloads."""
         self._client = client
         self._clock = clock
         self._entropy = entropy

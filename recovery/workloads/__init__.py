@@ -1,8 +1,8 @@
 """What differs between kinds of workloads, behind one Protocol.
 
-The controller restarts groups of pods; that a group is a TrainJob on a JobSet, or a JobSet that nobody owns, and may be
-a Volcano Job tomorrow, is known here and nowhere else. Both kinds of today stand on a JobSet, so the names that JobSet
-gives are read in one way for both (`workloads.jobset`). The Protocol holds only what differs.
+The controller restarts groups of pods; that a group is a TrainJob on a JobSet, or a JobSet that nothing controls, and
+may be a Volcano Job tomorrow, is known here and nowhere else. Both kinds of today stand on a JobSet, so the names that
+JobSet gives are read in one way for both (`workloads.jobset`). The Protocol holds only what differs.
 """
 
 from typing import Protocol

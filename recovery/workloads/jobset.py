@@ -44,7 +44,7 @@ def prepares(replicated_job: str, jobset: JobSetFacts) -> bool:
 
 
 class BareJobSetAdapter:
-    """`WorkloadAdapter` for JobSets without an owner."""
+    """`WorkloadAdapter` for JobSets that nothing controls."""
 
     resource = JOB_SETS
 

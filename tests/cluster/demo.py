@@ -74,7 +74,8 @@ async def _demonstrate(control_plane: ControlPlane, folder: Path) -> bool:
             await asyncio.gather(watching, return_exceptions=True)
         passed = fleet.world.passed(job.training, step, killed_at)
         incidents = (await job.get("recoveryincidents"))["items"]
-        _show_incident(incidents[0]["spec"], proxy.writes())
+        # What it asks about its own permissions is a POST, and writes nothing.
+        _show_incident(incidents[0]["spec"], proxy.writes(lambda seen: seen.resource != "selfsubjectaccessreviews"))
         _say(history[0]["reason"])
         verdict = "[green]recovered[/green]" if passed else "[red]not recovered[/red]"
         now = fleet.world.step_of(job.training)

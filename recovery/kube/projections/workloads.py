@@ -270,10 +270,6 @@ class _Template(msgspec.Struct, frozen=True):
     spec: _TemplateSpec = _TemplateSpec()
 
 
-class _Present(msgspec.Struct, frozen=True):
-    """An object of which only the presence is read."""
-
-
 class _JobSpec(msgspec.Struct, frozen=True, rename="camel"):
     parallelism: int = 1
     completions: int | None = None
@@ -281,7 +277,6 @@ class _JobSpec(msgspec.Struct, frozen=True, rename="camel"):
     suspend: bool | None = None
     template: _Template = _Template()
     pod_failure_policy: _PodFailurePolicy = _PodFailurePolicy()
-    success_policy: _Present | None = None
 
 
 class _JobStatus(msgspec.Struct, frozen=True):
@@ -319,7 +314,6 @@ def decode_job(raw: bytes | msgspec.Raw) -> Entry[JobRecord]:
         backoff_limit=spec.backoff_limit,
         pod_restart_policy=spec.template.spec.restart_policy,
         pod_failure_rules=tuple(rule.facts() for rule in spec.pod_failure_policy.rules),
-        has_success_policy=spec.success_policy is not None,
         active=status.active,
         failed=status.failed,
         succeeded=status.succeeded,

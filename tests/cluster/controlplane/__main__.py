@@ -1,19 +1,24 @@
-"""`python -m tests.cluster.controlplane` (`make cluster`): one control plane in the foreground, to use with kubectl."""
+"""`python -m tests.cluster.controlplane` (`make cluster`): a cluster in the foreground, to use with kubectl."""
 
 import argparse
 import asyncio
 import signal
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 from tests.cluster.controlplane.build import BuildError, Toolbox, provide
 from tests.cluster.controlplane.processes import ControlPlaneError
 from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings
+from tests.cluster.scene import Fleet
 
+TRAINING_PODS_ONLY = Path(__file__).parent / "training_pods_only.yaml"
 _WATCH_SECONDS = 1.0
 
 
-async def _serve(toolbox: Toolbox, settings: ControlPlaneSettings) -> int:
+async def _serve(toolbox: Toolbox, settings: ControlPlaneSettings, nodes: int) -> int:
     """Ends with 0 once it ran and was told to end, with 128 + signal when it was told so while starting."""
     running = False
     told: list[signal.Signals] = []
@@ -29,25 +34,56 @@ async def _serve(toolbox: Toolbox, settings: ControlPlaneSettings) -> int:
         asyncio.get_running_loop().add_signal_handler(by, end, by)
     began = time.monotonic()
     try:
-        async with ControlPlane.start(settings, toolbox) as control_plane:
+        async with ControlPlane.start(settings, toolbox) as control_plane, _nodes(control_plane, nodes) as fleet:
             running = True
-            print(_how_to_use(control_plane, toolbox, time.monotonic() - began), flush=True)
-            while True:
+            print(_how_to_use(control_plane, toolbox, fleet, time.monotonic() - began), flush=True)
+            while fleet is None or not fleet.model.done():
                 await asyncio.sleep(_WATCH_SECONDS)
                 control_plane.check_processes()
     except asyncio.CancelledError:
         return 0 if running else 128 + told[0]
+    raise AssertionError("leaving the fleet raises what has ended its model")
 
 
-def _how_to_use(control_plane: ControlPlane, toolbox: Toolbox, seconds: float) -> str:
+@asynccontextmanager
+async def _nodes(control_plane: ControlPlane, count: int) -> AsyncIterator[Fleet | None]:
+    """Plays that many nodes meanwhile, for trainings only. None: there are none to play."""
+    if not count:
+        yield None
+        return
+    await control_plane.kubectl("apply", "--server-side", f"--filename={TRAINING_PODS_ONLY}")
+    async with Fleet.running(control_plane, nodes=count) as fleet:
+        yield fleet
+
+
+def _how_to_use(control_plane: ControlPlane, toolbox: Toolbox, fleet: Fleet | None, seconds: float) -> str:
     return (
-        f"The control plane is ready after {seconds:.1f} s. In another terminal:\n\n"
+        f"The cluster is ready after {seconds:.1f} s: Kubernetes, JobSet and Trainer. In another terminal:\n\n"
         f"  export KUBECONFIG={control_plane.kubeconfig}\n"
-        f"  {toolbox.binary('kubectl')} get clustertrainingruntimes\n\n"
-        f"It has no nodes: pods stay Pending until somebody plays the kubelets.\n"
+        f'  export PATH="$PATH:{toolbox.binary("kubectl").parent}"  # a kubectl, for who has none\n'
+        f"  kubectl get nodes,clustertrainingruntimes\n\n"
+        f"{_what_runs(fleet)}\n"
         f"Logs: {control_plane.log_folder}\n"
         f"Ctrl-C ends it; nothing of it is kept."
     )
+
+
+def _what_runs(fleet: Fleet | None) -> str:
+    if fleet is None:
+        return "It has no nodes: pods stay Pending until somebody plays the kubelets."
+    return (
+        f"Nodes: {fleet.nodes[0]} to {fleet.nodes[-1]}, of 8 GPUs each. They are modelled: pods of TrainJobs and\n"
+        "JobSets train, though no container is started, and any other pod is refused. So the controller runs outside,\n"
+        'by `recovery run`: "Use it" in README.md goes from here to the first recovered job. What breaks a job:\n\n'
+        "  kubectl delete pod POD    # a rank is gone, the others hang\n"
+        "  kubectl drain NODE        # maintenance; kubectl uncordon NODE ends it\n"
+    )
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of nodes like 0 or 8")
+    return int(text)
 
 
 def main() -> int:
@@ -57,11 +93,18 @@ def main() -> int:
         action="store_true",
         help="leave controller-manager and scheduler their default request limits, 20 and 50 a second",
     )
+    parser.add_argument(
+        "--nodes",
+        type=_count,
+        default=0,
+        metavar="COUNT",
+        help="how many nodes of 8 GPUs to play (default: none)",
+    )
     arguments = parser.parse_args()
     settings = ControlPlaneSettings(request_limits="stock" if arguments.stock else "raised")
     try:
         toolbox = provide(lambda line: print(line, flush=True))
-        return asyncio.run(_serve(toolbox, settings))
+        return asyncio.run(_serve(toolbox, settings, arguments.nodes))
     except (BuildError, ControlPlaneError) as error:
         print(error, file=sys.stderr)
         return 1

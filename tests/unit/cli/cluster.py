@@ -53,9 +53,6 @@ class StoppedClock:
 class Middle:
     """`ports.Entropy` without surprises."""
 
-    def random(self) -> float:
-        return 0.5
-
     def uniform(self, a: float, b: float) -> float:
         return (a + b) / 2
 

@@ -212,7 +212,7 @@ def test_our_own_suspension_is_told_from_others_with_its_end(cluster: PlainClust
     [data] = json.loads(status("-o", "json").stdout)
     assert (data["phase"], data["suspendedBy"], data["resumeAt"]) == ("Backoff", "i", "2026-11-02T09:03:10Z")
     ours["recovery.trainjob.dev/resume-at"] = "never"
-    assert "  Backoff, suspended by us  " in status().stdout
+    assert "  Backoff, suspended by the controller  " in status().stdout
 
 
 def test_a_bare_job_set_is_listed_and_wide_tells_the_kind_and_the_sentence(cluster: PlainCluster) -> None:

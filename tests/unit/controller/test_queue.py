@@ -15,9 +15,6 @@ class Chance:
     def __init__(self, share: float = 1.0) -> None:
         self.share = share
 
-    def random(self) -> float:
-        return self.share
-
     def uniform(self, a: float, b: float) -> float:
         return a + (b - a) * self.share
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from recovery.core.incident import MAX_ATTEMPTS
 from recovery.core.ledger import AttemptAction, Outcome, Phase
 from recovery.core.policy import Policy
 from tests.unit.core.driver import Controller, policy
@@ -152,7 +153,7 @@ def exhausted(limit: int = 2, window_seconds: float = 3600) -> tuple[Controller,
     world = training().pod_deleted(3, 0)
     controller.look(world, 1)
     seconds = 10.0
-    for _ in range(limit):
+    for _ in range(min(limit, MAX_ATTEMPTS)):
         world = world.recreated(seconds).all_started(seconds + 5).pod_deleted(1, seconds + 8)
         controller.look(world, seconds + 9)
         seconds += 20
@@ -167,6 +168,16 @@ def test_an_incident_makes_no_more_attempts_than_the_budget_allows() -> None:
     assert controller.incident.reason == (
         "pod train-node-0-1-30 (rank 1, node gpu-1) was deleted; held, because 2 attempts of this incident have failed "
         "and the budget of policy default (2 recoveries within 1h) allows no more"
+    )
+
+
+def test_a_large_budget_gives_one_incident_no_more_attempts_than_it_remembers() -> None:
+    controller, _ = exhausted(limit=MAX_ATTEMPTS + 5)
+    assert controller.phase() is Phase.HELD
+    assert len(controller.triggers) == MAX_ATTEMPTS
+    assert controller.incident.reason.endswith(
+        "20 attempts of this incident have failed and no incident gets more within 1h, whatever the budget of policy "
+        "default (25 recoveries within 1h)"
     )
 
 

@@ -65,6 +65,7 @@ async def test_an_event_that_exists_already_is_this_one() -> None:
     api = FakeApi()
     api.next("create", EVENTS, AlreadyExistsError("it exists", status=409))
     await events.emit(api, "ml", workload(), NEWS, SetClock().now())
+    assert [str(request) for request in api.requests] == ["create Event"]
 
 
 async def test_any_other_answer_is_the_callers() -> None:

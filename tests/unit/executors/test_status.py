@@ -204,6 +204,7 @@ async def test_a_record_that_exists_already_is_this_one() -> None:
     api = FakeApi()
     api.next("create", RECOVERY_INCIDENTS, AlreadyExistsError("it exists", status=409))
     await recorded(api)
+    assert [str(request) for request in api.requests] == ["create RecoveryIncident"]
 
 
 async def test_a_record_that_is_refused_is_the_callers_to_know() -> None:

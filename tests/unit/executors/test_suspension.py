@@ -166,6 +166,7 @@ async def test_a_workload_that_is_gone_needs_no_resuming() -> None:
     api = FakeApi()
     api.next("patch", TRAIN_JOBS, NotFoundError("not found", status=404))
     await suspension.resume(api, "ml", workload(), RESUME)
+    assert [str(request) for request in api.requests] == ["patch TrainJob"]
 
 
 async def test_one_that_somebody_has_taken_over_is_news() -> None:

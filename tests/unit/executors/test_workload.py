@@ -108,6 +108,7 @@ async def test_a_job_that_is_gone_or_replaced_needs_no_limit_and_a_precaution_st
     api = FakeApi()
     api.next("patch", JOBS, error)
     await group_recreate.raise_backoff_limit(api, "ml", LIFT)
+    assert [str(request) for request in api.requests] == ["patch Job"]
 
 
 async def test_the_touch_changes_an_annotation_of_the_job_of_that_uid() -> None:

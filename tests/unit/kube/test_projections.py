@@ -242,7 +242,7 @@ class TestWorkloads:
         assert (job.uid, job.replicated_job, job.restart_attempt) == (JOB_UID, "node", 0)
         assert job.jobset_uid == "0960e724-676e-452b-8e2e-6b0ceae771f6"
         assert (job.parallelism, job.completions, job.backoff_limit, job.pod_restart_policy) == (4, 4, 6, "OnFailure")
-        assert (job.suspended, job.has_success_policy, job.pod_failure_rules, job.touched) == (False, False, (), "")
+        assert (job.suspended, job.pod_failure_rules, job.touched) == (False, (), "")
 
     def test_a_job_with_policies_of_its_own(self) -> None:
         rules = [
@@ -263,7 +263,7 @@ class TestWorkloads:
             PodFailureRule("FailJob", on_exit_codes=ExitCodesRequirement("In", (42,), "node")),
             PodFailureRule("Ignore", on_pod_conditions=(PodConditionPattern("DisruptionTarget", "True"),)),
         )
-        assert (job.has_success_policy, job.touched, job.deleting_since) == (True, "i-1", at("10:00:00"))
+        assert (job.touched, job.deleting_since) == ("i-1", at("10:00:00"))
 
 
 class TestNodes:

@@ -38,9 +38,6 @@ class FakeClock:
 class Middle:
     """`ports.Entropy` without surprises."""
 
-    def random(self) -> float:
-        return 0.5
-
     def uniform(self, a: float, b: float) -> float:
         return (a + b) / 2
 
