@@ -73,6 +73,12 @@ def sight_lines(snapshot: Snapshot, workload: WorkloadFacts, now: datetime) -> I
         yield "no living Job of the group"
 
 
+_NOT_TRAINED = (
+    "that all of its pods have run at once does not follow from what they tell now; until they have, its Job replaces "
+    "a lost one, and nothing is restarted"
+)
+
+
 def _job_lines(snapshot: Snapshot, job: JobFacts, now: datetime) -> Iterator[str]:
     pods = pods_of(snapshot, job)
     ready = sum(pod.ready and pod.running and pod.deleting_since is None for pod in pods)
@@ -80,7 +86,7 @@ def _job_lines(snapshot: Snapshot, job: JobFacts, now: datetime) -> Iterator[str
     dying = f", being deleted for {age(job.deleting_since, now)}" if job.deleting_since is not None else ""
     yield f"Job {job.name}{dying}: {ready} of {member_count(job)} pods run and are Ready, {gpus} GPUs"
     if job.uid not in snapshot.trained_at:
-        yield f"{_INDENT}that all of its pods have run at once does not follow from what they tell now"
+        yield f"{_INDENT}{_NOT_TRAINED}"
     troubled = [pod for pod in pods if not (pod.ready and pod.running and pod.deleting_since is None)]
     for pod in troubled[:_TROUBLED_PODS_MAX]:
         yield f"{_INDENT}pod {pod.name}: {_pod_words(snapshot, pod, now)}"

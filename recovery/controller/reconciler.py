@@ -6,6 +6,7 @@ process would miss, but for what bridges the lag of a cache: the last ledger wri
 incidents of vanished jobs have been recorded until it has dropped their ledgers.
 """
 
+import asyncio
 from datetime import datetime
 
 import msgspec
@@ -270,8 +271,10 @@ class Reconciler:
         The policy too: a switch to Observe is the emergency brake, and must not wait for a watch. And the ledger: what
         another controller has asked for must not look like nobody's.
         """
-        policies = await self._store.read_policies_live(key.namespace)
-        snapshot = await self._store.read_live(key)
+        policies, snapshot = await asyncio.gather(
+            self._store.read_policies_live(key.namespace), self._store.read_live(key)
+        )
+        # After the group: whoever acted on it had written that down before.
         await self._read_ledger(key, workload)
         return snapshot, policies
 

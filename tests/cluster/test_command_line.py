@@ -34,6 +34,7 @@ REASON_OF_PHASE = {
     "Detected": "detect",
     "Decided": "hung",
     "TearingDown": "teardown",
+    "Backoff": "backoff",
     "Scheduling": "schedule",
     "Starting": "start",
     "Rendezvous": "rendezvous",
