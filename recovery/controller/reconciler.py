@@ -2,12 +2,12 @@
 
 The ledger is written by compare-and-swap before the first destructive call. If another controller, or this one before
 a crash, was faster, the write is refused and everything is read and decided again. Nothing is kept here that a new
-process would miss, but for what bridges the lag of a cache: the last ledger written until the cache shows it, and which
-incidents of vanished jobs have been recorded until it has dropped their ledgers.
+process would miss, but for what bridges the lag of a cache: the last ledger written until the cache shows it or its
+incident is recorded, and which incidents of vanished jobs have been recorded until it has dropped their ledgers.
 """
 
 import asyncio
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 import structlog
@@ -52,6 +52,7 @@ from recovery.ports import (
 
 _log = structlog.get_logger("recovery.controller")
 
+_RECORD_AGAIN_AFTER = timedelta(seconds=30)
 _MAX_ROUNDS = 4
 """Live reads and refused writes within one look; beyond that the queue's backoff takes over."""
 
@@ -78,8 +79,9 @@ class Reconciler:
         self._observer = observer
         self._ledgers = LedgerWriter(api)
         self._teardown = PodTeardown(api, clock)
-        self._written: dict[GroupKey, LedgerObject] = {}
-        """Our last writes that the cache has not shown yet."""
+        self._written: dict[GroupKey, dict[str, LedgerObject]] = {}
+        """Our last writes that the cache has not shown yet, by UID of the workload: one that has taken the name must
+        not make us forget what is still to be recorded of the one before it."""
         self._recorded: dict[GroupKey, frozenset[str]] = {}
         """Ids of recorded incidents whose workload is gone and whose ledger is not, as far as the cache knows."""
 
@@ -93,9 +95,14 @@ class Reconciler:
             raise TryLaterError("a cache is not in sync, so nothing is decided")
         refused = await self._record_orphans(key)
         again = await self._look_at_present(key)
-        if refused is not None:
+        if refused is None:
+            return again
+        if self._store.snapshot(key).workload is None:
             raise refused
-        return again
+        # The job that is there now must not wait for the record of one that is gone.
+        _log.warning("an incident of a deleted job is not recorded yet", job=str(key), error=str(refused))
+        later = self._clock.now() + _RECORD_AGAIN_AFTER
+        return later if again is None else min(again, later)
 
     async def _look_at_present(self, key: GroupKey) -> datetime | None:
         snapshot = self._store.snapshot(key)
@@ -104,14 +111,12 @@ class Reconciler:
         for _ in range(_MAX_ROUNDS):
             workload = snapshot.workload
             if workload is None:
-                if not snapshot.live:  # else the watch will tell of it, and its incident is still to be recorded
-                    self._written.pop(key, None)
                 return None
             known = self._known_ledger(key, workload)
             before = known.ledger if known is not None else Ledger()
             plan = decide(snapshot, before, applicable(policies, workload), self._clock.now())
             if any(isinstance(action, ReadLive) for action in plan.actions):
-                snapshot, policies = await self._read_live(key, workload)
+                snapshot, policies = await self._read_live(key)
                 continue
             self._observer.decided(key, before, plan)
             try:
@@ -119,11 +124,12 @@ class Reconciler:
             except ReadAgainError as error:
                 _log.info("reading again", job=str(key), error=str(error), status=error.status)
                 if isinstance(error, UnknownOutcomeError):
-                    await self._read_ledger(key, workload)
+                    await self._read_ledger(key, workload.uid)
                     raise  # the server has trouble of its own: with backoff, not at once
-                snapshot, policies = await self._read_live(key, workload)
-                if _collected(self._written.get(key), plan):
+                snapshot, policies = await self._read_live(key)
+                if await self._collected(key, workload, plan):
                     await self._ledgers.record(key.namespace, reference_to(workload), incident_of(plan.ledger))
+                    self._forget(key, workload.uid)
                     return None
                 changed = error
                 continue
@@ -135,7 +141,12 @@ class Reconciler:
 
         Returns what kept it from one of them; None: nothing did. The ledgers are not written any more.
         """
-        orphans = [each for each in self._orphans(key) if each.readable and each.ledger.incident is not None]
+        orphans = []
+        for each in self._orphans(key):
+            if each.readable and each.ledger.incident is not None:
+                orphans.append(each)
+            else:
+                self._forget(key, each.workload_uid)
         if not orphans:
             self._recorded.pop(key, None)
             return None
@@ -158,8 +169,11 @@ class Reconciler:
                     await self._ledgers.record(key.namespace, whose, incident)
                 except ApiError as error:
                     refused = error
+                    if not isinstance(error, TryLaterError | UnknownOutcomeError):  # its namespace is gone, for one
+                        self._forget(key, orphan.workload_uid)
                     continue
             seen.add(incident.id)
+            self._forget(key, orphan.workload_uid)
         self._recorded[key] = frozenset(seen)
         return refused
 
@@ -172,11 +186,10 @@ class Reconciler:
         """Ledgers of jobs of that name that are gone; of one that the cache has not caught up with, ours."""
         workload = self._store.snapshot(key).workload
         orphans = {orphan.workload_uid: orphan for orphan in self._store.orphans(key)}
-        ours = self._written.get(key)
-        if ours is not None and (workload is None or workload.uid != ours.workload_uid):
-            cached = orphans.get(ours.workload_uid)
-            if cached is None or not _at_least(cached, ours):
-                orphans[ours.workload_uid] = ours
+        for uid, ours in self._written.get(key, {}).items():
+            cached = orphans.get(uid)
+            if (workload is None or workload.uid != uid) and (cached is None or not _at_least(cached, ours)):
+                orphans[uid] = ours
         return tuple(orphans.values())
 
     async def _carry_out(self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, plan: Plan) -> None:
@@ -213,7 +226,7 @@ class Reconciler:
         broken = violations(before, after)
         if broken:
             raise InvariantError(f"{key}: {'; '.join(broken)}")
-        self._written[key] = await self._ledgers.write(key.namespace, workload, known, after)
+        self._keep(key, workload.uid, await self._ledgers.write(key.namespace, workload, known, after))
         self._observer.ledger_written(key, before, after)
         _log_change(key, before, after)
 
@@ -256,16 +269,16 @@ class Reconciler:
         No longer: a RecoveryGroup that the cache had and has no more was deleted, and is gone for us as well.
         """
         cached = self._store.ledger_object(key, workload.uid)
-        ours = self._written.get(key)
-        if ours is not None and (ours.workload_uid != workload.uid or (cached is not None and _at_least(cached, ours))):
-            del self._written[key]
+        ours = self._written.get(key, {}).get(workload.uid)
+        if ours is not None and cached is not None and _at_least(cached, ours):
+            self._forget(key, workload.uid)
             ours = None
         newest = cached if ours is None else ours
         if newest is not None and not newest.readable:
             raise LedgerUnreadableError(_unreadable(newest))
         return newest
 
-    async def _read_live(self, key: GroupKey, workload: WorkloadFacts) -> tuple[Snapshot, PolicySet]:
+    async def _read_live(self, key: GroupKey) -> tuple[Snapshot, PolicySet]:
         """Everything that the next decision stands on.
 
         The policy too: a switch to Observe is the emergency brake, and must not wait for a watch. And the ledger: what
@@ -274,30 +287,41 @@ class Reconciler:
         policies, snapshot = await asyncio.gather(
             self._store.read_policies_live(key.namespace), self._store.read_live(key)
         )
-        # After the group: whoever acted on it had written that down before.
-        await self._read_ledger(key, workload)
+        # After the group: whoever acted on it had written that down before. And of the workload that was found: it may
+        # not be the one that the cache knows by that name.
+        if snapshot.workload is not None:
+            await self._read_ledger(key, snapshot.workload.uid)
         return snapshot, policies
 
-    async def _read_ledger(self, key: GroupKey, workload: WorkloadFacts) -> None:
+    async def _read_ledger(self, key: GroupKey, workload_uid: str) -> None:
         """What the API server has is the truth: before a decision on live facts, and after a refused or lost write."""
-        live = await self._store.read_ledger_live(key, workload.uid)
+        live = await self._store.read_ledger_live(key, workload_uid)
         if live is None:
-            self._written.pop(key, None)
+            self._forget(key, workload_uid)
         else:
-            self._written[key] = live
+            self._keep(key, workload_uid, live)
+
+    async def _collected(self, key: GroupKey, workload: WorkloadFacts, plan: Plan) -> bool:
+        """The job is being deleted, and its ledger went before the end of its incident could be written into it."""
+        incident = plan.ledger.incident
+        if incident is None or incident.closing is None or incident.closing.outcome_reason != "JobDeleted":
+            return False
+        return await self._store.read_ledger_live(key, workload.uid) is None
+
+    def _keep(self, key: GroupKey, workload_uid: str, ledger: LedgerObject) -> None:
+        self._written.setdefault(key, {})[workload_uid] = ledger
+
+    def _forget(self, key: GroupKey, workload_uid: str) -> None:
+        written = self._written.get(key, {})
+        written.pop(workload_uid, None)
+        if not written:
+            self._written.pop(key, None)
 
     def _next_look(self, plan: Plan) -> datetime | None:
         incident = plan.ledger.incident
         if incident is not None and incident.closing is not None:
             return self._clock.now()  # it is still to be recorded
         return plan.look_again_at
-
-
-def _collected(live: LedgerObject | None, plan: Plan) -> bool:
-    """The job is being deleted, and its ledger went before the end of its incident could be written into it."""
-    incident = plan.ledger.incident
-    ends = incident is not None and incident.closing is not None and incident.closing.outcome_reason == "JobDeleted"
-    return live is None and ends
 
 
 def _unreadable(found: LedgerObject) -> str:
@@ -336,9 +360,10 @@ def _but_for_words(ledger: Ledger) -> Ledger:
 
 
 def _at_least(cached: LedgerObject, ours: LedgerObject) -> bool:
-    """The cache has seen our write. (resourceVersions of one resource are ordered since Kubernetes 1.35.)"""
-    if cached.uid != ours.uid:
-        return True
+    """The cache has seen our write, or one after it. (resourceVersions of one resource are ordered: Kubernetes 1.35.)
+
+    Whatever the UIDs: the one that our RecoveryGroup took the place of is the older one.
+    """
     return int(cached.resource_version) >= int(ours.resource_version)
 
 

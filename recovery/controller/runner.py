@@ -22,6 +22,7 @@ from recovery.ports import (
     ApiError,
     Clock,
     Entropy,
+    ForbiddenError,
     GroupStore,
     NotLeadingError,
     RefusedError,
@@ -178,9 +179,13 @@ class Duty:
         self.queue.close()
 
     async def _resync(self) -> None:
-        """Level-triggered: every group is looked at once in a while, changed or not; it costs no request."""
+        """Level-triggered: every group is looked at once in a while, changed or not; it costs no request.
+
+        Ledgers of jobs that are gone as well: the job may have vanished while nobody led.
+        """
         while True:
-            for key in tuple(self._store.keys()):
+            of_ledgers = (GroupKey(ledger.namespace, ledger.group) for ledger in self._store.ledger_objects())
+            for key in dict.fromkeys((*self._store.keys(), *of_ledgers)):
                 self.queue.add(key)
             await self._clock.sleep(_RESYNC_SECONDS)
 
@@ -193,7 +198,8 @@ class Duty:
             _log.info("left to the next leader", job=str(key), error=str(over))
         except Exception as failure:  # noqa: BLE001 - the reconcile boundary
             error = type(failure).__name__
-            self._say(key, failure, self.queue.retry(key))
+            first = not self.queue.failing(key)
+            self._say(key, failure, self.queue.retry(key), first=first)
         else:
             self.queue.succeeded(key)
             if look_again_at is not None:
@@ -203,7 +209,7 @@ class Duty:
             self._slots.release()
             self._observer.look_finished(key, self._clock.monotonic_seconds() - started, error)
 
-    def _say(self, key: GroupKey, failure: Exception, retry_in_seconds: float) -> None:
+    def _say(self, key: GroupKey, failure: Exception, retry_in_seconds: float, *, first: bool) -> None:
         """One line for what is expected to happen, a traceback only for what is a bug."""
         line = {"job": str(key), "error": str(failure), "retry_in_seconds": round(retry_in_seconds, 1)}
         match failure:
@@ -211,6 +217,9 @@ class Duty:
                 _log.info("nothing can be done yet", **line)
             case RestlessGroupError():
                 _log.warning("no decision could be carried out yet", **line)
+            case ForbiddenError() if first:
+                # One that has just started forbids everything for a moment, until it has read the roles.
+                _log.warning("the API server forbids this; it is asked once more", **line)
             case RefusedError():
                 _log.error("the API server refuses this for good", **line)
             case ApiError():

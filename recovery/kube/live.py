@@ -86,8 +86,15 @@ class LiveReader:
         return Parts(train_job=train_job, jobset=jobset, jobs=tuple(told), pods=pods)
 
     async def ledger(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
+        """None: there is none. RefusedError: the object of that name says that it is another workload's."""
         name = recovery_group_name(key.name, workload_uid)
-        return await self._object(RECOVERY_GROUPS, key.namespace, name, decode_recovery_group)
+        found = await self._object(RECOVERY_GROUPS, key.namespace, name, decode_recovery_group)
+        if found is not None and found.workload_uid != workload_uid:
+            raise RefusedError(
+                f"RecoveryGroup {key.namespace}/{name}: spec.workloadRef.uid is {found.workload_uid}, but by its name "
+                f"it belongs to {workload_uid}: delete it, and it is made anew"
+            )
+        return found
 
     async def policies(self, namespace: str, undecodable: Undecodable) -> PolicySet:
         """What can be read of the policies, and the RecoveryConfig; `undecodable` is told of everything else."""

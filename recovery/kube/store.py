@@ -85,10 +85,8 @@ class KubeGroupStore:
         self._policies: dict[str, dict[str, PolicyFacts]] = {}
         """By namespace; those of the cluster have none."""
         self._config: ConfigFacts | None = None
-        self._ledgers: dict[str, LedgerObject] = {}
-        """By UID of the workload."""
         self._ledgers_of: dict[GroupKey, dict[str, LedgerObject]] = {}
-        """The same, by the name of the workload."""
+        """By name and UID of the workload: a copy that was restored into another namespace is not this one's."""
         self._subscribers: list[Callable[[GroupKey], None]] = []
         self._informers = tuple(self._make_informers(train_jobs=train_jobs))
 
@@ -118,11 +116,10 @@ class KubeGroupStore:
         return PolicySet((*own.values(), *of_cluster.values()), self._config)
 
     def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
-        found = self._ledgers.get(workload_uid)
-        return found if found is not None and found.namespace == key.namespace else None
+        return self._ledgers_of.get(key, {}).get(workload_uid)
 
     def ledger_objects(self) -> Iterable[LedgerObject]:
-        return tuple(self._ledgers.values())
+        return tuple(ledger for ledgers in self._ledgers_of.values() for ledger in ledgers.values())
 
     def orphans(self, key: GroupKey) -> Sequence[LedgerObject]:
         workload = self._parts(key).workload
@@ -336,16 +333,14 @@ class KubeGroupStore:
         if ledger.schema_version == UNREADABLE_SCHEMA_VERSION:
             self._report(RECOVERY_GROUPS, title, ledger.ledger.reason)
         key = GroupKey(entry.namespace, ledger.group)
-        self._ledgers[ledger.workload_uid] = ledger
         self._ledgers_of.setdefault(key, {})[ledger.workload_uid] = ledger
         self._notify(key)
 
     def _drop_ledger(self, entry: Entry[LedgerObject]) -> None:
         ledger = entry.value
-        known = self._ledgers.get(ledger.workload_uid)
+        key = GroupKey(entry.namespace, ledger.group)
+        known = self.ledger_object(key, ledger.workload_uid)
         if known is not None and known.uid == entry.uid:
-            key = GroupKey(known.namespace, known.group)
-            del self._ledgers[ledger.workload_uid]
             _remove(self._ledgers_of, key, ledger.workload_uid)
             self._notify(key)
 

@@ -3,11 +3,19 @@
 import msgspec
 import pytest
 
-from recovery.core.ledger import Ledger
-from recovery.ports import JOBS, RECOVERY_INCIDENTS, AlreadyExistsError, ForbiddenError, TryLaterError
+from recovery.core.ledger import Ledger, Suspension
+from recovery.ports import (
+    JOBS,
+    RECOVERY_INCIDENTS,
+    TRAIN_JOBS,
+    AlreadyExistsError,
+    ForbiddenError,
+    NotFoundError,
+    TryLaterError,
+)
 from tests.unit.controller.fakes import KEY
 from tests.unit.controller.scene import TRIGGERED, Scene, closed, lost
-from tests.unit.core.world import training
+from tests.unit.core.world import at, training
 
 RECORD = "train-0d2f5c9e-1-20261121120000"
 
@@ -150,9 +158,72 @@ async def test_a_record_that_is_refused_stops_no_recovery_and_is_tried_again() -
     scene = await interrupted()
     scene.store.becomes(lost().with_workload(uid="second"))
     scene.api.next("create", RECOVERY_INCIDENTS, ForbiddenError("no", status=403))
-    with pytest.raises(ForbiddenError):
-        await scene.look(9)
+    assert await scene.look(9) == 30, "a failure would hold up the job that is there now"
     assert scene.api.said()[:4] == ["create RecoveryIncident", *TRIGGERED[:3]]
     scene.api.requests.clear()
     await scene.look(10)
     assert scene.api.sent("create", RECOVERY_INCIDENTS) != []
+
+
+async def test_a_record_that_is_put_off_is_not_forgotten_even_if_the_cache_has_never_shown_the_ledger() -> None:
+    scene = await interrupted()
+    scene.api.groups.clear()
+    scene.api.next("create", RECOVERY_INCIDENTS, TryLaterError("too many requests", status=429))
+    with pytest.raises(TryLaterError):
+        await scene.look(9)
+    await scene.look(10)
+    assert [request.name for request in scene.api.requests] == [RECORD, RECORD]
+    await scene.look(11)
+    assert len(scene.api.requests) == 2, "and it is forgotten then"
+
+
+async def test_nobody_waits_for_a_record_that_has_no_namespace_any_more() -> None:
+    scene = await interrupted()
+    scene.api.groups.clear()
+    scene.api.next("create", RECOVERY_INCIDENTS, NotFoundError("namespaces ml not found", status=404))
+    with pytest.raises(NotFoundError):
+        await scene.look(9)
+    await scene.look(10)
+    assert len(scene.api.requests) == 1
+
+
+async def test_a_job_that_is_replaced_within_a_look_is_recorded_though_the_cache_has_never_shown_its_ledger() -> None:
+    scene = Scene()
+    scene.store.lags = True
+    await scene.look()
+    scene.api.groups.clear()
+    scene.store.live = training(4, born=2).with_workload(uid="second")
+    await scene.look(3)
+    scene.store.becomes(scene.store.live)
+    scene.api.requests.clear()
+    await scene.look(4)
+    assert [request.name for request in scene.api.requests] == [RECORD]
+
+
+async def test_the_ledger_is_read_of_the_job_that_was_found_and_not_of_the_one_it_replaced() -> None:
+    """Without it the suspension of an incident that is open would look like one that nobody wants any more."""
+    second = lost().with_workload(uid="second")
+    scene = Scene(second)
+    await scene.look()
+    (group,) = scene.api.groups.values()
+    assert group.ledger.incident is not None
+    scene.store.live = second.job_deleted(1).suspended_by(group.ledger.incident.id)
+    incident = msgspec.structs.replace(group.ledger.incident, suspension=Suspension(until=at(60), landed=True))
+    ledger = msgspec.structs.replace(group.ledger, incident=incident)
+    scene.api.groups = {group.name: msgspec.structs.replace(group, ledger=ledger)}
+    scene.reconciler = scene.new_process()
+    scene.store.lags = True
+    scene.store.cached = lost()
+    await scene.look(2)
+    assert scene.api.sent("patch", TRAIN_JOBS) == []
+
+
+async def test_a_ledger_that_was_made_again_is_not_hidden_by_the_one_that_was_deleted() -> None:
+    scene = Scene()
+    earlier = scene.api.put_group(Ledger(epoch=7))
+    scene.api.groups.clear()
+    await scene.look()
+    scene.store.lags, scene.store.lagging = True, msgspec.structs.replace(earlier, uid="group-0")
+    scene.store.becomes(lost().job_deleted(1))
+    await scene.look(2)
+    assert scene.ears.plans[-1].ledger.epoch == 1

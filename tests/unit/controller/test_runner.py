@@ -14,7 +14,7 @@ from recovery.controller.leadership import Alone, Leadership
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, RestlessGroupError
 from recovery.controller.runner import Controller
 from recovery.core.facts import GroupKey, Snapshot
-from recovery.core.ledger import LedgerObject
+from recovery.core.ledger import Ledger, LedgerObject
 from recovery.core.policy import PolicySet
 from recovery.ports import JOBS, ApiClient, ForbiddenError, NotLeadingError, TryLaterError, UnknownOutcomeError
 from tests.unit.controller.fakes import Ears, FakeApi
@@ -29,6 +29,7 @@ class Keys:
 
     def __init__(self, *keys: GroupKey) -> None:
         self.known = list(keys)
+        self.ledgers: list[LedgerObject] = []
         self.is_synced = True
         self.changed: Callable[[GroupKey], None] | None = None
 
@@ -55,7 +56,7 @@ class Keys:
         raise NotImplementedError
 
     def ledger_objects(self) -> Iterable[LedgerObject]:
-        raise NotImplementedError
+        return self.ledgers
 
     def orphans(self, key: GroupKey) -> Sequence[LedgerObject]:
         raise NotImplementedError
@@ -208,6 +209,17 @@ async def test_every_group_is_looked_at_at_first_and_every_ten_minutes(monkeypat
 
 
 @virtual_time
+async def test_a_ledger_whose_job_went_while_nobody_led_is_looked_at_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, ONE)
+    for key in (ONE, OTHER):
+        ledger = LedgerObject(f"{key.name}-uid", key.namespace, "group", "1", "uid", key.name, Ledger())
+        scene.store.ledgers.append(ledger)
+    async with scene.running():
+        await asyncio.sleep(1)
+        assert sorted(key for key, _ in scene.looks.begun) == [ONE, OTHER]
+
+
+@virtual_time
 async def test_a_change_is_looked_at_within_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, ONE)
     async with scene.running():
@@ -277,6 +289,19 @@ def test_one_groups_failure_never_stops_the_others_and_is_tried_again(
             assert [error for key, error in scene.ears.finished if key == ONE] == [name, name, None]
 
     play()
+
+
+@virtual_time
+async def test_what_is_forbidden_once_is_a_warning_and_what_stays_so_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An API server that has just started has not read the roles yet."""
+    scene = Scene(monkeypatch, ONE)
+    scene.looks.failures[ONE] = [ForbiddenError("no", status=403), ForbiddenError("no", status=403)]
+    with capture_logs() as said:
+        async with scene.running():
+            await asyncio.sleep(5)
+    assert [line["log_level"] for line in said if line.get("error") == "no"] == ["warning", "error"]
 
 
 @virtual_time

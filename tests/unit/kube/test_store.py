@@ -230,6 +230,14 @@ async def test_a_ledger_that_cannot_be_read_is_marked_and_reported(world: World)
     assert "$.phase" in message
 
 
+async def test_a_copy_of_a_ledger_in_another_namespace_takes_nothing_away(world: World) -> None:
+    copy = load("recoverygroup")
+    copy["metadata"] |= {"namespace": "restored", "uid": "copy"}
+    for type_ in ("ADDED", "DELETED"):
+        await world.tell(RECOVERY_GROUPS, *([load("recoverygroup")] if type_ == "ADDED" else []), copy, type_=type_)
+        assert world.store.ledger_object(LLM, WORKLOAD_UID) is not None
+
+
 async def test_a_ledger_under_another_name_is_nobodys(world: World) -> None:
     copy = load("recoverygroup")
     copy["metadata"] |= {"name": "copy", "uid": "copy"}

@@ -141,6 +141,14 @@ async def test_a_ledger_is_read_by_its_name(world: World) -> None:
     assert await world.store.read_ledger_live(LLM, WORKLOAD_UID) is None
 
 
+async def test_a_ledger_that_says_it_is_anothers_is_not_written_over(world: World) -> None:
+    body = load("recoverygroup")
+    body["spec"]["workloadRef"]["uid"] = "another"
+    world.api.objects["recoverygroups", LEDGER_NAME] = json.dumps(body).encode()
+    with pytest.raises(RefusedError, match=r"spec\.workloadRef\.uid is another, .*: delete it"):
+        await world.store.read_ledger_live(LLM, WORKLOAD_UID)
+
+
 def lay_down(world: World, own: list[Body], of_cluster: list[Body], config: Body | None = None) -> None:
     absent = NotFoundError("there is none")
     world.api.objects |= {
