@@ -19,6 +19,14 @@ STALE_AFTER = timedelta(minutes=15)
 """Evidence older than this, of a rank that runs again, is a baseline."""
 
 
+_ENDED_BY_REQUEST = frozenset({128 + 9, 128 + 15})
+"""Exit codes of processes that SIGKILL or SIGTERM has ended."""
+
+
+_LAST_DELETE_WITHIN = timedelta(seconds=1)
+"""How long after the end of the last container its kubelet's own delete may come, in the API's whole seconds."""
+
+
 class DisruptionClass(StrEnum):
     """What kind of loss it was. These names are API: metrics, status and policies use them."""
 
@@ -279,7 +287,7 @@ def _lost(pod: PodFacts, job: JobFacts, job_kills: bool) -> Evidence | None:
         at = _earliest(target.since, pod.deleting_since)
         return Evidence(key, DisruptionClass.POD_DISRUPTED, text, pod.job_uid, at=at, pod=pod)
     ended = _first_exit(pod)
-    if pod.phase == "Failed" and _ended_before(ended, pod.deleting_since):
+    if pod.phase == "Failed" and _ended_before(ended, pod):
         text = f"{place(pod)} failed{_exit_words(ended)}"
         at = ended.finished_at if ended is not None else None
         return Evidence(key, DisruptionClass.POD_FAILED, text, pod.job_uid, at=at, pod=pod, exit=ended)
@@ -289,11 +297,20 @@ def _lost(pod: PodFacts, job: JobFacts, job_kills: bool) -> Evidence | None:
     return Evidence(key, DisruptionClass.POD_DELETED, f"{place(pod)} was deleted", pod.job_uid, at=deleted_at, pod=pod)
 
 
-def _ended_before(ended: ExitFacts | None, deleting_since: datetime | None) -> bool:
-    """The exit is not the consequence of a deletion. (Within one second the deletion is taken for the cause.)"""
-    if deleting_since is None:
+def _ended_before(ended: ExitFacts | None, pod: PodFacts) -> bool:
+    """The exit is not the consequence of a deletion. (Within one second the deletion is taken for the cause.)
+
+    When all containers of a deleted pod have ended, its kubelet deletes it once more, at once and with a grace of 0,
+    which dates the deletion anew while a finalizer keeps the object: what SIGTERM and SIGKILL have left behind just
+    before is then taken for its doing.
+    """
+    if pod.deleting_since is None:
         return True
-    return ended is not None and ended.finished_at is not None and ended.finished_at < deleting_since
+    if ended is None or ended.finished_at is None:
+        return False
+    asked = ended.code in _ENDED_BY_REQUEST and ended.reason != "OOMKilled"
+    dated_anew = asked and pod.deletion_grace_seconds == 0
+    return ended.finished_at < pod.deleting_since - (_LAST_DELETE_WITHIN if dated_anew else timedelta())
 
 
 def _restarts(pod: PodFacts) -> list[Evidence]:
@@ -302,7 +319,7 @@ def _restarts(pod: PodFacts) -> list[Evidence]:
         return []
     found = []
     for container in pod.containers:
-        if container.exit is not None and not _ended_before(container.exit, pod.deleting_since):
+        if container.exit is not None and not _ended_before(container.exit, pod):
             continue
         ended = container.exit if container.exit is not None else container.last_exit
         # An exit and the restart that follows it are one event: it is named by the restart that it leads to.

@@ -404,8 +404,12 @@ async def test_a_jobset_without_a_train_job_is_recovered_suspended_and_resumed_i
 
 
 def writes_to_jobsets(proxy: ApiProxy) -> list[str]:
-    """What the controllers have made of the suspension of JobSets; they write nothing else of them."""
-    bodies = [json.loads(seen.body) for seen in proxy.writes(lambda seen: seen.resource.startswith("jobsets"))]
+    """What the controllers have made of the suspension of JobSets; they write nothing else of them.
+
+    A patch that met a JobSet which its controller had just changed was refused with 409, and sent again.
+    """
+    taken = proxy.writes(lambda seen: seen.resource.startswith("jobsets") and seen.status != 409)
+    bodies = [json.loads(seen.body) for seen in taken]
     values = [step["value"] for body in bodies for step in body if step["path"] == "/spec/suspend"]
     assert len(values) == len(bodies)
     return [f"suspend: {value}" for value in values]

@@ -134,6 +134,18 @@ def test_an_exit_that_a_deletion_caused_is_told_as_the_deletion() -> None:
     assert "was deleted" in Controller().look(failed, 6).reason
 
 
+@pytest.mark.parametrize(
+    ("code", "after", "class_"), [(143, 1, "PodDeleted"), (143, 3, "PodFailed"), (1, 1, "PodFailed")]
+)
+def test_the_last_delete_of_a_kubelet_does_not_make_the_end_of_a_deleted_pod_its_cause(
+    code: int, after: float, class_: str
+) -> None:
+    """It dates the deletion anew, and the second may have passed since the container ended."""
+    controller = Controller()
+    controller.look(training().pod_failed(3, code, 0).pod_deleted(3, after, grace_seconds=0), 4)
+    assert controller.incident.disruption_class == class_
+
+
 def test_an_exit_before_the_deletion_is_the_cause() -> None:
     world = training().pod_failed(3, 139, 0).pod_deleted(3, 5)
     assert "failed with exit code 139" in Controller().look(world, 6).reason
