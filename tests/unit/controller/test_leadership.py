@@ -2,104 +2,18 @@
 
 import asyncio
 import json
-import random
 from collections.abc import Iterator, MutableMapping
-from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from recovery.controller.fence import Term
-from recovery.controller.leadership import Alone, Elector
+from recovery.controller.leadership import Alone
 from recovery.ports import ForbiddenError, TryLaterError, UnknownOutcomeError
-from tests.unit.controller.leases import LeaseServer, Object, Way
+from tests.unit.controller.candidates import LEASE, RETRY_MAX, TERM, Candidate, OwnClock, running
+from tests.unit.controller.leases import LeaseServer, Object
 from tests.unit.sim.virtual_time import VirtualClock, virtual_time
-
-LEASE = 15
-TERM = 10.0
-RETRY_MAX = 2 * 1.5
-
-
-class OwnClock(VirtualClock):
-    """A machine's own: it runs at its own rate, and says what it likes of the date."""
-
-    def __init__(self, *, rate: float = 1.0, ahead: timedelta = timedelta()) -> None:
-        self.rate = rate
-        self.ahead = ahead
-        self.running = asyncio.Event()
-        """Clear: the process is stopped, and its clock is not."""
-        self.running.set()
-
-    def now(self) -> datetime:
-        return super().now() + self.ahead
-
-    def monotonic_seconds(self) -> float:
-        return super().monotonic_seconds() * self.rate
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds / self.rate)
-        await self.running.wait()
-
-
-class Candidate:
-    """A process that leads whenever it can; tells what it came to."""
-
-    def __init__(self, server: LeaseServer, name: str, *, clock: OwnClock | None = None, seed: int = 1) -> None:
-        self.name = name
-        self.way = Way(server)
-        self.clock = clock or OwnClock()
-        self.elector = Elector(
-            api=self.way,
-            clock=self.clock,
-            entropy=random.Random(seed),
-            namespace="recovery-system",
-            identity=name,
-            lease_seconds=LEASE,
-        )
-        self.term: Term | None = None
-        self.led_at: list[float] = []
-        self.lost: list[tuple[float, str]] = []
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def leads(self) -> bool:
-        return self.term is not None and self.term.lasts
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
-
-    async def _run(self) -> None:
-        while True:
-            self.term = await self.elector.acquire()
-            self.led_at.append(VirtualClock().monotonic_seconds())
-            why = await self.elector.hold(self.term)
-            assert not self.term.lasts
-            self.lost.append((VirtualClock().monotonic_seconds(), why))
-
-    async def kill(self) -> None:
-        assert self._task is not None
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-
-    async def end(self) -> None:
-        """As the runner does: nothing more is done in this term, then the lease is released."""
-        await self.kill()
-        if self.term is not None:
-            self.term.end()
-        await self.elector.release()
-
-
-@asynccontextmanager
-async def running(*candidates: Candidate) -> Any:
-    for candidate in candidates:
-        candidate.start()
-        await asyncio.sleep(1)
-    yield
-    for candidate in candidates:
-        await candidate.kill()
-
 
 Said = list[MutableMapping[str, Any]]
 
@@ -448,89 +362,6 @@ async def test_a_frozen_leader_finds_its_term_over_and_stands_by(said: Said) -> 
         assert one.lost[0][1] == "the lease was not renewed for 10 s"
         assert set(one.way.sent[sent:]) == {"get"}
         assert sentences(said, "info") == ["standing by, one leads", "standing by, two leads"]
-
-
-# --- any number, under any circumstances -----------------------------------------------------------------------------
-
-
-class Weather:
-    """All that can go wrong, by a seed: slow ways, lost answers, no way at all, frozen processes, wrong dates."""
-
-    def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
-        self.server = LeaseServer()
-        self.candidates: list[Candidate] = []
-        self.terms: list[Candidate] = []
-        self.server.judge = self.judge
-        self.elections = 0
-
-    def judge(self, holder: str) -> None:
-        """Nobody becomes holder, and nobody releases, while another may still act."""
-        acting = [candidate.name for candidate in self.candidates if candidate.leads and candidate.name != holder]
-        assert not acting, f"{acting} may act, and {holder!r} gets the lease"
-
-    def join(self, number: int) -> Candidate:
-        clock = OwnClock(rate=self.chance.uniform(0.95, 1.05), ahead=timedelta(days=self.chance.randint(-9, 9)))
-        candidate = Candidate(self.server, f"candidate-{number}", clock=clock, seed=number)
-        worst = self.chance.choice([0.01, 0.5, 4.0])
-        candidate.way.there = lambda: self.slow(worst)
-        candidate.way.back = lambda: self.slow(worst)
-        candidate.way.loses_answer = lambda: self.chance.random() < 0.1
-        candidate.start()
-        self.candidates.append(candidate)
-        return candidate
-
-    def slow(self, worst: float) -> float:
-        return self.chance.uniform(0, worst) if self.chance.random() > 0.03 else self.chance.uniform(0, 40)
-
-    async def disturb(self, candidate: Candidate) -> None:
-        match self.chance.choice(["freeze", "cut", "end", "kill", "date", "annotate", "delete"]):
-            case "freeze":
-                candidate.clock.running.clear()
-                await asyncio.sleep(self.chance.uniform(0, 40))
-                candidate.clock.running.set()
-            case "cut":
-                candidate.way.refusal = TryLaterError("connection refused")
-                await asyncio.sleep(self.chance.uniform(0, 40))
-                candidate.way.refusal = None
-            case "end" | "kill" as way:
-                await (candidate.end() if way == "end" else candidate.kill())
-                self.elections += len(candidate.led_at)
-                self.candidates.remove(candidate)
-                # A killed process acts no more; its lease lasts.
-                self.join(self.chance.randint(10, 10**6))
-            case "date":
-                candidate.clock.ahead = timedelta(days=self.chance.randint(-9, 9))
-            case "annotate" if self.server.lease is not None:
-                self.server.touch()
-            case "delete" if all(each.elector._seen is not None for each in self.candidates):
-                self.server.lease = None
-                await asyncio.sleep(60)  # whoever joins now has never seen it, and cannot know that somebody leads
-            case _:
-                pass
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_two_never_lead_at_once_whatever_happens(seed: int) -> None:
-    @virtual_time
-    async def play() -> None:
-        weather = Weather(seed)
-        for number in range(3):
-            weather.join(number)
-        for _ in range(60):
-            await asyncio.sleep(weather.chance.uniform(0, 20))
-            await weather.disturb(weather.chance.choice(weather.candidates))
-            assert sum(candidate.leads for candidate in weather.candidates) <= 1
-        weather.elections += sum(len(candidate.led_at) for candidate in weather.candidates)
-        assert weather.elections > 5, "it is no test if nothing changes hands"
-        for candidate in weather.candidates:
-            task = candidate._task
-            assert task is not None
-            assert not task.done(), task.exception()
-            await candidate.kill()
-        await asyncio.sleep(100)
-
-    play()
 
 
 # --- without an election ---------------------------------------------------------------------------------------------
