@@ -220,17 +220,15 @@ def _watch_the_teardown(look: Look, ledger: Ledger, *, ours: bool) -> Plan:
     left = [pod for pod in snapshot.pods if pod.job_uid in open_.target.job_uids and pod.gone_at is None]
     if not left:
         jobs = ", ".join(job.name for job in snapshot.jobs if job.uid in open_.target.job_uids)
-        return _say_after_a_while(
-            look, ledger, f"waiting for Job {jobs} to be gone: its pods are; a finalizer holds it"
-        )
+        return say_after_a_while(look, ledger, f"waiting for Job {jobs} to be gone: its pods are; a finalizer holds it")
     grace = max(pod.grace_seconds if pod.deletion_grace_seconds is None else pod.deletion_grace_seconds for pod in left)
     others = f" and {len(left) - 1} more" if len(left) > 1 else ""
     what = f"waiting for {place(left[0])}{others} to be gone"
-    plan = _say_after_a_while(look, ledger, what, after=timedelta(seconds=grace) + SAY_AFTER)
+    plan = say_after_a_while(look, ledger, what, after=timedelta(seconds=grace) + SAY_AFTER)
     return msgspec.structs.replace(plan, actions=actions)
 
 
-def _say_after_a_while(look: Look, ledger: Ledger, what: str, *, after: timedelta = SAY_AFTER) -> Plan:
+def say_after_a_while(look: Look, ledger: Ledger, what: str, *, after: timedelta = SAY_AFTER) -> Plan:
     """No wait is silent: once the phase has lasted for `after`, the sentence says what it waits for."""
     open_ = incident.incident_of(ledger)
     if _has_said_more(ledger):
@@ -260,7 +258,7 @@ def _watch_the_backoff(look: Look, ledger: Ledger) -> Plan:
     open_ = incident.incident_of(ledger)
     if open_.suspension is None:
         who = "Trainer" if look.workload.kind == "TrainJob" else "JobSet"
-        return _say_after_a_while(look, ledger, f"waiting for {who} to carry out that it is resumed")
+        return say_after_a_while(look, ledger, f"waiting for {who} to carry out that it is resumed")
     until = open_.suspension.until
     if until is None or look.now < until:
         return Plan(ledger, open_.reason, look_again_at=until)
@@ -274,12 +272,12 @@ def _watch_the_rendezvous(look: Look, ledger: Ledger) -> Plan:
     timeout = timedelta(seconds=open_.terms.rendezvous_timeout_seconds)
     what = _not_ready(look.snapshot)
     if not timeout or not incident.acts(ledger) or not open_.probe_proven:
-        return _say_after_a_while(look, ledger, what)
+        return say_after_a_while(look, ledger, what)
     deadline = open_.phases[-1].started_at + timeout
     if look.now >= deadline:
         seconds = int(timeout.total_seconds())
         return _try_again(look, ledger, f"not all ranks joined within {seconds} s of running; {what}")
-    plan = _say_after_a_while(look, ledger, what)
+    plan = say_after_a_while(look, ledger, what)
     earlier = plan.look_again_at is not None and plan.look_again_at < deadline
     return plan if earlier else msgspec.structs.replace(plan, look_again_at=deadline)
 
@@ -300,13 +298,13 @@ def _watch_the_scheduling(look: Look, ledger: Ledger) -> Plan:
     ]
     if waiting:
         pod, why = waiting[0]
-        return _say_after_a_while(look, ledger, f"waiting for capacity: {place(pod)}: {why[:_MAX_QUOTE]}")
+        return say_after_a_while(look, ledger, f"waiting for capacity: {place(pod)}: {why[:_MAX_QUOTE]}")
     if not jobs:
-        return _say_after_a_while(look, ledger, "waiting for JobSet to create the Job again")
+        return say_after_a_while(look, ledger, "waiting for JobSet to create the Job again")
     pods = [pod for job in jobs for pod in pods_of(look.snapshot, job)]
     placed = sum(bool(pod.node) for pod in pods)
     what = f"{len(pods)} of {open_.ranks} pods have been created so far, {placed} of them have a node"
-    return _say_after_a_while(look, ledger, what)
+    return say_after_a_while(look, ledger, what)
 
 
 def _watch_for_pods(look: Look, ledger: Ledger, job: JobFacts) -> Plan:

@@ -15,6 +15,7 @@ from recovery.core.ledger import AttemptAction, Ledger, Outcome, Phase, Target
 from recovery.core.look import Look
 from recovery.core.plan import DeleteJobSet, Plan
 from recovery.core.policy import OnTerminalFailure
+from recovery.core.restart import say_after_a_while
 
 _MADE_ANEW_BY_TRAINER = "TrainJob"
 
@@ -82,13 +83,13 @@ def made_anew(look: Look, ledger: Ledger) -> Ledger | Plan:
     open_, jobset = incident.incident_of(ledger), look.snapshot.jobset
     if jobset is None:
         gone = phases.enter(ledger, phases.later(_between_jobsets(look), ledger.phase), look.now)
-        return Plan(gone, open_.reason)
+        return say_after_a_while(look, gone, "waiting for Trainer to make the JobSet anew")
     if jobset.uid != open_.target.job_set_uid:
         target = msgspec.structs.replace(open_.target, job_set_uid=jobset.uid, from_restarts=0)
         return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(open_, target=target))
     if jobset.deleting_since is not None:
         going = phases.enter(ledger, phases.later(Phase.TEARING_DOWN, ledger.phase), look.now)
-        return Plan(going, open_.reason)
+        return say_after_a_while(look, going, f"waiting for JobSet {jobset.name} and its Jobs to be gone")
     bar = barred(look.workload, look.policy, forced=open_.forced)
     if bar is not None:
         said = f"{open_.evidence[0]}; decided, but not carried out, because {bar}"

@@ -6,8 +6,8 @@ from datetime import datetime
 
 import pytest
 
-from recovery.ports import JOBS
-from tests.cluster.acts import annotate, edit, incidents_of, lose, until_said
+from recovery.ports import JOB_SETS, JOBS
+from tests.cluster.acts import annotate, edit, exit_rank, incidents_of, lose, until_condition, until_said
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import has_looked, recovery
@@ -176,6 +176,26 @@ async def test_out_of_budget_it_is_failed_only_where_recovery_config_allows_it(
             assert [each["status"] for each in conditions if each["type"] == "Failed"] == ["True"]
     finally:
         await installed.kubectl("delete", "recoveryconfig", "default", "--ignore-not-found")
+
+
+async def test_a_job_set_that_the_platform_gave_up_is_made_anew_where_the_policy_says_so(
+    training: StartsTraining, controller: StartsController
+) -> None:
+    """The shipped runtime gives up after eight exits; no controller was there to win that race."""
+    job = await training(ranks=8, gpus=1, onTerminalFailure="RecreateJobSet")
+    [failed] = await job.items(JOB_SETS)
+    await asyncio.gather(*(exit_rank(job, rank, 1) for rank in range(8)))
+    await until_condition(job, JOB_SETS, "Failed")
+    step = job.fleet.world.step_of(job.training)
+    async with controller() as process:
+        [closed] = await job.closed_incidents(1)
+        await has_looked(process, job)
+    assert closed["outcome"] == "Recovered"
+    [anew] = await job.items(JOB_SETS)
+    assert anew["metadata"]["uid"] != failed["metadata"]["uid"]
+    ledger = await job.ledger()
+    assert (ledger["epoch"], ledger["totals"]["charged"], ledger["totals"]["incidents"]) == (1, 1, 1)
+    await job.trains(past=step)
 
 
 async def test_a_restart_by_hand_is_an_incident_of_its_own_and_free(

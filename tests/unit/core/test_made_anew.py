@@ -74,6 +74,20 @@ def test_a_delete_that_a_crash_lost_is_sent_again() -> None:
     assert (controller.ledger.epoch, len(jobset_deletes(controller))) == (1, 2)
 
 
+def test_neither_the_old_one_that_stays_nor_the_new_one_that_does_not_come_is_waited_for_in_silence() -> None:
+    controller = Controller(policy(on_terminal_failure=ANEW))
+    world = given_up()
+    controller.look(world, 4)
+    going = world.with_jobset(deleting_since=whole(4))
+    assert controller.look(going, 5).look_again_at == at(35)
+    assert controller.look(going, 36).reason.endswith("waiting for JobSet train and its Jobs to be gone")
+    controller = Controller(policy(on_terminal_failure=ANEW))
+    controller.look(world, 4)
+    gone = without_jobset(world)
+    assert controller.look(gone, 5).look_again_at == at(35)
+    assert controller.look(gone, 36).reason.endswith("waiting for Trainer to make the JobSet anew")
+
+
 def test_a_new_one_that_fails_as_well_is_another_attempt_within_the_budget() -> None:
     controller = Controller(policy(on_terminal_failure=ANEW, limit=2))
     controller.look(given_up(), 4)
