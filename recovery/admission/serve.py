@@ -19,6 +19,7 @@ from recovery.admission.certificates import SelfMade
 from recovery.admission.settings import AdmissionSettings
 from recovery.admission.webhooks import serve_webhooks
 from recovery.kube.client import KubeApiClient
+from recovery.kube.http import HttpTransport
 from recovery.kube.session import Session, open_session
 from recovery.ports import Clock, Entropy
 
@@ -101,7 +102,7 @@ class Admission:
         """Everything, until it is stopped or a part of it fails."""
         folder = self._settings.certificates
         async with open_session(kubeconfig=self._cluster.kubeconfig, context=self._cluster.context) as session:
-            client = KubeApiClient(session, clock=self._clock, entropy=self._entropy)
+            client = KubeApiClient(HttpTransport(session, clock=self._clock), clock=self._clock, entropy=self._entropy)
             if folder is not None:
                 await self._serve_with(session, client, folder / "tls.crt", folder / "tls.key")
                 return

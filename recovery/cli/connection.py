@@ -15,6 +15,7 @@ from recovery.cli.wording import printable
 from recovery.controller.clock import SystemClock
 from recovery.kube.client import KubeApiClient
 from recovery.kube.context import default_namespace
+from recovery.kube.http import HttpTransport
 from recovery.kube.observer import RequestObserver
 from recovery.kube.session import SessionError, open_session
 from recovery.ports import (
@@ -61,7 +62,7 @@ async def connect(
     """A session for as long as the context lasts. Raises SessionError; names what is not installed by CommandError."""
     clock, entropy = SystemClock(), random.Random()  # noqa: S311 - spreads retries, guards no secret
     async with open_session(kubeconfig=kubeconfig, context=context) as session:
-        client = KubeApiClient(session, clock=clock, entropy=entropy, observer=observer)
+        client = KubeApiClient(HttpTransport(session, clock=clock, observer=observer), clock=clock, entropy=entropy)
         try:
             yield Connection(client, session.server, clock, entropy)
         except NoSuchResourceError as error:

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import aiohttp
 
-from recovery.sim.means import KubeletSettings
-from recovery.sim.training import TrainingSettings
+from recovery.sim.kubelets.means import KubeletSettings
+from recovery.sim.training.training import TrainingSettings
 from tests.bench.job_watch import JobWatch
 from tests.cluster.controlplane.build import provide
 from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings

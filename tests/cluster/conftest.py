@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import pytest
 import pytest_asyncio
 
-from recovery.sim.means import KubeletSettings
-from recovery.sim.training import TrainingSettings
+from recovery.sim.kubelets.means import KubeletSettings
+from recovery.sim.training.training import TrainingSettings
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.controlplane.build import Toolbox, provide
 from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings

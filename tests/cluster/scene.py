@@ -20,6 +20,7 @@ import yaml
 
 from recovery.controller.clock import SystemClock
 from recovery.kube.client import KubeApiClient
+from recovery.kube.http import HttpTransport
 from recovery.kube.session import open_session
 from recovery.ports import (
     JOB_SETS,
@@ -33,10 +34,10 @@ from recovery.ports import (
     Propagation,
     Resource,
 )
-from recovery.sim.kubelet import Kubelets
-from recovery.sim.means import KubeletSettings
-from recovery.sim.nodes import NodeSpec
-from recovery.sim.training import TrainingSettings, TrainingWorld
+from recovery.sim.kubelets.kubelet import Kubelets
+from recovery.sim.kubelets.means import KubeletSettings
+from recovery.sim.kubelets.nodes import NodeSpec
+from recovery.sim.training.training import TrainingSettings, TrainingWorld
 from tests.cluster.controlplane.processes import die_with_parent
 from tests.cluster.controlplane.start import ControlPlane
 
@@ -84,7 +85,7 @@ class Fleet:
         """`nodes` nodes of 8 GPUs, registered and Ready."""
         clock, entropy = SystemClock(), random.Random(seed)
         async with open_session(kubeconfig=str(control_plane.kubeconfig)) as session:
-            api = KubeApiClient(session, clock=clock, entropy=entropy)
+            api = KubeApiClient(HttpTransport(session, clock=clock), clock=clock, entropy=entropy)
             world = TrainingWorld(api, clock, entropy, training)
             kubelets = Kubelets(api, clock, entropy, world, kubelet)
             names = tuple(f"{prefix}-{number}" for number in range(nodes))

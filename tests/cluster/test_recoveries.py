@@ -10,7 +10,7 @@ from datetime import datetime
 import pytest
 
 from recovery.ports import NODES, PatchKind
-from recovery.sim.trace import EventKind
+from recovery.sim.training.trace import EventKind
 from tests.cluster.acts import evict, exit_rank, lose
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from recovery.core.policy import JOINED_PROBE_ANNOTATION
 from recovery.ports import JOB_SETS, RECOVERY_INCIDENTS, TRAIN_JOBS, Resource
-from recovery.sim.trace import EventKind
+from recovery.sim.training.trace import EventKind
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.scene import Job, Object, until
 

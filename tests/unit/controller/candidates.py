@@ -8,8 +8,8 @@ from typing import Any
 
 from recovery.controller.fence import Term
 from recovery.controller.leadership import Elector
+from recovery.sim.virtual_time import VirtualClock
 from tests.unit.controller.leases import LeaseServer, Way
-from tests.unit.sim.virtual_time import VirtualClock
 
 LEASE = 15
 TERM = 10.0

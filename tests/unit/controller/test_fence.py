@@ -6,8 +6,8 @@ import pytest
 
 from recovery.controller.fence import Fence, Term
 from recovery.ports import JOBS, ApiClient, NotLeadingError, PatchKind
+from recovery.sim.virtual_time import VirtualClock, virtual_time
 from tests.unit.controller.leases import LeaseServer, Way
-from tests.unit.sim.virtual_time import VirtualClock, virtual_time
 
 
 class SlowApi(Way):

@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 
 from recovery.controller.leadership import Alone
 from recovery.ports import ForbiddenError, TryLaterError, UnknownOutcomeError
+from recovery.sim.virtual_time import VirtualClock, virtual_time
 from tests.unit.controller.candidates import LEASE, RETRY_MAX, TERM, Candidate, OwnClock, running
 from tests.unit.controller.leases import LeaseServer, Object
-from tests.unit.sim.virtual_time import VirtualClock, virtual_time
 
 Said = list[MutableMapping[str, Any]]
 

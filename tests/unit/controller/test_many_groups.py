@@ -12,11 +12,11 @@ from recovery.core.facts import GroupKey, Snapshot
 from recovery.core.ledger import LedgerObject
 from recovery.executors.pod_teardown import DELETES_IN_FLIGHT_MAX
 from recovery.ports import JOBS, PODS, Propagation, Resource
+from recovery.sim.virtual_time import VirtualClock, virtual_time
 from tests.unit.controller.fakes import Ears, FakeApi, FakeStore
 from tests.unit.controller.scene import lost
 from tests.unit.controller.test_queue import Chance
 from tests.unit.core.world import at
-from tests.unit.sim.virtual_time import VirtualClock, virtual_time
 
 
 class Clock(VirtualClock):

@@ -4,7 +4,7 @@ import asyncio
 
 from recovery.controller.queue import COALESCE_SECONDS, GroupQueue
 from recovery.core.facts import GroupKey
-from tests.unit.sim.virtual_time import VirtualClock, virtual_time
+from recovery.sim.virtual_time import VirtualClock, virtual_time
 
 ONE, OTHER = GroupKey("ml", "one"), GroupKey("ml", "other")
 

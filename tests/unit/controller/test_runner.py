@@ -17,9 +17,9 @@ from recovery.core.facts import GroupKey, Snapshot
 from recovery.core.ledger import Ledger, LedgerObject
 from recovery.core.policy import PolicySet
 from recovery.ports import JOBS, ApiClient, ForbiddenError, NotLeadingError, TryLaterError, UnknownOutcomeError
+from recovery.sim.virtual_time import VirtualClock, virtual_time
 from tests.unit.controller.fakes import Ears, FakeApi
 from tests.unit.controller.test_queue import Chance
-from tests.unit.sim.virtual_time import VirtualClock, virtual_time
 
 ONE, OTHER = GroupKey("ml", "one"), GroupKey("ml", "other")
 

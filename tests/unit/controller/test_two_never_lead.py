@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from recovery.ports import TryLaterError
+from recovery.sim.virtual_time import virtual_time
 from tests.unit.controller.candidates import Candidate, OwnClock
 from tests.unit.controller.leases import LeaseServer
-from tests.unit.sim.virtual_time import virtual_time
 
 
 class Weather:

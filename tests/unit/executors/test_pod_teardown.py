@@ -19,8 +19,8 @@ from recovery.ports import (
     Resource,
     TryLaterError,
 )
+from recovery.sim.virtual_time import VirtualClock, virtual_time
 from tests.unit.controller.fakes import FakeApi, Request, SetClock
-from tests.unit.sim.virtual_time import VirtualClock, virtual_time
 
 GONE = NotFoundError("not found", status=404)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from recovery.kube.client import KubeApiClient
+from recovery.kube.http import HttpTransport
 from recovery.kube.session import open_session
 from recovery.ports import JOB_SETS, JOBS, TRAIN_JOBS
 from tests.unit.kube.server import Server, serving
@@ -33,7 +34,11 @@ async def server() -> AsyncIterator[Server]:
 @pytest.fixture
 async def client(server: Server, clock: FakeClock, observed: Observed, tmp_path: Path) -> AsyncIterator[KubeApiClient]:
     async with open_session(kubeconfig=server.kubeconfig(tmp_path)) as session:
-        yield KubeApiClient(session, clock=clock, entropy=Middle(), observer=observed, request_seconds_max=2.0)
+        yield KubeApiClient(
+            HttpTransport(session, clock=clock, observer=observed, request_seconds_max=2.0),
+            clock=clock,
+            entropy=Middle(),
+        )
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from recovery.kube import client as client_module
+from recovery.kube import http as http_module
 from recovery.kube.client import TRIES_MAX, WRITES_IN_FLIGHT_MAX, KubeApiClient
+from recovery.kube.http import HttpTransport
 from recovery.kube.session import open_session
 from recovery.ports import (
     NODES,
@@ -134,7 +135,11 @@ async def test_a_write_that_gets_no_answer_in_time_has_an_unknown_outcome(
 
     server.script.append(stall)
     async with open_session(kubeconfig=server.kubeconfig(tmp_path)) as session:
-        client = KubeApiClient(session, clock=clock, entropy=Middle(), observer=observed, request_seconds_max=0.05)
+        client = KubeApiClient(
+            HttpTransport(session, clock=clock, observer=observed, request_seconds_max=0.05),
+            clock=clock,
+            entropy=Middle(),
+        )
         with pytest.raises(UnknownOutcomeError, match="create pods a: no answer in time"):
             await client.create(PODS, {}, namespace="a")
     assert observed.requests == [("create", "pods", "timeout")]
@@ -143,7 +148,7 @@ async def test_a_write_that_gets_no_answer_in_time_has_an_unknown_outcome(
 async def test_a_write_that_never_left_is_tried_again(server: Server, tmp_path: Path, clock: FakeClock) -> None:
     server.url = "http://127.0.0.1:1"
     async with open_session(kubeconfig=server.kubeconfig(tmp_path)) as session:
-        client = KubeApiClient(session, clock=clock, entropy=Middle())
+        client = KubeApiClient(HttpTransport(session, clock=clock), clock=clock, entropy=Middle())
         with pytest.raises(TryLaterError, match="create pods a: "):
             await client.create(PODS, {}, namespace="a")
     assert len(clock.slept) == TRIES_MAX - 1
@@ -180,7 +185,7 @@ class TestCredentials:
         self, server: Server, tmp_path: Path, token: Path, clock: FakeClock
     ) -> AsyncIterator[KubeApiClient]:
         async with open_session(kubeconfig=server.kubeconfig(tmp_path, {"tokenFile": str(token)})) as session:
-            yield KubeApiClient(session, clock=clock, entropy=Middle())
+            yield KubeApiClient(HttpTransport(session, clock=clock), clock=clock, entropy=Middle())
 
     async def test_a_refused_token_is_read_anew_once(self, client: KubeApiClient, server: Server, token: Path) -> None:
         token.write_text("new")
@@ -211,7 +216,7 @@ class TestCredentials:
         plugin = {"apiVersion": credential["apiVersion"], "command": "sh", "args": ["-c", command]}
         server.script.extend([status(401)] * 10)
         async with open_session(kubeconfig=server.kubeconfig(tmp_path, {"exec": plugin})) as session:
-            client = KubeApiClient(session, clock=clock, entropy=Middle())
+            client = KubeApiClient(HttpTransport(session, clock=clock), clock=clock, entropy=Middle())
             await asyncio.gather(*(client.get(PODS, "p", namespace="a") for _ in range(10)))
         assert runs.read_text().split() == ["run"] * 2
 
@@ -280,6 +285,6 @@ async def test_a_watch_that_is_left_closes_its_connection(client: KubeApiClient,
 async def test_a_connection_that_takes_no_options_is_watched_without_them(
     client: KubeApiClient, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "DEAD_PEER_IDLE_SECONDS", 1 << 30)  # the kernel refuses it
+    monkeypatch.setattr(http_module, "DEAD_PEER_IDLE_SECONDS", 1 << 30)  # the kernel refuses it
     server.script.append(stream(b"1\n"))
     assert await lines_of(client) == [b"1"]

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from recovery.ports import PODS
-from recovery.sim.kubelet import Kubelets
-from recovery.sim.means import KubeletSettings
-from recovery.sim.nodes import NodeSpec
-from recovery.sim.processes import Exit, Process, Workload
+from recovery.sim.kubelets.kubelet import Kubelets
+from recovery.sim.kubelets.means import KubeletSettings
+from recovery.sim.kubelets.nodes import NodeSpec
+from recovery.sim.kubelets.processes import Exit, Process, Workload
 from recovery.sim.timers import Timers
+from recovery.sim.virtual_time import VirtualClock
 from tests.unit.sim.fake_api import Body, FakeApi
-from tests.unit.sim.virtual_time import VirtualClock
 
 AnyWorkload = TypeVar("AnyWorkload", bound=Workload)
 

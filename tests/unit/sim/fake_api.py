@@ -22,8 +22,8 @@ from recovery.ports import (
     Resource,
     TryLaterError,
 )
-from recovery.sim.pod_status import timestamp
-from tests.unit.sim.virtual_time import VirtualClock
+from recovery.sim.kubelets.pod_status import timestamp
+from recovery.sim.virtual_time import VirtualClock
 
 Body = dict[str, Any]
 Key = tuple[str, str | None, str]

@@ -11,10 +11,10 @@ from recovery.ports import (
     TryLaterError,
     UnknownOutcomeError,
 )
-from recovery.sim.means import KubeletSettings
-from recovery.sim.nodes import NodeDeath
+from recovery.sim.kubelets.means import KubeletSettings
+from recovery.sim.kubelets.nodes import NodeDeath
+from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.cluster import QUICK, obedient_cluster
-from tests.unit.sim.virtual_time import virtual_time
 
 ERRORS: list[tuple[ApiError, bool]] = [
     (ConflictError("conflict", status=409), False),

@@ -6,10 +6,10 @@ from datetime import datetime
 import pytest
 
 from recovery.ports import NODES, PODS
-from recovery.sim.means import KubeletSettings
-from recovery.sim.nodes import NodeDeath, NodeSpec
+from recovery.sim.kubelets.means import KubeletSettings
+from recovery.sim.kubelets.nodes import NodeDeath, NodeSpec
+from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.cluster import QUICK, Cluster, Obedient, obedient_cluster
-from tests.unit.sim.virtual_time import virtual_time
 
 
 def renewed_at(c: Cluster[Obedient], node: str) -> datetime:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from recovery.sim.means import KubeletSettings
+from recovery.sim.kubelets.means import KubeletSettings
+from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.cluster import QUICK, Cluster, Obedient, obedient_cluster
-from tests.unit.sim.virtual_time import virtual_time
 
 
 @virtual_time

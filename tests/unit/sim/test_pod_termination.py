@@ -3,10 +3,10 @@
 import pytest
 
 from recovery.ports import PODS
-from recovery.sim.means import KubeletSettings
-from recovery.sim.nodes import NodeDeath
+from recovery.sim.kubelets.means import KubeletSettings
+from recovery.sim.kubelets.nodes import NodeDeath
+from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.cluster import QUICK, obedient_cluster
-from tests.unit.sim.virtual_time import virtual_time
 
 
 @virtual_time

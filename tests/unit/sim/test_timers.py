@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from recovery.sim.timers import Timers
-from tests.unit.sim.virtual_time import VirtualClock, virtual_time
+from recovery.sim.virtual_time import VirtualClock, virtual_time
 
 
 @asynccontextmanager

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from recovery.ports import JOBS, PODS, TryLaterError
-from recovery.sim.nodes import NodeDeath
-from recovery.sim.trace import EventKind
-from recovery.sim.training import Outcome, RankState, TrainingSettings, TrainingWorld
+from recovery.sim.kubelets.nodes import NodeDeath
+from recovery.sim.training.trace import EventKind
+from recovery.sim.training.training import Outcome, RankState, TrainingSettings, TrainingWorld
+from recovery.sim.virtual_time import BEGIN, virtual_time
 from tests.unit.sim.cluster import AT_ONCE, QUICK, Cluster, cluster
-from tests.unit.sim.virtual_time import BEGIN, virtual_time
 
 NAME = "default/llm"
 SETTINGS = TrainingSettings(

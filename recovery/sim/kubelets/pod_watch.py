@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from recovery.ports import PODS, ApiClient, Clock, ExpiredError, ReadAgainError, TryLaterError
-from recovery.sim.objects import Bookmark, Pod, PodEvent, PodList
+from recovery.sim.kubelets.objects import Bookmark, Pod, PodEvent, PodList
 
 BOUND_ONLY = "spec.nodeName!="
 PAGE_LIMIT = 500

@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from recovery.ports import LEASES, NODES, AlreadyExistsError, NotFoundError, PatchKind
-from recovery.sim.means import Host, Means, PodStart
-from recovery.sim.objects import TERMINAL_PHASES, Node, Pod
-from recovery.sim.pod_status import micro_timestamp, timestamp
-from recovery.sim.pods import PodRun
+from recovery.sim.kubelets.means import Host, Means, PodStart
+from recovery.sim.kubelets.objects import TERMINAL_PHASES, Node, Pod
+from recovery.sim.kubelets.pod_status import micro_timestamp, timestamp
+from recovery.sim.kubelets.pods import PodRun
 
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_DURATION_SECONDS = 40

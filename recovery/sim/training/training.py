@@ -15,10 +15,10 @@ from enum import StrEnum
 import msgspec
 
 from recovery.ports import JOBS, ApiClient, Clock, Entropy, ReadAgainError, TryLaterError
-from recovery.sim.objects import Pod
-from recovery.sim.processes import SIGTERM_CODE, Exit, Process
+from recovery.sim.kubelets.objects import Pod
+from recovery.sim.kubelets.processes import SIGTERM_CODE, Exit, Process
 from recovery.sim.timers import Timer, Timers
-from recovery.sim.trace import EventKind, Trace, TraceRecord
+from recovery.sim.training.trace import EventKind, Trace, TraceRecord
 
 JOBSET_NAME_LABEL = "jobset.sigs.k8s.io/jobset-name"
 REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"

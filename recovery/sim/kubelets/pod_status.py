@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from recovery.sim.objects import ContainerSpec
-from recovery.sim.processes import SIGKILL_CODE, Exit, Process
+from recovery.sim.kubelets.objects import ContainerSpec
+from recovery.sim.kubelets.processes import SIGKILL_CODE, Exit, Process
 
 IMAGE_DIGEST = "sha256:" + "0" * 64
 

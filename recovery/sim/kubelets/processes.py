@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from recovery.sim.objects import ContainerSpec, Pod
+from recovery.sim.kubelets.objects import ContainerSpec, Pod
 
 SIGKILL_CODE = 137
 SIGTERM_CODE = 143

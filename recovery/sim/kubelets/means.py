@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import dataclass, field
 
 from recovery.ports import ApiClient, Clock, Entropy
-from recovery.sim.processes import Workload
+from recovery.sim.kubelets.processes import Workload
+from recovery.sim.kubelets.writes import Writes
 from recovery.sim.timers import Timers
-from recovery.sim.writes import Writes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 
 from recovery.ports import NODES, ApiClient, Clock, Entropy, ReadAgainError, TryLaterError
-from recovery.sim.means import Host, KubeletSettings, Means, PodStart
-from recovery.sim.nodes import NodeDeath, NodeRun, NodeSpec
-from recovery.sim.objects import Node, Pod
-from recovery.sim.pod_watch import PodWatch
-from recovery.sim.pods import PodRun
-from recovery.sim.processes import Exit, Workload
+from recovery.sim.kubelets.means import Host, KubeletSettings, Means, PodStart
+from recovery.sim.kubelets.nodes import NodeDeath, NodeRun, NodeSpec
+from recovery.sim.kubelets.objects import Node, Pod
+from recovery.sim.kubelets.pod_watch import PodWatch
+from recovery.sim.kubelets.pods import PodRun
+from recovery.sim.kubelets.processes import Exit, Workload
+from recovery.sim.kubelets.writes import Writes
 from recovery.sim.timers import Timers
-from recovery.sim.writes import Writes
 
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 TAINT_POLL_SECONDS = 0.25

@@ -10,9 +10,9 @@ import asyncio
 import math
 
 from recovery.ports import PODS, NotFoundError, PatchKind
-from recovery.sim.means import Host, Means, PodStart
-from recovery.sim.objects import Pod
-from recovery.sim.pod_status import (
+from recovery.sim.kubelets.means import Host, Means, PodStart
+from recovery.sim.kubelets.objects import Pod
+from recovery.sim.kubelets.pod_status import (
     NEVER_RAN,
     Condition,
     Container,
@@ -24,7 +24,7 @@ from recovery.sim.pod_status import (
     restarts,
     status_patch,
 )
-from recovery.sim.processes import SIGKILL_CODE, Exit, Process
+from recovery.sim.kubelets.processes import SIGKILL_CODE, Exit, Process
 from recovery.sim.timers import Timer
 
 MINIMUM_GRACE_SECONDS = 1.0

@@ -1,0 +1,139 @@
+"""Requests to a real API server over HTTP: credentials, time limits, and what a broken exchange means.
+
+Requests bypass kubernetes_asyncio's generated methods and go to its connection pool, bodies untouched: 0.3 ms of CPU
+for a write in place of 3.4. Nothing is sent twice from here, but once more after a 401; `client` says what may be.
+"""
+
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+
+import aiohttp
+from yarl import URL
+
+from recovery.kube.errors import error_from_answer, error_from_failure
+from recovery.kube.observer import NoObserver, RequestObserver
+from recovery.kube.request import Request
+from recovery.kube.session import USER_AGENT, Session, SessionError
+from recovery.kube.watch import split_lines
+from recovery.ports import Clock, UnauthorizedError
+
+REQUEST_SECONDS_MAX = 30.0
+CONNECT_SECONDS_MAX = 10.0
+
+WATCH_GRACE_SECONDS = 10.0
+"""How much longer than its time limit a silent watch is left open before it counts as dead."""
+DEAD_PEER_IDLE_SECONDS = 10
+DEAD_PEER_PROBE_SECONDS = 5
+DEAD_PEER_PROBES = 3
+"""TCP keep-alive on watches: an API server that went away without a word is noticed after 25 s of silence, not after
+the minutes of the watch's own time limit."""
+
+
+class HttpTransport:
+    """`client.Transport` on a session's connection pool."""
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        clock: Clock,
+        observer: RequestObserver | None = None,
+        request_seconds_max: float = REQUEST_SECONDS_MAX,
+    ) -> None:
+        self._session = session
+        self._clock = clock
+        self._observer: RequestObserver = observer or NoObserver()
+        self._timeout = aiohttp.ClientTimeout(total=request_seconds_max, sock_connect=CONNECT_SECONDS_MAX)
+
+    async def send(self, request: Request) -> bytes:
+        response = await self._authorized(request, self._timeout)
+        return await response.read()
+
+    async def stream(self, request: Request, timeout_seconds: int) -> AsyncGenerator[bytes, None]:
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_SECONDS_MAX, sock_read=timeout_seconds + WATCH_GRACE_SECONDS
+        )
+        response = await self._authorized(request, timeout)
+        try:
+            _notice_dead_peer(response)
+            async for line in split_lines(_chunks(request, response)):
+                yield line
+        finally:
+            response.close()
+
+    async def _authorized(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        """The response; after a 401 the credentials are read anew, once. Nothing is applied by what gets a 401."""
+        version = self._session.credentials_version
+        try:
+            return await self._exchange(request, timeout)
+        except UnauthorizedError as error:
+            try:
+                await self._session.refresh(version)
+            except SessionError as failure:
+                raise UnauthorizedError(f"{error}; no new credentials: {failure}", status=error.status) from failure
+            return await self._exchange(request, timeout)
+
+    async def _exchange(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        """A response with a 2xx status, its body read unless it is a watch. Raises for everything else.
+
+        aiohttp itself sends a DELETE once more if a kept-alive connection turns out to be closed. With preconditions
+        that is harmless: the second one meets a dead UID.
+        """
+        code, started = "cancelled", self._clock.monotonic_seconds()
+        try:
+            response = await self._session.pool.request(
+                request.method,
+                URL(request.url(self._session.server), encoded=True),
+                data=request.body,
+                headers=await self._headers(request),
+                timeout=timeout,
+                allow_redirects=False,
+                **self._session.connection_arguments(),
+            )
+            code = str(response.status)
+            if not 200 <= response.status < 300:
+                raise error_from_answer(request, response.status, response.headers, await response.read())
+            if request.verb != "watch":
+                await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            code = "timeout" if isinstance(error, TimeoutError) else "connection"
+            raise error_from_failure(request, error) from error
+        finally:
+            seconds = self._clock.monotonic_seconds() - started
+            self._observer.request_finished(request.verb, request.target, code, seconds)
+        return response
+
+    async def _headers(self, request: Request) -> dict[str, str]:
+        """Uncompressed answers: within a cluster the bytes are cheaper than the CPU on both sides."""
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        try:
+            headers.update(await self._session.authorization())
+        except SessionError as error:
+            raise UnauthorizedError(f"{request}: {error}") from error
+        return headers
+
+
+async def _chunks(request: Request, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    """The body as it arrives."""
+    try:
+        async for chunk in response.content.iter_any():
+            yield chunk
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise error_from_failure(request, error) from error
+
+
+def _notice_dead_peer(response: aiohttp.ClientResponse) -> None:
+    """Have the kernel probe this connection while it is silent."""
+    transport = response.connection.transport if response.connection is not None else None
+    connected = transport.get_extra_info("socket") if transport is not None else None
+    if connected is None:
+        return  # the answer ended already
+    with suppress(OSError):  # the connection broke already, which reading it will tell
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_KEEPIDLE"):  # Linux; other systems keep their own intervals
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, DEAD_PEER_IDLE_SECONDS)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, DEAD_PEER_PROBE_SECONDS)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, DEAD_PEER_PROBES)

@@ -1,0 +1,1 @@
+"""Kubelets: nodes, the pods on them, and the ways in which both fail."""

@@ -1,0 +1,1 @@
+"""The training that runs in the pods, and the record of what really happened to it."""
