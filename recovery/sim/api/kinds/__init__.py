@@ -1,0 +1,1 @@
+"""What the server knows of single kinds: defaults, validation, what it sets itself."""

@@ -1,0 +1,117 @@
+"""What can go wrong in a trial, as data.
+
+A fault is known by whom it befalls, which event of that one it is, and its kind: (actor, number, kind). So a list of
+faults from which some were struck out still means the same faults, which is what shrinking needs.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class FaultKind(StrEnum):
+    """Words of Chaos Mesh where it has one."""
+
+    # What befalls jobs and nodes. The actor is `world`, the number counts its faults.
+    POD_KILL = "pod-kill"
+    """Somebody deletes member pods, with their grace."""
+    POD_FORCE_DELETE = "pod-force-delete"
+    """Somebody deletes them with grace 0: the object goes at once, its processes a moment later."""
+    POD_EVICT = "pod-evict"
+    """The eviction API: DisruptionTarget, then deletion."""
+    CONTAINER_KILL = "container-kill"
+    """Processes exit with `code`; all of them at once if several pods are named."""
+    POD_STUCK = "pod-stuck"
+    """A pod is deleted and its processes ignore SIGTERM and SIGKILL until `seconds` have passed (its node is reset)."""
+    CRASH_LOOP = "crash-loop"
+    """For `seconds`, rank 0 exits with `code` a moment after each start."""
+    NODE_POWER_LOSS = "node-power-loss"
+    NODE_PARTITION = "node-partition"
+    """The node is cut off for `seconds`; its processes run on."""
+    NODE_REMOVE = "node-remove"
+    """The machine and its Node object are taken away; another node of the same size joins after `seconds`."""
+    NO_CAPACITY = "no-capacity"
+    """All free nodes are cordoned for `seconds`."""
+    PODS_REFUSED = "pods-refused"
+    """A webhook or quota refuses new pods for `seconds`: FailedCreate."""
+    JOB_WITHOUT_PODS = "job-without-pods"
+    """The Job controller overlooks Jobs made within `seconds` until something on them changes (k/k 131917)."""
+    MANAGER_STALL = "manager-stall"
+    """kube-controller-manager does nothing for `seconds`."""
+    JOBSET_STALL = "jobset-stall"
+    TRAINER_STALL = "trainer-stall"
+    # What users do.
+    USER_SUSPEND = "user-suspend"
+    """Somebody suspends the workload, and resumes it after `seconds`."""
+    USER_DELETE = "user-delete"
+    """Somebody deletes the workload."""
+    USER_RECREATE = "user-recreate"
+    """Somebody deletes the workload and makes it again under the same name."""
+    USER_PAUSE = "user-pause"
+    """`recovery pause`, and its end after `seconds`."""
+    USER_RESTART = "user-restart"
+    """`recovery restart`: a manual incident."""
+    USER_RETRY = "user-retry"
+    POLICY_OBSERVE = "policy-observe"
+    """The policy is switched to Observe, and back to what it was after `seconds`."""
+    POLICY_DELETE = "policy-delete"
+    """The policy is deleted, and made again after `seconds`."""
+    # What befalls controller processes. The actor is a replica (`controller-0`), the number counts its requests.
+    PROCESS_KILL = "process-kill"
+    """Dead just before the request is sent, and started anew after `seconds`."""
+    PROCESS_KILL_AFTER = "process-kill-after"
+    """The request is applied; the process dies before it hears of it."""
+    PROCESS_FREEZE = "process-freeze"
+    """Stopped for `seconds`, in the middle of whatever it did; then it goes on as if nothing had been."""
+    CLOCK_JUMP = "clock-jump"
+    """Its wall clock is off by `seconds` from now on, until it is started anew."""
+    # What befalls requests of controller processes.
+    CONFLICT = "conflict"
+    """409 though nothing changed: another write got in between and out again."""
+    TOO_MANY_REQUESTS = "too-many-requests"
+    """429 with Retry-After `seconds`."""
+    SERVER_ERROR = "server-error"
+    """500, not applied."""
+    SERVER_ERROR_APPLIED = "server-error-applied"
+    TIMEOUT = "timeout"
+    """No answer, not applied."""
+    TIMEOUT_APPLIED = "timeout-applied"
+    DELAYED = "delayed"
+    """The request travels for `seconds` and is applied then, whether its sender still lives and waits or not."""
+    # What befalls watches of controller processes. The number counts the process's streams' lines.
+    WATCH_DISCONNECT = "watch-disconnect"
+    WATCH_STALL = "watch-stall"
+    """Nothing arrives for `seconds`, then all of it."""
+    WATCH_EXPIRED = "watch-expired"
+    """410: the position is forgotten."""
+    WATCH_DUPLICATE = "watch-duplicate"
+    """The line arrives twice."""
+    WATCH_LAG = "watch-lag"
+    """This stream runs `seconds` behind the others until it is opened anew."""
+
+
+class FaultKey(msgspec.Struct, frozen=True, order=True):
+    """`actor`: `world`, or a controller's replica."""
+
+    actor: str
+    number: int
+    kind: FaultKind
+
+    def __str__(self) -> str:
+        return f"{self.actor}/{self.number}/{self.kind}"
+
+
+class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One fault. Which fields mean something is said at its kind."""
+
+    key: FaultKey
+    seconds: float = 0.0
+    """How long it lasts."""
+    at_seconds: float | None = None
+    """When it happens, from the start of the trial. None: when its actor's event of that number comes."""
+    job: str = ""
+    """Namespace and name of the job that it befalls, joined by a slash."""
+    indexes: tuple[int, ...] = ()
+    """Completion indexes of the pods that it befalls, or whose nodes; in a group of several Jobs those of the first."""
+    code: int = 0
+    """Exit code."""

@@ -1,0 +1,63 @@
+"""All that decides a trial, as data: the same plan gives the same trial, byte for byte."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from recovery.sim.trials.faults import Fault
+
+
+class Runtime(StrEnum):
+    """What the pods of a job are like."""
+
+    SHIPPED = "shipped"
+    """Trainer's own torch runtime: OnFailure, backoffLimit 6, no failurePolicy."""
+    PREPARED = "prepared"
+    """policies/runtime-prepared.yaml: restartPolicy Never, a failurePolicy, short grace."""
+    JOINED = "joined"
+    """policies/runtime-joined-probe.yaml: Ready means that the rank has joined."""
+    SEVERAL_JOBS = "several-jobs"
+    """A launcher and nodes: a group of two Jobs."""
+    INITIALIZED = "initialized"
+    """As shipped, with an initializer before it."""
+    NATIVE = "native"
+    """As prepared, with a podFailurePolicy that fails the Job on exit code 42, and maxRestarts 1."""
+    BARE_JOBSET = "bare-jobset"
+    """A JobSet of the user's own, without a TrainJob."""
+
+
+class JobPlan(msgspec.Struct, frozen=True):
+    """One training job and the policy that selects it."""
+
+    namespace: str
+    name: str
+    runtime: Runtime = Runtime.SHIPPED
+    pods: int = 8
+    gpus_per_pod: int = 8
+    grace_seconds: int = 30
+    """terminationGracePeriodSeconds."""
+    total_steps: int | None = None
+    """None: it trains until the trial ends."""
+    policy: Mapping[str, Any] | None = {}
+    """Spec of its RecoveryPolicy, less the selector. None: it has none."""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class TrialPlan(msgspec.Struct, frozen=True):
+    """A trial: `active_seconds` in which faults begin, then healing, in which everything returns and nothing breaks."""
+
+    seed: int
+    jobs: tuple[JobPlan, ...]
+    faults: tuple[Fault, ...] | None = None
+    """None: drawn from the seed while it runs."""
+    active_seconds: float = 5400.0
+    healing_seconds: float = 3600.0
+    replicas: int = 2
+    """Controller processes that stand for election."""
+    lease_seconds: int = 15
+    spare_nodes: int = 2
+    node_gpus: int = 8
