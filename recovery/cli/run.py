@@ -27,9 +27,8 @@ from recovery.cli.preflight import (
 )
 from recovery.controller.clock import SystemClock
 from recovery.controller.leadership import Alone, Elector, Leadership
-from recovery.controller.runner import Controller
-from recovery.kube.store import KubeGroupStore
 from recovery.ports import TRAIN_JOBS, Resource
+from recovery.program import Program, first_of
 from recovery.telemetry.event_loop import measure_lag
 from recovery.telemetry.logs import configure_logs
 from recovery.telemetry.observer import Telemetry
@@ -188,16 +187,18 @@ async def _control(
     host: str,
     port: int,
 ) -> None:
-    client, clock, entropy = connection.client, connection.clock, connection.entropy
-    store = KubeGroupStore(client, clock=clock, entropy=entropy, observer=telemetry, train_jobs=TRAIN_JOBS in watched)
-    controller = Controller(
-        api=client, store=store, clock=clock, entropy=entropy, observer=telemetry, leadership=leadership
+    clock = connection.clock
+    program = Program(
+        connection.client,
+        clock=clock,
+        entropy=connection.entropy,
+        telemetry=telemetry,
+        leadership=leadership,
+        train_jobs=TRAIN_JOBS in watched,
     )
-    telemetry.follow(store)
-    telemetry.follow_queue(lambda: controller.queue_depth)
 
     def missing() -> Sequence[str]:
-        if store.synced():
+        if program.store.synced():
             return ()
         waiting = [resource.plural for resource in watched if resource.plural not in telemetry.listed_resources]
         return waiting or ["a watch that was refused"]
@@ -205,19 +206,6 @@ async def _control(
     async with serve(host, port, registry=telemetry.registry, missing=missing):
         _log.info("starting", server=connection.server, version=version("trainjob-recovery"))
         await first_of(
-            asyncio.create_task(controller.run(stop)),
-            asyncio.create_task(store.run()),
+            asyncio.create_task(program.run(stop)),
             asyncio.create_task(measure_lag(clock, telemetry.event_loop_lagged)),
         )
-
-
-async def first_of(*tasks: asyncio.Task[Any]) -> None:
-    """Wait until one of the tasks ends, then end the others. Raises what the first one raised."""
-    try:
-        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in ended:
-        task.result()
