@@ -55,6 +55,16 @@ def parse_address(text: str) -> Address:
     return Address(bare or "0.0.0.0", int(port))  # noqa: S104 - scraped from outside the pod
 
 
+def parse_seeds(text: str) -> range:
+    """`A-B`, both included. Raises typer.BadParameter."""
+    first, dash, last = text.partition("-")
+    if not dash or not (first.isascii() and first.isdigit() and last.isascii() and last.isdigit()):
+        raise typer.BadParameter(f"{text!r} are not seeds like 0-99")
+    if int(last) < int(first):
+        raise typer.BadParameter(f"{text!r} are no seeds at all: the last comes before the first")
+    return range(int(first), int(last) + 1)
+
+
 Kubeconfig = Annotated[
     str | None, typer.Option(metavar="FILE", help="Default: $KUBECONFIG, the pod's service account, ~/.kube/config.")
 ]
@@ -281,6 +291,39 @@ def reset_budget(
     from recovery.core.requests import Verb
 
     ask(kubeconfig, context, namespace, jobs, Asking(Verb.RESET_BUDGET, wait_seconds=wait))
+
+
+@app.command("simulate")
+def simulate(
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="The trial of this seed, and its timeline.")
+    ] = None,
+    seeds: Annotated[
+        range | None, typer.Option(parser=parse_seeds, metavar="A-B", help="The trials of all these seeds.")
+    ] = None,
+    scenario: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The trial that this YAML file describes (docs/simulation.md).")
+    ] = None,
+    shrink: Annotated[
+        bool, typer.Option("--shrink", help="Find the fewest faults that still break the same invariant.")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="With --seeds: processes. Default: one for each core.")
+    ] = None,
+) -> None:
+    """Try the controller against faults in a cluster in memory: in virtual time, the same for the same seed."""
+    if sum(chosen is not None for chosen in (seed, seeds, scenario)) != 1:
+        raise typer.BadParameter("say one of --seed, --seeds and --scenario")
+    if workers is not None and seeds is None:
+        raise typer.BadParameter("--workers goes with --seeds")
+    from recovery.cli import simulate as simulation
+
+    if seed is not None:
+        simulation.simulate_seed(seed, shrinking=shrink)
+    elif seeds is not None:
+        simulation.simulate_seeds(seeds, workers=workers, shrinking=shrink)
+    elif scenario is not None:
+        simulation.simulate_scenario(scenario, shrinking=shrink)
 
 
 def _one_scope(namespace: str | None, *, all_namespaces: bool) -> None:

@@ -1,1 +1,131 @@
-"""The embedded cluster: an API server, its controllers, kubelets and training, in one process."""
+"""The embedded cluster: an API server, its controllers, kubelets and training, in one process.
+
+Everything runs on one event loop, in virtual or in real time, and speaks to the one server: the controllers directly,
+kubelets and training through the API port, as everybody does who is not of the control plane.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from recovery.ports import Clock, Entropy
+from recovery.sim.api.door import ModelClient
+from recovery.sim.api.kinds.core import core_kinds
+from recovery.sim.api.kinds.jobs import job_kind
+from recovery.sim.api.kinds.jobsets import jobset_kind
+from recovery.sim.api.kinds.pods import PodAdmission
+from recovery.sim.api.kinds.recovery import recovery_kinds
+from recovery.sim.api.kinds.trainjobs import trainer_kinds
+from recovery.sim.api.server import ApiServer
+from recovery.sim.controllers.garbage import GarbageCollector
+from recovery.sim.controllers.job import JobController
+from recovery.sim.controllers.jobset import JobSetController
+from recovery.sim.controllers.limits import Limiter
+from recovery.sim.controllers.node_lifecycle import NodeLifecycle
+from recovery.sim.controllers.pod_garbage import PodGarbage
+from recovery.sim.controllers.scheduler import Scheduler
+from recovery.sim.controllers.trainer import TrainerController
+from recovery.sim.kubelets.kubelet import Kubelets
+from recovery.sim.kubelets.means import KubeletSettings
+from recovery.sim.kubelets.nodes import NodeSpec
+from recovery.sim.training.trace import Trace
+from recovery.sim.training.training import TrainingSettings, TrainingWorld
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings:
+    """What may differ between clusters."""
+
+    manager_requests_per_second: float = 20.0
+    """Of each of kube-controller-manager's controllers."""
+    manager_burst: int = 30
+    kubelets: KubeletSettings = field(default_factory=KubeletSettings)
+
+
+class EmbeddedCluster:
+    """Works while `running` does. Its nodes are those given, and those that somebody adds to `kubelets`."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        nodes: Sequence[NodeSpec],
+        training: TrainingSettings | None = None,
+        settings: ClusterSettings | None = None,
+    ) -> None:
+        settings = settings or ClusterSettings()
+        self._clock = clock
+        self._admission = PodAdmission()
+        kinds = (
+            *core_kinds(self._admission),
+            job_kind(),
+            jobset_kind(),
+            *trainer_kinds(),
+            *recovery_kinds(),
+        )
+        self.server = ApiServer(kinds, clock=clock, entropy=entropy)
+        client = ModelClient(self.server, "kubelet")
+        self.world = TrainingWorld(client, clock, entropy, training)
+        self.trace: Trace = self.world.trace
+        self.kubelets = Kubelets(client, clock, entropy, self.world, settings.kubelets)
+        for node in nodes:
+            self.kubelets.add_node(node)
+        self._tasks: asyncio.TaskGroup | None = None
+
+        def manager() -> Limiter:
+            return Limiter(clock, per_second=settings.manager_requests_per_second, burst=settings.manager_burst)
+
+        server = self.server
+        self._job = JobController(server, clock, entropy, limiter=manager())
+        self._manager = (
+            self._job,
+            GarbageCollector(server, clock, entropy, limiter=manager()),
+            NodeLifecycle(server, clock, entropy, limiter=manager()),
+            PodGarbage(server, clock, entropy, limiter=manager()),
+        )
+        self._jobset = JobSetController(server, clock, entropy)
+        self._trainer = TrainerController(server, clock, entropy)
+        self._scheduler = Scheduler(server, clock, entropy, limiter=Limiter(clock, per_second=50, burst=100))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Everything, for as long as the context lasts. Raises, as an exception group, what is a bug of a model."""
+        async with asyncio.TaskGroup() as self._tasks:
+            everything = [
+                self._tasks.create_task(part.run())
+                for part in (*self._manager, self._jobset, self._trainer, self._scheduler, self.kubelets)
+            ]
+            try:
+                yield
+            finally:
+                for task in everything:
+                    task.cancel()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it as a part of the cluster: what goes wrong in it ends the cluster."""
+        assert self._tasks is not None, "the cluster works while running() does"
+        self._tasks.create_task(work)
+
+    # What goes wrong with the platform.
+
+    def refuse_pods(self, why: str | None) -> None:
+        """A webhook refuses all new pods; None: no longer."""
+        self._admission.refusal = why
+
+    def overlook_new_jobs(self, seconds: float) -> None:
+        """The Job controller does nothing about Jobs that are made meanwhile until something on them changes."""
+        self._job.overlook_new_jobs(seconds)
+
+    def stall_manager(self, stalled: bool) -> None:
+        """kube-controller-manager stands still."""
+        for controller in self._manager:
+            controller.stall(stalled)
+
+    def stall_jobset(self, stalled: bool) -> None:
+        self._jobset.stall(stalled)
+
+    def stall_trainer(self, stalled: bool) -> None:
+        self._trainer.stall(stalled)

@@ -6,14 +6,17 @@ that a set of tasks is gone through in the same order in every process. (By defa
 
 import asyncio
 import functools
+import heapq
 from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
 from datetime import UTC, datetime, timedelta
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, TypeVarTuple, Unpack
 
 BEGIN = datetime(2026, 11, 2, 8, tzinfo=UTC)
 
 Parameters = ParamSpec("Parameters")
 T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
 Work = Generator[Any, None, T] | Coroutine[Any, Any, T]
 
 
@@ -32,17 +35,38 @@ class _SerialTask(asyncio.Task[T]):
         return self.serial
 
 
+class _SerialTimer(asyncio.TimerHandle):
+    """A timer that comes after those of the same moment that were set before it.
+
+    Without that, their order would follow from the shape of the loop's heap, and so from timers that have nothing to do
+    with them: a fault that is struck out of a plan would change what happens long before it.
+    """
+
+    def __init__(self, serial: int, *timer: Any) -> None:
+        super().__init__(*timer)
+        self.serial = serial
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, _SerialTimer):
+            return NotImplemented
+        moment, others = self.when(), other.when()
+        return moment < others or (moment == others and self.serial < other.serial)
+
+
 class VirtualTimeLoop(asyncio.BaseEventLoop):
     """Its own selector: no files, no threads, no real waiting.
 
     An exception that nobody awaited ends the run, and `run_in_virtual_time` raises it: in a trial it is a finding.
     """
 
+    _scheduled: list[asyncio.TimerHandle]
+
     def __init__(self) -> None:
         super().__init__()
         self._seconds = 0.0
         self._selector = self
         self._tasks_made = 0
+        self._timers_set = 0
         self.unhandled: BaseException | None = None
         """The first exception that nobody awaited. None: there was none."""
         self.set_task_factory(self._make_task)
@@ -50,6 +74,19 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         return self._seconds
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Arguments]], object],
+        *args: Unpack[Arguments],
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        self._timers_set += 1
+        timer = _SerialTimer(self._timers_set, when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True
+        return timer
 
     def select(self, timeout_seconds: float | None) -> list[Any]:
         if timeout_seconds is None:

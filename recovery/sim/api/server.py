@@ -1,73 +1,107 @@
-"""The API server: verbs on objects, one revision after the other."""
+"""The API server: verbs on objects, one revision after the other.
+
+The rules are those of kube-apiserver 1.36, as its generic registry, `BeforeCreate`, `BeforeUpdate` and patch handler
+have them. What is special to a kind stands in its `Kind`.
+"""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Literal
+from contextvars import ContextVar
 
-from recovery.ports import Clock, Entropy, PatchKind, Propagation, Resource
+from recovery.ports import LEASES, NODES, PODS, Clock, Entropy, PatchKind, Propagation, Resource
+from recovery.sim.api.deletion import deleted
 from recovery.sim.api.kinds.kind import Body, Kind
+from recovery.sim.api.listing import ANY_REVISION, built_in, listed, revision_of
+from recovery.sim.api.managers import managed_fields
+from recovery.sim.api.metadata import copied, drop_empty, generated_name, settled, timestamp, uid_of
+from recovery.sim.api.patches import patched
+from recovery.sim.api.pod_subresources import bound, marked_for_eviction
+from recovery.sim.api.refusals import (
+    already_exists,
+    bad_request,
+    conflict,
+    internal_error,
+    invalid,
+    not_found,
+    not_served,
+    precondition_failed,
+    unsupported_patch,
+)
+from recovery.sim.api.selectors import selector
+from recovery.sim.api.status import Cause
+from recovery.sim.api.store import Change, Key, Record, Store, Table
+from recovery.sim.api.watching import watch
 
+__all__ = ["ApiServer", "Change"]
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One revision."""
+_GENERATED_NAME_ATTEMPTS = 8
+"""How many names the server tries for one `generateName` (`createWithGenerateNameRetry`)."""
 
-    type: Literal["ADDED", "MODIFIED", "DELETED"]
-    resource: Resource
-    body: Body
-    """The object after it; of a deletion the last state, with the deletion's own resourceVersion."""
-    before: Body | None
-    """The object before it; None: it is new."""
-    revision: int
-    actor: str
-    """Who asked for it: the name given to `acting`."""
+_actor: ContextVar[str] = ContextVar("actor", default="")
 
 
 class ApiServer:
     """Every verb is done when it returns: nothing here waits. Raises `StatusError` as the real server answers.
 
-    Bodies that it returns or tells of are stored ones: never change them.
+    Bodies that it returns or tells of are stored ones: never change them. Bodies and patches that it is given are the
+    server's from then on.
     """
 
-    def __init__(self, kinds: Iterable[Kind], *, clock: Clock, entropy: Entropy) -> None: ...
+    def __init__(self, kinds: Iterable[Kind], *, clock: Clock, entropy: Entropy) -> None:
+        self._clock = clock
+        self._entropy = entropy
+        self._store = Store(kinds)
 
     @property
     def revision(self) -> int:
         """The newest resourceVersion given out."""
-        raise NotImplementedError
+        return self._store.revision
 
     @contextmanager
     def acting(self, actor: str) -> Iterator[None]:
-        """Writes within are `actor`'s: a component's name, such as `job-controller`, or of a controller process."""
-        raise NotImplementedError
+        """Writes within are `actor`'s: a component's name, such as `job-controller`, or of a controller process.
+
+        Tasks that are started within act as `actor` for as long as they live.
+        """
+        token = _actor.set(actor)
+        try:
+            yield
+        finally:
+            _actor.reset(token)
 
     # What models read, at no cost.
 
     def find(self, resource: Resource, name: str, namespace: str | None = None) -> Body | None:
         """None: there is none."""
-        raise NotImplementedError
+        record = self._table(resource).records.get((namespace or "", name))
+        return None if record is None else record.body
 
     def objects(self, resource: Resource, namespace: str | None = None) -> Iterable[Body]:
         """In the order in which they were made; safe to write while going through them."""
-        raise NotImplementedError
+        records = self._table(resource).records
+        if namespace is None:
+            return [record.body for record in records.values()]
+        return [record.body for key, record in records.items() if key[0] == namespace]
 
     def dependants(self, uid: str) -> Iterable[Body]:
         """The objects that name `uid` among their owners, of all kinds, in the order in which they were made."""
-        raise NotImplementedError
+        return self._store.dependants(uid)
 
     def resource_of(self, body: Body) -> Resource:
         """By apiVersion and kind."""
-        raise NotImplementedError
+        resource = self._store.resource_of(body.get("apiVersion", ""), body.get("kind", ""))
+        if resource is None:
+            raise not_served()
+        return resource
 
     def subscribe(self, told: Callable[[Change], None], *resources: Resource) -> None:
         """Call `told` with each change, at once and in order; no resources: of all kinds. It must not write."""
-        raise NotImplementedError
+        self._store.subscribe(told, resources)
 
     # The verbs.
 
     def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> Body:
-        raise NotImplementedError
+        return self._record(self._table(resource), (namespace or "", name)).body
 
     def list(
         self,
@@ -81,7 +115,14 @@ class ApiServer:
         continue_token: str = "",
     ) -> Body:
         """A List. A page's continue token reads on at the page's own revision, until that is compacted: 410."""
-        raise NotImplementedError
+        return listed(
+            self._store,
+            self._table(resource),
+            selector(resource, namespace, label_selector, field_selector),
+            resource_version=resource_version,
+            limit=limit,
+            continue_token=continue_token,
+        )
 
     def watch(
         self,
@@ -95,7 +136,16 @@ class ApiServer:
         timeout_seconds: int = 300,
     ) -> AsyncGenerator[bytes, None]:
         """Lines as the wire has them. An object that begins or ceases to match the selectors is ADDED or DELETED."""
-        raise NotImplementedError
+        wanted = resource_version or ""
+        objects_first = wanted in ("", ANY_REVISION) or send_initial_events
+        return watch(
+            self._store,
+            self._table(resource),
+            selector(resource, namespace, label_selector, field_selector),
+            after=None if objects_first else revision_of(wanted),
+            marks_initial_end=send_initial_events or not wanted,
+            timeout_seconds=timeout_seconds,
+        )
 
     def create(
         self,
@@ -107,11 +157,49 @@ class ApiServer:
         subresource: str = "",
     ) -> Body:
         """The body becomes the server's. `pods/binding` and `pods/eviction` are creates with a name."""
-        raise NotImplementedError
+        table = self._table(resource)
+        if subresource:
+            return self._create_below(table, (namespace or "", name or ""), subresource, body)
+        metadata = body["metadata"] = dict(body.get("metadata") or {})
+        self._place(table, metadata, namespace)
+        if metadata.get("resourceVersion"):
+            raise internal_error("resourceVersion should not be set on objects to be created")
+        key = (metadata.get("namespace", ""), self._name(table, metadata))
+        for field in ("deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields"):
+            metadata.pop(field, None)
+        metadata["uid"] = uid_of(self._store.made + 1)
+        metadata["creationTimestamp"] = timestamp(self._clock.now())
+        if table.kind.counts_generation:
+            metadata["generation"] = 1
+        drop_empty(metadata)
+        body["apiVersion"], body["kind"] = resource.api_version, resource.kind
+        if table.kind.has_status and resource != NODES:  # a kubelet registers its node with a status
+            body.pop("status", None)
+        if table.fills_in:
+            body = copied(body)  # its maker may still share parts of it with others
+            table.kind.default(body, None)
+        self._check(table, body, None)
+        if key in table.records:
+            deleting = "deletionTimestamp" in table.records[key].body["metadata"]
+            raise already_exists(resource, key[1], deleting=deleting)
+        if table.kind.tracks_managers:
+            self._note_manager(body, None, "")
+        self._store.add(table, body, _actor.get())
+        return body
 
     def replace(self, resource: Resource, body: Body, *, namespace: str | None = None, subresource: str = "") -> Body:
         """PUT. With a resourceVersion in the metadata it is swapped against that one: 409."""
-        raise NotImplementedError
+        table = self._table(resource)
+        body = {**body, "metadata": dict(body.get("metadata") or {})}
+        metadata = body["metadata"]
+        self._place(table, metadata, namespace)
+        name = metadata.get("name", "")
+        record = self._record(table, (metadata.get("namespace", ""), name))
+        uid = record.body["metadata"]["uid"]
+        if metadata.get("uid") not in (None, "", uid):
+            why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {uid}"
+            raise conflict(resource, name, why)
+        return self._update(table, record, body, subresource)
 
     def patch(
         self,
@@ -123,7 +211,11 @@ class ApiServer:
         namespace: str | None = None,
         subresource: str = "",
     ) -> Body:
-        raise NotImplementedError
+        table = self._table(resource)
+        record = self._record(table, (namespace or "", name))
+        if kind is PatchKind.STRATEGIC and not built_in(resource):
+            raise unsupported_patch(kind)
+        return self._update(table, record, patched(record.body, patch, kind), subresource)
 
     def delete(
         self,
@@ -136,10 +228,231 @@ class ApiServer:
         propagation: Propagation | None = None,
         grace_seconds: int | None = None,
     ) -> Body:
-        raise NotImplementedError
+        """The object while it stays, and of a pod its last state; else a Status of Success."""
+        table = self._table(resource)
+        key = (namespace or "", name)
+        self._check_preconditions(resource, self._record(table, key).body, uid, resource_version)
+        return self._delete(table, key, propagation=propagation, grace_seconds=grace_seconds)
 
     # What only a test or a fault does.
 
     def compact(self) -> None:
         """Forget the history: a watch or a page from before now is answered with 410."""
-        raise NotImplementedError
+        self._store.compact(self._store.revision)
+
+    # Within.
+
+    def _table(self, resource: Resource) -> Table:
+        table = self._store.tables.get(resource)
+        if table is None:
+            raise not_served()
+        return table
+
+    @staticmethod
+    def _record(table: Table, key: Key) -> Record:
+        record = table.records.get(key)
+        if record is None:
+            raise not_found(table.resource, key[1])
+        return record
+
+    @staticmethod
+    def _place(table: Table, metadata: Body, namespace: str | None) -> None:
+        """Settle in which namespace it is: the request's, the object's own where the request names none."""
+        if not table.resource.namespaced:
+            metadata.pop("namespace", None)
+            return
+        given = metadata.get("namespace") or namespace
+        if not given:
+            raise bad_request("an empty namespace may not be set during creation")
+        metadata["namespace"] = given
+        if given != (namespace or given):
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+
+    def _name(self, table: Table, metadata: Body) -> str:
+        """The object's name, made up if only its beginning is given. Empty: it has none."""
+        prefix = metadata.get("generateName")
+        if not metadata.get("name") and prefix:
+            for _ in range(_GENERATED_NAME_ATTEMPTS):
+                metadata["name"] = generated_name(prefix, self._entropy)
+                if (metadata.get("namespace", ""), metadata["name"]) not in table.records:
+                    break
+        name = metadata.get("name", "")
+        assert isinstance(name, str)
+        if not name:
+            cause = Cause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired")
+            raise invalid(table.resource, "", [cause])
+        return name
+
+    @staticmethod
+    def _check_preconditions(resource: Resource, body: Body, uid: str | None, resource_version: str | None) -> None:
+        """Of a delete."""
+        metadata = body["metadata"]
+        if uid not in (None, metadata["uid"]):
+            why = f"the UID in the precondition ({uid}) does not match the UID in record ({metadata['uid']})"
+            after = "The object might have been deleted and then recreated"
+            raise precondition_failed(resource, metadata["name"], f"{why}. {after}")
+        found = metadata["resourceVersion"]
+        if resource_version not in (None, found):
+            why = f"the ResourceVersion in the precondition ({resource_version}) does not match the ResourceVersion"
+            after = "The object might have been modified"
+            raise precondition_failed(resource, metadata["name"], f"{why} in record ({found}). {after}")
+
+    def _delete(self, table: Table, key: Key, *, propagation: Propagation | None, grace_seconds: int | None) -> Body:
+        body = table.records[key].body
+        outcome = deleted(
+            table.resource, body, propagation=propagation, grace_seconds=grace_seconds, now=self._clock.now()
+        )
+        if outcome.metadata is not None and outcome.metadata != body["metadata"]:
+            body = {**body, "metadata": outcome.metadata}
+            self._store.change(table, body, _actor.get())
+        if not outcome.removed:
+            return body
+        gone = self._store.remove(table, key, _actor.get())
+        return gone if table.resource == PODS else _success(table.resource, gone["metadata"])
+
+    def _update(self, table: Table, record: Record, body: Body, subresource: str) -> Body:
+        """Make `body`, which may share parts with the stored object, of it as far as that is allowed."""
+        before = record.body
+        if body is before:
+            return before
+        of_status = subresource == "status"
+        if subresource and not (of_status and table.kind.has_status):
+            raise not_served()
+        self._check_identity(table.resource, body.get("metadata"), before["metadata"], of_status=of_status)
+        after = _with_status(table.resource, before, body) if of_status else _with_content(table, before, body)
+        if after == before:
+            return before
+        old = before["metadata"]
+        self._check_finalizers(table.resource, after["metadata"], old)
+        self._check(table, after, before)
+        metadata = after["metadata"] = dict(after["metadata"])
+        if table.kind.counts_generation and _content_differs(after, before, table.kind):
+            metadata["generation"] = old.get("generation", 0) + 1
+        if table.kind.tracks_managers:
+            self._note_manager(after, before, subresource)
+        ended = "deletionTimestamp" in old and not old.get("deletionGracePeriodSeconds")
+        if ended and not metadata.get("finalizers"):
+            self._store.remove(table, (old.get("namespace", ""), old["name"]), _actor.get())
+        else:
+            self._store.change(table, after, _actor.get())
+        return after
+
+    @staticmethod
+    def _check_identity(resource: Resource, metadata: object, old: Body, *, of_status: bool) -> None:
+        """The write is about the object that it names, in the version that it names, if it names any."""
+        if metadata is old:
+            return
+        if not isinstance(metadata, dict):
+            raise bad_request("metadata: an object is expected")
+        name = old["name"]
+        if metadata.get("name", name) != name:
+            raise bad_request(
+                f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
+            )
+        if metadata.get("namespace", old.get("namespace")) != old.get("namespace"):
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        version = metadata.get("resourceVersion")
+        if not version:
+            if resource == LEASES or not built_in(resource):  # `AllowUnconditionalUpdate`
+                cause = Cause("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
+                raise invalid(resource, name, [cause])
+        elif version != old["resourceVersion"]:
+            if not str(version).isdecimal():
+                raise internal_error(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+            raise conflict(resource, name)
+        uid = metadata.get("uid") or old["uid"]
+        if uid != old["uid"] and (built_in(resource) or not of_status):
+            cause = Cause("metadata.uid", f'Invalid value: "{uid}": field is immutable')
+            raise invalid(resource, name, [cause])
+
+    @staticmethod
+    def _check_finalizers(resource: Resource, metadata: Body, old: Body) -> None:
+        """Of an object that is being deleted finalizers may only go."""
+        finalizers = metadata.get("finalizers")
+        if "deletionTimestamp" not in old or finalizers is old.get("finalizers"):
+            return
+        added = sorted(set(finalizers or ()) - set(old.get("finalizers", ())))
+        if added:
+            names = ", ".join(f'"{name}"' for name in added)
+            why = "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers"
+            cause = Cause("metadata.finalizers", f"{why} []string{{{names}}}", "FieldValueForbidden")
+            raise invalid(resource, old["name"], [cause])
+
+    @staticmethod
+    def _check(table: Table, body: Body, before: Body | None) -> None:
+        causes = list(table.kind.validate(body, before))
+        if causes:
+            raise invalid(table.resource, body["metadata"]["name"], causes)
+
+    def _note_manager(self, body: Body, before: Body | None, subresource: str) -> None:
+        body["metadata"]["managedFields"] = managed_fields(
+            body, before, manager=_actor.get(), subresource=subresource, at=timestamp(self._clock.now())
+        )
+
+    def _create_below(self, table: Table, key: Key, subresource: str, body: Body) -> Body:
+        """A create on a subresource of an object."""
+        if table.resource != PODS or subresource not in {"binding", "eviction"}:
+            raise not_served()
+        pod = self._record(table, key).body
+        now = timestamp(self._clock.now())
+        if subresource == "binding":
+            self._store.change(table, bound(pod, body, now), _actor.get())
+            return _success(PODS, pod["metadata"])
+        options = body.get("deleteOptions") or {}
+        preconditions = options.get("preconditions") or {}
+        self._check_preconditions(PODS, pod, preconditions.get("uid"), preconditions.get("resourceVersion"))
+        marked = marked_for_eviction(pod, now)
+        if marked["status"] != pod.get("status"):
+            self._store.change(table, marked, _actor.get())
+        self._delete(table, key, propagation=None, grace_seconds=options.get("gracePeriodSeconds"))
+        return _success(PODS, pod["metadata"])
+
+
+def _with_content(table: Table, before: Body, body: Body) -> Body:
+    """The object after a write that leaves its status alone, defaults filled in."""
+    after = {**body, "apiVersion": before["apiVersion"], "kind": before["kind"]}
+    if table.kind.has_status:
+        if "status" in before:
+            after["status"] = before["status"]
+        else:
+            after.pop("status", None)
+    if body["metadata"] is not before["metadata"]:
+        after["metadata"] = settled(body["metadata"], before["metadata"])
+    if table.fills_in and _content_differs(after, before, table.kind):
+        # What was changed may still share parts with the stored object.
+        changed = [name for name, part in after.items() if part is not before.get(name)]
+        after |= {name: copied(after[name]) for name in (*changed, "metadata")}
+        table.kind.default(after, before)
+    return after
+
+
+def _with_status(resource: Resource, before: Body, body: Body) -> Body:
+    """The object after a write of its status. Built-in kinds take metadata there as well, all but who owns them."""
+    after, metadata = dict(before), before["metadata"]
+    if built_in(resource) and body["metadata"] is not metadata:
+        owners = metadata.get("ownerReferences")
+        after["metadata"] = settled({**body["metadata"], "ownerReferences": owners}, metadata)
+    if "status" in body:
+        after["status"] = body["status"]
+    else:
+        after.pop("status", None)
+    return after
+
+
+def _content_differs(after: Body, before: Body, kind: Kind) -> bool:
+    """Whether anything but metadata and status does."""
+    apart = {"metadata", "status"} if kind.has_status else {"metadata"}
+    if after.keys() - apart != before.keys() - apart:
+        return True
+    return any(name not in apart and part is not before[name] and part != before[name] for name, part in after.items())
+
+
+def _success(resource: Resource, metadata: Body) -> Body:
+    """Of an object that is gone, or of a write that has no object of its own."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {"name": metadata["name"], "kind": resource.plural, "uid": metadata["uid"]},
+    }

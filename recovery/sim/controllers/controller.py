@@ -65,7 +65,10 @@ class ModelController(ABC, Generic[K]):
         """Until cancelled. Raises what is a bug of the model."""
         async with asyncio.TaskGroup() as self._tasks:
             self._start_some()
-            await asyncio.get_running_loop().create_future()
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                self._tasks = None  # a look that is ended by this must not begin another
 
     def enqueue(self, key: K) -> None:
         """Look at it soon. Many changes before the look are one."""

@@ -5,7 +5,7 @@ the model surfaces from `run`. What runs in the containers is the workload's bus
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from recovery.ports import NODES, ApiClient, Clock, Entropy, ReadAgainError, Try
 from recovery.sim.kubelets.means import Host, KubeletSettings, Means, PodStart
 from recovery.sim.kubelets.nodes import NodeDeath, NodeRun, NodeSpec
 from recovery.sim.kubelets.objects import Node, Pod
+from recovery.sim.kubelets.pod_faults import Crash, PodFaults
 from recovery.sim.kubelets.pod_watch import PodWatch
 from recovery.sim.kubelets.pods import PodRun
 from recovery.sim.kubelets.processes import Exit, Workload
@@ -42,13 +43,18 @@ class Kubelets:
         settings = settings or KubeletSettings()
         self._timers = Timers(clock)
         self._means = Means(
-            api, clock, entropy, self._timers, Writes(clock, settings.writes_in_flight), workload, settings
+            api,
+            clock,
+            entropy,
+            self._timers,
+            Writes(clock, settings.writes_in_flight),
+            workload,
+            settings,
+            PodFaults(),
         )
         self._watch = PodWatch(api, clock, self._pod_changed, self._pod_gone)
         self._nodes: dict[str, NodeRun] = {}
         self._tasks: asyncio.TaskGroup | None = None
-        self._delays_seconds: dict[tuple[str, str], float] = {}
-        self._ready_delays_seconds: dict[tuple[str, str], float] = {}
         self._nodes_made = 0
         self._pods_made = 0
 
@@ -94,6 +100,11 @@ class Kubelets:
             while await self._tainted(name):
                 await self._means.clock.sleep(TAINT_POLL_SECONDS)
 
+    def renewed_seconds(self, name: str) -> float | None:
+        """When the node last renewed its Lease, by the clock's monotonic time. None: never, or there is no node."""
+        node = self._nodes.get(name)
+        return node.renewed_seconds() if node else None
+
     def kill_node(self, name: str, how: NodeDeath) -> None:
         """Its kubelet falls silent: no heartbeats, no status, nothing heard. All objects stay as they are."""
         self._node(name).lose(how)
@@ -101,6 +112,17 @@ class Kubelets:
     def revive_node(self, name: str) -> None:
         """It is back and acts on what happened meanwhile; after a power loss it restarts containers by their policy."""
         self._node(name).start()
+
+    def reset_node(self, name: str, seconds: float) -> None:
+        """Its power is cycled: all its processes die, and it is back after `seconds`, unless it was taken away."""
+        node = self._node(name)
+        node.lose(NodeDeath.POWER_LOSS)
+
+        def boot() -> None:
+            if self._nodes.get(name) is node and not node.connected:
+                node.start()
+
+        self._timers.after(seconds, boot)
 
     # Faults of pods.
 
@@ -121,17 +143,37 @@ class Kubelets:
             raise LookupError(f"no process runs in pod {namespace}/{pod} {container}".rstrip())
         process.end(Exit(code, reason, message))
 
+    def exit_all(self, pods: Iterable[str], code: int, *, namespace: str = "default") -> list[str]:
+        """End all that runs in these pods in one and the same instant. Returns the pods in which something ran."""
+        newest = {run.pod.name: run for run in self._runs() if run.pod.metadata.namespace == namespace}
+        struck = []
+        for name in pods:
+            running = newest[name].processes() if name in newest else []
+            for process in running:
+                process.end(Exit(code))
+            if running:
+                struck.append(name)
+        return struck
+
     def stuck_termination(self, pod: str, *, namespace: str = "default") -> None:
         """Its processes ignore every signal and the pod never finishes terminating, until its node loses power."""
         self._pod(namespace, pod).refuse_to_end()
 
     def delay_start(self, name_prefix: str, seconds: float, *, namespace: str = "default") -> None:
         """Pods seen from now on whose name begins like this take so much longer to start; 0 takes it back."""
-        self._delays_seconds[namespace, name_prefix] = seconds
+        self._means.faults.start_delays_seconds[namespace, name_prefix] = seconds
 
     def delay_ready(self, name_prefix: str, seconds: float, *, namespace: str = "default") -> None:
         """Pods seen from now on whose name begins like this run for longer before they are ready; 0 takes it back."""
-        self._ready_delays_seconds[namespace, name_prefix] = seconds
+        self._means.faults.ready_delays_seconds[namespace, name_prefix] = seconds
+
+    def crash_loop(self, name_prefix: str, seconds: float, code: int, *, namespace: str = "default") -> None:
+        """From now on each process that starts in a pod whose name begins like this exits so long after its start."""
+        self._means.faults.crashes[namespace, name_prefix] = Crash(seconds, Exit(code))
+
+    def end_crash_loop(self, name_prefix: str, *, namespace: str = "default") -> None:
+        """The process that runs at present may run on, too. No effect if there is none."""
+        self._means.faults.crashes.pop((namespace, name_prefix), None)
 
     # Within.
 
@@ -153,17 +195,21 @@ class Kubelets:
         return self._nodes[name]
 
     def _pod(self, namespace: str, name: str) -> PodRun:
-        runs = [run for node in self._nodes.values() for run in node.runs.values()]
-        found = [run for run in runs if (run.pod.metadata.namespace, run.pod.name) == (namespace, name)]
+        found = [run for run in self._runs() if (run.pod.metadata.namespace, run.pod.name) == (namespace, name)]
         if not found:
             raise LookupError(f"no kubelet has a pod {namespace}/{name}")
-        return max(found, key=lambda run: run.start.serial)
+        return found[-1]
+
+    def _runs(self) -> list[PodRun]:
+        """All pods, the newest last."""
+        runs = [run for node in self._nodes.values() for run in node.runs.values()]
+        return sorted(runs, key=lambda run: run.start.serial)
 
     def _start_of(self, pod: Pod) -> PodStart:
         self._pods_made += 1
         start_seconds = self._means.entropy.uniform(*self._means.settings.start_seconds)
-        start_seconds += _delay_seconds(self._delays_seconds, pod)
-        ready_seconds = self._means.settings.ready_seconds + _delay_seconds(self._ready_delays_seconds, pod)
+        start_seconds += self._means.faults.start_delay_seconds(pod)
+        ready_seconds = self._means.settings.ready_seconds + self._means.faults.ready_delay_seconds(pod)
         high, rest = divmod(self._pods_made, 62_500)
         middle, low = divmod(rest, 250)
         return PodStart(self._pods_made, f"10.{high}.{middle}.{low + 1}", start_seconds, ready_seconds)
@@ -177,12 +223,3 @@ class Kubelets:
         node = self._nodes.get(pod.spec.node_name)
         if node:
             node.pod_gone(pod.uid)
-
-
-def _delay_seconds(delays: Mapping[tuple[str, str], float], pod: Pod) -> float:
-    """What the pod is delayed by, all in all; `delays` by namespace and beginning of the name."""
-    return sum(
-        seconds
-        for (namespace, prefix), seconds in delays.items()
-        if namespace == pod.metadata.namespace and pod.name.startswith(prefix)
-    )

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from recovery.ports import ApiClient, Clock, Entropy
+from recovery.sim.kubelets.pod_faults import PodFaults
 from recovery.sim.kubelets.processes import Workload
 from recovery.sim.kubelets.writes import Writes
 from recovery.sim.timers import Timers
@@ -26,6 +27,8 @@ class KubeletSettings:
     """A container that ran for more than twice this long starts anew with `restart_seconds`."""
     lease_seconds: float = 10.0
     """Between two renewals of a node's Lease."""
+    writes_leases: bool = True
+    """False: only `Kubelets.renewed_seconds` tells of renewals, which are else most of what idle nodes cost."""
     node_status_seconds: float = 300.0
     """Between two writes of a node's conditions."""
     writes_in_flight: int = 64
@@ -43,6 +46,7 @@ class Means:
     writes: Writes
     workload: Workload
     settings: KubeletSettings
+    faults: PodFaults
 
 
 @dataclass(frozen=True)

@@ -77,8 +77,17 @@ class NodeRun:
         self._start_of = start_of
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._heartbeat: asyncio.Task[None] | None = None
+        self._first_beat_seconds: float | None = None
+        """Of those since it has joined. None: it has not, or it was lost."""
+        self._last_beat_seconds: float | None = None
+        """Of those before it was lost."""
         self._unheard: dict[str, Pod | None] = {}
         """What happened to pods while the node was cut off, by UID. None: the object is gone."""
+
+    @property
+    def connected(self) -> bool:
+        """It has joined the cluster and reaches the API server."""
+        return self._host.connected.is_set()
 
     def start(self) -> None:
         """Join the cluster, for the first time or after a loss, and act on what happened meanwhile."""
@@ -98,6 +107,7 @@ class NodeRun:
 
     def lose(self, how: NodeDeath) -> None:
         """Fall silent; nothing is told to anyone."""
+        self._last_beat_seconds, self._first_beat_seconds = self.renewed_seconds(), None
         self._host.connected.clear()
         if how is NodeDeath.POWER_LOSS:
             self._host.powered.clear()
@@ -114,6 +124,18 @@ class NodeRun:
         reachable = asyncio.Event()
         reachable.set()
         await self._means.writes.until_applied(reachable, self._delete)
+
+    def renewed_seconds(self) -> float | None:
+        """When it last renewed its Lease: computed from when it began to. None: never."""
+        if self._first_beat_seconds is None:
+            return self._last_beat_seconds
+        since_seconds = self._means.clock.monotonic_seconds() - self._first_beat_seconds
+        if since_seconds < 0:
+            return self._last_beat_seconds
+        return (
+            self._first_beat_seconds
+            + since_seconds // self._means.settings.lease_seconds * self._means.settings.lease_seconds
+        )
 
     # Pods.
 
@@ -158,9 +180,16 @@ class NodeRun:
         uid = await writes.until_applied(connected, self._register)
         await writes.until_applied(connected, lambda: self._renew_lease(uid))
         self.registered.set()
-        status_due_seconds = clock.monotonic_seconds() + settings.node_status_seconds
+        self._last_beat_seconds = clock.monotonic_seconds()
+        status_due_seconds = self._last_beat_seconds + settings.node_status_seconds
         # The first pause is any part of the interval, so that nodes that start together do not beat together.
-        await clock.sleep(self._means.entropy.uniform(0, settings.lease_seconds))
+        pause_seconds = self._means.entropy.uniform(0, settings.lease_seconds)
+        self._first_beat_seconds = self._last_beat_seconds + pause_seconds
+        if not settings.writes_leases:
+            while True:
+                await clock.sleep(settings.node_status_seconds)
+                await writes.until_applied(connected, self._post_status)
+        await clock.sleep(pause_seconds)
         while True:
             await writes.until_applied(connected, lambda: self._renew_lease(uid))
             if clock.monotonic_seconds() >= status_due_seconds:

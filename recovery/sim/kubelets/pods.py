@@ -12,6 +12,7 @@ import math
 from recovery.ports import PODS, NotFoundError, PatchKind
 from recovery.sim.kubelets.means import Host, Means, PodStart
 from recovery.sim.kubelets.objects import Pod
+from recovery.sim.kubelets.pod_faults import Crash
 from recovery.sim.kubelets.pod_status import (
     NEVER_RAN,
     Condition,
@@ -181,7 +182,14 @@ class PodRun:
             self._means.timers.after(self.start.ready_seconds, lambda: self._become_ready(container, process))
         self._note()
         self._means.workload.process_started(process)
+        crash = self._means.faults.crash(self.pod)
+        if crash:
+            self._means.timers.after(crash.seconds, lambda: self._crash(process, crash))
         return process
+
+    def _crash(self, process: Process, crash: Crash) -> None:
+        if self._means.faults.crash(self.pod) is crash:  # Else the loop has ended meanwhile.
+            process.end(crash.exit)
 
     def _answers_probe(self, container: Container, process: Process) -> None:
         """The next run of the probe finds it; the first was at the start of the container."""

@@ -16,7 +16,7 @@ import msgspec
 class EventKind(StrEnum):
     PROCESS_STARTED = "process_started"
     ROUND_FORMED = "round_formed"
-    """All ranks of one Job UID have met; step counting goes on from the last checkpoint."""
+    """All ranks of the JobSet's Jobs have met; step counting goes on from the last checkpoint."""
     RANK_LOST = "rank_lost"
     """A rank of a training round died: the round makes no more steps."""
     RANK_HUNG = "rank_hung"
@@ -35,8 +35,11 @@ class TraceRecord:
     training: str
     """Namespace and name of the JobSet, joined by a slash: the same for all incarnations."""
     job_uid: str
+    """Of the Job of the process. In a record of a whole training of several Jobs all their UIDs, joined by commas."""
     step: int
     """Steps that the training had done by then."""
+    member: str = ""
+    """Which of the JobSet's Jobs it belongs to: the ReplicatedJob and the index, as in `node-0`."""
     pod: str = ""
     pod_uid: str = ""
     restart_count: int = 0
@@ -48,7 +51,7 @@ class TraceRecord:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Processes of several Jobs of one training ran at once. `until` None: they still do."""
+    """Processes of several Jobs that were one member of a training ran at once. `until` None: they still do."""
 
     job_uids: tuple[str, ...]
     since: datetime
@@ -74,18 +77,19 @@ class Trace:
         ]
 
     def overlaps(self, training: str) -> list[Overlap]:
-        """The times in which processes of more than one Job UID of this training ran, hung and dying ones included."""
+        """The times in which processes of more than one Job UID of a member ran, hung and dying ones included."""
         return list(_overlaps(self.of(training, EventKind.PROCESS_STARTED, EventKind.PROCESS_EXITED)))
 
 
 def _overlaps(records: Iterable[TraceRecord]) -> Iterable[Overlap]:
-    alive: Counter[str] = Counter()
+    alive: dict[str, Counter[str]] = {}
     together: tuple[str, ...] = ()
     since: datetime | None = None
     for record in records:
-        alive[record.job_uid] += 1 if record.kind is EventKind.PROCESS_STARTED else -1
-        now = tuple(uid for uid, processes in alive.items() if processes > 0)
-        now = now if len(now) > 1 else ()
+        member = alive.setdefault(record.member, Counter())
+        member[record.job_uid] += 1 if record.kind is EventKind.PROCESS_STARTED else -1
+        running = ([uid for uid, processes in jobs.items() if processes > 0] for jobs in alive.values())
+        now = tuple(uid for uids in running if len(uids) > 1 for uid in uids)
         if now == together:
             continue
         if since:

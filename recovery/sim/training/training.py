@@ -8,13 +8,13 @@ computed from time, not counted, so training costs nothing while nothing happens
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
 
-from recovery.ports import JOBS, ApiClient, Clock, Entropy, ReadAgainError, TryLaterError
+from recovery.ports import JOB_SETS, JOBS, ApiClient, Clock, Entropy, ReadAgainError, TryLaterError
 from recovery.sim.kubelets.objects import Pod
 from recovery.sim.kubelets.processes import SIGTERM_CODE, Exit, Process
 from recovery.sim.timers import Timer, Timers
@@ -22,6 +22,9 @@ from recovery.sim.training.trace import EventKind, Trace, TraceRecord
 
 JOBSET_NAME_LABEL = "jobset.sigs.k8s.io/jobset-name"
 REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
+JOB_INDEX_LABEL = "jobset.sigs.k8s.io/job-index"
+ALL_JOBS_LABEL = "jobset.sigs.k8s.io/global-replicas"
+"""How many Jobs the JobSet has."""
 INITIALIZERS = frozenset({"dataset-initializer", "model-initializer"})
 """How Kubeflow Trainer's runtimes call the ReplicatedJobs that prepare. Their step label is on Jobs, never on pods."""
 SIZE_VARIABLE = "PET_NNODES"
@@ -89,7 +92,9 @@ class Outcome(StrEnum):
 class Round:
     """What a training does from one meeting of all its ranks until it loses one or ends."""
 
-    job_uid: str
+    training: str
+    job_uids: tuple[str, ...]
+    """One of each member Job of the JobSet: the identity of what formed it."""
     size: int
     formed_at: datetime
     from_step: int
@@ -102,6 +107,11 @@ class Round:
     """None: it goes on, or a rank of it got SIGTERM and lives yet."""
     next_checkpoint: Timer | None = field(default=None, repr=False)
     finish: Timer | None = field(default=None, repr=False)
+
+    @property
+    def job_uid(self) -> str:
+        """All of them in one word, joined by commas."""
+        return ",".join(self.job_uids)
 
     def step_at(self, at: datetime) -> int:
         """Steps done at that moment, those of the rounds before included."""
@@ -119,13 +129,28 @@ class Group:
     job_name: str
     namespace: str
     training: str
+    member: str
+    """Which of the JobSet's Jobs it is: the ReplicatedJob and the index, as in `node-0`."""
+    members: tuple[str, ...] | None
+    """All Jobs of the JobSet that have to meet, itself included. None: not known yet."""
     size: int | None
-    """How many ranks have to meet. None: not known yet."""
+    """How many ranks of this Job have to meet. None: not known yet."""
     size_is_literal: bool
     """The pods name it; otherwise the Job does, and may change it."""
     ranks: dict[Process, Rank] = field(default_factory=dict)
     waiting: dict[int, Rank] = field(default_factory=dict)
     """The newest waiting rank of each index."""
+
+    @property
+    def complete(self) -> bool:
+        """All ranks of this Job wait."""
+        size = self.size
+        return bool(size) and len(self.waiting) >= size and all(index in self.waiting for index in range(size))
+
+    @property
+    def asks(self) -> bool:
+        """Only the API server can tell it whom to wait for."""
+        return bool(self.waiting) and (self.members is None or not self.size_is_literal)
 
 
 class _Job(msgspec.Struct):
@@ -135,10 +160,26 @@ class _Job(msgspec.Struct):
     spec: Spec
 
 
+class _JobSet(msgspec.Struct):
+    class ReplicatedJob(msgspec.Struct):
+        name: str
+        replicas: int = 1
+
+    class Spec(msgspec.Struct, rename="camel"):
+        replicated_jobs: tuple["_JobSet.ReplicatedJob", ...] = ()
+
+    spec: Spec
+
+    def members(self) -> tuple[str, ...]:
+        jobs = [job for job in self.spec.replicated_jobs if job.name not in INITIALIZERS]
+        return tuple(f"{job.name}-{index}" for job in jobs for index in range(job.replicas))
+
+
 class TrainingWorld:
     """The workload of all pods: ranks in those of Indexed Jobs, initializers, and others that just run until SIGTERM.
 
-    A training is named `namespace/name` of its JobSet. Its last checkpoint outlives pods, Jobs and JobSets.
+    A training is named `namespace/name` of its JobSet. Its last checkpoint outlives pods, Jobs and JobSets. All Jobs of
+    a JobSet but initializers train together: a round takes the ranks of the newest Job of each.
     The readiness probe of a rank is a joined probe: it succeeds from the moment when all ranks have met. Any other
     process answers its probe from the start.
     """
@@ -171,8 +212,9 @@ class TrainingWorld:
 
     def step_at(self, training: str, at: datetime) -> int:
         """Steps done at that moment. It falls when a new round goes back to the last checkpoint."""
-        formed = [round_ for round_ in self.rounds(training) if round_.formed_at <= at]
-        return formed[-1].step_at(at) if formed else 0
+        formed = (round_ for round_ in reversed(self.rounds(training)) if round_.formed_at <= at)
+        newest = next(formed, None)
+        return newest.step_at(at) if newest else 0
 
     def checkpoint_of(self, training: str) -> int:
         """The step that the next round would start from."""
@@ -211,12 +253,12 @@ class TrainingWorld:
         group = self._group(process, pod.job_uid)
         rank = Rank(process, group, pod.index)
         group.ranks[process] = group.waiting[rank.index] = rank
-        self._record(EventKind.PROCESS_STARTED, group, rank)
+        self._record_of(rank, EventKind.PROCESS_STARTED)
         rank.die_after(self._timers, self._settings.join_timeout_seconds, JOIN_TIMEOUT)
-        if group.size_is_literal:
-            self._form_if_complete(group)
-        else:
+        if group.asks:
             self._size_wanted.set()
+        else:
+            self._form_if_complete(group)
 
     def process_termed(self, process: Process) -> None:
         rank = self._rank(process)
@@ -242,24 +284,28 @@ class TrainingWorld:
         del group.ranks[process]
         if not group.ranks:
             del self._groups[group.job_uid]
-        self._record(EventKind.PROCESS_EXITED, group, rank, exit_code=process.exit.code)
+        self._record_of(rank, EventKind.PROCESS_EXITED, exit_code=process.exit.code)
         if rank.round:
             self._lose(rank.round, rank, process.exit.code)
 
     # Rounds.
 
     def _form_if_complete(self, group: Group) -> None:
-        size = group.size
-        if not size or len(group.waiting) < size or any(index not in group.waiting for index in range(size)):
+        if not group.complete or group.members is None:
+            return
+        groups = [group] if len(group.members) == 1 else [self._newest(group, member) for member in group.members]
+        met = [each for each in groups if each and each.complete]
+        if len(met) < len(groups) or group not in met:
             return
         formed = Round(
-            job_uid=group.job_uid,
-            size=size,
+            training=group.training,
+            job_uids=tuple(each.job_uid for each in met),
+            size=sum(each.size or 0 for each in met),
             formed_at=self._clock.now(),
             from_step=self.checkpoint_of(group.training),
             step_seconds=self._settings.step_seconds,
             total_steps=self._settings.total_steps,
-            ranks=[group.waiting.pop(index) for index in range(size)],
+            ranks=[each.waiting.pop(index) for each in met for index in range(each.size or 0)],
         )
         for rank in formed.ranks:
             rank.state, rank.round = RankState.TRAINING, formed
@@ -267,23 +313,28 @@ class TrainingWorld:
                 rank.death.cancel()
             rank.process.answer_probe()
         self._rounds.setdefault(group.training, []).append(formed)
-        self._record(EventKind.ROUND_FORMED, group)
-        self._set_checkpoint(group, formed)
+        self._record(EventKind.ROUND_FORMED, formed)
+        self._set_checkpoint(formed)
         if formed.total_steps is not None:
             left_seconds = (formed.total_steps - formed.from_step) * formed.step_seconds
-            formed.finish = self._timers.after(max(0.0, left_seconds), lambda: self._finish(group, formed))
+            formed.finish = self._timers.after(max(0.0, left_seconds), lambda: self._finish(formed))
 
-    def _set_checkpoint(self, group: Group, formed: Round) -> None:
+    def _newest(self, group: Group, member: str) -> Group | None:
+        """The newest Job of that name in this training, of those that have a process."""
+        jobs = (each for each in reversed(self._groups.values()) if each.training == group.training)
+        return next((each for each in jobs if each.member == member), None)
+
+    def _set_checkpoint(self, formed: Round) -> None:
         every = self._settings.checkpoint_every_steps
-        step = (max(formed.from_step, self.checkpoint_of(group.training)) // every + 1) * every
+        step = (max(formed.from_step, self.checkpoint_of(formed.training)) // every + 1) * every
         due_at = formed.formed_at + timedelta(seconds=(step - formed.from_step) * formed.step_seconds)
         due_seconds = max(0.0, (due_at - self._clock.now()).total_seconds())
-        formed.next_checkpoint = self._timers.after(due_seconds, lambda: self._checkpoint(group, formed, step))
+        formed.next_checkpoint = self._timers.after(due_seconds, lambda: self._checkpoint(formed, step))
 
-    def _checkpoint(self, group: Group, formed: Round, step: int) -> None:
-        self._checkpoints[group.training] = step
-        self._record(EventKind.CHECKPOINT, group)
-        self._set_checkpoint(group, formed)
+    def _checkpoint(self, formed: Round, step: int) -> None:
+        self._checkpoints[formed.training] = step
+        self._record(EventKind.CHECKPOINT, formed)
+        self._set_checkpoint(formed)
 
     def _end_steps(self, ending: Round) -> None:
         if ending.ended_at is None:
@@ -298,21 +349,23 @@ class TrainingWorld:
             return
         self._end_steps(broken)
         broken.outcome = Outcome.BROKEN
-        self._record(EventKind.RANK_LOST, lost.group, lost, exit_code=exit_code)
+        self._record_of(lost, EventKind.RANK_LOST, exit_code=exit_code)
+        if exit_code == 0 and len(broken.job_uids) > 1:
+            return  # A launcher is done; what served it has nothing to hang in, and heeds SIGTERM.
         jitter = self._settings.nccl_jitter_seconds
         for rank in broken.ranks:
             if rank.state is RankState.TRAINING and rank is not lost:
                 rank.state = RankState.HUNG
-                self._record(EventKind.RANK_HUNG, rank.group, rank)
+                self._record_of(rank, EventKind.RANK_HUNG)
                 seconds = self._settings.nccl_timeout_seconds + self._entropy.uniform(-jitter, jitter)
                 rank.die_after(self._timers, max(0.0, seconds), NCCL_TIMEOUT)
 
-    def _finish(self, group: Group, finished: Round) -> None:
+    def _finish(self, finished: Round) -> None:
         """All steps are done: every rank exits with 0, and what would start again finds the last checkpoint."""
         self._end_steps(finished)
         finished.outcome = Outcome.FINISHED
-        self._checkpoints[group.training] = finished.step_at(self._clock.now())
-        self._record(EventKind.FINISHED, group)
+        self._checkpoints[finished.training] = finished.step_at(self._clock.now())
+        self._record(EventKind.FINISHED, finished)
         for rank in finished.ranks:
             rank.process.end(Exit(0))
 
@@ -321,12 +374,21 @@ class TrainingWorld:
     def _group(self, process: Process, job_uid: str) -> Group:
         if job_uid not in self._groups:
             pod = process.pod
-            namespace = pod.metadata.namespace
+            namespace, labels = pod.metadata.namespace, pod.metadata.labels
             literal = process.container.variable(SIZE_VARIABLE) or ""
             size = int(literal) if literal.isdecimal() else None
-            name = pod.metadata.labels.get(JOBSET_NAME_LABEL, pod.job_name)
+            name = labels.get(JOBSET_NAME_LABEL, pod.job_name)
+            member = f"{labels.get(REPLICATED_JOB_LABEL, '')}-{labels.get(JOB_INDEX_LABEL, 0)}"
+            alone = int(labels.get(ALL_JOBS_LABEL, 1)) == 1
             self._groups[job_uid] = Group(
-                job_uid, pod.job_name, namespace, f"{namespace}/{name}", size, size_is_literal=size is not None
+                job_uid,
+                pod.job_name,
+                namespace,
+                f"{namespace}/{name}",
+                member,
+                (member,) if alone else None,
+                size,
+                size_is_literal=size is not None,
             )
         return self._groups[job_uid]
 
@@ -340,42 +402,54 @@ class TrainingWorld:
             del rank.group.waiting[rank.index]
 
     async def _keep_sizes(self) -> None:
-        """While ranks wait of whom only their Job can tell how many have to meet, keep asking it."""
+        """While ranks wait of whom only API objects can tell how many have to meet, keep asking."""
         while True:
             await self._size_wanted.wait()
-            waiting = [group for group in self._groups.values() if group.waiting and not group.size_is_literal]
-            for group in waiting:
+            asking = [group for group in self._groups.values() if group.asks]
+            for group in asking:
                 try:
-                    body = await self._api.get(JOBS, group.job_name, namespace=group.namespace)
+                    await self._ask(group)
                 except (ReadAgainError, TryLaterError):
                     continue  # It is asked again below, or its ranks time out.
-                group.size = msgspec.json.decode(body, type=_Job).spec.completions
                 self._form_if_complete(group)
-            if not waiting:
+            if not asking:
                 self._size_wanted.clear()
                 continue
             await self._clock.sleep(SIZE_POLL_SECONDS)
 
-    def _record(self, kind: EventKind, group: Group, rank: Rank | None = None, exit_code: int | None = None) -> None:
+    async def _ask(self, group: Group) -> None:
+        if group.members is None:
+            name = group.training.partition("/")[2]
+            body = await self._api.get(JOB_SETS, name, namespace=group.namespace)
+            group.members = msgspec.json.decode(body, type=_JobSet).members()
+            # What its pods name is no size of a Job where several Jobs share it out.
+            group.size_is_literal = group.size_is_literal and len(group.members) == 1
+        if not group.size_is_literal:
+            body = await self._api.get(JOBS, group.job_name, namespace=group.namespace)
+            group.size = msgspec.json.decode(body, type=_Job).spec.completions
+
+    def _record(self, kind: EventKind, round_: Round) -> None:
         now = self._clock.now()
+        step = self.step_at(round_.training, now)
+        self.trace.add(TraceRecord(at=now, kind=kind, training=round_.training, job_uid=round_.job_uid, step=step))
+
+    def _record_of(self, rank: Rank, kind: EventKind, exit_code: int | None = None) -> None:
+        now = self._clock.now()
+        group, process = rank.group, rank.process
         record = TraceRecord(
             at=now,
             kind=kind,
             training=group.training,
             job_uid=group.job_uid,
             step=self.step_at(group.training, now),
+            member=group.member,
+            pod=process.pod.name,
+            pod_uid=process.pod.uid,
+            restart_count=process.restart_count,
+            index=rank.index,
+            node=process.node,
             exit_code=exit_code,
         )
-        if rank:
-            process = rank.process
-            record = replace(
-                record,
-                pod=process.pod.name,
-                pod_uid=process.pod.uid,
-                restart_count=process.restart_count,
-                index=rank.index,
-                node=process.node,
-            )
         self.trace.add(record)
 
 

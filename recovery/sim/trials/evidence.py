@@ -96,6 +96,8 @@ class Evidence:
     processes: list[ProcessLife] = field(default_factory=list)
     metrics: dict[str, Mapping[str, float]] = field(default_factory=dict)
     """At the end, by replica: samples of its /metrics, as `name{label="value",…}`."""
+    indexes: dict[type, object] = field(default_factory=dict, repr=False)
+    """What several checkers look up, by the class of the index: made and fed once for all of them."""
 
 
 @dataclass(frozen=True)

@@ -47,13 +47,26 @@ class JobPlan(msgspec.Struct, frozen=True):
         return f"{self.namespace}/{self.name}"
 
 
+class FaultRates(msgspec.Struct, frozen=True):
+    """How often a fault is drawn, for each event that it could befall. 0: never."""
+
+    process: float = 0.0
+    """Per request of a controller process: it dies, freezes, …"""
+    request: float = 0.0
+    """Per request: it fails."""
+    line: float = 0.0
+    """Per line of a watch."""
+
+
 class TrialPlan(msgspec.Struct, frozen=True):
     """A trial: `active_seconds` in which faults begin, then healing, in which everything returns and nothing breaks."""
 
     seed: int
     jobs: tuple[JobPlan, ...]
-    faults: tuple[Fault, ...] | None = None
-    """None: drawn from the seed while it runs."""
+    faults: tuple[Fault, ...] = ()
+    """Those that are given; those of processes, requests and watches happen when their key's moment comes."""
+    rates: FaultRates = FaultRates()
+    """Further ones are drawn from the seed while it runs. The plan of an outcome has all as `faults`, and no rates."""
     active_seconds: float = 5400.0
     healing_seconds: float = 3600.0
     replicas: int = 2

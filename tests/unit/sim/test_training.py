@@ -398,6 +398,7 @@ async def test_the_trace_goes_to_a_sink_as_json_lines() -> None:
             "training": "default/llm",
             "job_uid": "uid-of-llm-node-0",
             "step": 0,
+            "member": "node-0",
             "pod": "llm-node-0-0-a",
             "pod_uid": "",
             "restart_count": 0,

@@ -1,0 +1,154 @@
+"""`recovery simulate`: trials of the controller in a modelled cluster, and what broke in them."""
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from recovery.cli.connection import EXIT_FAILURE, EXIT_INTERRUPTED, complain
+from recovery.cli.wording import aligned, printable
+from recovery.sim.trials.coverage import NEVER_HIT, never_hit
+from recovery.sim.trials.draw import draw_plan
+from recovery.sim.trials.plan import TrialPlan
+from recovery.sim.trials.scenario import read_scenario
+from recovery.sim.trials.shrink import MAX_RUNS, Shrunk, shrink
+from recovery.sim.trials.strict import BadInputError
+from recovery.sim.trials.summary import Report, counterexample, report, summarize, try_seed
+from recovery.sim.trials.timeline import timeline
+from recovery.sim.trials.trial import Outcome, run_trial
+from recovery.sim.trials.workers import WorkerError, in_processes
+
+EXIT_USAGE = 2
+MAX_COUNTEREXAMPLES = 5
+"""Told in full, each of another invariant; of the other broken trials only what broke."""
+
+
+def simulate_seed(seed: int, *, shrinking: bool) -> NoReturn:
+    """One trial, with its timeline."""
+    _end(lambda: _simulate_plan(draw_plan(seed), f"recovery simulate --seed {seed}", shrinking=shrinking))
+
+
+def simulate_scenario(path: Path, *, shrinking: bool) -> NoReturn:
+    """The trial of a file, with its timeline. A file is refused with all that is wrong with it: exit code 2."""
+    try:
+        plan = read_scenario(path.read_text(encoding="utf-8")).plan
+    except BadInputError as error:
+        for problem in error.problems:
+            complain(f"{path}: {problem}")
+        sys.exit(EXIT_USAGE)
+    except (OSError, UnicodeDecodeError) as error:
+        complain(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
+        sys.exit(EXIT_USAGE)
+    replay = f"recovery simulate --scenario {shlex.quote(str(path))}"
+    _end(lambda: _simulate_plan(plan, replay, shrinking=shrinking))
+
+
+def simulate_seeds(seeds: Sequence[int], *, workers: int | None, shrinking: bool) -> NoReturn:
+    """A trial for each. `workers` None: as many processes as there are cores."""
+    _end(lambda: _simulate_seeds(seeds, workers or os.cpu_count() or 1, shrinking=shrinking))
+
+
+def _end(work: Callable[[], Sequence[Report]]) -> NoReturn:
+    """0: all invariants held. 1: one did not. 130: Ctrl-C."""
+    try:
+        reports = work()
+        print(end="", flush=True)  # a reader that has gone away (`| head`) is typer's to handle; at exit nobody would
+    except WorkerError as error:
+        print(f"recovery: {error}", file=sys.stderr)
+        sys.exit(EXIT_FAILURE)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    sys.exit(EXIT_FAILURE if any(each.violations for each in reports) else 0)
+
+
+def _simulate_plan(plan: TrialPlan, replay: str, *, shrinking: bool) -> Sequence[Report]:
+    outcome = run_trial(plan)
+    if outcome.violations:
+        _print(_counterexample(outcome, replay, shrinking=shrinking))
+    else:
+        _print(timeline(outcome.evidence))
+    reports = [report(outcome)]
+    _print_summary(reports)
+    print(f"trace {outcome.trace_hash}")
+    return reports
+
+
+def _simulate_seeds(seeds: Sequence[int], workers: int, *, shrinking: bool) -> Sequence[Report]:
+    found: dict[int, Report] = {}
+    with _progress("trials", len(seeds)) as step, closing(_tried(seeds, workers)) as tried:
+        for seed, each in tried:
+            found[seed] = each
+            step()
+    reports = [found[seed] for seed in seeds]
+    told: set[str] = set()
+    for each in reports:
+        if not each.violations:
+            continue
+        if each.invariant in told or len(told) == MAX_COUNTEREXAMPLES:
+            _print([f"seed {each.seed} breaks {each.violations[0]}"])
+            continue
+        told.add(each.invariant)
+        replay = f"recovery simulate --seed {each.seed}"
+        _print(_counterexample(run_trial(draw_plan(each.seed)), replay, shrinking=shrinking))
+        print()
+    _print_summary(reports)
+    missed = never_hit(summarize(reports).coverage)
+    print(f"\nnever hit: {', '.join(missed) or 'nothing'}")
+    _print(f"cannot be hit: {key} ({why})" for key, why in NEVER_HIT.items())
+    return reports
+
+
+def _tried(seeds: Sequence[int], workers: int) -> Iterator[tuple[int, Report]]:
+    """A process for one seed would take longer to start than the trial takes."""
+    if min(workers, len(seeds)) > 1:
+        yield from in_processes(try_seed, seeds, workers)
+        return
+    for seed in seeds:
+        yield seed, try_seed(seed)
+
+
+def _counterexample(outcome: Outcome, replay: str, *, shrinking: bool) -> Iterator[str]:
+    if not shrinking:
+        return counterexample(outcome, replay)
+    return counterexample(outcome, f"{replay} --shrink", _shrunk(outcome))
+
+
+def _shrunk(outcome: Outcome) -> Shrunk[Outcome]:
+    with _progress("shrinking", MAX_RUNS) as step:
+
+        def run(plan: TrialPlan) -> Outcome:
+            step()
+            return run_trial(plan)
+
+        return shrink(outcome, run)
+
+
+@contextmanager
+def _progress(what: str, steps: int) -> Iterator[Callable[[], None]]:
+    """A bar on stderr, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - what writes into a file does not need it
+    from rich.progress import Progress  # noqa: PLC0415
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=steps)
+        yield lambda: bar.advance(task)
+
+
+def _print_summary(reports: Sequence[Report]) -> None:
+    summary = summarize(reports)
+    print()
+    _print(aligned(("TOTAL", ""), summary.rows()))
+    print()
+    _print(aligned(("COVERAGE", "TIMES"), [(key, str(times)) for key, times in summary.coverage.items()]))
+
+
+def _print(lines: Iterable[str]) -> None:
+    """Names and messages in them come from files."""
+    for line in lines:
+        print(printable(line))

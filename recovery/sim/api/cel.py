@@ -1,0 +1,139 @@
+"""The rules of a CRD (`x-kubernetes-validations`): a few fixed shapes of CEL, and a refusal of every other.
+
+There is no CEL here. A rule is recognised as a whole by its shape, so that what a rule says is either evaluated or
+refused when the CRD is loaded; nothing is passed over because nobody understood it.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from re import Match, Pattern
+from typing import Any
+
+Holds = Callable[[Any, Any], bool]
+"""Whether a rule holds of a value (`self`) and the value before (`oldSelf`)."""
+
+_KEYWORDS = frozenset({"rule", "message", "reason", "fieldPath"})
+_UNITS = {
+    "h": timedelta(hours=1),
+    "m": timedelta(minutes=1),
+    "s": timedelta(seconds=1),
+    "ms": timedelta(milliseconds=1),
+}
+_DURATION_PART = re.compile(r"([0-9]+)(ms|h|m|s)")
+
+
+class UnknownRuleError(Exception):
+    """A rule of a shape that is not evaluated here; the message quotes it."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule as it is evaluated."""
+
+    holds: Holds
+    message: str
+    reason: str = "FieldValueInvalid"
+    culprit: str = ""
+    """Name of the field that is at fault, below the one that the rule stands at. Empty: that one itself."""
+    of_changes: bool = False
+    """It speaks of `oldSelf`: asked only where there is a value before."""
+
+
+def compiled(said: dict[str, Any]) -> Rule:
+    """An item of `x-kubernetes-validations`. Raises UnknownRuleError."""
+    text = " ".join(said["rule"].split())
+    if unknown := sorted(said.keys() - _KEYWORDS):
+        raise UnknownRuleError(f"{text}: {', '.join(unknown)} is not evaluated here")
+    for shape, made in _SHAPES:
+        if found := shape.fullmatch(text):
+            return Rule(
+                made(found),
+                said.get("message", f"failed rule: {text}"),  # the API server's own words
+                said.get("reason", "FieldValueInvalid"),
+                said.get("fieldPath", "").removeprefix("."),
+                "oldSelf" in text,
+            )
+    raise UnknownRuleError(f"no shape of a rule that is evaluated here: {text}")
+
+
+def expression(re2: str) -> Pattern[str]:
+    """A regular expression in RE2 syntax, as far as both dialects agree: RE2's `$` does not match before a newline."""
+    return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", re2), re.ASCII)
+
+
+def _absent(found: Match[str]) -> Holds:
+    name = found["name"]
+    return lambda value, before: name not in value
+
+
+def _unchanged(found: Match[str]) -> Holds:
+    return lambda value, before: bool(value == before)
+
+
+def _false(found: Match[str]) -> Holds:
+    return lambda value, before: value is False
+
+
+def _text_at(found: Match[str]) -> Holds:
+    path, text = found["path"].split(".")[1:], found["text"]
+
+    def holds(value: Any, before: Any) -> bool:
+        for name in path:
+            value = value[name]
+        return bool(value == text)
+
+    return holds
+
+
+def _matches(found: Match[str]) -> Holds:
+    search, wanted = expression(found["re2"]).search, not found["negated"]
+    return lambda value, before: (search(value) is not None) is wanted
+
+
+def _keys_match(found: Match[str]) -> Holds:
+    search = expression(found["re2"]).search
+    return lambda value, before: all(search(key) for key in value)
+
+
+def _not_larger(found: Match[str]) -> Holds:
+    small, large = found["small"], found["large"]
+    return lambda value, before: bool(value[small] <= value[large])
+
+
+def _not_longer(found: Match[str]) -> Holds:
+    """Of two durations, if both are there and both are durations: what else they are is other rules' business."""
+    small, large, search = found["small"], found["large"], expression(found["re2"]).search
+
+    def holds(value: Any, before: Any) -> bool:
+        texts = [value[name] for name in (small, large) if name in value]
+        if len(texts) < 2 or not all(search(text) for text in texts):
+            return True
+        return _duration(texts[0]) <= _duration(texts[1])
+
+    return holds
+
+
+def _duration(text: str) -> timedelta:
+    return sum((int(count) * _UNITS[unit] for count, unit in _DURATION_PART.findall(text)), timedelta())
+
+
+_SHAPES: tuple[tuple[Pattern[str], Callable[[Match[str]], Holds]], ...] = tuple(
+    (re.compile(shape), made)
+    for shape, made in (
+        (r"!has\(self\.(?P<name>\w+)\)", _absent),
+        (r"self == oldSelf", _unchanged),
+        (r"self == false", _false),
+        (r"self(?P<path>(\.\w+)+) == '(?P<text>[^']*)'", _text_at),
+        (r"(?P<negated>!?)self\.matches\('(?P<re2>[^']*)'\)", _matches),
+        (r"self\.all\(key, key\.matches\('(?P<re2>[^']*)'\)\)", _keys_match),
+        (r"self\.(?P<small>\w+) <= self\.(?P<large>\w+)", _not_larger),
+        (
+            r"!has\(self\.(?P<small>\w+)\) \|\| !has\(self\.(?P<large>\w+)\)"
+            r" \|\| !\[self\.(?P=small), self\.(?P=large)\]\.all\(text, text\.matches\('(?P<re2>[^']*)'\)\)"
+            r" \|\| duration\(self\.(?P=small)\) <= duration\(self\.(?P=large)\)",
+            _not_longer,
+        ),
+    )
+)

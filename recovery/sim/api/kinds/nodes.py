@@ -1,0 +1,45 @@
+"""Nodes.
+
+Sources: Kubernetes 1.36 `plugin/pkg/admission/nodetaint`, `pkg/registry/core/node/strategy.go` (no generation is
+counted, and a Node may be made with its status, as kubelets do), `pkg/apis/core/v1/defaults.go`.
+"""
+
+from collections.abc import Iterable
+
+from recovery.ports import NODES
+from recovery.sim.api.kinds.kind import Body, Kind
+from recovery.sim.api.status import Cause
+
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+"""Of each new node, so that no pod comes to it before the node lifecycle controller has seen it Ready."""
+
+
+def node_kind() -> Kind:
+    return Kind(resource=NODES, counts_generation=False, default=_default, validate=_wrong)
+
+
+def _default(body: Body, before: Body | None) -> None:
+    """Allocatable is the capacity where a kubelet does not say (SetDefaults_NodeStatus)."""
+    if before is None:
+        spec = body.get("spec") or {}
+        taints = spec.get("taints") or []
+        if not any((taint["key"], taint["effect"]) == tuple(NOT_READY.values()) for taint in taints):
+            taints = [*taints, NOT_READY]
+        body["spec"] = {**spec, "taints": taints}
+        body.setdefault("status", {})
+    status = body.get("status", {})
+    if "capacity" in status and "allocatable" not in status:
+        body["status"] = {**status, "allocatable": status["capacity"]}
+
+
+def _wrong(body: Body, before: Body | None) -> Iterable[Cause]:
+    """Of taints each key and effect stands once (validateNodeTaints)."""
+    seen: set[tuple[str, str]] = set()
+    for index, taint in enumerate(body.get("spec", {}).get("taints") or ()):
+        which = (taint["key"], taint["effect"])
+        if which in seen:
+            # The real server names them by Go's fields of a taint, and looks for them in the metadata.
+            shown = f'{{"Key":"{which[0]}","Value":"{taint.get("value", "")}","Effect":"{which[1]}","TimeAdded":null}}'
+            message = f"Duplicate value: {shown}: taints must be unique by key and effect pair"
+            yield Cause(f"metadata.taints[{index}]", message, "FieldValueDuplicate")
+        seen.add(which)

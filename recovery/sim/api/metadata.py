@@ -1,0 +1,70 @@
+"""What the server itself writes into an object's metadata."""
+
+from datetime import datetime
+from typing import Any
+
+from recovery.ports import Entropy
+from recovery.sim.api.kinds.kind import Body
+
+_GENERATED_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+"""No vowels, so that no name is a word (`k8s.io/apimachinery/pkg/util/rand`)."""
+_GENERATED_LENGTH = 5
+_GENERATED_NAME_MAX = 63
+
+_SERVERS_OWN = ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields")
+"""An update leaves these as they were, whatever it says (`BeforeUpdate` in apiserver's registry/rest)."""
+_IDENTITY = ("name", "namespace", "resourceVersion", "uid")
+_EMPTY_IS_ABSENT = ("annotations", "finalizers", "generateName", "labels", "ownerReferences")
+"""`omitempty` in ObjectMeta, which custom resources have as well."""
+
+
+def timestamp(moment: datetime) -> str:
+    """As `metav1.Time` has it: whole seconds, the rest cut off."""
+    return f"{moment.isoformat()[:19]}Z"
+
+
+def moment_of(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def uid_of(number: int) -> str:
+    """The UID of the object made as the `number`-th: no two alike, and their order says nothing, as with real ones."""
+    return f"{number * 2654435761 % 2**32:08x}-0000-4000-8000-{number:012x}"
+
+
+def generated_name(prefix: str, entropy: Entropy) -> str:
+    """A name that begins with `prefix`, cut so that the result is no longer than a label may be."""
+    number = int(entropy.uniform(0, len(_GENERATED_LETTERS) ** _GENERATED_LENGTH))
+    suffix = ""
+    for _ in range(_GENERATED_LENGTH):
+        number, index = divmod(number, len(_GENERATED_LETTERS))
+        suffix += _GENERATED_LETTERS[index]
+    return prefix[: _GENERATED_NAME_MAX - _GENERATED_LENGTH] + suffix
+
+
+def settled(metadata: Body, before: Body) -> Body:
+    """A new object's metadata as an update may have them: what is the server's as it was `before`."""
+    result = dict(metadata)
+    for field in _SERVERS_OWN:
+        if field in before:
+            result[field] = before[field]
+        else:
+            result.pop(field, None)
+    result |= {field: before[field] for field in _IDENTITY if field in before}
+    drop_empty(result)
+    return result
+
+
+def drop_empty(metadata: Body) -> None:
+    for field in _EMPTY_IS_ABSENT:
+        if field in metadata and not metadata[field]:
+            del metadata[field]
+
+
+def copied(value: Any) -> Any:
+    """All of a JSON value anew."""
+    if isinstance(value, dict):
+        return {name: copied(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [copied(item) for item in value]
+    return value

@@ -1,0 +1,276 @@
+"""Objects and their history: one revision after the other, as etcd keeps them.
+
+The history of a resource is a chain: each change knows the one that followed it. A watch holds the link that it has
+come to, so what is forgotten at the front is lost only to those who ask for it anew, and nobody keeps positions in
+step. Bodies are encoded when somebody first wants the bytes, and once.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from recovery.ports import Resource
+from recovery.sim.api.kinds.kind import Body, Kind
+
+HISTORY_MAX = 50_000
+"""Changes kept over all resources; when there are more, the older half is forgotten."""
+
+Key = tuple[str, str]
+"""Namespace (empty: the object has none) and name."""
+
+EventType = Literal["ADDED", "MODIFIED", "DELETED"]
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One revision."""
+
+    type: EventType
+    resource: Resource
+    body: Body
+    """The object after it; of a deletion the last state, with the deletion's own resourceVersion."""
+    before: Body | None
+    """The object before it; None: it is new."""
+    revision: int
+    actor: str
+    """Who asked for it: the name given to `acting`."""
+
+
+class Link:
+    """A place in the history of a resource: `following` is the change after it, None if there is none yet."""
+
+    __slots__ = ("following",)
+
+    def __init__(self) -> None:
+        self.following: Entry | None = None
+
+
+class Entry(Link):
+    """A change in the history."""
+
+    __slots__ = ("_departed", "_encoded", "_line", "change")
+
+    def __init__(self, change: Change) -> None:
+        super().__init__()
+        self.change = change
+        self._encoded: bytes | None = None
+        self._line: bytes | None = None
+        self._departed: bytes | None = None
+
+    def line(self) -> bytes:
+        """As a watch that sees all of it tells it."""
+        if self._line is None:
+            self._line = b'{"type":"%s","object":%s}' % (self.change.type.encode(), self.encoded())
+        return self._line
+
+    def added(self) -> bytes:
+        """As a watch tells it to which the object is new."""
+        return self.line() if self.change.type == "ADDED" else b'{"type":"ADDED","object":%s}' % self.encoded()
+
+    def departed(self) -> bytes:
+        """As a watch tells it whose selectors matched the object before but not after: with the state before."""
+        if self._departed is None:
+            assert self.change.before is not None
+            before = self.change.before
+            metadata = {**before["metadata"], "resourceVersion": str(self.change.revision)}
+            self._departed = b'{"type":"DELETED","object":%s}' % _encode({**before, "metadata": metadata})
+        return self._departed
+
+    def encoded(self) -> bytes:
+        if self._encoded is None:
+            self._encoded = _encode(self.change.body)
+        return self._encoded
+
+
+class Record:
+    """An object as it stands. `entry`: its newest change; `number` counts the objects in the order of their making."""
+
+    __slots__ = ("body", "entry", "number")
+
+    def __init__(self, body: Body, entry: Entry, number: int) -> None:
+        self.body = body
+        self.entry = entry
+        self.number = number
+
+
+class Table:
+    """All objects of one kind, in the order in which they were made, and their history."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.resource = kind.resource
+        self.fills_in = kind.default is not Kind.default
+        """It has defaults of its own."""
+        self.records: dict[Key, Record] = {}
+        self.newest: Link = Link()
+        self._forgotten = self.newest
+        """The link before the oldest entry that is kept."""
+        self._entries: list[Entry] = []
+        self._waiting: dict[asyncio.Future[None], None] = {}
+
+    def append(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self.newest.following = entry
+        self.newest = entry
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def after(self, revision: int) -> Link:
+        """The place from which all changes after `revision` follow."""
+        index = bisect_right(self._entries, revision, key=_revision)
+        return self._entries[index - 1] if index else self._forgotten
+
+    def forget(self, revision: int) -> int:
+        """Forget the changes up to `revision`. Returns how many there were."""
+        count = bisect_right(self._entries, revision, key=_revision)
+        if count:
+            self._forgotten = self._entries[count - 1]
+            del self._entries[:count]
+        return count
+
+    def at(self, revision: int) -> dict[Key, Body]:
+        """All objects as they were then, which must not be forgotten, by namespace and name, in that order (etcd's)."""
+        bodies = {key: record.body for key, record in self.records.items()}
+        for entry in reversed(self._entries):
+            if entry.change.revision <= revision:
+                break
+            key = key_of(entry.change.body)
+            if entry.change.before is None:
+                del bodies[key]
+            else:
+                bodies[key] = entry.change.before
+        return dict(sorted(bodies.items()))
+
+    async def news(self, until_seconds: float) -> None:
+        """Wait for the next change, or until that moment of the loop's time."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._waiting[future] = None
+        timer = loop.call_at(until_seconds, _wake, future)
+        try:
+            await future
+        finally:
+            timer.cancel()
+            del self._waiting[future]
+
+
+class Store:
+    """The tables of all kinds, one counter of revisions, and who wants to know of them."""
+
+    def __init__(self, kinds: Iterable[Kind]) -> None:
+        self.revision = 1
+        self.compacted = 0
+        """Nothing is known of how it was before this revision."""
+        self.tables = {kind.resource: Table(kind) for kind in kinds}
+        self._by_kind = {(resource.api_version, resource.kind): resource for resource in self.tables}
+        self._dependants: dict[str, dict[tuple[Resource, Key], None]] = {}
+        self._told: dict[Resource, list[Callable[[Change], None]]] = {resource: [] for resource in self.tables}
+        self._telling = False
+        self.made = 0
+        """How many objects there have ever been."""
+        self._kept = 0
+
+    def resource_of(self, api_version: str, kind: str) -> Resource | None:
+        """None: there is no such kind."""
+        return self._by_kind.get((api_version, kind))
+
+    def subscribe(self, told: Callable[[Change], None], resources: Iterable[Resource]) -> None:
+        """No resources: of all. Who asked first is told first."""
+        for resource in tuple(resources) or self.tables:
+            self._told[resource].append(told)
+
+    def dependants(self, uid: str) -> list[Body]:
+        """The objects that name `uid` among their owners, in the order in which they were made."""
+        found = [self.tables[resource].records[key] for resource, key in self._dependants.get(uid, ())]
+        found.sort(key=_number)
+        return [record.body for record in found]
+
+    def add(self, table: Table, body: Body, actor: str) -> None:
+        """Its top level and its metadata are the store's; whatever else is in it may be shared."""
+        key = key_of(body)
+        self.made += 1
+        entry = self._entry(table, "ADDED", body, None, actor)
+        table.records[key] = Record(body, entry, self.made)
+        self._own(table.resource, key, (), _owners(body))
+        self._tell(table, entry)
+
+    def change(self, table: Table, body: Body, actor: str) -> None:
+        """As `add`, of an object that is there."""
+        key = key_of(body)
+        record = table.records[key]
+        before = record.body
+        entry = self._entry(table, "MODIFIED", body, before, actor)
+        record.body, record.entry = body, entry
+        if before["metadata"].get("ownerReferences") is not body["metadata"].get("ownerReferences"):
+            self._own(table.resource, key, _owners(before), _owners(body))
+        self._tell(table, entry)
+
+    def remove(self, table: Table, key: Key, actor: str) -> Body:
+        """Returns the last state, as it is told."""
+        before = table.records.pop(key).body
+        entry = self._entry(table, "DELETED", {**before, "metadata": dict(before["metadata"])}, before, actor)
+        self._own(table.resource, key, _owners(before), ())
+        self._tell(table, entry)
+        return entry.change.body
+
+    def compact(self, revision: int) -> None:
+        """Forget how it was before `revision`."""
+        self.compacted = max(self.compacted, revision)
+        self._kept -= sum(table.forget(revision) for table in self.tables.values())
+
+    def _entry(self, table: Table, event: EventType, body: Body, before: Body | None, actor: str) -> Entry:
+        assert not self._telling, "whoever is told of a change must not write: others have not heard of it yet"
+        self.revision += 1
+        body["metadata"]["resourceVersion"] = str(self.revision)
+        return Entry(Change(event, table.resource, body, before, self.revision, actor))
+
+    def _tell(self, table: Table, entry: Entry) -> None:
+        table.append(entry)
+        self._kept += 1
+        if self._kept > HISTORY_MAX:
+            self.compact(self.revision - HISTORY_MAX // 2)
+        self._telling = True
+        try:
+            for told in self._told[table.resource]:
+                told(entry.change)
+        finally:
+            self._telling = False
+
+    def _own(self, resource: Resource, key: Key, before: Iterable[str], after: Iterable[str]) -> None:
+        for uid in before:
+            owned = self._dependants[uid]
+            owned.pop((resource, key), None)
+            if not owned:
+                del self._dependants[uid]
+        for uid in after:
+            self._dependants.setdefault(uid, {})[resource, key] = None
+
+
+def key_of(body: Body) -> Key:
+    metadata = body["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+def _owners(body: Body) -> list[str]:
+    """Each UID once."""
+    return list(dict.fromkeys(owner["uid"] for owner in body["metadata"].get("ownerReferences", ())))
+
+
+def _revision(entry: Entry) -> int:
+    return entry.change.revision
+
+
+def _number(record: Record) -> int:
+    return record.number
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

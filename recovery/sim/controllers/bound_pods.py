@@ -1,0 +1,48 @@
+"""Which pods are bound to which node: the index that every controller of nodes needs."""
+
+from collections.abc import Iterable
+
+from recovery.ports import PODS
+from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.server import ApiServer, Change
+
+PodKey = tuple[str, str]
+"""Namespace and name."""
+
+
+class BoundPods:
+    """The pods by the node that their spec names, whether there is such a node or not. Kept current by the server."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._nodes: dict[str, dict[PodKey, Body]] = {}
+        for body in server.objects(PODS):
+            self._put(body)
+        server.subscribe(self._told, PODS)
+
+    def on(self, node: str) -> list[Body]:
+        """In the order in which they were bound."""
+        return list(self._nodes.get(node, {}).values())
+
+    def nodes(self) -> Iterable[str]:
+        """The names that pods are bound to, in the order in which they were first used."""
+        return list(self._nodes)
+
+    def _put(self, body: Body) -> None:
+        node = body["spec"].get("nodeName")
+        if node:
+            self._nodes.setdefault(node, {})[key_of(body)] = body
+
+    def _told(self, change: Change) -> None:
+        if change.type != "DELETED":
+            self._put(change.body)
+            return
+        node = change.body["spec"].get("nodeName")
+        if node:
+            pods = self._nodes[node]
+            del pods[key_of(change.body)]
+            if not pods:
+                del self._nodes[node]
+
+
+def key_of(pod: Body) -> PodKey:
+    return pod["metadata"]["namespace"], pod["metadata"]["name"]

@@ -1,0 +1,410 @@
+"""The Job controller: pods for Jobs, and what became of them.
+
+Source: `pkg/controller/job/job_controller.go` of Kubernetes 1.36. Left out: adoption and release of pods by labels,
+managedBy, ttlSecondsAfterFinished, Workloads. Its requests are paid for as there: one for each pod that is made or
+deleted, for each finalizer, each status and each Event.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, Literal, NamedTuple
+
+from recovery.ports import JOBS, PODS, Clock, Entropy, PatchKind
+from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.metadata import timestamp
+from recovery.sim.api.server import ApiServer, Change
+from recovery.sim.api.status import StatusError
+from recovery.sim.controllers.controller import CONFLICTS, ModelController
+from recovery.sim.controllers.job_backoff import Backoff
+from recovery.sim.controllers.job_events import JobEvents
+from recovery.sim.controllers.job_pods import (
+    TRACKING_FINALIZER,
+    all_failures_of_index,
+    controller_of,
+    deleting,
+    failures_of_index,
+    finished_at,
+    index_of,
+    make_pod,
+    ready,
+    terminating,
+    to_remove,
+    tracked,
+)
+from recovery.sim.controllers.job_status import COMPLETED, JobLook, finished
+from recovery.sim.controllers.limits import Limiter
+
+BATCH_SECONDS = 1.0
+"""Changes of pods and of a Job's status are looked at after so long, all of them at once (`syncJobBatchPeriod`)."""
+FIRST_RETRY_SECONDS = 1.0
+LONGEST_RETRY_SECONDS = 60.0
+MOST_PODS_PER_SYNC = 500
+
+
+class JobKey(NamedTuple):
+    """A Job to be synced, or a pod that nobody counts any more and that is to lose its finalizer."""
+
+    kind: Literal["Job", "Pod"]
+    namespace: str
+    name: str
+
+
+class RefusedError(Exception):
+    """The server took not all of a sync's writes: it is done again, ever more rarely."""
+
+
+class JobController(ModelController[JobKey]):
+    """Subscribes when it is made; looks while `run` does."""
+
+    name = "job-controller"
+
+    def __init__(
+        self,
+        server: ApiServer,
+        clock: Clock,
+        entropy: Entropy,
+        *,
+        limiter: Limiter,
+        delay_seconds: tuple[float, float] = (0.001, 0.02),
+        workers: int = 5,
+    ) -> None:
+        super().__init__(server, clock, entropy, limiter=limiter, delay_seconds=delay_seconds, workers=workers)
+        self._events = JobEvents(server, clock, limiter, self.name)
+        self._backoffs: dict[JobKey, Backoff] = {}
+        self._due: dict[JobKey, asyncio.TimerHandle] = {}
+        self._refusals: dict[JobKey, int] = {}
+        self._overlooking_until_seconds = 0.0
+        self._overlooked: set[str] = set()
+        """UIDs of Jobs."""
+        server.subscribe(self._job_changed, JOBS)
+        server.subscribe(self._pod_changed, PODS)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._events.run())
+            await super().run()
+
+    def overlook_new_jobs(self, seconds: float) -> None:
+        """Jobs made within that time get no pods until something on them changes (k/k 131917)."""
+        self._overlooking_until_seconds = self.clock.monotonic_seconds() + seconds
+
+    # What it hears.
+
+    def _job_changed(self, change: Change) -> None:
+        job, metadata = change.body, change.body["metadata"]
+        key = JobKey("Job", metadata["namespace"], metadata["name"])
+        if change.before is None:
+            if self.clock.monotonic_seconds() < self._overlooking_until_seconds:
+                self._overlooked.add(metadata["uid"])
+            else:
+                self.enqueue(key)
+            return
+        self._overlooked.discard(metadata["uid"])
+        if change.type == "DELETED" or finished(job):
+            self._leave(key, job)
+        elif _asked_for_more(change.before, job):
+            self.enqueue(key)
+        else:
+            self._look_within(key, BATCH_SECONDS)
+
+    def _leave(self, key: JobKey, job: Body) -> None:
+        """Nothing more is to be done for it but to let its pods go."""
+        self._backoffs.pop(key, None)
+        for pod in self._pods_of(job):
+            if tracked(pod):
+                self.enqueue(_orphan(pod))
+
+    def _pod_changed(self, change: Change) -> None:
+        pod = change.body
+        gone = change.type == "DELETED"
+        owner = controller_of(pod)
+        if owner is None:
+            if tracked(pod) and not gone:
+                self.enqueue(_orphan(pod))
+            return
+        job = self._job_of(pod, owner)
+        if (gone or deleting(pod)) and (job is None or finished(job)):
+            if tracked(pod) and not gone and owner["kind"] == "Job":
+                self.enqueue(_orphan(pod))
+        elif job is not None:
+            self._look_within(JobKey("Job", job["metadata"]["namespace"], job["metadata"]["name"]), BATCH_SECONDS)
+
+    def _job_of(self, pod: Body, owner: Body) -> Body | None:
+        """None: it is gone, or another one has its name by now."""
+        if owner["kind"] != "Job":
+            return None
+        job = self.server.find(JOBS, owner["name"], pod["metadata"]["namespace"])
+        return job if job is not None and job["metadata"]["uid"] == owner["uid"] else None
+
+    def _look_within(self, key: JobKey, seconds: float) -> None:
+        """Of several such moments the earliest counts, as in client-go's delaying queue."""
+        loop = asyncio.get_running_loop()
+        due = self._due.get(key)
+        if due is not None:
+            if due.when() <= loop.time() + seconds:
+                return
+            due.cancel()
+        self._due[key] = loop.call_later(seconds, self._look_due, key)
+
+    def _look_due(self, key: JobKey) -> None:
+        del self._due[key]
+        self.enqueue(key)
+
+    # What it does.
+
+    async def sync(self, key: JobKey) -> None:
+        try:
+            if key.kind == "Pod":
+                await self._let_go(key)
+            else:
+                await self._sync_job(key)
+        except (RefusedError, StatusError) as error:
+            if isinstance(error, StatusError) and error.code not in CONFLICTS:
+                raise
+            refusals = self._refusals[key] = self._refusals.get(key, 0) + 1
+            seconds = min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(refusals - 1, 10))
+            self._look_within(key, seconds)
+        else:
+            self._refusals.pop(key, None)
+
+    async def _let_go(self, key: JobKey) -> None:
+        pod = self.server.find(PODS, key.name, key.namespace)
+        if pod is None:
+            return
+        owner = controller_of(pod)
+        if owner is not None:
+            job = self._job_of(pod, owner)
+            if owner["kind"] != "Job" or (job is not None and not finished(job)):
+                return
+        await self._release(pod)
+
+    async def _sync_job(self, key: JobKey) -> None:
+        job = self.server.find(JOBS, key.name, key.namespace)
+        if job is None or finished(job) or job["metadata"]["uid"] in self._overlooked:
+            return
+        look = JobLook(job, self._pods_of(job), self.clock.now())
+        backoff = self._backoffs.get(key, Backoff()).after(look.newly_succeeded, look.newly_failed)
+        look.ending = look.judge()
+        deadline_seconds = look.deadline_seconds()
+        if look.ending is None and deadline_seconds is not None:
+            self._look_within(key, deadline_seconds)
+        if look.ending is not None:
+            accepted = await self._delete_active(look)
+        else:
+            accepted = deleting(job) or await self._manage(key, look, backoff)
+            if look.complete():
+                look.ending = COMPLETED
+            elif not deleting(job):
+                self._say_whether_suspended(look)
+        await self._track(key, look, backoff)
+        if not accepted:
+            raise RefusedError
+
+    def _pods_of(self, job: Body) -> list[Body]:
+        uid = job["metadata"]["uid"]
+        owned = (body for body in self.server.dependants(uid) if body["kind"] == "Pod")
+        return [pod for pod in owned if (controller_of(pod) or {}).get("uid") == uid]
+
+    async def _delete_active(self, look: JobLook) -> bool:
+        """All of them, as the Job ends. Their finalizers stay until the status has counted them."""
+        pods = look.active_pods
+        deleted = await self._each(self._delete(look, pod) for pod in pods)
+        if not all(deleted):
+            look.ending = None
+        return self._without(look, pods, deleted)
+
+    def _without(self, look: JobLook, pods: list[Body], deleted: list[bool]) -> bool:
+        """Count as being deleted what was. True: all were."""
+        look.active -= sum(deleted)
+        look.terminating += sum(deleted)
+        look.ready -= sum(ready(pod) for pod, done in zip(pods, deleted, strict=True) if done)
+        return all(deleted)
+
+    def _say_whether_suspended(self, look: JobLook) -> None:
+        if look.suspended:
+            if look.set_condition("Suspended", "True", "JobSuspended", "Job suspended"):
+                self._events.tell(look.job, "Suspended", "Job suspended")
+                look.start_time = None
+        elif look.set_condition("Suspended", "False", "JobResumed", "Job resumed"):
+            self._events.tell(look.job, "Resumed", "Job resumed")
+            look.start_time = timestamp(look.now)
+
+    # How many pods there are to be.
+
+    async def _manage(self, key: JobKey, look: JobLook, backoff: Backoff) -> bool:
+        """Make or delete pods, never both in one sync. True: the server took it all."""
+        wanted = self._wanted(look)
+        completions = look.completions if look.indexed else None
+        surplus = to_remove(look.active_pods, max(0, look.active - wanted), completions)
+        if surplus:
+            return await self._delete_surplus(look, surplus if look.suspended else surplus[:MOST_PODS_PER_SYNC])
+        waited_for = look.terminating if look.replaces_failed_only else 0
+        missing = min(wanted - waited_for - look.active, MOST_PODS_PER_SYNC)
+        if look.suspended or missing <= 0:
+            return True
+        indexes: list[int | None] = [None] * missing
+        wait_seconds = 0.0
+        if look.indexed:
+            indexes = list(_pending_indexes(look)[:missing])
+        if look.limit_per_index is None:
+            wait_seconds = backoff.remaining_seconds(look.now)
+        else:
+            waits = [(_backoff_of(look, index).remaining_seconds(look.now), index) for index in indexes]
+            indexes = [index for seconds, index in waits if seconds == 0]
+            wait_seconds = 0.0 if indexes or not waits else min(seconds for seconds, _ in waits)
+        if wait_seconds > 0:
+            self._look_within(key, max(wait_seconds, BATCH_SECONDS))
+            return True
+        return await self._create(look, indexes)
+
+    def _wanted(self, look: JobLook) -> int:
+        if look.suspended:
+            return 0
+        if look.completions is None:
+            return look.active if look.succeeded > 0 else look.parallelism
+        return max(0, min(look.completions - look.succeeded, look.parallelism))
+
+    async def _delete_surplus(self, look: JobLook, pods: list[Body]) -> bool:
+        """Without their finalizers, so that they do not count as failed."""
+        return self._without(look, pods, await self._each(self._release_and_delete(look, pod) for pod in pods))
+
+    async def _create(self, look: JobLook, indexes: list[int | None]) -> bool:
+        """In batches of 1, 2, 4, ...: of many pods that would all be refused only a few are asked for."""
+        size = 1
+        while indexes:
+            batch, indexes = indexes[:size], indexes[size:]
+            created = await self._each(self._create_one(look, index) for index in batch)
+            look.active += sum(created)
+            if not all(created):
+                return False
+            size *= 2
+        return True
+
+    # What has come of them.
+
+    async def _track(self, key: JobKey, look: JobLook, backoff: Backoff) -> None:
+        """Write down what has finished, then take the finalizers away, then count: a crash in between loses nothing."""
+        look.settle()
+        to_release = look.count()
+        look.announce()
+        if await self._write(look):
+            self._backoffs[key] = backoff
+        released = await self._each(self._release(pod) for pod in to_release)
+        look.settle(pod["metadata"]["uid"] for pod, done in zip(to_release, released, strict=True) if done)
+        if not all(released):
+            await self._write(look)
+            raise RefusedError
+        ended = look.finish()
+        await self._write(look)
+        if ended and look.ending is not None:
+            if look.ending.fails:
+                self._events.warn(look.job, look.ending.reason, look.ending.message)
+            else:
+                self._events.tell(look.job, "Completed", "Job completed")
+
+    async def _write(self, look: JobLook) -> bool:
+        """False: the status is so already."""
+        status = look.status()
+        if status == look.job.get("status"):
+            return False
+        await self.limiter.take()
+        with self.server.acting(self.name):
+            body = {**look.job, "status": status}
+            look.job = self.server.replace(
+                JOBS, body, namespace=look.job["metadata"]["namespace"], subresource="status"
+            )
+        return True
+
+    # Single requests. They are sent side by side; True: the server took it.
+
+    async def _each(self, requests: Iterable[Coroutine[Any, Any, bool]]) -> list[bool]:
+        async with asyncio.TaskGroup() as tasks:
+            sent = [tasks.create_task(request) for request in requests]
+        return [task.result() for task in sent]
+
+    async def _create_one(self, look: JobLook, index: int | None) -> bool:
+        pod = make_pod(look.job, index, _failures(look, index))
+        await self.limiter.take()
+        try:
+            with self.server.acting(self.name):
+                made = self.server.create(PODS, pod, namespace=look.job["metadata"]["namespace"])
+        except StatusError as error:
+            self._events.warn(look.job, "FailedCreate", f"Error creating: {error.message}")
+            return False
+        self._events.tell(look.job, "SuccessfulCreate", f"Created pod: {made['metadata']['name']}")
+        return True
+
+    async def _delete(self, look: JobLook, pod: Body) -> bool:
+        metadata = pod["metadata"]
+        await self.limiter.take()
+        try:
+            with self.server.acting(self.name):
+                self.server.delete(PODS, metadata["name"], namespace=metadata["namespace"])
+        except StatusError as error:
+            if error.code == 404:
+                return True
+            self._events.warn(look.job, "FailedDelete", f"Error deleting: {error.message}")
+            return False
+        self._events.tell(look.job, "SuccessfulDelete", f"Deleted pod: {metadata['name']}")
+        return True
+
+    async def _release_and_delete(self, look: JobLook, pod: Body) -> bool:
+        return await self._release(pod) and await self._delete(look, pod)
+
+    async def _release(self, pod: Body) -> bool:
+        """Take the finalizer away."""
+        metadata = pod["metadata"]
+        if not tracked(pod):
+            return True
+        await self.limiter.take()
+        now = self.server.find(PODS, metadata["name"], metadata["namespace"])
+        if now is None or now["metadata"]["uid"] != metadata["uid"]:
+            return True
+        left = [finalizer for finalizer in now["metadata"].get("finalizers", ()) if finalizer != TRACKING_FINALIZER]
+        try:
+            with self.server.acting(self.name):
+                self.server.patch(
+                    PODS,
+                    metadata["name"],
+                    {"metadata": {"finalizers": left}},
+                    kind=PatchKind.MERGE,
+                    namespace=metadata["namespace"],
+                )
+        except StatusError:
+            return False
+        return True
+
+
+def _orphan(pod: Body) -> JobKey:
+    return JobKey("Pod", pod["metadata"]["namespace"], pod["metadata"]["name"])
+
+
+def _asked_for_more(before: Body, after: Body) -> bool:
+    """The spec has changed, or it is to be deleted: that is looked at at once."""
+    return bool(before["metadata"].get("generation") != after["metadata"].get("generation"))
+
+
+def _pending_indexes(look: JobLook) -> list[int]:
+    """Those that have no pod, have not succeeded and have not failed, the lowest first."""
+    taken = look.succeeded_indexes | (look.failed_indexes or set())
+    held = [*look.active_pods, *(filter(terminating, look.pods) if look.replaces_failed_only else ())]
+    taken.update(index for index in map(index_of, held) if index is not None)
+    return [index for index in range(look.completions or 0) if index not in taken]
+
+
+def _backoff_of(look: JobLook, index: int | None) -> Backoff:
+    """Of an index that fails on its own."""
+    last = look.waiting_for_successor.get(index) if index is not None else None
+    return Backoff() if last is None else Backoff(all_failures_of_index(last) + 1, finished_at(last))
+
+
+def _failures(look: JobLook, index: int | None) -> tuple[int, int] | None:
+    """What the index's new pod is told about its predecessors: failures that counted, and those that did not."""
+    if index is None or look.limit_per_index is None:
+        return None
+    last = look.waiting_for_successor.get(index)
+    if last is None:
+        return 0, 0
+    counted, every = failures_of_index(last), all_failures_of_index(last)
+    ignored = every - counted
+    return (counted + 1, ignored) if look.handling(last).counts else (counted, ignored + 1)

@@ -1,0 +1,219 @@
+"""A Job's pods as the Job controller sees and makes them.
+
+Source: `pkg/controller/job`, `pkg/controller/controller_utils.go` of Kubernetes 1.36.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.metadata import moment_of
+
+TRACKING_FINALIZER = "batch.kubernetes.io/job-tracking"
+"""Holds a finished pod's object until the Job's status has counted it (KEP-2307)."""
+
+INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+"""A label and an annotation of the same name; the controller reads the annotation."""
+FAILURES_ANNOTATION = "batch.kubernetes.io/job-index-failure-count"
+IGNORED_FAILURES_ANNOTATION = "batch.kubernetes.io/job-index-ignored-failure-count"
+
+LONGEST_NAME_PREFIX = 58
+"""A generated name has 63 characters at most, 5 of them random."""
+
+_PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
+
+
+def controller_of(body: Body) -> Body | None:
+    """The owner that controls it. None: nothing does."""
+    for owner in body["metadata"].get("ownerReferences", ()):
+        if owner.get("controller"):
+            found: Body = owner
+            return found
+    return None
+
+
+def phase(pod: Body) -> str:
+    return str(pod.get("status", {}).get("phase", ""))
+
+
+def deleting(body: Body) -> bool:
+    return "deletionTimestamp" in body["metadata"]
+
+
+def tracked(pod: Body) -> bool:
+    """It has the tracking finalizer, so it is not counted yet."""
+    return TRACKING_FINALIZER in pod["metadata"].get("finalizers", ())
+
+
+def terminal(pod: Body) -> bool:
+    return phase(pod) in {"Succeeded", "Failed"}
+
+
+def active(pod: Body) -> bool:
+    return not deleting(pod) and not terminal(pod)
+
+
+def terminating(pod: Body) -> bool:
+    return deleting(pod) and not terminal(pod)
+
+
+def failed(pod: Body, *, replaces_failed_only: bool) -> bool:
+    """A pod that is being deleted has failed, unless it is to be waited for until it is Failed."""
+    now = phase(pod)
+    return now == "Failed" or (not replaces_failed_only and now != "Succeeded" and deleting(pod))
+
+
+def condition(body: Body, kind: str) -> Body | None:
+    """The condition of that type. None: it has none."""
+    for found in body.get("status", {}).get("conditions", ()):
+        if found["type"] == kind:
+            one: Body = found
+            return one
+    return None
+
+
+def ready(pod: Body) -> bool:
+    found = condition(pod, "Ready")
+    return found is not None and found["status"] == "True"
+
+
+def index_of(pod: Body) -> int | None:
+    """The completion index. None: it has none that is a number."""
+    text = pod["metadata"].get("annotations", {}).get(INDEX_LABEL, "")
+    return int(text) if text.isdigit() else None
+
+
+def failures_of_index(pod: Body) -> int:
+    """How often the index had failed when this pod was made, failures that were ignored left out."""
+    return _count(pod, FAILURES_ANNOTATION)
+
+
+def all_failures_of_index(pod: Body) -> int:
+    return _count(pod, FAILURES_ANNOTATION) + _count(pod, IGNORED_FAILURES_ANNOTATION)
+
+
+def _count(pod: Body, annotation: str) -> int:
+    text = pod["metadata"].get("annotations", {}).get(annotation, "")
+    return int(text) if text.isdigit() else 0
+
+
+def restart_count(pod: Body) -> int:
+    """Of all its containers together."""
+    status = pod.get("status", {})
+    statuses = (*status.get("containerStatuses", ()), *status.get("initContainerStatuses", ()))
+    return sum(container.get("restartCount", 0) for container in statuses)
+
+
+def finished_at(pod: Body) -> datetime:
+    """When its last container ended; else when it ceased to be ready, was deleted, or at last was made."""
+    status, metadata = pod.get("status", {}), pod["metadata"]
+    ends = [container.get("state", {}).get("terminated") for container in status.get("containerStatuses", ())]
+    if ends and all(end and end.get("finishedAt") for end in ends):
+        return max(moment_of(end["finishedAt"]) for end in ends)
+    readiness = condition(pod, "Ready")
+    if readiness and readiness["status"] == "False" and readiness.get("lastTransitionTime"):
+        return moment_of(readiness["lastTransitionTime"])
+    if deleting(pod):
+        grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+        return moment_of(metadata["deletionTimestamp"]) - grace
+    return moment_of(metadata["creationTimestamp"])
+
+
+def to_remove(pods: Iterable[Body], at_least: int, completions: int | None) -> list[Body]:
+    """Active pods that are too many: first those whose index is not wanted or taken twice, then the youngest.
+
+    `completions` None: the Job is not Indexed.
+    """
+    if completions is None:
+        return sorted(pods, key=_worth)[:at_least]
+    removed: list[Body] = []
+    kept: dict[int, Body] = {}
+    beyond: list[Body] = []
+    for pod in sorted(pods, key=lambda pod: (_index_or_less(pod), _worth(pod))):
+        index = index_of(pod)
+        if index is None:
+            removed.append(pod)
+        elif index >= completions:
+            beyond.append(pod)
+        else:
+            if index in kept:
+                removed.append(kept[index])
+            kept[index] = pod
+    removed += beyond
+    if len(removed) < at_least:
+        removed += sorted(kept.values(), key=_worth)[: at_least - len(removed)]
+    return removed
+
+
+def _index_or_less(pod: Body) -> int:
+    index = index_of(pod)
+    return -1 if index is None else index
+
+
+def _worth(pod: Body) -> tuple[bool, int, bool, float, int, float]:
+    """Those least worth keeping come first: not bound, pending, not ready, ready or made last, restarted most."""
+    status = pod.get("status", {})
+    readiness = condition(pod, "Ready")
+    is_ready = readiness is not None and readiness["status"] == "True"
+    ready_since = moment_of(readiness["lastTransitionTime"]).timestamp() if readiness and is_ready else 0.0
+    restarts = max((container.get("restartCount", 0) for container in status.get("containerStatuses", ())), default=0)
+    made_at = moment_of(pod["metadata"]["creationTimestamp"]).timestamp()
+    bound = bool(pod["spec"].get("nodeName"))
+    return (bound, _PHASES.get(phase(pod), 0), is_ready, -ready_since, -restarts, -made_at)
+
+
+def make_pod(job: Body, index: int | None, failures: tuple[int, int] | None) -> Body:
+    """A new pod from the Job's template, to be created with a generated name.
+
+    `index` None: the Job is not Indexed. `failures`: how often the index failed, counted and ignored; None: the Job
+    has no backoffLimitPerIndex.
+    """
+    template, name = job["spec"]["template"], job["metadata"]["name"]
+    given = template.get("metadata", {})
+    labels, annotations = dict(given.get("labels", {})), dict(given.get("annotations", {}))
+    spec = _spec(template["spec"], indexed=index is not None)
+    prefix = f"{name}-"
+    if index is not None:
+        labels[INDEX_LABEL] = annotations[INDEX_LABEL] = str(index)
+        spec["hostname"] = f"{name}-{index}"
+        prefix = f"{name[: LONGEST_NAME_PREFIX - len(f'-{index}-')]}-{index}-"
+    if failures is not None:
+        annotations[FAILURES_ANNOTATION] = str(failures[0])
+        if failures[1]:
+            annotations[IGNORED_FAILURES_ANNOTATION] = str(failures[1])
+    metadata: Body = {
+        "generateName": prefix,
+        "labels": labels,
+        "finalizers": [*given.get("finalizers", ()), TRACKING_FINALIZER],
+        "ownerReferences": [
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "name": name,
+                "uid": job["metadata"]["uid"],
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
+    }
+    if annotations:
+        metadata["annotations"] = annotations
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _spec(template: Body, *, indexed: bool) -> Body:
+    """Shared with the Job's template as far as it is the same: the server changes no part of it."""
+    spec = dict(template)
+    if indexed:
+        for key in ("initContainers", "containers"):
+            if key in spec:
+                spec[key] = [_with_index(container) for container in spec[key]]
+    return spec
+
+
+def _with_index(container: Body) -> Body:
+    env: list[Body] = container.get("env", [])
+    if any(variable["name"] == "JOB_COMPLETION_INDEX" for variable in env):
+        return container
+    field = {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX_LABEL}']"}}
+    return {**container, "env": [*env, {"name": "JOB_COMPLETION_INDEX", "valueFrom": field}]}

@@ -1,0 +1,229 @@
+"""JobSet 0.12: makes the child Jobs of JobSets, restarts all of them together, says how they do.
+
+Source: jobset v0.12 `pkg/controllers/jobset_controller.go`; the order of the steps of a look is the real one's, because
+each step is only reached when those before it had nothing to end the look with.
+
+Differences from the real one:
+- exclusive placement is not there, neither its pod webhooks nor its pod controller;
+- none of the alpha gates: in-place restarts, restarts of single Jobs, elastic JobSets;
+- no coordinator, managedBy, ttlSecondsAfterFinished, volumeClaimPolicies;
+- no Events: nothing reads them;
+- its cache is never behind, so it meets fewer conflicts; how late it is, its stall and its delay say;
+- message patterns are Python's regular expressions, not RE2.
+"""
+
+from recovery.ports import JOB_SETS, JOBS, Clock, Entropy, Propagation, Resource
+from recovery.sim.api.kinds.core import SERVICES
+from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.metadata import timestamp
+from recovery.sim.api.server import ApiServer, Change
+from recovery.sim.api.status import StatusError
+from recovery.sim.controllers.controller import ModelController
+from recovery.sim.controllers.jobset_jobs import (
+    JOBSET_NAME,
+    REPLICATED_JOB_NAME,
+    Children,
+    children,
+    job_name,
+    make_job,
+    owner_reference,
+    subdomain,
+)
+from recovery.sim.controllers.jobset_policies import (
+    all_ready,
+    apply_failure_policy,
+    dependencies_met,
+    in_order,
+    started,
+    succeeded,
+)
+from recovery.sim.controllers.jobset_status import Counts, JobSetStatus, count_jobs
+from recovery.sim.controllers.limits import Limiter
+
+Key = tuple[str, str]
+"""Namespace and name of a JobSet."""
+
+WORKERS = 1
+"""controller-runtime's default, which JobSet leaves as it is."""
+
+
+class JobSetController(ModelController[Key]):
+    """JobSet's manager."""
+
+    name = "jobset-controller"
+
+    def __init__(self, server: ApiServer, clock: Clock, entropy: Entropy, *, limiter: Limiter | None = None) -> None:
+        """`limiter` None: 500 requests a second and a burst of 500, as JobSet's own default."""
+        limiter = limiter or Limiter(clock, per_second=500.0, burst=500)
+        super().__init__(server, clock, entropy, limiter=limiter, workers=WORKERS)
+        server.subscribe(self._told, JOB_SETS, JOBS, SERVICES)
+        for jobset in server.objects(JOB_SETS):
+            self.enqueue((jobset["metadata"]["namespace"], jobset["metadata"]["name"]))
+
+    def _told(self, change: Change) -> None:
+        meta = change.body["metadata"]
+        if change.resource == JOB_SETS:
+            self.enqueue((meta["namespace"], meta["name"]))
+            return
+        for owner in meta.get("ownerReferences", ()):
+            if owner.get("controller") and owner["kind"] == JOB_SETS.kind:
+                self.enqueue((meta["namespace"], owner["name"]))
+
+    async def sync(self, key: Key) -> None:
+        """One look: at most one write of the status, at its end."""
+        namespace, name = key
+        jobset = self.server.find(JOB_SETS, name, namespace)
+        if jobset is None or "deletionTimestamp" in jobset["metadata"]:
+            return
+        status = JobSetStatus(jobset, timestamp(self.clock.now()))
+        await self._reconcile(jobset, status)
+        if status.changed:
+            # With the resourceVersion that was read: whatever changed meanwhile makes this a conflict and a new look.
+            body = {**jobset, "status": status.body()}
+            await self.limiter.take()
+            with self.server.acting(self.name):
+                self.server.replace(JOB_SETS, body, namespace=namespace, subresource="status")
+
+    async def _reconcile(self, jobset: Body, status: JobSetStatus) -> None:
+        jobs = children(jobset, self.server.dependants(jobset["metadata"]["uid"]))
+        counts = count_jobs(jobset, jobs)
+        status.count(counts)
+        if status.finished():
+            await self._delete(jobs.active)
+            return
+        await self._delete(jobs.previous)
+        suspended = bool(jobset["spec"].get("suspend"))
+        if not suspended and all_ready(jobset, counts):
+            status.jobs_ready()
+        if jobs.failed:
+            apply_failure_policy(jobset, jobs.failed, status)
+            return
+        if jobs.successful and succeeded(jobset, jobs):
+            status.complete()
+            return
+        await self._create_service(jobset)
+        await self._create_jobs(jobset, jobs, counts, status)
+        if suspended:
+            await self._suspend(jobs.active)
+            status.suspend()
+        else:
+            await self._resume(jobset, jobs.active, counts, status)
+
+    async def _delete(self, jobs: list[Body]) -> None:
+        """In the foreground: the name is free when the pods are gone. A Job that is being deleted is waited for."""
+        for job in jobs:
+            meta = job["metadata"]
+            if "deletionTimestamp" in meta:
+                continue
+            await self.limiter.take()
+            try:
+                with self.server.acting(self.name):
+                    self.server.delete(
+                        JOBS, meta["name"], namespace=meta["namespace"], propagation=Propagation.FOREGROUND
+                    )
+            except StatusError as error:
+                if error.code != 404:
+                    raise
+
+    async def _create_service(self, jobset: Body) -> None:
+        """The headless Service that gives the pods their names, whoever's it is."""
+        spec, meta = jobset["spec"], jobset["metadata"]
+        name, namespace = subdomain(jobset), meta["namespace"]
+        if not spec["network"]["enableDNSHostnames"] or self.server.find(SERVICES, name, namespace) is not None:
+            return
+        body: Body = {
+            "apiVersion": SERVICES.api_version,
+            "kind": SERVICES.kind,
+            "metadata": {"name": name, "namespace": namespace, "ownerReferences": [owner_reference(jobset)]},
+            "spec": {
+                "clusterIP": "None",
+                "selector": {JOBSET_NAME: meta["name"]},
+                "publishNotReadyAddresses": spec["network"]["publishNotReadyAddresses"],
+            },
+        }
+        await self._create(SERVICES, body)
+
+    async def _create_jobs(self, jobset: Body, jobs: Children, counts: Counts, status: JobSetStatus) -> None:
+        policy = jobset["spec"].get("failurePolicy") or {}
+        blocked = bool(jobs.previous) and policy.get("restartStrategy") == "BlockingRecreate"
+        ordered = in_order(jobset) and not jobset["spec"].get("suspend")
+        taken = jobs.names()
+        for replicated in jobset["spec"].get("replicatedJobs", ()):
+            if not dependencies_met(jobset, replicated, counts) or (ordered and started(replicated, counts)):
+                continue
+            if not blocked:
+                await self._create_replicas(jobset, replicated, taken)
+            if ordered:
+                status.starting_in_order()
+                return
+        if ordered:
+            status.started_in_order()
+
+    async def _create_replicas(self, jobset: Body, replicated: Body, taken: set[str]) -> None:
+        """A name that is taken is left alone. What could not be made ends the look, after all others were tried."""
+        refused: StatusError | None = None
+        for index in range(replicated["replicas"]):
+            if job_name(jobset, replicated, index) in taken:
+                continue
+            try:
+                await self._create(JOBS, make_job(jobset, replicated, index))
+            except StatusError as error:
+                refused = refused or error
+        if refused is not None:
+            raise refused
+
+    async def _create(self, resource: Resource, body: Body) -> None:
+        await self.limiter.take()
+        with self.server.acting(self.name):
+            self.server.create(resource, body, namespace=body["metadata"]["namespace"])
+
+    async def _suspend(self, active: list[Body]) -> None:
+        for job in active:
+            if not job["spec"].get("suspend"):
+                await self._replace({**job, "spec": {**job["spec"], "suspend": True}})
+
+    async def _resume(self, jobset: Body, active: list[Body], counts: Counts, status: JobSetStatus) -> None:
+        ordered = in_order(jobset)
+        for replicated in jobset["spec"].get("replicatedJobs", ()):
+            if not dependencies_met(jobset, replicated, counts) or (ordered and started(replicated, counts)):
+                continue
+            for job in active:
+                if job["metadata"]["labels"][REPLICATED_JOB_NAME] == replicated["name"] and job["spec"].get("suspend"):
+                    await self._resume_job(job, replicated["template"]["spec"]["template"])
+            if ordered:
+                status.starting_in_order()
+                return
+        status.resume()
+
+    async def _resume_job(self, job: Body, template: Body) -> None:
+        """The pod template may change only while the Job has no startTime: that goes first, in a write of its own."""
+        if "startTime" in job.get("status", {}):
+            status = {key: value for key, value in job["status"].items() if key != "startTime"}
+            job = await self._replace({**job, "status": status}, subresource="status")
+        spec = {**job["spec"], "suspend": False, "template": merged_template(job["spec"]["template"], template)}
+        await self._replace({**job, "spec": spec})
+
+    async def _replace(self, job: Body, subresource: str = "") -> Body:
+        await self.limiter.take()
+        with self.server.acting(self.name):
+            return self.server.replace(JOBS, job, namespace=job["metadata"]["namespace"], subresource=subresource)
+
+
+def merged_template(pods: Body, wanted: Body) -> Body:
+    """What may have changed in the JobSet while it was suspended, added to what the Job has: nothing is taken away.
+
+    Tolerations are compared as Go compares structs: `tolerationSeconds` is a pointer, so one that has it is never found
+    among the others, and each resume adds it once more (`pkg/util/collections`, MergeSlices).
+    """
+    metadata, spec = {**pods.get("metadata", {})}, {**pods["spec"]}
+    for field in ("labels", "annotations"):
+        if added := wanted.get("metadata", {}).get(field):
+            metadata[field] = {**metadata.get(field, {}), **added}
+    if added := wanted["spec"].get("nodeSelector"):
+        spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **added}
+    for field in ("tolerations", "schedulingGates"):
+        present = spec.get(field, [])
+        added = [each for each in wanted["spec"].get(field, ()) if "tolerationSeconds" in each or each not in present]
+        if added:
+            spec[field] = [*present, *added]
+    return {**pods, "metadata": metadata, "spec": spec}

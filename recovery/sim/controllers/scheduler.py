@@ -1,0 +1,211 @@
+"""The scheduler: one pod after the other, in the order in which they were made, each to a node that has room for it.
+
+Modelled after kube-scheduler 1.36 with its default plugins as far as training pods meet them (`demands`), without
+preemption, gangs, spreading and volumes. Among the nodes that fit, the one that is left with the largest share free is
+taken (LeastAllocated), and of equal ones the first by name, where the real one draws.
+"""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+
+from recovery.ports import NODES, PODS, Clock, Entropy, PatchKind
+from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.server import ApiServer, Change
+from recovery.sim.controllers.bound_pods import PodKey, key_of
+from recovery.sim.controllers.controller import ModelController
+from recovery.sim.controllers.demands import Amounts, Demand, Room
+from recovery.sim.controllers.limits import Limiter
+from recovery.sim.kubelets.objects import TERMINAL_PHASES
+from recovery.sim.kubelets.pod_status import timestamp
+
+DEFAULT_SCHEDULER = "default-scheduler"
+FIRST_BACK_OFF_SECONDS = 1.0
+LONGEST_BACK_OFF_SECONDS = 10.0
+LONGEST_WAIT_SECONDS = 300.0
+"""DefaultPodMaxInUnschedulablePodsDuration: then a pod is tried again though nothing is known to have changed."""
+
+
+@dataclass
+class _Waiting:
+    """A pod that fitted nowhere."""
+
+    demand: Demand
+    attempts: int
+    not_before_seconds: float
+    """On the clock's monotonic scale: its backoff."""
+    timer: asyncio.TimerHandle
+    """Its next try."""
+
+
+class Scheduler(ModelController[PodKey]):
+    """Binds pods. What every node has left is kept as a running account, so a decision costs one look at each node."""
+
+    name = "kube-scheduler"
+
+    def __init__(self, server: ApiServer, clock: Clock, entropy: Entropy, *, limiter: Limiter | None = None) -> None:
+        """`limiter` None: 50 requests a second and a burst of 100, as the real one's."""
+        super().__init__(
+            server,
+            clock,
+            entropy,
+            limiter=limiter or Limiter(clock, per_second=50.0, burst=100),
+            delay_seconds=(0.001, 0.01),
+            workers=1,
+        )
+        self._rooms: dict[str, Room] = {}
+        self._taken: dict[str, tuple[Room, Amounts]] = {}
+        """By UID of the pod."""
+        self._unplaced: dict[PodKey, _Waiting] = {}
+        for node in server.objects(NODES):
+            self._room(node["metadata"]["name"]).put(node)
+        for pod in server.objects(PODS):
+            self._account(pod)
+            if not pod["spec"].get("nodeName"):
+                self.enqueue(key_of(pod))
+        server.subscribe(self._node_told, NODES)
+        server.subscribe(self._pod_told, PODS)
+
+    async def sync(self, key: PodKey) -> None:
+        namespace, name = key
+        pod = self.server.find(PODS, name, namespace)
+        if pod is None or not _schedulable(pod):
+            return
+        demand = Demand.of(pod)
+        node, why_not = self._choose(demand)
+        if node is None:
+            self._put_off(key, demand)
+            await self._say_unschedulable(pod, why_not)
+            return
+        self._no_longer_wait(key)
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, "uid": pod["metadata"]["uid"]},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        await self.limiter.take()
+        with self.server.acting(self.name):
+            self.server.create(PODS, binding, namespace=namespace, name=name, subresource="binding")
+
+    # Deciding.
+
+    def _choose(self, demand: Demand) -> tuple[str | None, str]:
+        """The node's name, or None and why there is none."""
+        best: Room | None = None
+        best_share = 0.0
+        refusals: Counter[str] = Counter()
+        nodes = 0
+        for room in self._rooms.values():
+            if room.node is None:
+                continue
+            nodes += 1
+            refused = demand.refusals(room)
+            if refused:
+                refusals.update(refused)
+                continue
+            share = room.free_share(demand.amounts)
+            if best is None or share > best_share or (share == best_share and room.name < best.name):
+                best, best_share = room, share
+        if best:
+            return best.name, ""
+        if not nodes:
+            return None, "no nodes available to schedule pods"
+        reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in refusals.items()))
+        return None, f"0/{nodes} nodes are available: {reasons}."
+
+    def _put_off(self, key: PodKey, demand: Demand) -> None:
+        before = self._unplaced.get(key)
+        attempts = before.attempts + 1 if before else 1
+        self._no_longer_wait(key)
+        back_off_seconds = min(LONGEST_BACK_OFF_SECONDS, FIRST_BACK_OFF_SECONDS * 2.0 ** (attempts - 1))
+        timer = asyncio.get_running_loop().call_later(LONGEST_WAIT_SECONDS, self.enqueue, key)
+        self._unplaced[key] = _Waiting(demand, attempts, self.clock.monotonic_seconds() + back_off_seconds, timer)
+
+    def _no_longer_wait(self, key: PodKey) -> None:
+        waiting = self._unplaced.pop(key, None)
+        if waiting:
+            waiting.timer.cancel()
+
+    async def _say_unschedulable(self, pod: Body, message: str) -> None:
+        conditions = pod.get("status", {}).get("conditions") or ()
+        said = next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        if condition.items() <= said.items():
+            return
+        since = said.get("lastTransitionTime") if said.get("status") == "False" else None
+        condition["lastTransitionTime"] = since or timestamp(self.clock.now())
+        await self.limiter.take()
+        metadata = pod["metadata"]
+        with self.server.acting(self.name):
+            self.server.patch(
+                PODS,
+                metadata["name"],
+                {"metadata": {"uid": metadata["uid"]}, "status": {"conditions": [condition]}},
+                kind=PatchKind.STRATEGIC,
+                namespace=metadata["namespace"],
+                subresource="status",
+            )
+
+    # Learning.
+
+    def _room(self, node: str) -> Room:
+        if node not in self._rooms:
+            self._rooms[node] = Room(node)
+        return self._rooms[node]
+
+    def _node_told(self, change: Change) -> None:
+        room = self._room(change.body["metadata"]["name"])
+        if change.type == "DELETED":
+            room.put(None)
+            return
+        room.put(change.body)
+        self._retry_what_fits(room)
+
+    def _pod_told(self, change: Change) -> None:
+        pod, before = change.body, change.before
+        gone = change.type == "DELETED"
+        self._account(pod, gone=gone)
+        if gone or pod["spec"].get("nodeName"):
+            self._no_longer_wait(key_of(pod))
+        elif before is None or (before["spec"] is not pod["spec"] and before["spec"] != pod["spec"]):
+            self._no_longer_wait(key_of(pod))  # It asks for something else now, or its last gate is gone.
+            self.enqueue(key_of(pod))
+
+    def _account(self, pod: Body, *, gone: bool = False) -> None:
+        uid, spec = pod["metadata"]["uid"], pod["spec"]
+        held = bool(spec.get("nodeName")) and not gone and pod.get("status", {}).get("phase") not in TERMINAL_PHASES
+        if held and uid not in self._taken:
+            room, amounts = self._room(spec["nodeName"]), Demand.of(pod).amounts
+            room.take(amounts)
+            self._taken[uid] = room, amounts
+        elif not held and uid in self._taken:
+            room, amounts = self._taken.pop(uid)
+            room.give_back(amounts)
+            self._retry_what_fits(room)
+
+    def _retry_what_fits(self, room: Room) -> None:
+        """Something changed there: pods that would fit now are tried again, when their backoff is over."""
+        if room.node is None or not self._unplaced:
+            return
+        now_seconds = self.clock.monotonic_seconds()
+        loop = asyncio.get_running_loop()
+        for key, waiting in self._unplaced.items():
+            if waiting.demand.refusals(room):
+                continue
+            seconds = max(0.0, waiting.not_before_seconds - now_seconds)
+            if waiting.timer.when() > loop.time() + seconds:
+                waiting.timer.cancel()
+                waiting.timer = loop.call_later(seconds, self.enqueue, key)
+
+
+def _schedulable(pod: Body) -> bool:
+    """It waits for this scheduler, and nothing else holds it up."""
+    spec = pod["spec"]
+    return not (
+        spec.get("nodeName")
+        or spec.get("schedulingGates")
+        or spec.get("schedulerName", DEFAULT_SCHEDULER) != DEFAULT_SCHEDULER
+        or "deletionTimestamp" in pod["metadata"]
+        or pod.get("status", {}).get("phase") in TERMINAL_PHASES
+    )

@@ -1,0 +1,253 @@
+"""Kubeflow Trainer 2.3: makes the JobSet of each TrainJob, and tells in the TrainJob how the JobSet does.
+
+Sources: trainer v2.3 `pkg/controller/trainjob_controller.go`, `pkg/runtime/framework/plugins/jobset/jobset.go`,
+`pkg/runtime/core/snapshot.go`.
+
+Three of its quirks matter and are kept. A TrainJob that has failed is not finished: when its failed JobSet is deleted,
+the training is made anew. A TrainJob that is being deleted is served like any other. The status is read from the JobSet
+of the TrainJob's name, whoever's it is: a TrainJob made anew can be Complete by a JobSet of the one before it.
+
+Differences from the real one:
+- server-side apply is reduced to creating the JobSet, and to writing a few fields of one that is there: suspend, its
+  labels and annotations, and of its pod templates labels, annotations, nodeSelector, tolerations, schedulingGates and
+  affinity, which JobSet then refuses;
+- no Events, no managedBy, no finalizers on runtimes that are in use, no status of the training itself;
+- its cache is never behind.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from recovery.ports import JOB_SETS, TRAIN_JOBS, Clock, Entropy, PatchKind
+from recovery.sim.api.kinds.core import CONFIG_MAPS
+from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.kinds.trainjobs import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES
+from recovery.sim.api.metadata import timestamp
+from recovery.sim.api.server import ApiServer, Change
+from recovery.sim.api.status import StatusError
+from recovery.sim.controllers.controller import ModelController
+from recovery.sim.controllers.jobset_jobs import owner_reference
+from recovery.sim.controllers.limits import Limiter
+from recovery.sim.controllers.trainer_jobset import build_jobset
+
+Key = tuple[str, str]
+"""Namespace and name of a TrainJob."""
+
+DEADLINE_EXCEEDED = "DeadlineExceeded"
+_CHANGEABLE = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
+
+
+class TrainerController(ModelController[Key]):
+    """Trainer's manager."""
+
+    name = "trainer-controller"
+
+    def __init__(self, server: ApiServer, clock: Clock, entropy: Entropy, *, limiter: Limiter | None = None) -> None:
+        """`limiter` None: 500 requests a second and a burst of 500, more than it ever needs."""
+        limiter = limiter or Limiter(clock, per_second=500.0, burst=500)
+        super().__init__(server, clock, entropy, limiter=limiter)
+        self._deadlines: dict[Key, datetime] = {}
+        """The moments for which a look was ordered."""
+        server.subscribe(self._told, TRAIN_JOBS, JOB_SETS)
+        for trainjob in server.objects(TRAIN_JOBS):
+            self.enqueue((trainjob["metadata"]["namespace"], trainjob["metadata"]["name"]))
+
+    def _told(self, change: Change) -> None:
+        meta = change.body["metadata"]
+        if change.resource == TRAIN_JOBS:
+            self.enqueue((meta["namespace"], meta["name"]))
+            return
+        for owner in meta.get("ownerReferences", ()):
+            if owner.get("controller") and owner["kind"] == TRAIN_JOBS.kind:
+                self.enqueue((meta["namespace"], owner["name"]))
+
+    async def sync(self, key: Key) -> None:
+        """One look: the JobSet, then the status. The status is written even if the JobSet could not be."""
+        namespace, name = key
+        trainjob = self.server.find(TRAIN_JOBS, name, namespace)
+        if trainjob is None:
+            return
+        status = TrainJobStatus(trainjob, self.clock.now())
+        refused: StatusError | None = None
+        if not status.finished():
+            try:
+                await self._apply(trainjob)
+            except StatusError as error:
+                refused = error
+        status.suspend(suspended=trainjob["spec"]["suspend"])
+        jobset = self.server.find(JOB_SETS, name, namespace)
+        if jobset is not None:
+            status.follow(jobset)
+        elif not status.finished():
+            missing = StatusError(404, "NotFound", f'jobsets.jobset.x-k8s.io "{name}" not found')
+            refused = refused or missing
+        await self._end_by_deadline(key, trainjob, status)
+        if status.changed():
+            await self.limiter.take()
+            with self.server.acting(self.name):
+                patch = {"status": status.body()}
+                self.server.patch(
+                    TRAIN_JOBS, name, patch, kind=PatchKind.MERGE, namespace=namespace, subresource="status"
+                )
+        if refused is not None:
+            raise refused
+
+    async def _apply(self, trainjob: Body) -> None:
+        """A JobSet that runs as it should is left alone: it is written only while it or the TrainJob is suspended."""
+        meta = trainjob["metadata"]
+        await self.limiter.take()
+        jobset = self.server.find(JOB_SETS, meta["name"], meta["namespace"])
+        if jobset is not None and not trainjob["spec"]["suspend"] and not jobset["spec"].get("suspend"):
+            return
+        wanted = build_jobset(trainjob, self._runtime(trainjob))
+        with self.server.acting(self.name):
+            if jobset is None:
+                self.server.create(JOB_SETS, wanted, namespace=meta["namespace"])
+                return
+            applied = applied_to(jobset, wanted)
+            if applied != jobset:
+                self.server.replace(JOB_SETS, applied, namespace=meta["namespace"])
+
+    def _runtime(self, trainjob: Body) -> Body:
+        """As it was when the TrainJob was first looked at; kept in a ConfigMap that dies with the TrainJob."""
+        meta, reference = trainjob["metadata"], trainjob["spec"]["runtimeRef"]
+        name = f"{meta['name']}-runtime-snapshot"
+        snapshot = self.server.find(CONFIG_MAPS, name, meta["namespace"])
+        if snapshot is not None:
+            if snapshot["metadata"]["ownerReferences"][0]["uid"] != meta["uid"]:
+                message = "invalid runtime snapshot: a snapshot configmap exists but is owned by another object"
+                raise StatusError(409, "Conflict", message)
+            kept: Body = msgspec.json.decode(snapshot["data"]["runtime"])
+            return kept
+        if reference["kind"] == CLUSTER_TRAINING_RUNTIMES.kind:
+            runtime = self.server.get(CLUSTER_TRAINING_RUNTIMES, reference["name"])
+        else:
+            runtime = self.server.get(TRAINING_RUNTIMES, reference["name"], namespace=meta["namespace"])
+        body: Body = {
+            "apiVersion": CONFIG_MAPS.api_version,
+            "kind": CONFIG_MAPS.kind,
+            "metadata": {
+                "name": name,
+                "namespace": meta["namespace"],
+                "ownerReferences": [owner_reference(trainjob)],
+            },
+            "data": {"runtime": msgspec.json.encode(runtime).decode()},
+        }
+        with self.server.acting(self.name):
+            self.server.create(CONFIG_MAPS, body, namespace=meta["namespace"])
+        return runtime
+
+    async def _end_by_deadline(self, key: Key, trainjob: Body, status: "TrainJobStatus") -> None:
+        """activeDeadlineSeconds counts from the creation, or from the last resume. The JobSet goes with the end."""
+        seconds = trainjob["spec"].get("activeDeadlineSeconds", 0)
+        if not seconds or status.finished() or trainjob["spec"]["suspend"]:
+            return
+        since = status.resumed_at() or trainjob["metadata"]["creationTimestamp"]
+        deadline = datetime.fromisoformat(since) + timedelta(seconds=seconds)
+        left_seconds = (deadline - self.clock.now()).total_seconds()
+        if left_seconds >= 0:
+            if self._deadlines.get(key) != deadline:
+                self._deadlines[key] = deadline
+                self.enqueue_after(key, left_seconds + 0.001)  # Not before it has passed.
+            return
+        status.fail(DEADLINE_EXCEEDED, "TrainJob exceeded its active deadline")
+        await self.limiter.take()
+        try:
+            with self.server.acting(self.name):
+                self.server.delete(JOB_SETS, key[1], namespace=key[0])
+        except StatusError as error:
+            if error.code != 404:
+                raise
+
+
+class TrainJobStatus:
+    """The status during one look at a TrainJob."""
+
+    def __init__(self, trainjob: Body, now: datetime) -> None:
+        """A failure is forgotten, unless a deadline made it: the JobSet tells it again, if it is still there."""
+        self._before: dict[str, Any] = trainjob.get("status", {})
+        self._conditions = [each for each in self._before.get("conditions", ()) if not _is_forgotten(each)]
+        self._jobs: list[dict[str, Any]] = self._before.get("jobsStatus", [])
+        self._now = timestamp(now)
+
+    def body(self) -> dict[str, Any]:
+        """As a merge patch of what was there: what is empty now is taken away."""
+        return {"conditions": self._conditions or None, "jobsStatus": self._jobs or None}
+
+    def changed(self) -> bool:
+        before = (self._before.get("conditions", []), self._before.get("jobsStatus", []))
+        return (self._conditions, self._jobs) != before
+
+    def finished(self) -> bool:
+        return any(each["type"] in {"Complete", "Failed"} and each["status"] == "True" for each in self._conditions)
+
+    def suspend(self, *, suspended: bool) -> None:
+        if suspended:
+            self._set("Suspended", "True", "Suspended", "TrainJob is suspended", self._now)
+        elif any(each["type"] == "Suspended" and each["status"] == "True" for each in self._conditions):
+            self._set("Suspended", "False", "Resumed", "TrainJob is resumed", self._now)
+
+    def resumed_at(self) -> str | None:
+        """None: it has never been suspended, or is so now."""
+        for each in self._conditions:
+            if each["type"] == "Suspended" and each["status"] == "False":
+                return str(each["lastTransitionTime"])
+        return None
+
+    def fail(self, reason: str, message: str) -> None:
+        self._set("Failed", "True", reason, message, self._now)
+
+    def follow(self, jobset: Body) -> None:
+        """Its end and its counts, of Jobs, not of pods. A failure by the deadline stays what it is."""
+        status = jobset.get("status", {})
+        by_deadline = next((each for each in self._conditions if each["type"] == "Failed"), None)
+        for each in status.get("conditions", ()):
+            of_type = {"Completed": "Complete", "Failed": "Failed"}.get(each["type"])
+            if of_type and each["status"] == "True" and not (of_type == "Failed" and by_deadline):
+                self._set(of_type, "True", each["reason"], each["message"], each["lastTransitionTime"])
+        self._jobs = status.get("replicatedJobsStatus", [])
+
+    def _set(self, of_type: str, status: str, reason: str, message: str, at: str) -> None:
+        """`at`: when it came to be so, if it was not so before."""
+        met = {"type": of_type, "status": status, "reason": reason, "message": message}
+        for number, each in enumerate(self._conditions):
+            if each["type"] == of_type:
+                since = each["lastTransitionTime"] if each["status"] == status else at
+                self._conditions[number] = {**met, "lastTransitionTime": since}
+                return
+        self._conditions.append({**met, "lastTransitionTime": at})
+
+
+def _is_forgotten(condition: dict[str, Any]) -> bool:
+    return bool(condition["type"] == "Failed" and condition["reason"] != DEADLINE_EXCEEDED)
+
+
+def applied_to(jobset: Body, wanted: Body) -> Body:
+    """The JobSet with the fields of `wanted` that may change; a field that `wanted` lacks is taken away."""
+    meta = dict(jobset["metadata"])
+    for field in ("labels", "annotations"):
+        if field in wanted["metadata"]:
+            meta[field] = {**meta.get(field, {}), **wanted["metadata"][field]}
+    wanted_pods = {each["name"]: each["template"]["spec"]["template"] for each in wanted["spec"]["replicatedJobs"]}
+    replicated_jobs = [
+        _applied(each, wanted_pods[each["name"]]) if each["name"] in wanted_pods else each
+        for each in jobset["spec"]["replicatedJobs"]
+    ]
+    spec = {**jobset["spec"], "suspend": wanted["spec"]["suspend"], "replicatedJobs": replicated_jobs}
+    return {**jobset, "metadata": meta, "spec": spec}
+
+
+def _applied(replicated: dict[str, Any], pods: dict[str, Any]) -> dict[str, Any]:
+    template = replicated["template"]
+    present = template["spec"]["template"]
+    spec = _with(present["spec"], pods["spec"], _CHANGEABLE)
+    metadata = _with(present.get("metadata", {}), pods.get("metadata", {}), ("labels", "annotations"))
+    changed = {**present, "spec": spec} if not metadata else {**present, "metadata": metadata, "spec": spec}
+    return {**replicated, "template": {**template, "spec": {**template["spec"], "template": changed}}}
+
+
+def _with(present: dict[str, Any], wanted: dict[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
+    kept = {key: value for key, value in present.items() if key not in fields}
+    return kept | {field: wanted[field] for field in fields if field in wanted}

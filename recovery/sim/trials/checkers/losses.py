@@ -1,0 +1,94 @@
+"""Signs that a member was lost, and what a user's own policies decide about it, read from raw objects.
+
+Written apart from `recovery.core`, which is judged by it. Sources: KEP-3329 (podFailurePolicy), KEP-262 (JobSet
+failurePolicy), the fields of v1.PodStatus.
+"""
+
+from recovery.ports import PODS
+from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.server import Change
+
+DECIDED_BY_USER = frozenset({"PodFailurePolicy", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded"})
+"""Reasons of a failing Job that only a setting of the user's can bring about."""
+
+
+def how_lost(change: Change) -> str | None:
+    """How this change of a pod takes a member away, in words. None: it does not."""
+    body, before = change.body, change.before
+    if change.type == "ADDED" or before is None:
+        return None
+    if change.type == "DELETED":
+        return "is gone"
+    if "deletionTimestamp" in body["metadata"] and "deletionTimestamp" not in before["metadata"]:
+        return f"was deleted by {change.actor}"
+    status, old = body.get("status") or {}, before.get("status") or {}
+    if status is old:
+        return None
+    if status.get("phase") == "Failed" and old.get("phase") != "Failed":
+        return "failed"
+    if _disrupted(status) and not _disrupted(old):
+        return "is being disrupted"
+    return "lost a container" if _ends(status) > _ends(old) else None
+
+
+def _disrupted(status: Body) -> bool:
+    found = status.get("conditions") or ()
+    return any(each["type"] == "DisruptionTarget" and each["status"] == "True" for each in found)
+
+
+def _ends(status: Body) -> int:
+    """How many processes of its containers have ended otherwise than well."""
+    ends = 0
+    for each in status.get("containerStatuses") or ():
+        ended = (each.get("state") or {}).get("terminated")
+        ends += each.get("restartCount", 0) + (ended is not None and ended.get("exitCode") != 0)
+    return ends
+
+
+def decision_about_pod(job: Body, change: Change) -> str | None:
+    """What has been decided about the whole Job by how this pod ended. None: nothing."""
+    assert change.resource == PODS
+    status, old = change.body.get("status") or {}, (change.before or {}).get("status") or {}
+    name = change.body["metadata"]["name"]
+    ended = status.get("phase") == "Failed" and old.get("phase") != "Failed"
+    if not ended and not (_disrupted(status) and not _disrupted(old)):
+        return None
+    for number, rule in enumerate((job["spec"].get("podFailurePolicy") or {}).get("rules", ())):
+        if _matches(rule, status):
+            if rule["action"] in {"FailJob", "FailIndex"}:
+                return f"podFailurePolicy rule {number} ({rule['action']}) matches pod {name}"
+            return None
+    return None
+
+
+def _matches(rule: Body, status: Body) -> bool:
+    codes = rule.get("onExitCodes")
+    if codes is not None:
+        return status.get("phase") == "Failed" and any(_code_matches(codes, each) for each in _containers(status))
+    return any(
+        have["type"] == want["type"] and have["status"] == want.get("status", "True")
+        for want in rule.get("onPodConditions", ())
+        for have in status.get("conditions") or ()
+    )
+
+
+def _containers(status: Body) -> list[Body]:
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def _code_matches(codes: Body, container: Body) -> bool:
+    ended = (container.get("state") or {}).get("terminated")
+    if ended is None or ended["exitCode"] == 0 or codes.get("containerName", container["name"]) != container["name"]:
+        return False
+    listed = ended["exitCode"] in codes["values"]
+    return bool(listed == (codes["operator"] == "In"))
+
+
+def decision_about_job(job: Body, jobset: Body | None, reason: str) -> str | None:
+    """Who has decided about a Job that has begun to fail for this reason. None: nobody, it only ran out of retries."""
+    name = job["metadata"]["name"]
+    if reason in DECIDED_BY_USER:
+        return f"Job {name} is failing with reason {reason}, as its own spec asks"
+    if jobset is not None and jobset["spec"].get("failurePolicy") is not None:
+        return f"the failurePolicy of JobSet {jobset['metadata']['name']} decides on the failing Job {name}"
+    return None

@@ -1,0 +1,154 @@
+"""How a trial has to end, and how soon a controller has to begin."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from recovery.core.facts import GroupKey
+from recovery.core.ledger import Phase
+from recovery.core.policy import SUSPENDED_BY_ANNOTATION, Mode, Restart
+from recovery.ports import JOBS, LEASES, RECOVERY_GROUPS
+from recovery.sim.api.server import Change
+from recovery.sim.training.trace import EventKind
+from recovery.sim.trials.checkers.ledgers import LedgerState
+from recovery.sim.trials.checkers.rule import Rule
+from recovery.sim.trials.checkers.world import ClearLoss, GroupView, JobView, deletion_begins, ours
+from recovery.sim.trials.evidence import Evidence, Violation
+
+_BREAKS = frozenset({EventKind.RANK_LOST, EventKind.PROCESS_EXITED})
+
+
+class ConvergesAfterHealing(Rule):
+    """At the end of the healing every job under Enforce trains with all its ranks, or there is a reason why not: it
+    ended, its user suspended it, it is Held, or left alone on purpose; and then nothing is written any more but the
+    Lease (sim reference, I5; level-triggered, checklist 6)."""
+
+    QUIET_LONGEST = timedelta(minutes=15)
+    """Quiet for the last quarter of the healing, at most for so long."""
+
+    def ended(self) -> Iterator[Violation]:
+        at = self.evidence.ends_at
+        for key in self.evidence.jobs:
+            group = self.world.group(key)
+            trouble = self._not_converged(group) if group.mode == Mode.ENFORCE else None
+            if trouble is not None:
+                state = self.world.ledgers.of_group(key)
+                said = f"; its ledger says {state.ledger.phase}: {state.ledger.reason}" if state is not None else ""
+                healed = (at - self.evidence.healing_from).total_seconds()
+                yield self.found(at, f"{healed:.0f} s after the last fault {trouble}{said}", key)
+        yield from self._restless()
+
+    def _not_converged(self, group: GroupView) -> str | None:
+        """What is wrong with it; None: nothing is, or there is a reason."""
+        if group.ended is not None or group.paused_since is not None or self._has_reason(group):
+            return None
+        if group.suspended:
+            mark = group.annotations.get(SUSPENDED_BY_ANNOTATION)
+            return f"it is suspended by incident {mark}" if mark else None
+        members = [job for job in group.jobs.values() if job.member]
+        if not members:
+            return "it has no Job"
+        for job in members:
+            trouble = self._does_not_train(job)
+            if trouble is not None:
+                return trouble
+        return None
+
+    def _has_reason(self, group: GroupView) -> bool:
+        """Held, only observed, left to the user's own policy or to Kubernetes: and the ledger says why."""
+        state = self.world.ledgers.of_group(group.key)
+        incident = state.open_incident if state is not None else None
+        if state is None or incident is None or not state.ledger.reason:
+            return False
+        left_alone = incident.mode != Mode.ENFORCE or incident.terms.restart == Restart.NONE
+        return left_alone or state.ledger.phase is Phase.HELD
+
+    def _does_not_train(self, job: JobView) -> str | None:
+        if job.deleted_by:
+            return f"Job {job.name} is still being deleted"
+        records = [record for record in self.evidence.trace.records if record.job_uid == job.uid]
+        for record in reversed(records):
+            if record.kind is EventKind.ROUND_FORMED:
+                return None
+            if record.kind is EventKind.FINISHED:
+                return None
+            if record.kind in _BREAKS:
+                return f"Job {job.name} trains no more since {record.at:%H:%M:%S}: {record.pod} {record.kind}"
+        return f"Job {job.name} has {len(job.pods)} of {job.wanted} pods, and they have not met"
+
+    def _restless(self) -> Iterator[Violation]:
+        """Writes in the last stretch, told once for each group; a Held one may go on when its budget's window does."""
+        healing = self.evidence.ends_at - self.evidence.healing_from
+        since = self.evidence.ends_at - min(self.QUIET_LONGEST, healing / 4)
+        writes: dict[GroupKey | None, list[tuple[datetime, Change]]] = {}
+        for change, at in zip(reversed(self.evidence.changes), reversed(self.evidence.change_times), strict=True):
+            if at < since:
+                break
+            if ours(change.actor) and change.resource != LEASES:
+                key = self.world.group_of(change.resource, change.body)
+                writes.setdefault(key, []).append((at, change))
+        for key, made in writes.items():
+            state = self.world.ledgers.of_group(key) if key is not None else None
+            if key is not None and (self.world.group(key).ended is not None or _held_lately(state, since)):
+                continue
+            at, change = made[-1]
+            sentence = f"{len(made)} writes since {since:%H:%M:%S}, the first at {at:%H:%M:%S}: {change.actor} to"
+            yield self.found(at, f"{sentence} {change.resource.plural} {change.body['metadata']['name']}", key)
+
+
+def _held_lately(state: LedgerState | None, since: datetime) -> bool:
+    """It is Held, or was within the stretch: then its writes are those of a window that has moved on."""
+    if state is None:
+        return False
+    return state.ledger.phase is Phase.HELD or (state.left_hold_at is not None and state.left_hold_at >= since)
+
+
+class TimelyAction(Rule):
+    """Without faults of the API or of controller processes, an incident is open within two seconds of a clear loss, and
+    what it takes down is taken down by then (sim reference, I13; design.md: evidence, ledger, trigger, all within a
+    second)."""
+
+    hears = frozenset({RECOVERY_GROUPS, JOBS})
+    WITHIN = timedelta(seconds=2)
+    CALM_BEFORE = timedelta(seconds=60)
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._aimed_at: dict[str, datetime] = {}
+        self._deleted_at: dict[str, datetime] = {}
+
+    def saw(self, change: Change, at: datetime) -> Iterator[Violation]:
+        if change.resource == JOBS:
+            if deletion_begins(change):
+                self._deleted_at[change.body["metadata"]["uid"]] = at
+            return
+        made = self.written(change)
+        if made is not None and made.trigger is not None and made.after.incident is not None:
+            for uid in made.after.incident.target.job_uids:
+                self._aimed_at.setdefault(uid, at)
+        yield from ()
+
+    def ended(self) -> Iterator[Violation]:
+        for loss in self.world.clear_losses:
+            begins, ends = loss.at - self.CALM_BEFORE, loss.at + loss.NOTICED_WITHIN
+            calm = self.world.calm.seconds(begins, ends) >= (ends - begins).total_seconds()
+            if calm and not self.world.spoiled(loss):
+                late = self._late(loss)
+                if late is not None:
+                    yield self.found(loss.at, f"{loss.text}, and {late}", loss.group)
+
+    def _late(self, loss: ClearLoss) -> str | None:
+        """What was not done in time, in words. None: all was."""
+        state = self.world.ledgers.of(loss.workload_uid)
+        opened = [at for _, at in state.spans if at >= loss.at] if state is not None else []
+        if state is None or not (opened or state.open_at(loss.at)):
+            return "no incident was opened"
+        if not state.open_at(loss.at) and opened[0] > loss.at + self.WITHIN:
+            return f"the incident was opened only {(opened[0] - loss.at).total_seconds():.3f} s later"
+        aimed_at = self._aimed_at.get(loss.job_uid)
+        if aimed_at is None:
+            return None
+        deleted_at = self._deleted_at.get(loss.job_uid)
+        if deleted_at is None:
+            return "its Job was never deleted, though the ledger says so"
+        seconds = (deleted_at - aimed_at).total_seconds()
+        return None if deleted_at <= aimed_at + self.WITHIN else f"its Job was deleted {seconds:.3f} s after the ledger"

@@ -1,0 +1,167 @@
+"""Whether a restart was called for."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+
+from recovery.core.ledger import AttemptAction, Incident, Phase
+from recovery.ports import JOBS, RECOVERY_GROUPS
+from recovery.sim.api.server import Change
+from recovery.sim.trials.checkers.ledgers import LedgerChange
+from recovery.sim.trials.checkers.rule import Rule
+from recovery.sim.trials.checkers.world import Force, GroupView, JobView, deletion_begins, ours
+from recovery.sim.trials.evidence import Evidence, RequestRecord, Violation
+
+_SHORTEST_TIMEOUT = timedelta(seconds=110)
+"""Less than any time after which an attempt is given up: 120 s without pods, `timeouts` of a minute or more."""
+_STALE_AFTER = timedelta(minutes=16)
+"""A loss of a group that runs whole is a baseline after 15 minutes; one more for clocks and for looks on their way."""
+_ON_THE_WAY = frozenset({Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS})
+
+
+class JustifiedRestart(Rule):
+    """Every restart is for a loss in the very incarnation that it takes down, for a person's request, or for an attempt
+    that took too long; and only a restart that the platform really made is adopted (sim reference, I2)."""
+
+    hears = frozenset({RECOVERY_GROUPS, JOBS})
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._judged: set[str] = set()
+        """Jobs whose restart has been judged by its ledger."""
+
+    def saw(self, change: Change, at: datetime) -> Iterator[Violation]:
+        if change.resource == JOBS:
+            yield from self._deleted(change, at)
+            return
+        made = self.written(change)
+        added = made.added if made is not None else None
+        if made is None or added is None or made.after.incident is None:
+            return
+        incident, group = made.after.incident, self.world.group(made.group)
+        self._judged.update(incident.target.job_uids)
+        unjustified = {
+            AttemptAction.RECREATE_GROUP: self._recreates,
+            AttemptAction.RECREATE_JOB_SET: self._recreates_jobset,
+            AttemptAction.ADOPTED: self._adopts,
+        }[added.action](made, incident, group)
+        if unjustified is not None:
+            sentence = f"{made.actor} enters restart {added.number} of incident {incident.id}, but {unjustified}"
+            yield self.found(at, f"{sentence}; it says: {added.reason}", made.group)
+
+    def _deleted(self, change: Change, at: datetime) -> Iterator[Violation]:
+        uid = change.body["metadata"]["uid"]
+        job = self.world.jobs.get(uid)
+        if job is None or uid in self._judged or not (ours(change.actor) and deletion_begins(change)):
+            return
+        if not job.losses and not self.world.group(job.group).asked:
+            yield self.found(at, f"{change.actor} deletes Job {job.name} ({uid}), which has lost no member", job.group)
+
+    def _recreates(self, made: LedgerChange, incident: Incident, group: GroupView) -> str | None:
+        if made.by_hand:
+            return None if group.asked else "nobody has asked for it"
+        targets = list(self.world.jobs_of(incident.target.job_uids))
+        if any(job.losses for job in targets):
+            return None
+        if made.same is not None:
+            if made.before.phase is Phase.HELD:
+                return None  # what it was held for has been judged before
+            if made.before.phase in _ON_THE_WAY and any(_took_too_long(job, made.at) for job in targets):
+                return None
+        jobs = ", ".join(incident.target.job_uids)
+        return f"no member of Job {jobs} was lost, and it had not been on its way for long"
+
+    def _recreates_jobset(self, made: LedgerChange, incident: Incident, group: GroupView) -> str | None:
+        added = made.added
+        uid = added.job_set_uid if added is not None else ""
+        return None if uid in group.failed_jobsets else f"JobSet {uid} has not failed"
+
+    def _adopts(self, made: LedgerChange, incident: Incident, group: GroupView) -> str | None:
+        before = made.before.incident
+        known = before.target if before is not None and before.id == incident.id else None
+        if any(count >= incident.target.from_restarts > 0 for _, count in group.restarts):
+            return None
+        uids = dict.fromkeys((*(known.job_uids if known is not None else ()), *incident.target.job_uids))
+        if any(job.deleted_by and not ours(job.deleted_by) for job in self.world.jobs_of(uids)):
+            return None
+        return f"JobSet {made.group.name} has not restarted it, and nobody else has deleted its Jobs"
+
+
+def _took_too_long(job: JobView, at: datetime) -> bool:
+    return at - job.began_at >= _SHORTEST_TIMEOUT and not job.ready
+
+
+class BaselineUntouched(Rule):
+    """What was lost before the policy was there, or was switched to Enforce, or more than 15 minutes ago in a group that
+    runs whole, is a baseline and no reason for a restart (design.md, "What is a failure")."""
+
+    hears = frozenset({RECOVERY_GROUPS})
+
+    def saw(self, change: Change, at: datetime) -> Iterator[Violation]:
+        made = self.written(change)
+        if made is None or made.trigger is None or made.after.incident is None or not made.opened or made.by_hand:
+            return
+        incident, group = made.after.incident, self.world.group(made.group)
+        targets = list(self.world.jobs_of(incident.target.job_uids))
+        newest = max((loss for job in targets for loss in job.losses), key=lambda loss: loss.at, default=None)
+        if newest is None:
+            return  # `JustifiedRestart` has its say
+        lag = self.world.calm.watch_lag()
+        if newest.at < group.since.replace(microsecond=0) - lag:
+            what = f"its policy has been what it is since {group.since:%H:%M:%S}"
+        elif at - newest.at > _STALE_AFTER + lag and _runs_whole(targets) and not self.world.calm.clocks_jumped():
+            what = "all its members run"
+        else:
+            return
+        sentence = f"{made.actor} restarts it for what is a baseline: {newest.text} at {newest.at:%H:%M:%S}, and {what}"
+        yield self.found(at, sentence, made.group)
+
+
+def _runs_whole(targets: Iterable[JobView]) -> bool:
+    return all(job.ready for job in targets)
+
+
+class NativeFirst(Rule):
+    """Where a Job's or a JobSet's own policy has decided, or the training has succeeded, no restart of ours doubles or
+    contradicts it (design.md, "Native decisions go first").
+
+    A decision counts from the read on which the process decided: what came later could not be known.
+    """
+
+    def heard(self, record: RequestRecord) -> Iterator[Violation]:
+        if not record.applied or record.request.resource != RECOVERY_GROUPS or record.fault is not None:
+            return
+        made = self.world.ledgers.newest
+        if made is None or made.revision != record.revision or made.trigger is None:
+            return
+        if made.trigger.action is not AttemptAction.RECREATE_GROUP or self._overridden(made):
+            return
+        read_at = self.world.read_at(record, made.group)
+        decided = self._decided(made, read_at) if read_at is not None else None
+        if decided is not None:
+            sentence = f"{made.actor} restarts it at revision {made.revision}, though {decided[1]} at {decided[0]}"
+            yield self.found(record.at, f"{sentence}, and it had read the group at {read_at}", made.group)
+
+    def _overridden(self, made: LedgerChange) -> bool:
+        plan = self.evidence.jobs.get(made.group)
+        return plan is not None and bool((plan.policy or {}).get("overrideNative"))
+
+    def _decided(self, made: LedgerChange, read_at: int) -> tuple[int, str] | None:
+        incident = made.after.incident
+        assert incident is not None, "it has a trigger"
+        targets = list(self.world.jobs_of(incident.target.job_uids))
+        first = sum(attempt.action is not AttemptAction.NONE for attempt in incident.attempts) == 1
+        for job in targets:
+            for each in job.decisions:
+                if each.revision <= read_at and _stands(each.force, first=first, by_hand=made.by_hand):
+                    return each.revision, each.text
+        if made.by_hand:
+            return None
+        for revision, count in self.world.group(made.group).restarts:
+            if revision <= read_at and any(job.restart_attempt < count for job in targets):
+                return revision, f"JobSet {made.group.name} restarts the group itself"
+        return None
+
+
+def _stands(force: Force, *, first: bool, by_hand: bool) -> bool:
+    """The decision stands against this attempt."""
+    return force is Force.SUCCESS or (not by_hand and (first or force is Force.EVERY))

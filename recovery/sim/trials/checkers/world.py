@@ -1,0 +1,543 @@
+"""What the changes of a trial amount to, kept once for all checkers.
+
+A checker must not learn from the controller what happened to a group. So losses, native decisions and the policy in
+force are concluded here, from the objects alone and without the code that is judged by them; only the policies are
+selected by the production's own pure function, which no controller process has a say in.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import ClassVar
+
+import msgspec
+
+from recovery.core.config import ConfigFacts
+from recovery.core.facts import GroupKey, WorkloadFacts
+from recovery.core.policy import PAUSED_ANNOTATION, Policy, PolicyFacts, PolicySet, applicable
+from recovery.kube.projections.recovery import decode_config, decode_policy
+from recovery.kube.projections.workloads import decode_job_set, decode_train_job
+from recovery.ports import (
+    CLUSTER_RECOVERY_POLICIES,
+    JOB_SETS,
+    JOBS,
+    PODS,
+    RECOVERY_CONFIGS,
+    RECOVERY_GROUPS,
+    RECOVERY_POLICIES,
+    TRAIN_JOBS,
+    Resource,
+)
+from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.server import Change
+from recovery.sim.training.trace import EventKind
+from recovery.sim.trials.checkers.calm import Calm
+from recovery.sim.trials.checkers.ledgers import Ledgers
+from recovery.sim.trials.checkers.losses import decision_about_pod, decision_about_job, how_lost
+from recovery.sim.trials.evidence import Evidence, RequestRecord
+from recovery.workloads.jobset import (
+    COMPLETION_INDEX_LABEL,
+    JOBSET_NAME_LABEL,
+    REPLICATED_JOB_LABEL,
+    RESTART_ATTEMPT_LABEL,
+)
+
+CONTROLLERS = "controller-"
+"""How the actors that are controller processes are called, followed by the replica's number."""
+INITIALIZERS = frozenset({"dataset-initializer", "model-initializer"})
+"""ReplicatedJobs that prepare: no members of the group."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+def ours(actor: str) -> bool:
+    """A controller process did it."""
+    return actor.startswith(CONTROLLERS)
+
+
+def controller_uid(body: Body) -> str:
+    """UID of the object that manages this one; empty: none does."""
+    owners = body["metadata"].get("ownerReferences", ())
+    return next((owner["uid"] for owner in owners if owner.get("controller")), "")
+
+
+def is_true(body: Body, *types: str) -> Body | None:
+    """The first of these conditions whose status is True."""
+    found = (body.get("status") or {}).get("conditions") or ()
+    return next((each for each in found if each["type"] in types and each["status"] == "True"), None)
+
+
+def deletion_begins(change: Change) -> bool:
+    """The object was asked to go in this revision, or went without having been asked."""
+    asked_before = change.before is not None and "deletionTimestamp" in change.before["metadata"]
+    return not asked_before and (change.type == "DELETED" or "deletionTimestamp" in change.body["metadata"])
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A member was lost, as the API server could tell."""
+
+    at: datetime
+    revision: int
+    text: str
+
+
+class Force(StrEnum):
+    """What a decision stands against."""
+
+    FIRST = "First"
+    """The first attempt of an incident only: a later one may be for another reason than the loss."""
+    EVERY = "Every"
+    """Every attempt of ours, but not what a person wants."""
+    SUCCESS = "Success"
+    """Everything: the training is finishing."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the Job's or the JobSet's own policies, or success, have decided about an incarnation."""
+
+    revision: int
+    text: str
+    force: Force
+
+
+@dataclass(frozen=True)
+class ClearLoss:
+    """A loss that must become part of an incident, unless `spoiled` comes true."""
+
+    SETTLED: ClassVar[timedelta] = timedelta(seconds=10)
+    """So long before it the group had trained, and nobody had had to do with it."""
+    NOTICED_WITHIN: ClassVar[timedelta] = timedelta(seconds=30)
+    """So long after it nobody may have."""
+
+    group: GroupKey
+    workload_uid: str
+    job_uid: str
+    at: datetime
+    revision: int
+    text: str
+
+
+@dataclass
+class JobView:
+    """One incarnation: a Job, and the pods of that very UID."""
+
+    uid: str
+    name: str
+    group: GroupKey
+    body: Body
+    began_at: datetime
+    """When it was made, or last resumed."""
+    pods: dict[str, Body] = field(default_factory=dict)
+    """Those that exist, by UID."""
+    indexes: set[str] = field(default_factory=set)
+    """Those that ever had a pod."""
+    lost_pods: set[str] = field(default_factory=set)
+    losses: list[Loss] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    deleted_by: str = ""
+    """The actor that first asked for it to go; empty: nobody."""
+    gone: bool = False
+
+    @property
+    def member(self) -> bool:
+        return self.body["metadata"]["labels"].get(REPLICATED_JOB_LABEL) not in INITIALIZERS
+
+    @property
+    def suspended(self) -> bool:
+        return bool(self.body["spec"].get("suspend"))
+
+    @property
+    def restart_attempt(self) -> int:
+        return int(self.body["metadata"]["labels"].get(RESTART_ATTEMPT_LABEL, 0))
+
+    @property
+    def wanted(self) -> int:
+        """How many pods make it whole."""
+        spec = self.body["spec"]
+        parallelism: int = spec.get("parallelism", 1)
+        completions: int | None = spec.get("completions")
+        return parallelism if completions is None else min(parallelism, completions)
+
+    @property
+    def ready(self) -> bool:
+        """All its pods run and are Ready."""
+        fit = [
+            pod for pod in self.pods.values() if is_true(pod, "Ready") and "deletionTimestamp" not in pod["metadata"]
+        ]
+        return len(fit) >= self.wanted
+
+
+@dataclass
+class GroupView:
+    """A workload with all that carries its name."""
+
+    key: GroupKey
+    since: datetime
+    """When its policy last became what it is."""
+    workload: Body | None = None
+    workload_resource: Resource | None = None
+    facts: WorkloadFacts | None = None
+    jobset: Body | None = None
+    jobset_made_at: datetime | None = None
+    jobs: dict[str, JobView] = field(default_factory=dict)
+    """Those that exist, by UID."""
+    policy: Policy | None = None
+    """None: none applies, or it cannot be used."""
+    paused_since: datetime | None = None
+    """By its annotation or by the RecoveryConfig. None: it is not."""
+    befallen: str = ""
+    """What first happened to it, in words; empty: nothing has."""
+    asked: bool = False
+    """A person has asked for something by an annotation, ever."""
+    disturbances: list[datetime] = field(default_factory=list)
+    """When a person, a policy's change, or somebody who deletes its Jobs had to do with it."""
+    restarts: list[tuple[int, int]] = field(default_factory=list)
+    """Revision and new count of each of the JobSet's own restarts."""
+    failed_jobsets: set[str] = field(default_factory=set)
+    removed_at: datetime | None = None
+    """When a Job or a pod of it was last gone."""
+
+    @property
+    def mode(self) -> str | None:
+        """None: no policy applies."""
+        return str(self.policy.mode) if self.policy is not None else None
+
+    @property
+    def suspended(self) -> bool:
+        return self.workload is not None and bool(self.workload["spec"].get("suspend"))
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return (self.workload["metadata"].get("annotations") or {}) if self.workload is not None else {}
+
+    @property
+    def ended(self) -> str | None:
+        """Why it is nobody's business any more. None: it lives."""
+        if self.workload is None:
+            return "gone"
+        if "deletionTimestamp" in self.workload["metadata"]:
+            return "being deleted"
+        over = is_true(self.workload, "Complete", "Completed", "Failed")
+        if over is not None:
+            return str(over["type"])
+        state = (self.jobset or {}).get("status", {}).get("terminalState")
+        return str(state) if state else None
+
+
+class World:
+    """Fed by the jury, or by any checker, with each change and request in order; it takes each of them once."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.ledgers = Ledgers()
+        self.calm = Calm(evidence)
+        self.groups: dict[GroupKey, GroupView] = {}
+        self.jobs: dict[str, JobView] = {}
+        """Every Job that ever was, by UID, in the order in which they were made."""
+        self.clear_losses: list[ClearLoss] = []
+        self._evidence = evidence
+        self._names: dict[tuple[str, str, str], GroupKey] = {}
+        """Groups of Jobs, pods and RecoveryGroups, by plural, namespace and name."""
+        self._reads: dict[tuple[str, int, str, GroupKey], int] = {}
+        self._policies: dict[str, PolicyFacts] = {}
+        self._config: ConfigFacts | None = None
+        self._revision = -1
+        self._request: RequestRecord | None = None
+        self._takers: dict[Resource, Callable[[Change, datetime], None]] = {
+            PODS: self._pod,
+            JOBS: self._job,
+            JOB_SETS: self._jobset,
+            TRAIN_JOBS: self._train_job,
+            RECOVERY_GROUPS: self._ledger,
+            RECOVERY_POLICIES: self._policy,
+            CLUSTER_RECOVERY_POLICIES: self._policy,
+            RECOVERY_CONFIGS: self._policy,
+        }
+
+    # What checkers ask.
+
+    def group(self, key: GroupKey) -> GroupView:
+        if key not in self.groups:
+            self.groups[key] = GroupView(key, since=self._evidence.began_at)
+        return self.groups[key]
+
+    def group_of(self, resource: Resource, body: Body) -> GroupKey | None:
+        """Whose object this is. None: no group's."""
+        metadata = body["metadata"]
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        if resource in (TRAIN_JOBS, JOB_SETS):
+            return GroupKey(namespace, name)
+        label = metadata.get("labels", {}).get(JOBSET_NAME_LABEL)
+        if label:
+            return GroupKey(namespace, label)
+        group = body.get("spec", {}).get("group") or body.get("involvedObject", {}).get("name")
+        return GroupKey(namespace, group) if group else None
+
+    def group_of_request(self, record: RequestRecord) -> GroupKey | None:
+        """Whose business a request is. None: nobody's in particular."""
+        request = record.request
+        namespace = request.namespace or ""
+        if request.resource in (TRAIN_JOBS, JOB_SETS) and request.name is not None:
+            return GroupKey(namespace, request.name)
+        if request.name is not None:
+            return self._names.get((request.resource.plural, namespace, request.name))
+        name = str(request.query.get("labelSelector", "")).partition("=")[2]
+        return GroupKey(namespace, name) if name else None
+
+    def read_at(self, record: RequestRecord, group: GroupKey) -> int | None:
+        """The revision that the process which sent this had surely read of all the group's Jobs and pods, and of its
+        JobSet. None: it has not read them."""
+        plurals = (PODS.plural, JOBS.plural, JOB_SETS.plural)
+        found = [self._reads.get((record.actor, record.process, plural, group)) for plural in plurals]
+        known = [revision for revision in found if revision is not None]
+        return min(known) if len(known) == len(found) else None
+
+    def spoiled(self, loss: ClearLoss) -> bool:
+        """Somebody suspended, deleted or finished the group before a controller had had its time."""
+        until = loss.at + loss.NOTICED_WITHIN
+        group = self.group(loss.group)
+        return until > self._evidence.ends_at or any(loss.at <= at <= until for at in group.disturbances)
+
+    def jobs_of(self, uids: Iterable[str]) -> Iterator[JobView]:
+        """Those of them that ever were."""
+        return (self.jobs[uid] for uid in uids if uid in self.jobs)
+
+    # What it is told.
+
+    def note(self, change: Change, at: datetime) -> None:
+        """Take a change in; one that was taken already changes nothing."""
+        if change.revision <= self._revision:
+            return
+        self._revision = change.revision
+        take = self._takers.get(change.resource)
+        if take is not None:
+            take(change, at)
+
+    def heard(self, record: RequestRecord) -> None:
+        """Take a request in; one that was taken already changes nothing."""
+        if record is self._request:
+            return
+        self._request = record
+        if record.code != 200 or record.request.verb not in {"get", "list"}:
+            return
+        if record.request.resource in (PODS, JOBS, JOB_SETS):
+            group = self.group_of_request(record)
+            if group is not None:
+                self._reads[record.actor, record.process, record.request.resource.plural, group] = record.revision
+
+    # Pods.
+
+    def _pod(self, change: Change, at: datetime) -> None:
+        metadata = change.body["metadata"]
+        job = self.jobs.get(controller_uid(change.body))
+        if job is None:
+            return
+        uid = metadata["uid"]
+        group = self.group(job.group)
+        index = metadata.get("labels", {}).get(COMPLETION_INDEX_LABEL, uid)
+        if change.type == "ADDED":
+            self._names[PODS.plural, metadata.get("namespace", ""), metadata["name"]] = job.group
+            if index in job.indexes:
+                self._lose(job, Loss(at, change.revision, f"pod {metadata['name']} replaced another one"))
+            job.indexes.add(index)
+        lost = how_lost(change)
+        expected = "deletionTimestamp" in job.body["metadata"] or job.suspended
+        if deletion_begins(change) and ours(change.actor):
+            job.lost_pods.add(uid)  # what it ends of from now on is our own doing
+        elif lost is not None and not expected and uid not in job.lost_pods:
+            self._lose(job, Loss(at, change.revision, f"pod {metadata['name']} {lost}"), of_pod=True)
+        decided = decision_about_pod(job.body, change)
+        if decided is not None:
+            job.decisions.append(Decision(change.revision, decided, Force.EVERY))
+        if _succeeds(change):
+            group.disturbances.append(at)
+            job.decisions.append(Decision(change.revision, f"pod {metadata['name']} has Succeeded", Force.SUCCESS))
+        if change.type == "DELETED":
+            job.pods.pop(uid, None)
+            group.removed_at = at
+        else:
+            job.pods[uid] = change.body
+
+    def _lose(self, job: JobView, loss: Loss, *, of_pod: bool = False) -> None:
+        group = self.group(job.group)
+        group.befallen = group.befallen or loss.text
+        job.losses.append(loss)
+        if len(job.losses) > 1:
+            return
+        if of_pod and group.facts is not None and self._is_clear(job, group, loss):
+            clear = ClearLoss(job.group, group.facts.uid, job.uid, loss.at, loss.revision, loss.text)
+            self.clear_losses.append(clear)
+        if job.body["spec"].get("backoffLimit", 6) == 0:
+            text = f"Job {job.name} has backoffLimit 0 and lost a member"
+            job.decisions.append(Decision(loss.revision, text, Force.FIRST))
+        if group.jobset is not None and _exhausted(group.jobset):
+            text = f"JobSet {group.key.name} allows no more restarts"
+            job.decisions.append(Decision(loss.revision, text, Force.FIRST))
+
+    def _is_clear(self, job: JobView, group: GroupView, loss: Loss) -> bool:
+        """A controller must open an incident for this first loss of an incarnation, if nothing else comes soon."""
+        quiet_since = loss.at - ClearLoss.SETTLED
+        disturbed = any(at > quiet_since for at in group.disturbances[-1:])
+        if group.policy is None or group.paused_since is not None or disturbed or group.since > quiet_since:
+            return False
+        if group.suspended or group.ended is not None or group.failed_jobsets:
+            return False
+        members = [each for each in group.jobs.values() if each.member]
+        if any(each.decisions or each.suspended or each.deleted_by or each.losses[1:] for each in members):
+            return False
+        trained = {
+            record.job_uid
+            for record in self._evidence.trace.of(str(group.key), EventKind.ROUND_FORMED)
+            if record.at <= quiet_since
+        }
+        running = sum(pod.get("status", {}).get("phase") == "Running" for pod in job.pods.values())
+        return all(each.uid in trained for each in members) and running >= job.wanted
+
+    # Jobs and JobSets.
+
+    def _job(self, change: Change, at: datetime) -> None:
+        metadata = change.body["metadata"]
+        key = self.group_of(JOBS, change.body)
+        if key is None:
+            return
+        uid, group = metadata["uid"], self.group(key)
+        if change.type == "ADDED" or uid not in self.jobs:
+            job = self.jobs[uid] = group.jobs[uid] = JobView(uid, metadata["name"], key, change.body, at)
+            self._names[JOBS.plural, key.namespace, job.name] = key
+        job, before = self.jobs[uid], change.before
+        job.body = change.body
+        if before is not None and before["spec"].get("suspend") and not job.suspended:
+            job.began_at = at
+            job.indexes.clear()
+        if deletion_begins(change):
+            job.deleted_by = change.actor
+            if not ours(change.actor):
+                group.disturbances.append(at)
+                self._lose(job, Loss(at, change.revision, f"Job {job.name} was deleted by {change.actor}"))
+        if before is not None and is_true(before, "FailureTarget", "Failed") is None:
+            failing = is_true(change.body, "FailureTarget", "Failed")
+            if failing is not None:
+                self._lose(job, Loss(at, change.revision, f"Job {job.name} is failing: {failing.get('reason')}"))
+                decided = decision_about_job(change.body, group.jobset, str(failing.get("reason", "")))
+                if decided is not None:
+                    job.decisions.append(Decision(change.revision, decided, Force.EVERY))
+        met = is_true(change.body, "SuccessCriteriaMet", "Complete")
+        if met is not None and (before is None or is_true(before, "SuccessCriteriaMet", "Complete") is None):
+            text = f"Job {job.name} is {met['type']}"
+            group.disturbances.append(at)
+            job.decisions.append(Decision(change.revision, text, Force.SUCCESS))
+        if change.type == "DELETED":
+            job.gone = True
+            group.jobs.pop(uid, None)
+            group.removed_at = at
+
+    def _jobset(self, change: Change, at: datetime) -> None:
+        metadata = change.body["metadata"]
+        group = self.group(GroupKey(metadata.get("namespace", ""), metadata["name"]))
+        if not controller_uid(change.body):
+            self._workload(JOB_SETS, change, at)
+        if change.type == "DELETED":
+            group.jobset = None
+            return
+        if change.type == "ADDED":
+            group.jobset_made_at = at
+        before, group.jobset = change.before, change.body
+        status = change.body.get("status") or {}
+        restarts = status.get("restarts", 0)
+        if restarts > ((before or {}).get("status") or {}).get("restarts", 0):
+            group.restarts.append((change.revision, restarts))
+            group.befallen = group.befallen or f"JobSet {metadata['name']} restarted it"
+        if status.get("terminalState") == "Failed":
+            group.failed_jobsets.add(metadata["uid"])
+            group.befallen = group.befallen or f"JobSet {metadata['name']} failed"
+        if deletion_begins(change) and not ours(change.actor):
+            group.befallen = group.befallen or f"JobSet {metadata['name']} was deleted"
+
+    # Workloads and policies.
+
+    def _train_job(self, change: Change, at: datetime) -> None:
+        self._workload(TRAIN_JOBS, change, at)
+
+    def _workload(self, resource: Resource, change: Change, at: datetime) -> None:
+        metadata = change.body["metadata"]
+        group = self.group(GroupKey(metadata.get("namespace", ""), metadata["name"]))
+        before = change.before
+        if change.type == "DELETED":
+            group.workload = group.facts = None
+            group.disturbances.append(at)
+            return
+        group.workload, group.workload_resource = change.body, resource
+        changed = before is None or any(
+            metadata.get(part) != before["metadata"].get(part) for part in ("labels", "annotations")
+        )
+        suspended = before is not None and before["spec"].get("suspend") != change.body["spec"].get("suspend")
+        if before is not None and not ours(change.actor) and (changed or suspended or deletion_begins(change)):
+            group.befallen = group.befallen or f"{change.actor} changed its {resource.kind}"
+            group.asked = group.asked or changed
+            group.disturbances.append(at)
+        if changed:
+            raw = _encode(change.body)
+            train_job = resource is TRAIN_JOBS
+            group.facts = decode_train_job(raw).value if train_job else decode_job_set(raw).value.workload
+            self._resolve(group, at)
+
+    def _policy(self, change: Change, at: datetime) -> None:
+        raw, uid = _encode(change.body), change.body["metadata"]["uid"]
+        if change.resource == RECOVERY_CONFIGS:
+            self._config = None if change.type == "DELETED" else decode_config(raw).value
+        elif change.type == "DELETED":
+            self._policies.pop(uid, None)
+        else:
+            self._policies[uid] = decode_policy(raw).value
+        for group in self.groups.values():
+            self._resolve(group, at)
+
+    def _resolve(self, group: GroupView, at: datetime) -> None:
+        if group.facts is None:
+            return
+        in_reach = tuple(p for p in self._policies.values() if p.namespace in {"", group.key.namespace})
+        found = applicable(PolicySet(in_reach, self._config), group.facts)
+        policy = found if isinstance(found, Policy) else None
+        was = (group.policy.uid, group.policy.mode) if group.policy is not None else None
+        if was != ((policy.uid, policy.mode) if policy is not None else None):
+            group.since = at
+            group.disturbances.append(at)
+        group.policy = policy
+        annotated = group.facts.annotations.get(PAUSED_ANNOTATION, "false") != "false"
+        if not (annotated or (policy is not None and policy.global_pause)):
+            group.paused_since = None
+        elif group.paused_since is None:
+            group.paused_since = at
+            group.disturbances.append(at)
+
+    def _ledger(self, change: Change, at: datetime) -> None:
+        metadata = change.body["metadata"]
+        key = self.group_of(RECOVERY_GROUPS, change.body)
+        if key is not None:
+            self._names[RECOVERY_GROUPS.plural, key.namespace, metadata["name"]] = key
+        self.ledgers.note(change, at)
+
+
+def _exhausted(jobset: Body) -> bool:
+    """Its failurePolicy allows no more restarts (KEP-262)."""
+    policy = jobset["spec"].get("failurePolicy")
+    if policy is None:
+        return False
+    counted: int = (jobset.get("status") or {}).get("restartsCountTowardsMax", 0)
+    most: int = policy.get("maxRestarts", 0)
+    return counted >= most
+
+
+def _succeeds(change: Change) -> bool:
+    phase, was = ((each or {}).get("status", {}).get("phase") for each in (change.body, change.before))
+    return phase == "Succeeded" and was != "Succeeded"
+
+
+def world_of(evidence: Evidence) -> World:
+    """The one of this trial, made when it is first asked for."""
+    found = evidence.indexes.get(World)
+    if not isinstance(found, World):
+        found = evidence.indexes[World] = World(evidence)
+    return found

@@ -1,0 +1,144 @@
+"""How often a trial met with each thing that can happen: what no trial meets is not tested by any.
+
+Keys are `dimension:name`. The names come from the enums of the simulation and of the product, so that a new member is
+reported as never hit until trials reach it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import get_args
+
+from recovery.core import plan
+from recovery.core.classify import DisruptionClass
+from recovery.core.ledger import AttemptAction, Incident, Outcome, Phase
+from recovery.core.policy import (
+    SUSPENDED_BY_ANNOTATION,
+    TOUCHED_ANNOTATION,
+    Mode,
+    OnExhausted,
+    OnTerminalFailure,
+    Restart,
+)
+from recovery.core.requests import Verb
+from recovery.ports import EVENTS, JOB_SETS, JOBS, PODS, RECOVERY_INCIDENTS, TRAIN_JOBS
+from recovery.sim.trials.evidence import Evidence, RequestRecord
+from recovery.sim.trials.faults import FaultKind
+from recovery.sim.trials.history import LedgerWrite, ledger_writes
+from recovery.sim.trials.plan import Runtime
+
+_ENUMS: Mapping[str, type[StrEnum]] = {
+    "fault": FaultKind,
+    "runtime": Runtime,
+    "mode": Mode,
+    "rule": Restart,
+    "class": DisruptionClass,
+    "phase": Phase,
+    "attempt": AttemptAction,
+    "outcome": Outcome,
+    "exhausted": OnExhausted,
+    "terminal": OnTerminalFailure,
+    "verb": Verb,
+}
+"""rule: of the policy that an incident was opened under. exhausted, terminal: what was done, not what was asked for."""
+
+ALL: tuple[str, ...] = (
+    *(f"{dimension}:{member}" for dimension, members in _ENUMS.items() for member in members),
+    *(f"action:{action.__name__}" for action in get_args(plan.Action)),
+)
+"""Everything that trials have to reach."""
+
+NEVER_HIT: Mapping[str, str] = {
+    f"verb:{Verb.RESET_BUDGET}": "no fault is a user who asks for it",
+}
+"""What no trial can reach, and why."""
+
+_SUSPENDED_BY = SUSPENDED_BY_ANNOTATION.replace("/", "~1").encode()
+_TOUCHED = TOUCHED_ANNOTATION.replace("/", "~1").encode()
+
+
+def coverage_of(evidence: Evidence) -> dict[str, int]:
+    """How often each of `ALL` happened, less what did not."""
+    found: Counter[str] = Counter()
+    found.update(f"fault:{happening.fault.key.kind}" for happening in evidence.happenings)
+    found.update(f"runtime:{job.runtime}" for job in evidence.plan.jobs)
+    found.update(f"action:{action.__name__}" for action in map(_action, evidence.requests) if action is not None)
+    for write in ledger_writes(evidence):
+        found.update(_of_write(write))
+    return {key: found[key] for key in ALL if found[key]}
+
+
+def never_hit(counts: Mapping[str, int]) -> list[str]:
+    """What trials should have reached, and none did."""
+    return [key for key in ALL if not counts.get(key) and key not in NEVER_HIT]
+
+
+def total(of_trials: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for counts in of_trials:
+        found.update(counts)
+    return {key: found[key] for key in ALL if found[key]}
+
+
+def _of_write(write: LedgerWrite) -> Iterator[str]:
+    before, after = write.before, write.after
+    if after.phase is not before.phase:
+        yield f"phase:{after.phase}"
+    answered = [answer for answer in after.requests if answer not in before.requests]
+    yield from (f"verb:{answer.verb}" for answer in answered if answer.accepted)
+    incident = after.incident
+    if incident is None:
+        return
+    same = before.incident if before.incident is not None and before.incident.id == incident.id else None
+    if same is None:
+        yield from (f"mode:{incident.mode}", f"rule:{incident.terms.restart}")
+    if same is None or same.disruption_class != incident.disruption_class:
+        yield f"class:{incident.disruption_class}"
+    for attempt in incident.attempts[len(same.attempts) if same is not None else 0 :]:
+        yield f"attempt:{attempt.action}"
+        if attempt.action is AttemptAction.RECREATE_JOB_SET:
+            yield f"terminal:{OnTerminalFailure.RECREATE_JOB_SET}"
+    if after.phase is Phase.HELD and before.phase is not Phase.HELD:
+        yield f"exhausted:{_when_exhausted(incident)}"
+    if incident.closing is not None and (same is None or same.closing is None):
+        yield f"outcome:{incident.closing.outcome}"
+        if incident.closing.outcome_reason == "PlatformGaveUp":
+            yield f"terminal:{OnTerminalFailure.LEAVE}"
+
+
+def _when_exhausted(incident: Incident) -> OnExhausted:
+    if incident.fail_job:
+        return OnExhausted.FAIL_JOB
+    return OnExhausted.SUSPEND if incident.suspension is not None else OnExhausted.HOLD
+
+
+_CREATES = {EVENTS: plan.EmitEvent, RECOVERY_INCIDENTS: plan.RecordIncident}
+_DELETES = {JOBS: plan.DeleteJob, PODS: plan.DeletePods, JOB_SETS: plan.DeleteJobSet}
+
+
+def _action(record: RequestRecord) -> type | None:
+    """The deed that a request carries out. None: none, or it was not applied."""
+    request = record.request
+    body = request.body or b""
+    if request.verb == "list":
+        return plan.ReadLive if request.resource == JOBS and request.namespace is not None else None
+    if not record.applied:
+        return None
+    match request.verb:
+        case "create":
+            return _CREATES.get(request.resource)
+        case "delete":
+            return _DELETES.get(request.resource)
+        case "patch" if request.resource == JOBS:
+            return _of_job_patch(body)
+        case "patch" if request.resource == JOB_SETS and request.subresource:
+            return plan.FailJobSet
+        case "patch" if request.resource in (TRAIN_JOBS, JOB_SETS) and _SUSPENDED_BY in body:
+            return plan.ResumeWorkload if b'"remove"' in body else plan.SuspendWorkload
+    return None
+
+
+def _of_job_patch(body: bytes) -> type | None:
+    if _TOUCHED in body:
+        return plan.TouchJob
+    return plan.RaiseBackoffLimit if b"backoffLimit" in body else plan.FailJobSet

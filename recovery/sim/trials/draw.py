@@ -1,0 +1,150 @@
+"""Draws a trial from a seed: which jobs, under which policies, what befalls them, and how bad the network is.
+
+Everything is drawn with a purpose: several trials in ten have no API fault at all (so that bounds on time can be held
+against them), some have no other fault (so that restraint can), and the rest mix everything.
+"""
+
+import random
+
+from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
+from recovery.sim.trials.manifests import NATIVE_CODE
+from recovery.sim.trials.plan import FaultRates, JobPlan, Runtime, TrialPlan
+
+_Seconds = tuple[float, float]
+_OF_JOBS: tuple[tuple[FaultKind, float, _Seconds], ...] = (
+    (FaultKind.POD_KILL, 8, (0, 0)),
+    (FaultKind.POD_FORCE_DELETE, 2, (0, 0)),
+    (FaultKind.POD_EVICT, 3, (0, 0)),
+    (FaultKind.CONTAINER_KILL, 10, (0, 0)),
+    (FaultKind.POD_STUCK, 2, (60, 600)),
+    (FaultKind.CRASH_LOOP, 2, (120, 1500)),
+    (FaultKind.NODE_POWER_LOSS, 3, (20, 900)),
+    (FaultKind.NODE_PARTITION, 3, (20, 900)),
+    (FaultKind.NODE_REMOVE, 1, (10, 300)),
+    (FaultKind.NO_CAPACITY, 1, (60, 600)),
+    (FaultKind.PODS_REFUSED, 2, (20, 400)),
+    (FaultKind.JOB_WITHOUT_PODS, 2, (60, 600)),
+    (FaultKind.MANAGER_STALL, 2, (5, 120)),
+    (FaultKind.JOBSET_STALL, 2, (5, 120)),
+    (FaultKind.TRAINER_STALL, 1, (5, 120)),
+    (FaultKind.USER_SUSPEND, 3, (10, 600)),
+    (FaultKind.USER_DELETE, 0.5, (0, 0)),
+    (FaultKind.USER_RECREATE, 1, (0, 0)),
+    (FaultKind.USER_PAUSE, 2, (10, 900)),
+    (FaultKind.USER_RESTART, 2, (0, 0)),
+    (FaultKind.USER_RETRY, 2, (0, 0)),
+    (FaultKind.POLICY_OBSERVE, 2, (10, 600)),
+    (FaultKind.POLICY_DELETE, 1, (10, 600)),
+    (FaultKind.PROCESS_KILL, 2, (0.5, 120)),
+    (FaultKind.PROCESS_FREEZE, 2, (5, 90)),
+)
+"""Kind, weight, and least and most seconds that it lasts."""
+_CODES = (1, 1, 137, 139, 143, 255, NATIVE_CODE)
+_LARGE_TRIAL_ONE_IN = 25
+ACTIVE_SECONDS = 4500.0
+HEALING_SECONDS = 2700.0
+
+
+def draw_plan(seed: int) -> TrialPlan:
+    """The trial of a seed."""
+    chance = random.Random(f"trial {seed}")
+    jobs = _jobs(chance)
+    replicas = chance.choice((1, 2, 2))
+    calm_api, calm_world = chance.random() < 0.3, chance.random() < 0.1
+    faults = () if calm_world else _faults(chance, jobs, replicas)
+    rates = FaultRates()
+    if not calm_api:
+        rates = FaultRates(
+            process=chance.choice((0.0, 0.002, 0.01)),
+            request=chance.choice((0.0, 0.01, 0.05)),
+            line=chance.choice((0.0, 0.0005, 0.003)),
+        )
+    return TrialPlan(
+        seed=seed,
+        jobs=jobs,
+        faults=faults,
+        rates=rates,
+        active_seconds=ACTIVE_SECONDS,
+        healing_seconds=HEALING_SECONDS,
+        replicas=replicas,
+        lease_seconds=chance.choice((15, *(60,) * 7, *(120,) * 8)),
+        spare_nodes=chance.choice((0, 1, 2)),
+    )
+
+
+def _jobs(chance: random.Random) -> tuple[JobPlan, ...]:
+    if chance.random() < 1 / _LARGE_TRIAL_ONE_IN:
+        return (_job(chance, 0, pods=16),)
+    return tuple(_job(chance, number, pods=chance.choice((2, 3, 4, 8))) for number in range(chance.choice((1, 1, 2))))
+
+
+def _job(chance: random.Random, number: int, pods: int) -> JobPlan:
+    return JobPlan(
+        namespace=chance.choice(("team-a", "team-b")),
+        name=f"job-{number}",
+        runtime=chance.choice(tuple(Runtime)),
+        pods=pods,
+        grace_seconds=chance.choice((0, 5, 30)),
+        total_steps=chance.choice((None, None, None, 30_000)),
+        policy=_policy(chance),
+    )
+
+
+def _policy(chance: random.Random) -> dict[str, object] | None:
+    if chance.random() < 0.05:
+        return None
+    policy: dict[str, object] = {
+        "mode": "Observe" if chance.random() < 0.1 else "Enforce",
+        "restart": chance.choice(("RecreateGroupOnPodRestart",) * 6 + ("RecreateGroupAfterStart",) * 2 + ("None",)),
+        "budget": {
+            "limit": chance.choice((1, 2, 10, 10)),
+            "window": chance.choice(("30m", "24h")),
+            "onExhausted": chance.choice(("Hold", "Suspend", "FailJob")),
+        },
+        "onTerminalFailure": chance.choice(("Leave", "RecreateJobSet")),
+    }
+    if chance.random() < 0.4:
+        policy["backoff"] = {
+            "initial": chance.choice(("0s", "2s", "30s")),
+            "factor": 2,
+            "max": "2m",
+            "resetAfter": chance.choice(("1m", "30m")),
+        }
+    if chance.random() < 0.3:
+        policy["teardown"] = {"graceSeconds": chance.choice((1, 5))}
+    if chance.random() < 0.3:
+        policy["timeouts"] = {"start": "2m", "rendezvous": "2m"}
+    return policy
+
+
+def _faults(chance: random.Random, jobs: tuple[JobPlan, ...], replicas: int) -> tuple[Fault, ...]:
+    weights = [weight for _, weight, _ in _OF_JOBS]
+    found: list[Fault] = []
+    for number in range(chance.choice((1, 3, 5, 8, 12))):
+        kind, _, (least, most) = chance.choices(_OF_JOBS, weights)[0]
+        seconds = round(chance.uniform(least, most), 1)
+        job = chance.choice(jobs)
+        at_seconds = round(chance.uniform(30.0, ACTIVE_SECONDS - seconds - 1.0), 1)
+        if found and chance.random() < 0.35:
+            # Close to the one before, where two failures are one incident or break into a recovery.
+            near = found[-1].at_seconds or 0.0
+            at_seconds = round(min(near + chance.choice((0.0, 0.3, 2.0, 8.0, 25.0)), at_seconds + near), 1)
+            at_seconds = min(at_seconds, ACTIVE_SECONDS - seconds - 1.0)
+        indexes: tuple[int, ...]
+        if kind in {FaultKind.PROCESS_KILL, FaultKind.PROCESS_FREEZE}:
+            indexes = tuple(range(replicas)) if chance.random() < 0.2 else (chance.randrange(replicas),)
+        elif chance.random() < 0.25:
+            indexes = tuple(range(job.pods))
+        else:
+            indexes = tuple(sorted(chance.sample(range(job.pods), chance.choice((1, 1, 2)))))
+        found.append(
+            Fault(
+                FaultKey("world", number, kind),
+                seconds,
+                at_seconds,
+                str(job),
+                indexes,
+                code=chance.choice(_CODES),
+            )
+        )
+    return tuple(found)

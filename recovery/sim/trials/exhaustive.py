@@ -1,0 +1,95 @@
+"""A controller that is stopped before and after every single one of its writes, one trial for each.
+
+First the incident is played without a stop, and the numbers of the writes are noted. Then once more for each write and
+each side of it, with a process killed just there and started again. That is exhaustive for one stop per incident; what
+several stops do is left to the seeds.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from recovery.ports import LEASES
+from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
+from recovery.sim.trials.plan import JobPlan, Runtime, TrialPlan
+from recovery.sim.trials.trial import Outcome, run_trial
+
+RESTART_SECONDS = 5.0
+FAILURE_SECONDS = 60.0
+"""When the incident begins: the group has trained for a while."""
+ENFORCE: Mapping[str, object] = {"mode": "Enforce"}
+
+
+@dataclass(frozen=True)
+class Stop:
+    """One trial of a canonical incident. `kind` None: the one without a stop."""
+
+    incident: str
+    number: int
+    kind: FaultKind | None
+    outcome: Outcome
+
+    def __str__(self) -> str:
+        if self.kind is None:
+            return f"{self.incident}, not stopped"
+        return f"{self.incident}, {self.kind} at request {self.number}"
+
+
+def _fault(
+    number: int, kind: FaultKind, *, at: float = FAILURE_SECONDS, seconds: float = 0.0, pods: int = 1, code: int = 1
+) -> Fault:
+    return Fault(FaultKey("world", number, kind), seconds, at, "team-a/llm", tuple(range(pods)), code)
+
+
+def _plan(*faults: Fault, job: Mapping[str, object] | None = None, replicas: int = 1) -> TrialPlan:
+    fields: dict[str, object] = {"namespace": "team-a", "name": "llm", "pods": 4, "policy": ENFORCE, **(job or {})}
+    return TrialPlan(
+        seed=1,
+        jobs=(msgspec.convert(fields, JobPlan),),
+        faults=faults,
+        active_seconds=900.0,
+        healing_seconds=2700.0,
+        replicas=replicas,
+        lease_seconds=15,
+        spare_nodes=1,
+    )
+
+
+CANONICAL: Mapping[str, Callable[[], TrialPlan]] = {
+    "pod": lambda: _plan(_fault(0, FaultKind.POD_KILL)),
+    "eight pods": lambda: _plan(_fault(0, FaultKind.CONTAINER_KILL, pods=8), job={"pods": 8}),
+    "two Jobs": lambda: _plan(_fault(0, FaultKind.POD_KILL), job={"runtime": Runtime.SEVERAL_JOBS, "grace_seconds": 5}),
+    "JobSet's own restart": lambda: _plan(
+        _fault(0, FaultKind.CONTAINER_KILL, code=42), job={"runtime": Runtime.NATIVE, "grace_seconds": 5}
+    ),
+    "budget exhausted": lambda: _plan(
+        _fault(0, FaultKind.CRASH_LOOP, seconds=400.0),
+        job={
+            "runtime": Runtime.PREPARED,
+            "policy": {**ENFORCE, "budget": {"limit": 2, "onExhausted": "Suspend", "window": "20m"}},
+        },
+    ),
+    "leader hand-over": lambda: _plan(_fault(0, FaultKind.POD_KILL), job={"grace_seconds": 5}, replicas=2),
+    "TrainJob deleted": lambda: _plan(
+        _fault(0, FaultKind.POD_KILL), _fault(1, FaultKind.USER_RECREATE, at=FAILURE_SECONDS + 4.0)
+    ),
+}
+"""The incidents that every write of has to be safe in, by name. Later features add theirs."""
+
+
+def every_stop(incident: str) -> Iterator[Stop]:
+    """The trial without a stop, then one for each write and side."""
+    plan = CANONICAL[incident]()
+    whole = run_trial(plan)
+    yield Stop(incident, 0, None, whole)
+    writes = [
+        (record.actor, record.number)
+        for record in whole.evidence.requests
+        if record.request.writes and record.request.resource != LEASES
+    ]
+    for actor, number in writes:
+        for kind in (FaultKind.PROCESS_KILL, FaultKind.PROCESS_KILL_AFTER):
+            stop = Fault(FaultKey(actor, number, kind), RESTART_SECONDS)
+            stopped = run_trial(msgspec.structs.replace(plan, faults=(*plan.faults, stop)))
+            yield Stop(incident, number, kind, stopped)

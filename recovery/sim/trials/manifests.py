@@ -1,0 +1,143 @@
+"""The objects of a plan's jobs: runtime, workload, policy, as users write them."""
+
+from typing import Any
+
+from recovery.ports import JOB_SETS, PODS, RECOVERY_POLICIES, TRAIN_JOBS, Resource
+from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.server import ApiServer
+from recovery.sim.runtimes import CLUSTER_TRAINING_RUNTIMES
+from recovery.sim.trials.plan import JobPlan, Runtime
+
+JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
+JOB_LABEL = "batch.kubernetes.io/job-name"
+INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
+STEP_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
+INITIALIZER = "dataset-initializer"
+NATIVE_CODE = 42
+"""The exit code that the Job's own podFailurePolicy decides about."""
+SELECTED_BY = "recovery-trial/job"
+
+
+def runtime_name(job: JobPlan) -> str:
+    return f"{job.namespace}-{job.name}"
+
+
+def objects_of(job: JobPlan) -> list[tuple[Resource, Body]]:
+    """Everything that has to be there, in the order in which it is made."""
+    made: list[tuple[Resource, Body]] = []
+    if job.runtime is not Runtime.BARE_JOBSET:
+        made.append((CLUSTER_TRAINING_RUNTIMES, runtime_of(job)))
+    if job.policy is not None:
+        made.append((RECOVERY_POLICIES, policy_of(job)))
+    made.append(workload_of(job))
+    return made
+
+
+def policy_of(job: JobPlan) -> Body:
+    """Its RecoveryPolicy, which selects this job alone."""
+    spec = {"selector": {"matchLabels": {SELECTED_BY: job.name}}, **(job.policy or {})}
+    return {
+        "apiVersion": "recovery.trainjob.dev/v1alpha1",
+        "kind": "RecoveryPolicy",
+        "metadata": {"name": job.name, "namespace": job.namespace},
+        "spec": spec,
+    }
+
+
+def workload_of(job: JobPlan) -> tuple[Resource, Body]:
+    """The TrainJob, or the JobSet of the user's own."""
+    metadata = {"name": job.name, "namespace": job.namespace, "labels": {SELECTED_BY: job.name}}
+    if job.runtime is Runtime.BARE_JOBSET:
+        spec: Body = {"replicatedJobs": [_replicated_job(job, "workers", step="", pods=job.pods)]}
+        return JOB_SETS, {
+            "apiVersion": JOB_SETS.api_version,
+            "kind": "JobSet",
+            "metadata": metadata,
+            "spec": spec,
+        }
+    gpus = {"nvidia.com/gpu": str(job.gpus_per_pod)}
+    trainer = {"numNodes": _trainer_pods(job), "resourcesPerNode": {"limits": gpus, "requests": dict(gpus)}}
+    return TRAIN_JOBS, {
+        "apiVersion": TRAIN_JOBS.api_version,
+        "kind": "TrainJob",
+        "metadata": metadata,
+        "spec": {"runtimeRef": {"name": runtime_name(job)}, "trainer": trainer},
+    }
+
+
+def runtime_of(job: JobPlan) -> Body:
+    """The ClusterTrainingRuntime that this job alone uses."""
+    replicated = [_replicated_job(job, "node", step="trainer", pods=1)]
+    spec: Body = {"replicatedJobs": replicated}
+    match job.runtime:
+        case Runtime.SEVERAL_JOBS:
+            replicated.insert(0, _replicated_job(job, "helper", step="", pods=_helper_pods(job)))
+        case Runtime.INITIALIZED:
+            replicated.insert(0, _replicated_job(job, INITIALIZER, step=INITIALIZER, pods=1))
+            replicated[1]["dependsOn"] = [{"name": INITIALIZER, "status": "Complete"}]
+        case Runtime.NATIVE:
+            spec["failurePolicy"] = {"maxRestarts": 1}
+    return {
+        "apiVersion": CLUSTER_TRAINING_RUNTIMES.api_version,
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": runtime_name(job), "labels": {"trainer.kubeflow.org/framework": "torch"}},
+        "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": spec}},
+    }
+
+
+def _helper_pods(job: JobPlan) -> int:
+    return max(1, job.pods // 2)
+
+
+def _trainer_pods(job: JobPlan) -> int:
+    return job.pods - _helper_pods(job) if job.runtime is Runtime.SEVERAL_JOBS else job.pods
+
+
+def _replicated_job(job: JobPlan, name: str, *, step: str, pods: int) -> Body:
+    prepared = job.runtime not in {Runtime.SHIPPED, Runtime.INITIALIZED}
+    container: Body = {"name": name if step == INITIALIZER else "node", "image": "example.com/training"}
+    if not step:
+        container["resources"] = {"limits": {"nvidia.com/gpu": str(job.gpus_per_pod)}}
+    template: Body = {
+        "metadata": {},
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": job.grace_seconds},
+    }
+    job_spec: Body = {"template": template}
+    if not step:
+        job_spec |= {"parallelism": pods, "completions": pods, "completionMode": "Indexed"}
+    if prepared:
+        template["spec"]["restartPolicy"] = "Never"
+        template["spec"]["tolerations"] = [_tolerated("not-ready"), _tolerated("unreachable")]
+        job_spec["backoffLimit"] = 1000
+    if job.runtime is Runtime.JOINED:
+        template["metadata"]["annotations"] = {"recovery.trainjob.dev/joined-probe": "readiness"}
+        container["readinessProbe"] = {"exec": {"command": ["test", "-f", "/tmp/recovery-joined"]}, "periodSeconds": 1}  # noqa: S108
+    if job.runtime is Runtime.NATIVE:
+        codes = {"operator": "In", "values": [NATIVE_CODE]}
+        job_spec["podFailurePolicy"] = {"rules": [{"action": "FailJob", "onExitCodes": codes}]}
+    labels: dict[str, Any] = {STEP_LABEL: step} if step else {}
+    return {"name": name, "template": {"metadata": {"labels": labels}, "spec": job_spec}}
+
+
+def _tolerated(taint: str) -> Body:
+    return {
+        "key": f"node.kubernetes.io/{taint}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 30,
+    }
+
+
+def member_pods(server: ApiServer, job: JobPlan) -> list[Body]:
+    """Its pods that are neither being deleted nor over, by Job name and completion index; initializers left out."""
+    found = []
+    for pod in server.objects(PODS, job.namespace):
+        labels = pod["metadata"].get("labels", {})
+        if labels.get(JOBSET_LABEL) != job.name or labels.get(REPLICATED_JOB_LABEL) == INITIALIZER:
+            continue
+        if "deletionTimestamp" in pod["metadata"] or pod.get("status", {}).get("phase") in {"Failed", "Succeeded"}:
+            continue
+        found.append((labels.get(JOB_LABEL, ""), int(labels.get(INDEX_LABEL, "0")), pod["metadata"]["name"], pod))
+    found.sort(key=lambda entry: entry[:3])
+    return [entry[3] for entry in found]

@@ -1,0 +1,96 @@
+"""Which of a controller's requests, and of the lines that its watches get, meet with a fault."""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from recovery.kube.request import Request
+from recovery.ports import LEASES
+from recovery.sim.trials.dice import Dice
+from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
+from recovery.sim.trials.plan import FaultRates
+
+_Spread = tuple[FaultKind, float, float, float]
+"""A kind, its weight among the others, and the least and most seconds that it lasts."""
+
+OF_PROCESSES: tuple[_Spread, ...] = (
+    (FaultKind.PROCESS_KILL, 3, 0.5, 120),
+    (FaultKind.PROCESS_KILL_AFTER, 3, 0.5, 120),
+    (FaultKind.PROCESS_FREEZE, 2, 5, 90),
+    (FaultKind.CLOCK_JUMP, 1, -90, 90),
+)
+OF_WRITES: tuple[_Spread, ...] = (
+    (FaultKind.CONFLICT, 3, 0, 0),
+    (FaultKind.TOO_MANY_REQUESTS, 2, 1, 8),
+    (FaultKind.SERVER_ERROR, 2, 0, 0),
+    (FaultKind.SERVER_ERROR_APPLIED, 2, 0, 0),
+    (FaultKind.TIMEOUT, 2, 0, 0),
+    (FaultKind.TIMEOUT_APPLIED, 2, 0, 0),
+    (FaultKind.DELAYED, 3, 5, 60),
+)
+OF_READS: tuple[_Spread, ...] = (
+    (FaultKind.TOO_MANY_REQUESTS, 2, 1, 8),
+    (FaultKind.SERVER_ERROR, 2, 0, 0),
+    (FaultKind.TIMEOUT, 1, 0, 0),
+)
+OF_LINES: tuple[_Spread, ...] = (
+    (FaultKind.WATCH_DISCONNECT, 3, 0, 0),
+    (FaultKind.WATCH_STALL, 2, 1, 60),
+    (FaultKind.WATCH_EXPIRED, 1, 0, 0),
+    (FaultKind.WATCH_DUPLICATE, 2, 0, 0),
+    (FaultKind.WATCH_LAG, 2, 0.2, 10),
+)
+LEASE_SHARE = 0.05
+"""Nearly all requests renew or read the Lease; one of them meets with a fault so much more seldom than another."""
+BEFALL_REQUESTS = frozenset(spread[0] for spreads in (OF_PROCESSES, OF_WRITES, OF_READS) for spread in spreads)
+BEFALL_LINES = frozenset(spread[0] for spread in OF_LINES)
+
+
+class RequestFaults:
+    """Given ones by their key, others drawn by their rates; `possible` says until when one may last at most."""
+
+    def __init__(self, seed: int, given: Iterable[Fault], rates: FaultRates, seconds_left: Callable[[], float]) -> None:
+        """`seconds_left`: until the healing begins, before which every fault has to be over."""
+        self._seed = seed
+        self._rates = rates
+        self._seconds_left = seconds_left
+        self._requests: dict[tuple[str, int], Fault] = {}
+        self._lines: dict[tuple[str, int], Fault] = {}
+        for fault in given:
+            known = self._lines if fault.key.kind in BEFALL_LINES else self._requests
+            known[fault.key.actor, fault.key.number] = fault
+
+    def of_request(self, actor: str, number: int, request: Request, dice: Dice) -> Fault | None:
+        given = self._requests.get((actor, number))
+        if given is not None:
+            return given
+        chance = dice.throw() / (LEASE_SHARE if request.resource == LEASES else 1.0)
+        if chance < self._rates.process:
+            return self._draw(actor, number, OF_PROCESSES, dice)
+        if chance < self._rates.process + self._rates.request:
+            return self._draw(actor, number, OF_WRITES if request.writes else OF_READS, dice)
+        return None
+
+    def of_line(self, actor: str, number: int) -> Fault | None:
+        given = self._lines.get((actor, number))
+        if given is not None or not self._rates.line:
+            return given
+        dice = Dice(self._seed, f"{actor}'s watches", number)
+        return self._draw(actor, number, OF_LINES, dice) if dice.throw() < self._rates.line else None
+
+    def _draw(self, actor: str, number: int, spreads: tuple[_Spread, ...], dice: Dice) -> Fault | None:
+        """None: it would outlast the time for faults."""
+        mark = dice.throw() * sum(weight for _, weight, _, _ in spreads)
+        for kind, weight, least, most in spreads:
+            mark -= weight
+            if mark < 0:
+                seconds = round(dice.between(least, most), 3)
+                if abs(seconds) >= self._seconds_left():
+                    return None
+                return Fault(FaultKey(actor, number, kind), seconds)
+        raise AssertionError("the weights do not add up")
+
+
+def took_place(fault: Fault, at_seconds: float) -> Fault:
+    """The fault as it happened: its moment filled in, for people; its key is what replays it."""
+    return msgspec.structs.replace(fault, at_seconds=round(at_seconds, 3))

@@ -1,0 +1,142 @@
+"""A counterexample made small: the fewest faults, jobs and minutes that still break the same invariant.
+
+Delta debugging (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002): leave out ever
+smaller parts of the faults, and keep whatever breaks as well. At the end no single fault can be left out. Faults are
+known by their keys, so those that are left mean what they meant.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from recovery.sim.trials.evidence import Violation
+from recovery.sim.trials.faults import Fault
+from recovery.sim.trials.plan import TrialPlan
+
+MAX_RUNS = 200
+_SHARES = (0.125, 0.25, 0.5, 0.75)
+"""Of the time for faults, and of healing: what is tried, the shortest first."""
+
+
+class Tried(Protocol):
+    """What came of running a plan."""
+
+    @property
+    def plan(self) -> TrialPlan:
+        """With all faults that took place, and no rates by which further ones are drawn."""
+        ...
+
+    @property
+    def violations(self) -> Sequence[Violation]: ...
+
+
+T = TypeVar("T", bound=Tried)
+
+
+class Shrunk(msgspec.Struct, Generic[T], frozen=True):
+    outcome: T
+    """Of the smallest plan found that breaks the invariant."""
+    runs: int
+    replays: bool
+    """The faults that took place, given as a list, break the invariant again. False: nothing could be left out."""
+    complete: bool
+    """No fault can be left out any more. False: the runs were used up first."""
+
+
+def shrink(outcome: T, run: Callable[[TrialPlan], T], *, max_runs: int = MAX_RUNS) -> Shrunk[T]:
+    """`outcome` has violations; the invariant of the first is the one that has to break. At most `max_runs` trials."""
+    search = _Search(outcome, run, max_runs)
+    if not search.breaks(outcome.plan):
+        return Shrunk(outcome, search.runs, replays=False, complete=False)
+    try:
+        search.drop_faults()
+        search.drop_jobs()
+        search.shorten()
+        search.drop_faults()  # What a dropped job or a shorter trial has made needless.
+    except _UsedUpError:
+        return Shrunk(search.smallest, search.runs, replays=True, complete=False)
+    return Shrunk(search.smallest, search.runs, replays=True, complete=True)
+
+
+class _UsedUpError(Exception):
+    """No run is left."""
+
+
+class _Search(Generic[T]):
+    def __init__(self, outcome: T, run: Callable[[TrialPlan], T], max_runs: int) -> None:
+        self.smallest = outcome
+        self.runs = 0
+        self._invariant = outcome.violations[0].invariant
+        self._run = run
+        self._max_runs = max_runs
+        self._known: dict[bytes, bool] = {}
+        """By the plan's encoding: whether it breaks the invariant."""
+        self._plan = outcome.plan
+        """The smallest that breaks, as it was given: its outcome may lack faults that found nothing to befall."""
+
+    def breaks(self, plan: TrialPlan) -> bool:
+        """Run it, unless it was run before. One that breaks the invariant is the smallest from now on."""
+        name = msgspec.json.encode(plan)
+        if name in self._known:
+            return self._known[name]
+        if self.runs >= self._max_runs:
+            raise _UsedUpError
+        self.runs += 1
+        outcome = self._run(plan)
+        broken = any(violation.invariant == self._invariant for violation in outcome.violations)
+        self._known[name] = broken
+        if broken:
+            self.smallest, self._plan = outcome, plan
+        return broken
+
+    def drop_faults(self) -> None:
+        if not self._plan.faults or self._breaks_with(()):
+            return
+        parts: int | None = 2
+        while parts is not None:
+            parts = self._next_parts(parts)
+
+    def _next_parts(self, parts: int) -> int | None:
+        """Leave out what can be left out of the faults in so many parts. None: no single one can be left out."""
+        faults = self._plan.faults
+        if len(faults) < 2:
+            return None
+        bounds = [len(faults) * part // parts for part in range(parts + 1)]
+        pieces = list(itertools.pairwise(bounds))
+        if any(self._breaks_with(faults[begin:end]) for begin, end in pieces):
+            return 2
+        if parts > 2 and any(self._breaks_with(faults[:begin] + faults[end:]) for begin, end in pieces):
+            return parts - 1
+        return min(len(faults), 2 * parts) if parts < len(faults) else None
+
+    def _breaks_with(self, faults: tuple[Fault, ...]) -> bool:
+        return self.breaks(msgspec.structs.replace(self._plan, faults=faults))
+
+    def drop_jobs(self) -> None:
+        for job in self._plan.jobs:
+            if len(self._plan.jobs) == 1:
+                return
+            jobs = tuple(other for other in self._plan.jobs if other != job)
+            faults = tuple(fault for fault in self._plan.faults if fault.job != str(job))
+            self.breaks(msgspec.structs.replace(self._plan, jobs=jobs, faults=faults))
+
+    def shorten(self) -> None:
+        """Time for faults first: healing says how long nothing may be wrong after it."""
+        last_seconds = max(
+            ((fault.at_seconds or 0.0) + max(0.0, fault.seconds) for fault in self._plan.faults), default=0.0
+        )
+        whole = self._plan.active_seconds
+        for seconds in dict.fromkeys(_whole_minutes(max(share * whole, last_seconds)) for share in _SHARES):
+            if seconds < whole and self.breaks(msgspec.structs.replace(self._plan, active_seconds=seconds)):
+                break
+        whole = self._plan.healing_seconds
+        for seconds in (_whole_minutes(share * whole) for share in _SHARES):
+            if seconds < whole and self.breaks(msgspec.structs.replace(self._plan, healing_seconds=seconds)):
+                break
+
+
+def _whole_minutes(seconds: float) -> float:
+    """At least that long, and longer than a fault that ends then."""
+    return 60.0 * (seconds // 60 + 1)

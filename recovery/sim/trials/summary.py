@@ -1,0 +1,156 @@
+"""What is said of trials when they are over: each in short, all together, and of a broken one the counterexample."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from recovery.core.ledger import Totals
+from recovery.sim.trials.coverage import total
+from recovery.sim.trials.draw import draw_plan
+from recovery.sim.trials.faults import Fault
+from recovery.sim.trials.history import ledger_writes
+from recovery.sim.trials.plan import TrialPlan
+from recovery.sim.trials.shrink import Shrunk
+from recovery.sim.trials.timeline import offset, timeline
+from recovery.sim.trials.trial import Outcome, run_trial
+
+
+class Report(msgspec.Struct, frozen=True):
+    """One trial. Small enough to travel between processes."""
+
+    seed: int
+    trace_hash: str
+    requests: int
+    incidents: int
+    restarts: int
+    simulated_seconds: float
+    cpu_seconds: float
+    coverage: Mapping[str, int]
+    violations: tuple[str, ...]
+    """Invariant, moment and sentence of each."""
+    invariant: str
+    """The first that was broken. Empty: all held."""
+
+
+def try_seed(seed: int) -> Report:
+    """Run the trial of that seed."""
+    return report(run_trial(draw_plan(seed)))
+
+
+def report(outcome: Outcome) -> Report:
+    totals: dict[str, Totals] = {}
+    for write in ledger_writes(outcome.evidence):
+        totals[write.workload_uid] = write.after.totals
+    began_at = outcome.evidence.began_at
+    return Report(
+        seed=outcome.plan.seed,
+        trace_hash=outcome.trace_hash,
+        requests=outcome.requests,
+        incidents=sum(of_one.incidents for of_one in totals.values()),
+        restarts=sum(of_one.restarts for of_one in totals.values()),
+        simulated_seconds=outcome.simulated_seconds,
+        cpu_seconds=outcome.cpu_seconds,
+        coverage=outcome.coverage,
+        violations=tuple(
+            f"{violation.invariant} at {offset(violation.at - began_at)}: {violation.sentence}"
+            for violation in outcome.violations
+        ),
+        invariant=outcome.violations[0].invariant if outcome.violations else "",
+    )
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """Of all trials together."""
+
+    trials: int
+    simulated_hours: float
+    requests: int
+    incidents: int
+    restarts: int
+    broken: int
+    """Trials in which an invariant broke."""
+    cpu_seconds: float
+    coverage: Mapping[str, int]
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Name and value of each figure."""
+        yield "trials", str(self.trials)
+        yield "simulated hours", f"{self.simulated_hours:.1f}"
+        yield "requests", str(self.requests)
+        yield "incidents", str(self.incidents)
+        yield "restarts", str(self.restarts)
+        yield "trials with a violation", str(self.broken)
+        yield "CPU-seconds", f"{self.cpu_seconds:.1f}"
+        if self.cpu_seconds:
+            yield "hours per CPU-second", f"{self.simulated_hours / self.cpu_seconds:.1f}"
+
+
+def summarize(reports: Sequence[Report]) -> Summary:
+    return Summary(
+        trials=len(reports),
+        simulated_hours=sum(each.simulated_seconds for each in reports) / 3600,
+        requests=sum(each.requests for each in reports),
+        incidents=sum(each.incidents for each in reports),
+        restarts=sum(each.restarts for each in reports),
+        broken=sum(bool(each.violations) for each in reports),
+        cpu_seconds=sum(each.cpu_seconds for each in reports),
+        coverage=total(each.coverage for each in reports),
+    )
+
+
+def counterexample(outcome: Outcome, replay: str, shrunk: Shrunk[Outcome] | None = None) -> Iterator[str]:
+    """Lines about a trial with violations. `replay`: the command that shows it again. `shrunk` None: not tried."""
+    smallest = shrunk.outcome if shrunk is not None else outcome
+    yield f"seed {outcome.plan.seed} breaks {'; '.join(dict.fromkeys(report(outcome).violations))}"
+    yield ""
+    yield from _plan_lines(smallest.plan)
+    yield ""
+    yield f"Faults{_shrunk_words(outcome, shrunk)}:"
+    yield from (f"  {fault_words(fault)}" for fault in smallest.plan.faults)
+    yield ""
+    yield "Timeline:"
+    invariant = outcome.violations[0].invariant
+    first = next(each for each in smallest.violations if each.invariant == invariant)
+    yield from (f"  {line}" for line in timeline(smallest.evidence, first))
+    yield ""
+    yield f"Again: {replay}"
+
+
+def _shrunk_words(outcome: Outcome, shrunk: Shrunk[Outcome] | None) -> str:
+    if shrunk is None:
+        return ""
+    if not shrunk.replays:
+        return ", not shrunk: given as a list they do not break it again, which is a bug of the simulation"
+    left, was = len(shrunk.outcome.plan.faults), len(outcome.plan.faults)
+    end = "none can be left out" if shrunk.complete else "not to the end"
+    return f", {left} of {was}, {end} ({shrunk.runs} runs)"
+
+
+def _plan_lines(plan: TrialPlan) -> Iterator[str]:
+    yield (
+        f"{plan.active_seconds:g} s with faults, {plan.healing_seconds:g} s of healing; controllers: {plan.replicas}, "
+        f"lease {plan.lease_seconds} s; nodes of {plan.node_gpus} GPUs, spare: {plan.spare_nodes}"
+    )
+    for job in plan.jobs:
+        policy = "no policy" if job.policy is None else f"policy {msgspec.json.encode(job.policy).decode()}"
+        ends = f", {job.total_steps} steps" if job.total_steps is not None else ""
+        yield (
+            f"job {job}: {job.runtime}, {job.pods} pods of {job.gpus_per_pod} GPUs, grace {job.grace_seconds} s{ends}, "
+            f"{policy}"
+        )
+
+
+def fault_words(fault: Fault) -> str:
+    """Key, moment, and what else is known of it."""
+    parts = [str(fault.key)]
+    if fault.at_seconds is not None:
+        parts.append(f"at {fault.at_seconds:g} s")
+    if fault.job:
+        parts.append(f"of {fault.job}")
+    if fault.indexes:
+        parts.append(f"indexes {', '.join(map(str, fault.indexes))}")
+    if fault.seconds:
+        parts.append(f"for {fault.seconds:g} s")
+    if fault.code:
+        parts.append(f"code {fault.code}")
+    return " ".join(parts)

@@ -1,0 +1,278 @@
+"""A trial as text: what befell whom, what the controller decided and did, and where an invariant broke."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from recovery.controller.lease import LEASE_NAME
+from recovery.core.facts import GroupKey
+from recovery.ports import JOB_SETS, JOBS, LEASES, PODS, TRAIN_JOBS, Resource
+from recovery.sim.api.server import Change
+from recovery.sim.training.trace import EventKind, TraceRecord
+from recovery.sim.training.training import JOBSET_NAME_LABEL
+from recovery.sim.trials.evidence import Evidence, RequestRecord, Violation
+from recovery.sim.trials.history import LedgerWrite, ledger_writes
+
+MAX_LINES = 80
+AFTER_LINES = 8
+"""Of those, how many follow the violation."""
+QUIET_SECONDS = 60.0
+"""A pause in which nothing is told: what happened before it is over."""
+_TOGETHER_SECONDS = 10.0
+"""Like things that happen within this time of one another are one line."""
+_HOLDER = re.compile(rb'"holderIdentity":"([^"]*)"')
+_WORKLOADS = (TRAIN_JOBS, JOB_SETS, JOBS)
+_ENDS = ("Complete", "Completed", "Failed", "FailureTarget", "SuccessCriteriaMet")
+_TRAINING = {
+    EventKind.ROUND_FORMED: "all ranks have met; training goes on from step {step}",
+    EventKind.RANK_LOST: "rank {index} was lost at step {step}; the others hang",
+    EventKind.FINISHED: "training is finished at step {step}",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    at: datetime
+    text: str
+    group: str = ""
+    """Namespace and name of the job that it is about, joined by a slash. Empty: all."""
+    counts: str = ""
+    """What it is one of, as in `pods of team-a/llm deleted`: such lines are told together. Empty: it stands alone."""
+    number: int = 1
+    """How many it tells of."""
+    mark: str = " "
+
+
+def timeline(evidence: Evidence, violation: Violation | None = None) -> list[str]:
+    """The whole trial; of a violation what led to it, from the last quiet moment before it, in at most 80 lines."""
+    lines = _together(sorted(_lines(evidence), key=lambda line: line.at))
+    if violation is not None:
+        lines = _around(lines, violation)
+    return [f"{line.mark} {offset(line.at - evidence.began_at)}  {_text(line)}" for line in lines]
+
+
+def offset(since_start: timedelta) -> str:
+    """`+01:23:45.678`."""
+    milliseconds = round(since_start / timedelta(milliseconds=1))
+    seconds, milliseconds = divmod(milliseconds, 1000)
+    return f"+{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{milliseconds:03}"
+
+
+def _text(line: Line) -> str:
+    return f"{line.number} {line.counts}" if line.counts and line.number > 1 else line.text
+
+
+def _together(lines: Iterable[Line]) -> list[Line]:
+    """Lines of one kind become one, at the place of the first, though others stand between them."""
+    told: list[Line] = []
+    places: dict[str, int] = {}
+    for line in lines:
+        place = places.get(line.counts) if line.counts else None
+        if place is not None and (line.at - told[place].at).total_seconds() <= _TOGETHER_SECONDS:
+            told[place] = replace(told[place], number=told[place].number + 1)
+            continue
+        if line.counts:
+            places[line.counts] = len(told)
+        told.append(line)
+    return told
+
+
+# Around a violation.
+
+
+def _around(lines: Sequence[Line], violation: Violation) -> list[Line]:
+    """Of other jobs nothing is told, and of what came before only what belongs to it."""
+    group = str(violation.group) if violation.group is not None else ""
+    about = [line for line in lines if not group or line.group in ("", group)]
+    marked = Line(violation.at, f"{violation.invariant}: {violation.sentence}", group, mark=">")
+    before = [line for line in about if line.at <= violation.at]
+    after = [line for line in about if line.at > violation.at][:AFTER_LINES]
+    before = before[_last_quiet(before, violation.at) :]
+    room = MAX_LINES - len(after) - 1
+    if len(before) > room:
+        left_out = len(before) - room + 1
+        before = before[left_out:]
+        before.insert(0, Line(before[0].at, f"({left_out} lines before this one are left out)"))
+    return [*before, marked, *after]
+
+
+def _last_quiet(lines: Sequence[Line], at: datetime) -> int:
+    """The first line after the last pause that something bad followed; faults are what a story begins with."""
+    found = 0
+    for number in range(len(lines) - 1, 0, -1):
+        pause_seconds = (lines[number].at - lines[number - 1].at).total_seconds()
+        if pause_seconds >= QUIET_SECONDS and any(line.mark == "!" and line.at <= at for line in lines[number:]):
+            found = number
+            break
+    return found
+
+
+# What is told.
+
+
+def _lines(evidence: Evidence) -> Iterator[Line]:
+    yield Line(evidence.healing_from, "healing begins: nothing breaks from now on")
+    for happening in evidence.happenings:
+        yield Line(happening.at, happening.sentence, happening.fault.job, mark="!")
+    for life in evidence.processes:
+        yield Line(life.started_at, f"{life.actor}: process {life.process} starts")
+        if life.ended_at is not None:
+            yield Line(life.ended_at, f"{life.actor}: process {life.process} ends, {life.how}")
+    for look in evidence.failed_looks:
+        told = f"{look.actor}: a look at {look.group} ended in {look.error}"
+        yield Line(look.at, told, str(look.group), f"looks of {look.actor} at {look.group} ended in {look.error}")
+    for write in ledger_writes(evidence):
+        yield from _of_ledger(write)
+    yield from _of_leases(evidence.requests)
+    for record in evidence.requests:
+        yield from _of_request(record, evidence.jobs)
+    for change, at in zip(evidence.changes, evidence.change_times, strict=True):
+        yield from _of_change(change, at)
+    for event in evidence.trace.records:
+        yield from _of_training(event)
+
+
+def _of_ledger(write: LedgerWrite) -> Iterator[Line]:
+    """What it says anew: of a sentence that only counts on, the first is enough."""
+    before, after = write.before, write.after
+    incident = after.incident
+    reason = incident.reason if incident is not None and incident.reason else after.reason
+    was = before.incident.reason if before.incident is not None and before.incident.reason else before.reason
+    if after.phase is before.phase and (_outline(reason) == _outline(was) or not reason):
+        return
+    attempt = f" (epoch {after.epoch})" if after.epoch != before.epoch else ""
+    yield Line(write.at, f"{write.actor}: {write.group} {after.phase}{attempt}: {reason}", str(write.group))
+
+
+def _outline(sentence: str) -> str:
+    return re.sub(r"\d+", "0", sentence)
+
+
+def _of_leases(records: Iterable[RequestRecord]) -> Iterator[Line]:
+    leader: str | None = None
+    for record in records:
+        if record.request.resource != LEASES or not record.applied or not _about_election(record):
+            continue
+        found = _HOLDER.search(record.request.body or b"")
+        holder = found.group(1).decode() if found is not None else ""
+        if holder == leader:
+            continue
+        leader = holder
+        yield Line(record.at, f"{holder} leads" if holder else f"{record.actor} gives the lease up; nobody leads")
+
+
+def _about_election(record: RequestRecord) -> bool:
+    return record.request.verb == "create" or record.request.name == LEASE_NAME
+
+
+def _of_request(record: RequestRecord, jobs: Iterable[GroupKey]) -> Iterator[Line]:
+    """What was asked for about the workload; ledgers, leases and Events are told of elsewhere, or not at all."""
+    request = record.request
+    if not request.writes or request.resource not in (*_WORKLOADS, PODS):
+        return
+    answer = "no answer" if record.code is None else str(record.code)
+    what = "applied" if record.applied else "not applied"
+    outcome = answer if record.applied and record.code is not None and record.code < 300 else f"{answer}, {what}"
+    group = _owner(request.namespace or "", request.name or "", jobs)
+    counts = (
+        f"pods of {group} are asked to go by {record.actor}" if request.resource == PODS and not record.fault else ""
+    )
+    yield Line(record.at, f"{record.actor}: {request}: {outcome}", group, counts)
+
+
+def _owner(namespace: str, name: str, jobs: Iterable[GroupKey]) -> str:
+    """The job whose object is called so. Empty: none."""
+    owners = [
+        key for key in jobs if key.namespace == namespace and (name == key.name or name.startswith(f"{key.name}-"))
+    ]
+    return str(max(owners, key=lambda key: len(key.name))) if owners else ""
+
+
+def _of_change(change: Change, at: datetime) -> Iterator[Line]:
+    if change.resource == PODS:
+        yield from _of_pod(change, at)
+    elif change.resource in _WORKLOADS:
+        title = f"{change.resource.kind} {_title(change.body)}"
+        for what in _of_workload(change):
+            yield Line(at, f"{change.actor}: {title} {what}", _group_of(change.resource, change.body))
+
+
+def _of_pod(change: Change, at: datetime) -> Iterator[Line]:
+    what = ""
+    if change.type == "ADDED":
+        what = "made"
+    elif change.type == "DELETED":
+        what = "gone"
+    elif _deleting(change.body) and not _deleting(change.before):
+        what = "being deleted"
+    elif _phase(change.body) != _phase(change.before):
+        what = _phase(change.body)
+    if not what:
+        return
+    group = _group_of(PODS, change.body)
+    yield Line(at, f"pod {_title(change.body)} is {what}", group, f"pods of {group} are {what}")
+
+
+def _of_workload(change: Change) -> Iterator[str]:
+    body, before = change.body, change.before
+    if change.type == "ADDED":
+        yield f"is made, uid {body['metadata']['uid']}"
+        return
+    if change.type == "DELETED":
+        yield "is gone"
+        return
+    if _deleting(body) and not _deleting(before):
+        yield "is being deleted"
+    suspended = _suspended(body)
+    if suspended != _suspended(before):
+        yield "is suspended" if suspended else "is resumed"
+    for condition in _ended(body):
+        if condition not in _ended(before):
+            yield f"has condition {condition}"
+    restarts = body.get("status", {}).get("restarts", 0)
+    if before is not None and restarts != before.get("status", {}).get("restarts", 0):
+        yield f"counts restart {restarts}"
+
+
+def _of_training(event: TraceRecord) -> Iterator[Line]:
+    words = _TRAINING.get(event.kind)
+    if words is not None:
+        yield Line(event.at, f"{event.training}: {words.format(step=event.step, index=event.index)}", event.training)
+
+
+# Bodies.
+
+
+def _title(body: Mapping[str, Any]) -> str:
+    return f"{body['metadata']['namespace']}/{body['metadata']['name']}"
+
+
+def _group_of(resource: Resource, body: Mapping[str, Any]) -> str:
+    metadata = body["metadata"]
+    labelled = metadata.get("labels", {}).get(JOBSET_NAME_LABEL) if resource in (JOBS, PODS) else None
+    return str(GroupKey(metadata["namespace"], labelled or metadata["name"]))
+
+
+def _deleting(body: Mapping[str, Any] | None) -> bool:
+    return body is not None and "deletionTimestamp" in body["metadata"]
+
+
+def _phase(body: Mapping[str, Any] | None) -> str:
+    return str(body.get("status", {}).get("phase", "")) if body is not None else ""
+
+
+def _suspended(body: Mapping[str, Any] | None) -> bool:
+    return body is not None and body.get("spec", {}).get("suspend") is True
+
+
+def _ended(body: Mapping[str, Any] | None) -> list[str]:
+    if body is None:
+        return []
+    conditions = body.get("status", {}).get("conditions", ())
+    return [
+        f"{each['type']} ({each.get('reason', '')})"
+        for each in conditions
+        if each["type"] in _ENDS and each["status"] == "True"
+    ]

@@ -1,0 +1,233 @@
+"""The way between a controller process and the API server, and all that can happen on it.
+
+It stands where HTTP stands in the real program, below the production client's retries and above its errors, so that
+both are exercised. Everything that travels takes a moment, drawn by key.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import aiohttp
+
+from recovery.kube.errors import error_from_failure
+from recovery.kube.request import Request
+from recovery.ports import ApiError, Clock
+from recovery.sim.api.door import answer, error_from, lines
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.status import StatusError
+from recovery.sim.trials.dice import Dice
+from recovery.sim.trials.evidence import RequestRecord
+from recovery.sim.trials.faults import Fault, FaultKind
+from recovery.sim.trials.log import TrialLog
+from recovery.sim.trials.process import Process
+from recovery.sim.trials.replica import Replica, never
+from recovery.sim.trials.request_faults import RequestFaults
+
+Answer = tuple[bytes, ApiError | None]
+"""What the sender hears: a body, or the error in place of one."""
+
+TRAVEL_SECONDS = (0.0005, 0.005)
+"""Least and most, each way."""
+LINE_SECONDS = (0.001, 0.02)
+"""Least and most from a change until a watch tells of it; each stream has its own."""
+ANSWER_SECONDS_MAX = 30.0
+"""After which the sender gives up, as the HTTP client does (`recovery.kube.http.REQUEST_SECONDS_MAX`)."""
+GONE_LINE = (
+    b'{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",'
+    b'"message":"too old resource version","reason":"Expired","code":410}}'
+)
+
+
+class TrialTransport:
+    """`client.Transport` of one process."""
+
+    def __init__(
+        self,
+        process: Process,
+        replica: Replica,
+        server: ApiServer,
+        clock: Clock,
+        faults: RequestFaults,
+        log: TrialLog,
+        seed: int,
+    ) -> None:
+        self._process = process
+        self._replica = replica
+        self._server = server
+        self._clock = clock
+        self._faults = faults
+        self._log = log
+        self._seed = seed
+
+    # Requests.
+
+    async def send(self, request: Request) -> bytes:
+        await self._process.clock.thawed()
+        await self._live()
+        number = self._replica.requests
+        self._replica.requests += 1
+        dice = Dice(self._seed, self._replica.name, number)
+        there, back = dice.between(*TRAVEL_SECONDS), dice.between(*TRAVEL_SECONDS)
+        fault = self._faults.of_request(self._replica.name, number, request, dice)
+        if fault is not None:
+            fault = self._log.befell(fault, self._words(fault, request))
+            await self._befall_process(fault)
+        await self._clock.sleep(there)
+        await self._live()
+        body, error = await self._carried_out(request, number, fault)
+        if fault is not None and fault.key.kind is FaultKind.PROCESS_KILL_AFTER:
+            self._process.kill(fault.seconds)
+        await self._clock.sleep(back)
+        await self._process.clock.thawed()
+        await self._live()
+        if error is not None:
+            raise error
+        return body
+
+    async def _befall_process(self, fault: Fault) -> None:
+        match fault.key.kind:
+            case FaultKind.PROCESS_KILL:
+                self._process.kill(fault.seconds)
+                await never()
+            case FaultKind.PROCESS_FREEZE:
+                self._process.clock.freeze(fault.seconds)
+                await self._process.clock.thawed()
+            case FaultKind.CLOCK_JUMP:
+                self._process.clock.off_seconds = fault.seconds
+
+    async def _carried_out(self, request: Request, number: int, fault: Fault | None) -> Answer:
+        kind = fault.key.kind if fault is not None else None
+        match kind:
+            case FaultKind.CONFLICT:
+                name = request.name or ""
+                words = "the object has been modified"
+                failure = StatusError(409, "Conflict", words, kind=request.resource.plural, name=name)
+            case FaultKind.TOO_MANY_REQUESTS:
+                assert fault is not None
+                failure = StatusError(
+                    429, "TooManyRequests", "the server is busy", retry_after_seconds=max(1, round(fault.seconds))
+                )
+            case FaultKind.SERVER_ERROR:
+                failure = StatusError(500, "InternalError", "etcdserver: leader changed")
+            case FaultKind.SERVER_ERROR_APPLIED:
+                self._apply(request, number, fault)
+                lost = StatusError(500, "InternalError", "etcdserver: request timed out")
+                return b"", error_from(request, lost)
+            case FaultKind.TIMEOUT | FaultKind.TIMEOUT_APPLIED:
+                if kind is FaultKind.TIMEOUT_APPLIED:
+                    self._apply(request, number, fault)
+                else:
+                    self._record(request, number, None, fault, applied=False)
+                await self._clock.sleep(ANSWER_SECONDS_MAX)
+                return b"", error_from_failure(request, TimeoutError())
+            case FaultKind.DELAYED:
+                assert fault is not None
+                return await self._delayed(request, number, fault)
+            case _:
+                return self._apply(request, number, fault)
+        self._record(request, number, failure.code, fault, applied=False)
+        return b"", error_from(request, failure)
+
+    async def _delayed(self, request: Request, number: int, fault: Fault) -> Answer:
+        """It arrives late, even if its sender has died or given up."""
+        arrived: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def arrive() -> None:
+            outcome = self._apply(request, number, fault)
+            if not arrived.done():
+                arrived.set_result(outcome)
+
+        asyncio.get_running_loop().call_later(fault.seconds, arrive)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                return await arrived
+        except TimeoutError:
+            return b"", error_from_failure(request, TimeoutError())
+
+    def _apply(self, request: Request, number: int, fault: Fault | None) -> Answer:
+        try:
+            body = answer(self._server, self._replica.name, request)
+        except StatusError as failure:
+            self._record(request, number, failure.code, fault, applied=False)
+            return b"", error_from(request, failure)
+        self._record(request, number, 200, fault, applied=request.writes)
+        return body, None
+
+    def _record(self, request: Request, number: int, code: int | None, fault: Fault | None, *, applied: bool) -> None:
+        unheard = fault is not None and fault.key.kind in _UNHEARD
+        self._log.requested(
+            RequestRecord(
+                at=self._clock.now(),
+                actor=self._replica.name,
+                process=self._process.number,
+                number=number,
+                request=request,
+                code=None if unheard else code,
+                applied=applied,
+                revision=self._server.revision,
+                fault=fault,
+            )
+        )
+
+    def _words(self, fault: Fault, request: Request) -> str:
+        lasting = f" for {fault.seconds:g} s" if fault.seconds else ""
+        where = "line" if request.verb == "watch" else "request"
+        return f"{self._replica.name}: {fault.key.kind}{lasting} at its {where} {fault.key.number}, {request}"
+
+    async def _live(self) -> None:
+        """The dead do not go on."""
+        if self._process.how:
+            await never()
+
+    # Watches.
+
+    async def stream(self, request: Request, timeout_seconds: int) -> AsyncGenerator[bytes, None]:
+        await self._process.clock.thawed()
+        await self._live()
+        dice = Dice(self._seed, f"{self._replica.name}'s {request.resource.plural}", self._replica.lines)
+        late_seconds = dice.between(*LINE_SECONDS)
+        told_at_seconds = float("-inf")
+        try:
+            async with aclosing(lines(self._server, request)) as coming:
+                async for line in coming:
+                    # What came in meanwhile is told together with what was waited for.
+                    if self._clock.monotonic_seconds() > told_at_seconds:
+                        await self._clock.sleep(late_seconds)
+                        told_at_seconds = self._clock.monotonic_seconds()
+                    await self._process.clock.thawed()
+                    await self._live()
+                    number = self._replica.lines
+                    self._replica.lines += 1
+                    fault = self._faults.of_line(self._replica.name, number)
+                    if fault is None:
+                        yield line
+                        continue
+                    fault = self._log.befell(fault, self._words(fault, request))
+                    match fault.key.kind:
+                        case FaultKind.WATCH_DISCONNECT:
+                            raise error_from_failure(request, aiohttp.ClientPayloadError())
+                        case FaultKind.WATCH_EXPIRED:
+                            yield GONE_LINE
+                            return
+                        case FaultKind.WATCH_DUPLICATE:
+                            yield line
+                        case FaultKind.WATCH_STALL:
+                            await self._clock.sleep(fault.seconds)
+                        case FaultKind.WATCH_LAG:
+                            late_seconds = fault.seconds
+                    yield line
+        except StatusError as failure:
+            raise error_from(request, failure) from failure
+
+
+_UNHEARD = frozenset(
+    {
+        FaultKind.SERVER_ERROR_APPLIED,
+        FaultKind.TIMEOUT,
+        FaultKind.TIMEOUT_APPLIED,
+        FaultKind.DELAYED,
+        FaultKind.PROCESS_KILL_AFTER,
+    }
+)
+"""The sender hears nothing, or not what became of it."""

@@ -1,0 +1,152 @@
+"""One trial: a cluster, its jobs, the controller's replicas, the faults of the plan, and a verdict."""
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import msgspec
+import structlog
+
+from recovery.core.facts import GroupKey
+from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
+from recovery.sim.kubelets.means import KubeletSettings
+from recovery.sim.kubelets.nodes import NodeSpec
+from recovery.sim.training.training import TrainingSettings
+from recovery.sim.trials.checkers.judge import Jury
+from recovery.sim.trials.coverage import coverage_of
+from recovery.sim.trials.evidence import Evidence, Violation
+from recovery.sim.trials.faults import Fault
+from recovery.sim.trials.log import TrialLog
+from recovery.sim.trials.manifests import objects_of
+from recovery.sim.trials.plan import FaultRates, TrialPlan
+from recovery.sim.trials.process import Process
+from recovery.sim.trials.replica import Replica
+from recovery.sim.trials.request_faults import RequestFaults
+from recovery.sim.trials.transport import TrialTransport
+from recovery.sim.trials.world import USER, World
+from recovery.sim.virtual_time import VirtualClock, run_in_virtual_time
+
+NCCL_TIMEOUT_SECONDS = 600.0
+NODE_LEASE_SECONDS = 40.0
+"""Kubelets renew every 10 s; against the grace of 50 s this does as well, at a quarter of the cost."""
+STOP_SECONDS = 60.0
+"""For the controller to stop at the end."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a trial."""
+
+    plan: TrialPlan
+    """With all faults that took place, and no rates: it replays."""
+    evidence: Evidence
+    violations: tuple[Violation, ...]
+    trace_hash: str
+    """Equal for equal trials, whatever process they ran in."""
+    requests: int
+    """Of controller processes."""
+    simulated_seconds: float
+    cpu_seconds: float
+    coverage: Mapping[str, int]
+
+
+def run_trial(plan: TrialPlan) -> Outcome:
+    """Run it to its end, in virtual time. Raises what is a bug of the simulation itself."""
+    began_seconds = time.process_time()
+    with _only_errors_logged():
+        evidence, jury, log = run_in_virtual_time(_run(plan))
+    return Outcome(
+        plan=msgspec.structs.replace(plan, faults=_as_given(plan, log), rates=FaultRates()),
+        evidence=evidence,
+        violations=tuple(jury.violations),
+        trace_hash=log.fingerprint,
+        requests=len(evidence.requests),
+        simulated_seconds=plan.active_seconds + plan.healing_seconds,
+        cpu_seconds=time.process_time() - began_seconds,
+        coverage=coverage_of(evidence),
+    )
+
+
+def _as_given(plan: TrialPlan, log: TrialLog) -> tuple[Fault, ...]:
+    """Those of the plan that took place, in its order, then those that were drawn meanwhile, in theirs."""
+    happened = {fault.key: fault for fault in log.faults}
+    given = tuple(fault for fault in plan.faults if fault.key in happened)
+    known = {fault.key for fault in given}
+    return (*given, *(fault for key, fault in happened.items() if key not in known))
+
+
+async def _run(plan: TrialPlan) -> tuple[Evidence, Jury, TrialLog]:
+    clock = VirtualClock()
+    cluster = _cluster(plan, clock)
+    began_at = clock.now()
+    evidence = Evidence(
+        plan=plan,
+        server=cluster.server,
+        trace=cluster.trace,
+        jobs={GroupKey(job.namespace, job.name): job for job in plan.jobs},
+        began_at=began_at,
+        healing_from=began_at + timedelta(seconds=plan.active_seconds),
+        ends_at=began_at + timedelta(seconds=plan.active_seconds + plan.healing_seconds),
+    )
+    jury = Jury(evidence)
+    log = TrialLog(evidence, jury, clock)
+
+    def seconds_left() -> float:
+        return (evidence.healing_from - clock.now()).total_seconds()
+
+    faults = RequestFaults(plan.seed, plan.faults, plan.rates, seconds_left)
+
+    def connect(replica: Replica, process: Process) -> TrialTransport:
+        return TrialTransport(process, replica, cluster.server, clock, faults, log, plan.seed)
+
+    replicas = [Replica(f"controller-{number}", clock, evidence, connect) for number in range(plan.replicas)]
+    async with cluster.running():
+        with cluster.server.acting(USER):
+            for job in plan.jobs:
+                for resource, body in objects_of(job):
+                    cluster.server.create(resource, body, namespace=body["metadata"].get("namespace"))
+        running = [asyncio.create_task(replica.run()) for replica in replicas]
+        World(plan, cluster, replicas, clock, log).begin()
+        await clock.sleep((evidence.ends_at - clock.now()).total_seconds())
+        for replica in replicas:
+            if replica.process is not None:
+                evidence.metrics[replica.name] = replica.process.telemetry.samples()
+        jury.ended()
+        for replica in replicas:
+            replica.stop()
+        _, late = await asyncio.wait(running, timeout=STOP_SECONDS)
+        for task in late:
+            task.cancel()
+    return evidence, jury, log
+
+
+def _cluster(plan: TrialPlan, clock: VirtualClock) -> EmbeddedCluster:
+    pods = sum(job.pods * job.gpus_per_pod for job in plan.jobs)
+    nodes = math.ceil(pods / plan.node_gpus) + plan.spare_nodes
+    steps = {str(job): job.total_steps for job in plan.jobs if job.total_steps is not None}
+    return EmbeddedCluster(
+        clock=clock,
+        entropy=random.Random(f"cluster {plan.seed}"),
+        nodes=[NodeSpec(name=f"node-{number}", gpus=plan.node_gpus) for number in range(nodes)],
+        training=TrainingSettings(
+            nccl_timeout_seconds=NCCL_TIMEOUT_SECONDS, total_steps=min(steps.values()) if steps else None
+        ),
+        settings=ClusterSettings(kubelets=KubeletSettings(lease_seconds=NODE_LEASE_SECONDS)),
+    )
+
+
+@contextmanager
+def _only_errors_logged() -> Iterator[None]:
+    """What the controller logs would drown the report; its errors are found again as failed looks."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)

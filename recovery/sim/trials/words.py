@@ -1,0 +1,252 @@
+"""The words of a scenario file: its fields, their meaning and their defaults. `scenario.py` says what they come to.
+
+Kinds, actions, modes and the fields of chaos are called as in Chaos Mesh (api/v1alpha1: PodChaos, NetworkChaos,
+HTTPChaos, TimeChaos, StressChaos, PhysicalMachineChaos) where it has the thing; ClusterChaos and UserChaos are ours.
+Pods are selected by job and completion index, because their names differ from one incarnation to the next.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from recovery.sim.trials.plan import Runtime
+
+
+class Words(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Durations are written as in our policies: 10s, 5m, 2h."""
+
+
+class Controllers(Words, frozen=True):
+    replicas: int = 2
+    """Controller processes that stand for election."""
+    lease_seconds: int = 15
+
+
+class Cluster(Words, frozen=True):
+    nodes: int | None = None
+    """Nodes in all. None: what the jobs need, and the spares."""
+    spares: int | None = None
+    """Nodes beyond what the jobs need. None: 2, if `nodes` does not say otherwise."""
+    gpus_per_node: int = 8
+
+
+class JobWords(Words, frozen=True):
+    name: str
+    namespace: str = "default"
+    runtime: Runtime = Runtime.SHIPPED
+    pods: int = 8
+    gpus_per_pod: int = 8
+    grace_period_seconds: int = 30
+    total_steps: int | None = None
+    """None: it trains until the trial ends."""
+    policy: dict[str, Any] | None = None
+    """Spec of its RecoveryPolicy, less the selector; {} is all defaults, mode Observe among them. None: no policy."""
+
+
+class Rates(Words, frozen=True):
+    """Chaos beyond what is listed, drawn from the seed: how probable a fault is, for each event it could befall."""
+
+    process: float = 0.0
+    """Per request of a controller: it dies, freezes, its clock jumps."""
+    request: float = 0.0
+    """Per request: it fails."""
+    line: float = 0.0
+    """Per line of a watch."""
+
+
+class Mode(StrEnum):
+    """How many of the selected are befallen: chosen by the scenario's seed."""
+
+    ONE = "one"
+    ALL = "all"
+    FIXED = "fixed"
+    """`value` of them."""
+    FIXED_PERCENT = "fixed-percent"
+    """`value` per cent of them, rounded down."""
+
+
+class Component(StrEnum):
+    """What of the platform can stand still."""
+
+    MANAGER = "kube-controller-manager"
+    JOBSET = "jobset-controller"
+    TRAINER = "trainer-controller"
+
+
+class Selector(Words, frozen=True):
+    """One of `job`, `controller` and `component`."""
+
+    job: str = ""
+    """`namespace/name`, or the name alone where no other job has it."""
+    indexes: tuple[int, ...] = ()
+    """With `job`: completion indexes of the pods. Empty: all."""
+    controller: int | None = None
+    """A replica of the controller, from 0."""
+    component: Component | None = None
+
+
+class Chaos(Words, frozen=True, tag_field="kind"):
+    """What happens, and when: one of `at` and `event`."""
+
+    at: str = ""
+    """From the start of the trial."""
+    event: int | None = None
+    """Which of a controller's requests, or of the lines that its watches get, from 0, over all its processes. What
+    befalls a request or a watch is known by that number, and is best taken from a trial that was seen."""
+    selector: Selector = Selector()
+
+
+class PodAction(StrEnum):
+    POD_KILL = "pod-kill"
+    CONTAINER_KILL = "container-kill"
+    POD_FAILURE = "pod-failure"
+    """For `duration`, rank 0 exits with `exitCode` a moment after each start."""
+    POD_EVICT = "pod-evict"
+    """Ours: the eviction API."""
+    POD_STUCK = "pod-stuck"
+    """Ours: deleted, and its processes do not end before `duration` has passed."""
+
+
+class Target(StrEnum):
+    """Which half of an exchange is struck. WATCH is ours: a watch of the controller's."""
+
+    REQUEST = "Request"
+    """Before the server has applied it."""
+    RESPONSE = "Response"
+    """After."""
+    WATCH = "Watch"
+
+
+class PodChaos(Chaos, frozen=True, kw_only=True, tag="PodChaos"):
+    """Of a job's pods; `container-kill` also of a controller's, which is started anew after `duration`."""
+
+    action: PodAction
+    mode: Mode | None = None
+    """Must be said of a job's pods, but not of `pod-failure`."""
+    value: int | str | None = None
+    duration: str | None = None
+    grace_period: int | None = None
+    """`pod-kill`: 0 deletes by force. None: the pod's own grace, as kubectl deletes (Chaos Mesh: by force)."""
+    exit_code: int | None = None
+    """None: 137 of `container-kill`, 1 of `pod-failure`."""
+    target: Target | None = None
+    """`container-kill` of a controller at an `event`: before that request is sent, or when it has been applied."""
+
+
+class MachineAction(StrEnum):
+    """Ours: Chaos Mesh switches off machines through virsh and cloud APIs."""
+
+    POWER_LOSS = "power-loss"
+    REMOVE = "remove"
+    """Machine and Node are taken away; another one joins after `duration`."""
+
+
+class PhysicalMachineChaos(Chaos, frozen=True, kw_only=True, tag="PhysicalMachineChaos"):
+    """The nodes of the selected pods."""
+
+    action: MachineAction
+    mode: Mode
+    value: int | str | None = None
+    duration: str
+
+
+class NetworkAction(StrEnum):
+    PARTITION = "partition"
+    """The nodes of the selected pods are cut off; what runs there goes on."""
+    LOSS = "loss"
+    """A controller's watch: nothing arrives for `duration`, then all of it."""
+    DUPLICATE = "duplicate"
+    """A controller's watch: a line arrives twice."""
+
+
+class NetworkChaos(Chaos, frozen=True, kw_only=True, tag="NetworkChaos"):
+    action: NetworkAction
+    mode: Mode | None = None
+    """Must be said of a partition."""
+    value: int | str | None = None
+    duration: str | None = None
+
+
+class HttpAction(StrEnum):
+    ABORT = "abort"
+    """No answer; a watch is disconnected."""
+    DELAY = "delay"
+    """A request travels for `delay`; a watch runs that much behind the others."""
+    REPLACE = "replace"
+    """The answer is `code`."""
+
+
+class HttpChaos(Chaos, frozen=True, kw_only=True, tag="HTTPChaos"):
+    """A request or a watch of a controller."""
+
+    action: HttpAction
+    target: Target = Target.REQUEST
+    delay: str | None = None
+    code: int | None = None
+    """Request: 409, 429, 500. Response: 500. Watch: 410."""
+    retry_after: str | None = None
+    """With 429. None: 1s."""
+
+
+class TimeChaos(Chaos, frozen=True, kw_only=True, tag="TimeChaos"):
+    """A controller's wall clock."""
+
+    time_offset: str
+    """May begin with a minus."""
+
+
+class StressChaos(Chaos, frozen=True, kw_only=True, tag="StressChaos"):
+    """A controller or a component of the platform gets no CPU, and then goes on as if nothing had been."""
+
+    duration: str
+
+
+class ClusterAction(StrEnum):
+    NO_CAPACITY = "no-capacity"
+    PODS_REFUSED = "pods-refused"
+    JOB_WITHOUT_PODS = "job-without-pods"
+
+
+class ClusterChaos(Chaos, frozen=True, kw_only=True, tag="ClusterChaos"):
+    action: ClusterAction
+    duration: str
+
+
+class UserAction(StrEnum):
+    SUSPEND = "suspend"
+    DELETE = "delete"
+    RECREATE = "recreate"
+    PAUSE = "pause"
+    RESTART = "restart"
+    RETRY = "retry"
+    POLICY_OBSERVE = "policy-observe"
+    POLICY_DELETE = "policy-delete"
+
+
+class UserChaos(Chaos, frozen=True, kw_only=True, tag="UserChaos"):
+    """What somebody does to a job or to its policy, and takes back after `duration`."""
+
+    action: UserAction
+    duration: str | None = None
+
+
+AnyChaos = (
+    PodChaos | PhysicalMachineChaos | NetworkChaos | HttpChaos | TimeChaos | StressChaos | ClusterChaos | UserChaos
+)
+
+
+class ScenarioWords(Words, frozen=True):
+    """A scenario file."""
+
+    name: str
+    jobs: tuple[JobWords, ...]
+    seed: int = 0
+    duration: str = "90m"
+    """In which chaos begins and ends."""
+    healing: str = "60m"
+    """After it: everything returns, and nothing breaks."""
+    controllers: Controllers = Controllers()
+    cluster: Cluster = Cluster()
+    chaos: tuple[AnyChaos, ...] = ()
+    rates: Rates = Rates()

@@ -1,0 +1,121 @@
+"""The world of real programs: etcd, kube-apiserver, the controllers as shipped; only the kubelets are modelled.
+
+All expectations that are asked for begin together, the slow ones at once and the others a few at a time: the waiting of
+one is the working time of another.
+"""
+
+import asyncio
+import random
+import re
+import secrets
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+from recovery.controller.clock import SystemClock
+from recovery.kube.client import KubeApiClient
+from recovery.kube.http import HttpTransport
+from recovery.kube.session import open_session
+from recovery.sim.kubelets.kubelet import Kubelets
+from tests.cluster.controlplane.build import provide
+from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings
+from tests.cluster.scene import install
+from tests.contract.expectations import Expectation
+from tests.contract.scene import NAMESPACES, Scene, closing
+from tests.contract.workload import KUBELET, NODES, ByImage
+
+TOGETHER = 6
+"""Expectations that are looked at at once, the slow ones apart: two cores serve both sides."""
+LIMIT_SECONDS = 240.0
+"""Of one expectation, from its own beginning."""
+
+
+class RealWorld:
+    """Runs on a loop of its own, which stands still between two tests."""
+
+    def __init__(self, runner: asyncio.Runner, results: dict[str, asyncio.Task[None]]) -> None:
+        self._runner = runner
+        self._results = results
+
+    @classmethod
+    @contextmanager
+    def running(cls, expectations: Sequence[Expectation]) -> Iterator["RealWorld"]:
+        """`expectations`: all that it will be asked to meet."""
+        with asyncio.Runner() as runner:
+            running = _running(expectations)
+            results = runner.run(anext(running))
+            try:
+                yield cls(runner, results)
+            finally:
+                with suppress(StopAsyncIteration):
+                    runner.run(anext(running))
+
+    def meets(self, expectation: Expectation) -> None:
+        self._runner.run(_outcome(self._results[expectation.key]))
+
+
+async def _outcome(task: asyncio.Task[None]) -> None:
+    await task
+
+
+async def _running(expectations: Sequence[Expectation]) -> AsyncIterator[dict[str, asyncio.Task[None]]]:
+    """The outcomes to come, by the keys of the expectations."""
+    settings = ControlPlaneSettings(request_limits="raised")
+    async with ControlPlane.start(settings, provide()) as control_plane:
+        await install(control_plane)
+        async with _stage(control_plane) as stage:
+            slots = asyncio.Semaphore(TOGETHER)
+            ordered = sorted(expectations, key=lambda expectation: not expectation.slow)
+            tasks = {each.key: asyncio.create_task(_look(stage, each, slots)) for each in ordered}
+            try:
+                yield tasks
+            finally:
+                for task in tasks.values():
+                    task.cancel()
+                await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
+@asynccontextmanager
+async def _stage(control_plane: ControlPlane) -> AsyncIterator[Scene]:
+    """A scene that is nobody's: what all of them share."""
+    clock, entropy = SystemClock(), random.Random(1)
+    async with open_session(kubeconfig=str(control_plane.kubeconfig)) as session:
+        api = KubeApiClient(HttpTransport(session, clock=clock), clock=clock, entropy=entropy)
+        kubelets = Kubelets(api, clock, entropy, ByImage(clock), KUBELET)
+        for node in NODES:
+            kubelets.add_node(node)
+        playing = asyncio.create_task(kubelets.run())
+        try:
+            async with asyncio.timeout(60):
+                await kubelets.nodes_ready()
+            yield Scene(api, clock, kubelets, "", forget_history=_forgotten)
+            assert not playing.done(), "the kubelets have ended before the tests; what ended them follows"
+        finally:
+            playing.cancel()
+            with suppress(asyncio.CancelledError):
+                await playing
+
+
+def _forgotten() -> None:
+    """The server's memory of our own kinds begins when they are installed, long after revision 1."""
+
+
+async def _look(stage: Scene, expectation: Expectation, slots: asyncio.Semaphore) -> None:
+    if expectation.slow:
+        await _look_now(stage, expectation)
+        return
+    async with slots:
+        await _look_now(stage, expectation)
+
+
+async def _look_now(stage: Scene, expectation: Expectation) -> None:
+    readable = re.sub(r"[^a-z0-9]+", "-", expectation.name.removeprefix("test_"))[:40].strip("-")
+    namespace = f"{readable}-{secrets.token_hex(3)}"
+    scene = Scene(stage.api, stage.clock, stage.kubelets, namespace, stage.forget_history)
+    await scene.create(NAMESPACES, {"metadata": {"name": namespace}})
+    try:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await expectation.body(scene)
+    finally:
+        # An expectation that was not met is told as such; a follower's death explains it only if nothing else does.
+        await closing(scene, told=sys.exc_info()[0] is not None)

@@ -1,0 +1,79 @@
+"""The world in memory: `recovery.sim`, each expectation in a cluster of its own, in virtual time."""
+
+import asyncio
+import random
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from recovery.kube.client import KubeApiClient
+from recovery.kube.request import Request
+from recovery.ports import Clock
+from recovery.sim.api.door import ModelClient, answer, error_from, lines
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.status import StatusError
+from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
+from recovery.sim.kubelets.kubelet import Kubelets
+from recovery.sim.runtimes import shipped_runtime
+from recovery.sim.virtual_time import VirtualClock, run_in_virtual_time
+from tests.contract.bodies import TRAINING_RUNTIMES
+from tests.contract.expectations import Expectation
+from tests.contract.scene import NAMESPACES, Scene, closing
+from tests.contract.workload import KUBELET, NODES, ByImage
+
+TRAVEL_SECONDS = 0.002
+LIMIT_SECONDS = 1200.0
+"""Of one expectation."""
+RAISED_LIMITS = ClusterSettings(manager_requests_per_second=500.0, manager_burst=1000, kubelets=KUBELET)
+"""As in the real world."""
+
+
+class SimulatedWorld:
+    def meets(self, expectation: Expectation) -> None:
+        run_in_virtual_time(_look(expectation))
+
+
+class DirectTransport:
+    """`recovery.kube.client.Transport`: the production client's requests, carried to the server in memory."""
+
+    def __init__(self, server: ApiServer, clock: Clock) -> None:
+        self._server = server
+        self._clock = clock
+
+    async def send(self, request: Request) -> bytes:
+        await self._clock.sleep(TRAVEL_SECONDS)
+        try:
+            return answer(self._server, "trainjob-recovery", request)
+        except StatusError as failure:
+            raise error_from(request, failure) from failure
+
+    async def stream(self, request: Request, timeout_seconds: int) -> AsyncGenerator[bytes, None]:
+        await self._clock.sleep(TRAVEL_SECONDS)
+        try:
+            async with aclosing(lines(self._server, request)) as told:
+                async for line in told:
+                    yield line
+        except StatusError as failure:
+            raise error_from(request, failure) from failure
+
+
+async def _look(expectation: Expectation) -> None:
+    clock, entropy = VirtualClock(), random.Random(1)
+    cluster = EmbeddedCluster(clock=clock, entropy=entropy, nodes=(), settings=RAISED_LIMITS)
+    # Here the pods do as their images say; they do not train.
+    client = ModelClient(cluster.server, "kubelet")
+    cluster.kubelets = Kubelets(client, clock, entropy, ByImage(clock), KUBELET)
+    for node in NODES:
+        cluster.kubelets.add_node(node)
+    cluster.server.create(TRAINING_RUNTIMES, shipped_runtime())
+    transport = DirectTransport(cluster.server, clock)
+    api = KubeApiClient(transport, clock=clock, entropy=entropy)
+    scene = Scene(api, clock, cluster.kubelets, "contract", cluster.server.compact)
+    async with cluster.running():
+        await cluster.kubelets.nodes_ready()
+        await scene.create(NAMESPACES, {"metadata": {"name": scene.namespace}})
+        try:
+            async with asyncio.timeout(LIMIT_SECONDS):
+                await expectation.body(scene)
+        finally:
+            await closing(scene, told=sys.exc_info()[0] is not None)

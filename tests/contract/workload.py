@@ -1,0 +1,48 @@
+"""What runs in the containers: nothing but what the image says, so that a pod does as its expectation wrote."""
+
+import re
+
+from recovery.ports import Clock
+from recovery.sim.kubelets.means import KubeletSettings
+from recovery.sim.kubelets.nodes import NodeSpec
+from recovery.sim.kubelets.processes import SIGTERM_CODE, Exit, Process
+from recovery.sim.timers import Timers
+
+OBEDIENT = "obedient"
+"""Runs until SIGTERM, and ends a moment later. So does every image that is not named here."""
+DEAF = "deaf"
+"""Runs until it is killed."""
+LEAVE_SECONDS = 0.2
+
+KUBELET = KubeletSettings(start_seconds=(0.05, 0.3), restart_seconds=0.3)
+NODES = tuple(NodeSpec(name=f"common-{number}", gpus=64) for number in range(4))
+"""For the pods of all expectations, which ask for a GPU each; an expectation's own nodes have none (`add_nodes`)."""
+
+
+def exits(code: int) -> str:
+    """The image of a container that exits with this code soon after its start."""
+    return f"exits-{code}"
+
+
+class ByImage:
+    """`recovery.sim.kubelets.processes.Workload`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._timers = Timers(clock)
+
+    async def run(self) -> None:
+        await self._timers.run()
+
+    def process_started(self, process: Process) -> None:
+        process.answer_probe()
+        code = re.fullmatch(r"exits-(\d+)", process.container.image)
+        if code:
+            ending = Exit(int(code[1]))
+            self._timers.after(LEAVE_SECONDS, lambda: process.end(ending))
+
+    def process_termed(self, process: Process) -> None:
+        if process.container.image != DEAF:
+            self._timers.after(LEAVE_SECONDS, lambda: process.end(Exit(SIGTERM_CODE)))
+
+    def process_exited(self, process: Process) -> None:
+        """Nobody else depends on it."""

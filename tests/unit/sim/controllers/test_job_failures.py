@@ -1,0 +1,337 @@
+"""What counts as a failure of a Job's pod, what follows, and when it is too much."""
+
+from recovery.sim.virtual_time import virtual_time
+from tests.unit.sim.controllers.job_world import JobWorld, job_world
+
+DISRUPTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+
+
+async def _running(world: JobWorld, **spec: object) -> None:
+    world.create(**spec)
+    await world.pass_seconds(0.5)
+    world.run()
+    await world.pass_seconds(20)
+
+
+@virtual_time
+async def test_a_failed_pod_is_counted_let_go_and_replaced_after_ten_seconds() -> None:
+    async with job_world() as world:
+        await _running(world)
+        lost = world.pod(1)
+        world.end(lost, 1)
+        await world.pass_seconds(1.1)
+        assert world.status()["failed"] == 1
+        assert world.status()["active"] == 1
+        assert world.status()["uncountedTerminatedPods"] == {}
+        assert "finalizers" not in next(pod for pod in world.pods() if pod["status"]["phase"] == "Failed")["metadata"]
+        await world.pass_seconds(8)
+        assert "active" in world.status()
+        assert world.status()["active"] == 1
+        await world.pass_seconds(1.5)
+        assert world.status()["active"] == 2
+        assert world.pod(1)["metadata"]["uid"] != lost["metadata"]["uid"]
+
+
+@virtual_time
+async def test_the_wait_doubles_with_each_failure_up_to_ten_minutes() -> None:
+    waits = []
+    async with job_world() as world:
+        await _running(world, pods=1, backoffLimit=20)
+        for _ in range(8):
+            failed = world.pod(0)
+            world.end(failed, 1)
+            at = world.clock.monotonic_seconds()
+            while world.pods()[-1]["metadata"]["uid"] == failed["metadata"]["uid"]:
+                await world.pass_seconds(0.5)
+            waits.append(10 * round((world.clock.monotonic_seconds() - at) / 10))
+            world.run(world.pod(0))
+    assert waits == [10, 20, 40, 80, 160, 320, 600, 600]
+
+
+@virtual_time
+async def test_a_success_makes_the_next_wait_short_again() -> None:
+    async with job_world() as world:
+        await _running(world, pods=3)
+        for index in (0, 1):
+            world.end(world.pod(index), 1)
+            await world.pass_seconds(25)
+            world.run(world.pod(index))
+        world.end(world.pod(2), 0)
+        await world.pass_seconds(5)
+        world.end(world.pod(0), 1)
+        await world.pass_seconds(11.5)
+        assert world.status()["active"] == 2
+
+
+@virtual_time
+async def test_a_deleted_pod_counts_as_failed_at_once_and_is_replaced_while_it_still_ends() -> None:
+    async with job_world() as world:
+        await _running(world)
+        world.delete(world.pod(0))
+        await world.pass_seconds(1.1)
+        assert world.status()["failed"] == 1
+        assert world.status()["terminating"] == 1
+        await world.pass_seconds(10)
+        assert world.status()["active"] == 2
+        assert len(world.pods()) == 3
+
+
+@virtual_time
+async def test_with_replacement_of_failed_pods_only_a_deleted_pod_is_waited_for() -> None:
+    async with job_world() as world:
+        await _running(world, podReplacementPolicy="Failed")
+        lost = world.pod(0)
+        world.delete(lost)
+        await world.pass_seconds(25)
+        assert world.status()["active"] == 1
+        assert "failed" not in world.status()
+        assert world.status()["terminating"] == 1
+        world.end(lost, 143)
+        await world.pass_seconds(1.1)
+        world.let_die()
+        await world.pass_seconds(12)
+        assert world.status()["failed"] == 1
+        assert world.status()["active"] == 2
+
+
+@virtual_time
+async def test_a_pod_is_counted_once_though_the_controller_hangs_between_counting_and_letting_go() -> None:
+    async with job_world(per_second=0.5) as world:
+        await _running(world, pods=2, backoffLimit=10)
+        await world.pass_seconds(120)
+        world.end(world.pod(0), 1)
+        counts = []
+        for _ in range(60):
+            await world.pass_seconds(1)
+            counts.append(world.status().get("failed", 0))
+        assert counts[-1] == 1
+        assert sorted(counts) == counts
+
+
+@virtual_time
+async def test_more_failures_than_the_limit_end_the_job() -> None:
+    async with job_world() as world:
+        await _running(world, pods=8, backoffLimit=6)
+        for index in range(6):
+            world.end(world.pod(index), 1)
+        await world.pass_seconds(1.1)
+        assert world.conditions() == {}
+        world.end(world.pod(6), 1)
+        await world.pass_seconds(1.1)
+        assert world.conditions() == {"FailureTarget": "BackoffLimitExceeded"}
+        assert world.message("FailureTarget") == "Job has reached the specified backoff limit"
+
+
+@virtual_time
+async def test_the_shipped_runtime_ends_after_8_restarts_in_place_among_16_pods() -> None:
+    """Measured on the real one: FailureTarget after 0.9 to 1.9 s."""
+    async with job_world(per_second=20) as world:
+        await _running(world, pods=16, restart_policy="OnFailure")
+        for index in range(8):
+            world.run(world.pod(index), restarts=1)
+        await world.pass_seconds(0.9)
+        assert world.conditions() == {}
+        await world.pass_seconds(1)
+        assert world.conditions() == {"FailureTarget": "BackoffLimitExceeded"}
+
+
+@virtual_time
+async def test_five_restarts_in_place_do_not_reach_a_limit_of_six() -> None:
+    async with job_world() as world:
+        await _running(world, pods=8, restart_policy="OnFailure")
+        for index in range(5):
+            world.run(world.pod(index), restarts=1)
+        await world.pass_seconds(5)
+        assert world.conditions() == {}
+        world.run(world.pod(5), restarts=1)
+        await world.pass_seconds(1.1)
+        assert world.conditions() == {"FailureTarget": "BackoffLimitExceeded"}
+
+
+@virtual_time
+async def test_restarts_in_place_do_not_count_where_pods_are_never_restarted() -> None:
+    async with job_world() as world:
+        await _running(world, pods=2)
+        world.run(world.pod(0), restarts=20)
+        await world.pass_seconds(2)
+        assert world.conditions() == {}
+
+
+@virtual_time
+async def test_the_shipped_runtime_ends_after_7_deleted_pods_of_16() -> None:
+    async with job_world(per_second=20) as world:
+        await _running(world, pods=16, restart_policy="OnFailure")
+        world.delete(*(world.pod(index) for index in range(7)))
+        await world.pass_seconds(0.9)
+        assert world.conditions() == {}
+        await world.pass_seconds(1)
+        assert world.conditions() == {"FailureTarget": "BackoffLimitExceeded"}
+
+
+@virtual_time
+async def test_six_deleted_pods_do_not_end_it() -> None:
+    async with job_world() as world:
+        await _running(world, pods=16, restart_policy="OnFailure")
+        world.delete(*(world.pod(index) for index in range(6)))
+        await world.pass_seconds(5)
+        assert world.conditions() == {}
+        assert world.status()["failed"] == 6
+
+
+@virtual_time
+async def test_a_raised_limit_keeps_deleted_pods_from_ending_it() -> None:
+    async with job_world() as world:
+        await _running(world, pods=16, restart_policy="OnFailure")
+        world.patch(backoffLimit=2**31 - 1)
+        world.delete(*(world.pod(index) for index in range(16)))
+        await world.pass_seconds(5)
+        assert world.conditions() == {}
+        assert world.status()["failed"] == 16
+
+
+@virtual_time
+async def test_a_failing_job_is_failed_only_when_no_pod_of_it_is_left_running() -> None:
+    async with job_world() as world:
+        await _running(world, pods=3, backoffLimit=0)
+        world.end(world.pod(0), 1)
+        await world.pass_seconds(1.1)
+        assert world.conditions() == {"FailureTarget": "BackoffLimitExceeded"}
+        assert world.status()["terminating"] == 2
+        assert world.status()["failed"] == 3
+        await world.pass_seconds(300)
+        assert "Failed" not in world.conditions()
+        world.let_die()
+        await world.pass_seconds(1.1)
+        assert world.conditions() == {"FailureTarget": "BackoffLimitExceeded", "Failed": "BackoffLimitExceeded"}
+        assert world.status()["terminating"] == 0
+        assert world.events("BackoffLimitExceeded") == ["Job has reached the specified backoff limit"]
+
+
+@virtual_time
+async def test_a_failed_job_makes_no_more_pods() -> None:
+    async with job_world() as world:
+        await _running(world, pods=1, backoffLimit=0)
+        world.end(world.pod(0), 1)
+        await world.pass_seconds(3)
+        assert "Failed" in world.conditions()
+        revision = world.server.revision
+        await world.pass_seconds(3600)
+        assert world.server.revision == revision
+
+
+@virtual_time
+async def test_a_job_that_takes_too_long_fails() -> None:
+    async with job_world() as world:
+        await _running(world, activeDeadlineSeconds=60)
+        await world.pass_seconds(39)
+        assert world.conditions() == {}
+        await world.pass_seconds(1)
+        assert world.conditions() == {"FailureTarget": "DeadlineExceeded"}
+        world.let_die()
+        await world.pass_seconds(1.1)
+        assert world.message("Failed") == "Job was active longer than specified deadline"
+
+
+@virtual_time
+async def test_a_deadline_that_is_set_later_counts_from_the_start() -> None:
+    async with job_world() as world:
+        await _running(world)
+        world.patch(activeDeadlineSeconds=1)
+        await world.pass_seconds(0.1)
+        assert world.conditions() == {"FailureTarget": "DeadlineExceeded"}
+
+
+def _policy(*rules: object) -> dict[str, object]:
+    return {"podFailurePolicy": {"rules": list(rules)}}
+
+
+def _on_codes(action: str, *values: int, operator: str = "In", **more: str) -> dict[str, object]:
+    return {"action": action, "onExitCodes": {"operator": operator, "values": list(values), **more}}
+
+
+@virtual_time
+async def test_an_exit_code_that_a_rule_names_fails_the_job() -> None:
+    async with job_world() as world:
+        await _running(world, **_policy(_on_codes("FailJob", 42)))
+        name = world.pod(1)["metadata"]["name"]
+        world.end(world.pod(1), 42)
+        await world.pass_seconds(1.1)
+        assert world.conditions() == {"FailureTarget": "PodFailurePolicy"}
+        assert world.message("FailureTarget") == (
+            f"Container node for pod team/{name} failed with exit code 42 matching FailJob rule at index 0"
+        )
+
+
+@virtual_time
+async def test_the_first_rule_that_matches_decides() -> None:
+    async with job_world() as world:
+        rules = (_on_codes("Ignore", 42), _on_codes("FailJob", 42, containerName="node"))
+        await _running(world, backoffLimit=0, **_policy(*rules))
+        world.end(world.pod(1), 42)
+        await world.pass_seconds(15)
+        assert world.conditions() == {}
+        assert "failed" not in world.status()
+        assert world.status()["active"] == 2
+
+
+@virtual_time
+async def test_a_rule_for_another_container_or_for_other_codes_does_not_match() -> None:
+    async with job_world() as world:
+        rules = (_on_codes("FailJob", 42, containerName="prepare"), _on_codes("FailJob", 1, 42, operator="NotIn"))
+        await _running(world, **_policy(*rules))
+        world.end(world.pod(1), 42)
+        await world.pass_seconds(1.1)
+        assert world.conditions() == {}
+        assert world.status()["failed"] == 1
+
+
+@virtual_time
+async def test_a_condition_that_a_rule_names_fails_the_job_once_the_pod_has_failed() -> None:
+    async with job_world() as world:
+        rule = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]}
+        await _running(world, **_policy(rule))
+        pod = world.pod(0)
+        name = pod["metadata"]["name"]
+        world.set_status(pod, {"conditions": [DISRUPTED]})
+        world.delete(pod)
+        await world.pass_seconds(5)
+        assert world.conditions() == {}
+        world.end(pod, 143, DISRUPTED)
+        await world.pass_seconds(1.1)
+        assert world.message("FailureTarget") == (
+            f"Pod team/{name} has condition DisruptionTarget matching FailJob rule at index 0"
+        )
+
+
+@virtual_time
+async def test_an_index_fails_on_its_own_after_its_own_limit_and_the_others_go_on() -> None:
+    async with job_world() as world:
+        await _running(world, pods=2, backoffLimitPerIndex=1)
+        world.end(world.pod(1), 1)
+        await world.pass_seconds(12)
+        again = world.pod(1)
+        assert again["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"] == "1"
+        world.run(again)
+        world.end(world.pod(1), 1)
+        await world.pass_seconds(60)
+        assert world.status()["failedIndexes"] == "1"
+        assert world.status()["active"] == 1
+        assert world.conditions() == {}
+        world.end(world.pod(0), 0)
+        await world.pass_seconds(3)
+        assert world.conditions() == {"FailureTarget": "FailedIndexes", "Failed": "FailedIndexes"}
+        assert world.status()["completedIndexes"] == "0"
+
+
+@virtual_time
+async def test_a_rule_fails_an_index_at_once_and_too_many_of_them_the_job() -> None:
+    async with job_world() as world:
+        policy = _policy(_on_codes("FailIndex", 42))
+        await _running(world, pods=4, backoffLimitPerIndex=5, maxFailedIndexes=1, **policy)
+        world.end(world.pod(1), 42)
+        await world.pass_seconds(60)
+        assert world.status()["failedIndexes"] == "1"
+        assert world.status()["active"] == 3
+        world.end(world.pod(2), 42)
+        await world.pass_seconds(1.1)
+        assert world.conditions() == {"FailureTarget": "MaxFailedIndexesExceeded"}

@@ -1,0 +1,466 @@
+"""Scenario files: what they come to, and what is said of those that are wrong."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
+from recovery.sim.trials.plan import FaultRates, JobPlan, Runtime, TrialPlan
+from recovery.sim.trials.scenario import nodes_needed, read_scenario
+from recovery.sim.trials.strict import BadInputError
+
+EXAMPLES = Path(__file__).parents[4] / "examples" / "scenarios"
+
+HEAD = """
+name: test
+duration: 30m
+jobs:
+- {name: llm, namespace: team-a, pods: 4, policy: {mode: Enforce}}
+- {name: eval, namespace: team-b, pods: 2}
+chaos:
+"""
+
+
+def faults(*chaos: str) -> tuple[Fault, ...]:
+    return read_scenario(HEAD + "\n".join(f"- {each}" for each in chaos)).plan.faults
+
+
+def wrong(text: str) -> list[str]:
+    with pytest.raises(BadInputError) as refused:
+        read_scenario(text)
+    return list(refused.value.problems)
+
+
+def wrong_chaos(chaos: str) -> list[str]:
+    return wrong(f"{HEAD}- {chaos}")
+
+
+def test_a_whole_file() -> None:
+    scenario = read_scenario("""
+        name: everything
+        seed: 7
+        duration: 30m
+        healing: 1h
+        controllers: {replicas: 3, leaseSeconds: 30}
+        cluster: {nodes: 6, gpusPerNode: 4}
+        rates: {request: 0.01}
+        jobs:
+        - name: llm
+          namespace: team-a
+          runtime: prepared
+          pods: 8
+          gpusPerPod: 2
+          gracePeriodSeconds: 5
+          totalSteps: 1000
+          policy: {mode: Enforce, budget: {limit: 3}}
+        chaos:
+        - kind: PodChaos
+          at: 10m
+          action: container-kill
+          selector: {job: llm, indexes: [1, 3]}
+          mode: all
+          exitCode: 42
+    """)
+    assert scenario.name == "everything"
+    assert scenario.plan == TrialPlan(
+        seed=7,
+        jobs=(
+            JobPlan(
+                namespace="team-a",
+                name="llm",
+                runtime=Runtime.PREPARED,
+                pods=8,
+                gpus_per_pod=2,
+                grace_seconds=5,
+                total_steps=1000,
+                policy={"mode": "Enforce", "budget": {"limit": 3}},
+            ),
+        ),
+        faults=(
+            Fault(
+                FaultKey("world", 0, FaultKind.CONTAINER_KILL),
+                at_seconds=600.0,
+                job="team-a/llm",
+                indexes=(1, 3),
+                code=42,
+            ),
+        ),
+        rates=FaultRates(request=0.01),
+        active_seconds=1800.0,
+        healing_seconds=3600.0,
+        replicas=3,
+        lease_seconds=30,
+        spare_nodes=2,
+        node_gpus=4,
+    )
+
+
+def test_what_is_left_out_has_a_default() -> None:
+    plan = read_scenario("{name: least, jobs: [{name: llm}]}").plan
+    assert plan == TrialPlan(seed=0, jobs=(JobPlan("default", "llm", policy=None),))
+
+
+@pytest.mark.parametrize(
+    ("chaos", "kind", "seconds"),
+    [
+        ("{kind: PodChaos, at: 1m, action: pod-kill, selector: {job: llm}, mode: one}", FaultKind.POD_KILL, 0),
+        (
+            "{kind: PodChaos, at: 1m, action: pod-kill, gracePeriod: 30, selector: {job: llm}, mode: one}",
+            FaultKind.POD_KILL,
+            0,
+        ),
+        (
+            "{kind: PodChaos, at: 1m, action: pod-kill, gracePeriod: 0, selector: {job: llm}, mode: one}",
+            FaultKind.POD_FORCE_DELETE,
+            0,
+        ),
+        ("{kind: PodChaos, at: 1m, action: pod-evict, selector: {job: llm}, mode: one}", FaultKind.POD_EVICT, 0),
+        (
+            "{kind: PodChaos, at: 1m, action: pod-stuck, duration: 5m, selector: {job: llm}, mode: one}",
+            FaultKind.POD_STUCK,
+            300,
+        ),
+        (
+            "{kind: PodChaos, at: 1m, action: pod-failure, duration: 5m, selector: {job: llm}}",
+            FaultKind.CRASH_LOOP,
+            300,
+        ),
+        (
+            "{kind: PhysicalMachineChaos, at: 1m, action: power-loss, duration: 2m, selector: {job: llm}, mode: one}",
+            FaultKind.NODE_POWER_LOSS,
+            120,
+        ),
+        (
+            "{kind: PhysicalMachineChaos, at: 1m, action: remove, duration: 2m, selector: {job: llm}, mode: one}",
+            FaultKind.NODE_REMOVE,
+            120,
+        ),
+        (
+            "{kind: NetworkChaos, at: 1m, action: partition, duration: 2m, selector: {job: llm}, mode: one}",
+            FaultKind.NODE_PARTITION,
+            120,
+        ),
+        ("{kind: ClusterChaos, at: 1m, action: no-capacity, duration: 2m}", FaultKind.NO_CAPACITY, 120),
+        ("{kind: ClusterChaos, at: 1m, action: pods-refused, duration: 2m}", FaultKind.PODS_REFUSED, 120),
+        ("{kind: ClusterChaos, at: 1m, action: job-without-pods, duration: 2m}", FaultKind.JOB_WITHOUT_PODS, 120),
+        (
+            "{kind: StressChaos, at: 1m, selector: {component: kube-controller-manager}, duration: 9s}",
+            FaultKind.MANAGER_STALL,
+            9,
+        ),
+        (
+            "{kind: StressChaos, at: 1m, selector: {component: jobset-controller}, duration: 9s}",
+            FaultKind.JOBSET_STALL,
+            9,
+        ),
+        (
+            "{kind: StressChaos, at: 1m, selector: {component: trainer-controller}, duration: 9s}",
+            FaultKind.TRAINER_STALL,
+            9,
+        ),
+        ("{kind: UserChaos, at: 1m, action: suspend, duration: 3m, selector: {job: llm}}", FaultKind.USER_SUSPEND, 180),
+        ("{kind: UserChaos, at: 1m, action: delete, selector: {job: llm}}", FaultKind.USER_DELETE, 0),
+        ("{kind: UserChaos, at: 1m, action: recreate, selector: {job: llm}}", FaultKind.USER_RECREATE, 0),
+        ("{kind: UserChaos, at: 1m, action: pause, duration: 3m, selector: {job: llm}}", FaultKind.USER_PAUSE, 180),
+        ("{kind: UserChaos, at: 1m, action: restart, selector: {job: llm}}", FaultKind.USER_RESTART, 0),
+        ("{kind: UserChaos, at: 1m, action: retry, selector: {job: llm}}", FaultKind.USER_RETRY, 0),
+        (
+            "{kind: UserChaos, at: 1m, action: policy-observe, duration: 3m, selector: {job: llm}}",
+            FaultKind.POLICY_OBSERVE,
+            180,
+        ),
+        (
+            "{kind: UserChaos, at: 1m, action: policy-delete, duration: 3m, selector: {job: llm}}",
+            FaultKind.POLICY_DELETE,
+            180,
+        ),
+        (
+            "{kind: PodChaos, at: 1m, action: container-kill, duration: 4s, selector: {controller: 1}}",
+            FaultKind.PROCESS_KILL,
+            4,
+        ),
+        ("{kind: StressChaos, at: 1m, duration: 4s, selector: {controller: 1}}", FaultKind.PROCESS_FREEZE, 4),
+    ],
+)
+def test_chaos_of_the_world_has_a_moment(chaos: str, kind: FaultKind, seconds: float) -> None:
+    (fault,) = faults(chaos)
+    assert (fault.key, fault.seconds, fault.at_seconds) == (FaultKey("world", 0, kind), seconds, 60.0)
+    assert fault.job == ("" if fault.key.kind not in _OF_JOBS else "team-a/llm")
+
+
+_OF_JOBS = {
+    kind for kind in FaultKind if kind.startswith(("pod-", "container-", "crash-", "node-", "user-", "policy-"))
+}
+
+
+@pytest.mark.parametrize(
+    ("chaos", "kind", "seconds"),
+    [
+        ("kind: PodChaos, action: container-kill, target: Request, duration: 4s", FaultKind.PROCESS_KILL, 4),
+        ("kind: PodChaos, action: container-kill, target: Response, duration: 4s", FaultKind.PROCESS_KILL_AFTER, 4),
+        ("kind: StressChaos, duration: 4s", FaultKind.PROCESS_FREEZE, 4),
+        ("kind: TimeChaos, timeOffset: -90s", FaultKind.CLOCK_JUMP, -90),
+        ("kind: HTTPChaos, action: replace, code: 409", FaultKind.CONFLICT, 0),
+        ("kind: HTTPChaos, action: replace, code: 429, retryAfter: 5s", FaultKind.TOO_MANY_REQUESTS, 5),
+        ("kind: HTTPChaos, action: replace, code: 429", FaultKind.TOO_MANY_REQUESTS, 1),
+        ("kind: HTTPChaos, action: replace, code: 500", FaultKind.SERVER_ERROR, 0),
+        ("kind: HTTPChaos, action: replace, code: 500, target: Response", FaultKind.SERVER_ERROR_APPLIED, 0),
+        ("kind: HTTPChaos, action: abort", FaultKind.TIMEOUT, 0),
+        ("kind: HTTPChaos, action: abort, target: Response", FaultKind.TIMEOUT_APPLIED, 0),
+        ("kind: HTTPChaos, action: delay, delay: 20s", FaultKind.DELAYED, 20),
+        ("kind: HTTPChaos, action: abort, target: Watch", FaultKind.WATCH_DISCONNECT, 0),
+        ("kind: HTTPChaos, action: replace, code: 410, target: Watch", FaultKind.WATCH_EXPIRED, 0),
+        ("kind: HTTPChaos, action: delay, delay: 2s, target: Watch", FaultKind.WATCH_LAG, 2),
+        ("kind: NetworkChaos, action: loss, duration: 30s", FaultKind.WATCH_STALL, 30),
+        ("kind: NetworkChaos, action: duplicate", FaultKind.WATCH_DUPLICATE, 0),
+    ],
+)
+def test_chaos_of_a_controllers_requests_has_their_number(chaos: str, kind: FaultKind, seconds: float) -> None:
+    assert faults(f"{{{chaos}, event: 17, selector: {{controller: 1}}}}") == (
+        Fault(FaultKey("controller-1", 17, kind), seconds=seconds),
+    )
+
+
+def test_every_fault_has_words() -> None:
+    tested = {
+        parameters[1]
+        for test in (test_chaos_of_the_world_has_a_moment, test_chaos_of_a_controllers_requests_has_their_number)
+        for parameters in test.pytestmark[0].args[1]  # type: ignore[attr-defined]
+    }
+    assert set(FaultKind) - tested == {FaultKind.CONTAINER_KILL}  # in the whole file above
+
+
+def test_the_seed_chooses_the_pods() -> None:
+    kill = "{kind: PodChaos, at: 1m, action: pod-kill, selector: {job: llm}, mode: fixed, value: '2'}"
+    (first,), (again,) = faults(kill), faults(kill)
+    assert first == again
+    assert len(first.indexes) == 2
+    assert set(first.indexes) <= {0, 1, 2, 3}
+    others = {read_scenario(f"seed: {seed}\n{HEAD}- {kill}").plan.faults[0].indexes for seed in range(20)}
+    assert len(others) > 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "pods"),
+    [("mode: one", 1), ("mode: all", 4), ("mode: fixed, value: 3", 3), ("mode: fixed-percent, value: '60'", 2)],
+)
+def test_modes(mode: str, pods: int) -> None:
+    (fault,) = faults(f"{{kind: PodChaos, at: 1m, action: pod-kill, selector: {{job: llm}}, {mode}}}")
+    assert len(fault.indexes) == pods
+
+
+def test_each_node_is_a_fault_of_its_own() -> None:
+    found = faults(
+        "{kind: NetworkChaos, at: 1m, action: partition, selector: {job: llm}, mode: all, duration: 1m}",
+        "{kind: PodChaos, at: 2m, action: pod-kill, selector: {job: eval}, mode: all}",
+    )
+    assert [(fault.key.number, fault.indexes) for fault in found] == [
+        (0, (0,)),
+        (1, (1,)),
+        (2, (2,)),
+        (3, (3,)),
+        (4, (0, 1)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("chaos", "says"),
+    [
+        (
+            "{kind: PodChoas, at: 1m}",
+            "chaos[0].kind: 'PodChoas' is not known; did you mean 'PodChaos'?",
+        ),
+        (
+            "{kind: PodChaos, at: 1m, action: pod-kil, selector: {job: llm}, mode: one}",
+            "chaos[0].action: 'pod-kil' is not known; did you mean 'pod-kill'?",
+        ),
+        (
+            "{kind: PodChaos, at: 1m, action: pod-kill, selector: {jobb: llm}, mode: one}",
+            "chaos[0].selector.jobb: is no field; did you mean 'job'?",
+        ),
+        (
+            "{kind: PodChaos, at: 1m, action: pod-kill, selector: {job: llm}, mode: one, graceperiod: 0}",
+            "chaos[0].graceperiod: is no field; did you mean 'gracePeriod'?",
+        ),
+        (
+            "{kind: PodChaos, at: 1m, selector: {job: llm}, mode: one}",
+            "chaos[0].action: is missing",
+        ),
+        (
+            "{kind: PodChaos, action: pod-kill, selector: {job: llm}, mode: one}",
+            "chaos[0].at: is missing",
+        ),
+        (
+            "{kind: PodChaos, at: 1m, action: pod-kill, selector: {job: llm}}",
+            "chaos[0].mode: is missing; say one of one, all, fixed, fixed-percent",
+        ),
+        (
+            "{kind: PodChaos, at: 1m, action: pod-kill, selector: {job: llm}, mode: fixed}",
+            "chaos[0].value: is missing; mode fixed needs a number of pods",
+        ),
+        (
+            "{kind: PodChaos, at: 1m, action: pod-kill, selector: {job: llm}, mode: fixed, value: 5}",
+            "chaos[0].value: 5 does not make 1 to 4 pods; mode fixed needs a number of pods",
+        ),
+        (
+            "{kind: PodChaos, at: 1m, action: pod-kill, selector: {job: llm}, mode: fixed-percent, value: 10}",
+            "chaos[0].value: 10 does not make 1 to 4 pods; mode fixed-percent needs a number of per cent of the pods",
+        ),
+        (
+            "{kind: PodChaos, at: ten minutes, action: pod-kill, selector: {job: llm}, mode: one}",
+            "chaos[0].at: 'ten minutes' is not a duration; write it like 24h, 15m, 10s or 500ms",
+        ),
+        (
+            "{kind: PodChaos, at: 1m, action: pod-kill, selector: {job: lm}, mode: one}",
+            "chaos[0].selector.job: there is no job 'lm'; did you mean 'llm'?",
+        ),
+        (
+            "{kind: PodChaos, at: 1m, action: pod-kill, selector: {job: llm, indexes: [3, 4]}, mode: one}",
+            "chaos[0].selector.indexes: 4: job team-a/llm has the indexes 0 to 3",
+        ),
+        (
+            "{kind: PodChaos, at: 1m, action: pod-kill, selector: {job: llm}, mode: one, gracePeriod: 10}",
+            "chaos[0].gracePeriod: say 0, or leave it out: then each pod has its own, 30 s",
+        ),
+        (
+            "{kind: PodChaos, at: 1m, action: pod-kill, selector: {job: llm}, mode: one, duration: 1m}",
+            "chaos[0].duration: means nothing to pod-kill; leave it out",
+        ),
+        (
+            "{kind: PodChaos, at: 1m, action: container-kill, selector: {job: llm}, mode: one, exitCode: 0}",
+            "chaos[0].exitCode: 0 is no failure; say 1 to 255",
+        ),
+        (
+            "{kind: PodChaos, at: 30m, action: pod-kill, selector: {job: llm}, mode: one}",
+            "chaos[0].at: 30m is not before the end of all chaos, 30m",
+        ),
+        (
+            "{kind: PodChaos, at: 29m, action: pod-stuck, selector: {job: llm}, mode: one, duration: 2m}",
+            "chaos[0].duration: 2m reaches into healing; say 60s or less",
+        ),
+        (
+            "{kind: UserChaos, at: 1m, action: suspend, selector: {job: llm}}",
+            "chaos[0].duration: is missing: suspend needs one",
+        ),
+        (
+            "{kind: UserChaos, at: 1m, action: policy-delete, duration: 1m, selector: {job: eval}}",
+            "chaos[0].selector.job: job team-b/eval has no policy; give it one",
+        ),
+        (
+            "{kind: TimeChaos, at: 1m, timeOffset: 5m, selector: {controller: 0}}",
+            "chaos[0].event: say which request, or which line, by its number instead of at",
+        ),
+        (
+            "{kind: TimeChaos, event: 5, timeOffset: 5m, selector: {controller: 2}}",
+            "chaos[0].selector.controller: there is no 2; controllers are 0 to 1",
+        ),
+        (
+            "{kind: HTTPChaos, event: 5, action: replace, code: 404, selector: {controller: 0}}",
+            "chaos[0].action: action, target and code do not go together; there are abort of a Request",
+        ),
+        (
+            "{kind: ClusterChaos, at: 1m, action: no-capacity, duration: 1m, selector: {job: llm}}",
+            "chaos[0].selector.job: means nothing here; it befalls the whole cluster",
+        ),
+        (
+            "{kind: PodChaos, at: 1m, action: pod-kill, selector: {controller: 0}}",
+            "chaos[0].action: pod-kill befalls no controller; say container-kill",
+        ),
+    ],
+)
+def test_chaos_that_is_refused(chaos: str, says: str) -> None:
+    problems = wrong_chaos(chaos)
+    assert any(problem.startswith(says) for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "the file: Expected `object`, got `null`"),
+        ("{name: x, jobs: [", "the file is not YAML"),
+        ("{name: x, name: y, jobs: [{name: llm}]}", "the file is not YAML: 'name' stands there twice"),
+        ("{name: x, jobs: []}", "jobs: is empty; there is nothing to recover"),
+        ("{name: x, jobs: [{name: LLM}]}", "jobs[0].name: 'LLM' is no name"),
+        ("{name: x, jobs: [{name: llm, pods: 0}]}", "jobs[0].pods: 0 is too few; say 1 or more"),
+        ("{name: x, jobs: [{name: llm}, {name: llm}]}", "jobs[1].name: there is a job default/llm already"),
+        ("{name: x, jobs: [{name: llm, runtime: shiped}]}", "jobs[0].runtime: 'shiped' is not known; did you mean"),
+        ("{name: x, jobs: [{name: llm, gpusPerPod: 9}]}", "jobs[0].gpusPerPod: 9 do not fit on a node of 8 GPUs"),
+        (
+            "{name: x, jobs: [{name: llm}], cluster: {nodes: 7}}",
+            "cluster.nodes: 7 cannot hold the pods of all jobs; say 8",
+        ),
+        ("{name: x, jobs: [{name: llm}], cluster: {nodes: 9, spares: 1}}", "cluster.spares: cannot be said together"),
+        ("{name: x, jobs: [{name: llm}], controllers: {replicas: 0}}", "controllers.replicas: 0 is too few"),
+        ("{name: x, jobs: [{name: llm}], duration: 0s}", "duration: must be longer than 0s"),
+        ("{name: x, jobs: [{name: llm}], duration: 90}", "duration: Expected `str`, got `int`"),
+        ("{name: x, jobs: [{name: llm}], rates: {line: 2}}", "rates.line: 2 is no probability"),
+        ("{name: x, jobs: [{name: llm}], durations: 1h}", "durations: is no field; did you mean 'duration'?"),
+        (
+            "{name: x, jobs: [{name: llm, policy: {mode: enforce}}]}",
+            "jobs[0].policy.mode: 'enforce' is not known; did you mean 'Enforce'?",
+        ),
+        (
+            "{name: x, jobs: [{name: llm, policy: {budget: {limits: 1}}}]}",
+            "jobs[0].policy.budget.limits: is no field; did you mean 'limit'?",
+        ),
+        (
+            "{name: x, jobs: [{name: llm, policy: {backoff: {initial: 10m}}}]}",
+            "jobs[0].policy.backoff.max: 5m is shorter than jobs[0].policy.backoff.initial, 10m",
+        ),
+        ("{name: x, jobs: [{name: llm, policy: {selector: {}}}]}", "jobs[0].policy.selector: leave it out"),
+    ],
+)
+def test_worlds_that_are_refused(text: str, says: str) -> None:
+    problems = wrong(text)
+    assert any(problem.startswith(says) for problem in problems), problems
+
+
+def test_a_name_without_a_namespace_must_be_the_only_one() -> None:
+    text = """
+        name: x
+        jobs: [{name: llm, namespace: team-a}, {name: llm, namespace: team-b}]
+        chaos: [{kind: UserChaos, at: 1m, action: delete, selector: {job: llm}}]
+    """
+    assert wrong(text) == ["chaos[0].selector.job: several jobs are called 'llm'; write namespace/name"]
+    (fault,) = read_scenario(text.replace("job: llm", "job: team-b/llm")).plan.faults
+    assert fault.job == "team-b/llm"
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    assert wrong("""
+        name: x
+        jobs: [{name: llm, pods: 0, policy: {budget: {limit: -1}}}]
+        controllers: {replicas: 0}
+        chaos: [{kind: UserChaos, at: 2h, action: delete, selector: {job: lm}}]
+    """) == [
+        "jobs[0].pods: 0 is too few; say 1 or more",
+        "jobs[0].policy.budget.limit: -1 is negative; 0 allows no recovery at all",
+        "controllers.replicas: 0 is too few; say 1 or more",
+        "chaos[0].selector.job: there is no job 'lm'; did you mean 'llm'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pods", "gpus", "nodes"),
+    [(8, 8, 8), (8, 4, 4), (3, 5, 3), (5, 3, 3)],
+)
+def test_pods_are_not_split_over_nodes(pods: int, gpus: int, nodes: int) -> None:
+    assert nodes_needed([JobPlan("a", "b", pods=pods, gpus_per_pod=gpus)], node_gpus=8) == nodes
+
+
+def test_small_pods_fill_what_large_ones_leave() -> None:
+    jobs = [JobPlan("a", "small", pods=2, gpus_per_pod=2), JobPlan("a", "large", pods=2, gpus_per_pod=6)]
+    assert nodes_needed(jobs, node_gpus=8) == 2
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_examples_are_right(path: Path) -> None:
+    scenario = read_scenario(path.read_text())
+    assert scenario.name == path.stem
+    assert scenario.plan.faults
+    assert msgspec.json.decode(msgspec.json.encode(scenario.plan), type=TrialPlan) == scenario.plan
+
+
+def test_there_are_examples() -> None:
+    assert len(list(EXAMPLES.glob("*.yaml"))) >= 4
