@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from datetime import UTC, datetime, timedelta
-from typing import Any, ParamSpec, TypeVar, TypeVarTuple, Unpack
+from typing import Any, ParamSpec, TypeVar, TypeVarTuple
 
 BEGIN = datetime(2026, 11, 2, 8, tzinfo=UTC)
 
@@ -41,6 +41,8 @@ class _SerialTimer(asyncio.TimerHandle):
     Without that, their order would follow from the shape of the loop's heap, and so from timers that have nothing to do
     with them: a fault that is struck out of a plan would change what happens long before it.
     """
+
+    _scheduled: bool
 
     def __init__(self, serial: int, *timer: Any) -> None:
         super().__init__(*timer)
@@ -78,8 +80,8 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     def call_at(
         self,
         when: float,
-        callback: Callable[[Unpack[Arguments]], object],
-        *args: Unpack[Arguments],
+        callback: Callable[[*Arguments], object],
+        *args: *Arguments,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         self._timers_set += 1

@@ -91,8 +91,8 @@ class GarbageCollector(ModelController[Item]):
     # What it does.
 
     async def sync(self, key: Item) -> None:
-        body = self.server.find(key.resource, key.name, key.namespace)
-        if body is None or body["metadata"]["uid"] != key.uid or _is_leaving(body):
+        body = self._latest(key)
+        if body is None or _is_leaving(body):
             return
         await self.limiter.take()
         latest = self._latest(key)

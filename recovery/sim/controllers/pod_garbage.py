@@ -41,9 +41,9 @@ class PodGarbage(ModelController[str]):
         self._missing_since_seconds: dict[str, float] = {}
         """The pass that first found pods on a node that is not there."""
         self._next_pass: asyncio.TimerHandle | None = None
+        for pod in server.objects(PODS):
+            self._learn(pod)
         server.subscribe(self._told, PODS, NODES)
-        if any(True for _ in server.objects(PODS)):
-            self._pass_soon()
 
     async def sync(self, key: str) -> None:
         self._next_pass = None
@@ -107,16 +107,22 @@ class PodGarbage(ModelController[str]):
             if (change.type == "DELETED" or _out_of_service(body)) and self._pods.on(body["metadata"]["name"]):
                 self._pass_soon()
             return
-        key, node = key_of(body), body["spec"].get("nodeName")
-        if change.type != "DELETED" and not node and _terminating(body):
-            self._unbound[key] = body
-            self._pass_soon()
+        if change.type == "DELETED":
+            self._unbound.pop(key_of(body), None)
         else:
-            self._unbound.pop(key, None)
-        if node and change.type != "DELETED":
+            self._learn(body)
+
+    def _learn(self, pod: Body) -> None:
+        """As it is now: is there, or could there be, something to do?"""
+        node = pod["spec"].get("nodeName")
+        if node:
+            self._unbound.pop(key_of(pod), None)
             found = self.server.find(NODES, node)
-            if found is None or (_terminating(body) and _out_of_service(found)):
+            if found is None or (_terminating(pod) and _out_of_service(found)):
                 self._pass_soon()
+        elif _terminating(pod):
+            self._unbound[key_of(pod)] = pod
+            self._pass_soon()
 
     def _pass_soon(self) -> None:
         """In the next pass of those that the real one makes every 20 s."""

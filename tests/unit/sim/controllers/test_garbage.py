@@ -1,10 +1,12 @@
 """What becomes of the objects of an owner that goes, with the Job controller beside the collector."""
 
+from collections.abc import Callable
 from typing import Any
 
 from recovery.ports import JOBS, PODS, PatchKind, Propagation
 from recovery.sim.api.kinds.core import CONFIG_MAPS
 from recovery.sim.api.kinds.kind import Body
+from recovery.sim.controllers.limits import UNLIMITED, Limiter
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.controllers.job_world import NAMESPACE, JobWorld, job_world
 
@@ -25,7 +27,13 @@ def _gone(world: JobWorld) -> bool:
 
 
 def _config(world: JobWorld, name: str, *owners: tuple[Body, bool], finalizers: tuple[str, ...] = ()) -> Body:
-    references = [
+    metadata = {"name": name, "ownerReferences": _references(*owners), "finalizers": list(finalizers)}
+    return world.server.create(CONFIG_MAPS, {"metadata": metadata}, namespace=NAMESPACE)
+
+
+def _references(*owners: tuple[Body, bool]) -> list[Body]:
+    """Each owner, and whether the dependant blocks its deletion."""
+    return [
         {
             "apiVersion": owner["apiVersion"],
             "kind": owner["kind"],
@@ -35,8 +43,6 @@ def _config(world: JobWorld, name: str, *owners: tuple[Body, bool], finalizers: 
         }
         for owner, blocks in owners
     ]
-    metadata = {"name": name, "ownerReferences": references, "finalizers": list(finalizers)}
-    return world.server.create(CONFIG_MAPS, {"metadata": metadata}, namespace=NAMESPACE)
 
 
 def _configs(world: JobWorld) -> list[str]:
@@ -125,6 +131,23 @@ async def test_pods_of_a_job_that_is_gone_follow_it() -> None:
 
 
 @virtual_time
+async def test_a_job_that_somebody_else_ends_lets_its_pods_go_even_those_that_were_just_being_made() -> None:
+    async with job_world(per_second=20) as world:
+        world.create(pods=60)
+        await world.pass_seconds(0.5)
+        said = [{"type": kind, "status": "True"} for kind in ("FailureTarget", "Failed")]
+        patch = {"status": {"conditions": said}}
+        world.server.patch(JOBS, "train", patch, kind=PatchKind.MERGE, namespace=NAMESPACE, subresource="status")
+        before = [pod["metadata"]["name"] for pod in world.pods()]
+        await world.pass_seconds(20)
+        assert len(world.pods()) == 60
+        assert all("finalizers" not in pod["metadata"] for pod in world.pods() if pod["metadata"]["name"] in before)
+        world.delete(*world.pods())
+        await world.pass_seconds(20)
+        assert world.pods() == []
+
+
+@virtual_time
 async def test_pods_of_a_job_that_leaves_them_behind_live_on_without_it() -> None:
     """The default of a delete of a Job that names no propagation."""
     async with job_world(collects=True) as world:
@@ -202,7 +225,7 @@ async def test_foreground_deletion_goes_down_the_whole_family_and_ends_with_the_
         for name in ("eldest", "middle"):
             metadata = world.server.get(CONFIG_MAPS, name, namespace=NAMESPACE)["metadata"]
             assert metadata["finalizers"] == ["foregroundDeletion"]
-        free = {"metadata": {"finalizers": []}}
+        free: Body = {"metadata": {"finalizers": []}}
         world.server.patch(CONFIG_MAPS, "youngest", free, kind=PatchKind.MERGE, namespace=NAMESPACE)
         await world.pass_seconds(1)
         assert _configs(world) == []
@@ -226,10 +249,58 @@ async def test_a_dependant_that_lets_go_of_its_owner_is_not_waited_for_any_longe
         _delete_config(world, "owner", Propagation.FOREGROUND)
         await world.pass_seconds(1)
         assert _configs(world) == ["owner", "dependant"]
-        disown = {"metadata": {"ownerReferences": []}}
+        disown: Body = {"metadata": {"ownerReferences": []}}
         world.server.patch(CONFIG_MAPS, "dependant", disown, kind=PatchKind.MERGE, namespace=NAMESPACE)
         await world.pass_seconds(1)
         assert _configs(world) == ["dependant"]
+
+
+class Meddled(Limiter):
+    """Lets somebody else do something just before the third request, which is the deletion."""
+
+    def __init__(self, world: JobWorld, meddle: Callable[[], object]) -> None:
+        super().__init__(world.clock, per_second=UNLIMITED)
+        self.taken = 0
+        self._meddle = meddle
+
+    async def take(self) -> None:
+        self.taken += 1
+        if self.taken == 3:
+            self._meddle()
+
+
+@virtual_time
+async def test_a_dependant_that_gets_another_owner_at_the_last_moment_stays() -> None:
+    async with job_world(collects=True) as world:
+        owner, other = _config(world, "owner"), _config(world, "other")
+
+        def adopt() -> None:
+            metadata = {"ownerReferences": _references((other, False))}
+            patch = {"metadata": metadata}
+            world.server.patch(CONFIG_MAPS, "dependant", patch, kind=PatchKind.MERGE, namespace=NAMESPACE)
+
+        world.collector.limiter = Meddled(world, adopt)
+        _delete_config(world, "owner", Propagation.BACKGROUND)
+        _config(world, "dependant", (owner, False))
+        await world.pass_seconds(1)
+        assert _configs(world) == ["other", "dependant"]
+
+
+@virtual_time
+async def test_a_dependant_of_which_something_else_changes_goes_nevertheless() -> None:
+    async with job_world(collects=True) as world:
+        owner = _config(world, "owner")
+
+        def touch() -> None:
+            patch = {"metadata": {"labels": {"touched": "yes"}}}
+            world.server.patch(CONFIG_MAPS, "dependant", patch, kind=PatchKind.MERGE, namespace=NAMESPACE)
+
+        world.collector.limiter = limiter = Meddled(world, touch)
+        _delete_config(world, "owner", Propagation.BACKGROUND)
+        _config(world, "dependant", (owner, False))
+        await world.pass_seconds(1)
+        assert _configs(world) == []
+        assert limiter.taken == 4
 
 
 @virtual_time
@@ -237,14 +308,7 @@ async def test_two_that_own_each_other_can_be_deleted_in_the_foreground() -> Non
     async with job_world(collects=True) as world:
         first = _config(world, "first")
         second = _config(world, "second", (first, True))
-        reference = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "name": "second",
-            "uid": second["metadata"]["uid"],
-            "blockOwnerDeletion": True,
-        }
-        own = {"metadata": {"ownerReferences": [reference]}}
+        own = {"metadata": {"ownerReferences": _references((second, True))}}
         world.server.patch(CONFIG_MAPS, "first", own, kind=PatchKind.MERGE, namespace=NAMESPACE)
         _delete_config(world, "first", Propagation.FOREGROUND)
         await world.pass_seconds(5)

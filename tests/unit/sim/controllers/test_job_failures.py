@@ -1,12 +1,16 @@
 """What counts as a failure of a Job's pod, what follows, and when it is too much."""
 
+from datetime import UTC, datetime
+from typing import Any
+
+from recovery.sim.controllers.job_backoff import Backoff
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.controllers.job_world import JobWorld, job_world
 
 DISRUPTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
 
 
-async def _running(world: JobWorld, **spec: object) -> None:
+async def _running(world: JobWorld, **spec: Any) -> None:
     world.create(**spec)
     await world.pass_seconds(0.5)
     world.run()
@@ -63,6 +67,19 @@ async def test_a_success_makes_the_next_wait_short_again() -> None:
         assert world.status()["active"] == 2
 
 
+def test_failures_from_before_the_last_success_are_forgotten() -> None:
+    first, success, last = (_ended_at(second) for second in (5, 10, 15))
+    backoff = Backoff(failures=3).after([success], [last, first])
+    assert backoff == Backoff(1, datetime(2026, 11, 2, 8, 0, 15, tzinfo=UTC))
+    assert backoff.remaining_seconds(datetime(2026, 11, 2, 8, 0, 21, tzinfo=UTC)) == 4
+    assert Backoff(failures=3).after([last], [first]) == Backoff()
+
+
+def _ended_at(second: int) -> dict[str, Any]:
+    ended = {"exitCode": 0, "finishedAt": f"2026-11-02T08:00:{second:02}Z"}
+    return {"metadata": {}, "status": {"containerStatuses": [{"name": "node", "state": {"terminated": ended}}]}}
+
+
 @virtual_time
 async def test_a_deleted_pod_counts_as_failed_at_once_and_is_replaced_while_it_still_ends() -> None:
     async with job_world() as world:
@@ -92,6 +109,15 @@ async def test_with_replacement_of_failed_pods_only_a_deleted_pod_is_waited_for(
         await world.pass_seconds(12)
         assert world.status()["failed"] == 1
         assert world.status()["active"] == 2
+
+
+@virtual_time
+async def test_without_indexes_it_is_waited_for_as_well() -> None:
+    async with job_world() as world:
+        await _running(world, indexed=False, podReplacementPolicy="Failed")
+        world.delete(world.pods()[0])
+        await world.pass_seconds(60)
+        assert len(world.pods()) == 2
 
 
 @virtual_time

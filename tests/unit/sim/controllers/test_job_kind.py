@@ -129,12 +129,13 @@ async def test_what_may_change_and_what_not() -> None:
     world.create()
     world.patch(backoffLimit=7, activeDeadlineSeconds=60, suspend=True)
     world.patch(suspend=False)
-    for field, value in (
+    changes: list[tuple[str, Any]] = [
         ("completionMode", "NonIndexed"),
         ("podFailurePolicy", {"rules": [_codes()]}),
         ("selector", {"matchLabels": {"team": "blue"}}),
         ("template", {"spec": {"nodeSelector": {"zone": "b"}}}),
-    ):
+    ]
+    for field, value in changes:
         with pytest.raises(StatusError) as refused:
             world.patch(**{field: value})
         assert f"spec.{field}" in [cause.field for cause in refused.value.causes]

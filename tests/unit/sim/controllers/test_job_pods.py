@@ -2,7 +2,8 @@
 
 import re
 
-from recovery.ports import JOBS, PatchKind
+from recovery.ports import JOBS, PODS, PatchKind, Propagation
+from recovery.sim.api.server import Change
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.controllers.job_world import NAMESPACE, index_of, job_world
 
@@ -109,20 +110,19 @@ async def test_refused_pods_are_asked_for_few_at_a_time_ever_more_rarely_and_tol
 
 
 @virtual_time
-async def test_a_batch_that_is_refused_ends_the_batches_of_1_2_4() -> None:
-    async with job_world(per_second=20) as world:
-        world.create(pods=8)
-        await world.pass_seconds(0.021)
-        assert len(world.pods()) == 8
-        world.patch(suspend=True)
-        await world.pass_seconds(1)
-        world.let_die()
-        await world.pass_seconds(5)
-        assert world.pods() == []
-        world.admission.refusal = "no"
-        world.patch(suspend=False)
+async def test_pods_are_asked_for_in_batches_of_1_2_4_and_those_end_with_one_that_is_refused() -> None:
+    async with job_world() as world:
+
+        def close_the_door(change: Change) -> None:
+            if len(world.pods()) == 3:
+                world.admission.refusal = "no"
+
+        world.server.subscribe(close_the_door, PODS)
+        world.create(pods=32)
         await world.pass_seconds(0.5)
-        assert len(world.events("FailedCreate")) == 1
+        assert world.indexes() == [0, 1, 2]
+        assert len(world.events("FailedCreate")) == 4
+        assert world.status()["active"] == 3
 
 
 @virtual_time
@@ -201,6 +201,19 @@ async def test_an_overlooked_job_gets_no_pods_until_something_on_it_changes() ->
         world.server.patch(JOBS, "train", touch, kind=PatchKind.MERGE, namespace=NAMESPACE)
         await world.pass_seconds(1.5)
         assert world.indexes() == [0, 1]
+
+
+@virtual_time
+async def test_an_overlooked_job_is_not_found_by_way_of_one_of_the_same_name() -> None:
+    async with job_world() as world:
+        world.create()
+        await world.pass_seconds(5)
+        world.run()
+        world.server.delete(JOBS, "train", namespace=NAMESPACE, propagation=Propagation.BACKGROUND)
+        world.controller.overlook_new_jobs(10)
+        new = world.create()
+        await world.pass_seconds(60)
+        assert list(world.server.dependants(new["metadata"]["uid"])) == []
 
 
 @virtual_time

@@ -1,11 +1,13 @@
 """When a Job is complete."""
 
+from typing import Any
+
 from recovery.sim.controllers.job_indexes import format_indexes, parse_indexes
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.controllers.job_world import JobWorld, job_world
 
 
-async def _running(world: JobWorld, **spec: object) -> None:
+async def _running(world: JobWorld, **spec: Any) -> None:
     world.create(**spec)
     await world.pass_seconds(0.5)
     world.run()
