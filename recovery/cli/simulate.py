@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NoReturn
@@ -101,7 +101,7 @@ def _simulate_seeds(seeds: Sequence[int], workers: int, *, shrinking: bool) -> S
     return reports
 
 
-def _tried(seeds: Sequence[int], workers: int) -> Iterator[tuple[int, Report]]:
+def _tried(seeds: Sequence[int], workers: int) -> Generator[tuple[int, Report], None, None]:
     """A process for one seed would take longer to start than the trial takes."""
     if min(workers, len(seeds)) > 1:
         yield from in_processes(try_seed, seeds, workers)

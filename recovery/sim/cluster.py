@@ -26,6 +26,7 @@ from recovery.sim.controllers.limits import Limiter
 from recovery.sim.controllers.node_lifecycle import NodeLifecycle
 from recovery.sim.controllers.pod_garbage import PodGarbage
 from recovery.sim.controllers.scheduler import Scheduler
+from recovery.sim.controllers.taint_eviction import TaintEviction
 from recovery.sim.controllers.trainer import TrainerController
 from recovery.sim.kubelets.kubelet import Kubelets
 from recovery.sim.kubelets.means import KubeletSettings
@@ -75,15 +76,18 @@ class EmbeddedCluster:
             self.kubelets.add_node(node)
         self._tasks: asyncio.TaskGroup | None = None
 
-        def manager() -> Limiter:
-            return Limiter(clock, per_second=settings.manager_requests_per_second, burst=settings.manager_burst)
+        def manager(times: float = 1.0) -> Limiter:
+            per_second = settings.manager_requests_per_second * times
+            return Limiter(clock, per_second=per_second, burst=settings.manager_burst)
 
         server = self.server
         self._job = JobController(server, clock, entropy, limiter=manager())
         self._manager = (
             self._job,
-            GarbageCollector(server, clock, entropy, limiter=manager()),
+            # Its client gets twice the rate (cmd/kube-controller-manager/app/core.go).
+            GarbageCollector(server, clock, entropy, limiter=manager(2.0)),
             NodeLifecycle(server, clock, entropy, limiter=manager()),
+            TaintEviction(server, clock, entropy, limiter=manager()),
             PodGarbage(server, clock, entropy, limiter=manager()),
         )
         self._jobset = JobSetController(server, clock, entropy)

@@ -72,8 +72,18 @@ async def _look(expectation: Expectation) -> None:
     async with cluster.running():
         await cluster.kubelets.nodes_ready()
         await scene.create(NAMESPACES, {"metadata": {"name": scene.namespace}})
+        looking = asyncio.create_task(_look_at(scene, expectation))
         try:
-            async with asyncio.timeout(LIMIT_SECONDS):
-                await expectation.body(scene)
+            await asyncio.wait({looking})
         finally:
-            await closing(scene, told=sys.exc_info()[0] is not None)
+            looking.cancel()
+    # Only now, so that it is raised as it is: what ends a running cluster comes in groups.
+    looking.result()
+
+
+async def _look_at(scene: Scene, expectation: Expectation) -> None:
+    try:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await expectation.body(scene)
+    finally:
+        await closing(scene, told=sys.exc_info()[0] is not None)

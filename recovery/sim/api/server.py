@@ -61,7 +61,8 @@ class ApiServer:
     def acting(self, actor: str) -> Iterator[None]:
         """Writes within are `actor`'s: a component's name, such as `job-controller`, or of a controller process.
 
-        Tasks that are started within act as `actor` for as long as they live.
+        It holds for the task that says so, over its waits too, and for tasks that it starts meanwhile. So whoever is
+        woken by another's change says who it is before it writes.
         """
         token = _actor.set(actor)
         try:
@@ -319,7 +320,7 @@ class ApiServer:
         if subresource and not (of_status and table.kind.has_status):
             raise not_served()
         self._check_identity(table.resource, body.get("metadata"), before["metadata"], of_status=of_status)
-        after = _with_status(table.resource, before, body) if of_status else _with_content(table, before, body)
+        after = _with_status(table, before, body) if of_status else _with_content(table, before, body)
         if after == before:
             return before
         old = before["metadata"]
@@ -426,16 +427,18 @@ def _with_content(table: Table, before: Body, body: Body) -> Body:
     return after
 
 
-def _with_status(resource: Resource, before: Body, body: Body) -> Body:
+def _with_status(table: Table, before: Body, body: Body) -> Body:
     """The object after a write of its status. Built-in kinds take metadata there as well, all but who owns them."""
     after, metadata = dict(before), before["metadata"]
-    if built_in(resource) and body["metadata"] is not metadata:
+    if built_in(table.resource) and body["metadata"] is not metadata:
         owners = metadata.get("ownerReferences")
         after["metadata"] = settled({**body["metadata"], "ownerReferences": owners}, metadata)
     if "status" in body:
         after["status"] = body["status"]
     else:
         after.pop("status", None)
+    if table.kind.completes_status:
+        table.kind.default(after, before)
     return after
 
 

@@ -63,7 +63,8 @@ class ModelController(ABC, Generic[K]):
 
     async def run(self) -> None:
         """Until cancelled. Raises what is a bug of the model."""
-        async with asyncio.TaskGroup() as self._tasks:
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
             self._start_some()
             try:
                 await asyncio.get_running_loop().create_future()

@@ -17,7 +17,7 @@ Amounts = Mapping[str, int]
 """By resource name, in thousandths of its unit."""
 
 PODS_RESOURCE = "pods"
-SUFFIXES = {
+SUFFIXES: Mapping[str, int | Fraction] = {
     "": 1, "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000),
     "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18,
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60,
@@ -40,6 +40,10 @@ class Room:
     node: Body | None = None
     """None: pods are bound to that name, but there is no such Node."""
     allocatable: Amounts = field(default_factory=dict)
+    taints: Sequence[Body] = ()
+    """Those that keep pods off."""
+    cordoned: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
     taken: dict[str, int] = field(default_factory=dict)
     pods: int = 0
 
@@ -47,6 +51,10 @@ class Room:
         self.node = node
         found = (node or {}).get("status", {}).get("allocatable", {})
         self.allocatable = {name: thousandths(quantity) for name, quantity in found.items()}
+        if node:
+            self.taints = taints_of(node, NO_SCHEDULE, NO_EXECUTE)
+            self.cordoned = bool(node["spec"].get("unschedulable"))
+            self.labels = node["metadata"].get("labels") or {}
 
     def take(self, amounts: Amounts) -> None:
         self.pods += 1
@@ -91,13 +99,11 @@ class Demand:
 
     def refusals(self, room: Room) -> tuple[str, ...]:
         """Why not there; none: it fits."""
-        node = room.node
-        assert node is not None, "there is no such Node"
-        if node.get("spec", {}).get("unschedulable") and not all_tolerated([CORDON], self.tolerations):
+        if room.cordoned and not all_tolerated([CORDON], self.tolerations):
             return ("node(s) were unschedulable",)
-        if not all_tolerated(taints_of(node, NO_SCHEDULE, NO_EXECUTE), self.tolerations):
+        if room.taints and not all_tolerated(room.taints, self.tolerations):
             return ("node(s) had untolerated taint(s)",)
-        if not self._selects(node):
+        if not self._selects(room.labels):
             return ("node(s) didn't match Pod's node affinity/selector",)
         short = []
         if (room.pods + 1) * 1000 > room.allocatable.get(PODS_RESOURCE, 0):
@@ -107,10 +113,10 @@ class Demand:
                 short.append(f"Insufficient {name}")
         return tuple(short)
 
-    def _selects(self, node: Body) -> bool:
-        labels = node["metadata"].get("labels") or {}
-        if any(labels.get(key) != value for key, value in self.node_selector.items()):
-            return False
+    def _selects(self, labels: Mapping[str, str]) -> bool:
+        for key, value in self.node_selector.items():
+            if labels.get(key) != value:
+                return False
         if self.affinity_terms is None:
             return True
         return any(_term_matches(term, labels) for term in self.affinity_terms)

@@ -7,7 +7,7 @@ deleted, for each finalizer, each status and each Event.
 
 import asyncio
 from collections.abc import Coroutine, Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from recovery.ports import JOBS, PODS, Clock, Entropy, PatchKind
 from recovery.sim.api.kinds.kind import Body
@@ -26,13 +26,14 @@ from recovery.sim.controllers.job_pods import (
     finished_at,
     index_of,
     make_pod,
-    ready,
     terminating,
     to_remove,
     tracked,
 )
 from recovery.sim.controllers.job_status import COMPLETED, JobLook, finished
 from recovery.sim.controllers.limits import Limiter
+
+T = TypeVar("T")
 
 BATCH_SECONDS = 1.0
 """Changes of pods and of a Job's status are looked at after so long, all of them at once (`syncJobBatchPeriod`)."""
@@ -49,8 +50,8 @@ class JobKey(NamedTuple):
     name: str
 
 
-class RefusedError(Exception):
-    """The server took not all of a sync's writes: it is done again, ever more rarely."""
+class PodsRefusedError(Exception):
+    """The server did not take all pods of a sync: it is done again, ever more rarely."""
 
 
 class JobController(ModelController[JobKey]):
@@ -158,7 +159,7 @@ class JobController(ModelController[JobKey]):
                 await self._let_go(key)
             else:
                 await self._sync_job(key)
-        except (RefusedError, StatusError) as error:
+        except (PodsRefusedError, StatusError) as error:
             if isinstance(error, StatusError) and error.code not in CONFLICTS:
                 raise
             refusals = self._refusals[key] = self._refusals.get(key, 0) + 1
@@ -188,8 +189,9 @@ class JobController(ModelController[JobKey]):
         deadline_seconds = look.deadline_seconds()
         if look.ending is None and deadline_seconds is not None:
             self._look_within(key, deadline_seconds)
+        accepted = True
         if look.ending is not None:
-            accepted = await self._delete_active(look)
+            await self._delete_active(look)
         else:
             accepted = deleting(job) or await self._manage(key, look, backoff)
             if look.complete():
@@ -198,27 +200,17 @@ class JobController(ModelController[JobKey]):
                 self._say_whether_suspended(look)
         await self._track(key, look, backoff)
         if not accepted:
-            raise RefusedError
+            raise PodsRefusedError
 
     def _pods_of(self, job: Body) -> list[Body]:
         uid = job["metadata"]["uid"]
         owned = (body for body in self.server.dependants(uid) if body["kind"] == "Pod")
         return [pod for pod in owned if (controller_of(pod) or {}).get("uid") == uid]
 
-    async def _delete_active(self, look: JobLook) -> bool:
+    async def _delete_active(self, look: JobLook) -> None:
         """All of them, as the Job ends. Their finalizers stay until the status has counted them."""
-        pods = look.active_pods
-        deleted = await self._each(self._delete(look, pod) for pod in pods)
-        if not all(deleted):
-            look.ending = None
-        return self._without(look, pods, deleted)
-
-    def _without(self, look: JobLook, pods: list[Body], deleted: list[bool]) -> bool:
-        """Count as being deleted what was. True: all were."""
-        look.active -= sum(deleted)
-        look.terminating += sum(deleted)
-        look.ready -= sum(ready(pod) for pod, done in zip(pods, deleted, strict=True) if done)
-        return all(deleted)
+        await _all(self._delete(look, pod) for pod in look.active_pods)
+        look.let_end(look.active_pods)
 
     def _say_whether_suspended(self, look: JobLook) -> None:
         if look.suspended:
@@ -232,12 +224,13 @@ class JobController(ModelController[JobKey]):
     # How many pods there are to be.
 
     async def _manage(self, key: JobKey, look: JobLook, backoff: Backoff) -> bool:
-        """Make or delete pods, never both in one sync. True: the server took it all."""
+        """Make or delete pods, never both in one sync. False: some were refused."""
         wanted = self._wanted(look)
         completions = look.completions if look.indexed else None
         surplus = to_remove(look.active_pods, max(0, look.active - wanted), completions)
         if surplus:
-            return await self._delete_surplus(look, surplus if look.suspended else surplus[:MOST_PODS_PER_SYNC])
+            await self._delete_surplus(look, surplus if look.suspended else surplus[:MOST_PODS_PER_SYNC])
+            return True
         waited_for = look.terminating if look.replaces_failed_only else 0
         missing = min(wanted - waited_for - look.active, MOST_PODS_PER_SYNC)
         if look.suspended or missing <= 0:
@@ -264,16 +257,17 @@ class JobController(ModelController[JobKey]):
             return look.active if look.succeeded > 0 else look.parallelism
         return max(0, min(look.completions - look.succeeded, look.parallelism))
 
-    async def _delete_surplus(self, look: JobLook, pods: list[Body]) -> bool:
+    async def _delete_surplus(self, look: JobLook, pods: list[Body]) -> None:
         """Without their finalizers, so that they do not count as failed."""
-        return self._without(look, pods, await self._each(self._release_and_delete(look, pod) for pod in pods))
+        await _all(self._release_and_delete(look, pod) for pod in pods)
+        look.let_end(pods)
 
     async def _create(self, look: JobLook, indexes: list[int | None]) -> bool:
         """In batches of 1, 2, 4, ...: of many pods that would all be refused only a few are asked for."""
         size = 1
         while indexes:
             batch, indexes = indexes[:size], indexes[size:]
-            created = await self._each(self._create_one(look, index) for index in batch)
+            created = await _all(self._create_one(look, index) for index in batch)
             look.active += sum(created)
             if not all(created):
                 return False
@@ -289,11 +283,8 @@ class JobController(ModelController[JobKey]):
         look.announce()
         if await self._write(look):
             self._backoffs[key] = backoff
-        released = await self._each(self._release(pod) for pod in to_release)
-        look.settle(pod["metadata"]["uid"] for pod, done in zip(to_release, released, strict=True) if done)
-        if not all(released):
-            await self._write(look)
-            raise RefusedError
+        await _all(self._release(pod) for pod in to_release)
+        look.settle(pod["metadata"]["uid"] for pod in to_release)
         ended = look.finish()
         await self._write(look)
         if ended and look.ending is not None:
@@ -315,14 +306,10 @@ class JobController(ModelController[JobKey]):
             )
         return True
 
-    # Single requests. They are sent side by side; True: the server took it.
-
-    async def _each(self, requests: Iterable[Coroutine[Any, Any, bool]]) -> list[bool]:
-        async with asyncio.TaskGroup() as tasks:
-            sent = [tasks.create_task(request) for request in requests]
-        return [task.result() for task in sent]
+    # Single requests.
 
     async def _create_one(self, look: JobLook, index: int | None) -> bool:
+        """False: it was refused."""
         pod = make_pod(look.job, index, _failures(look, index))
         await self.limiter.take()
         try:
@@ -334,45 +321,43 @@ class JobController(ModelController[JobKey]):
         self._events.tell(look.job, "SuccessfulCreate", f"Created pod: {made['metadata']['name']}")
         return True
 
-    async def _delete(self, look: JobLook, pod: Body) -> bool:
+    async def _delete(self, look: JobLook, pod: Body) -> None:
         metadata = pod["metadata"]
         await self.limiter.take()
-        try:
+        if self._latest(pod) is not None:
             with self.server.acting(self.name):
                 self.server.delete(PODS, metadata["name"], namespace=metadata["namespace"])
-        except StatusError as error:
-            if error.code == 404:
-                return True
-            self._events.warn(look.job, "FailedDelete", f"Error deleting: {error.message}")
-            return False
-        self._events.tell(look.job, "SuccessfulDelete", f"Deleted pod: {metadata['name']}")
-        return True
+            self._events.tell(look.job, "SuccessfulDelete", f"Deleted pod: {metadata['name']}")
 
-    async def _release_and_delete(self, look: JobLook, pod: Body) -> bool:
-        return await self._release(pod) and await self._delete(look, pod)
+    async def _release_and_delete(self, look: JobLook, pod: Body) -> None:
+        await self._release(pod)
+        await self._delete(look, pod)
 
-    async def _release(self, pod: Body) -> bool:
+    async def _release(self, pod: Body) -> None:
         """Take the finalizer away."""
-        metadata = pod["metadata"]
         if not tracked(pod):
-            return True
+            return
+        metadata = pod["metadata"]
         await self.limiter.take()
-        now = self.server.find(PODS, metadata["name"], metadata["namespace"])
-        if now is None or now["metadata"]["uid"] != metadata["uid"]:
-            return True
-        left = [finalizer for finalizer in now["metadata"].get("finalizers", ()) if finalizer != TRACKING_FINALIZER]
-        try:
+        latest = self._latest(pod)
+        if latest is not None:
+            held = latest["metadata"].get("finalizers", ())
+            left = {"metadata": {"finalizers": [each for each in held if each != TRACKING_FINALIZER]}}
             with self.server.acting(self.name):
-                self.server.patch(
-                    PODS,
-                    metadata["name"],
-                    {"metadata": {"finalizers": left}},
-                    kind=PatchKind.MERGE,
-                    namespace=metadata["namespace"],
-                )
-        except StatusError:
-            return False
-        return True
+                self.server.patch(PODS, metadata["name"], left, kind=PatchKind.MERGE, namespace=metadata["namespace"])
+
+    def _latest(self, pod: Body) -> Body | None:
+        """None: it is gone."""
+        metadata = pod["metadata"]
+        latest = self.server.find(PODS, metadata["name"], metadata["namespace"])
+        return latest if latest is not None and latest["metadata"]["uid"] == metadata["uid"] else None
+
+
+async def _all(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Sent side by side, in this order as the limiter allows."""
+    async with asyncio.TaskGroup() as tasks:
+        sent = [tasks.create_task(request) for request in requests]
+    return [task.result() for task in sent]
 
 
 def _orphan(pod: Body) -> JobKey:

@@ -3,7 +3,7 @@
 Source: `pkg/controller/job`, `pkg/controller/controller_utils.go` of Kubernetes 1.36.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from recovery.sim.api.kinds.kind import Body
@@ -119,13 +119,17 @@ def finished_at(pod: Body) -> datetime:
     return moment_of(metadata["creationTimestamp"])
 
 
-def to_remove(pods: Iterable[Body], at_least: int, completions: int | None) -> list[Body]:
+def to_remove(pods: Sequence[Body], at_least: int, completions: int | None) -> list[Body]:
     """Active pods that are too many: first those whose index is not wanted or taken twice, then the youngest.
 
     `completions` None: the Job is not Indexed.
     """
     if completions is None:
-        return sorted(pods, key=_worth)[:at_least]
+        return sorted(pods, key=_worth)[:at_least] if at_least else []
+    indexes = [index_of(pod) for pod in pods]
+    in_order = len(set(indexes)) == len(indexes) and all(each is not None and each < completions for each in indexes)
+    if in_order and at_least == 0:
+        return []  # at almost every sync
     removed: list[Body] = []
     kept: dict[int, Body] = {}
     beyond: list[Body] = []

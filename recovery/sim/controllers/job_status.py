@@ -204,6 +204,13 @@ class JobLook:
         new = sum(self.handling(pod).counts for pod in self.newly_failed)
         return self._counted_failed + new + len(self._uncounted_failed)
 
+    def let_end(self, pods: Iterable[Body]) -> None:
+        """These active ones were just deleted."""
+        for pod in pods:
+            self.active -= 1
+            self.terminating += 1
+            self.ready -= ready(pod)
+
     # How it ends.
 
     def judge(self) -> Ending | None:
@@ -345,7 +352,7 @@ class JobLook:
             "active": self.active or None,
             "completedIndexes": (format_indexes(self.succeeded_indexes) or None) if self.indexed else None,
             "completionTime": self._completion_time,
-            "conditions": self.conditions or None,
+            "conditions": list(self.conditions) or None,  # the server keeps what it gets, and this may grow yet
             "failed": self._counted_failed or None,
             "failedIndexes": None if self.failed_indexes is None else format_indexes(self.failed_indexes),
             "ready": self.ready,

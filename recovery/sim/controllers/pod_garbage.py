@@ -107,10 +107,13 @@ class PodGarbage(ModelController[str]):
             if (change.type == "DELETED" or _out_of_service(body)) and self._pods.on(body["metadata"]["name"]):
                 self._pass_soon()
             return
+        before = change.before
         if change.type == "DELETED":
             self._unbound.pop(key_of(body), None)
-        else:
+        elif not before or before["spec"] is not body["spec"] or before["metadata"] != body["metadata"]:
             self._learn(body)
+        elif key_of(body) in self._unbound:
+            self._unbound[key_of(body)] = body
 
     def _learn(self, pod: Body) -> None:
         """As it is now: is there, or could there be, something to do?"""

@@ -129,7 +129,7 @@ class Scheduler(ModelController[PodKey]):
 
     async def _say_unschedulable(self, pod: Body, message: str) -> None:
         conditions = pod.get("status", {}).get("conditions") or ()
-        said = next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
+        said: Body = next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         if condition.items() <= said.items():
             return

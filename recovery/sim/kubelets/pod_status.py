@@ -135,12 +135,12 @@ NEVER_RAN = Terminated(
 
 def timestamp(moment: datetime) -> str:
     """As metav1.Time writes it: whole seconds, UTC."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.isoformat(timespec="seconds")[: -len("+00:00")] + "Z"
 
 
 def micro_timestamp(moment: datetime) -> str:
     """As metav1.MicroTime writes it."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.isoformat(timespec="microseconds")[: -len("+00:00")] + "Z"
 
 
 def container_id(process: Process) -> str:

@@ -144,8 +144,8 @@ class Group:
     @property
     def complete(self) -> bool:
         """All ranks of this Job wait."""
-        size = self.size
-        return bool(size) and len(self.waiting) >= size and all(index in self.waiting for index in range(size))
+        size = self.size or 0
+        return 0 < size <= len(self.waiting) and all(index in self.waiting for index in range(size))
 
     @property
     def asks(self) -> bool:

@@ -53,6 +53,7 @@ _CLUSTER_KINDS = {
     ClusterAction.NO_CAPACITY: FaultKind.NO_CAPACITY,
     ClusterAction.PODS_REFUSED: FaultKind.PODS_REFUSED,
     ClusterAction.JOB_WITHOUT_PODS: FaultKind.JOB_WITHOUT_PODS,
+    ClusterAction.PAUSE_ALL: FaultKind.PAUSE_ALL,
 }
 _USER_KINDS = {
     UserAction.SUSPEND: FaultKind.USER_SUSPEND,
@@ -61,6 +62,7 @@ _USER_KINDS = {
     UserAction.PAUSE: FaultKind.USER_PAUSE,
     UserAction.RESTART: FaultKind.USER_RESTART,
     UserAction.RETRY: FaultKind.USER_RETRY,
+    UserAction.RESET_BUDGET: FaultKind.USER_RESET_BUDGET,
     UserAction.POLICY_OBSERVE: FaultKind.POLICY_OBSERVE,
     UserAction.POLICY_DELETE: FaultKind.POLICY_DELETE,
 }
@@ -279,7 +281,7 @@ class ChaosReader:
         if mode in (Mode.ONE, Mode.ALL):
             self._problems.unfit(path, f"mode {mode}", value=value)
             return 1 if mode is Mode.ONE else candidates
-        number = int(value) if isinstance(value, int) or (value or "").isdecimal() else -1
+        number = int(value) if isinstance(value, int) or (value is not None and value.isdecimal()) else -1
         wanted = number if mode is Mode.FIXED else candidates * number // 100
         if 1 <= wanted <= candidates:
             return wanted

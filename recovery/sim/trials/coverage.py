@@ -12,19 +12,11 @@ from typing import get_args
 from recovery.core import plan
 from recovery.core.classify import DisruptionClass
 from recovery.core.ledger import AttemptAction, Incident, Outcome, Phase
-from recovery.core.policy import (
-    SUSPENDED_BY_ANNOTATION,
-    TOUCHED_ANNOTATION,
-    Mode,
-    OnExhausted,
-    OnTerminalFailure,
-    Restart,
-)
+from recovery.core.policy import Mode, OnExhausted, OnTerminalFailure, Restart
 from recovery.core.requests import Verb
-from recovery.ports import EVENTS, JOB_SETS, JOBS, PODS, RECOVERY_INCIDENTS, TRAIN_JOBS
-from recovery.sim.trials.evidence import Evidence, RequestRecord
+from recovery.sim.trials.evidence import Evidence
 from recovery.sim.trials.faults import FaultKind
-from recovery.sim.trials.history import LedgerWrite, ledger_writes
+from recovery.sim.trials.history import LedgerWrite, deed_of, ledger_writes
 from recovery.sim.trials.plan import Runtime
 
 _ENUMS: Mapping[str, type[StrEnum]] = {
@@ -48,13 +40,8 @@ ALL: tuple[str, ...] = (
 )
 """Everything that trials have to reach."""
 
-NEVER_HIT: Mapping[str, str] = {
-    f"verb:{Verb.RESET_BUDGET}": "no fault is a user who asks for it",
-}
+NEVER_HIT: Mapping[str, str] = {}
 """What no trial can reach, and why."""
-
-_SUSPENDED_BY = SUSPENDED_BY_ANNOTATION.replace("/", "~1").encode()
-_TOUCHED = TOUCHED_ANNOTATION.replace("/", "~1").encode()
 
 
 def coverage_of(evidence: Evidence) -> dict[str, int]:
@@ -62,7 +49,7 @@ def coverage_of(evidence: Evidence) -> dict[str, int]:
     found: Counter[str] = Counter()
     found.update(f"fault:{happening.fault.key.kind}" for happening in evidence.happenings)
     found.update(f"runtime:{job.runtime}" for job in evidence.plan.jobs)
-    found.update(f"action:{action.__name__}" for action in map(_action, evidence.requests) if action is not None)
+    found.update(f"action:{action.__name__}" for action in map(deed_of, evidence.requests) if action is not None)
     for write in ledger_writes(evidence):
         found.update(_of_write(write))
     return {key: found[key] for key in ALL if found[key]}
@@ -110,35 +97,3 @@ def _when_exhausted(incident: Incident) -> OnExhausted:
     if incident.fail_job:
         return OnExhausted.FAIL_JOB
     return OnExhausted.SUSPEND if incident.suspension is not None else OnExhausted.HOLD
-
-
-_CREATES = {EVENTS: plan.EmitEvent, RECOVERY_INCIDENTS: plan.RecordIncident}
-_DELETES = {JOBS: plan.DeleteJob, PODS: plan.DeletePods, JOB_SETS: plan.DeleteJobSet}
-
-
-def _action(record: RequestRecord) -> type | None:
-    """The deed that a request carries out. None: none, or it was not applied."""
-    request = record.request
-    body = request.body or b""
-    if request.verb == "list":
-        return plan.ReadLive if request.resource == JOBS and request.namespace is not None else None
-    if not record.applied:
-        return None
-    match request.verb:
-        case "create":
-            return _CREATES.get(request.resource)
-        case "delete":
-            return _DELETES.get(request.resource)
-        case "patch" if request.resource == JOBS:
-            return _of_job_patch(body)
-        case "patch" if request.resource == JOB_SETS and request.subresource:
-            return plan.FailJobSet
-        case "patch" if request.resource in (TRAIN_JOBS, JOB_SETS) and _SUSPENDED_BY in body:
-            return plan.ResumeWorkload if b'"remove"' in body else plan.SuspendWorkload
-    return None
-
-
-def _of_job_patch(body: bytes) -> type | None:
-    if _TOUCHED in body:
-        return plan.TouchJob
-    return plan.RaiseBackoffLimit if b"backoffLimit" in body else plan.FailJobSet

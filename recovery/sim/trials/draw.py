@@ -33,6 +33,8 @@ _OF_JOBS: tuple[tuple[FaultKind, float, _Seconds], ...] = (
     (FaultKind.USER_PAUSE, 2, (10, 900)),
     (FaultKind.USER_RESTART, 2, (0, 0)),
     (FaultKind.USER_RETRY, 2, (0, 0)),
+    (FaultKind.USER_RESET_BUDGET, 1, (0, 0)),
+    (FaultKind.PAUSE_ALL, 1, (10, 600)),
     (FaultKind.POLICY_OBSERVE, 2, (10, 600)),
     (FaultKind.POLICY_DELETE, 1, (10, 600)),
     (FaultKind.PROCESS_KILL, 2, (0.5, 120)),
@@ -68,6 +70,7 @@ def draw_plan(seed: int) -> TrialPlan:
         healing_seconds=HEALING_SECONDS,
         replicas=replicas,
         lease_seconds=chance.choice((15, *(60,) * 7, *(120,) * 8)),
+        allow_fail_job=chance.random() < 0.7,
         spare_nodes=chance.choice((0, 1, 2)),
     )
 

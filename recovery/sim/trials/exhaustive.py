@@ -72,7 +72,7 @@ CANONICAL: Mapping[str, Callable[[], TrialPlan]] = {
     ),
     "leader hand-over": lambda: _plan(_fault(0, FaultKind.POD_KILL), job={"grace_seconds": 5}, replicas=2),
     "TrainJob deleted": lambda: _plan(
-        _fault(0, FaultKind.POD_KILL), _fault(1, FaultKind.USER_RECREATE, at=FAILURE_SECONDS + 4.0)
+        _fault(0, FaultKind.CONTAINER_KILL), _fault(1, FaultKind.USER_RECREATE, at=FAILURE_SECONDS + 4.0)
     ),
 }
 """The incidents that every write of has to be safe in, by name. Later features add theirs."""

@@ -1,4 +1,4 @@
-"""What the controller wrote down during a trial: each ledger with the one that it replaced."""
+"""What the controller wrote down and did during a trial: ledgers with those that they replaced, and deeds."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,10 +6,16 @@ from datetime import datetime
 
 import msgspec
 
+from recovery.core import plan
 from recovery.core.facts import GroupKey
 from recovery.core.ledger import Ledger
-from recovery.ports import RECOVERY_GROUPS
-from recovery.sim.trials.evidence import Evidence
+from recovery.core.policy import OWN_ANNOTATION_PREFIX, SUSPENDED_BY_ANNOTATION, TOUCHED_ANNOTATION
+from recovery.ports import EVENTS, JOB_SETS, JOBS, PODS, RECOVERY_GROUPS, RECOVERY_INCIDENTS, TRAIN_JOBS
+from recovery.sim.trials.evidence import Evidence, RequestRecord
+
+_SUSPENDED_BY = SUSPENDED_BY_ANNOTATION.removeprefix(OWN_ANNOTATION_PREFIX).encode()
+_TOUCHED = TOUCHED_ANNOTATION.removeprefix(OWN_ANNOTATION_PREFIX).encode()
+"""Of a patch: the whole name stands there in either of two spellings, as a key and as a part of a path."""
 
 
 @dataclass(frozen=True)
@@ -36,3 +42,35 @@ def ledger_writes(evidence: Evidence) -> Iterator[LedgerWrite]:
         if after != before:
             group = GroupKey(metadata["namespace"], reference["name"])
             yield LedgerWrite(at, group, reference["uid"], change.actor, before, after)
+
+
+_CREATES = {EVENTS: plan.EmitEvent, RECOVERY_INCIDENTS: plan.RecordIncident}
+_DELETES = {JOBS: plan.DeleteJob, PODS: plan.DeletePods, JOB_SETS: plan.DeleteJobSet}
+
+
+def deed_of(record: RequestRecord) -> type | None:
+    """The action of `core.plan` that a request carries out. None: none, or it was not applied."""
+    request = record.request
+    body = request.body or b""
+    if request.verb == "list":
+        return plan.ReadLive if request.resource == JOBS and request.namespace is not None else None
+    if not record.applied:
+        return None
+    match request.verb:
+        case "create":
+            return _CREATES.get(request.resource)
+        case "delete":
+            return _DELETES.get(request.resource)
+        case "patch" if request.resource == JOBS:
+            return _of_job_patch(body)
+        case "patch" if request.resource == JOB_SETS and request.subresource:
+            return plan.FailJobSet
+        case "patch" if request.resource in (TRAIN_JOBS, JOB_SETS) and _SUSPENDED_BY in body:
+            return plan.ResumeWorkload if b'"remove"' in body else plan.SuspendWorkload
+    return None
+
+
+def _of_job_patch(body: bytes) -> type | None:
+    if _TOUCHED in body:
+        return plan.TouchJob
+    return plan.RaiseBackoffLimit if b"backoffLimit" in body else plan.FailJobSet

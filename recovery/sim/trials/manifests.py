@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from recovery.ports import JOB_SETS, PODS, RECOVERY_POLICIES, TRAIN_JOBS, Resource
+from recovery.core.config import CONFIG_NAME
+from recovery.ports import JOB_SETS, PODS, RECOVERY_CONFIGS, RECOVERY_POLICIES, TRAIN_JOBS, Resource
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import ApiServer
 from recovery.sim.runtimes import CLUSTER_TRAINING_RUNTIMES
-from recovery.sim.trials.plan import JobPlan, Runtime
+from recovery.sim.trials.plan import JobPlan, Runtime, TrialPlan
 
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 JOB_LABEL = "batch.kubernetes.io/job-name"
@@ -32,6 +33,16 @@ def objects_of(job: JobPlan) -> list[tuple[Resource, Body]]:
         made.append((RECOVERY_POLICIES, policy_of(job)))
     made.append(workload_of(job))
     return made
+
+
+def config_of(plan: TrialPlan) -> Body:
+    """The RecoveryConfig."""
+    return {
+        "apiVersion": RECOVERY_CONFIGS.api_version,
+        "kind": RECOVERY_CONFIGS.kind,
+        "metadata": {"name": CONFIG_NAME},
+        "spec": {"allow": {"failJob": plan.allow_fail_job}},
+    }
 
 
 def policy_of(job: JobPlan) -> Body:

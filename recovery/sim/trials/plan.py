@@ -72,5 +72,7 @@ class TrialPlan(msgspec.Struct, frozen=True):
     replicas: int = 2
     """Controller processes that stand for election."""
     lease_seconds: int = 15
+    allow_fail_job: bool = True
+    """What the RecoveryConfig allows policies."""
     spare_nodes: int = 2
     node_gpus: int = 8

@@ -37,12 +37,15 @@ class ProcessTelemetry(Telemetry):
     def samples(self) -> Mapping[str, float]:
         """What /metrics tells."""
         return {
-            sample.name + "{" + ",".join(f'{key}="{value}"' for key, value in sorted(sample.labels.items())) + "}": (
-                sample.value
-            )
+            _series(sample.name, sample.labels): sample.value
             for metric in self.registry.collect()
             for sample in metric.samples
         }
+
+
+def _series(name: str, labels: Mapping[str, str]) -> str:
+    of_labels = ",".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
+    return f"{name}{{{of_labels}}}" if of_labels else name
 
 
 class ProcessClock:

@@ -48,6 +48,7 @@ def read_scenario(text: str) -> Scenario:
         healing_seconds=healing_seconds,
         replicas=words.controllers.replicas,
         lease_seconds=words.controllers.lease_seconds,
+        allow_fail_job=words.cluster.allow_fail_job,
         spare_nodes=spare_nodes,
         node_gpus=words.cluster.gpus_per_node,
     )

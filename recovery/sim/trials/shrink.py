@@ -51,6 +51,7 @@ def shrink(outcome: T, run: Callable[[TrialPlan], T], *, max_runs: int = MAX_RUN
     if not search.breaks(outcome.plan):
         return Shrunk(outcome, search.runs, replays=False, complete=False)
     try:
+        search.shorten()  # First, because all further runs are shorter by it.
         search.drop_faults()
         search.drop_jobs()
         search.shorten()

@@ -51,8 +51,10 @@ def _problems(body: object, kind: Any, path: str) -> Iterator[str]:
             yield from _problems(item, arguments[0], f"{path}[{number}]")
     elif isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(body, Mapping):
         yield from _of_struct(body, kind, path)
-    elif isinstance(kind, enum.EnumMeta) and isinstance(body, str) and body not in [word.value for word in kind]:
-        yield f"{path}: {body!r} is not known; {none_of(body, [str(word.value) for word in kind])}"
+    elif isinstance(kind, type) and issubclass(kind, enum.StrEnum) and isinstance(body, str):
+        words = [str(word) for word in kind]
+        if body not in words:
+            yield f"{path}: {body!r} is not known; {none_of(body, words)}"
 
 
 def _of_union(body: object, kinds: Iterable[Any], path: str) -> Iterator[str]:

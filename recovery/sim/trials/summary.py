@@ -101,7 +101,9 @@ def summarize(reports: Sequence[Report]) -> Summary:
 def counterexample(outcome: Outcome, replay: str, shrunk: Shrunk[Outcome] | None = None) -> Iterator[str]:
     """Lines about a trial with violations. `replay`: the command that shows it again. `shrunk` None: not tried."""
     smallest = shrunk.outcome if shrunk is not None else outcome
-    yield f"seed {outcome.plan.seed} breaks {'; '.join(dict.fromkeys(report(outcome).violations))}"
+    first, *others = report(outcome).violations
+    yield f"seed {outcome.plan.seed} breaks {first}"
+    yield from (f"  and {other}" for other in others)
     yield ""
     yield from _plan_lines(smallest.plan)
     yield ""
@@ -110,8 +112,8 @@ def counterexample(outcome: Outcome, replay: str, shrunk: Shrunk[Outcome] | None
     yield ""
     yield "Timeline:"
     invariant = outcome.violations[0].invariant
-    first = next(each for each in smallest.violations if each.invariant == invariant)
-    yield from (f"  {line}" for line in timeline(smallest.evidence, first))
+    broken = next(each for each in smallest.violations if each.invariant == invariant)
+    yield from (f"  {line}" for line in timeline(smallest.evidence, broken))
     yield ""
     yield f"Again: {replay}"
 

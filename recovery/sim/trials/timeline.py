@@ -13,7 +13,7 @@ from recovery.sim.api.server import Change
 from recovery.sim.training.trace import EventKind, TraceRecord
 from recovery.sim.training.training import JOBSET_NAME_LABEL
 from recovery.sim.trials.evidence import Evidence, RequestRecord, Violation
-from recovery.sim.trials.history import LedgerWrite, ledger_writes
+from recovery.sim.trials.history import LedgerWrite, deed_of, ledger_writes
 
 MAX_LINES = 80
 AFTER_LINES = 8
@@ -123,27 +123,41 @@ def _lines(evidence: Evidence) -> Iterator[Line]:
     for look in evidence.failed_looks:
         told = f"{look.actor}: a look at {look.group} ended in {look.error}"
         yield Line(look.at, told, str(look.group), f"looks of {look.actor} at {look.group} ended in {look.error}")
-    for write in ledger_writes(evidence):
-        yield from _of_ledger(write)
+    yield from _of_ledgers(ledger_writes(evidence))
     yield from _of_leases(evidence.requests)
     for record in evidence.requests:
         yield from _of_request(record, evidence.jobs)
+    replicas = {record.actor for record in evidence.requests}
     for change, at in zip(evidence.changes, evidence.change_times, strict=True):
-        yield from _of_change(change, at)
+        if change.actor not in replicas:  # Theirs are told of as requests.
+            yield from _of_change(change, at)
     for event in evidence.trace.records:
         yield from _of_training(event)
 
 
-def _of_ledger(write: LedgerWrite) -> Iterator[Line]:
-    """What it says anew: of a sentence that only counts on, the first is enough."""
-    before, after = write.before, write.after
-    incident = after.incident
-    reason = incident.reason if incident is not None and incident.reason else after.reason
-    was = before.incident.reason if before.incident is not None and before.incident.reason else before.reason
-    if after.phase is before.phase and (_outline(reason) == _outline(was) or not reason):
-        return
-    attempt = f" (epoch {after.epoch})" if after.epoch != before.epoch else ""
-    yield Line(write.at, f"{write.actor}: {write.group} {after.phase}{attempt}: {reason}", str(write.group))
+def _of_ledgers(writes: Iterable[LedgerWrite]) -> Iterator[Line]:
+    """What they say anew: of a sentence that only counts on, the first; of one that goes on, the new part."""
+    told: dict[GroupKey, str] = {}
+    for write in writes:
+        incident, before = write.after.incident, write.before
+        sentence = incident.reason if incident is not None and incident.reason else write.after.reason
+        known = told.get(write.group, "")
+        if write.after.phase is before.phase and _outline(sentence) == _outline(known):
+            continue
+        told[write.group] = sentence
+        epoch = f" (epoch {write.after.epoch})" if write.after.epoch != before.epoch else ""
+        news = _news(sentence, known)
+        text = f"{write.actor}: {write.group} {write.after.phase}{epoch}{f': {news}' if news else ''}"
+        yield Line(write.at, text, str(write.group))
+
+
+def _news(sentence: str, known: str) -> str:
+    """The sentence from the first of its parts that was not told already. Empty: all was."""
+    parts, old = sentence.split("; "), known.split("; ")
+    same = 0
+    while same < min(len(parts), len(old)) and parts[same] == old[same]:
+        same += 1
+    return "; ".join(parts) if same == 0 else "; ".join(["…", *parts[same:]] if parts[same:] else [])
 
 
 def _outline(sentence: str) -> str:
@@ -175,11 +189,13 @@ def _of_request(record: RequestRecord, jobs: Iterable[GroupKey]) -> Iterator[Lin
     answer = "no answer" if record.code is None else str(record.code)
     what = "applied" if record.applied else "not applied"
     outcome = answer if record.applied and record.code is not None and record.code < 300 else f"{answer}, {what}"
+    deed = deed_of(record)
+    title = f"{deed.__name__}, {request}" if deed is not None else str(request)
     group = _owner(request.namespace or "", request.name or "", jobs)
     counts = (
         f"pods of {group} are asked to go by {record.actor}" if request.resource == PODS and not record.fault else ""
     )
-    yield Line(record.at, f"{record.actor}: {request}: {outcome}", group, counts)
+    yield Line(record.at, f"{record.actor}: {title}: {outcome}", group, counts)
 
 
 def _owner(namespace: str, name: str, jobs: Iterable[GroupKey]) -> str:

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from recovery.core.facts import GroupKey
+from recovery.ports import RECOVERY_CONFIGS
 from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
 from recovery.sim.kubelets.means import KubeletSettings
 from recovery.sim.kubelets.nodes import NodeSpec
@@ -23,7 +24,7 @@ from recovery.sim.trials.coverage import coverage_of
 from recovery.sim.trials.evidence import Evidence, Violation
 from recovery.sim.trials.faults import Fault
 from recovery.sim.trials.log import TrialLog
-from recovery.sim.trials.manifests import objects_of
+from recovery.sim.trials.manifests import config_of, objects_of
 from recovery.sim.trials.plan import FaultRates, TrialPlan
 from recovery.sim.trials.process import Process
 from recovery.sim.trials.replica import Replica
@@ -108,6 +109,7 @@ async def _run(plan: TrialPlan) -> tuple[Evidence, Jury, TrialLog]:
     replicas = [Replica(f"controller-{number}", clock, evidence, connect) for number in range(plan.replicas)]
     async with cluster.running():
         with cluster.server.acting(USER):
+            cluster.server.create(RECOVERY_CONFIGS, config_of(plan))
             for job in plan.jobs:
                 for resource, body in objects_of(job):
                     cluster.server.create(resource, body, namespace=body["metadata"].get("namespace"))

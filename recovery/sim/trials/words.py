@@ -29,6 +29,8 @@ class Cluster(Words, frozen=True):
     spares: int | None = None
     """Nodes beyond what the jobs need. None: 2, if `nodes` does not say otherwise."""
     gpus_per_node: int = 8
+    allow_fail_job: bool = True
+    """What the RecoveryConfig allows policies."""
 
 
 class JobWords(Words, frozen=True):
@@ -206,6 +208,8 @@ class ClusterAction(StrEnum):
     NO_CAPACITY = "no-capacity"
     PODS_REFUSED = "pods-refused"
     JOB_WITHOUT_PODS = "job-without-pods"
+    PAUSE_ALL = "pause-all"
+    """The RecoveryConfig pauses every job."""
 
 
 class ClusterChaos(Chaos, frozen=True, kw_only=True, tag="ClusterChaos"):
@@ -220,6 +224,7 @@ class UserAction(StrEnum):
     PAUSE = "pause"
     RESTART = "restart"
     RETRY = "retry"
+    RESET_BUDGET = "reset-budget"
     POLICY_OBSERVE = "policy-observe"
     POLICY_DELETE = "policy-delete"
 

@@ -3,10 +3,10 @@
 import multiprocessing
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -15,7 +15,7 @@ class WorkerError(Exception):
     """Work that failed, or a process that died in it; the message says which, and how."""
 
 
-def in_processes(work: Callable[[int], T], seeds: Sequence[int], workers: int) -> Iterator[tuple[int, T]]:
+def in_processes(work: Callable[[int], T], seeds: Sequence[int], workers: int) -> Generator[tuple[int, T], None, None]:
     """Seeds with what came of them, in the order in which they are done. Raises WorkerError.
 
     `work` is a function of a module, and its results can be pickled. When the iteration ends, for whatever reason, so
@@ -38,7 +38,8 @@ def in_processes(work: Callable[[int], T], seeds: Sequence[int], workers: int) -
             for connection in wait(list(busy)):
                 assert isinstance(connection, Connection)
                 seed = busy.pop(connection)
-                yield seed, _result(connection, seed)
+                result: T = _received(connection, seed)
+                yield seed, result
                 following = next(waiting, None)
                 if following is not None:
                     _give(connection, following, busy)
@@ -54,14 +55,14 @@ def _give(connection: Connection, seed: int, busy: dict[Connection, int]) -> Non
     busy[connection] = seed
 
 
-def _result(connection: Connection, seed: int) -> T:
+def _received(connection: Connection, seed: int) -> Any:
     try:
         result, failure = connection.recv()
     except EOFError:
         raise WorkerError(f"seed {seed}: the process that ran it died (killed, or out of memory)") from None
     if failure:
         raise WorkerError(f"seed {seed}: the simulation itself failed:\n{failure}")
-    return result  # type: ignore[no-any-return]
+    return result
 
 
 def _serve(connection: Connection, work: Callable[[int], object]) -> None:

@@ -7,12 +7,14 @@ time is over, at the latest when the healing begins: the planner keeps every fau
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
+from recovery.core.config import CONFIG_NAME
 from recovery.core.policy import PAUSED_ANNOTATION
 from recovery.core.requests import ANNOTATIONS, Request, Verb, encode
 from recovery.ports import (
     JOB_SETS,
     NODES,
     PODS,
+    RECOVERY_CONFIGS,
     RECOVERY_POLICIES,
     TRAIN_JOBS,
     Clock,
@@ -73,6 +75,8 @@ class World:
             FaultKind.USER_PAUSE: self._pause,
             FaultKind.USER_RESTART: self._ask,
             FaultKind.USER_RETRY: self._ask,
+            FaultKind.USER_RESET_BUDGET: self._ask,
+            FaultKind.PAUSE_ALL: self._pause_all,
             FaultKind.POLICY_OBSERVE: self._observe,
             FaultKind.POLICY_DELETE: self._drop_policy,
             FaultKind.PROCESS_KILL: self._kill_process,
@@ -320,10 +324,22 @@ class World:
         if found is None:
             return
         resource, body = found
-        verb = Verb.RESTART if fault.key.kind is FaultKind.USER_RESTART else Verb.RETRY
+        verb = {
+            FaultKind.USER_RESTART: Verb.RESTART,
+            FaultKind.USER_RETRY: Verb.RETRY,
+            FaultKind.USER_RESET_BUDGET: Verb.RESET_BUDGET,
+        }[fault.key.kind]
         self._log.befell(fault, f"a user asks for `recovery {verb}` of {fault.job}")
         asked = encode(Request(at=self._clock.now(), by="sre"))
         self._annotate(resource, body["metadata"], ANNOTATIONS[verb], asked)
+
+    def _pause_all(self, fault: Fault) -> None:
+        self._log.befell(fault, f"the RecoveryConfig pauses every job for {fault.seconds:g} s")
+        self._set_paused(paused=True)
+        self._after(fault.seconds, lambda: self._set_paused(paused=False))
+
+    def _set_paused(self, *, paused: bool) -> None:
+        self._merge(USER, RECOVERY_CONFIGS, CONFIG_NAME, None, {"spec": {"paused": paused}})
 
     def _observe(self, fault: Fault) -> None:
         job = self._jobs[fault.job]

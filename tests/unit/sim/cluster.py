@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from recovery.ports import PODS
+from recovery.sim.api.kinds.kind import Body
 from recovery.sim.kubelets.kubelet import Kubelets
 from recovery.sim.kubelets.means import KubeletSettings
 from recovery.sim.kubelets.nodes import NodeSpec
 from recovery.sim.kubelets.processes import Exit, Process, Workload
 from recovery.sim.timers import Timers
 from recovery.sim.virtual_time import VirtualClock
-from tests.unit.sim.fake_api import Body, FakeApi
+from tests.unit.sim.weathered_api import WeatheredApi
 
 AnyWorkload = TypeVar("AnyWorkload", bound=Workload)
 
@@ -49,7 +50,7 @@ class Obedient:
 
 @dataclass
 class Cluster(Generic[AnyWorkload]):
-    api: FakeApi
+    api: WeatheredApi
     clock: VirtualClock
     kubelets: Kubelets
     workload: AnyWorkload
@@ -59,7 +60,7 @@ class Cluster(Generic[AnyWorkload]):
 
     async def bind(self, name: str, node: str = "node-0", **details: Any) -> Body:
         """A pod as the scheduler leaves it: bound, Pending."""
-        return await self.api.put(PODS, pod(name, node, **details))
+        return self.api.put(PODS, pod(name, node, **details))
 
     def pod(self, name: str) -> Body:
         found = self.api.of("pods", name)
@@ -88,12 +89,13 @@ class Cluster(Generic[AnyWorkload]):
 
 @asynccontextmanager
 async def cluster(
-    make_workload: Callable[[FakeApi, VirtualClock, random.Random], AnyWorkload],
+    make_workload: Callable[[WeatheredApi, VirtualClock, random.Random], AnyWorkload],
     settings: KubeletSettings = AT_ONCE,
     nodes: int = 1,
 ) -> AsyncIterator[Cluster[AnyWorkload]]:
     """Kubelets that run, with nodes `node-0` ... registered."""
-    api, clock, entropy = FakeApi(), VirtualClock(), random.Random(7)
+    clock, entropy = VirtualClock(), random.Random(7)
+    api = WeatheredApi(clock, random.Random(8))
     workload = make_workload(api, clock, entropy)
     kubelets = Kubelets(api, clock, entropy, workload, settings)
     for index in range(nodes):
@@ -128,13 +130,14 @@ def pod(
     env: dict[str, str] | None = None,
     labels: dict[str, str] | None = None,
     job: str = "",
+    job_uid: str = "",
     index: int | None = None,
     phase: str = "Pending",
     probe_seconds: int | None = None,
 ) -> Body:
-    """`probe_seconds`: the period of a readiness probe that every container has. None: they have none."""
+    """`job_uid` empty: `uid-of-<job>`. `probe_seconds`: the period of every container's probe. None: it has none."""
     labels = dict(labels or {})
-    owners = [{"kind": "Job", "name": job, "uid": f"uid-of-{job}", "controller": True}] if job else []
+    owners = [{"kind": "Job", "name": job, "uid": job_uid or f"uid-of-{job}", "controller": True}] if job else []
     if index is not None:
         labels["batch.kubernetes.io/job-completion-index"] = str(index)
     probe = {} if probe_seconds is None else {"readinessProbe": {"periodSeconds": probe_seconds}}
@@ -158,8 +161,5 @@ def pod(
                 {"name": container, "image": "train:1", "env": variables, **probe} for container in containers
             ],
         },
-        "status": {
-            "phase": phase,
-            "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-02T07:59:58Z"}],
-        },
+        "status": {"phase": phase},
     }

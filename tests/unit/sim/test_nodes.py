@@ -39,16 +39,12 @@ async def test_a_node_registers_with_its_gpus_ready_and_leased() -> None:
 @virtual_time
 async def test_a_node_is_ready_when_the_control_plane_has_taken_off_its_taint() -> None:
     async with obedient_cluster(nodes=0) as c:
-        await c.api.put(
-            NODES, {"metadata": {"name": "new"}, "spec": {"taints": [{"key": "node.kubernetes.io/not-ready"}]}}
-        )
+        c.api.put(NODES, {"metadata": {"name": "new"}, "spec": {"taints": [{"key": "node.kubernetes.io/not-ready"}]}})
         c.kubelets.add_node(NodeSpec(name="new"))
         waiting = asyncio.create_task(c.kubelets.nodes_ready())
         await c.pass_seconds(10)
         assert not waiting.done()
-        node = c.api.of("nodes", "new")
-        assert node
-        node["spec"]["taints"] = []
+        c.api.change(NODES, "new", spec={"taints": None})
         await c.pass_seconds(1)
         assert waiting.done()
 
@@ -73,7 +69,7 @@ async def test_beats_of_nodes_that_start_together_are_spread() -> None:
 @virtual_time
 async def test_a_node_that_is_already_there_is_taken_over() -> None:
     async with obedient_cluster(nodes=0) as c:
-        await c.api.put(NODES, {"metadata": {"name": "old"}, "status": {"conditions": []}})
+        c.api.put(NODES, {"metadata": {"name": "old"}, "status": {"conditions": []}})
         c.kubelets.add_node(NodeSpec(name="old"))
         await c.kubelets.nodes_ready()
         node = c.api.of("nodes", "old")
@@ -165,7 +161,8 @@ async def test_a_node_that_is_back_takes_back_what_others_said_of_its_pods() -> 
         await c.bind("p")
         await c.pass_seconds(1)
         c.kubelets.kill_node("node-0", NodeDeath.PARTITION)
-        c.condition("p", "Ready")["status"] = "False"  # as the node lifecycle controller does
+        conditions = [{**each, "status": "False"} for each in c.status("p")["conditions"]]
+        c.api.change(PODS, "p", subresource="status", status={"conditions": conditions})  # as node lifecycle does
         await c.pass_seconds(60)
         c.kubelets.revive_node("node-0")
         await c.pass_seconds(1)
@@ -178,9 +175,8 @@ async def test_a_revived_node_says_ready_again() -> None:
     async with obedient_cluster() as c:
         c.kubelets.kill_node("node-0", NodeDeath.PARTITION)
         await c.pass_seconds(60)
-        node = c.api.of("nodes", "node-0")
-        assert node
-        node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]
+        unknown = [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]
+        c.api.change(NODES, "node-0", subresource="status", status={"conditions": unknown})
         await c.pass_seconds(60)
         c.kubelets.revive_node("node-0")
         await c.pass_seconds(QUICK)
@@ -189,3 +185,63 @@ async def test_a_revived_node_says_ready_again() -> None:
         ready = next(condition for condition in node["status"]["conditions"] if condition["type"] == "Ready")
         assert (ready["status"], ready["reason"]) == ("True", "KubeletReady")
         assert ready["lastTransitionTime"] == "2026-11-02T08:02:00Z"
+
+
+@virtual_time
+async def test_a_reset_node_comes_back_with_its_processes_dead_and_restarts_them_by_their_policy() -> None:
+    async with obedient_cluster() as c:
+        await c.bind("on-failure", restart_policy="OnFailure")
+        await c.bind("never", restart_policy="Never")
+        await c.bind("stuck")
+        await c.pass_seconds(30)
+        c.kubelets.stuck_termination("stuck")
+        await c.api.delete(PODS, "stuck", namespace="default")
+        await c.pass_seconds(60)
+        c.kubelets.reset_node("node-0", 20.0)
+        assert c.workload.running == []
+        await c.pass_seconds(19)
+        assert c.phase("never") == "Running"
+        assert not c.gone("stuck")
+        await c.pass_seconds(2)
+        assert (c.phase("on-failure"), c.container("on-failure")["restartCount"]) == ("Running", 1)
+        assert (c.phase("never"), c.container("never")["state"]["terminated"]["exitCode"]) == ("Failed", 255)
+        assert c.gone("stuck")
+
+
+@virtual_time
+async def test_a_node_that_was_revived_or_taken_away_while_it_was_reset_does_not_boot_again() -> None:
+    async with obedient_cluster(nodes=2) as c:
+        await c.bind("p", restart_policy="OnFailure")
+        await c.pass_seconds(1)
+        for name in ("node-0", "node-1"):
+            c.kubelets.reset_node(name, 20.0)
+        c.kubelets.revive_node("node-0")
+        await c.kubelets.remove_node("node-1")
+        await c.pass_seconds(100)
+        assert c.container("p")["restartCount"] == 1
+        assert c.api.of("nodes", "node-1") is None
+
+
+@pytest.mark.parametrize("how", list(NodeDeath))
+def test_a_node_tells_when_it_last_renewed_its_lease_though_it_writes_none(how: NodeDeath) -> None:
+    @virtual_time
+    async def scenario() -> None:
+        settings = KubeletSettings(start_seconds=(0.0, 0.0), lease_seconds=10.0, writes_leases=False)
+        async with obedient_cluster(settings) as c:
+            await c.pass_seconds(995)
+            assert c.api.writes_of("patch", "leases") == ["node-0"]  # the first, which found none
+            await c.pass_seconds(5)
+            lost_seconds = c.clock.monotonic_seconds()
+            c.kubelets.kill_node("node-0", how)
+            await c.pass_seconds(100)
+            renewed_seconds = c.kubelets.renewed_seconds("node-0")
+            assert renewed_seconds is not None
+            assert lost_seconds - 10 < renewed_seconds <= lost_seconds
+            c.kubelets.revive_node("node-0")
+            await c.pass_seconds(100)
+            renewed_seconds = c.kubelets.renewed_seconds("node-0")
+            assert renewed_seconds is not None
+            assert 0 <= c.clock.monotonic_seconds() - renewed_seconds < 10
+            assert c.kubelets.renewed_seconds("node-1") is None
+
+    scenario()

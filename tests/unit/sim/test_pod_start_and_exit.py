@@ -303,3 +303,42 @@ async def test_pods_that_are_done_or_elsewhere_are_left_alone() -> None:
         assert c.api.writes_of("patch", "pods") == []
         with pytest.raises(LookupError):
             c.kubelets.exit_container("q", 1)
+
+
+@virtual_time
+async def test_a_crash_loop_follows_a_rank_through_its_restarts_and_its_pods_until_it_is_ended() -> None:
+    async with obedient_cluster() as c:
+        c.kubelets.crash_loop("job-node-0-3-", 2.0, 9)
+        for name in ("job-node-0-2-abcde", "job-node-0-3-abcde"):
+            await c.bind(name, restart_policy="OnFailure")
+        await c.pass_seconds(1.9)
+        assert c.container("job-node-0-3-abcde")["restartCount"] == 0
+        await c.pass_seconds(0.5)
+        assert c.container("job-node-0-3-abcde")["restartCount"] == 1
+        assert c.container("job-node-0-3-abcde")["lastState"]["terminated"]["exitCode"] == 9
+        await c.bind("job-node-0-3-fghij", restart_policy="Never")
+        await c.pass_seconds(2 + QUICK)
+        assert c.container("job-node-0-3-fghij")["state"]["terminated"]["exitCode"] == 9
+        await c.bind("job-node-0-3-klmno", restart_policy="Never")
+        await c.pass_seconds(1)
+        c.kubelets.end_crash_loop("job-node-0-3-")
+        await c.pass_seconds(60)
+        assert c.phase("job-node-0-3-klmno") == "Running"
+        assert c.container("job-node-0-2-abcde")["restartCount"] == 0
+
+
+@virtual_time
+async def test_everything_in_chosen_pods_exits_in_one_instant() -> None:
+    async with obedient_cluster() as c:
+        for name in ("p", "q", "done", "spared"):
+            await c.bind(name, containers=("node", "sidecar"))
+        await c.pass_seconds(5)
+        assert c.kubelets.exit_all(["done"], 0) == ["done"]
+        await c.pass_seconds(5)
+        assert c.kubelets.exit_all(["p", "q", "done", "unheard-of"], 137) == ["p", "q"]
+        await c.pass_seconds(QUICK)
+        ends = [
+            container["state"]["terminated"] for name in ("p", "q") for container in c.status(name)["containerStatuses"]
+        ]
+        assert [(end["exitCode"], end["finishedAt"]) for end in ends] == [(137, "2026-11-02T08:00:10Z")] * 4
+        assert [c.phase(name) for name in ("done", "spared")] == ["Succeeded", "Running"]

@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from recovery.ports import JOBS, PODS, TryLaterError
+from recovery.ports import JOB_SETS, JOBS, PODS, TryLaterError
 from recovery.sim.kubelets.nodes import NodeDeath
 from recovery.sim.training.trace import EventKind
 from recovery.sim.training.training import Outcome, RankState, TrainingSettings, TrainingWorld
@@ -39,6 +39,7 @@ async def bind_rank(
     job: str = "llm-node-0",
     size: str = "4",
     suffix: str = "a",
+    jobs: str = "1",
     probe_seconds: int | None = None,
     **details: str,
 ) -> str:
@@ -50,7 +51,11 @@ async def bind_rank(
         job=job,
         index=index,
         env={"PET_NNODES": size} if size else {},
-        labels={"jobset.sigs.k8s.io/jobset-name": "llm", "jobset.sigs.k8s.io/replicatedjob-name": "node"},
+        labels={
+            "jobset.sigs.k8s.io/jobset-name": "llm",
+            "jobset.sigs.k8s.io/replicatedjob-name": "node",
+            "jobset.sigs.k8s.io/global-replicas": jobs,
+        },
         probe_seconds=probe_seconds,
         **{"restart_policy": "OnFailure", **details},
     )
@@ -347,16 +352,129 @@ def test_a_lost_node_stops_the_training_only_if_its_processes_die(how: NodeDeath
 @virtual_time
 async def test_a_job_tells_the_size_that_its_pods_do_not() -> None:
     async with training_cluster() as c:
-        job = await c.api.put(
-            JOBS, {"metadata": {"name": "llm-node-0", "namespace": "default"}, "spec": {"completions": 4}}
-        )
+        c.api.put(JOBS, {"metadata": {"name": "llm-node-0", "namespace": "default"}, "spec": {"completions": 4}})
         c.api.fail("get", "jobs", TryLaterError("overloaded", status=429), times=2)
         await bind_group(c, 3, size="2:4")
         await c.pass_seconds(5)
         assert c.workload.rounds(NAME) == []
-        job["spec"]["completions"] = 3
+        c.api.change(JOBS, "llm-node-0", spec={"completions": 3})
         await c.pass_seconds(2)
         assert [formed.size for formed in c.workload.rounds(NAME)] == [3]
+
+
+async def launcher_and_nodes(c: Training) -> None:
+    """A JobSet of two Jobs that train together, the first with one rank, the second with three."""
+    replicated = [{"name": "dataset-initializer"}, {"name": "launcher", "replicas": 1}, {"name": "node"}]
+    about = {"name": "llm", "namespace": "default"}
+    c.api.put(JOB_SETS, {"metadata": about, "spec": {"replicatedJobs": replicated}})
+    for kind, ranks in (("launcher", 1), ("node", 3)):
+        about = {"name": f"llm-{kind}-0", "namespace": "default"}
+        c.api.put(JOBS, {"metadata": about, "spec": {"completions": ranks}})
+
+
+async def bind_member(c: Training, kind: str, index: int = 0, *, incarnation: str = "a") -> str:
+    name = f"llm-{kind}-0-{index}-{incarnation}"
+    labels = {"jobset-name": "llm", "replicatedjob-name": kind, "job-index": "0", "global-replicas": "3"}
+    await c.bind(
+        name,
+        node=f"node-{index}",
+        job=f"llm-{kind}-0",
+        job_uid=f"uid-{kind}-{incarnation}",
+        index=index,
+        labels={f"jobset.sigs.k8s.io/{key}": value for key, value in labels.items()},
+        restart_policy="OnFailure",
+    )
+    return name
+
+
+async def bind_members(c: Training, *, incarnation: str = "a") -> list[str]:
+    names = [await bind_member(c, "launcher", incarnation=incarnation)]
+    return names + [await bind_member(c, "node", index, incarnation=incarnation) for index in range(3)]
+
+
+@virtual_time
+async def test_all_jobs_of_a_jobset_but_initializers_meet_and_hang_together() -> None:
+    async with training_cluster() as c:
+        await launcher_and_nodes(c)
+        await bind_member(c, "launcher")
+        nodes = [await bind_member(c, "node", index) for index in range(2)]
+        await c.pass_seconds(10)
+        assert c.workload.ranks(NAME) == {RankState.WAITING: 3}
+        nodes.append(await bind_member(c, "node", 2))
+        await c.pass_seconds(5)
+        (formed,) = c.workload.rounds(NAME)
+        assert (formed.job_uids, formed.size) == (("uid-launcher-a", "uid-node-a"), 4)
+        assert formed.job_uid == "uid-launcher-a,uid-node-a"
+        c.kubelets.exit_container(nodes[1], 1)
+        await c.pass_seconds(5)
+        assert c.workload.ranks(NAME) == {RankState.HUNG: 3, RankState.WAITING: 1}
+        lost = c.workload.trace.of(NAME, EventKind.RANK_LOST)[0]
+        assert (lost.job_uid, lost.member, lost.index) == ("uid-node-a", "node-0", 1)
+        assert c.workload.trace.overlaps(NAME) == []
+
+
+@virtual_time
+async def test_a_round_takes_the_newest_job_of_each_member() -> None:
+    async with training_cluster(replace(SETTINGS, join_timeout_seconds=1000.0)) as c:
+        await launcher_and_nodes(c)
+        await bind_members(c)
+        await c.pass_seconds(25)
+        launchers = [await bind_member(c, "launcher", incarnation=incarnation) for incarnation in "bc"]
+        c.kubelets.exit_container("llm-node-0-0-a", 1)
+        for index in range(3):
+            await c.api.delete(PODS, f"llm-node-0-{index}-a", namespace="default", grace_seconds=1)
+        await c.api.delete(PODS, "llm-launcher-0-0-a", namespace="default", grace_seconds=1)
+        await c.pass_seconds(5)
+        for index in range(3):
+            await bind_member(c, "node", index, incarnation="b")
+        await c.pass_seconds(5)
+        assert [formed.job_uids for formed in c.workload.rounds(NAME)] == [
+            ("uid-launcher-a", "uid-node-a"),
+            ("uid-launcher-c", "uid-node-b"),
+        ]
+        assert [formed.from_step for formed in c.workload.rounds(NAME)] == [0, 20]
+        assert c.phase(launchers[0]) == "Running"
+        assert {overlap.job_uids for overlap in c.workload.trace.overlaps(NAME)} == {
+            ("uid-launcher-a", "uid-launcher-b"),
+            ("uid-launcher-a", "uid-launcher-b", "uid-launcher-c"),
+            ("uid-launcher-b", "uid-launcher-c"),
+        }
+
+
+@virtual_time
+async def test_nodes_whose_launcher_is_done_make_no_more_steps_and_heed_sigterm() -> None:
+    async with training_cluster() as c:
+        await launcher_and_nodes(c)
+        launcher, *nodes = await bind_members(c)
+        await c.pass_seconds(15)
+        c.kubelets.exit_container(launcher, 0)
+        await c.pass_seconds(100)
+        assert c.workload.step_of(NAME) <= 15
+        assert [c.phase(name) for name in nodes] == ["Running"] * 3
+        for name in nodes:
+            await c.api.delete(PODS, name, namespace="default")
+        await c.pass_seconds(1)
+        assert all(c.gone(name) for name in nodes)
+
+
+@virtual_time
+async def test_after_the_last_step_the_ranks_of_all_jobs_exit_with_0() -> None:
+    async with training_cluster(replace(SETTINGS, total_steps=25)) as c:
+        await launcher_and_nodes(c)
+        names = await bind_members(c)
+        await c.pass_seconds(30)
+        assert [c.phase(name) for name in names] == ["Succeeded"] * 4
+
+
+@virtual_time
+async def test_beside_an_initializer_one_job_has_the_size_that_its_pods_name() -> None:
+    async with training_cluster() as c:
+        replicated = [{"name": "dataset-initializer"}, {"name": "node", "replicas": 1}]
+        about = {"name": "llm", "namespace": "default"}
+        c.api.put(JOB_SETS, {"metadata": about, "spec": {"replicatedJobs": replicated}})
+        await bind_group(c, jobs="2")
+        await c.pass_seconds(2)
+        assert [formed.job_uids for formed in c.workload.rounds(NAME)] == [("uid-of-llm-node-0",)]
 
 
 @virtual_time

@@ -30,6 +30,8 @@ class Kind:
     """metadata.generation rises with every change of the spec."""
     tracks_managers: bool = False
     """metadata.managedFields are kept (only who reads them pays for them)."""
+    completes_status: bool = False
+    """`default` is called for writes of the status as well, as for custom resources, and changes no part in place."""
     default: Callable[[Body, Body | None], None] = _leave
     """Fills in what the server, or the kind's mutating webhook, would; the body is the callee's to change."""
     validate: Callable[[Body, Body | None], Iterable[Cause]] = _accept

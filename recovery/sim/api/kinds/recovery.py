@@ -76,6 +76,7 @@ def _kind(resource: Resource, version: Any) -> Kind:
         resource=resource,
         has_status=has_status,
         tracks_managers=resource in _READ_FOR_THEIR_MANAGERS,
+        completes_status=has_status,
         default=complete,
         validate=schema.causes,
     )

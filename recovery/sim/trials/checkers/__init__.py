@@ -54,7 +54,7 @@ _RULES: tuple[type[Rule], ...] = (
 ALL: tuple[Callable[[Evidence], Checker], ...] = _RULES
 
 PENDING: dict[str, str] = {
-    "QuarantineWithinCap": "node quarantine: quarantined nodes within the cap at every revision, never the last feasible one (I7)",
+    "QuarantineWithinCap": "node quarantine: never more nodes than the cap, never the last feasible one (I7)",
     "SpareBoundOnce": "spares: each bound to at most one group, none leaked (I8)",
     "ElasticWithinBounds": "elastic training: the size stays between minNodes and maxNodes (I11)",
 }

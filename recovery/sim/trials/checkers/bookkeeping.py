@@ -65,8 +65,8 @@ def _swapped_against(body: bytes | None) -> str | None:
 
 
 class OneCharge(Rule):
-    """An incident is charged once, the budget is never overdrawn, no incident gets more attempts than the budget allows,
-    and the epoch counts the restarts (sim reference, I3; docs/policy.md, "Budget")."""
+    """An incident is charged once, the budget is never overdrawn, no incident gets more attempts than it allows, and
+    the epoch counts the restarts (sim reference, I3; docs/policy.md, "Budget")."""
 
     hears = frozenset({RECOVERY_GROUPS})
 
@@ -188,8 +188,8 @@ class RecordedOnce(Rule):
             yield from self._gaps(state, at)
         for loss in self.world.clear_losses:
             if not self.world.spoiled(loss) and self.world.calm.seconds(loss.at, loss.at + loss.NOTICED_WITHIN) >= 30:
-                state = self.world.ledgers.of(loss.workload_uid)
-                if state is None or not _covered(state, loss.at):
+                known = self.world.ledgers.of(loss.workload_uid)
+                if known is None or not _covered(known, loss.at):
                     yield self.found(loss.at, f"{loss.text} belongs to no incident", loss.group)
 
     def _gaps(self, state: LedgerState, at: datetime) -> Iterator[Violation]:

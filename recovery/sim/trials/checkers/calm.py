@@ -25,10 +25,10 @@ class Calm:
         undisturbed = max(timedelta(), until - since)
         reached = since
         for begins, ends in sorted(self._troubles()):
-            begins, ends = max(begins, reached), min(ends, until)
-            if begins < ends:
-                undisturbed -= ends - begins
-                reached = ends
+            lasts = min(ends, until) - max(begins, reached)
+            if lasts > timedelta():
+                undisturbed -= lasts
+                reached = min(ends, until)
         return undisturbed.total_seconds()
 
     def clocks_jumped(self) -> bool:
@@ -42,11 +42,8 @@ class Calm:
 
     def _troubles(self) -> list[tuple[datetime, datetime]]:
         began_at = self._evidence.began_at
-        found = [(began_at, began_at + RECOVERS_IN)]
-        for each in self._evidence.happenings:
-            if each.fault.key.actor != "world":
-                found.append((each.at, self._end(each)))
-        return found
+        befell = (each for each in self._evidence.happenings if each.fault.key.actor != "world")
+        return [(began_at, began_at + RECOVERS_IN), *((each.at, self._end(each)) for each in befell)]
 
     def _end(self, happening: Happening) -> datetime:
         match happening.fault.key.kind:

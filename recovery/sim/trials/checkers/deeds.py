@@ -20,7 +20,7 @@ from recovery.ports import (
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import Change
 from recovery.sim.trials.checkers.rule import Rule
-from recovery.sim.trials.checkers.world import GroupView, controller_uid, deletion_begins, ours
+from recovery.sim.trials.checkers.views import GroupView, controller_uid, deletion_begins, ours
 from recovery.sim.trials.evidence import RequestRecord, Violation
 
 WORKLOADS = frozenset({TRAIN_JOBS, JOB_SETS})

@@ -11,10 +11,10 @@ from recovery.sim.api.server import Change
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.ledgers import LedgerState
 from recovery.sim.trials.checkers.rule import Rule
-from recovery.sim.trials.checkers.world import ClearLoss, GroupView, JobView, deletion_begins, ours
+from recovery.sim.trials.checkers.views import ClearLoss, GroupView, JobView, deletion_begins, ours
 from recovery.sim.trials.evidence import Evidence, Violation
 
-_BREAKS = frozenset({EventKind.RANK_LOST, EventKind.PROCESS_EXITED})
+_TRAINS = frozenset({EventKind.ROUND_FORMED, EventKind.FINISHED})
 
 
 class ConvergesAfterHealing(Rule):
@@ -67,12 +67,10 @@ class ConvergesAfterHealing(Rule):
             return f"Job {job.name} is still being deleted"
         records = [record for record in self.evidence.trace.records if record.job_uid == job.uid]
         for record in reversed(records):
-            if record.kind is EventKind.ROUND_FORMED:
+            if record.kind in _TRAINS:
                 return None
-            if record.kind is EventKind.FINISHED:
-                return None
-            if record.kind in _BREAKS:
-                return f"Job {job.name} trains no more since {record.at:%H:%M:%S}: {record.pod} {record.kind}"
+            if record.kind is EventKind.RANK_LOST:
+                return f"Job {job.name} has trained no more since {record.pod} was lost at {record.at:%H:%M:%S}"
         return f"Job {job.name} has {len(job.pods)} of {job.wanted} pods, and they have not met"
 
     def _restless(self) -> Iterator[Violation]:

@@ -8,7 +8,7 @@ from recovery.ports import JOBS, RECOVERY_GROUPS
 from recovery.sim.api.server import Change
 from recovery.sim.trials.checkers.ledgers import LedgerChange
 from recovery.sim.trials.checkers.rule import Rule
-from recovery.sim.trials.checkers.world import Force, GroupView, JobView, deletion_begins, ours
+from recovery.sim.trials.checkers.views import Force, GroupView, JobView, deletion_begins, ours
 from recovery.sim.trials.evidence import Evidence, RequestRecord, Violation
 
 _SHORTEST_TIMEOUT = timedelta(seconds=110)
@@ -91,8 +91,8 @@ def _took_too_long(job: JobView, at: datetime) -> bool:
 
 
 class BaselineUntouched(Rule):
-    """What was lost before the policy was there, or was switched to Enforce, or more than 15 minutes ago in a group that
-    runs whole, is a baseline and no reason for a restart (design.md, "What is a failure")."""
+    """What was lost before the policy was there, or was switched to Enforce, or more than 15 minutes ago in a group
+    that runs whole, is a baseline and no reason for a restart (design.md, "What is a failure")."""
 
     hears = frozenset({RECOVERY_GROUPS})
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from recovery.core.facts import GroupKey
 from recovery.sim.training.trace import EventKind, TraceRecord
 from recovery.sim.trials.checkers.rule import Rule
-from recovery.sim.trials.checkers.world import JobView, controller_uid, ours
+from recovery.sim.trials.checkers.views import JobView, controller_uid, ours
 from recovery.sim.trials.evidence import Violation
 from recovery.sim.trials.faults import FaultKind
 

@@ -13,7 +13,7 @@ from recovery.sim.api.server import Change
 from recovery.sim.trials.checkers.deeds import mark_of, suspended, title
 from recovery.sim.trials.checkers.ledgers import LedgerState
 from recovery.sim.trials.checkers.rule import Rule
-from recovery.sim.trials.checkers.world import GroupView, JobView, controller_uid, ours
+from recovery.sim.trials.checkers.views import GroupView, JobView, controller_uid, ours
 from recovery.sim.trials.evidence import Evidence, RequestRecord, Violation
 
 _WORKLOADS = frozenset({TRAIN_JOBS, JOB_SETS})
@@ -159,7 +159,7 @@ class SuspensionReleased(Rule):
         workload = self.world.group(made.group).workload
         if closing.outcome_reason == "JobSuspended" and suspended(workload):
             sentence = (
-                f"{made.actor} closes incident {made.after.incident.id} as {closing.outcome} ({closing.outcome_reason}), "
+                f"{made.actor} closes incident {made.after.incident.id} as {closing.outcome}, JobSuspended, "
                 f"but the suspension is our own, of incident {mark_of(workload)}, since {known[0]:%H:%M:%S}"
             )
             yield self.found(record.at, sentence, made.group)

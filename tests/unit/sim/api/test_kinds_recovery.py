@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
@@ -18,11 +19,14 @@ from recovery.ports import (
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,
     RECOVERY_POLICIES,
+    PatchKind,
     Resource,
 )
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.kinds.recovery import NOT_EVALUATED, definitions, recovery_kinds
+from recovery.sim.api.server import ApiServer
 from recovery.sim.api.status import Cause
+from recovery.sim.virtual_time import VirtualClock, virtual_time
 from tests.cluster.test_crds import BAD_CONFIGS, BAD_SPECS
 
 POLICIES = Path(__file__).resolve().parents[4] / "policies"
@@ -181,3 +185,16 @@ def test_the_rules_that_are_not_evaluated_stand_below_a_field_that_is_refused_wh
                 passed_over.add(rule)
                 assert path.startswith(refused)
     assert passed_over == NOT_EVALUATED
+
+
+@virtual_time
+async def test_a_status_is_pruned_and_completed_like_a_spec() -> None:
+    """As the server does with every write of a custom resource; what the controller reads back is what it finds there."""
+    server = ApiServer(recovery_kinds(), clock=VirtualClock(), entropy=Random(1))
+    spec = {"workloadRef": {"kind": "TrainJob", "name": "llm", "uid": "u"}, "group": "llm"}
+    body = {"metadata": {"name": "llm-u", "namespace": "ml"}, "spec": spec}
+    server.create(RECOVERY_GROUPS, {**body, "apiVersion": RECOVERY_GROUPS.api_version, "kind": "RecoveryGroup"})
+    patch = {"status": {"epoch": 1, "unknown": 2}}
+    found = server.patch(RECOVERY_GROUPS, "llm-u", patch, kind=PatchKind.MERGE, namespace="ml", subresource="status")
+    assert "unknown" not in found["status"]
+    assert found["status"]["phase"] == "Healthy"

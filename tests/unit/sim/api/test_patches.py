@@ -70,7 +70,7 @@ def test_an_operation_that_does_not_apply_fails_the_patch_without_saying_which(o
 
 def test_a_test_holds_for_equal_values_and_for_null_where_a_key_is_absent() -> None:
     body: Body = {"a": {"b": 1}, "l": [{"c": None}]}
-    operations = [
+    operations: list[Body] = [
         {"op": "test", "path": "/a", "value": {"b": 1}},
         {"op": "test", "path": "/l/0/c", "value": None},
         {"op": "test", "path": "/a/zz", "value": None},

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, Protocol
 
 from recovery.ports import LEASES, NODES, PODS, Clock, Entropy, PatchKind
 from recovery.sim.api.kinds.core import core_kinds
@@ -139,12 +139,22 @@ class NodeWorld:
 async def running(*controllers: MakesController, kinds: Iterable[Kind] | None = None) -> AsyncIterator[NodeWorld]:
     """`kinds` None: the core ones."""
     world = NodeWorld(controllers, kinds or core_kinds())
-    tasks = [asyncio.create_task(controller.run()) for controller in world.controllers]
+    async with at_work(*world.controllers):
+        yield world
+
+
+class Runs(Protocol):
+    async def run(self) -> None: ...
+
+
+@asynccontextmanager
+async def at_work(*parts: Runs) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(part.run()) for part in parts]
     await asyncio.sleep(0)
     try:
-        yield world
+        yield
     finally:
-        # What broke a controller is raised here, and is then the better explanation of a failed test.
+        # What broke a part is raised here, and is then the better explanation of a failed test.
         for task in tasks:
             task.cancel()
         for task in tasks:

@@ -131,13 +131,24 @@ async def test_pods_of_a_job_that_is_gone_follow_it() -> None:
 
 
 @virtual_time
+async def test_an_owner_that_was_seen_to_go_is_not_asked_for() -> None:
+    async with job_world(collects=True) as world:
+        world.collector.limiter = limiter = Meddled(world, lambda: None)
+        owner = _config(world, "owner")
+        for name in ("first", "second"):
+            _config(world, name, (owner, True))
+        _delete_config(world, "owner", Propagation.BACKGROUND)
+        await world.pass_seconds(1)
+        assert _configs(world) == []
+        assert limiter.taken == 4  # each is read and deleted
+
+
+@virtual_time
 async def test_a_job_that_somebody_else_ends_lets_its_pods_go_even_those_that_were_just_being_made() -> None:
     async with job_world(per_second=20) as world:
         world.create(pods=60)
         await world.pass_seconds(0.5)
-        said = [{"type": kind, "status": "True"} for kind in ("FailureTarget", "Failed")]
-        patch = {"status": {"conditions": said}}
-        world.server.patch(JOBS, "train", patch, kind=PatchKind.MERGE, namespace=NAMESPACE, subresource="status")
+        world.set_job_status(conditions=[{"type": kind, "status": "True"} for kind in ("FailureTarget", "Failed")])
         before = [pod["metadata"]["name"] for pod in world.pods()]
         await world.pass_seconds(20)
         assert len(world.pods()) == 60

@@ -121,17 +121,29 @@ async def test_without_indexes_it_is_waited_for_as_well() -> None:
 
 
 @virtual_time
-async def test_a_pod_is_counted_once_though_the_controller_hangs_between_counting_and_letting_go() -> None:
-    async with job_world(per_second=0.5) as world:
-        await _running(world, pods=2, backoffLimit=10)
-        await world.pass_seconds(120)
-        world.end(world.pod(0), 1)
-        counts = []
-        for _ in range(60):
-            await world.pass_seconds(1)
-            counts.append(world.status().get("failed", 0))
-        assert counts[-1] == 1
-        assert sorted(counts) == counts
+async def test_a_pod_that_an_earlier_controller_noted_but_had_not_let_go_is_counted_once() -> None:
+    async with job_world() as world:
+        await _running(world, indexed=False, pods=3)
+        failed, succeeded, _ = world.pods()
+        world.controller.stall(True)
+        world.end(failed, 1)
+        world.end(succeeded, 0)
+        uids = {"failed": [failed["metadata"]["uid"]], "succeeded": [succeeded["metadata"]["uid"]]}
+        world.set_job_status(uncountedTerminatedPods=uids)
+        world.controller.stall(False)
+        await world.pass_seconds(1.5)
+        assert (world.status()["failed"], world.status()["succeeded"]) == (1, 1)
+        assert world.status()["uncountedTerminatedPods"] == {}
+
+
+@virtual_time
+async def test_a_pod_that_an_earlier_controller_let_go_but_had_not_counted_is_counted() -> None:
+    async with job_world() as world:
+        await _running(world, backoffLimit=6)
+        world.set_job_status(uncountedTerminatedPods={"failed": ["the UID of a pod that is gone"]})
+        await world.pass_seconds(1.5)
+        assert world.status()["failed"] == 1
+        assert world.status()["uncountedTerminatedPods"] == {}
 
 
 @virtual_time
@@ -361,3 +373,15 @@ async def test_a_rule_fails_an_index_at_once_and_too_many_of_them_the_job() -> N
         world.end(world.pod(2), 42)
         await world.pass_seconds(1.1)
         assert world.conditions() == {"FailureTarget": "MaxFailedIndexesExceeded"}
+
+
+@virtual_time
+async def test_failures_that_a_rule_ignores_do_not_count_towards_the_limit_of_an_index() -> None:
+    async with job_world() as world:
+        await _running(world, backoffLimitPerIndex=0, **_policy(_on_codes("Ignore", 42)))
+        world.end(world.pod(1), 42)
+        await world.pass_seconds(12)
+        again = world.pod(1)["metadata"]["annotations"]
+        assert again["batch.kubernetes.io/job-index-failure-count"] == "0"
+        assert again["batch.kubernetes.io/job-index-ignored-failure-count"] == "1"
+        assert world.status()["failedIndexes"] == ""

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from recovery.ports import JOBS, PatchKind
+from recovery.ports import JOBS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.status import StatusError
 from recovery.sim.virtual_time import virtual_time
-from tests.unit.sim.controllers.job_world import NAMESPACE, JobWorld, job
+from tests.unit.sim.controllers.job_world import JobWorld, job
 
 
 def _world() -> JobWorld:
@@ -156,9 +156,7 @@ async def test_a_status_that_takes_back_an_end_or_skips_a_step_is_refused() -> N
     world.create()
 
     def write(*conditions: str, **status: Any) -> None:
-        said = [{"type": kind, "status": "True"} for kind in conditions]
-        patch = {"status": {"conditions": said, **status}}
-        world.server.patch(JOBS, "train", patch, kind=PatchKind.MERGE, namespace=NAMESPACE, subresource="status")
+        world.set_job_status(conditions=[{"type": kind, "status": "True"} for kind in conditions], **status)
 
     with pytest.raises(StatusError, match="without the FailureTarget=true condition"):
         write("Failed")

@@ -4,6 +4,7 @@ import re
 
 from recovery.ports import JOBS, PODS, PatchKind, Propagation
 from recovery.sim.api.server import Change
+from recovery.sim.controllers.job_pods import make_pod
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.controllers.job_world import NAMESPACE, index_of, job_world
 
@@ -175,6 +176,19 @@ async def test_shrinking_takes_the_highest_indexes_and_growing_brings_them_back(
         world.patch(parallelism=6, completions=6)
         await world.pass_seconds(0.5)
         assert world.indexes() == [0, 1, 2, 3, 4, 5]
+
+
+@virtual_time
+async def test_of_two_pods_of_one_index_the_one_goes_that_does_not_run() -> None:
+    async with job_world() as world:
+        world.create(pods=2)
+        await world.pass_seconds(0.5)
+        world.run()
+        twin = make_pod(world.job(), 1, None)
+        twin = world.server.create(PODS, twin, namespace=NAMESPACE)
+        await world.pass_seconds(1.5)
+        assert world.indexes() == [0, 1]
+        assert world.pod(1)["metadata"]["uid"] != twin["metadata"]["uid"]
 
 
 @virtual_time

@@ -1,6 +1,5 @@
 """What becomes of a node that is no longer heard, of one that comes back, and of the pods on both."""
 
-import asyncio
 import random
 
 import pytest
@@ -14,7 +13,7 @@ from recovery.sim.kubelets.means import KubeletSettings
 from recovery.sim.kubelets.nodes import NodeDeath, NodeSpec
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.cluster import Obedient
-from tests.unit.sim.controllers.node_world import NodeWorld, running
+from tests.unit.sim.controllers.node_world import NodeWorld, at_work, running
 
 SOON = 0.5
 
@@ -284,24 +283,21 @@ def test_a_dead_kubelet_is_found_out_whether_its_renewals_are_written_or_not(wri
             )
             for index in range(5):
                 kubelets.add_node(NodeSpec(name=f"node-{index}"))
-            tasks = [asyncio.create_task(part.run()) for part in (kubelets, controller)]
-            await asyncio.sleep(0)
-            await kubelets.nodes_ready()
-            await world.until_second(1000)
-            made = len(world.changes)
-            kubelets.kill_node("node-3", NodeDeath.PARTITION)
-            await world.until_second(1039)
-            assert world.node_condition("node-3", "Ready")["status"] == "True"
-            await world.until_second(1056)
-            statuses = [world.node_condition(f"node-{index}", "Ready")["status"] for index in range(5)]
-            assert statuses == ["True", "True", "True", "Unknown", "True"]
-            writes = [change.resource.plural for change in world.changes[made:] if change.actor == "kubelet"]
-            assert ("leases" in writes) is writes_leases
-            kubelets.revive_node("node-3")
-            await world.until_second(1200)
-            assert world.node_condition("node-3", "Ready")["status"] == "True"
-            assert world.taints("node-3") == []
-            for task in tasks:
-                task.cancel()
+            async with at_work(kubelets, controller):
+                await kubelets.nodes_ready()
+                await world.until_second(1000)
+                made = len(world.changes)
+                kubelets.kill_node("node-3", NodeDeath.PARTITION)
+                await world.until_second(1039)
+                assert world.node_condition("node-3", "Ready")["status"] == "True"
+                await world.until_second(1056)
+                statuses = [world.node_condition(f"node-{index}", "Ready")["status"] for index in range(5)]
+                assert statuses == ["True", "True", "True", "Unknown", "True"]
+                writes = [change.resource.plural for change in world.changes[made:] if change.actor == "kubelet"]
+                assert ("leases" in writes) is writes_leases
+                kubelets.revive_node("node-3")
+                await world.until_second(1200)
+                assert world.node_condition("node-3", "Ready")["status"] == "True"
+                assert world.taints("node-3") == []
 
     scenario()

@@ -72,7 +72,7 @@ async def test_torchrun_is_told_its_place_and_the_job_its_size() -> None:
             "PET_MASTER_ADDR": "llm-node-0-0.llm",
             "PET_MASTER_PORT": "29500",
         }
-        assert container(job)["resources"]["requests"] == {"nvidia.com/gpu": 8}
+        assert container(job)["resources"]["requests"] == {"nvidia.com/gpu": "8"}
         assert [port["containerPort"] for port in container(job)["ports"]] == [29500]
 
 
@@ -149,7 +149,7 @@ async def test_a_launcher_counts_as_one_of_the_nodes_and_waits_for_the_others() 
         assert launcher["spec"]["completions"] == 1
         assert variables(launcher)["OMPI_MCA_orte_set_default_slots"] == "8"
         for job in ("llm-node-0", "llm-launcher-0"):
-            assert container(scene.job(job))["resources"]["limits"] == {"nvidia.com/gpu": 8}
+            assert container(scene.job(job))["resources"]["limits"] == {"nvidia.com/gpu": "8"}
         await scene.complete("llm-launcher-0")
         assert met(scene.trainjob()) == ["Complete"]
         assert scene.jobs() == ["llm-launcher-0"]

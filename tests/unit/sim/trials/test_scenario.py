@@ -43,7 +43,7 @@ def test_a_whole_file() -> None:
         duration: 30m
         healing: 1h
         controllers: {replicas: 3, leaseSeconds: 30}
-        cluster: {nodes: 6, gpusPerNode: 4}
+        cluster: {nodes: 6, gpusPerNode: 4, allowFailJob: false}
         rates: {request: 0.01}
         jobs:
         - name: llm
@@ -91,6 +91,7 @@ def test_a_whole_file() -> None:
         healing_seconds=3600.0,
         replicas=3,
         lease_seconds=30,
+        allow_fail_job=False,
         spare_nodes=2,
         node_gpus=4,
     )
@@ -165,6 +166,8 @@ def test_what_is_left_out_has_a_default() -> None:
         ("{kind: UserChaos, at: 1m, action: pause, duration: 3m, selector: {job: llm}}", FaultKind.USER_PAUSE, 180),
         ("{kind: UserChaos, at: 1m, action: restart, selector: {job: llm}}", FaultKind.USER_RESTART, 0),
         ("{kind: UserChaos, at: 1m, action: retry, selector: {job: llm}}", FaultKind.USER_RETRY, 0),
+        ("{kind: UserChaos, at: 1m, action: reset-budget, selector: {job: llm}}", FaultKind.USER_RESET_BUDGET, 0),
+        ("{kind: ClusterChaos, at: 1m, action: pause-all, duration: 2m}", FaultKind.PAUSE_ALL, 120),
         (
             "{kind: UserChaos, at: 1m, action: policy-observe, duration: 3m, selector: {job: llm}}",
             FaultKind.POLICY_OBSERVE,

@@ -1,0 +1,306 @@
+"""What is played: the cluster, the controller in it, and three incidents one after the other.
+
+The scene does what happens to the job and waits for what comes of it; it takes no part in the recovery. Whoever watches
+is told in sentences (`Teller`) and may look at any moment (`sight`).
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from recovery.controller.leadership import Elector
+from recovery.core.ledger import Closing, Incident, Ledger, Phase
+from recovery.kube.client import KubeApiClient
+from recovery.ports import PODS, RECOVERY_GROUPS, RECOVERY_INCIDENTS, Clock, Entropy
+from recovery.program import Program
+from recovery.sim.api.kinds.kind import Body
+from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
+from recovery.sim.demo.objects import (
+    BACKOFF_INITIAL,
+    BUDGET_LIMIT,
+    BUDGET_WINDOW,
+    GRACE_SECONDS,
+    NAMESPACE,
+    TRAINING,
+    objects,
+)
+from recovery.sim.demo.ranks import RankBoard, RankState
+from recovery.sim.demo.transport import DirectTransport
+from recovery.sim.demo.verdict import Course
+from recovery.sim.kubelets.nodes import NodeSpec
+from recovery.telemetry.observer import Telemetry
+
+RANKS = 128
+GPUS_PER_RANK = 8
+MANAGER_REQUESTS_PER_SECOND = 1000
+CALM_SECONDS = 4.0
+"""Of training between two incidents, at least: longer than the policy's resetAfter, which keeps them apart."""
+ANNOUNCED_SECONDS = 1.0
+"""From the announcement of an incident to the deed."""
+CRASH_AFTER_SECONDS = 1.0
+"""From when all pods are Ready until the looping rank crashes: the recovery before it is over by then."""
+WAIT_SECONDS = 20.0
+"""For each thing that has to come; then the play ends."""
+POLL_SECONDS = 0.05
+LEASE_SECONDS = 15
+INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+
+
+@dataclass(frozen=True)
+class ToldIncident:
+    """An incident as the controller accounts for it."""
+
+    label: str
+    """The number of what was done, with a letter where it led to several incidents of the controller."""
+    incident: Incident
+    closing: Closing | None
+    """None: it is open."""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """One moment."""
+
+    ranks: list[RankState]
+    phase: Phase
+    sentence: str
+    """The controller's, empty before its first."""
+    idle_gpus: int
+    idle_gpu_seconds: float
+    """Since the beginning, by the ledger, up to now."""
+    restarts: int
+    budget_left: int
+    budget_limit: int
+
+
+class Teller(Protocol):
+    """Who tells the audience."""
+
+    def say(self, text: str) -> None: ...
+
+    def announce(self, text: str) -> None:
+        """An incident that is about to happen."""
+        ...
+
+    def incident(self, told: ToldIncident) -> None:
+        """It has closed, or is held."""
+        ...
+
+
+class _StuckError(Exception):
+    """Something did not come in time; the message says what."""
+
+
+class Scene:
+    """Plays once, while `running` does."""
+
+    def __init__(self, clock: Clock, entropy: Entropy, *, ranks: int = RANKS) -> None:
+        self._clock = clock
+        self._ranks = ranks
+        nodes = [NodeSpec(name=f"node-{number}", gpus=GPUS_PER_RANK) for number in range(ranks)]
+        limits = ClusterSettings(
+            manager_requests_per_second=MANAGER_REQUESTS_PER_SECOND, manager_burst=MANAGER_REQUESTS_PER_SECOND
+        )
+        self.cluster = EmbeddedCluster(clock=clock, entropy=entropy, nodes=nodes, settings=limits)
+        self.course = Course(training=TRAINING, ranks=ranks, restarts_allowed=BUDGET_LIMIT - 2)
+        self.told: list[ToldIncident] = []
+        """The incidents so far, in order."""
+        self._board = RankBoard(self.cluster.trace, TRAINING, ranks)
+        client = KubeApiClient(DirectTransport(self.cluster.server, "recovery"), clock=clock, entropy=entropy)
+        elector = Elector(
+            api=client,
+            clock=clock,
+            entropy=entropy,
+            namespace="recovery-system",
+            identity="demo",
+            lease_seconds=LEASE_SECONDS,
+        )
+        telemetry = Telemetry(clock=clock, version="demo")
+        self._program = Program(client, clock=clock, entropy=entropy, telemetry=telemetry, leadership=elector)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """The cluster and the controller in it. Raises, as an exception group, whatever breaks in either."""
+        stop = asyncio.Event()
+        async with self.cluster.running():
+            self.cluster.start(self._program.run(stop))
+            try:
+                yield
+            finally:
+                stop.set()
+
+    # What the audience sees.
+
+    def sight(self) -> Sight:
+        ledger = self._ledger()
+        idle_gpu_seconds = sum(ledger.totals.idle_gpu_seconds.values())
+        incident = ledger.incident
+        if incident is not None and incident.phases and incident.phases[-1].ended_at is None:
+            lasting = self._clock.now() - incident.phases[-1].started_at
+            idle_gpu_seconds += lasting.total_seconds() * incident.gpus
+        budget = ledger.budget
+        starting = [int(pod["metadata"]["labels"][INDEX_LABEL]) for pod in self._pods()]
+        return Sight(
+            ranks=self._board.states(starting),
+            phase=ledger.phase,
+            sentence=ledger.reason,
+            idle_gpus=ledger.idle_gpus,
+            idle_gpu_seconds=idle_gpu_seconds,
+            restarts=ledger.totals.restarts,
+            budget_left=budget.remaining if budget.limit else BUDGET_LIMIT,
+            budget_limit=BUDGET_LIMIT,
+        )
+
+    def held(self) -> bool:
+        """The ledger says so."""
+        return self._ledger().phase is Phase.HELD
+
+    def _ledger(self) -> Ledger:
+        """An empty one before the first incident."""
+        for group in self.cluster.server.objects(RECOVERY_GROUPS, NAMESPACE):
+            return msgspec.convert(group.get("status") or {}, Ledger)
+        return Ledger()
+
+    # The play.
+
+    async def play(self, teller: Teller) -> None:
+        """To its end, or until something does not come in time; `course` says which."""
+        try:
+            await self._open(teller)
+            await self._lose_a_pod(teller)
+            await self._lose_many(teller)
+            await self._crash_again_and_again(teller)
+        except _StuckError as stuck:
+            self.course.stuck = str(stuck)
+
+    async def _open(self, teller: Teller) -> None:
+        gpus = self._ranks * GPUS_PER_RANK
+        teller.say(
+            f"in this one process: an API server, controller-manager, scheduler, JobSet, Trainer and {self._ranks} nodes"
+            f" of {GPUS_PER_RANK} GPUs, all modelled; and the recovery controller, the production one, unchanged"
+        )
+        teller.say(
+            f"raised: this controller-manager sends up to {MANAGER_REQUESTS_PER_SECOND:,} requests a second; a stock one"
+            " (20) needs some 13 s to recreate 128 pods. Modelled pods start within 1 s: no image, no GPU to set up"
+        )
+        teller.say(
+            f"TrainJob {TRAINING}: {self._ranks} pods x {GPUS_PER_RANK} GPUs = {gpus:,} GPUs; its policy: mode Enforce,"
+            f" {BUDGET_LIMIT} recoveries within {BUDGET_WINDOW}, backoff from {BACKOFF_INITIAL} on,"
+            f" {GRACE_SECONDS} s grace for old pods"
+        )
+        # Nodes that still carry their first taint would put the first pods off by the scheduler's backoff.
+        await self.cluster.kubelets.nodes_ready()
+        with self.cluster.server.acting("user"):
+            for resource, body in objects(self._ranks, GPUS_PER_RANK):
+                self.cluster.server.create(resource, body, namespace=body["metadata"].get("namespace"))
+        await self._whole(rounds=1)
+        teller.say(f"all {self._ranks} ranks train")
+        await self._clock.sleep(CALM_SECONDS / 2)
+
+    async def _lose_a_pod(self, teller: Teller) -> None:
+        index = self._ranks // 3
+        name = self._pod_name(index)
+        await self._announced(teller, f"incident 1: kubectl delete pod {name} (rank {index})")
+        self.course.failures.append(self._clock.now())
+        with self.cluster.server.acting("user"):
+            self.cluster.server.delete(PODS, name, namespace=NAMESPACE)
+        await self._whole(rounds=2)
+        await self._closed(teller, "1")
+
+    async def _lose_many(self, teller: Teller) -> None:
+        struck = range(min(8, self._ranks // 2))
+        await self._announced(teller, f"incident 2: {len(struck)} ranks exit at once with exit code 1")
+        self.course.failures.append(self._clock.now())
+        self.cluster.kubelets.exit_all([self._pod_name(index) for index in struck], 1, namespace=NAMESPACE)
+        await self._whole(rounds=3)
+        await self._closed(teller, "2")
+
+    async def _crash_again_and_again(self, teller: Teller) -> None:
+        index = self._ranks - 1
+        await self._announced(
+            teller, f"incident 3: rank {index} exits with code 1 whenever it has trained for a moment: a crash loop"
+        )
+        self.course.loop_at = self._clock.now()
+        # One crash more than the budget has answers for; more only where it does not hold, which the verdict tells.
+        for crash in range(self.course.restarts_allowed + 2):
+            if crash:
+                await self._clock.sleep(CRASH_AFTER_SECONDS)
+            label = f"3{'abcdefgh'[crash]}"
+            teller.say(f"{label}: rank {index} exits with code 1")
+            self.cluster.kubelets.exit_container(self._pod_name(index), 1, namespace=NAMESPACE)
+            await self._until(
+                lambda crash=crash: self.held() or self._trains(rounds=4 + crash),
+                f"after its crash {label} the group neither met again nor was it held",
+            )
+            if self.held():
+                break
+            await self._closed(teller, label)
+        if self.held():
+            ledger = self._ledger()
+            assert ledger.incident is not None, "Held is a phase of an incident"
+            self._tell(teller, ToldIncident(label, ledger.incident, None))
+            teller.say(f"held: watching for {CALM_SECONDS:g} s that nothing is restarted")
+            await self._clock.sleep(CALM_SECONDS)
+
+    async def _announced(self, teller: Teller, text: str) -> None:
+        teller.announce(text)
+        await self._clock.sleep(ANNOUNCED_SECONDS)
+
+    async def _closed(self, teller: Teller, label: str) -> None:
+        """Wait for the record of the incident, tell of it, and leave the group in peace for a moment."""
+        number = len(self.told)
+        await self._until(
+            lambda: len(self._records()) > number, f"incident {label}: the controller did not close it in its record"
+        )
+        spec = self._records()[number]["spec"]
+        self._tell(teller, ToldIncident(label, msgspec.convert(spec, Incident), msgspec.convert(spec, Closing)))
+        if label in "12":
+            await self._clock.sleep(CALM_SECONDS - ANNOUNCED_SECONDS)
+
+    def _tell(self, teller: Teller, told: ToldIncident) -> None:
+        self.told.append(told)
+        teller.incident(told)
+
+    async def _whole(self, *, rounds: int) -> None:
+        await self._until(
+            lambda: self._trains(rounds=rounds), f"not all {self._ranks} ranks trained together, for the {rounds}. time"
+        )
+
+    async def _until(self, holds: Callable[[], bool], otherwise: str) -> None:
+        """Raises _StuckError with `otherwise`."""
+        no_later_than_seconds = self._clock.monotonic_seconds() + WAIT_SECONDS
+        while not holds():
+            if self._clock.monotonic_seconds() >= no_later_than_seconds:
+                raise _StuckError(f"{otherwise} within {WAIT_SECONDS:g} s")
+            await self._clock.sleep(POLL_SECONDS)
+
+    # What it reads.
+
+    def _trains(self, *, rounds: int) -> bool:
+        """The ranks have met that many times, train, and all their pods are Ready."""
+        formed = self.cluster.world.rounds(TRAINING)
+        if len(formed) < rounds or formed[-1].ended_at is not None:
+            return False
+        return sum(_ready(pod) for pod in self._pods()) == self._ranks
+
+    def _pods(self) -> list[Body]:
+        """Those that are not being deleted."""
+        pods = self.cluster.server.objects(PODS, NAMESPACE)
+        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+
+    def _pod_name(self, index: int) -> str:
+        labelled = (pod["metadata"] for pod in self._pods())
+        return next(str(pod["name"]) for pod in labelled if pod["labels"][INDEX_LABEL] == str(index))
+
+    def _records(self) -> list[Body]:
+        """Of closed incidents, in order."""
+        return list(self.cluster.server.objects(RECOVERY_INCIDENTS, NAMESPACE))
+
+
+def _ready(pod: Body) -> bool:
+    conditions = pod.get("status", {}).get("conditions", ())
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)

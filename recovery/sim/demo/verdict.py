@@ -1,0 +1,121 @@
+"""Whether it went as it should, by the training's own trace. What the controller claims counts for one thing only: that
+its ledger says Held at the end.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from recovery.sim.training.trace import EventKind, Trace, TraceRecord
+
+
+@dataclass(kw_only=True)
+class Course:
+    """What was done to the training, and when."""
+
+    training: str
+    ranks: int
+    restarts_allowed: int
+    """How often the policy's budget lets the crash loop be restarted."""
+    failures: list[datetime] = field(default_factory=list)
+    """The moments of the failures from which it has to recover, in order."""
+    loop_at: datetime | None = None
+    """When the crash loop began. None: it has not."""
+    stuck: str = ""
+    """What was waited for in vain, which ended the play. Empty: it was played to its end."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Sentences: what the trace proves, and what was not as it should be."""
+
+    proofs: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def judge(trace: Trace, course: Course, *, held: bool, failures: int = 2) -> Verdict:
+    """`held`: the ledger says so at the end. `failures`: how many there have to be before the crash loop."""
+    proofs: list[str] = []
+    problems: list[str] = [course.stuck] if course.stuck else []
+    ends = [*course.failures[1:], course.loop_at]
+    for number, (failed_at, until) in enumerate(zip(course.failures, ends, strict=True), start=1):
+        wrong = list(_not_recovered(trace, course, failed_at, until))
+        problems += [f"incident {number}: {what}" for what in wrong]
+        if not wrong:
+            formed = _between(trace, course, EventKind.ROUND_FORMED, failed_at, until)[0]
+            seconds = (formed.at - failed_at).total_seconds()
+            proofs.append(
+                f"incident {number}: all {course.ranks} ranks met again {seconds:.2f} s after the failure, as one new"
+                " incarnation"
+            )
+    if len(course.failures) < failures or course.loop_at is None:
+        problems.append("not all three incidents took place")
+    if course.loop_at is not None:
+        restarts = len(_incarnations(trace, course, course.loop_at, None))
+        if restarts > course.restarts_allowed:
+            problems.append(
+                f"incident 3: {restarts} incarnations were started, and the budget allowed {course.restarts_allowed}"
+            )
+        if not held:
+            problems.append("incident 3: the ledger does not say Held")
+        if restarts <= course.restarts_allowed and held:
+            proofs.append(
+                f"incident 3: restarted {restarts} times, of the {course.restarts_allowed} that the budget had left;"
+                " then no more, and the ledger says Held"
+            )
+    overlaps = trace.overlaps(course.training)
+    problems += [
+        f"incarnations {' and '.join(overlap.job_uids)} ran at once from {overlap.since:%H:%M:%S.%f}"
+        for overlap in overlaps
+    ]
+    if not overlaps:
+        proofs.append("no two incarnations ran at once at any moment")
+    return Verdict(tuple(proofs), tuple(problems))
+
+
+def started_between(trace: Trace, course: Course, since: datetime, until: datetime | None) -> int:
+    """How many processes of incarnations that did not exist before were started."""
+    known = _known(trace, course, since)
+    started = _between(trace, course, EventKind.PROCESS_STARTED, since, until)
+    return sum(record.job_uid not in known for record in started)
+
+
+def _not_recovered(trace: Trace, course: Course, failed_at: datetime, until: datetime | None) -> Iterator[str]:
+    incarnations = _incarnations(trace, course, failed_at, until)
+    if len(incarnations) != 1:
+        yield f"{len(incarnations)} new incarnations were started, not one"
+    formed = _between(trace, course, EventKind.ROUND_FORMED, failed_at, until)
+    if len(formed) != 1:
+        yield f"the ranks met {len(formed)} times after the failure, not once"
+    for round_ in formed:
+        if round_.job_uid not in incarnations:
+            yield "they met in an incarnation that was there before the failure"
+        met = {
+            record.index
+            for record in trace.of(course.training, EventKind.PROCESS_STARTED)
+            if record.job_uid == round_.job_uid and record.at <= round_.at
+        }
+        if met != set(range(course.ranks)):
+            yield f"{len(met)} of {course.ranks} ranks met"
+
+
+def _incarnations(trace: Trace, course: Course, since: datetime, until: datetime | None) -> Sequence[str]:
+    """The Job UIDs that had no process before `since` and have one before `until`."""
+    known = _known(trace, course, since)
+    started = _between(trace, course, EventKind.PROCESS_STARTED, since, until)
+    return [uid for uid in dict.fromkeys(record.job_uid for record in started) if uid not in known]
+
+
+def _known(trace: Trace, course: Course, before: datetime) -> dict[str, None]:
+    started = trace.of(course.training, EventKind.PROCESS_STARTED)
+    return dict.fromkeys(record.job_uid for record in started if record.at < before)
+
+
+def _between(
+    trace: Trace, course: Course, kind: EventKind, since: datetime, until: datetime | None
+) -> list[TraceRecord]:
+    return [
+        record
+        for record in trace.of(course.training, kind)
+        if since <= record.at and (until is None or record.at < until)
+    ]

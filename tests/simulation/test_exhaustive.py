@@ -1,0 +1,41 @@
+"""Each canonical incident, with the controller stopped before and after every single one of its writes."""
+
+from collections.abc import Callable
+
+import pytest
+
+from recovery.core.ledger import Outcome as Ending
+from recovery.sim.trials.coverage import coverage_of
+from recovery.sim.trials.exhaustive import CANONICAL, every_stop
+
+REACHED = {
+    "pod": (f"outcome:{Ending.RECOVERED}", "action:DeleteJob"),
+    "eight pods": (f"outcome:{Ending.RECOVERED}", "action:DeleteJob"),
+    "two Jobs": (f"outcome:{Ending.RECOVERED}", "action:DeleteJob"),
+    "JobSet's own restart": (f"outcome:{Ending.RECOVERED}", "attempt:Adopted"),
+    "budget exhausted": ("phase:Held", "exhausted:Suspend", "action:SuspendWorkload"),
+    "leader hand-over": (f"outcome:{Ending.RECOVERED}", "action:DeleteJob"),
+    "TrainJob deleted": (f"outcome:{Ending.SUPERSEDED}",),
+}
+"""What the incident has to meet with when nobody stops the controller, or it would not be that incident."""
+
+
+@pytest.mark.parametrize("incident", CANONICAL)
+def test_a_stop_at_any_write_neither_repeats_nor_loses_a_recovery(
+    incident: str, record_property: Callable[[str, object], None]
+) -> None:
+    broken = []
+    stops = 0
+    for stop in every_stop(incident):
+        if stop.kind is None:
+            met = coverage_of(stop.outcome.evidence)
+            assert set(REACHED[incident]) <= set(met), f"the incident is not what it is called: {met}"
+        else:
+            stops += 1
+            killed = [life for life in stop.outcome.evidence.processes if life.how == "killed"]
+            assert killed, f"{stop}: nobody was stopped"
+        broken += [f"{stop}: {each.invariant}: {each.sentence}" for each in stop.outcome.violations[:1]]
+    assert stops >= 6, "an incident without writes shows nothing"
+    record_property("stops", stops)
+    print(f"{incident}: {stops} stops")
+    assert not broken, "\n".join(broken)

@@ -1,0 +1,42 @@
+"""The production controller through many trials, each of at least two simulated hours: no invariant may break in any.
+
+`SEEDS=20000` (make soak) takes more of them; the first thousand are the same.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import closing
+
+from recovery.sim.trials.coverage import never_hit
+from recovery.sim.trials.draw import draw_plan
+from recovery.sim.trials.summary import summarize, try_seed
+from recovery.sim.trials.workers import in_processes
+
+SEEDS = int(os.environ.get("SEEDS", "1000"))
+HOURS_LEAST = 2.0
+
+
+def test_no_seed_breaks_an_invariant(record_property: Callable[[str, object], None]) -> None:
+    with closing(in_processes(try_seed, range(SEEDS), os.cpu_count() or 1)) as tried:
+        reports = dict(tried)
+    summary = summarize([reports[seed] for seed in sorted(reports)])
+    figures = [f"{name}: {value}" for name, value in summary.rows()]
+    counts = [f"{key}: {times}" for key, times in summary.coverage.items()]
+    print("\n".join(("", *figures, "", *counts)))
+    for line in figures:
+        record_property(*line.split(": ", 1))
+
+    broken = [
+        f"seed {seed}: {violation}" for seed, report in sorted(reports.items()) for violation in report.violations[:1]
+    ]
+    assert not broken, "\n".join(
+        (f"{len(broken)} of {SEEDS} trials; recovery simulate --seed N --shrink shows one:", *broken[:20])
+    )
+    assert all(report.simulated_seconds >= HOURS_LEAST * 3600 for report in reports.values())
+    assert not never_hit(summary.coverage), "nothing of this was met by any trial, so nothing of it is tested"
+
+
+def test_the_seeds_differ() -> None:
+    plans = {draw_plan(seed) for seed in range(50)}
+    assert len({plan.jobs[0].runtime for plan in plans}) > 3
+    assert len({fault.key.kind for plan in plans for fault in plan.faults}) > 10

@@ -1,0 +1,347 @@
+"""Hand-made evidence: a job, its policy and its ledger as changes of a server that nobody runs, told to a jury."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import msgspec
+
+from recovery.core.facts import GroupKey
+from recovery.core.ledger import (
+    Attempt,
+    AttemptAction,
+    BudgetState,
+    Closing,
+    Incident,
+    Ledger,
+    Outcome,
+    Phase,
+    PhaseSpan,
+    Target,
+    Terms,
+    Totals,
+)
+from recovery.kube.request import Request
+from recovery.ports import (
+    EVENTS,
+    JOB_SETS,
+    JOBS,
+    PODS,
+    RECOVERY_GROUPS,
+    RECOVERY_INCIDENTS,
+    RECOVERY_POLICIES,
+    TRAIN_JOBS,
+    Resource,
+)
+from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.server import ApiServer, Change
+from recovery.sim.training.trace import EventKind, Trace, TraceRecord
+from recovery.sim.trials.checkers.judge import Jury
+from recovery.sim.trials.checkers.rule import Rule
+from recovery.sim.trials.evidence import Evidence, Happening, RequestRecord
+from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
+from recovery.sim.trials.plan import JobPlan, TrialPlan
+from recovery.sim.virtual_time import BEGIN
+
+KEY = GroupKey("team-a", "llm")
+CONTROLLER = "controller-0"
+LABELS = {"jobset.sigs.k8s.io/jobset-name": "llm", "jobset.sigs.k8s.io/replicatedjob-name": "node"}
+SELECTOR = {"labelSelector": "jobset.sigs.k8s.io/jobset-name=llm"}
+GPUS = 16
+
+
+def at(seconds: float) -> datetime:
+    return BEGIN + timedelta(seconds=seconds)
+
+
+def stamp(seconds: float) -> str:
+    return at(seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def written(body: Mapping[str, Any]) -> Body:
+    """As JSON has it."""
+    return cast(Body, msgspec.json.decode(msgspec.json.encode(body)))
+
+
+class Case:
+    """A trial of two hours with one job of two pods; every method is one event, and `now` says when."""
+
+    def __init__(self, *rules: type[Rule], mode: str = "Enforce", trained: bool = True, policy: bool = True) -> None:
+        job = JobPlan("team-a", "llm", pods=2)
+        self.evidence = Evidence(
+            plan=TrialPlan(seed=1, jobs=(job,)),
+            server=cast(ApiServer, None),
+            trace=Trace(),
+            jobs={KEY: job},
+            began_at=BEGIN,
+            healing_from=at(5400),
+            ends_at=at(7200),
+        )
+        self.jury = Jury(self.evidence, rules)
+        self.now = 0.0
+        self.revision = 100
+        self.objects: dict[tuple[str, str], Body] = {}
+        self.made = 0
+        if policy:
+            self.policy(mode)
+        self.put(TRAIN_JOBS, "llm", {"spec": {"suspend": False}}, uid="workload")
+        self.jobset()
+        self.job("job-1")
+        for index in (0, 1):
+            self.pod(index, "job-1")
+            self.runs(index)
+        self.now = 20
+        if trained:
+            self.trace(EventKind.ROUND_FORMED, "job-1")
+        self.now = 1000
+
+    # What is found.
+
+    @property
+    def found(self) -> list[str]:
+        return [violation.sentence for violation in self.jury.violations]
+
+    def end(self) -> list[str]:
+        self.now = 7200
+        self.jury.ended()
+        return self.found
+
+    # Objects.
+
+    def put(
+        self,
+        resource: Resource,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        by: str = "user",
+        uid: str = "",
+        owner: str = "",
+    ) -> Body:
+        """Make or change an object: `body` is what differs, part by part."""
+        before = self.objects.get((resource.plural, name))
+        self.revision += 1
+        if before is None:
+            metadata: dict[str, Any] = {
+                "name": name,
+                "namespace": "team-a",
+                "uid": uid or name,
+                "creationTimestamp": stamp(self.now),
+                "generation": 1,
+            }
+            if owner:
+                metadata["ownerReferences"] = [{"uid": owner, "name": owner, "controller": True}]
+            after: Body = {"metadata": metadata, "spec": {}}
+        else:
+            after = deepcopy(before)
+        for part, value in body.items():
+            after[part] = {**after.get(part, {}), **value} if isinstance(value, Mapping) else value
+        after["metadata"]["resourceVersion"] = str(self.revision)
+        after = written(after)
+        self.objects[resource.plural, name] = after
+        self._tell("ADDED" if before is None else "MODIFIED", resource, after, before, by)
+        return after
+
+    def drop(self, resource: Resource, name: str, *, by: str = "user") -> None:
+        self.revision += 1
+        before = self.objects.pop((resource.plural, name))
+        self._tell("DELETED", resource, before, before, by)
+
+    def delete(self, resource: Resource, name: str, *, by: str = "user") -> None:
+        """Ask for it to go; it stays until it is dropped."""
+        marked = {"deletionTimestamp": stamp(self.now), "deletionGracePeriodSeconds": 0}
+        self.put(resource, name, {"metadata": marked}, by=by)
+
+    def _tell(self, type_: Any, resource: Resource, body: Body, before: Body | None, by: str) -> None:
+        change = Change(type_, resource, body, before, self.revision, by)
+        self.evidence.changes.append(change)
+        self.evidence.change_times.append(at(self.now))
+        self.jury.changed(change, at(self.now))
+
+    def policy(self, mode: str, **spec: Any) -> None:
+        metadata = {"managedFields": [{"time": stamp(self.now), "fieldsV1": {"f:spec": {"f:mode": {}}}}]}
+        self.put(RECOVERY_POLICIES, "llm", {"spec": {"mode": mode, **spec}, "metadata": metadata}, uid="policy")
+
+    def jobset(self, **parts: Any) -> None:
+        replicated = {"replicatedJobs": [{"name": "node"}]}
+        owner = "workload"
+        self.put(JOB_SETS, "llm", {"spec": replicated, **parts}, by="jobset-controller", uid="jobset", owner=owner)
+
+    def job(self, uid: str, **spec: Any) -> None:
+        """JobSet makes the group's Job."""
+        body = {"metadata": {"labels": LABELS}, "spec": {"parallelism": 2, "completions": 2, **spec}}
+        self.put(JOBS, "llm-node-0", body, by="jobset-controller", uid=uid, owner="jobset")
+
+    def pod(self, index: int, job_uid: str, *, name: str = "") -> None:
+        self.made += 1
+        labels = {**LABELS, "batch.kubernetes.io/job-completion-index": str(index)}
+        name = name or f"llm-node-0-{index}"
+        body = {"metadata": {"labels": labels}, "status": {"phase": "Pending"}}
+        self.put(PODS, name, body, by="job-controller", uid=f"pod-{self.made}", owner=job_uid)
+
+    def runs(self, index: int) -> None:
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": stamp(self.now)}
+        self.put(PODS, f"llm-node-0-{index}", {"status": {"phase": "Running", "conditions": [ready]}}, by="kubelet")
+
+    def fails(self, index: int, code: int) -> None:
+        ended = {"name": "node", "restartCount": 0, "state": {"terminated": {"exitCode": code}}}
+        status = {"phase": "Failed", "conditions": [], "containerStatuses": [ended]}
+        self.put(PODS, f"llm-node-0-{index}", {"status": status}, by="kubelet")
+
+    def annotate(self, by: str = "user", suspend: bool | None = None, **annotations: str) -> None:
+        """Change annotations of ours on the TrainJob, `_` for a dash; without any of them: take all away."""
+        named = {f"recovery.trainjob.dev/{name.replace('_', '-')}": value for name, value in annotations.items()}
+        body: dict[str, Any] = {"metadata": {"annotations": named}}
+        if suspend is not None:
+            body["spec"] = {"suspend": suspend}
+        self.put(TRAIN_JOBS, "llm", body, by=by)
+
+    def lose_a_pod(self) -> None:
+        self.delete(PODS, "llm-node-0-1")
+
+    def event(self, reason: str, *, by: str = CONTROLLER) -> None:
+        involved = {"involvedObject": {"name": "llm", "uid": "job-2"}, "reason": reason}
+        self.put(EVENTS, f"event-{self.revision}", involved, by=by)
+
+    # The ledger.
+
+    def ledger(self, ledger: Ledger, *, by: str = CONTROLLER, process: int = 0, **request: Any) -> None:
+        """A controller process writes it; `request` changes what is recorded of that."""
+        name = "llm-workload"
+        if (RECOVERY_GROUPS.plural, name) not in self.objects:
+            reference = {"kind": "TrainJob", "name": "llm", "uid": "workload"}
+            self.put(RECOVERY_GROUPS, name, {"spec": {"workloadRef": reference, "group": "llm"}}, by=by)
+        version = self.objects[RECOVERY_GROUPS.plural, name]["metadata"]["resourceVersion"]
+        self.objects[RECOVERY_GROUPS.plural, name] = {
+            key: value for key, value in self.objects[RECOVERY_GROUPS.plural, name].items() if key != "status"
+        }
+        self.put(RECOVERY_GROUPS, name, {"status": msgspec.to_builtins(ledger)}, by=by)
+        swapped = [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}]
+        body = request.pop("body", swapped)
+        self.request("patch", RECOVERY_GROUPS, name, by=by, process=process, applied=True, body=body, **request)
+
+    def record(self, number: int = 1, *, name: str = "llm-1") -> None:
+        reference = {"kind": "TrainJob", "name": "llm", "uid": "workload"}
+        spec = {"workloadRef": reference, "group": "llm", "number": number}
+        self.put(RECOVERY_INCIDENTS, name, {"spec": spec}, by=CONTROLLER)
+
+    # Requests, processes, happenings.
+
+    def request(
+        self,
+        verb: str,
+        resource: Resource,
+        name: str | None = None,
+        *,
+        by: str = CONTROLLER,
+        process: int = 0,
+        applied: bool = False,
+        body: Any = None,
+        query: Mapping[str, str | int] | None = None,
+        fault: Fault | None = None,
+    ) -> None:
+        sent = Request(
+            verb, resource, "team-a", name, query=query or {}, body=None if body is None else msgspec.json.encode(body)
+        )
+        number = len(self.evidence.requests)
+        record = RequestRecord(at(self.now), by, process, number, sent, 200, applied, self.revision, fault)
+        self.evidence.requests.append(record)
+        self.jury.requested(record)
+
+    def reads_live(self, *, process: int = 0) -> None:
+        """As before each decision on live facts."""
+        self.request("get", JOB_SETS, "llm", process=process)
+        self.request("list", JOBS, query=SELECTOR, process=process)
+        self.request("list", PODS, query=SELECTOR, process=process)
+
+    def befalls(self, kind: FaultKind, *, actor: str = "world", seconds: float = 0.0, **fields: Any) -> None:
+        fault = Fault(FaultKey(actor, len(self.evidence.happenings), kind), seconds, self.now)
+        until = at(self.now + seconds) if seconds else None
+        self.evidence.happenings.append(Happening(fault, at(self.now), until, str(kind), **fields))
+
+    def trace(self, kind: EventKind, job_uid: str, index: int | None = None, pod_uid: str = "") -> None:
+        record = TraceRecord(at=at(self.now), kind=kind, training="team-a/llm", job_uid=job_uid, step=0)
+        self.evidence.trace.add(replace(record, index=index, pod=pod_uid, pod_uid=pod_uid))
+
+
+# Ledgers.
+
+
+def opened(seconds: float, *, number: int = 1, mode: str = "Enforce", limit: int = 10, **terms: Any) -> Ledger:
+    """A member was lost then, and nothing has been done about it."""
+    incident = Incident(
+        id=f"workload-{number}",
+        number=number,
+        started_at=at(seconds),
+        detected_at=at(seconds),
+        disruption_class="PodDeleted",
+        cause="PodDeleted",
+        mode=mode,
+        terms=Terms(
+            "llm", "policy", 1, terms.pop("restart", "RecreateGroupOnPodRestart"), limit, 86400.0, 900.0, **terms
+        ),
+        target=Target("jobset", ("job-1",)),
+        gpus=GPUS,
+        ranks=2,
+        phases=(PhaseSpan(Phase.DECIDED, at(seconds)),),
+        reason="pod llm-node-0-1 was deleted",
+    )
+    budget = BudgetState(limit=limit, remaining=limit)
+    totals = Totals(incidents=number, failures={"PodDeleted": number})
+    return Ledger(phase=Phase.DECIDED, incident=incident, totals=totals, budget=budget, reason=incident.reason)
+
+
+def restarted(
+    ledger: Ledger,
+    seconds: float,
+    *,
+    job_uid: str = "job-1",
+    action: AttemptAction = AttemptAction.RECREATE_GROUP,
+    charged: bool = True,
+) -> Ledger:
+    """The ledger with one more restart, charged if none of the incident was."""
+    incident = ledger.incident
+    assert incident is not None
+    epoch = ledger.epoch + 1
+    attempt = Attempt(len(incident.attempts) + 1, epoch, action, at(seconds), incident.reason)
+    charge = charged and not incident.charged
+    totals, budget = ledger.totals, ledger.budget
+    totals = msgspec.structs.replace(totals, restarts=totals.restarts + 1, charged=totals.charged + charge)
+    if charge:
+        budget = msgspec.structs.replace(budget, charges=(*budget.charges, at(seconds)), remaining=budget.remaining - 1)
+    incident = msgspec.structs.replace(
+        incident,
+        attempts=(*incident.attempts, attempt),
+        target=Target("jobset", (job_uid,)),
+        charged=incident.charged or charge,
+    )
+    return msgspec.structs.replace(ledger, epoch=epoch, incident=incident, totals=totals, budget=budget)
+
+
+def with_incident(ledger: Ledger, **changes: Any) -> Ledger:
+    assert ledger.incident is not None
+    return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(ledger.incident, **changes))
+
+
+def in_phase(ledger: Ledger, phase: Phase) -> Ledger:
+    """The ledger in that phase, without accounting for the time until then."""
+    incident = ledger.incident
+    assert incident is not None
+    spans = (PhaseSpan(phase, incident.started_at),)
+    return msgspec.structs.replace(with_incident(ledger, phases=spans), phase=phase)
+
+
+def closed(ledger: Ledger, seconds: float, outcome: Outcome = Outcome.RECOVERED, why: str = "AllRanksReady") -> Ledger:
+    """The ledger with its incident ended, and its seconds booked."""
+    incident = ledger.incident
+    assert incident is not None
+    idle = (at(seconds) - incident.started_at).total_seconds() * GPUS
+    span = PhaseSpan(ledger.phase, incident.started_at, at(seconds), idle)
+    closing = Closing(outcome, why, at(seconds))
+    booked = {**ledger.totals.idle_gpu_seconds}
+    booked[ledger.phase] = booked.get(ledger.phase, 0.0) + idle
+    totals = msgspec.structs.replace(ledger.totals, idle_gpu_seconds=booked)
+    changed = msgspec.structs.replace(incident, phases=(span,), closing=closing)
+    return msgspec.structs.replace(ledger, phase=Phase.HEALTHY, incident=changed, totals=totals)

@@ -1,0 +1,217 @@
+"""What a trial has met with, from its evidence."""
+
+from enum import StrEnum
+from typing import get_args
+
+import msgspec
+import pytest
+
+from recovery.core import plan
+from recovery.core.classify import DisruptionClass
+from recovery.core.ledger import (
+    Attempt,
+    AttemptAction,
+    Closing,
+    Incident,
+    Ledger,
+    Outcome,
+    Phase,
+    RequestAnswer,
+    Suspension,
+    Terms,
+)
+from recovery.core.policy import (
+    RESUME_AT_ANNOTATION,
+    SUSPENDED_BY_ANNOTATION,
+    TOUCHED_ANNOTATION,
+    Mode,
+    OnExhausted,
+    OnTerminalFailure,
+    Restart,
+)
+from recovery.core.requests import Verb
+from recovery.ports import EVENTS, JOB_SETS, JOBS, LEASES, PODS, RECOVERY_INCIDENTS, TRAIN_JOBS, Resource
+from recovery.sim.trials.coverage import ALL, NEVER_HIT, coverage_of, never_hit, total
+from recovery.sim.trials.faults import FaultKind
+from recovery.sim.trials.plan import JobPlan, Runtime
+from tests.unit.sim.trials.story import Story, at
+
+TERMS = Terms("default", "u", 1, "RecreateGroupAfterStart", 10, 86400.0, 900.0)
+OPEN = Incident("i-1", 1, at(10), at(10), "PodDeleted", "PodDeleted", "Enforce", TERMS)
+
+
+def attempt(number: int, action: AttemptAction) -> Attempt:
+    return Attempt(number, number, action, at(10), "…")
+
+
+def open_incident(**fields: object) -> Incident:
+    return msgspec.structs.replace(OPEN, **fields)
+
+
+def covered(*ledgers: Ledger) -> dict[str, int]:
+    story = Story()
+    for number, ledger in enumerate(ledgers):
+        story.ledger(10 + number, ledger)
+    return {key: times for key, times in coverage_of(story.evidence).items() if not key.startswith("runtime:")}
+
+
+@pytest.mark.parametrize(
+    ("dimension", "members"),
+    [
+        ("fault", FaultKind),
+        ("runtime", Runtime),
+        ("mode", Mode),
+        ("rule", Restart),
+        ("class", DisruptionClass),
+        ("phase", Phase),
+        ("attempt", AttemptAction),
+        ("outcome", Outcome),
+        ("exhausted", OnExhausted),
+        ("terminal", OnTerminalFailure),
+        ("verb", Verb),
+    ],
+)
+def test_every_member_has_to_be_hit(dimension: str, members: type[StrEnum]) -> None:
+    assert {key for key in ALL if key.startswith(f"{dimension}:")} == {f"{dimension}:{member}" for member in members}
+
+
+def test_every_action_has_to_be_hit() -> None:
+    names = {f"action:{action.__name__}" for action in get_args(plan.Action)}
+    assert {key for key in ALL if key.startswith("action:")} == names
+
+
+def test_what_cannot_be_hit_is_known_and_said_why() -> None:
+    assert set(NEVER_HIT) <= set(ALL)
+    assert all(NEVER_HIT.values())
+
+
+def test_what_was_never_hit_is_named() -> None:
+    assert never_hit({}) == [key for key in ALL if key not in NEVER_HIT]
+    assert "fault:pod-kill" not in never_hit({"fault:pod-kill": 1})
+    assert "fault:pod-kill" in never_hit({"fault:pod-kill": 0})
+
+
+def test_trials_add_up() -> None:
+    assert total([{"fault:pod-kill": 1, "phase:Held": 2}, {"fault:pod-kill": 3}]) == {
+        "fault:pod-kill": 4,
+        "phase:Held": 2,
+    }
+
+
+def test_faults_and_runtimes() -> None:
+    story = Story(JobPlan("a", "b", Runtime.NATIVE), JobPlan("a", "c", Runtime.NATIVE))
+    story.happens(1, FaultKind.POD_KILL, "…")
+    story.happens(2, FaultKind.POD_KILL, "…")
+    assert coverage_of(story.evidence) == {"fault:pod-kill": 2, "runtime:native": 2}
+
+
+def test_an_incident_is_counted_once_and_its_phases_as_they_are_entered() -> None:
+    first = open_incident(attempts=(attempt(1, AttemptAction.RECREATE_GROUP),))
+    both = open_incident(attempts=(*first.attempts, attempt(2, AttemptAction.ADOPTED)))
+    closed = open_incident(attempts=both.attempts, closing=Closing(Outcome.RECOVERED, "AllRanksReady", at(30)))
+    assert covered(
+        Ledger(phase=Phase.DECIDED, incident=first),
+        Ledger(phase=Phase.TEARING_DOWN, incident=first),
+        Ledger(phase=Phase.DECIDED, incident=both),
+        Ledger(phase=Phase.HEALTHY, incident=closed),
+        Ledger(phase=Phase.HEALTHY, incident=closed, reason="recorded"),
+        Ledger(phase=Phase.HEALTHY),
+    ) == {
+        "mode:Enforce": 1,
+        "rule:RecreateGroupAfterStart": 1,
+        "class:PodDeleted": 1,
+        "phase:Healthy": 1,
+        "phase:Decided": 2,
+        "phase:TearingDown": 1,
+        "attempt:RecreateGroup": 1,
+        "attempt:Adopted": 1,
+        "outcome:Recovered": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "key"),
+    [
+        ({}, "exhausted:Hold"),
+        ({"suspension": Suspension()}, "exhausted:Suspend"),
+        ({"fail_job": True}, "exhausted:FailJob"),
+    ],
+)
+def test_an_exhausted_budget_counts_as_what_was_done_about_it(fields: dict[str, object], key: str) -> None:
+    held = Ledger(phase=Phase.HELD, incident=open_incident(**fields))
+    counts = covered(held, Ledger(phase=Phase.HELD, incident=held.incident, reason="still"))
+    assert {name: times for name, times in counts.items() if name.startswith("exhausted:")} == {key: 1}
+
+
+def test_a_terminal_failure_counts_as_what_was_done_about_it() -> None:
+    anew = open_incident(attempts=(attempt(1, AttemptAction.RECREATE_JOB_SET),))
+    left = open_incident(closing=Closing(Outcome.FAILED, "PlatformGaveUp", at(30)))
+    assert covered(Ledger(phase=Phase.DECIDED, incident=anew))["terminal:RecreateJobSet"] == 1
+    assert covered(Ledger(phase=Phase.HEALTHY, incident=left))["terminal:Leave"] == 1
+
+
+def test_only_requests_that_were_accepted_count() -> None:
+    accepted = RequestAnswer("retry", at(10), True, "…")
+    refused = RequestAnswer("restart", at(11), False, "…")
+    assert covered(Ledger(requests=(accepted,)), Ledger(requests=(accepted, refused))) == {"verb:retry": 1}
+
+
+def json_patch(*paths: str, op: str = "add") -> list[dict[str, str]]:
+    return [{"op": op, "path": path} for path in paths]
+
+
+def annotation(name: str) -> str:
+    return f"/metadata/annotations/{name.replace('/', '~1')}"
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "body", "subresource", "action"),
+    [
+        ("list", JOBS, None, "", "ReadLive"),
+        ("delete", JOBS, None, "", "DeleteJob"),
+        ("delete", JOB_SETS, None, "", "DeleteJobSet"),
+        ("delete", PODS, None, "", "DeletePods"),
+        ("create", EVENTS, {}, "", "EmitEvent"),
+        ("create", RECOVERY_INCIDENTS, {}, "", "RecordIncident"),
+        ("patch", JOBS, json_patch("/spec/backoffLimit"), "", "RaiseBackoffLimit"),
+        ("patch", JOBS, json_patch("/spec/activeDeadlineSeconds"), "", "FailJobSet"),
+        ("patch", JOBS, json_patch(annotation(TOUCHED_ANNOTATION)), "", "TouchJob"),
+        ("patch", JOB_SETS, json_patch("/status"), "status", "FailJobSet"),
+        (
+            "patch",
+            TRAIN_JOBS,
+            json_patch(annotation(SUSPENDED_BY_ANNOTATION), annotation(RESUME_AT_ANNOTATION), "/spec/suspend"),
+            "",
+            "SuspendWorkload",
+        ),
+        (
+            "patch",
+            TRAIN_JOBS,
+            [{"op": "add", "path": "/metadata/annotations", "value": {SUSPENDED_BY_ANNOTATION: "i-1"}}],
+            "",
+            "SuspendWorkload",
+        ),
+        ("patch", JOB_SETS, json_patch(annotation(SUSPENDED_BY_ANNOTATION), op="remove"), "", "ResumeWorkload"),
+    ],
+)
+def test_deeds_are_known_by_their_requests(
+    verb: str, resource: Resource, body: object, subresource: str, action: str
+) -> None:
+    story = Story()
+    story.request(1, verb, resource, "x", body=body, subresource=subresource)
+    story.request(2, "patch", LEASES, "x", body=body)
+    story.request(3, "list", JOBS, namespace=None)
+    counts = coverage_of(story.evidence)
+    assert {key: times for key, times in counts.items() if key.startswith("action:")} == {f"action:{action}": 1}
+
+
+def test_what_was_refused_is_no_deed() -> None:
+    story = Story()
+    story.request(1, "delete", JOBS, "x", code=409, applied=False)
+    story.request(2, "delete", JOBS, "x", code=None, applied=True)
+    assert coverage_of(story.evidence)["action:DeleteJob"] == 1
+
+
+def test_every_deed_can_be_told_from_a_request() -> None:
+    tested = {parameters[-1] for parameters in test_deeds_are_known_by_their_requests.pytestmark[0].args[1]}  # type: ignore[attr-defined]
+    assert tested == {action.__name__ for action in get_args(plan.Action)}
