@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV ?= .venv
 # Options for pytest, as in: make unit ARGS="-k ledger"
 ARGS ?=
+# How many trials `make soak` runs.
+SEEDS ?= 20000
 # Modelled nodes of `make cluster`; 0: none, pods stay Pending.
 NODES ?= 8
 export PYTHON VENV
@@ -18,7 +20,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONTRACT := $(wildcard tests/contract/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv unit lint cluster cluster-build test-cluster demo bench test manifests lock clean check-go
+.PHONY: help venv unit lint simulation soak cluster cluster-build test-cluster demo bench test manifests lock clean check-go
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -40,6 +42,14 @@ $(STAMP): requirements.lock pyproject.toml
 
 unit: $(STAMP)  ## the unit tests, in seconds
 	$(BIN)/python -m pytest tests/unit --timeout=60 --junitxml=build/unit.xml $(ARGS)
+
+simulation: $(STAMP)  ## the controller in a modelled cluster under faults: 1,000 seeds, every stop, the canaries
+	@rm -f build/simulation.txt
+	$(BIN)/python -m pytest tests/simulation -n auto --dist worksteal --timeout=1200 --junitxml=build/simulation.xml $(ARGS)
+	@cat build/simulation.txt
+
+soak: $(STAMP)  ## the same seeds and many more: SEEDS=20000, hours
+	SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/simulation/test_seeds.py --timeout=0 -s $(ARGS)
 
 lint: $(STAMP)  ## ruff, mypy --strict, the boundaries between packages
 	$(BIN)/ruff check .
@@ -64,14 +74,17 @@ cluster: $(STAMP) check-go  ## a cluster to try things on until Ctrl-C, with NOD
 test-cluster: $(STAMP) check-go  ## the tests that need a real control plane
 	$(BIN)/python -m pytest tests/cluster $(CONTRACT) --timeout=1200 --junitxml=build/test-cluster.xml $(ARGS)
 
-demo: $(STAMP) check-go  ## a 128-GPU job loses a pod and is recovered, on a real control plane
-	@$(BIN)/python -m tests.cluster.demo
+# Anything but empty: `make demo` on the real control plane, which needs Go.
+REAL ?=
+
+demo: $(STAMP) $(if $(REAL),check-go)  ## three incidents of a 1,024-GPU job, in one process; REAL=1: one, on a real control plane
+	@$(BIN)/python -m $(if $(REAL),tests.cluster.demo,recovery.sim.demo)
 
 bench: $(STAMP) check-go  ## side by side: JobSet's own restart, this controller, a fresh start
 	@$(BIN)/python -m tests.bench
 
-test: $(STAMP)  ## the whole check: lint, unit tests, control plane, cluster tests; a skipped test fails it
-	@$(BIN)/python -m tests.stages lint unit cluster-build test-cluster
+test: $(STAMP)  ## the whole check: lint, unit tests, simulation, control plane, cluster tests; a skipped test fails it
+	@$(BIN)/python -m tests.stages lint unit simulation cluster-build test-cluster
 
 manifests: $(STAMP)  ## generate CRDs and the reference from recovery/core
 	@$(BIN)/python -m recovery.crds

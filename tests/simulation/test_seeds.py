@@ -6,6 +6,7 @@
 import os
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 
 from recovery.sim.trials.coverage import never_hit
 from recovery.sim.trials.draw import draw_plan
@@ -14,6 +15,8 @@ from recovery.sim.trials.workers import in_processes
 
 SEEDS = int(os.environ.get("SEEDS", "1000"))
 HOURS_LEAST = 2.0
+FIGURES = Path("build/simulation.txt")
+"""Printed by `make`: what a parallel run of pytest prints, nobody sees."""
 
 
 def test_no_seed_breaks_an_invariant(record_property: Callable[[str, object], None]) -> None:
@@ -22,7 +25,8 @@ def test_no_seed_breaks_an_invariant(record_property: Callable[[str, object], No
     summary = summarize([reports[seed] for seed in sorted(reports)])
     figures = [f"{name}: {value}" for name, value in summary.rows()]
     counts = [f"{key}: {times}" for key, times in summary.coverage.items()]
-    print("\n".join(("", *figures, "", *counts)))
+    FIGURES.parent.mkdir(exist_ok=True)
+    FIGURES.write_text("\n".join((*figures, "", *counts, "")))
     for line in figures:
         record_property(*line.split(": ", 1))
 
