@@ -59,6 +59,7 @@ class EmbeddedCluster:
     ) -> None:
         settings = settings or ClusterSettings()
         self._clock = clock
+        self._writes_leases = settings.kubelets.writes_leases
         self._admission = PodAdmission()
         kinds = (
             *core_kinds(self._admission),
@@ -86,13 +87,17 @@ class EmbeddedCluster:
             self._job,
             # Its client gets twice the rate (cmd/kube-controller-manager/app/core.go).
             GarbageCollector(server, clock, entropy, limiter=manager(2.0)),
-            NodeLifecycle(server, clock, entropy, limiter=manager()),
+            NodeLifecycle(server, clock, entropy, limiter=manager(), renewed_seconds=self._renewed_seconds),
             TaintEviction(server, clock, entropy, limiter=manager()),
             PodGarbage(server, clock, entropy, limiter=manager()),
         )
         self._jobset = JobSetController(server, clock, entropy)
         self._trainer = TrainerController(server, clock, entropy)
         self._scheduler = Scheduler(server, clock, entropy, limiter=Limiter(clock, per_second=50, burst=100))
+
+    def _renewed_seconds(self, node: str) -> float | None:
+        """When its kubelet would have renewed its Lease last. None: it has written so, or there is no such node."""
+        return None if self._writes_leases else self.kubelets.renewed_seconds(node)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -41,8 +41,13 @@ def initialized_runtime() -> Body:
     initializers = ("dataset-initializer", "model-initializer")
     node = _replicated("node", "trainer")
     node["dependsOn"] = [{"name": name, "status": "Complete"} for name in initializers]
-    prepared = [_replicated(name, name, container=name) for name in initializers]
-    return _runtime("torch-initialized", {"torch": {}}, [*prepared, node])
+    replicated_jobs = [*(_replicated(name, name, container=name) for name in initializers), node]
+    for replicated in replicated_jobs:
+        # Trainer refuses a TrainJob with initializers whose containers do not mount a volume of this name.
+        pod_spec = replicated["template"]["spec"]["template"]["spec"]
+        pod_spec["volumes"] = [{"name": "initializer", "emptyDir": {}}]
+        pod_spec["containers"][0]["volumeMounts"] = [{"name": "initializer", "mountPath": "/workspace"}]
+    return _runtime("torch-initialized", {"torch": {}}, replicated_jobs)
 
 
 def prepared_runtime() -> Body:

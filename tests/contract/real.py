@@ -16,6 +16,7 @@ from recovery.controller.clock import SystemClock
 from recovery.kube.client import KubeApiClient
 from recovery.kube.http import HttpTransport
 from recovery.kube.session import open_session
+from recovery.ports import Resource
 from recovery.sim.kubelets.kubelet import Kubelets
 from tests.cluster.controlplane.build import provide
 from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings
@@ -24,6 +25,7 @@ from tests.contract.expectations import Expectation
 from tests.contract.scene import NAMESPACES, Scene, closing
 from tests.contract.workload import KUBELET, NODES, ByImage
 
+QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 TOGETHER = 6
 """Expectations that are looked at at once, the slow ones apart: two cores serve both sides."""
 LIMIT_SECONDS = 240.0
@@ -88,7 +90,7 @@ async def _stage(control_plane: ControlPlane) -> AsyncIterator[Scene]:
         try:
             async with asyncio.timeout(60):
                 await kubelets.nodes_ready()
-            yield Scene(api, clock, kubelets, "", forget_history=_forgotten)
+            yield Scene(api, clock, kubelets, "", RealMeans())
             assert not playing.done(), "the kubelets have ended before the tests; what ended them follows"
         finally:
             playing.cancel()
@@ -96,8 +98,17 @@ async def _stage(control_plane: ControlPlane) -> AsyncIterator[Scene]:
                 await playing
 
 
-def _forgotten() -> None:
-    """The server's memory of our own kinds begins when they are installed, long after revision 1."""
+class RealMeans:
+    """`scene.Means`."""
+
+    def forget_history(self) -> None:
+        """The server's memory of our own kinds begins when they are installed, long after revision 1."""
+
+    async def refuse_pods(self, scene: Scene, refused: bool) -> None:
+        if refused:
+            await scene.create(QUOTAS, {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})
+        else:
+            await scene.api.delete(QUOTAS, "none", namespace=scene.namespace)
 
 
 async def _look(stage: Scene, expectation: Expectation, slots: asyncio.Semaphore) -> None:
@@ -111,7 +122,7 @@ async def _look(stage: Scene, expectation: Expectation, slots: asyncio.Semaphore
 async def _look_now(stage: Scene, expectation: Expectation) -> None:
     readable = re.sub(r"[^a-z0-9]+", "-", expectation.name.removeprefix("test_"))[:40].strip("-")
     namespace = f"{readable}-{secrets.token_hex(3)}"
-    scene = Scene(stage.api, stage.clock, stage.kubelets, namespace, stage.forget_history)
+    scene = Scene(stage.api, stage.clock, stage.kubelets, namespace, stage.world)
     await scene.create(NAMESPACES, {"metadata": {"name": namespace}})
     try:
         async with asyncio.timeout(LIMIT_SECONDS):

@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -89,6 +89,18 @@ class Story:
         return order
 
 
+class Means(Protocol):
+    """What the worlds do differently."""
+
+    def forget_history(self) -> None:
+        """Have the API server forget what was before, where it has not by itself."""
+        ...
+
+    async def refuse_pods(self, scene: "Scene", refused: bool) -> None:
+        """No pod can be created in the scene's namespace, until it is taken back."""
+        ...
+
+
 @dataclass
 class Scene:
     """One expectation's look at a cluster."""
@@ -98,8 +110,8 @@ class Scene:
     kubelets: Kubelets
     namespace: str
     """Its own; empty at the beginning."""
-    forget_history: Callable[[], None]
-    """Have the API server forget what was before, where it has not by itself."""
+    world: "Means"
+    """What can be done to each world in a way of its own."""
     followers: list[asyncio.Task[None]] = field(default_factory=list)
 
     # Doing.

@@ -33,6 +33,19 @@ class SimulatedWorld:
         run_in_virtual_time(_look(expectation))
 
 
+class SimulatedMeans:
+    """`scene.Means`."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+
+    def forget_history(self) -> None:
+        self._cluster.server.compact()
+
+    async def refuse_pods(self, scene: Scene, refused: bool) -> None:
+        self._cluster.refuse_pods('admission webhook "pods.example.com" denied the request: no' if refused else None)
+
+
 class DirectTransport:
     """`recovery.kube.client.Transport`: the production client's requests, carried to the server in memory."""
 
@@ -68,7 +81,7 @@ async def _look(expectation: Expectation) -> None:
     cluster.server.create(TRAINING_RUNTIMES, shipped_runtime())
     transport = DirectTransport(cluster.server, clock)
     api = KubeApiClient(transport, clock=clock, entropy=entropy)
-    scene = Scene(api, clock, cluster.kubelets, "contract", cluster.server.compact)
+    scene = Scene(api, clock, cluster.kubelets, "contract", SimulatedMeans(cluster))
     async with cluster.running():
         await cluster.kubelets.nodes_ready()
         await scene.create(NAMESPACES, {"metadata": {"name": scene.namespace}})

@@ -8,6 +8,7 @@ import json
 from recovery.kube.projections.recovery import decode_policy
 from recovery.ports import (
     JOBS,
+    LEASES,
     PODS,
     RECOVERY_GROUPS,
     RECOVERY_POLICIES,
@@ -22,17 +23,12 @@ from recovery.ports import (
 )
 from tests.contract.bodies import job, pod, recovery_group, recovery_policy
 from tests.contract.expectations import expectation
-from tests.contract.scene import Scene, answer, refused, uid
+from tests.contract.scene import Object, Scene, answer, refused, uid
 
 CONFLICT = (409, "Conflict")
 INVALID = (422, "Invalid")
 NOT_FOUND = (404, "NotFound")
 ANOTHER_UID = "0b5e1a52-7f0a-4a5c-9d6e-ffffffffffff"
-
-
-async def a_policy(scene: Scene, **spec: object) -> dict[str, object]:
-    created: dict[str, object] = await scene.create(RECOVERY_POLICIES, recovery_policy(**spec))
-    return created
 
 
 @expectation
@@ -52,7 +48,7 @@ async def test_a_merge_patch_with_a_version_that_is_past_is_a_conflict(scene: Sc
 async def test_a_ledger_is_swapped_against_the_version_it_was_read_at(scene: Scene) -> None:
     old = await scene.create(RECOVERY_GROUPS, recovery_group())
 
-    async def write(version: str, epoch: int) -> dict[str, object]:
+    async def write(version: str, epoch: int) -> Object:
         operations = (
             ("replace", "/metadata/resourceVersion", version),
             ("add", "/status", {"schemaVersion": 2, "epoch": epoch}),
@@ -64,6 +60,26 @@ async def test_a_ledger_is_swapped_against_the_version_it_was_read_at(scene: Sce
         await write(old["metadata"]["resourceVersion"], 2)
     assert answer(refusal) == CONFLICT
     assert (await scene.read(RECOVERY_GROUPS, "llm"))["status"]["epoch"] == 1
+
+
+@expectation
+async def test_a_lease_is_swapped_against_the_version_it_was_read_at(scene: Scene) -> None:
+    made = await scene.create(LEASES, {"metadata": {"name": "leader"}, "spec": {"holderIdentity": "a"}})
+
+    async def take(version: str, holder: str) -> Object:
+        operations = (
+            ("replace", "/metadata/resourceVersion", version),
+            ("add", "/spec", {"holderIdentity": holder, "leaseDurationSeconds": 15}),
+        )
+        return await scene.json_patch(LEASES, "leader", *operations)
+
+    taken = await take(made["metadata"]["resourceVersion"], "b")
+    with refused(ConflictError) as refusal:
+        await take(made["metadata"]["resourceVersion"], "c")
+    assert answer(refusal) == CONFLICT
+    assert (await scene.read(LEASES, "leader"))["spec"]["holderIdentity"] == "b"
+    renewed = await take(taken["metadata"]["resourceVersion"], "b")
+    assert renewed["metadata"]["resourceVersion"] == taken["metadata"]["resourceVersion"], "nothing was changed"
 
 
 @expectation
@@ -370,6 +386,10 @@ async def test_lists_come_in_pages_and_by_selectors(scene: Scene) -> None:
         page = json.loads(await scene.api.list(PODS, namespace=scene.namespace, limit=2, continue_token=token))
         names += [item["metadata"]["name"] for item in page["items"]]
     assert names == [f"held-{number}" for number in range(5)]
+    cached = json.loads(await scene.api.list(PODS, namespace=scene.namespace, resource_version="0"))
+    assert [item["metadata"]["name"] for item in cached["items"]] == names
+    assert int(cached["metadata"]["resourceVersion"]) >= int(cached["items"][-1]["metadata"]["resourceVersion"])
+    assert {key for item in cached["items"] for key in item} == {"metadata", "spec", "status"}, "the list says the kind"
     for selectors, expected in (
         ({"label_selector": "odd=1"}, [1, 3]),
         ({"label_selector": "odd!=1,part in (0,1,4)"}, [0, 4]),

@@ -1,5 +1,6 @@
 """The controller's own deeds, by its own code, one after the other: what each brings about, and that twice is once."""
 
+import asyncio
 from datetime import UTC, datetime
 
 from recovery.core.facts import GroupKey, WorkloadFacts
@@ -22,14 +23,12 @@ from recovery.ports import (
     PODS,
     TRAIN_JOBS,
     ConflictError,
-    PatchKind,
-    ReadAgainError,
     Resource,
     TestFailedError,
 )
 from tests.contract.bodies import job_set, job_spec, train_job
 from tests.contract.expectations import expectation, slow_expectation
-from tests.contract.scene import Object, Scene, Story, condition, deleting, ready, refused, uid, uids
+from tests.contract.scene import PATIENCE_SECONDS, Object, Scene, Story, condition, deleting, ready, refused, uid, uids
 from tests.contract.workload import DEAF
 
 UNTIL = datetime(2026, 11, 21, 12, 0, 20, tzinfo=UTC)
@@ -162,9 +161,7 @@ async def test_pods_of_a_dying_job_deleted_by_us_do_not_fail_its_set(scene: Scen
             scene.api, scene.namespace, RaiseBackoffLimit(1, "llm-node-0", uid(old))
         )
     for pod in before:
-        await scene.api.delete(
-            PODS, pod["metadata"]["name"], namespace=scene.namespace, uid=uid(pod), grace_seconds=1
-        )
+        await scene.api.delete(PODS, pod["metadata"]["name"], namespace=scene.namespace, uid=uid(pod), grace_seconds=1)
     await scene.others_run(pods, 10, *before)
     assert jobs.states(uid(old))[-1]["spec"]["backoffLimit"] == 2**31 - 1
     assert condition(sets.named("llm") or {}, "Failed") is None
@@ -224,7 +221,7 @@ async def test_a_set_fails_by_its_own_status_whatever_its_policy_says(scene: Sce
 
 @slow_expectation
 async def test_a_failed_set_that_is_deleted_is_made_anew_and_runs(scene: Scene) -> None:
-    """What `onTerminalFailure: RecreateJobSet` does. Slow in reality, as the garbage collector learns of JobSets late."""
+    """What `onTerminalFailure: RecreateJobSet` does; the garbage collector learns of JobSets late."""
     pods, _ = await trains(scene, TRAIN_JOBS)
     sets, trainings = await scene.follow(JOB_SETS), await scene.follow(TRAIN_JOBS)
     before, old = ready(pods), await scene.read(JOB_SETS, "llm")
@@ -252,16 +249,16 @@ async def test_a_failed_set_that_is_deleted_is_made_anew_and_runs(scene: Scene) 
 async def test_a_job_whose_pods_are_refused_says_so_in_an_event_and_gets_them_later(scene: Scene) -> None:
     """By that Event the watchdog tells a quota from a Job controller that is stuck."""
     pods = await scene.follow(PODS)
-    await scene.refuse_pods(True)
+    await scene.world.refuse_pods(scene, True)
     await scene.create(TRAIN_JOBS, train_job("llm", 2))
     reader = LiveReader(scene.api)
     told: list[str] = []
-    async with scene.patience():
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not told:
             await scene.pass_seconds(0.2)
-            found = await reader.read(GroupKey(scene.namespace, "llm"))
-            told = [job.failed_create for job in found.jobs if job.failed_create]
+            parts = await reader.parts(GroupKey(scene.namespace, "llm"))
+            told = [job.failed_create for job in parts.jobs if job.failed_create]
     assert not pods.present
     assert "forbidden" in told[0] or "denied" in told[0]
-    await scene.refuse_pods(False)
+    await scene.world.refuse_pods(scene, False)
     await scene.running(pods, 2)

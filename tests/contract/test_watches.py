@@ -124,7 +124,7 @@ async def test_a_stream_ends_quietly_when_its_time_is_over(scene: Scene) -> None
 @expectation
 async def test_a_position_that_the_server_has_forgotten_is_an_error_with_410(scene: Scene) -> None:
     await two_policies(scene)
-    scene.forget_history()
+    scene.world.forget_history()
     [event] = await told(scene, 100, resource_version="1")
     assert event.type == "ERROR"
     assert (event.object["kind"], event.object["code"], event.object["reason"]) == ("Status", 410, "Expired")

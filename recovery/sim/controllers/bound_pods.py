@@ -9,6 +9,9 @@ from recovery.sim.api.server import ApiServer, Change
 PodKey = tuple[str, str]
 """Namespace and name."""
 
+TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
+"""Of a pod that runs no more and takes nothing of its node."""
+
 
 class BoundPods:
     """The pods by the node that their spec names, whether there is such a node or not. Kept current by the server."""

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.kubelets.pod_status import timestamp
+from recovery.sim.api.metadata import timestamp
 
 
 def disruption_patch(pod: Body, reason: str, message: str, now: datetime) -> Body | None:

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable
 
 from recovery.ports import LEASES, NODES, PODS, Clock, Entropy, PatchKind
 from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.metadata import timestamp
 from recovery.sim.api.server import ApiServer, Change
 from recovery.sim.api.status import StatusError
 from recovery.sim.controllers.bound_pods import BoundPods
 from recovery.sim.controllers.controller import ModelController
 from recovery.sim.controllers.limits import Limiter
 from recovery.sim.controllers.taints import NO_EXECUTE, NO_SCHEDULE, NOT_READY, UNREACHABLE, UNSCHEDULABLE, taints_of
-from recovery.sim.kubelets.nodes import LEASE_NAMESPACE
-from recovery.sim.kubelets.pod_status import timestamp
 from recovery.sim.timers import SAME_INSTANT_SECONDS
 
+LEASE_NAMESPACE = "kube-node-lease"
 PERIOD_SECONDS = 5.0
 """--node-monitor-period"""
 GRACE_SECONDS = 50.0

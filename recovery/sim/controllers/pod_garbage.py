@@ -14,12 +14,11 @@ from recovery.ports import NODES, PODS, Clock, Entropy, PatchKind
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import ApiServer, Change
 from recovery.sim.api.status import StatusError
-from recovery.sim.controllers.bound_pods import BoundPods, PodKey, key_of
+from recovery.sim.controllers.bound_pods import TERMINAL_PHASES, BoundPods, PodKey, key_of
 from recovery.sim.controllers.controller import CONFLICTS, ModelController
 from recovery.sim.controllers.disruption import disruption_patch
 from recovery.sim.controllers.limits import Limiter
 from recovery.sim.controllers.taints import OUT_OF_SERVICE
-from recovery.sim.kubelets.objects import TERMINAL_PHASES
 
 PERIOD_SECONDS = 20.0
 QUARANTINE_SECONDS = 40.0

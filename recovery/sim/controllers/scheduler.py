@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 from recovery.ports import NODES, PODS, Clock, Entropy, PatchKind
 from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.metadata import timestamp
 from recovery.sim.api.server import ApiServer, Change
-from recovery.sim.controllers.bound_pods import PodKey, key_of
+from recovery.sim.controllers.bound_pods import TERMINAL_PHASES, PodKey, key_of
 from recovery.sim.controllers.controller import ModelController
 from recovery.sim.controllers.demands import Amounts, Demand, Room
 from recovery.sim.controllers.limits import Limiter
-from recovery.sim.kubelets.objects import TERMINAL_PHASES
-from recovery.sim.kubelets.pod_status import timestamp
 
 DEFAULT_SCHEDULER = "default-scheduler"
 FIRST_BACK_OFF_SECONDS = 1.0

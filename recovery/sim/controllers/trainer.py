@@ -4,8 +4,10 @@ Sources: trainer v2.3 `pkg/controller/trainjob_controller.go`, `pkg/runtime/fram
 `pkg/runtime/core/snapshot.go`.
 
 Three of its quirks matter and are kept. A TrainJob that has failed is not finished: when its failed JobSet is deleted,
-the training is made anew. A TrainJob that is being deleted is served like any other. The status is read from the JobSet
-of the TrainJob's name, whoever's it is: a TrainJob made anew can be Complete by a JobSet of the one before it.
+the training is made anew. A TrainJob that is being deleted is served like any other: deleted in the foreground it gets
+its JobSet again each time that the garbage collector has deleted it, until that happens to be faster (seen on a real
+control plane: half a minute and more than twenty JobSets). The status is read from the JobSet of the TrainJob's name,
+whoever's it is: a TrainJob made anew can be Complete by a JobSet of the one before it.
 
 Differences from the real one:
 - server-side apply is reduced to creating the JobSet, and to writing a few fields of one that is there: suspend, its
@@ -35,6 +37,8 @@ from recovery.sim.controllers.trainer_jobset import build_jobset
 Key = tuple[str, str]
 """Namespace and name of a TrainJob."""
 
+DELAY_SECONDS = (0.009, 0.075)
+"""From a change to what follows from it: as measured on a real control plane."""
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 _CHANGEABLE = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
 
@@ -47,7 +51,7 @@ class TrainerController(ModelController[Key]):
     def __init__(self, server: ApiServer, clock: Clock, entropy: Entropy, *, limiter: Limiter | None = None) -> None:
         """`limiter` None: 500 requests a second and a burst of 500, more than it ever needs."""
         limiter = limiter or Limiter(clock, per_second=500.0, burst=500)
-        super().__init__(server, clock, entropy, limiter=limiter)
+        super().__init__(server, clock, entropy, limiter=limiter, delay_seconds=DELAY_SECONDS)
         self._deadlines: dict[Key, datetime] = {}
         """The moments for which a look was ordered."""
         server.subscribe(self._told, TRAIN_JOBS, JOB_SETS)

@@ -10,8 +10,8 @@ NAME = "llm"
 TRAINING = f"{NAMESPACE}/{NAME}"
 BUDGET_LIMIT = 4
 BUDGET_WINDOW = "1h"
-BACKOFF_INITIAL = "1s"
-GRACE_SECONDS = 2
+BACKOFF_INITIAL = "2s"
+GRACE_SECONDS = 1
 RESET_AFTER_SECONDS = 2
 
 
@@ -39,7 +39,7 @@ def policy() -> Body:
             "mode": "Enforce",
             "budget": {"limit": BUDGET_LIMIT, "window": BUDGET_WINDOW},
             # A reset shorter than the calm between the incidents: only the crash loop is in a row.
-            "backoff": {"initial": BACKOFF_INITIAL, "max": "4s", "resetAfter": f"{RESET_AFTER_SECONDS}s"},
+            "backoff": {"initial": BACKOFF_INITIAL, "max": "8s", "resetAfter": f"{RESET_AFTER_SECONDS}s"},
             "teardown": {"graceSeconds": GRACE_SECONDS},
         },
     }

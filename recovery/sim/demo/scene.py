@@ -4,10 +4,11 @@ The scene does what happens to the job and waits for what comes of it; it takes 
 is told in sentences (`Teller`) and may look at any moment (`sight`).
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-import asyncio
 from dataclasses import dataclass
+from string import ascii_lowercase
 from typing import Protocol
 
 import msgspec
@@ -143,7 +144,8 @@ class Scene:
             lasting = self._clock.now() - incident.phases[-1].started_at
             idle_gpu_seconds += lasting.total_seconds() * incident.gpus
         budget = ledger.budget
-        starting = [int(pod["metadata"]["labels"][INDEX_LABEL]) for pod in self._pods()]
+        pending = (pod["metadata"] for pod in self._pods() if pod["status"]["phase"] == "Pending")
+        starting = {int(metadata["labels"][INDEX_LABEL]) for metadata in pending}
         return Sight(
             ranks=self._board.states(starting),
             phase=ledger.phase,
@@ -180,11 +182,12 @@ class Scene:
     async def _open(self, teller: Teller) -> None:
         gpus = self._ranks * GPUS_PER_RANK
         teller.say(
-            f"in this one process: an API server, controller-manager, scheduler, JobSet, Trainer and {self._ranks} nodes"
-            f" of {GPUS_PER_RANK} GPUs, all modelled; and the recovery controller, the production one, unchanged"
+            "in this one process: API server, controller-manager, scheduler, JobSet, Trainer and"
+            f" {self._ranks} nodes of {GPUS_PER_RANK} GPUs, all modelled; and the recovery controller, the production"
+            " one, unchanged"
         )
         teller.say(
-            f"raised: this controller-manager sends up to {MANAGER_REQUESTS_PER_SECOND:,} requests a second; a stock one"
+            f"raised: this controller-manager may send {MANAGER_REQUESTS_PER_SECOND:,} requests a second; a stock one"
             " (20) needs some 13 s to recreate 128 pods. Modelled pods start within 1 s: no image, no GPU to set up"
         )
         teller.say(
@@ -197,7 +200,7 @@ class Scene:
         with self.cluster.server.acting("user"):
             for resource, body in objects(self._ranks, GPUS_PER_RANK):
                 self.cluster.server.create(resource, body, namespace=body["metadata"].get("namespace"))
-        await self._whole(rounds=1)
+        await self._whole("after the job was made", rounds=1)
         teller.say(f"all {self._ranks} ranks train")
         await self._clock.sleep(CALM_SECONDS / 2)
 
@@ -208,7 +211,7 @@ class Scene:
         self.course.failures.append(self._clock.now())
         with self.cluster.server.acting("user"):
             self.cluster.server.delete(PODS, name, namespace=NAMESPACE)
-        await self._whole(rounds=2)
+        await self._whole("after incident 1", rounds=2)
         await self._closed(teller, "1")
 
     async def _lose_many(self, teller: Teller) -> None:
@@ -216,7 +219,7 @@ class Scene:
         await self._announced(teller, f"incident 2: {len(struck)} ranks exit at once with exit code 1")
         self.course.failures.append(self._clock.now())
         self.cluster.kubelets.exit_all([self._pod_name(index) for index in struck], 1, namespace=NAMESPACE)
-        await self._whole(rounds=3)
+        await self._whole("after incident 2", rounds=3)
         await self._closed(teller, "2")
 
     async def _crash_again_and_again(self, teller: Teller) -> None:
@@ -229,7 +232,7 @@ class Scene:
         for crash in range(self.course.restarts_allowed + 2):
             if crash:
                 await self._clock.sleep(CRASH_AFTER_SECONDS)
-            label = f"3{'abcdefgh'[crash]}"
+            label = f"3{ascii_lowercase[crash]}"
             teller.say(f"{label}: rank {index} exits with code 1")
             self.cluster.kubelets.exit_container(self._pod_name(index), 1, namespace=NAMESPACE)
             await self._until(
@@ -265,9 +268,9 @@ class Scene:
         self.told.append(told)
         teller.incident(told)
 
-    async def _whole(self, *, rounds: int) -> None:
+    async def _whole(self, when: str, *, rounds: int) -> None:
         await self._until(
-            lambda: self._trains(rounds=rounds), f"not all {self._ranks} ranks trained together, for the {rounds}. time"
+            lambda: self._trains(rounds=rounds), f"{when} the {self._ranks} ranks did not all train together"
         )
 
     async def _until(self, holds: Callable[[], bool], otherwise: str) -> None:

@@ -8,6 +8,9 @@ from datetime import datetime
 
 from recovery.sim.training.trace import EventKind, Trace, TraceRecord
 
+RECOVERIES = 2
+"""Failures that come before the crash loop."""
+
 
 @dataclass(kw_only=True)
 class Course:
@@ -33,12 +36,12 @@ class Verdict:
     problems: tuple[str, ...]
 
 
-def judge(trace: Trace, course: Course, *, held: bool, failures: int = 2) -> Verdict:
-    """`held`: the ledger says so at the end. `failures`: how many there have to be before the crash loop."""
+def judge(trace: Trace, course: Course, *, held: bool) -> Verdict:
+    """`held`: the ledger says so at the end."""
     proofs: list[str] = []
     problems: list[str] = [course.stuck] if course.stuck else []
-    ends = [*course.failures[1:], course.loop_at]
-    for number, (failed_at, until) in enumerate(zip(course.failures, ends, strict=True), start=1):
+    moments = [*course.failures, course.loop_at]
+    for number, (failed_at, until) in enumerate(zip(course.failures, moments[1:], strict=True), start=1):
         wrong = list(_not_recovered(trace, course, failed_at, until))
         problems += [f"incident {number}: {what}" for what in wrong]
         if not wrong:
@@ -48,7 +51,7 @@ def judge(trace: Trace, course: Course, *, held: bool, failures: int = 2) -> Ver
                 f"incident {number}: all {course.ranks} ranks met again {seconds:.2f} s after the failure, as one new"
                 " incarnation"
             )
-    if len(course.failures) < failures or course.loop_at is None:
+    if len(course.failures) < RECOVERIES or course.loop_at is None:
         problems.append("not all three incidents took place")
     if course.loop_at is not None:
         restarts = len(_incarnations(trace, course, course.loop_at, None))

@@ -35,7 +35,7 @@ class TraceRecord:
     training: str
     """Namespace and name of the JobSet, joined by a slash: the same for all incarnations."""
     job_uid: str
-    """Of the Job of the process. In a record of a whole training of several Jobs all their UIDs, joined by commas."""
+    """What befalls a whole training is told once for each of its Jobs."""
     step: int
     """Steps that the training had done by then."""
     member: str = ""

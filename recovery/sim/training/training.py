@@ -110,8 +110,8 @@ class Round:
 
     @property
     def job_uid(self) -> str:
-        """All of them in one word, joined by commas."""
-        return ",".join(self.job_uids)
+        """Of the first member: the only one, but in trainings of several Jobs."""
+        return self.job_uids[0]
 
     def step_at(self, at: datetime) -> int:
         """Steps done at that moment, those of the rounds before included."""
@@ -429,9 +429,11 @@ class TrainingWorld:
             group.size = msgspec.json.decode(body, type=_Job).spec.completions
 
     def _record(self, kind: EventKind, round_: Round) -> None:
+        """Once for each Job: who looks at one of them need not know of the others."""
         now = self._clock.now()
         step = self.step_at(round_.training, now)
-        self.trace.add(TraceRecord(at=now, kind=kind, training=round_.training, job_uid=round_.job_uid, step=step))
+        for uid in round_.job_uids:
+            self.trace.add(TraceRecord(at=now, kind=kind, training=round_.training, job_uid=uid, step=step))
 
     def _record_of(self, rank: Rank, kind: EventKind, exit_code: int | None = None) -> None:
         now = self._clock.now()

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
 from recovery.sim.trials.plan import JobPlan
 from recovery.sim.trials.problems import Problems
+from recovery.sim.trials.request_faults import BEFALL_LINES
 from recovery.sim.trials.strict import none_of
 from recovery.sim.trials.words import (
     AnyChaos,
@@ -109,6 +110,8 @@ class ChaosReader:
         self._problems = problems
         self._numbers = 0
         """Faults of the world so far."""
+        self._events: set[tuple[str, int, bool]] = set()
+        """Replica, number, and whether it is a line: those that meet with a fault."""
 
     def faults(self) -> tuple[Fault, ...]:
         """In the order of the file."""
@@ -323,7 +326,12 @@ class ChaosReader:
         elif chaos.event < 0:
             self._problems.add(f"{path}.event", f"{chaos.event} is no number of an event; they count from 0")
         elif replica is not None:
-            yield Fault(FaultKey(f"controller-{replica}", chaos.event, kind), seconds=seconds)
+            actor = f"controller-{replica}"
+            event = (actor, chaos.event, kind in BEFALL_LINES)
+            if event in self._events:
+                self._problems.add(f"{path}.event", f"{chaos.event} of {actor} meets with another fault already")
+            self._events.add(event)
+            yield Fault(FaultKey(actor, chaos.event, kind), seconds=seconds)
 
     def _replica(self, chaos: Chaos, path: str) -> int | None:
         """None: that is wrong."""

@@ -69,7 +69,7 @@ def total(of_trials: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _of_write(write: LedgerWrite) -> Iterator[str]:
     before, after = write.before, write.after
-    if after.phase is not before.phase:
+    if after.phase is Phase.HEALTHY and before.phase is not Phase.HEALTHY:
         yield f"phase:{after.phase}"
     answered = [answer for answer in after.requests if answer not in before.requests]
     yield from (f"verb:{answer.verb}" for answer in answered if answer.accepted)
@@ -81,6 +81,9 @@ def _of_write(write: LedgerWrite) -> Iterator[str]:
         yield from (f"mode:{incident.mode}", f"rule:{incident.terms.restart}")
     if same is None or same.disruption_class != incident.disruption_class:
         yield f"class:{incident.disruption_class}"
+    # Several phases may pass in one write.
+    known = {(span.phase, span.started_at) for span in same.phases} if same is not None else set()
+    yield from (f"phase:{span.phase}" for span in incident.phases if (span.phase, span.started_at) not in known)
     for attempt in incident.attempts[len(same.attempts) if same is not None else 0 :]:
         yield f"attempt:{attempt.action}"
         if attempt.action is AttemptAction.RECREATE_JOB_SET:

@@ -5,8 +5,8 @@ from typing import Any
 from recovery.core.config import CONFIG_NAME
 from recovery.ports import JOB_SETS, PODS, RECOVERY_CONFIGS, RECOVERY_POLICIES, TRAIN_JOBS, Resource
 from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.kinds.trainjobs import CLUSTER_TRAINING_RUNTIMES
 from recovery.sim.api.server import ApiServer
-from recovery.sim.runtimes import CLUSTER_TRAINING_RUNTIMES
 from recovery.sim.trials.plan import JobPlan, Runtime, TrialPlan
 
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"

@@ -7,6 +7,7 @@ known by their keys, so those that are left mean what they meant.
 
 import itertools
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from recovery.sim.trials.evidence import Violation
 from recovery.sim.trials.faults import Fault
 from recovery.sim.trials.plan import TrialPlan
+from recovery.sim.virtual_time import BEGIN
 
 MAX_RUNS = 200
 _SHARES = (0.125, 0.25, 0.5, 0.75)
@@ -70,6 +72,8 @@ class _Search(Generic[T]):
         self.smallest = outcome
         self.runs = 0
         self._invariant = outcome.violations[0].invariant
+        self._before_healing = _is_before_healing(outcome.violations[0], outcome.plan)
+        """What broke before it has to break before it again: with less healing, what healing is for is soon broken."""
         self._run = run
         self._max_runs = max_runs
         self._known: dict[bytes, bool] = {}
@@ -86,7 +90,10 @@ class _Search(Generic[T]):
             raise _UsedUpError
         self.runs += 1
         outcome = self._run(plan)
-        broken = any(violation.invariant == self._invariant for violation in outcome.violations)
+        broken = any(
+            violation.invariant == self._invariant and (not self._before_healing or _is_before_healing(violation, plan))
+            for violation in outcome.violations
+        )
         self._known[name] = broken
         if broken:
             self.smallest, self._plan = outcome, plan
@@ -124,7 +131,7 @@ class _Search(Generic[T]):
             self.breaks(msgspec.structs.replace(self._plan, jobs=jobs, faults=faults))
 
     def shorten(self) -> None:
-        """Time for faults first: healing says how long nothing may be wrong after it."""
+        """No fault is cut off by it."""
         last_seconds = max(
             ((fault.at_seconds or 0.0) + max(0.0, fault.seconds) for fault in self._plan.faults), default=0.0
         )
@@ -132,10 +139,16 @@ class _Search(Generic[T]):
         for seconds in dict.fromkeys(_whole_minutes(max(share * whole, last_seconds)) for share in _SHARES):
             if seconds < whole and self.breaks(msgspec.structs.replace(self._plan, active_seconds=seconds)):
                 break
+        if not self._before_healing:
+            return
         whole = self._plan.healing_seconds
         for seconds in (_whole_minutes(share * whole) for share in _SHARES):
             if seconds < whole and self.breaks(msgspec.structs.replace(self._plan, healing_seconds=seconds)):
                 break
+
+
+def _is_before_healing(violation: Violation, plan: TrialPlan) -> bool:
+    return violation.at < BEGIN + timedelta(seconds=plan.active_seconds)
 
 
 def _whole_minutes(seconds: float) -> float:

@@ -404,7 +404,8 @@ async def test_all_jobs_of_a_jobset_but_initializers_meet_and_hang_together() ->
         await c.pass_seconds(5)
         (formed,) = c.workload.rounds(NAME)
         assert (formed.job_uids, formed.size) == (("uid-launcher-a", "uid-node-a"), 4)
-        assert formed.job_uid == "uid-launcher-a,uid-node-a"
+        told = c.workload.trace.of(NAME, EventKind.ROUND_FORMED)
+        assert [(record.at, record.job_uid) for record in told] == [(formed.formed_at, uid) for uid in formed.job_uids]
         c.kubelets.exit_container(nodes[1], 1)
         await c.pass_seconds(5)
         assert c.workload.ranks(NAME) == {RankState.HUNG: 3, RankState.WAITING: 1}

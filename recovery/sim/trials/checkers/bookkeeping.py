@@ -25,7 +25,7 @@ has told never falls. So much for each incident of a group of 64 GPUs."""
 
 def sample(name: str, **labels: str) -> str:
     """A sample as `Evidence.metrics` names it."""
-    inner = ",".join(f'{label}="{value}"' for label, value in labels.items())
+    inner = ",".join(f'{label}="{value}"' for label, value in sorted(labels.items()))
     return f"{name}{{{inner}}}" if inner else name
 
 

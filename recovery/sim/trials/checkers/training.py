@@ -30,7 +30,8 @@ class OneIncarnation(Rule):
     or commits a checkpoint after a later one has (sim reference, I1; an incarnation is a Job UID).
 
     Judged only where a controller took the earlier one down: others may delete as carelessly as they like, and pods
-    that were force-deleted, or cut off or taken away with their node, are out of everybody's reach.
+    that were force-deleted, or cut off or taken away with their node, are out of everybody's reach. So are those whose
+    own grace is 0: every delete of such a pod is a force-delete (`CheckGracefulDelete` of the API server).
     """
 
     def ended(self) -> Iterator[Violation]:
@@ -63,14 +64,20 @@ class OneIncarnation(Rule):
 
     def _overlaps(self, started: TraceRecord, alive: dict[tuple[str, int], TraceRecord]) -> Iterator[Violation]:
         for other in alive.values():
-            if other.job_uid == started.job_uid or other.pod_uid in self._out_of_reach:
+            job = self.world.jobs[other.job_uid]
+            if other.job_uid == started.job_uid or other.pod_uid in self._out_of_reach or self._has_no_grace(job):
                 continue
-            if self._ours(self.world.jobs[other.job_uid]):
+            if self._ours(job):
                 sentence = (
                     f"pod {started.pod} of Job {started.job_uid} started on rank {started.index} of {started.training} "
                     f"while pod {other.pod} of Job {other.job_uid} still ran, since {other.at:%H:%M:%S}"
                 )
                 yield self.found(started.at, sentence, _key(started.training))
+
+    def _has_no_grace(self, job: JobView) -> bool:
+        """Its pods have a grace of 0 of their own: whoever deletes one, the object goes before its processes."""
+        plan = self.evidence.jobs.get(job.group)
+        return plan is not None and plan.grace_seconds == 0
 
     def _ours(self, job: JobView) -> bool:
         """A controller took it down, by itself or with its JobSet."""

@@ -189,7 +189,7 @@ def test_the_rules_that_are_not_evaluated_stand_below_a_field_that_is_refused_wh
 
 @virtual_time
 async def test_a_status_is_pruned_and_completed_like_a_spec() -> None:
-    """As the server does with every write of a custom resource; what the controller reads back is what it finds there."""
+    """As the server does with every write of a custom resource."""
     server = ApiServer(recovery_kinds(), clock=VirtualClock(), entropy=Random(1))
     spec = {"workloadRef": {"kind": "TrainJob", "name": "llm", "uid": "u"}, "group": "llm"}
     body = {"metadata": {"name": "llm-u", "namespace": "ml"}, "spec": spec}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from recovery.ports import JOB_SETS, TRAIN_JOBS
+from recovery.ports import JOB_SETS, TRAIN_JOBS, Propagation
 from recovery.sim.api.kinds.core import CONFIG_MAPS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.kinds.trainjobs import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES
@@ -357,6 +357,35 @@ async def test_a_jobset_that_is_deleted_is_made_again_when_it_is_gone() -> None:
 
 
 @virtual_time
+async def test_a_trainjob_that_is_being_deleted_gets_its_jobset_again_until_it_is_gone() -> None:
+    async with Scene.running() as scene:
+        await started(scene)
+        first = scene.jobset()["metadata"]["uid"]
+        scene.garbage.stall(True)
+        scene.server.delete(TRAIN_JOBS, "llm", namespace=NAMESPACE, propagation=Propagation.FOREGROUND)
+        scene.server.delete(JOB_SETS, "llm", namespace=NAMESPACE, propagation=Propagation.BACKGROUND)
+        await scene.quiet()
+        assert scene.jobset()["metadata"]["uid"] != first
+        scene.garbage.stall(False)
+        await scene.quiet(60)
+        assert [*scene.server.objects(TRAIN_JOBS), *scene.server.objects(JOB_SETS)] == []
+
+
+@virtual_time
+async def test_a_trainjob_made_anew_can_be_complete_by_what_the_old_one_left() -> None:
+    async with Scene.running() as scene:
+        await started(scene)
+        await scene.complete("llm-node-0")
+        scene.garbage.stall(True)
+        scene.server.delete(TRAIN_JOBS, "llm", namespace=NAMESPACE)
+        await scene.create(trainjob())
+        assert met(scene.trainjob()) == ["Complete"]
+        scene.garbage.stall(False)
+        await scene.quiet(5)
+        assert [*scene.server.objects(JOB_SETS)] == [], "and it never trains"
+
+
+@virtual_time
 async def test_a_trainjob_made_anew_waits_until_what_the_old_one_left_is_gone() -> None:
     async with Scene.running() as scene:
         await started(scene)
@@ -380,6 +409,8 @@ async def test_a_deadline_fails_the_trainjob_for_good_and_takes_the_jobset() -> 
         await scene.quiet(15)
         assert conditions(scene.trainjob()) == {"Failed": ("True", "DeadlineExceeded")}
         assert list(scene.server.objects(JOB_SETS)) == []
+        made = [change for change in scene.changes if change.resource == JOB_SETS and change.type == "ADDED"]
+        assert len(made) == 1
 
 
 @virtual_time

@@ -1,6 +1,6 @@
 """Hand-made evidence: a job, its policy and its ledger as changes of a server that nobody runs, told to a jury."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -39,8 +39,7 @@ from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import ApiServer, Change
 from recovery.sim.training.trace import EventKind, Trace, TraceRecord
 from recovery.sim.trials.checkers.judge import Jury
-from recovery.sim.trials.checkers.rule import Rule
-from recovery.sim.trials.evidence import Evidence, Happening, RequestRecord
+from recovery.sim.trials.evidence import Checker, Evidence, Happening, RequestRecord
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
 from recovery.sim.trials.plan import JobPlan, TrialPlan
 from recovery.sim.virtual_time import BEGIN
@@ -68,7 +67,9 @@ def written(body: Mapping[str, Any]) -> Body:
 class Case:
     """A trial of two hours with one job of two pods; every method is one event, and `now` says when."""
 
-    def __init__(self, *rules: type[Rule], mode: str = "Enforce", trained: bool = True, policy: bool = True) -> None:
+    def __init__(
+        self, *checkers: Callable[[Evidence], Checker], mode: str = "Enforce", trained: bool = True, policy: bool = True
+    ) -> None:
         job = JobPlan("team-a", "llm", pods=2)
         self.evidence = Evidence(
             plan=TrialPlan(seed=1, jobs=(job,)),
@@ -79,7 +80,7 @@ class Case:
             healing_from=at(5400),
             ends_at=at(7200),
         )
-        self.jury = Jury(self.evidence, rules)
+        self.jury = Jury(self.evidence, checkers)
         self.now = 0.0
         self.revision = 100
         self.objects: dict[tuple[str, str], Body] = {}

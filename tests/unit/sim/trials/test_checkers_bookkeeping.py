@@ -9,8 +9,14 @@ from recovery.core.facts import Snapshot
 from recovery.core.incident import into_history
 from recovery.core.ledger import BudgetState, Ledger, RequestAnswer, Totals
 from recovery.ports import PODS
-from recovery.sim.trials.checkers import LedgerSuccession, MetricsFold, MonotoneCounters, OneCharge, RecordedOnce
-from recovery.sim.trials.checkers.bookkeeping import sample
+from recovery.sim.trials.checkers.bookkeeping import (
+    LedgerSuccession,
+    MetricsFold,
+    MonotoneCounters,
+    OneCharge,
+    RecordedOnce,
+    sample,
+)
 from recovery.sim.trials.faults import FaultKind
 from tests.unit.sim.trials.checker_case import KEY, Case, at, closed, opened, restarted, with_incident
 

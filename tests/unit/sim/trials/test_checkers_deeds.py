@@ -4,7 +4,7 @@ import pytest
 
 from recovery.core.ledger import AttemptAction, Suspension
 from recovery.ports import JOB_SETS, JOBS, PODS, RECOVERY_CONFIGS
-from recovery.sim.trials.checkers import (
+from recovery.sim.trials.checkers.deeds import (
     HealthyUntouched,
     LedgerBeforeDeed,
     ObserveWritesNothing,
@@ -113,15 +113,17 @@ class TestOnlyTargets:
 
 
 class TestHealthyUntouched:
-    def test_any_write_to_a_group_that_nothing_befell_is_found(self) -> None:
-        for write in (
-            lambda case: case.event("Bored"),
-            lambda case: case.ledger(opened(1000)),
-            lambda case: case.put(JOBS, "llm-node-0", {"metadata": {"annotations": {"a": "b"}}}, by=CONTROLLER),
-        ):
-            case = Case(HealthyUntouched)
-            write(case)
-            assert case.found
+    @pytest.mark.parametrize("what", ["an event", "a ledger", "an annotation"])
+    def test_any_write_to_a_group_that_nothing_befell_is_found(self, what: str) -> None:
+        case = Case(HealthyUntouched)
+        match what:
+            case "an event":
+                case.event("Bored")
+            case "a ledger":
+                case.ledger(opened(1000))
+            case "an annotation":
+                case.put(JOBS, "llm-node-0", {"metadata": {"annotations": {"a": "b"}}}, by=CONTROLLER)
+        assert case.found
 
     def test_after_a_loss_writes_are_to_be_expected(self) -> None:
         case = Case(HealthyUntouched)

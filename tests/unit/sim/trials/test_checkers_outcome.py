@@ -1,11 +1,11 @@
-"""How a trial has to end, and how soon a controller has to begin: each invariant with what breaks it and nearly does."""
+"""How a trial has to end, how soon a controller has to begin: invariants, with what breaks them and nearly does."""
 
 import pytest
 
 from recovery.core.ledger import Phase
 from recovery.ports import JOB_SETS, JOBS, LEASES, PODS, TRAIN_JOBS
 from recovery.sim.training.trace import EventKind
-from recovery.sim.trials.checkers import ConvergesAfterHealing, TimelyAction
+from recovery.sim.trials.checkers.outcome import ConvergesAfterHealing, TimelyAction
 from recovery.sim.trials.faults import FaultKind
 from tests.unit.sim.trials.checker_case import CONTROLLER, Case, in_phase, opened, restarted
 

@@ -1,24 +1,21 @@
 """Controller processes and the training's processes: each invariant with what breaks it and what nearly does."""
 
+from dataclasses import replace
+
 import pytest
 
-from recovery.core.facts import GroupKey
+from recovery.core.facts import GroupKey, Snapshot
+from recovery.core.incident import into_history
 from recovery.ports import JOB_SETS, JOBS, LEASES, PODS
 from recovery.sim.training.trace import EventKind
-from recovery.sim.trials.checkers import (
-    ALL,
-    PENDING,
-    BoundedRequests,
-    HealthyUntouched,
-    NoLivelock,
-    NoUnhandledException,
-    OneIncarnation,
-    describe,
-)
-from recovery.sim.trials.checkers.judge import MOST, Jury
+from recovery.sim.trials.checkers import ALL, PENDING, describe
+from recovery.sim.trials.checkers.deeds import HealthyUntouched
+from recovery.sim.trials.checkers.judge import MOST
+from recovery.sim.trials.checkers.processes import BoundedRequests, NoLivelock, NoUnhandledException
+from recovery.sim.trials.checkers.training import OneIncarnation
 from recovery.sim.trials.evidence import FailedLook, ProcessLife
 from recovery.sim.trials.faults import FaultKind
-from tests.unit.sim.trials.checker_case import CONTROLLER, KEY, SELECTOR, Case, at, opened, restarted
+from tests.unit.sim.trials.checker_case import CONTROLLER, KEY, SELECTOR, Case, at, closed, opened, restarted
 
 
 class TestNoUnhandledException:
@@ -170,6 +167,34 @@ class TestOneIncarnation:
         assert case.end() == []
 
 
+def a_recovery(case: Case) -> Case:
+    """A pod is deleted, and the whole group is recreated."""
+    case.lose_a_pod()
+    case.trace(EventKind.RANK_LOST, "job-1", 1, "pod-2")
+    case.now += 0.1
+    case.reads_live()
+    first = restarted(opened(1000), 1000.1)
+    case.ledger(first)
+    case.event("RecreatingGroup")
+    case.request("delete", JOBS, "llm-node-0", body={"preconditions": {"uid": "job-1", "resourceVersion": "107"}})
+    case.delete(JOBS, "llm-node-0", by=CONTROLLER)
+    case.delete(PODS, "llm-node-0-0", by=CONTROLLER)
+    case.now += 5
+    for name in ("llm-node-0-0", "llm-node-0-1"):
+        case.drop(PODS, name, by="kubelet")
+    case.drop(JOBS, "llm-node-0", by="garbage-collector")
+    case.job("job-2")
+    for index in (0, 1):
+        case.pod(index, "job-2")
+        case.runs(index)
+    case.trace(EventKind.ROUND_FORMED, "job-2")
+    ended = closed(first, case.now)
+    case.ledger(ended)
+    case.record()
+    case.ledger(into_history(ended, Snapshot(KEY, None, None, (), ())))
+    return case
+
+
 class TestTheJury:
     def test_every_invariant_says_what_it_is(self) -> None:
         assert len(describe()) == len(ALL)
@@ -177,10 +202,19 @@ class TestTheJury:
         assert not set(PENDING) & set(describe())
 
     def test_a_quiet_trial_breaks_none(self) -> None:
-        case = Case(*(type(each) for each in ()))  # the case without any rule only makes the evidence
-        jury = Jury(case.evidence)
-        jury.ended()
-        assert jury.violations == []
+        assert Case(*ALL).end() == []
+
+    def test_nor_does_a_recovery_as_it_should_be(self) -> None:
+        assert a_recovery(Case(*ALL)).end() == []
+
+    def test_one_object_serves_checkers_that_are_told_one_by_one(self) -> None:
+        told = a_recovery(Case())
+        evidence = replace(told.evidence, indexes={})
+        checkers = [make(evidence) for make in ALL]
+        for change, moment in zip(evidence.changes, evidence.change_times, strict=True):
+            for checker in checkers:
+                assert list(checker.changed(change, moment)) == []
+        assert [found for checker in checkers for found in checker.ended()] == []
 
     def test_it_keeps_the_first_violations(self) -> None:
         case = Case(HealthyUntouched)

@@ -7,7 +7,7 @@ import pytest
 
 from recovery.core.ledger import AttemptAction, Ledger, Phase, RequestAnswer
 from recovery.ports import JOB_SETS, JOBS, PODS
-from recovery.sim.trials.checkers import BaselineUntouched, JustifiedRestart, NativeFirst
+from recovery.sim.trials.checkers.restarts import BaselineUntouched, JustifiedRestart, NativeFirst
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
 from tests.unit.sim.trials.checker_case import CONTROLLER, Case, at, in_phase, opened, restarted
 

@@ -16,6 +16,7 @@ from recovery.core.ledger import (
     Ledger,
     Outcome,
     Phase,
+    PhaseSpan,
     RequestAnswer,
     Suspension,
     Terms,
@@ -105,13 +106,21 @@ def test_faults_and_runtimes() -> None:
     assert coverage_of(story.evidence) == {"fault:pod-kill": 2, "runtime:native": 2}
 
 
-def test_an_incident_is_counted_once_and_its_phases_as_they_are_entered() -> None:
-    first = open_incident(attempts=(attempt(1, AttemptAction.RECREATE_GROUP),))
-    both = open_incident(attempts=(*first.attempts, attempt(2, AttemptAction.ADOPTED)))
-    closed = open_incident(attempts=both.attempts, closing=Closing(Outcome.RECOVERED, "AllRanksReady", at(30)))
+def test_an_incident_is_counted_once_and_its_phases_as_they_begin() -> None:
+    detected, decided = PhaseSpan(Phase.DETECTED, at(9), at(10)), PhaseSpan(Phase.DECIDED, at(10))
+    tearing_down = PhaseSpan(Phase.TEARING_DOWN, at(11))
+    again = PhaseSpan(Phase.DECIDED, at(12))
+    first = open_incident(attempts=(attempt(1, AttemptAction.RECREATE_GROUP),), phases=(detected, decided))
+    later = open_incident(attempts=first.attempts, phases=(detected, decided, tearing_down))
+    both = open_incident(
+        attempts=(*first.attempts, attempt(2, AttemptAction.ADOPTED)), phases=(detected, decided, tearing_down, again)
+    )
+    closed = open_incident(
+        attempts=both.attempts, phases=both.phases, closing=Closing(Outcome.RECOVERED, "AllRanksReady", at(30))
+    )
     assert covered(
         Ledger(phase=Phase.DECIDED, incident=first),
-        Ledger(phase=Phase.TEARING_DOWN, incident=first),
+        Ledger(phase=Phase.TEARING_DOWN, incident=later),
         Ledger(phase=Phase.DECIDED, incident=both),
         Ledger(phase=Phase.HEALTHY, incident=closed),
         Ledger(phase=Phase.HEALTHY, incident=closed, reason="recorded"),
@@ -121,6 +130,7 @@ def test_an_incident_is_counted_once_and_its_phases_as_they_are_entered() -> Non
         "rule:RecreateGroupAfterStart": 1,
         "class:PodDeleted": 1,
         "phase:Healthy": 1,
+        "phase:Detected": 1,
         "phase:Decided": 2,
         "phase:TearingDown": 1,
         "attempt:RecreateGroup": 1,

@@ -1,5 +1,6 @@
 """Scenario files: what they come to, and what is said of those that are wrong."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -430,6 +431,16 @@ def test_a_name_without_a_namespace_must_be_the_only_one() -> None:
     assert fault.job == "team-b/llm"
 
 
+def test_one_event_meets_with_one_fault() -> None:
+    """A request and a line may have the same number."""
+    lost = "{kind: HTTPChaos, action: abort, event: 5, selector: {controller: 0}}"
+    line = "{kind: NetworkChaos, action: duplicate, event: 5, selector: {controller: 0}}"
+    assert len(faults(lost, line, lost.replace("controller: 0", "controller: 1"))) == 3
+    assert wrong_chaos(f"{lost}\n- {line}\n- {lost.replace('abort', 'delay, delay: 5s')}") == [
+        "chaos[2].event: 5 of controller-0 meets with another fault already"
+    ]
+
+
 def test_all_that_is_wrong_is_told_at_once() -> None:
     assert wrong("""
         name: x
@@ -463,6 +474,12 @@ def test_the_examples_are_right(path: Path) -> None:
     assert scenario.name == path.stem
     assert scenario.plan.faults
     assert msgspec.json.decode(msgspec.json.encode(scenario.plan), type=TrialPlan) == scenario.plan
+
+
+def test_the_scenario_of_the_documentation_is_right() -> None:
+    text = (EXAMPLES.parents[1] / "docs" / "simulation.md").read_text()
+    (shown,) = re.findall(r"```yaml\n(name:.*?)```", text, re.DOTALL)
+    assert len(read_scenario(shown).plan.faults) == 2
 
 
 def test_there_are_examples() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import timedelta
 
 import msgspec
 
@@ -10,8 +10,8 @@ from recovery.sim.trials.evidence import Violation
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
 from recovery.sim.trials.plan import JobPlan, TrialPlan
 from recovery.sim.trials.shrink import shrink
+from recovery.sim.virtual_time import BEGIN
 
-NOW = datetime(2026, 11, 2, 8, tzinfo=UTC)
 LLM, EVAL = JobPlan("team-a", "llm"), JobPlan("team-b", "eval")
 
 
@@ -24,8 +24,9 @@ class Ran:
 class Trials:
     """What breaks is decided by `broken`: the names of invariants."""
 
-    def __init__(self, broken: Callable[[TrialPlan], tuple[str, ...]]) -> None:
+    def __init__(self, broken: Callable[[TrialPlan], tuple[str, ...]], *, at_the_end: bool = False) -> None:
         self._broken = broken
+        self._at_the_end = at_the_end
         self.plans: list[TrialPlan] = []
 
     def __call__(self, plan: TrialPlan) -> Ran:
@@ -33,7 +34,9 @@ class Trials:
         return self.outcome(plan)
 
     def outcome(self, plan: TrialPlan) -> Ran:
-        return Ran(plan, tuple(Violation(name, NOW, "…") for name in self._broken(plan)))
+        seconds = plan.active_seconds + plan.healing_seconds if self._at_the_end else 0.0
+        at = BEGIN + timedelta(seconds=seconds)
+        return Ran(plan, tuple(Violation(name, at, "…") for name in self._broken(plan)))
 
 
 def plan_of(faults: int, *jobs: JobPlan) -> TrialPlan:
@@ -127,8 +130,27 @@ def test_a_trial_is_shortened_but_never_so_that_a_fault_is_cut_off() -> None:
     shrunk = shrink(trials.outcome(plan_of(45)), trials)
     (fault,) = shrunk.outcome.plan.faults
     assert fault.at_seconds == 440.0
-    assert shrunk.outcome.plan.active_seconds == 720.0  # an eighth of 90 minutes, and up to the next whole one
-    assert shrunk.outcome.plan.healing_seconds == 480.0
+    assert shrunk.outcome.plan.active_seconds == 480.0  # the next whole minute
+    assert shrunk.outcome.plan.healing_seconds == 120.0  # an eighth of an eighth of an hour, likewise
+
+
+def test_what_breaks_at_the_end_needs_its_healing() -> None:
+    """With less of it everything would be broken at the end."""
+    trials = Trials(lambda plan: ("ConvergesAfterHealing",), at_the_end=True)
+    shrunk = shrink(trials.outcome(plan_of(45)), trials)
+    assert shrunk.outcome.plan.healing_seconds == 3600.0
+    assert shrunk.outcome.plan.active_seconds < 5400.0
+
+
+def test_what_broke_before_the_healing_has_to_break_before_it_again() -> None:
+    def run(plan: TrialPlan) -> Ran:
+        """Fault 5 breaks it at once; without that fault it breaks at the end, if the healing is short."""
+        if 5 in numbers(plan):
+            return Ran(plan, (Violation("NoLivelock", BEGIN, "…"),))
+        at = BEGIN + timedelta(seconds=plan.active_seconds + plan.healing_seconds)
+        return Ran(plan, (Violation("NoLivelock", at, "…"),))
+
+    assert numbers(shrink(run(plan_of(20)), run).outcome.plan) == [5]
 
 
 def test_time_that_is_needed_is_kept() -> None:
@@ -147,7 +169,7 @@ def test_runs_are_bounded() -> None:
 def test_what_does_not_replay_is_left_as_it_is() -> None:
     """That is a bug of the simulation: what took place, given as a list, must take place again."""
     trials = needs(50)
-    outcome = Ran(plan_of(45), (Violation("OneCharge", NOW, "…"),))
+    outcome = Ran(plan_of(45), (Violation("OneCharge", BEGIN, "…"),))
     shrunk = shrink(outcome, trials)
     assert shrunk.outcome is outcome
     assert (shrunk.replays, shrunk.runs) == (False, 1)

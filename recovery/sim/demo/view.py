@@ -1,0 +1,147 @@
+"""What the audience sees: a picture that moves below the lines on a terminal, lines alone everywhere else."""
+
+from collections import Counter
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, ConsoleRenderable, Group
+from rich.live import Live
+from rich.rule import Rule
+from rich.text import Text
+
+from recovery.core.ledger import Phase
+from recovery.ports import Clock
+from recovery.sim.demo.account import phases_of
+from recovery.sim.demo.ranks import RankState
+from recovery.sim.demo.scene import Sight, ToldIncident
+
+LOOKS_PER_SECOND = 8
+RANKS_PER_LINE = 32
+_STYLES = {
+    RankState.TRAINING: "green",
+    RankState.WAITING: "yellow",
+    RankState.HUNG: "bold red",
+    RankState.STARTING: "cyan",
+    RankState.GONE: "dim",
+}
+
+
+class View:
+    """Lines with the time of day: whatever is told, and each change of phase. `Teller` of the scene."""
+
+    def __init__(self, console: Console, clock: Clock) -> None:
+        self._console = console
+        self._clock = clock
+        self._phase = Phase.HEALTHY
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is left on the screen that moves."""
+
+    def say(self, text: str) -> None:
+        self._line(Text(text))
+
+    def announce(self, text: str) -> None:
+        self._line(Text(text, style="bold red"))
+
+    def incident(self, told: ToldIncident) -> None:
+        self._line(Text(told.incident.reason))
+        self.print(phases_of(told))
+
+    def prove(self, text: str) -> None:
+        """Something was as it should be."""
+        self._line(Text(text, style="green"))
+
+    def complain(self, text: str) -> None:
+        """Something was not as it should be."""
+        self._line(Text.assemble(("not as it should be: ", "bold red"), text))
+
+    def print(self, renderable: ConsoleRenderable) -> None:
+        self._console.print(renderable)
+
+    def show(self, sight: Sight) -> None:
+        """Called `LOOKS_PER_SECOND` times."""
+        if sight.phase is not self._phase:
+            self._phase = sight.phase
+            self._line(Text("  ").join((_phase(sight), _restarts(sight), _counts(sight.ranks))))
+
+    def _line(self, text: Text) -> None:
+        now = self._clock.now().astimezone()
+        stamp = f"{now:%H:%M:%S}.{now.microsecond // 1000:03}  "
+        self._console.print(Text.assemble((stamp, "dim"), text), soft_wrap=not self._console.is_terminal)
+
+
+class LiveView(View):
+    """The lines, and below them the ranks, the phase, the sentence and the bill, as they change."""
+
+    def __init__(self, console: Console, clock: Clock) -> None:
+        super().__init__(console, clock)
+        # No thread of its own: everything here belongs to one loop.
+        self._live = Live(console=console, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def show(self, sight: Sight) -> None:
+        self._live.update(picture(sight), refresh=True)
+
+
+def view_on(console: Console, clock: Clock) -> View:
+    """A picture that moves needs a terminal that can move its cursor."""
+    moves = console.is_terminal and not console.is_dumb_terminal
+    return LiveView(console, clock) if moves else View(console, clock)
+
+
+def picture(sight: Sight) -> ConsoleRenderable:
+    """One moment, 74 columns wide at least."""
+    lines = [
+        Text.assemble((f"rank {first:3}  ", "dim"), *_letters(sight.ranks[first : first + RANKS_PER_LINE]))
+        for first in range(0, len(sight.ranks), RANKS_PER_LINE)
+    ]
+    return Group(
+        Rule(style="dim"),
+        *lines,
+        Text.assemble("          ", _counts(sight.ranks)),
+        _phase(sight),
+        _restarts(sight),
+        Text(sight.sentence, style="italic"),
+    )
+
+
+def _letters(ranks: Iterable[RankState]) -> list[tuple[str, str]]:
+    return [(f"{state.value} ", _STYLES[state]) for state in ranks]
+
+
+def _counts(ranks: Iterable[RankState]) -> Text:
+    """The legend, with how many there are of each."""
+    counts = Counter(ranks)
+    text = Text()
+    for state, style in _STYLES.items():
+        if counts[state]:
+            text.append(f"{'  ' if text else ''}{state.value} ", style)
+            text.append(f"{counts[state]} {state.name.lower()}")
+    return text
+
+
+def _phase(sight: Sight) -> Text:
+    style = "bold" if sight.phase is Phase.HEALTHY else "bold red"
+    return Text.assemble(
+        "phase ",
+        (f"{sight.phase:<11}", style),
+        f"  idle GPUs {sight.idle_gpus:>5,}  idle GPU-seconds {sight.idle_gpu_seconds:>7,.0f}",
+    )
+
+
+def _restarts(sight: Sight) -> Text:
+    return Text(f"restarts {sight.restarts}, budget left {sight.budget_left} of {sight.budget_limit}")

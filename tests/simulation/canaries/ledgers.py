@@ -1,0 +1,62 @@
+"""Bugs in what is remembered."""
+
+from datetime import datetime
+
+import msgspec
+import pytest
+
+from recovery.core import incident
+from recovery.core.facts import WorkloadFacts
+from recovery.core.invariants import violations
+from recovery.core.ledger import AttemptAction, Ledger, LedgerObject, Target
+from recovery.executors.status import LedgerWriter
+from recovery.ports import RECOVERY_GROUPS, PatchKind
+
+
+def last_write_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status is patched without asking what it was: nobody else writes it, after all."""
+
+    class LastWriteWins(LedgerWriter):
+        async def write(
+            self, namespace: str, workload: WorkloadFacts, known: LedgerObject | None, ledger: Ledger
+        ) -> LedgerObject:
+            if known is None:
+                known = await self._create(namespace, workload)
+            body = [{"op": "add", "path": "/status", "value": ledger}]
+            answer = await self._api.patch(
+                RECOVERY_GROUPS, known.name, body, kind=PatchKind.JSON, namespace=namespace, subresource="status"
+            )
+            version = msgspec.json.decode(answer)["metadata"]["resourceVersion"]
+            return msgspec.structs.replace(
+                known, resource_version=version, ledger=ledger, schema_version=ledger.schema_version
+            )
+
+    monkeypatch.setattr("recovery.controller.reconciler.LedgerWriter", LastWriteWins)
+
+
+def a_charge_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every restart is charged, also the second one of an incident.
+
+    `core.invariants` would not let such a ledger be written. Whoever wrote this has found that in the way: what it says
+    about charges is not listened to.
+    """
+    charged_once = incident.add_attempt
+
+    def add_attempt(
+        ledger: Ledger,
+        action: AttemptAction,
+        target: Target,
+        reason: str,
+        now: datetime,
+        *,
+        free_of_charge: bool = False,
+    ) -> Ledger:
+        uncharged = msgspec.structs.replace(incident.incident_of(ledger), charged=False)
+        before = msgspec.structs.replace(ledger, incident=uncharged)
+        return charged_once(before, action, target, reason, now, free_of_charge=free_of_charge)
+
+    def but_for_charges(before: Ledger, after: Ledger) -> tuple[str, ...]:
+        return tuple(each for each in violations(before, after) if not each.startswith(("OneCharge", "BudgetLimit")))
+
+    monkeypatch.setattr("recovery.core.incident.add_attempt", add_attempt)
+    monkeypatch.setattr("recovery.controller.reconciler.violations", but_for_charges)
