@@ -107,6 +107,20 @@ def test_it_is_resumed_when_its_time_has_come_and_seen_through() -> None:
     assert controller.ledger.totals.charged == 2
 
 
+def test_the_watchdog_counts_from_the_end_of_the_backoff_not_from_the_creation_of_the_suspended_job() -> None:
+    """Seed 11 of the simulation: a Job that is resumed says for a moment longer that it is suspended, and has no pods."""
+    controller = Controller(policy(backoff=Backoff(initial=timedelta(seconds=200))))
+    world = in_backoff(controller)
+    controller.look(world, 500.3)
+    resumed = world.released().with_jobset(suspended=False).with_job(suspended=False)
+    controller.look(resumed, 500.6)
+    assert controller.phase() is Phase.SCHEDULING
+    plan = controller.look(resumed, 500.7)
+    assert len(controller.triggers) == 2
+    assert controller.touches == []
+    assert plan.look_again_at == at(560.6)
+
+
 def test_a_suspension_that_was_lost_in_a_crash_is_asked_for_again_while_the_old_group_is_there() -> None:
     controller = Controller(WAITS)
     world = failed_again(controller).job_deleted(300.3)
