@@ -1,5 +1,5 @@
 # Everything that is done to this repository. It needs Python 3.11 or newer and make, and Go for the control plane of the
-# cluster tests, the demo and the benchmark; each target sets up the rest for itself.
+# cluster tests, the benchmark and `make demo REAL=1`; each target sets up the rest for itself.
 
 PYTHON ?= python3
 VENV ?= .venv

@@ -4,11 +4,11 @@ Tests of a world that was not asked for are not collected, rather than skipped: 
 to be seen and was not.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
-from tests.contract.expectations import World, expectation_of
+from tests.contract.expectations import Expectation, World, expectation_of
 from tests.contract.real import RealWorld
 from tests.contract.simulated import SimulatedWorld
 
@@ -30,11 +30,13 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     if request.param == "simulated":
         yield SimulatedWorld()
         return
-    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
-    wanted = [
-        found
-        for item in items
-        if item.callspec.params.get("world") == "real" and (found := expectation_of(item.function)) is not None
-    ]
-    with RealWorld.running(wanted) as running:
+    with RealWorld.running([*_wanted_of_the_real_world(request.session.items)]) as running:
         yield running
+
+
+def _wanted_of_the_real_world(items: Iterable[pytest.Item]) -> Iterator[Expectation]:
+    """All that the session will ask of it, so that they can begin together."""
+    for item in items:
+        found = expectation_of(getattr(item, "function", None))
+        if found is not None and item.name.endswith("[real]"):
+            yield found

@@ -10,7 +10,7 @@ import re
 import secrets
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 
 from recovery.controller.clock import SystemClock
 from recovery.kube.client import KubeApiClient
@@ -44,13 +44,12 @@ class RealWorld:
     def running(cls, expectations: Sequence[Expectation]) -> Iterator["RealWorld"]:
         """`expectations`: all that it will be asked to meet."""
         with asyncio.Runner() as runner:
-            running = _running(expectations)
-            results = runner.run(anext(running))
+            stack = AsyncExitStack()
+            results = runner.run(_begin(stack, expectations))
             try:
                 yield cls(runner, results)
             finally:
-                with suppress(StopAsyncIteration):
-                    runner.run(anext(running))
+                runner.run(stack.aclose())
 
     def meets(self, expectation: Expectation) -> None:
         self._runner.run(_outcome(self._results[expectation.key]))
@@ -60,6 +59,11 @@ async def _outcome(task: asyncio.Task[None]) -> None:
     await task
 
 
+async def _begin(stack: AsyncExitStack, expectations: Sequence[Expectation]) -> dict[str, asyncio.Task[None]]:
+    return await stack.enter_async_context(_running(expectations))
+
+
+@asynccontextmanager
 async def _running(expectations: Sequence[Expectation]) -> AsyncIterator[dict[str, asyncio.Task[None]]]:
     """The outcomes to come, by the keys of the expectations."""
     settings = ControlPlaneSettings(request_limits="raised")

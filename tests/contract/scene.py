@@ -128,8 +128,10 @@ class Scene:
         found: Object = json.loads(await self.api.get(resource, name, namespace=namespace))
         return found
 
-    async def items(self, resource: Resource, **selectors: str) -> list[Object]:
-        body = await self.api.list(resource, namespace=self.namespace, **selectors)
+    async def items(self, resource: Resource, *, label_selector: str = "", field_selector: str = "") -> list[Object]:
+        body = await self.api.list(
+            resource, namespace=self.namespace, label_selector=label_selector, field_selector=field_selector
+        )
         return list(json.loads(body)["items"])
 
     async def patch(

@@ -112,20 +112,23 @@ async def test_a_deleted_pod_is_replaced_alone_and_counts_as_failed(scene: Scene
 
 @expectation
 async def test_a_container_that_restarts_in_place_is_no_failed_pod_but_counts_to_the_limit(scene: Scene) -> None:
-    jobs, pods, _ = await started(scene, 2, pod={"restart": "OnFailure"}, backoffLimit=1)
-    scene.exit(by_index(ready(pods))[0], 1)
-    await scene.until(
-        "it has restarted",
-        lambda: any(pod["status"]["containerStatuses"][0]["restartCount"] == 1 for pod in ready(pods)),
-    )
-    await scene.running(pods, 2)
-    await counted(scene, jobs, active=2, failed=0)
-    scene.exit(by_index(ready(pods))[1], 1)
+    """The limit is reached by as many restarts, where pods that fail have to be one more."""
+    jobs, pods, [one, two] = await started(scene, 2, pod={"restart": "OnFailure"}, backoffLimit=2)
+    scene.exit(one, 1)
+    await scene.until("it has restarted", lambda: restarts(pods) == 1 and len(ready(pods)) == 2)
+    await scene.pass_seconds(3)
+    assert condition(jobs.named("llm") or {}, "FailureTarget") is None
+    assert (status(jobs)["active"], status(jobs).get("failed", 0)) == (2, 0)
+    scene.exit(two, 1)
     failed = await scene.has_condition(jobs, "llm", "Failed")
     assert (failed["reason"], failed["message"]) == (
         "BackoffLimitExceeded",
         "Job has reached the specified backoff limit",
     )
+
+
+def restarts(pods: Story) -> int:
+    return sum(pod["status"]["containerStatuses"][0]["restartCount"] for pod in ready(pods))
 
 
 @expectation
@@ -334,3 +337,16 @@ async def test_a_job_deleted_in_the_background_is_gone_before_its_pods(scene: Sc
     gone = jobs.last(lambda event: event.type == "DELETED")
     ends = [event.position for event in pods.events if event.type == "DELETED"]
     assert (len(ends), gone < min(ends)) == (len(before), True)
+
+
+@expectation
+async def test_a_job_deleted_without_a_word_on_its_pods_leaves_them_behind(scene: Scene) -> None:
+    """The default of batch/v1, unlike that of every other kind: who deletes a Job has to say what he means."""
+    jobs, pods, before = await started(scene, 2)
+    await scene.api.delete(JOBS, "llm", namespace=scene.namespace)
+    await scene.until("the Job is gone", lambda: not jobs.present)
+    await scene.until(
+        "nobody owns or holds the pods",
+        lambda: all({"ownerReferences", "finalizers"}.isdisjoint(pod["metadata"]) for pod in pods.present.values()),
+    )
+    assert uids(ready(pods)) == uids(before)

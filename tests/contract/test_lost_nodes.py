@@ -19,7 +19,7 @@ def node_name(scene: Scene) -> str:
 
 
 async def on_its_own_node(scene: Scene, **jobs: Object) -> tuple[Story, Story, list[Object]]:
-    """Stories of nodes and pods, and the one pod of each Job (name: what `pod_spec` takes), on a node of the scene's."""
+    """Stories of nodes and pods, and one pod for each Job (name: what `pod_spec` takes), on a node of the scene."""
     name = node_name(scene)
     await scene.add_nodes(name)
     nodes, pods = await scene.follow(NODES), await scene.follow(PODS)

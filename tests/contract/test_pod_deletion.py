@@ -69,7 +69,8 @@ async def test_a_pod_that_has_ended_goes_at_once(scene: Scene) -> None:
         "it has failed", lambda: any(each["status"].get("phase") == "Failed" for each in pods.present.values())
     )
     await delete(scene)
-    await scene.until("it is gone", lambda: not pods.present, seconds=10)
+    await scene.until("it is gone", lambda: not pods.present)
+    assert last_two(pods) == [("MODIFIED", 0), ("DELETED", 0)]
 
 
 @expectation
@@ -96,6 +97,21 @@ async def test_a_grace_is_shortened_by_a_second_deletion_and_never_made_longer(s
     await scene.until("it is gone", lambda: not pods.present, seconds=20)
     [container] = pods.states(one["metadata"]["uid"])[-1]["status"]["containerStatuses"]
     assert container["state"]["terminated"]["exitCode"] == 137
+
+
+@expectation
+async def test_a_grace_that_is_over_already_ends_now(scene: Scene) -> None:
+    """The controller's own grace, asked for when the pod has had more of its own."""
+    pods, _ = await running(scene, image=DEAF, grace_seconds=50)
+    await delete(scene)
+    before = (await scene.read(PODS, "one"))["metadata"]
+    await scene.pass_seconds(4)
+    await delete(scene, grace_seconds=2)
+    after = (await scene.read(PODS, "one"))["metadata"]
+    assert after["deletionGracePeriodSeconds"] == 1, "its kubelet has yet to hear of it"
+    since_asked = moment(after["deletionTimestamp"]) - (moment(before["deletionTimestamp"]) - timedelta(seconds=50))
+    assert timedelta(seconds=3) <= since_asked <= timedelta(seconds=8)
+    await scene.until("it is gone", lambda: not pods.present, seconds=20)
 
 
 @expectation

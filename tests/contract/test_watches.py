@@ -77,6 +77,7 @@ async def test_without_a_position_a_stream_begins_with_what_is_there(scene: Scen
 @expectation
 async def test_what_begins_or_ceases_to_be_selected_comes_or_goes(scene: Scene) -> None:
     position = await two_policies(scene)
+    await scene.api.delete(RECOVERY_POLICIES, "b", namespace=scene.namespace)
     for value in ("yes", "yes", None, "yes"):
         await scene.patch(RECOVERY_POLICIES, "a", {"metadata": {"labels": {"chosen": value}}})
         await scene.patch(RECOVERY_POLICIES, "a", {"metadata": {"annotations": {"for": str(value)}}})

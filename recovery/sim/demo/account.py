@@ -36,9 +36,12 @@ def phases_of(told: ToldIncident) -> ConsoleRenderable:
 
 
 def incidents_table(told: Sequence[ToldIncident], trace: Trace, course: Course) -> ConsoleRenderable:
-    """A line for each incident, as the controller's own records have it; what was made, as the trace has it."""
+    """A line for each incident, as the controller's own records have it; the pods made, as the trace has them.
+
+    It fits a terminal of 80 columns.
+    """
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for column in ("", "class", "cause", "attempts", "lost", "made", "seconds", "idle GPU-s", "outcome"):
+    for column in ("", "class", "cause", "tries", "lost", "made", "seconds", "idle GPU-s", "outcome"):
         words = column in {"", "class", "cause", "outcome"}
         table.add_column(column, justify="left" if words else "right", no_wrap=True)
     for each in told:

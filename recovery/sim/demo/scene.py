@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from string import ascii_lowercase
 from typing import Protocol
 
@@ -228,6 +229,7 @@ class Scene:
             teller, f"incident 3: rank {index} exits with code 1 whenever it has trained for a moment: a crash loop"
         )
         self.course.loop_at = self._clock.now()
+        rounds = len(self.cluster.world.rounds(TRAINING))
         # One crash more than the budget has answers for; more only where it does not hold, which the verdict tells.
         for crash in range(self.course.restarts_allowed + 2):
             if crash:
@@ -236,7 +238,7 @@ class Scene:
             teller.say(f"{label}: rank {index} exits with code 1")
             self.cluster.kubelets.exit_container(self._pod_name(index), 1, namespace=NAMESPACE)
             await self._until(
-                lambda crash=crash: self.held() or self._trains(rounds=4 + crash),
+                partial(self._answered, rounds=rounds + crash + 1),
                 f"after its crash {label} the group neither met again nor was it held",
             )
             if self.held():
@@ -289,6 +291,10 @@ class Scene:
         if len(formed) < rounds or formed[-1].ended_at is not None:
             return False
         return sum(_ready(pod) for pod in self._pods()) == self._ranks
+
+    def _answered(self, *, rounds: int) -> bool:
+        """A crash has been: the group trains again, or is held."""
+        return self.held() or self._trains(rounds=rounds)
 
     def _pods(self) -> list[Body]:
         """Those that are not being deleted."""

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 from recovery.cli import run
 from recovery.cli.connection import CommandError, Connection
 from recovery.cli.main import app
-from recovery.cli.run import Election, Stop, check, first_of
+from recovery.cli.run import Election, Stop, check
 from recovery.ports import ForbiddenError, Resource
+from recovery.program import first_of
 from tests.unit.cli.cluster import Middle, PlainCluster, StoppedClock
 
 

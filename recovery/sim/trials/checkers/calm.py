@@ -5,13 +5,23 @@ from datetime import datetime, timedelta
 from recovery.sim.trials.evidence import Evidence, Happening
 from recovery.sim.trials.faults import FaultKind
 
-RECOVERS_IN = timedelta(seconds=60)
-"""After a fault of its own a controller needs up to this long: the lease runs out (15 s), another process lists all
-there is, and a look that failed waits for its turn (30 s at most)."""
+_LOOKS_AGAIN_IN = timedelta(seconds=45)
+"""After a fault a process lists all there is again, and a look that failed waits for its turn: 30 s at most."""
 STREAM_LASTS = timedelta(seconds=900)
 """A watch that lags does so until it is opened anew."""
 
 _WATCHES_LATE = frozenset({FaultKind.WATCH_LAG, FaultKind.WATCH_STALL})
+
+
+_OF_PROCESSES = frozenset(
+    {FaultKind.PROCESS_KILL, FaultKind.PROCESS_KILL_AFTER, FaultKind.PROCESS_FREEZE, FaultKind.CLOCK_JUMP}
+)
+"""They befall a controller process even where the world's plan has set their moment."""
+
+
+def holds_up(happening: Happening) -> bool:
+    """It befell a controller process, or its way to the API server."""
+    return happening.fault.key.actor != "world" or happening.fault.key.kind in _OF_PROCESSES
 
 
 class Calm:
@@ -19,6 +29,8 @@ class Calm:
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
+        # Besides, the lease has to run out, and the standby to notice.
+        self._recovers_in = _LOOKS_AGAIN_IN + timedelta(seconds=1.5 * evidence.plan.lease_seconds)
 
     def seconds(self, since: datetime, until: datetime) -> float:
         """Of the time from `since` until then, that in which no fault held up any controller process."""
@@ -42,8 +54,8 @@ class Calm:
 
     def _troubles(self) -> list[tuple[datetime, datetime]]:
         began_at = self._evidence.began_at
-        befell = (each for each in self._evidence.happenings if each.fault.key.actor != "world")
-        return [(began_at, began_at + RECOVERS_IN), *((each.at, self._end(each)) for each in befell)]
+        befell = (each for each in self._evidence.happenings if holds_up(each))
+        return [(began_at, began_at + self._recovers_in), *((each.at, self._end(each)) for each in befell)]
 
     def _end(self, happening: Happening) -> datetime:
         match happening.fault.key.kind:
@@ -52,8 +64,8 @@ class Calm:
                     life.started_at for life in self._evidence.processes if life.actor == happening.fault.key.actor
                 )
                 later = [at for at in starts if at > happening.at]
-                return min((*later, max(self._evidence.healing_from, happening.at))) + RECOVERS_IN
+                return min((*later, max(self._evidence.healing_from, happening.at))) + self._recovers_in
             case FaultKind.WATCH_LAG:
                 return happening.at + STREAM_LASTS
         lasts = timedelta(seconds=max(0.0, happening.fault.seconds))
-        return max(happening.until or happening.at, happening.at + lasts) + RECOVERS_IN
+        return max(happening.until or happening.at, happening.at + lasts) + self._recovers_in

@@ -38,11 +38,16 @@ def _disrupted(status: Body) -> bool:
 
 def _ends(status: Body) -> int:
     """How many processes of its containers have ended otherwise than well."""
-    ends = 0
-    for each in status.get("containerStatuses") or ():
-        ended = (each.get("state") or {}).get("terminated")
-        ends += each.get("restartCount", 0) + (ended is not None and ended.get("exitCode") != 0)
-    return ends
+    return sum(each.get("restartCount", 0) + _is_over(each) for each in status.get("containerStatuses") or ())
+
+
+def _is_over(container: Body) -> bool:
+    """Its latest process has ended otherwise than well; one that waits for its restart may have been told of so only."""
+    state = container.get("state") or {}
+    ended = state.get("terminated")
+    if ended is None and "waiting" in state:
+        ended = (container.get("lastState") or {}).get("terminated")
+    return ended is not None and ended.get("exitCode") != 0
 
 
 def decision_about_pod(job: Body, change: Change) -> str | None:

@@ -54,7 +54,9 @@ class ConvergesAfterHealing(Rule):
         return None
 
     def _has_reason(self, group: GroupView) -> bool:
-        """Held, only observed, left to the user's own policy or to Kubernetes: and the ledger says why."""
+        """Held, only observed, or left to Kubernetes: and the policy or the ledger says why."""
+        if group.policy is not None and group.policy.restart is Restart.NONE:
+            return True
         state = self.world.ledgers.of_group(group.key)
         incident = state.open_incident if state is not None else None
         if state is None or incident is None or not state.ledger.reason:

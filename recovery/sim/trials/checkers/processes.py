@@ -18,6 +18,7 @@ from recovery.ports import (
     ApiError,
 )
 from recovery.sim.api.server import Change
+from recovery.sim.trials.checkers.calm import holds_up
 from recovery.sim.trials.checkers.ledgers import LedgerState
 from recovery.sim.trials.checkers.rule import Rule
 from recovery.sim.trials.evidence import Evidence, RequestRecord, Violation
@@ -138,8 +139,7 @@ class BoundedRequests(Rule):
         attempts = 1 + (incident.attempt.number if incident.attempt is not None else 0)
         minutes = (now - opened_at).total_seconds() / 60
         faults = sum(
-            each.fault.key.actor != "world" and each.at >= opened_at - timedelta(minutes=1)
-            for each in self.evidence.happenings
+            holds_up(each) and each.at >= opened_at - timedelta(minutes=1) for each in self.evidence.happenings
         )
         each_attempt = self.PER_ATTEMPT + self.PER_ATTEMPT_AND_RANK * incident.ranks
         return int(self.BASE + attempts * each_attempt + minutes * self.PER_MINUTE + faults * self.PER_FAULT)

@@ -102,6 +102,7 @@ class JobView:
     indexes: set[str] = field(default_factory=set)
     """Those that ever had a pod."""
     lost_pods: set[str] = field(default_factory=set)
+    """Those whose end is no loss any more: a controller deleted them, or the Job did on purpose."""
     losses: list[Loss] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     deleted_by: str = ""

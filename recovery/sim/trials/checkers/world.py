@@ -167,8 +167,8 @@ class World:
             job.indexes.add(index)
         lost = how_lost(change)
         expected = "deletionTimestamp" in job.body["metadata"] or job.suspended
-        if deletion_begins(change) and ours(change.actor):
-            job.lost_pods.add(uid)  # what it ends of from now on is our own doing
+        if deletion_begins(change) and (expected or ours(change.actor)):
+            job.lost_pods.add(uid)  # what it ends of from now on is its Job's doing, or our own
         elif lost is not None and not expected and uid not in job.lost_pods:
             self._lose(job, Loss(at, change.revision, f"pod {metadata['name']} {lost}"), of_pod=True)
         decided = decision_about_pod(job.body, change)

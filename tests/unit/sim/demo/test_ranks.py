@@ -1,6 +1,6 @@
 """The state of every rank, as the trace and the pods that are not running yet tell it."""
 
-from recovery.sim.demo.ranks import RankBoard, RankState
+from recovery.sim.demo.ranks import RankBoard
 from recovery.sim.training.trace import EventKind, Trace
 from tests.unit.sim.demo.records import RANKS, TRAINING, event, exited, met, started
 

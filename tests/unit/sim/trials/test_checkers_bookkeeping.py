@@ -192,9 +192,10 @@ class TestRecordedOnce:
         case.lose_a_pod()
         assert len(case.end()) == violations
 
-    def test_nobody_can_tell_while_all_controllers_are_down(self) -> None:
+    @pytest.mark.parametrize("actor", ["controller-0", "world"])
+    def test_nobody_can_tell_while_all_controllers_are_down(self, actor: str) -> None:
         case = Case(RecordedOnce)
-        case.befalls(FaultKind.PROCESS_KILL, actor="controller-0", seconds=60)
+        case.befalls(FaultKind.PROCESS_KILL, actor=actor, seconds=60)
         case.lose_a_pod()
         assert case.end() == []
 
@@ -210,6 +211,22 @@ class TestRecordedOnce:
         case.job("job-1", suspend=True)
         case.delete(PODS, "llm-node-0-1", by="job-controller")
         assert case.end() == []
+
+    def test_nor_when_it_has_been_resumed_and_their_end_is_told_late(self) -> None:
+        case = Case(RecordedOnce)
+        case.job("job-1", suspend=True)
+        case.delete(PODS, "llm-node-0-1", by="job-controller")
+        case.job("job-1", suspend=False)
+        case.now += 100
+        case.fails(1, 137)
+        assert case.end() == []
+
+    def test_a_restart_that_is_put_off_is_a_loss_however_late_it_is_told(self) -> None:
+        case = Case(RecordedOnce)
+        ended = {"terminated": {"exitCode": 1}}
+        waits = {"name": "node", "restartCount": 0, "state": {"waiting": {}}, "lastState": ended}
+        case.put(PODS, "llm-node-0-1", {"status": {"containerStatuses": [waits]}}, by="kubelet")
+        assert case.end() == ["pod llm-node-0-1 lost a container belongs to no incident"]
 
 
 JOB = {"namespace": "team-a", "job_name": "llm"}

@@ -15,6 +15,7 @@ from recovery.sim.trials.checkers.processes import BoundedRequests, NoLivelock, 
 from recovery.sim.trials.checkers.training import OneIncarnation
 from recovery.sim.trials.evidence import FailedLook, ProcessLife
 from recovery.sim.trials.faults import FaultKind
+from recovery.sim.trials.plan import JobPlan
 from tests.unit.sim.trials.checker_case import CONTROLLER, KEY, SELECTOR, Case, at, closed, opened, restarted
 
 
@@ -149,6 +150,12 @@ class TestOneIncarnation:
     def test_a_pod_out_of_reach_is_excused(self, kind: FaultKind) -> None:
         case = self.taken_down()
         case.befalls(kind, pod_uids=("pod-1",))
+        case.trace(EventKind.PROCESS_STARTED, "job-2", 0, "pod-3")
+        assert case.end() == []
+
+    def test_a_pod_without_any_grace_goes_before_its_processes(self) -> None:
+        case = self.taken_down()
+        case.evidence.jobs = {KEY: JobPlan("team-a", "llm", grace_seconds=0)}
         case.trace(EventKind.PROCESS_STARTED, "job-2", 0, "pod-3")
         assert case.end() == []
 
