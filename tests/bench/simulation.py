@@ -2,8 +2,8 @@
 
 The same two hours four times over, each with one thing more than the one before: the embedded cluster alone, in which a
 job trains; with the production controller; with its Lease renewed less often; with members lost. From the second on it
-is a trial, checkers and fingerprint included. CPU seconds depend on the machine; the ratios to the first row of the same
-size are what counts, as are the counts, which are the same everywhere.
+is a trial, checkers and fingerprint included. CPU seconds depend on the machine; the ratios to the first row of the
+same size are what counts, as are the counts, which are the same everywhere.
 """
 
 import gc
@@ -136,7 +136,7 @@ def _trainings(trace: Trace) -> int:
 
 
 def _timed(case: Case) -> tuple[Run, float]:
-    """Its run and the CPU seconds of that, without those for the garbage of what ran before; a trial has none collected either."""
+    """Its run, and the CPU seconds of that. No garbage is collected meanwhile, as in any trial."""
     gc.collect()
     gc.disable()
     try:
@@ -164,14 +164,15 @@ def measure() -> list[Row]:
 
 def table(rows: list[Row]) -> str:
     """Markdown, for the README."""
-    lines = [
-        f"| {SIMULATED_SECONDS / 3600:g} simulated hours | pods | hours per CPU second | of the cluster alone "
-        "| API requests | revisions |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        lines.append(
-            f"| {row.case.name} | {row.case.pods} | {row.hours_per_cpu_second:.2f} "
-            f"| {row.idle_cpu_seconds / row.cpu_seconds:.2f} | {row.run.requests} | {row.run.revisions} |"
-        )
-    return "\n".join(lines)
+    head = (
+        f"| {SIMULATED_SECONDS / 3600:g} simulated hours | pods | hours per CPU-second | of the cluster alone "
+        "| API requests | revisions |"
+    )
+    return "\n".join((head, "|---|---|---|---|---|---|", *map(_line, rows)))
+
+
+def _line(row: Row) -> str:
+    return (
+        f"| {row.case.name} | {row.case.pods} | {row.hours_per_cpu_second:.2f} "
+        f"| {row.idle_cpu_seconds / row.cpu_seconds:.2f} | {row.run.requests} | {row.run.revisions} |"
+    )

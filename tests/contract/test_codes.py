@@ -4,6 +4,7 @@ The controller's exactly-once rests on these: a stale version must be refused, a
 """
 
 import json
+import re
 
 from recovery.kube.projections.recovery import decode_policy
 from recovery.ports import (
@@ -21,6 +22,7 @@ from recovery.ports import (
     Resource,
     TestFailedError,
 )
+from tests.cluster.test_crds import BAD_SPECS, GOOD_SPECS
 from tests.contract.bodies import job, pod, recovery_group, recovery_policy
 from tests.contract.expectations import expectation
 from tests.contract.scene import Object, Scene, answer, refused, uid
@@ -183,6 +185,19 @@ async def test_our_kinds_refuse_what_their_schema_does_not_allow(scene: Scene) -
         assert answer(refusal) == INVALID
         assert words in str(refusal.value)
     assert await scene.items(RECOVERY_POLICIES) == []
+
+
+@expectation
+async def test_our_policies_are_taken_and_refused_in_the_same_words(scene: Scene) -> None:
+    """The specifications that tests/cluster holds the CRDs to, one by one; kubectl alone refuses unknown fields."""
+    for title, (spec, words) in BAD_SPECS.items():
+        if not words.startswith("unknown field"):
+            with refused(RefusedError) as refusal:
+                await scene.create(RECOVERY_POLICIES, recovery_policy(**spec))
+            assert answer(refusal) == INVALID, title
+            assert re.search(words, str(refusal.value)), title
+    for number, spec in enumerate(GOOD_SPECS.values()):
+        await scene.create(RECOVERY_POLICIES, recovery_policy(f"good-{number}", **spec))
 
 
 @expectation

@@ -64,7 +64,9 @@ def test_wrong_usage_is_said_and_ends_with_2(arguments: list[str], says: str) ->
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize("command", ["run", "status", "explain", "pause", "resume", "restart", "retry", "reset-budget"])
+@pytest.mark.parametrize(
+    "command", ["run", "status", "explain", "pause", "resume", "restart", "retry", "reset-budget", "simulate"]
+)
 def test_every_command_has_help(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"])
     assert result.exit_code == 0

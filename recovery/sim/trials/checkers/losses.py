@@ -42,7 +42,7 @@ def _ends(status: Body) -> int:
 
 
 def _is_over(container: Body) -> bool:
-    """Its latest process has ended otherwise than well; one that waits for its restart may have been told of so only."""
+    """Its latest process has not ended well; of one that waits for its restart only that may have been told."""
     state = container.get("state") or {}
     ended = state.get("terminated")
     if ended is None and "waiting" in state:

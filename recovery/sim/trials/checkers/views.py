@@ -181,6 +181,13 @@ class GroupView:
     def annotations(self) -> dict[str, str]:
         return (self.workload["metadata"].get("annotations") or {}) if self.workload is not None else {}
 
+    def owns(self, job: JobView) -> bool:
+        """It is a Job of this very workload, not one that an earlier one of the same name has left behind."""
+        if self.workload is None or self.jobset is None:
+            return False
+        jobset_uid, workload_uid = self.jobset["metadata"]["uid"], self.workload["metadata"]["uid"]
+        return controller_uid(job.body) == jobset_uid and (controller_uid(self.jobset) or jobset_uid) == workload_uid
+
     @property
     def ended(self) -> str | None:
         """Why it is nobody's business any more. None: it lives."""

@@ -205,7 +205,7 @@ class World:
         disturbed = any(at > quiet_since for at in group.disturbances[-1:])
         if group.policy is None or group.paused_since is not None or disturbed or group.since > quiet_since:
             return False
-        if group.suspended or group.ended is not None or group.failed_jobsets:
+        if group.suspended or group.ended is not None or group.failed_jobsets or not group.owns(job):
             return False
         members = [each for each in group.jobs.values() if each.member]
         if any(each.decisions or each.suspended or each.deleted_by or each.losses[1:] for each in members):

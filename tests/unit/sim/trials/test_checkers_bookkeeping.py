@@ -8,7 +8,7 @@ import pytest
 from recovery.core.facts import Snapshot
 from recovery.core.incident import into_history
 from recovery.core.ledger import BudgetState, Ledger, RequestAnswer, Totals
-from recovery.ports import PODS
+from recovery.ports import PODS, TRAIN_JOBS
 from recovery.sim.trials.checkers.bookkeeping import (
     LedgerSuccession,
     MetricsFold,
@@ -219,6 +219,14 @@ class TestRecordedOnce:
         case.job("job-1", suspend=False)
         case.now += 100
         case.fails(1, 137)
+        assert case.end() == []
+
+    def test_what_a_deleted_job_of_the_same_name_has_left_behind_loses_nobody(self) -> None:
+        case = Case(RecordedOnce)
+        case.drop(TRAIN_JOBS, "llm")
+        case.put(TRAIN_JOBS, "llm", {"spec": {"suspend": False}}, uid="its successor")
+        case.now += 60
+        case.lose_a_pod()
         assert case.end() == []
 
     def test_a_restart_that_is_put_off_is_a_loss_however_late_it_is_told(self) -> None:

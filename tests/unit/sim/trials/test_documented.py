@@ -1,0 +1,14 @@
+"""docs/simulation.md tells of every invariant, in the words of the code."""
+
+from pathlib import Path
+
+import pytest
+
+from recovery.sim.trials.checkers import describe
+
+PAGE = (Path(__file__).parents[4] / "docs/simulation.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("name", "rule"), describe().items())
+def test_every_invariant_is_in_the_docs(name: str, rule: str) -> None:
+    assert f"| {name} | {rule} |" in PAGE
