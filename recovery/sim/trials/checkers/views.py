@@ -186,7 +186,8 @@ class GroupView:
         if self.workload is None or self.jobset is None:
             return False
         jobset_uid, workload_uid = self.jobset["metadata"]["uid"], self.workload["metadata"]["uid"]
-        return controller_uid(job.body) == jobset_uid and (controller_uid(self.jobset) or jobset_uid) == workload_uid
+        of_workload = bool((controller_uid(self.jobset) or jobset_uid) == workload_uid)
+        return of_workload and controller_uid(job.body) == jobset_uid
 
     @property
     def ended(self) -> str | None:
