@@ -311,10 +311,11 @@ def _watch_for_pods(look: Look, ledger: Ledger, job: JobFacts) -> Plan:
     """The watchdog for a new Job that gets no pods; a Job whose pods are refused is only spoken of."""
     open_ = incident.incident_of(ledger)
     gone = [pod.gone_at for pod in look.snapshot.pods if pod.job_uid == job.uid and pod.gone_at is not None]
-    # A Job that was just resumed says that it is suspended until its controller has seen it: the time of the backoff
-    # before it does not count, or the watchdog would restart what is about to start.
-    resumed = [span.ended_at for span in open_.phases if span.phase is Phase.BACKOFF and span.ended_at is not None]
-    since = max([began_at(job), *gone, *resumed])
+    # A Job that was just resumed says that it is suspended until its controller has seen it; one of several Jobs may have
+    # been made long before the last old one was gone. What is about to start must not be restarted for that time.
+    before = {Phase.TEARING_DOWN, Phase.BACKOFF}
+    ready = [span.ended_at for span in open_.phases if span.phase in before and span.ended_at is not None]
+    since = max([began_at(job), *gone, *ready])
     waited = look.now - since
     if waited < TOUCH_AFTER:
         return Plan(ledger, open_.reason, look_again_at=since + TOUCH_AFTER)

@@ -43,6 +43,8 @@ _OF_JOBS: tuple[tuple[FaultKind, float, _Seconds], ...] = (
 """Kind, weight, and least and most seconds that it lasts."""
 _CODES = (1, 1, 137, 139, 143, 255, NATIVE_CODE)
 _LARGE_TRIAL_ONE_IN = 25
+_MARGIN_SECONDS = 61.0
+"""A fault that takes no time by itself may come with one that does."""
 ACTIVE_SECONDS = 4500.0
 HEALING_SECONDS = 2700.0
 
@@ -123,31 +125,34 @@ def _policy(chance: random.Random) -> dict[str, object] | None:
 def _faults(chance: random.Random, jobs: tuple[JobPlan, ...], replicas: int) -> tuple[Fault, ...]:
     weights = [weight for _, weight, _ in _OF_JOBS]
     found: list[Fault] = []
-    for number in range(chance.choice((1, 3, 5, 8, 12))):
-        kind, _, (least, most) = chance.choices(_OF_JOBS, weights)[0]
-        seconds = round(chance.uniform(least, most), 1)
+    for _ in range(chance.choice((1, 3, 5, 8, 12))):
+        kind, _, lasts = chance.choices(_OF_JOBS, weights)[0]
         job = chance.choice(jobs)
-        at_seconds = round(chance.uniform(30.0, ACTIVE_SECONDS - seconds - 1.0), 1)
-        if found and chance.random() < 0.35:
-            # Close to the one before, where two failures are one incident or break into a recovery.
-            near = found[-1].at_seconds or 0.0
-            at_seconds = round(min(near + chance.choice((0.0, 0.3, 2.0, 8.0, 25.0)), at_seconds + near), 1)
-            at_seconds = min(at_seconds, ACTIVE_SECONDS - seconds - 1.0)
-        indexes: tuple[int, ...]
+        seconds = round(chance.uniform(*lasts), 1)
+        at_seconds = _moment(chance, seconds, found[-1] if found else None)
+        code = chance.choice((*_CODES, *(NATIVE_CODE,) * 6 * (job.runtime is Runtime.NATIVE)))
         if kind in {FaultKind.PROCESS_KILL, FaultKind.PROCESS_FREEZE}:
             indexes = tuple(range(replicas)) if chance.random() < 0.2 else (chance.randrange(replicas),)
         elif chance.random() < 0.25:
             indexes = tuple(range(job.pods))
         else:
             indexes = tuple(sorted(chance.sample(range(job.pods), chance.choice((1, 1, 2)))))
-        found.append(
-            Fault(
-                FaultKey("world", number, kind),
-                seconds,
-                at_seconds,
-                str(job),
-                indexes,
-                code=chance.choice(_CODES),
+        if kind is FaultKind.CONTAINER_KILL and chance.random() < 0.15:
+            # All ranks end while nobody watches: the shipped runtime gives up before the controller is back.
+            indexes = tuple(range(job.pods))
+            away = Fault(
+                FaultKey("world", len(found), FaultKind.PROCESS_KILL), 60.0, at_seconds, "", tuple(range(replicas))
             )
-        )
+            found.append(away)
+        found.append(Fault(FaultKey("world", len(found), kind), seconds, at_seconds, str(job), indexes, code))
     return tuple(found)
+
+
+def _moment(chance: random.Random, seconds: float, before: Fault | None) -> float:
+    """When it begins, so that it is over before the healing; a third of them close to the one before, where two failures
+    are one incident, or one breaks into the recovery from the other."""
+    last = ACTIVE_SECONDS - seconds - _MARGIN_SECONDS
+    at_seconds = chance.uniform(30.0, last)
+    if before is not None and before.at_seconds is not None and chance.random() < 0.35:
+        at_seconds = before.at_seconds + chance.choice((0.0, 0.3, 2.0, 8.0, 25.0))
+    return round(min(at_seconds, last), 1)

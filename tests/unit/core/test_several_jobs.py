@@ -148,3 +148,22 @@ def test_it_is_over_only_when_every_job_runs_whole() -> None:
     assert controller.ledger.incident.closing is not None
     assert controller.ledger.incident.closing.outcome is Outcome.RECOVERED
     assert controller.ledger.incident.closing.ended_at >= whole(8)
+
+
+def test_a_job_that_came_early_is_given_its_time_from_when_the_last_old_one_is_gone() -> None:
+    """Seed 154 of the simulation: a pod on a dead node held one Job back for minutes; the other was there, and empty."""
+    controller = Controller()
+    lost = pair().node(lambda w: w.pod_deleted(3, 0))
+    look(controller, lost, 0.5)
+    dying = lost.node(lambda w: w.job_deleted(0.6)).launch(lambda w: w.job_deleted(0.6))
+    early = dying.launch(lambda w: launcher_of(training(1).job_gone().job_created(2)))
+    look(controller, early, 3)
+    assert controller.phase() is Phase.TEARING_DOWN
+    both = early.node(lambda w: w.recreated(300))
+    look(controller, both, 300.4)
+    assert controller.phase() is Phase.SCHEDULING
+    look(controller, both, 300.5)
+    assert controller.touches == []
+    assert len(controller.triggers) == 2, "no second attempt for the time that it waited for the other"
+    look(controller, both, 361)
+    assert [touch.name for touch in controller.touches] == ["train-launcher-0"]
