@@ -80,8 +80,9 @@ REAL ?=
 demo: $(STAMP) $(if $(REAL),check-go)  ## three incidents of a 1,024-GPU job, in one process; REAL=1: one, on a real control plane
 	@$(BIN)/python -m $(if $(REAL),tests.cluster.demo,recovery.sim.demo)
 
-bench: $(STAMP) check-go  ## side by side: JobSet's own restart, this controller, a fresh start
-	@$(BIN)/python -m tests.bench
+# What `make bench` measures: all, or `simulation` (which needs no Go), or `recoveries`.
+bench: $(STAMP) $(if $(filter simulation,$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
+	@$(BIN)/python -m tests.bench $(ARGS)
 
 test: $(STAMP)  ## the whole check: lint, unit tests, simulation, control plane, cluster tests; a skipped test fails it
 	@$(BIN)/python -m tests.stages lint unit simulation cluster-build test-cluster

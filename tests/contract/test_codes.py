@@ -434,3 +434,18 @@ async def test_a_pod_is_bound_once(scene: Scene) -> None:
     with refused(ConflictError) as refusal:
         await scene.api.create(PODS, body, namespace=scene.namespace, name="waits", subresource="binding")
     assert answer(refusal) == CONFLICT
+
+
+@expectation
+async def test_what_names_an_owner_that_is_gone_or_another_by_now_is_collected(scene: Scene) -> None:
+    """So does a RecoveryGroup that was made a moment after its workload had been deleted."""
+    alive = await scene.create(PODS, pod("owner", node="nowhere"))
+    leases = await scene.follow(LEASES)
+    for name, owner in (("kept", uid(alive)), ("stray", ANOTHER_UID)):
+        reference = {"apiVersion": "v1", "kind": "Pod", "name": "owner", "uid": owner}
+        await scene.create(LEASES, {"metadata": {"name": name, "ownerReferences": [reference]}, "spec": {}})
+    await scene.until("the stray one is gone", lambda: leases.named("kept") is not None and len(leases.present) == 1)
+    await scene.pass_seconds(1)
+    assert leases.named("kept") is not None
+    await scene.api.delete(PODS, "owner", namespace=scene.namespace)
+    await scene.until("the other one goes with its owner", lambda: not leases.present)

@@ -1,7 +1,10 @@
 """The controller's own deeds, by its own code, one after the other: what each brings about, and that twice is once."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from recovery.core.facts import GroupKey, WorkloadFacts
 from recovery.core.plan import (
@@ -31,6 +34,8 @@ from tests.contract.expectations import expectation, slow_expectation
 from tests.contract.scene import PATIENCE_SECONDS, Object, Scene, Story, condition, deleting, ready, refused, uid, uids
 from tests.contract.workload import DEAF
 
+T = TypeVar("T")
+
 UNTIL = datetime(2026, 11, 21, 12, 0, 20, tzinfo=UTC)
 ANOTHER_UID = "0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"
 
@@ -46,14 +51,28 @@ async def trains(scene: Scene, resource: Resource) -> tuple[Story, WorkloadFacts
     return pods, facts
 
 
+async def patiently(deed: Callable[[], Awaitable[T]]) -> T:
+    """As looks do it: what changed between reading and writing, a status that is counted on, is read again."""
+    for _ in range(20):
+        with suppress(ConflictError):
+            return await deed()
+    raise AssertionError("the object changed under every try")
+
+
 async def suspend(scene: Scene, workload: WorkloadFacts, action: SuspendWorkload) -> None:
-    """As looks do it: what changed between reading and writing is read again."""
-    for _ in range(10):
-        try:
-            return await suspension.suspend(scene.api, scene.namespace, workload, action)
-        except ConflictError:
-            continue
-    raise AssertionError("the workload changed under every try")
+    await patiently(lambda: suspension.suspend(scene.api, scene.namespace, workload, action))
+
+
+async def trigger(scene: Scene) -> DeleteJob:
+    """Delete the child Job as it is."""
+
+    async def once() -> DeleteJob:
+        found = (await scene.read(JOBS, "llm-node-0"))["metadata"]
+        action = DeleteJob(1, found["name"], found["uid"], found["resourceVersion"])
+        await group_recreate.delete_job(scene.api, scene.namespace, action)
+        return action
+
+    return await patiently(once)
 
 
 async def standing(scene: Scene, resource: Resource) -> tuple[bool, list[str]]:
@@ -114,8 +133,7 @@ async def test_after_trigger_and_suspension_the_new_job_begins_suspended(scene: 
     pods, workload = await trains(scene, TRAIN_JOBS)
     before, jobs = ready(pods), await scene.follow(JOBS)
     old = await scene.read(JOBS, "llm-node-0")
-    action = DeleteJob(1, "llm-node-0", uid(old), old["metadata"]["resourceVersion"])
-    await group_recreate.delete_job(scene.api, scene.namespace, action)
+    await trigger(scene)
     await suspend(scene, workload, SuspendWorkload(1, "inc-1", workload.uid, UNTIL))
     await scene.until("a new Job is there", lambda: uid(jobs.named("llm-node-0") or old) != uid(old))
     new = jobs.named("llm-node-0")
@@ -136,8 +154,7 @@ async def test_a_job_is_deleted_once_however_often_it_is_asked_for(scene: Scene)
     with refused(ConflictError):
         await group_recreate.delete_job(scene.api, scene.namespace, stale)
     before = ready(pods)
-    action = DeleteJob(1, "llm-node-0", uid(old), (await scene.read(JOBS, "llm-node-0"))["metadata"]["resourceVersion"])
-    await group_recreate.delete_job(scene.api, scene.namespace, action)
+    action = await trigger(scene)
     await scene.others_run(pods, 2, *before)
     new = jobs.named("llm-node-0")
     assert new is not None
@@ -154,8 +171,7 @@ async def test_pods_of_a_dying_job_deleted_by_us_do_not_fail_its_set(scene: Scen
     await scene.create(JOB_SETS, job_set("llm", {"node": deaf}))
     before = await scene.running(pods, 10)
     old = await scene.read(JOBS, "llm-node-0")
-    action = DeleteJob(1, "llm-node-0", uid(old), old["metadata"]["resourceVersion"])
-    await group_recreate.delete_job(scene.api, scene.namespace, action)
+    await trigger(scene)
     for _ in range(2):
         await group_recreate.raise_backoff_limit(
             scene.api, scene.namespace, RaiseBackoffLimit(1, "llm-node-0", uid(old))
@@ -196,12 +212,7 @@ async def test_a_set_without_a_failure_policy_fails_by_the_deadline_of_its_job(s
 
 
 async def fail_by_status(scene: Scene, action: FailJobSet) -> None:
-    for _ in range(10):
-        try:
-            return await job_failure.fail_jobset(scene.api, scene.namespace, action, scene.clock.now())
-        except ConflictError:
-            continue
-    raise AssertionError("the JobSet changed under every try")
+    await patiently(lambda: job_failure.fail_jobset(scene.api, scene.namespace, action, scene.clock.now()))
 
 
 @expectation
@@ -229,20 +240,24 @@ async def test_a_failed_set_that_is_deleted_is_made_anew_and_runs(scene: Scene) 
     await scene.has_condition(trainings, "llm", "Failed")
     await scene.until("its pods are gone", lambda: not pods.present)
 
-    def deletion(found: Object) -> DeleteJobSet:
-        return DeleteJobSet(1, "llm", uid(found), found["metadata"]["resourceVersion"])
+    async def delete(found: Object) -> Object:
+        action = DeleteJobSet(1, "llm", uid(found), found["metadata"]["resourceVersion"])
+        await group_recreate.delete_jobset(scene.api, scene.namespace, action)
+        return found
+
+    async def delete_as_it_is() -> Object:
+        return await delete(await scene.read(JOB_SETS, "llm"))
 
     with refused(ConflictError):
-        await group_recreate.delete_jobset(scene.api, scene.namespace, deletion(old))
-    failed = await scene.read(JOB_SETS, "llm")
-    await group_recreate.delete_jobset(scene.api, scene.namespace, deletion(failed))
+        await delete(old)
+    failed = await patiently(delete_as_it_is)
     await scene.until("another set is there", lambda: uid(sets.named("llm") or old) != uid(old), seconds=120)
     await scene.others_run(pods, 2, *before)
     await scene.until(
         "the training has not failed any more", lambda: condition(trainings.named("llm") or {}, "Failed") is None
     )
     with refused(ConflictError):
-        await group_recreate.delete_jobset(scene.api, scene.namespace, deletion(failed))
+        await delete(failed)
 
 
 @expectation

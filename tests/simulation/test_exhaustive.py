@@ -15,7 +15,8 @@ REACHED = {
     "JobSet's own restart": (f"outcome:{Ending.RECOVERED}", "attempt:Adopted"),
     "budget exhausted": ("phase:Held", "exhausted:Suspend", "action:SuspendWorkload"),
     "leader hand-over": (f"outcome:{Ending.RECOVERED}", "action:DeleteJob"),
-    "TrainJob deleted": (f"outcome:{Ending.SUPERSEDED}",),
+    # Its ledger goes with it; how it ended stands in the RecoveryIncident alone.
+    "TrainJob deleted": ("phase:TearingDown", "action:RecordIncident"),
 }
 """What the incident has to meet with when nobody stops the controller, or it would not be that incident."""
 

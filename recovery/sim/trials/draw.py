@@ -32,7 +32,7 @@ _OF_JOBS: tuple[tuple[FaultKind, float, _Seconds], ...] = (
     (FaultKind.USER_RECREATE, 1, (0, 0)),
     (FaultKind.USER_PAUSE, 2, (10, 900)),
     (FaultKind.USER_RESTART, 2, (0, 0)),
-    (FaultKind.USER_RETRY, 2, (0, 0)),
+    (FaultKind.USER_RETRY, 4, (0, 0)),
     (FaultKind.USER_RESET_BUDGET, 1, (0, 0)),
     (FaultKind.PAUSE_ALL, 1, (10, 600)),
     (FaultKind.POLICY_OBSERVE, 2, (10, 600)),
@@ -42,6 +42,8 @@ _OF_JOBS: tuple[tuple[FaultKind, float, _Seconds], ...] = (
 )
 """Kind, weight, and least and most seconds that it lasts."""
 _CODES = (1, 1, 137, 139, 143, 255, NATIVE_CODE)
+_GIVES_UP = frozenset({Runtime.SHIPPED, Runtime.INITIALIZED})
+"""Runtimes whose JobSet has failed for good some seconds after eight exits."""
 _LARGE_TRIAL_ONE_IN = 25
 _MARGIN_SECONDS = 61.0
 """A fault that takes no time by itself may come with one that does."""
@@ -137,7 +139,7 @@ def _faults(chance: random.Random, jobs: tuple[JobPlan, ...], replicas: int) -> 
             indexes = tuple(range(job.pods))
         else:
             indexes = tuple(sorted(chance.sample(range(job.pods), chance.choice((1, 1, 2)))))
-        if kind is FaultKind.CONTAINER_KILL and chance.random() < 0.15:
+        if kind is FaultKind.CONTAINER_KILL and job.runtime in _GIVES_UP and job.pods >= 8 and chance.random() < 0.5:
             # All ranks end while nobody watches: the shipped runtime gives up before the controller is back.
             indexes = tuple(range(job.pods))
             away = Fault(
@@ -149,10 +151,13 @@ def _faults(chance: random.Random, jobs: tuple[JobPlan, ...], replicas: int) -> 
 
 
 def _moment(chance: random.Random, seconds: float, before: Fault | None) -> float:
-    """When it begins, so that it is over before the healing; a third of them close to the one before, where two failures
-    are one incident, or one breaks into the recovery from the other."""
+    """When it begins, so that it is over before the healing.
+
+    A third of them come close to the one before, where two failures are one incident, or one breaks into the recovery
+    from the other, or a person asks for something about it.
+    """
     last = ACTIVE_SECONDS - seconds - _MARGIN_SECONDS
     at_seconds = chance.uniform(30.0, last)
     if before is not None and before.at_seconds is not None and chance.random() < 0.35:
-        at_seconds = before.at_seconds + chance.choice((0.0, 0.3, 2.0, 8.0, 25.0))
+        at_seconds = before.at_seconds + chance.choice((0.0, 0.3, 2.0, 8.0, 25.0, 120.0))
     return round(min(at_seconds, last), 1)
