@@ -17,10 +17,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 UNFINISHED := build/venv-unfinished
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-CONTRACT := $(wildcard tests/contract/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv unit lint simulation soak cluster cluster-build test-cluster demo bench test manifests lock clean check-go
+.PHONY: help venv unit lint simulation soak contract cluster cluster-build test-cluster demo bench test manifests lock clean check-go
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -41,7 +40,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 unit: $(STAMP)  ## the unit tests, in seconds
-	$(BIN)/python -m pytest tests/unit --timeout=60 --junitxml=build/unit.xml $(ARGS)
+	$(BIN)/python -m pytest tests/unit tests/contract --world=simulated --timeout=60 --junitxml=build/unit.xml $(ARGS)
 
 simulation: $(STAMP)  ## the controller in a modelled cluster under faults: 1,000 seeds, every stop, the canaries
 	@rm -f build/simulation.txt
@@ -71,8 +70,12 @@ cluster-build: $(STAMP) check-go  ## build the control plane's programs (minutes
 cluster: $(STAMP) check-go  ## a cluster to try things on until Ctrl-C, with NODES=8 modelled nodes of 8 GPUs
 	@$(BIN)/python -m tests.cluster.controlplane --nodes $(NODES)
 
+contract: $(STAMP) check-go  ## what the modelled cluster promises (make unit), asked of the real control plane
+	$(BIN)/python -m pytest tests/contract --world=real --timeout=600 --junitxml=build/contract.xml $(ARGS)
+
+# Two control planes side by side: the tests mostly wait, for grace periods, leases and kubelets.
 test-cluster: $(STAMP) check-go  ## the tests that need a real control plane
-	$(BIN)/python -m pytest tests/cluster $(CONTRACT) --timeout=1200 --junitxml=build/test-cluster.xml $(ARGS)
+	$(BIN)/python -m pytest tests/cluster -n 2 --dist loadfile --timeout=1200 --junitxml=build/test-cluster.xml $(ARGS)
 
 # Anything but empty: `make demo` on the real control plane, which needs Go.
 REAL ?=
@@ -85,7 +88,7 @@ bench: $(STAMP) $(if $(filter simulation,$(ARGS)),,check-go)  ## ratios measured
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 test: $(STAMP)  ## the whole check: lint, unit tests, simulation, control plane, cluster tests; a skipped test fails it
-	@$(BIN)/python -m tests.stages lint unit simulation cluster-build test-cluster
+	@$(BIN)/python -m tests.stages lint unit simulation cluster-build contract test-cluster
 
 manifests: $(STAMP)  ## generate CRDs and the reference from recovery/core
 	@$(BIN)/python -m recovery.crds

@@ -7,7 +7,7 @@ computed from time, not counted, so training costs nothing while nothing happens
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -42,6 +42,8 @@ class TrainingSettings:
     checkpoint_every_steps: int = 100
     total_steps: int | None = None
     """None: it trains until it is stopped."""
+    total_steps_of: Mapping[str, int] = field(default_factory=dict)
+    """Of single trainings, by namespace and name joined by a slash."""
     nccl_timeout_seconds: float = 600.0
     """From the loss of a rank until a survivor dies of it."""
     nccl_jitter_seconds: float = 5.0
@@ -304,7 +306,7 @@ class TrainingWorld:
             formed_at=self._clock.now(),
             from_step=self.checkpoint_of(group.training),
             step_seconds=self._settings.step_seconds,
-            total_steps=self._settings.total_steps,
+            total_steps=self._settings.total_steps_of.get(group.training, self._settings.total_steps),
             ranks=[each.waiting.pop(index) for each in met for index in range(each.size or 0)],
         )
         for rank in formed.ranks:

@@ -1,6 +1,6 @@
 """All that decides a trial, as data: the same plan gives the same trial, byte for byte."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -76,3 +76,15 @@ class TrialPlan(msgspec.Struct, frozen=True):
     """What the RecoveryConfig allows policies."""
     spare_nodes: int = 2
     node_gpus: int = 8
+
+
+def nodes_needed(jobs: Iterable[JobPlan], node_gpus: int) -> int:
+    """Nodes that hold all pods of all jobs at once, the largest pods placed first."""
+    free: list[int] = []
+    for gpus in sorted((job.gpus_per_pod for job in jobs for _ in range(job.pods)), reverse=True):
+        node = next((number for number, left in enumerate(free) if left >= gpus), None)
+        if node is None:
+            free.append(node_gpus - gpus)
+        else:
+            free[node] -= gpus
+    return len(free)

@@ -9,7 +9,7 @@ import yaml
 
 from recovery.core.policy import PolicySpec, problems
 from recovery.sim.trials.chaos import ChaosReader
-from recovery.sim.trials.plan import FaultRates, JobPlan, TrialPlan
+from recovery.sim.trials.plan import FaultRates, JobPlan, TrialPlan, nodes_needed
 from recovery.sim.trials.problems import Problems
 from recovery.sim.trials.strict import BadInputError, read
 from recovery.sim.trials.words import JobWords, ScenarioWords
@@ -144,15 +144,3 @@ def _spare_nodes(words: ScenarioWords, jobs: Iterable[JobPlan], wrong: Problems)
     if cluster.nodes < needed:
         wrong.add("cluster.nodes", f"{cluster.nodes} cannot hold the pods of all jobs; say {needed} or more")
     return cluster.nodes - needed
-
-
-def nodes_needed(jobs: Iterable[JobPlan], node_gpus: int) -> int:
-    """Nodes that hold all pods of all jobs at once, the largest pods placed first."""
-    free: list[int] = []
-    for gpus in sorted((job.gpus_per_pod for job in jobs for _ in range(job.pods)), reverse=True):
-        node = next((number for number, left in enumerate(free) if left >= gpus), None)
-        if node is None:
-            free.append(node_gpus - gpus)
-        else:
-            free[node] -= gpus
-    return len(free)

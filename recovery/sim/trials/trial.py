@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import logging
-import math
 import random
 import time
 from collections.abc import Iterator, Mapping
@@ -26,7 +25,7 @@ from recovery.sim.trials.evidence import Evidence, Violation
 from recovery.sim.trials.faults import Fault
 from recovery.sim.trials.log import TrialLog
 from recovery.sim.trials.manifests import config_of, objects_of
-from recovery.sim.trials.plan import FaultRates, TrialPlan
+from recovery.sim.trials.plan import FaultRates, TrialPlan, nodes_needed
 from recovery.sim.trials.process import Process
 from recovery.sim.trials.replica import Replica
 from recovery.sim.trials.request_faults import RequestFaults
@@ -128,15 +127,14 @@ async def _run(plan: TrialPlan) -> tuple[Evidence, Jury, TrialLog]:
 
 
 def _cluster(plan: TrialPlan, clock: VirtualClock) -> EmbeddedCluster:
-    pods = sum(job.pods * job.gpus_per_pod for job in plan.jobs)
-    nodes = math.ceil(pods / plan.node_gpus) + plan.spare_nodes
-    steps = {str(job): job.total_steps for job in plan.jobs if job.total_steps is not None}
+    nodes = nodes_needed(plan.jobs, plan.node_gpus) + plan.spare_nodes
     return EmbeddedCluster(
         clock=clock,
         entropy=random.Random(f"cluster {plan.seed}"),
         nodes=[NodeSpec(name=f"node-{number}", gpus=plan.node_gpus) for number in range(nodes)],
         training=TrainingSettings(
-            nccl_timeout_seconds=NCCL_TIMEOUT_SECONDS, total_steps=min(steps.values()) if steps else None
+            nccl_timeout_seconds=NCCL_TIMEOUT_SECONDS,
+            total_steps_of={str(job): job.total_steps for job in plan.jobs if job.total_steps is not None},
         ),
         settings=ClusterSettings(kubelets=KubeletSettings(writes_leases=False)),
     )

@@ -36,7 +36,9 @@ from recovery.sim.trials.replica import Replica
 CHAOS = "chaos"
 """The actor of what machines do to pods and nodes."""
 USER = "user"
-CRASH_POLL_SECONDS = 2.0
+CRASH_SECONDS = 2.0
+"""From each start of a process that crashes again and again until its end."""
+BOOT_SECONDS = 5.0
 REFUSAL = 'admission webhook "sidecar.example.com" denied the request: the injector is not available'
 
 
@@ -123,29 +125,21 @@ class World:
         )
 
     def _exit_containers(self, fault: Fault) -> None:
-        pods = [pod for pod in self._pods(fault) if self._runs(pod)]
-        if not pods:
-            return
-        self._tell_of_pods(fault, pods, f"ended with exit code {fault.code}")
-        for pod in pods:
-            self._exit(pod, fault.code)
-
-    def _exit(self, pod: Body, code: int) -> None:
-        metadata = pod["metadata"]
-        try:
-            self._cluster.kubelets.exit_container(metadata["name"], code, namespace=metadata["namespace"])
-        except LookupError:
-            return  # Nothing runs in it just now.
+        namespace = self._jobs[fault.job].namespace
+        pods = {pod["metadata"]["name"]: pod for pod in self._pods(fault)}
+        struck = [pods[name] for name in self._cluster.kubelets.exit_all(pods, fault.code, namespace=namespace)]
+        if struck:
+            self._tell_of_pods(fault, struck, f"ended with exit code {fault.code}")
 
     def _stick_pod(self, fault: Fault) -> None:
-        pods = [pod for pod in self._pods(fault)[:1] if self._runs(pod)]
+        pods = self._pods(fault)[:1]
         if not pods:
             return
-        metadata, node = pods[0]["metadata"], pods[0]["spec"]["nodeName"]
+        metadata, node = pods[0]["metadata"], pods[0]["spec"].get("nodeName")
         try:
             self._cluster.kubelets.stuck_termination(metadata["name"], namespace=metadata["namespace"])
         except LookupError:
-            return
+            return  # No kubelet has begun with it.
         self._tell_of_pods(fault, pods, "deleted, and its processes cannot be ended")
         self._remove(CHAOS, PODS, pods[0])
         self._after(fault.seconds, lambda: self._reset_node(node))
@@ -153,26 +147,22 @@ class World:
     def _reset_node(self, node: str) -> None:
         """Off and on again: whatever ran there is dead."""
         try:
-            self._cluster.kubelets.kill_node(node, NodeDeath.POWER_LOSS)
-            self._cluster.kubelets.revive_node(node)
+            self._cluster.kubelets.reset_node(node, BOOT_SECONDS)
         except LookupError:
             return  # The machine was taken away meanwhile.
 
     def _crash_loop(self, fault: Fault) -> None:
         job = self._jobs[fault.job]
-        self._log.befell(fault, f"rank 0 of {job} crashes with exit code {fault.code} whenever it runs")
-        self._crash_again(job, fault.code, self._clock.monotonic_seconds() + fault.seconds)
-
-    def _crash_again(self, job: JobPlan, code: int, until_seconds: float) -> None:
-        if self._clock.monotonic_seconds() >= until_seconds:
+        pods = member_pods(self._server, job)[:1]
+        if not pods or pods[0]["metadata"]["labels"].get(INDEX_LABEL) != "0":
             return
-        for pod in member_pods(self._server, job)[:1]:
-            if self._runs(pod) and pod["metadata"]["labels"].get(INDEX_LABEL) == "0":
-                self._exit(pod, code)
-        self._after(CRASH_POLL_SECONDS, lambda: self._crash_again(job, code, until_seconds))
-
-    def _runs(self, pod: Body) -> bool:
-        return bool(pod.get("status", {}).get("phase") == "Running")
+        name = pods[0]["metadata"]["name"]
+        rank = name[: name.rindex("-") + 1]
+        kubelets = self._cluster.kubelets
+        self._log.befell(fault, f"{job}: {rank}* crashes with exit code {fault.code} a moment after each start")
+        kubelets.crash_loop(rank, CRASH_SECONDS, fault.code, namespace=job.namespace)
+        kubelets.exit_all([name], fault.code, namespace=job.namespace)
+        self._after(fault.seconds, lambda: kubelets.end_crash_loop(rank, namespace=job.namespace))
 
     def _tell_of_pods(self, fault: Fault, pods: Sequence[Body], what: str) -> None:
         names = ", ".join(pod["metadata"]["name"] for pod in pods)

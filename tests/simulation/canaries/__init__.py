@@ -1,30 +1,55 @@
 """Bugs planted in the controller, which the simulation has to find.
 
 Each takes the place of one part of the product, as monkeypatching a module lets it, and is what a tired engineer might
-have written there. They were written without a look at the checkers, from the product and the names of the invariants
-alone: a checker that has been fitted to its canary would show nothing.
+have written there. They were written from the product and from what the invariants are called, without a look at the
+checkers: a canary that is made for its checker would show nothing.
 """
 
 from recovery.sim.trials.faults import FaultKind
-from recovery.sim.trials.plan import TrialPlan
+from recovery.sim.trials.manifests import NATIVE_CODE
+from recovery.sim.trials.plan import Runtime, TrialPlan
 from tests.simulation.canaries import decisions, deeds, ledgers, looks
-from tests.simulation.canaries.canary import Canary
+from tests.simulation.canaries.canary import Canary, Property
 
 
 def _any(plan: TrialPlan) -> bool:
     return True
 
 
+def _has(*kinds: FaultKind) -> Property:
+    return lambda plan: any(fault.key.kind in kinds for fault in plan.faults)
+
+
+def _exits_by_policy(plan: TrialPlan) -> bool:
+    """A container exits with the code that its Job's podFailurePolicy is about."""
+    ruled = {str(job) for job in plan.jobs if job.runtime is Runtime.NATIVE and job.policy is not None}
+    exits = (FaultKind.CONTAINER_KILL, FaultKind.CRASH_LOOP)
+    return any(f.key.kind in exits and f.code == NATIVE_CODE and f.job in ruled for f in plan.faults)
+
+
+def _rough(plan: TrialPlan) -> bool:
+    """Requests fail often, or processes die often."""
+    return plan.rates.process >= 0.01 or plan.rates.request >= 0.05
+
+
+def _backs_off(plan: TrialPlan) -> bool:
+    return any("backoff" in (job.policy or {}) for job in plan.jobs)
+
+
+_AGAIN = (FaultKind.CRASH_LOOP, FaultKind.JOB_WITHOUT_PODS)
+"""What makes a restart fail, so that another one follows in the same incident."""
+_OFF_AND_ON = (FaultKind.POLICY_OBSERVE, FaultKind.POLICY_DELETE)
+
 CANARIES = (
     Canary("create before the old pods are gone", "OneIncarnation", deeds.create_before_gone, _any),
     Canary("deed before ledger", "LedgerBeforeDeed", deeds.deed_before_ledger, _any),
     Canary("cache trusted for absence", "JustifiedRestart", looks.cache_is_truth, _any),
     Canary("no compare-and-swap", "LedgerSuccession", ledgers.last_write_wins, _any),
-    Canary("edge-triggered", "ConvergesAfterHealing", looks.only_changes, _any),
+    Canary("edge-triggered", "ConvergesAfterHealing", looks.only_changes, _rough),
     Canary("no UID precondition", "OnlyTargets", deeds.deletes_by_name, _any),
-    Canary("two charges for one incident", "OneCharge", ledgers.a_charge_for_each_attempt, _any),
-    Canary("native decision ignored", "NativeFirst", decisions.no_native_decision, _any),
-    Canary("baseline taken for a failure", "BaselineUntouched", decisions.no_baseline, _any),
-    Canary("forgotten watchdog", "WatchdogTouches", decisions.no_watchdog, _any),
-    Canary("own suspension read as the user's", "SuspensionReleased", decisions.suspension_is_the_user_s, _any),
+    Canary("two charges for one incident", "OneCharge", ledgers.a_charge_for_each_attempt, _has(*_AGAIN)),
+    Canary("native decision ignored", "NativeFirst", decisions.no_native_decision, _exits_by_policy),
+    Canary("baseline taken for a failure", "BaselineUntouched", decisions.no_baseline, _has(*_OFF_AND_ON)),
+    Canary("forgotten watchdog", "WatchdogTouches", decisions.no_watchdog, _has(FaultKind.JOB_WITHOUT_PODS)),
+    Canary("own suspension read as the user's", "SuspensionReleased", decisions.suspension_is_the_user_s, _backs_off),
 )

@@ -7,6 +7,8 @@ import pytest
 
 from recovery.sim.trials.plan import TrialPlan
 
+Property = Callable[[TrialPlan], bool]
+
 
 @dataclass(frozen=True)
 class Canary:
@@ -16,6 +18,6 @@ class Canary:
     invariant: str
     """Which one has to find it, by the name that a violation carries."""
     plant: Callable[[pytest.MonkeyPatch], None]
-    """Puts the bug in its place; undone with the monkeypatch. Its docstring says what the bug is."""
-    likely: Callable[[TrialPlan], bool]
-    """Plans that can meet the bug are tried first. It sees the plan as it was drawn, nothing of what comes of it."""
+    """Puts the bug in its place until the monkeypatch is undone. Its docstring says what the bug is."""
+    likely: Property
+    """Plans that have what the bug needs are tried first. It sees what was drawn, nothing of what comes of it."""
