@@ -311,9 +311,10 @@ def _watch_for_pods(look: Look, ledger: Ledger, job: JobFacts) -> Plan:
     """The watchdog for a new Job that gets no pods; a Job whose pods are refused is only spoken of."""
     open_ = incident.incident_of(ledger)
     gone = [pod.gone_at for pod in look.snapshot.pods if pod.job_uid == job.uid and pod.gone_at is not None]
-    # A Job that was just resumed says that it is suspended until its controller has seen it; one of several Jobs may have
-    # been made long before the last old one was gone. What is about to start must not be restarted for that time.
-    before = {Phase.TEARING_DOWN, Phase.BACKOFF}
+    # A Job that was just resumed says that it is suspended until its controller has seen it; one of several Jobs may
+    # have been made long before the last old one was gone; and while nobody led, nobody touched it. What is about to
+    # start must not be restarted for that time.
+    before = {Phase.DECIDED, Phase.TEARING_DOWN, Phase.BACKOFF}
     ready = [span.ended_at for span in open_.phases if span.phase in before and span.ended_at is not None]
     since = max([began_at(job), *gone, *ready])
     waited = look.now - since

@@ -46,13 +46,11 @@ class _SerialTimer(asyncio.TimerHandle):
 
     def __init__(self, serial: int, *timer: Any) -> None:
         super().__init__(*timer)
-        self.serial = serial
+        self.order = (self.when(), serial)
 
     def __lt__(self, other: object) -> bool:
-        if not isinstance(other, _SerialTimer):
-            return NotImplemented
-        moment, others = self.when(), other.when()
-        return moment < others or (moment == others and self.serial < other.serial)
+        assert isinstance(other, _SerialTimer)
+        return self.order < other.order
 
 
 class VirtualTimeLoop(asyncio.BaseEventLoop):
@@ -130,13 +128,16 @@ def run_in_virtual_time(work: Coroutine[Any, Any, T]) -> T:
     """Run it on a loop of its own."""
     loop = VirtualTimeLoop()
     try:
-        return loop.run_until_complete(work)
+        result = loop.run_until_complete(work)
     except RuntimeError:  # the loop was stopped
         if loop.unhandled is not None:
             raise loop.unhandled from None
         raise
     finally:
         loop.close()
+    if loop.unhandled is not None:  # noticed when the work was over and let go of its tasks
+        raise loop.unhandled
+    return result
 
 
 def virtual_time(test: Callable[Parameters, Coroutine[Any, Any, None]]) -> Callable[Parameters, None]:

@@ -75,7 +75,7 @@ CANONICAL: Mapping[str, Callable[[], TrialPlan]] = {
         _fault(0, FaultKind.CONTAINER_KILL), _fault(1, FaultKind.USER_RECREATE, at=FAILURE_SECONDS + 4.0)
     ),
 }
-"""The incidents that every write of has to be safe in, by name. Later features add theirs."""
+"""By name: the incidents in which a stop at any write has to be harmless. Later features add theirs."""
 
 
 def every_stop(incident: str) -> Iterator[Stop]:

@@ -67,7 +67,7 @@ class FaultKind(StrEnum):
     PROCESS_FREEZE = "process-freeze"
     """Stopped for `seconds`, in the middle of whatever it did; then it goes on as if nothing had been."""
     CLOCK_JUMP = "clock-jump"
-    """Its wall clock is off by `seconds` from now on, until it is started anew."""
+    """Its wall clock is off by `seconds` from now on, until it is started anew or the healing begins."""
     # What befalls requests of controller processes.
     CONFLICT = "conflict"
     """409 though nothing changed: another write got in between and out again."""
@@ -90,7 +90,7 @@ class FaultKind(StrEnum):
     WATCH_DUPLICATE = "watch-duplicate"
     """The line arrives twice."""
     WATCH_LAG = "watch-lag"
-    """This stream runs `seconds` behind the others until it is opened anew."""
+    """This stream runs `seconds` behind the others until it is opened anew or the healing begins."""
 
 
 class FaultKey(msgspec.Struct, frozen=True, order=True):

@@ -51,14 +51,17 @@ def _series(name: str, labels: Mapping[str, str]) -> str:
 class ProcessClock:
     """`ports.Clock` of one process: it may be wrong about the time of day, and stands still while the process does."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, right_from: datetime) -> None:
+        """`right_from`: when the healing begins, and sets its time of day right."""
         self._clock = clock
+        self._right_from = right_from
         self._frozen_until_seconds = 0.0
         self.off_seconds = 0.0
-        """By how much its wall clock is ahead."""
+        """By how much its wall clock is ahead, until the healing."""
 
     def now(self) -> datetime:
-        return self._clock.now() + timedelta(seconds=self.off_seconds)
+        now = self._clock.now()
+        return now + timedelta(seconds=self.off_seconds) if now < self._right_from else now
 
     def monotonic_seconds(self) -> float:
         return self._clock.monotonic_seconds()
@@ -84,7 +87,7 @@ class Process:
         """The replica's name."""
         self.number = number
         """Which of the replica's processes."""
-        self.clock = ProcessClock(clock)
+        self.clock = ProcessClock(clock, evidence.healing_from)
         self.restart_seconds = RESTART_SECONDS
         """From its end until the next one starts."""
         self.how = ""
@@ -129,7 +132,7 @@ class Process:
             running.cancel()
             killed.cancel()
         if not self.how:
-            error = running.exception()
+            error = asyncio.CancelledError() if running.cancelled() else running.exception()
             self.how = "stopped" if error is None else f"{type(error).__name__}: {error}"
 
     def _look_failed(self, key: GroupKey, error: str) -> None:

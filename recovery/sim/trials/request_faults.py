@@ -10,6 +10,10 @@ from recovery.sim.trials.dice import Dice
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
 from recovery.sim.trials.plan import FaultRates
 
+ANSWER_SECONDS_MAX = 30.0
+"""After which a sender gives up, as the HTTP client does (`recovery.kube.http.REQUEST_SECONDS_MAX`)."""
+_WITHOUT_ANSWER = frozenset({FaultKind.TIMEOUT, FaultKind.TIMEOUT_APPLIED})
+
 _Spread = tuple[FaultKind, float, float, float]
 """A kind, its weight among the others, and the least and most seconds that it lasts."""
 
@@ -47,10 +51,10 @@ BEFALL_LINES = frozenset(spread[0] for spread in OF_LINES)
 
 
 class RequestFaults:
-    """Given ones by their key, others drawn by their rates; `possible` says until when one may last at most."""
+    """Given ones by their key, others drawn by their rates; none that would last into the healing."""
 
     def __init__(self, seed: int, given: Iterable[Fault], rates: FaultRates, seconds_left: Callable[[], float]) -> None:
-        """`seconds_left`: until the healing begins, before which every fault has to be over."""
+        """`seconds_left`: until the healing begins."""
         self._seed = seed
         self._rates = rates
         self._seconds_left = seconds_left
@@ -63,7 +67,7 @@ class RequestFaults:
     def of_request(self, actor: str, number: int, request: Request, dice: Dice) -> Fault | None:
         given = self._requests.get((actor, number))
         if given is not None:
-            return given
+            return self._in_time(given)
         chance = dice.throw() / (LEASE_SHARE if request.resource == LEASES else 1.0)
         if chance < self._rates.process:
             return self._draw(actor, number, OF_PROCESSES, dice)
@@ -71,24 +75,31 @@ class RequestFaults:
             return self._draw(actor, number, OF_WRITES if request.writes else OF_READS, dice)
         return None
 
+    def over(self) -> bool:
+        """The healing has begun: what lasts for an unknown time ends now."""
+        return self._seconds_left() <= 0
+
     def of_line(self, actor: str, number: int) -> Fault | None:
         given = self._lines.get((actor, number))
-        if given is not None or not self._rates.line:
-            return given
+        if given is not None:
+            return self._in_time(given)
+        if not self._rates.line:
+            return None
         dice = Dice(self._seed, f"{actor}'s watches", number)
         return self._draw(actor, number, OF_LINES, dice) if dice.throw() < self._rates.line else None
 
     def _draw(self, actor: str, number: int, spreads: tuple[_Spread, ...], dice: Dice) -> Fault | None:
-        """None: it would outlast the time for faults."""
         mark = dice.throw() * sum(weight for _, weight, _, _ in spreads)
         for kind, weight, least, most in spreads:
             mark -= weight
             if mark < 0:
-                seconds = round(dice.between(least, most), 3)
-                if abs(seconds) >= self._seconds_left():
-                    return None
-                return Fault(FaultKey(actor, number, kind), seconds)
+                return self._in_time(Fault(FaultKey(actor, number, kind), round(dice.between(least, most), 3)))
         raise AssertionError("the weights do not add up")
+
+    def _in_time(self, fault: Fault) -> Fault | None:
+        """The fault. None: it would outlast the time for faults, as a given one may after others were struck out."""
+        lasts_seconds = ANSWER_SECONDS_MAX if fault.key.kind in _WITHOUT_ANSWER else abs(fault.seconds)
+        return fault if lasts_seconds < self._seconds_left() else None
 
 
 def took_place(fault: Fault, at_seconds: float) -> Fault:

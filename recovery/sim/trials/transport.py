@@ -22,7 +22,7 @@ from recovery.sim.trials.faults import Fault, FaultKind
 from recovery.sim.trials.log import TrialLog
 from recovery.sim.trials.process import Process
 from recovery.sim.trials.replica import Replica, never
-from recovery.sim.trials.request_faults import RequestFaults
+from recovery.sim.trials.request_faults import ANSWER_SECONDS_MAX, RequestFaults
 
 Answer = tuple[bytes, ApiError | None]
 """What the sender hears: a body, or the error in place of one."""
@@ -31,8 +31,6 @@ TRAVEL_SECONDS = (0.0005, 0.005)
 """Least and most, each way."""
 LINE_SECONDS = (0.001, 0.02)
 """Least and most from a change until a watch tells of it; each stream has its own."""
-ANSWER_SECONDS_MAX = 30.0
-"""After which the sender gives up, as the HTTP client does (`recovery.kube.http.REQUEST_SECONDS_MAX`)."""
 GONE_LINE = (
     b'{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",'
     b'"message":"too old resource version","reason":"Expired","code":410}}'
@@ -155,7 +153,6 @@ class TrialTransport:
         return body, None
 
     def _record(self, request: Request, number: int, code: int | None, fault: Fault | None, *, applied: bool) -> None:
-        unheard = fault is not None and fault.key.kind in _UNHEARD
         self._log.requested(
             RequestRecord(
                 at=self._clock.now(),
@@ -163,12 +160,23 @@ class TrialTransport:
                 process=self._process.number,
                 number=number,
                 request=request,
-                code=None if unheard else code,
+                code=code if fault is None else self._heard(code, fault),
                 applied=applied,
                 revision=self._server.revision,
                 fault=fault,
             )
         )
+
+    def _heard(self, code: int | None, fault: Fault) -> int | None:
+        """What the sender hears of an answer with that code. None: nothing."""
+        match fault.key.kind:
+            case FaultKind.SERVER_ERROR_APPLIED:
+                return 500
+            case FaultKind.TIMEOUT | FaultKind.TIMEOUT_APPLIED | FaultKind.PROCESS_KILL_AFTER:
+                return None
+            case FaultKind.DELAYED if self._process.how or fault.seconds > ANSWER_SECONDS_MAX:
+                return None  # It has died, or given up.
+        return code
 
     def _words(self, fault: Fault, request: Request) -> str:
         lasting = f" for {fault.seconds:g} s" if fault.seconds else ""
@@ -186,11 +194,13 @@ class TrialTransport:
         await self._process.clock.thawed()
         await self._live()
         dice = Dice(self._seed, f"{self._replica.name}'s {request.resource.plural}", self._replica.lines)
-        late_seconds = dice.between(*LINE_SECONDS)
+        late_seconds = own_seconds = dice.between(*LINE_SECONDS)
         told_at_seconds = float("-inf")
         try:
             async with aclosing(lines(self._server, request)) as coming:
                 async for line in coming:
+                    if self._faults.over():
+                        late_seconds = own_seconds  # It lags no longer.
                     # What came in meanwhile is told together with what was waited for.
                     if self._clock.monotonic_seconds() > told_at_seconds:
                         await self._clock.sleep(late_seconds)
@@ -213,21 +223,10 @@ class TrialTransport:
                         case FaultKind.WATCH_DUPLICATE:
                             yield line
                         case FaultKind.WATCH_STALL:
-                            await self._clock.sleep(fault.seconds)
+                            await self._process.clock.sleep(fault.seconds)
+                            await self._live()
                         case FaultKind.WATCH_LAG:
                             late_seconds = fault.seconds
                     yield line
         except StatusError as failure:
             raise error_from(request, failure) from failure
-
-
-_UNHEARD = frozenset(
-    {
-        FaultKind.SERVER_ERROR_APPLIED,
-        FaultKind.TIMEOUT,
-        FaultKind.TIMEOUT_APPLIED,
-        FaultKind.DELAYED,
-        FaultKind.PROCESS_KILL_AFTER,
-    }
-)
-"""The sender hears nothing, or not what became of it."""

@@ -55,6 +55,8 @@ class World:
         self._clock = clock
         self._log = log
         self._jobs = {str(job): job for job in plan.jobs}
+        self._taken: set[str] = set()
+        """Nodes whose machines are gone. Pods may be bound to them for a while; none of that name joins again."""
         self._acts: dict[FaultKind, Callable[[Fault], None]] = {
             FaultKind.POD_KILL: self._kill_pods,
             FaultKind.POD_FORCE_DELETE: self._kill_pods,
@@ -204,8 +206,9 @@ class World:
 
     def _replace_node(self, fault: Fault) -> None:
         node = self._node_of(fault)
-        if node is None:
+        if node is None or node in self._taken:
             return
+        self._taken.add(node)
         self._log.befell(
             fault,
             f"node {node} is taken away; another one joins in {fault.seconds:g} s",

@@ -42,7 +42,9 @@ _OFF_AND_ON = (FaultKind.POLICY_OBSERVE, FaultKind.POLICY_DELETE)
 
 CANARIES = (
     Canary("create before the old pods are gone", "OneIncarnation", deeds.create_before_gone, _any),
+    Canary("pods force-deleted", "OneIncarnation", deeds.force_deletes, _any),
     Canary("deed before ledger", "LedgerBeforeDeed", deeds.deed_before_ledger, _any),
+    Canary("deed beside ledger", "LedgerBeforeDeed", deeds.deed_beside_ledger, _any),
     Canary("cache trusted for absence", "JustifiedRestart", looks.cache_is_truth, _any),
     Canary("no compare-and-swap", "LedgerSuccession", ledgers.last_write_wins, _any),
     Canary("edge-triggered", "ConvergesAfterHealing", looks.only_changes, _rough),

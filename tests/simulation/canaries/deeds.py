@@ -1,5 +1,8 @@
 """Bugs in what is done to the cluster, and when."""
 
+import asyncio
+
+import msgspec
 import pytest
 
 from recovery.controller.reconciler import Reconciler
@@ -30,6 +33,16 @@ def create_before_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recovery.executors.group_recreate.delete_job", delete_job)
 
 
+def force_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old pods are deleted with a grace of 0, to be quick: the objects go at once, and what runs in them does not."""
+
+    class Force(PodTeardown):
+        async def delete_pods(self, namespace: str, action: DeletePods) -> None:
+            await super().delete_pods(namespace, msgspec.structs.replace(action, grace_seconds=0))
+
+    monkeypatch.setattr("recovery.controller.reconciler.PodTeardown", Force)
+
+
 def deed_before_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the plan says is done first, because it is urgent, and written down when it has worked."""
 
@@ -42,6 +55,25 @@ def deed_before_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
             await self._write(key, workload, known, plan.ledger)
 
     monkeypatch.setattr("recovery.controller.runner.Reconciler", DeedsFirst)
+
+
+def deed_beside_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ledger and deeds are written side by side, which saves a round trip: sometimes the deed arrives first."""
+
+    class SideBySide(Reconciler):
+        async def _carry_out(
+            self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, plan: Plan
+        ) -> None:
+            for action in plan.first:
+                await self._do(key, workload, action)
+            written = asyncio.create_task(self._write(key, workload, known, plan.ledger))
+            try:
+                for action in plan.actions:
+                    await self._do(key, workload, action)
+            finally:
+                await written
+
+    monkeypatch.setattr("recovery.controller.runner.Reconciler", SideBySide)
 
 
 def deletes_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,7 +210,7 @@ def test_observing_an_adopted_restart_acts_on_no_second_loss() -> None:
 def without_pods(**job: object) -> tuple[Controller, World]:
     controller, world = triggered()
     empty = world.job_gone().job_created(10).with_job(**job)
-    controller.look(empty, 10.5)
+    controller.look(empty, 10)
     return controller, empty
 
 
@@ -231,8 +231,22 @@ def test_after_two_minutes_it_is_another_attempt() -> None:
     assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-2"]
     assert plan.reason == "Job train-node-0 got no pods for 120 s; attempt 2: deleting Job train-node-0 once more"
     again = empty.job_gone().job_created(140)
+    controller.look(again, 140)
     controller.look(again, 200)
     assert controller.touches[-1].value == "0d2f5c9e-1-2"
+
+
+def test_it_is_touched_before_it_is_given_up_though_nobody_looked_for_minutes() -> None:
+    """The controller was away from before the old Job went until long after the new one was made."""
+    controller, world = triggered()
+    empty = world.job_gone().job_created(10)
+    controller.look(empty, 200)
+    assert controller.look(empty, 200.5).look_again_at == at(260)
+    assert len(controller.triggers) == 1, "not once more, for a time in which nobody touched it"
+    controller.look(empty, 260)
+    assert [touch.uid for touch in controller.touches] == ["job-2"]
+    controller.look(empty.with_job(touched="0d2f5c9e-1-1"), 320)
+    assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-2"]
 
 
 def test_pods_that_are_refused_are_only_spoken_of() -> None:

@@ -90,9 +90,20 @@ class ConvergesAfterHealing(Rule):
             state = self.world.ledgers.of_group(key) if key is not None else None
             if key is not None and (self.world.group(key).ended is not None or _held_lately(state, since)):
                 continue
+            if key is not None and self._goes_on_failing(key):
+                continue
             at, change = made[-1]
             sentence = f"{len(made)} writes since {since:%H:%M:%S}, the first at {at:%H:%M:%S}: {change.actor} to"
             yield self.found(at, f"{sentence} {change.resource.plural} {change.body['metadata']['name']}", key)
+
+    def _goes_on_failing(self, key: GroupKey) -> bool:
+        """Nobody restarts it, so its hung ranks end one after the other, and each end is looked at and written down."""
+        group = self.world.group(key)
+        acted_on = group.mode == Mode.ENFORCE and group.policy is not None and group.policy.restart is not Restart.NONE
+        if acted_on:
+            return False
+        since = self.evidence.healing_from
+        return any(loss.at >= since for job in self.world.jobs.values() if job.group == key for loss in job.losses)
 
 
 def _held_lately(state: LedgerState | None, since: datetime) -> bool:

@@ -97,6 +97,17 @@ class TestConvergesAfterHealing:
         case.put(LEASES, "recovery", {"spec": {"holderIdentity": CONTROLLER}}, by=CONTROLLER)
         assert case.end() == []
 
+    @pytest.mark.parametrize(
+        ("mode", "lost_at", "violations"), [("Observe", 5500, 0), ("Observe", 5300, 1), ("Enforce", 5500, 1)]
+    )
+    def test_and_for_what_nobody_restarts_and_goes_on_failing(self, mode: str, lost_at: float, violations: int) -> None:
+        case = Case(ConvergesAfterHealing, mode=mode)
+        case.now = lost_at
+        case.fails(1, 1)
+        case.now = 7000
+        case.event("Observed")
+        assert len(case.end()) == violations
+
     def test_a_held_job_may_go_on_when_its_window_does(self) -> None:
         case = Case(ConvergesAfterHealing)
         case.now = 7000

@@ -1,0 +1,80 @@
+"""Small trials: one job of two pods, five minutes for faults, ten of healing, and what can be asked of an outcome."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from recovery.ports import LEASES, Resource
+from recovery.sim.api.kinds.kind import Body
+from recovery.sim.trials.evidence import Happening, RequestRecord
+from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
+from recovery.sim.trials.plan import JobPlan, TrialPlan
+from recovery.sim.trials.trial import Outcome, run_trial
+from recovery.sim.virtual_time import BEGIN
+
+LLM = JobPlan("team-a", "llm", pods=2, grace_seconds=5, policy={"mode": "Enforce"})
+QUIET = TrialPlan(seed=1, jobs=(LLM,), active_seconds=300.0, healing_seconds=600.0, replicas=1, spare_nodes=1)
+"""Nothing goes wrong in it. By the 100th second it trains."""
+
+
+def in_world(
+    kind: FaultKind,
+    at_seconds: float = 100.0,
+    seconds: float = 0.0,
+    *,
+    number: int = 0,
+    indexes: tuple[int, ...] = (0,),
+    code: int = 1,
+) -> Fault:
+    return Fault(FaultKey("world", number, kind), seconds, at_seconds, str(LLM), indexes, code)
+
+
+def at_event(kind: FaultKind, number: int, seconds: float = 0.0, actor: str = "controller-0") -> Fault:
+    """Of a request or of a line of a watch."""
+    return Fault(FaultKey(actor, number, kind), seconds)
+
+
+def with_faults(*faults: Fault, plan: TrialPlan = QUIET, **fields: Any) -> TrialPlan:
+    return msgspec.structs.replace(plan, faults=faults, **fields)
+
+
+@cache
+def outcome_of(*faults: Fault) -> Outcome:
+    """Of the quiet trial with these faults."""
+    return run_trial(with_faults(*faults))
+
+
+def at(seconds: float) -> datetime:
+    return BEGIN + timedelta(seconds=seconds)
+
+
+def second(moment: datetime) -> float:
+    """Since the trial began."""
+    return (moment - BEGIN).total_seconds()
+
+
+def happening(outcome: Outcome, kind: FaultKind) -> Happening:
+    """The only one of that kind."""
+    found = [each for each in outcome.evidence.happenings if each.fault.key.kind is kind]
+    assert len(found) == 1, f"{kind} took place {len(found)} times"
+    return found[0]
+
+
+def states(outcome: Outcome, resource: Resource, name: str = "") -> Iterator[tuple[float, str, Body]]:
+    """Every revision of the resource's objects: its second, ADDED, MODIFIED or DELETED, and the object."""
+    evidence = outcome.evidence
+    for change, moment in zip(evidence.changes, evidence.change_times, strict=True):
+        if change.resource == resource and name in ("", change.body["metadata"]["name"]):
+            yield second(moment), change.type, change.body
+
+
+def writes(outcome: Outcome) -> list[RequestRecord]:
+    """Those of controller processes, about anything but Leases."""
+    return [
+        record
+        for record in outcome.evidence.requests
+        if record.request.writes and record.request.resource != LEASES
+    ]
