@@ -269,7 +269,11 @@ class GroupStore(Protocol):
         ...
 
     def orphans(self, key: GroupKey) -> Sequence[LedgerObject]:
-        """RecoveryGroups of workloads of that name other than the present one: those are gone, these soon will be."""
+        """RecoveryGroups of workloads of that name other than the present one: those are gone, these soon will be.
+
+        One that was collected in the middle of an incident is among them for a while: it may have gone in the very
+        moment in which its workload went.
+        """
         ...
 
     def subscribe(self, changed: Callable[[GroupKey], None]) -> None:

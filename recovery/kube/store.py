@@ -54,6 +54,16 @@ T = TypeVar("T")
 _CLUSTER = ""
 """The namespace of what has none."""
 
+COLLECTED_SECONDS = 900.0
+"""For how long a ledger that vanished in the middle of an incident is remembered."""
+
+
+class _Collected(msgspec.Struct, frozen=True):
+    """The last that was seen of a ledger, and when that was, by the clock's monotonic time."""
+
+    ledger: LedgerObject
+    at_seconds: float
+
 
 class KubeGroupStore:
     """Run it in a task; the methods are described in `ports.GroupStore`."""
@@ -87,6 +97,8 @@ class KubeGroupStore:
         self._config: ConfigFacts | None = None
         self._ledgers_of: dict[GroupKey, dict[str, LedgerObject]] = {}
         """By name and UID of the workload: a copy that was restored into another namespace is not this one's."""
+        self._collected: dict[GroupKey, dict[str, _Collected]] = {}
+        """Ledgers that vanished in the middle of an incident: nobody else has what is still to be recorded."""
         self._subscribers: list[Callable[[GroupKey], None]] = []
         self._informers = tuple(self._make_informers(train_jobs=train_jobs))
 
@@ -124,7 +136,10 @@ class KubeGroupStore:
     def orphans(self, key: GroupKey) -> Sequence[LedgerObject]:
         workload = self._parts(key).workload
         present = workload.uid if workload is not None else ""
-        return tuple(ledger for uid, ledger in self._ledgers_of.get(key, {}).items() if uid != present)
+        since = self._clock.monotonic_seconds() - COLLECTED_SECONDS
+        collected = {uid: each.ledger for uid, each in self._collected.get(key, {}).items() if each.at_seconds > since}
+        orphans = {**collected, **self._ledgers_of.get(key, {})}
+        return tuple(ledger for uid, ledger in orphans.items() if uid != present)
 
     def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
         self._subscribers.append(changed)
@@ -334,6 +349,7 @@ class KubeGroupStore:
             self._report(RECOVERY_GROUPS, title, ledger.ledger.reason)
         key = GroupKey(entry.namespace, ledger.group)
         self._ledgers_of.setdefault(key, {})[ledger.workload_uid] = ledger
+        _remove(self._collected, key, ledger.workload_uid)
         self._notify(key)
 
     def _drop_ledger(self, entry: Entry[LedgerObject]) -> None:
@@ -342,7 +358,21 @@ class KubeGroupStore:
         known = self.ledger_object(key, ledger.workload_uid)
         if known is not None and known.uid == entry.uid:
             _remove(self._ledgers_of, key, ledger.workload_uid)
+            if ledger.readable and ledger.ledger.incident is not None:
+                self._remember(key, ledger)
             self._notify(key)
+
+    def _remember(self, key: GroupKey, ledger: LedgerObject) -> None:
+        """The garbage collector may take a ledger away in the same moment in which its workload is seen to go."""
+        now = self._clock.monotonic_seconds()
+        for other, uid in [
+            (other, uid)
+            for other, collected in self._collected.items()
+            for uid, each in collected.items()
+            if each.at_seconds <= now - COLLECTED_SECONDS
+        ]:
+            _remove(self._collected, other, uid)
+        self._collected.setdefault(key, {})[ledger.workload_uid] = _Collected(ledger, now)
 
     def _report(self, resource: Resource, name: str, message: str) -> None:
         self._observer.undecodable(resource.plural, name, message)

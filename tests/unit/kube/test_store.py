@@ -6,6 +6,7 @@ import pytest
 
 from recovery.core.facts import GroupKey, Snapshot
 from recovery.kube.projections.recovery import UNREADABLE_SCHEMA_VERSION
+from recovery.kube.store import COLLECTED_SECONDS
 from recovery.ports import (
     JOB_SETS,
     JOBS,
@@ -193,6 +194,32 @@ async def test_ledgers_of_other_workloads_of_the_name_are_orphans(world: World) 
     await world.tell(RECOVERY_GROUPS, ledger("earlier"), load("recoverygroup"), type_="DELETED")
     assert world.store.orphans(LLM) == ()
     assert list(world.store._ledgers_of) == [GroupKey("default", "other")], "nothing is left behind"
+
+
+async def test_a_ledger_that_was_collected_in_mid_incident_stays_an_orphan_for_a_while(world: World) -> None:
+    """It may go in the very moment in which its workload goes: nobody else has what is still to be recorded."""
+    open_ = load("recoverygroup")
+    open_["status"]["phase"] = "TearingDown"
+    open_["status"]["incident"] = {
+        "id": "0d2f5c9e-3",
+        "number": 3,
+        "startedAt": "2026-11-02T08:00:00Z",
+        "detectedAt": "2026-11-02T08:00:01Z",
+        "class": "PodDeleted",
+        "cause": "PodDeleted",
+        "mode": "Enforce",
+        "terms": {"policyName": "p", "policyUID": "u", "policyGeneration": 1, "restart": "", "budgetLimit": 1}
+        | {"budgetWindowSeconds": 60.0, "startTimeoutSeconds": 60.0},
+    }
+    await world.tell(RECOVERY_GROUPS, open_)
+    await world.tell(RECOVERY_GROUPS, open_, type_="DELETED")
+    assert world.store.ledger_object(LLM, WORKLOAD_UID) is None
+    assert list(world.store.ledger_objects()) == []
+    assert world.store.orphans(LLM) == (), "its job is there: who deleted the ledger has begun anew"
+    await world.tell(TRAIN_JOBS, load("trainjob"), type_="DELETED")
+    assert [orphan.workload_uid for orphan in world.store.orphans(LLM)] == [WORKLOAD_UID]
+    world.clock.seconds += COLLECTED_SECONDS
+    assert world.store.orphans(LLM) == ()
 
 
 async def test_a_ledger_of_an_earlier_version_is_a_ledger(world: World) -> None:
