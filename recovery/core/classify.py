@@ -103,11 +103,16 @@ def gather(snapshot: Snapshot) -> tuple[Evidence, ...]:
     """All evidence about the present incarnation, the root first."""
     found: list[Evidence] = []
     for job in snapshot.jobs:
-        if snapshot.jobset is None or job.jobset_uid != snapshot.jobset.uid or job.suspended:
+        if snapshot.jobset is None or job.jobset_uid != snapshot.jobset.uid or stands_still(job):
             continue
         found.extend(_job_evidence(snapshot, job))
         found.extend(_deleted_alone(snapshot, job))
     return tuple(sorted(found, key=_root_first))
+
+
+def stands_still(job: JobFacts) -> bool:
+    """It is suspended, or its controller has not seen that it was resumed: what pods it has are of the run before."""
+    return job.suspended or job.condition("Suspended") is not None
 
 
 def fresh(

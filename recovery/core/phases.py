@@ -28,7 +28,7 @@ MAX_SPANS = 60
 
 
 def later(one: Phase, other: Phase) -> Phase:
-    """The one further along; within an attempt a group never goes back a phase. Held counts as Decided."""
+    """The one further along: within an attempt a group goes back only to wait for capacity. Held counts as Decided."""
     ranks = {phase: number for number, phase in enumerate(_ORDER)} | {Phase.HELD: 1, Phase.HEALTHY: len(_ORDER)}
     return one if ranks[one] >= ranks[other] else other
 

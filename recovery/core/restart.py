@@ -20,8 +20,9 @@ from recovery.core.classify import (
     member_jobs,
     place,
     pods_of,
+    stands_still,
 )
-from recovery.core.facts import JobFacts, Snapshot
+from recovery.core.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.gates import barred, finishing
 from recovery.core.history import began_at
 from recovery.core.judge import (
@@ -96,7 +97,9 @@ def after_restart(look: Look, ledger: Ledger) -> Plan:
         return Plan(ledger, incident.incident_of(ledger).reason, look_again_at=waits_until)
     if ledger.phase is Phase.HELD:
         return _held(look, ledger)
-    ledger = phases.enter(ledger, phases.later(found, ledger.phase), look.now)
+    waits = found is Phase.SCHEDULING and ledger.phase is Phase.STARTING and _without_capacity(look.snapshot)
+    # Waiting for capacity does not count as starting, though all pods had a node before one of them was replaced.
+    ledger = phases.enter(ledger, found if waits else phases.later(found, ledger.phase), look.now)
     return _watch(look, ledger, found, ours=ours)
 
 
@@ -273,13 +276,24 @@ def _watch_the_rendezvous(look: Look, ledger: Ledger) -> Plan:
     what = _not_ready(look.snapshot)
     if not timeout or not incident.acts(ledger) or not open_.probe_proven:
         return say_after_a_while(look, ledger, what)
-    deadline = open_.phases[-1].started_at + timeout
+    deadline = _under_way_since(look, ledger) + timeout
     if look.now >= deadline:
         seconds = int(timeout.total_seconds())
         return _try_again(look, ledger, f"not all ranks joined within {seconds} s of running; {what}")
     plan = say_after_a_while(look, ledger, what)
     earlier = plan.look_again_at is not None and plan.look_again_at < deadline
     return plan if earlier else msgspec.structs.replace(plan, look_again_at=deadline)
+
+
+def _without_capacity(snapshot: Snapshot) -> list[tuple[PodFacts, str]]:
+    """The members that no node has room for, and what the scheduler says."""
+    return [
+        (pod, condition.message or condition.reason)
+        for job in member_jobs(snapshot)
+        for pod in pods_of(snapshot, job)
+        for condition in pod.conditions
+        if condition.type == "PodScheduled" and not pod.node and pod.deleting_since is None
+    ]
 
 
 def _watch_the_scheduling(look: Look, ledger: Ledger) -> Plan:
@@ -289,13 +303,7 @@ def _watch_the_scheduling(look: Look, ledger: Ledger) -> Plan:
     empty = [job for job in jobs if not job.suspended and not pods_of(look.snapshot, job)]
     if empty and incident.acts(ledger) and barred(look.workload, look.policy, forced=open_.forced) is None:
         return _watch_for_pods(look, ledger, min(empty, key=lambda job: job.created_at))
-    waiting = [
-        (pod, condition.message or condition.reason)
-        for job in jobs
-        for pod in pods_of(look.snapshot, job)
-        for condition in pod.conditions
-        if condition.type == "PodScheduled" and not pod.node and pod.deleting_since is None
-    ]
+    waiting = _without_capacity(look.snapshot)
     if waiting:
         pod, why = waiting[0]
         return say_after_a_while(look, ledger, f"waiting for capacity: {place(pod)}: {why[:_MAX_QUOTE]}")
@@ -333,11 +341,21 @@ def _watch_for_pods(look: Look, ledger: Ledger, job: JobFacts) -> Plan:
     return Plan(ledger, open_.reason, actions=touch, look_again_at=since + GIVE_UP_AFTER)
 
 
+def _under_way_since(look: Look, ledger: Ledger) -> datetime:
+    """Since when the group has been in its phase, in its Jobs' present run.
+
+    One that its user suspended and resumed while nobody looked has only begun; a Job that has not seen that it was
+    resumed has not even begun.
+    """
+    runs = (look.now if stands_still(job) else began_at(job) for job in member_jobs(look.snapshot))
+    return max(incident.incident_of(ledger).phases[-1].started_at, *runs)
+
+
 def _watch_the_start(look: Look, ledger: Ledger) -> Plan:
     """`timeouts.start`: all pods have a node, yet not all run."""
     open_ = incident.incident_of(ledger)
     timeout = timedelta(seconds=open_.terms.start_timeout_seconds)
-    deadline = open_.phases[-1].started_at + timeout
+    deadline = _under_way_since(look, ledger) + timeout
     if look.now < deadline or not incident.acts(ledger):
         return Plan(ledger, open_.reason, look_again_at=deadline if look.now < deadline else None)
     return _try_again(look, ledger, f"not all ranks ran within {int(timeout.total_seconds())} s of being scheduled")

@@ -28,7 +28,7 @@ def test_a_stop_at_any_write_neither_repeats_nor_loses_a_recovery(
     broken = []
     stops = 0
     for stop in every_stop(incident):
-        if stop.kind is None:
+        if stop.key is None:
             met = coverage_of(stop.outcome.evidence)
             assert set(REACHED[incident]) <= set(met), f"the incident is not what it is called: {met}"
         else:

@@ -5,13 +5,14 @@ each side of it, with a process killed just there and started again. That is exh
 several stops do is left to the seeds.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
 from recovery.ports import LEASES
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
+from recovery.sim.trials.manifests import NATIVE_CODE
 from recovery.sim.trials.plan import JobPlan, Runtime, TrialPlan
 from recovery.sim.trials.trial import Outcome, run_trial
 
@@ -23,17 +24,15 @@ ENFORCE: Mapping[str, object] = {"mode": "Enforce"}
 
 @dataclass(frozen=True)
 class Stop:
-    """One trial of a canonical incident. `kind` None: the one without a stop."""
+    """One trial of a canonical incident."""
 
     incident: str
-    number: int
-    kind: FaultKind | None
+    key: FaultKey | None
+    """Of the stop. None: this is the one without."""
     outcome: Outcome
 
     def __str__(self) -> str:
-        if self.kind is None:
-            return f"{self.incident}, not stopped"
-        return f"{self.incident}, {self.kind} at request {self.number}"
+        return f"{self.incident}, {self.key if self.key is not None else 'not stopped'}"
 
 
 def _fault(
@@ -42,11 +41,13 @@ def _fault(
     return Fault(FaultKey("world", number, kind), seconds, at, "team-a/llm", tuple(range(pods)), code)
 
 
-def _plan(*faults: Fault, job: Mapping[str, object] | None = None, replicas: int = 1) -> TrialPlan:
-    fields: dict[str, object] = {"namespace": "team-a", "name": "llm", "pods": 4, "policy": ENFORCE, **(job or {})}
+_JOB = JobPlan(namespace="team-a", name="llm", pods=4, policy=ENFORCE)
+
+
+def _plan(*faults: Fault, job: JobPlan = _JOB, replicas: int = 1) -> TrialPlan:
     return TrialPlan(
         seed=1,
-        jobs=(msgspec.convert(fields, JobPlan),),
+        jobs=(job,),
         faults=faults,
         active_seconds=900.0,
         healing_seconds=2700.0,
@@ -56,22 +57,24 @@ def _plan(*faults: Fault, job: Mapping[str, object] | None = None, replicas: int
     )
 
 
-CANONICAL: Mapping[str, Callable[[], TrialPlan]] = {
-    "pod": lambda: _plan(_fault(0, FaultKind.POD_KILL)),
-    "eight pods": lambda: _plan(_fault(0, FaultKind.CONTAINER_KILL, pods=8), job={"pods": 8}),
-    "two Jobs": lambda: _plan(_fault(0, FaultKind.POD_KILL), job={"runtime": Runtime.SEVERAL_JOBS, "grace_seconds": 5}),
-    "JobSet's own restart": lambda: _plan(
-        _fault(0, FaultKind.CONTAINER_KILL, code=42), job={"runtime": Runtime.NATIVE, "grace_seconds": 5}
+CANONICAL: Mapping[str, TrialPlan] = {
+    "pod": _plan(_fault(0, FaultKind.POD_KILL)),
+    "eight pods": _plan(_fault(0, FaultKind.CONTAINER_KILL, pods=8), job=replace(_JOB, pods=8)),
+    "two Jobs": _plan(_fault(0, FaultKind.POD_KILL), job=replace(_JOB, runtime=Runtime.SEVERAL_JOBS, grace_seconds=5)),
+    "JobSet's own restart": _plan(
+        _fault(0, FaultKind.CONTAINER_KILL, code=NATIVE_CODE),
+        job=replace(_JOB, runtime=Runtime.NATIVE, grace_seconds=5),
     ),
-    "budget exhausted": lambda: _plan(
+    "budget exhausted": _plan(
         _fault(0, FaultKind.CRASH_LOOP, seconds=400.0),
-        job={
-            "runtime": Runtime.PREPARED,
-            "policy": {**ENFORCE, "budget": {"limit": 2, "onExhausted": "Suspend", "window": "20m"}},
-        },
+        job=replace(
+            _JOB,
+            runtime=Runtime.PREPARED,
+            policy={**ENFORCE, "budget": {"limit": 2, "onExhausted": "Suspend", "window": "20m"}},
+        ),
     ),
-    "leader hand-over": lambda: _plan(_fault(0, FaultKind.POD_KILL), job={"grace_seconds": 5}, replicas=2),
-    "TrainJob deleted": lambda: _plan(
+    "leader hand-over": _plan(_fault(0, FaultKind.POD_KILL), job=replace(_JOB, grace_seconds=5), replicas=2),
+    "TrainJob deleted": _plan(
         _fault(0, FaultKind.CONTAINER_KILL), _fault(1, FaultKind.USER_RECREATE, at=FAILURE_SECONDS + 4.0)
     ),
 }
@@ -80,9 +83,9 @@ CANONICAL: Mapping[str, Callable[[], TrialPlan]] = {
 
 def every_stop(incident: str) -> Iterator[Stop]:
     """The trial without a stop, then one for each write and side."""
-    plan = CANONICAL[incident]()
+    plan = CANONICAL[incident]
     whole = run_trial(plan)
-    yield Stop(incident, 0, None, whole)
+    yield Stop(incident, None, whole)
     writes = [
         (record.actor, record.number)
         for record in whole.evidence.requests
@@ -91,5 +94,5 @@ def every_stop(incident: str) -> Iterator[Stop]:
     for actor, number in writes:
         for kind in (FaultKind.PROCESS_KILL, FaultKind.PROCESS_KILL_AFTER):
             stop = Fault(FaultKey(actor, number, kind), RESTART_SECONDS)
-            stopped = run_trial(msgspec.structs.replace(plan, faults=(*plan.faults, stop)))
-            yield Stop(incident, number, kind, stopped)
+            stopped = run_trial(replace(plan, faults=(*plan.faults, stop)))
+            yield Stop(incident, stop.key, stopped)

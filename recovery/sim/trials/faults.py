@@ -115,6 +115,7 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     job: str = ""
     """Namespace and name of the job that it befalls, joined by a slash."""
     indexes: tuple[int, ...] = ()
-    """Completion indexes of the pods that it befalls, or whose nodes; in a group of several Jobs those of the first."""
+    """Completion indexes of the pods that it befalls, or whose nodes; in a group of several Jobs they go on from Job to
+    Job. Of what befalls processes at a moment: the replicas."""
     code: int = 0
     """Exit code."""

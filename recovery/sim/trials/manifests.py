@@ -10,11 +10,12 @@ from recovery.sim.api.server import ApiServer
 from recovery.sim.trials.plan import JobPlan, Runtime, TrialPlan
 
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
-JOB_LABEL = "batch.kubernetes.io/job-name"
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
 STEP_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
 INITIALIZER = "dataset-initializer"
+TRAINER = "node"
+"""The ReplicatedJob that trains, and its container: Trainer knows both by that name."""
 NATIVE_CODE = 42
 """The exit code that the Job's own podFailurePolicy decides about."""
 SELECTED_BY = "recovery-trial/job"
@@ -79,7 +80,7 @@ def workload_of(job: JobPlan) -> tuple[Resource, Body]:
 
 def runtime_of(job: JobPlan) -> Body:
     """The ClusterTrainingRuntime that this job alone uses."""
-    replicated = [_replicated_job(job, "node", step="trainer", pods=1)]
+    replicated = [_replicated_job(job, TRAINER, step="trainer", pods=1)]
     spec: Body = {"replicatedJobs": replicated}
     match job.runtime:
         case Runtime.SEVERAL_JOBS:
@@ -107,7 +108,7 @@ def _trainer_pods(job: JobPlan) -> int:
 
 def _replicated_job(job: JobPlan, name: str, *, step: str, pods: int) -> Body:
     prepared = job.runtime not in {Runtime.SHIPPED, Runtime.INITIALIZED}
-    container: Body = {"name": name if step == INITIALIZER else "node", "image": "example.com/training"}
+    container: Body = {"name": name if step == INITIALIZER else TRAINER, "image": "example.com/training"}
     if not step:
         container["resources"] = {"limits": {"nvidia.com/gpu": str(job.gpus_per_pod)}}
     template: Body = {
@@ -140,15 +141,18 @@ def _tolerated(taint: str) -> Body:
     }
 
 
-def member_pods(server: ApiServer, job: JobPlan) -> list[Body]:
-    """Its pods that are neither being deleted nor over, by Job name and completion index; initializers left out."""
-    found = []
+def members(server: ApiServer, job: JobPlan) -> dict[int, Body]:
+    """Its pods that are neither being deleted nor over, by index; initializers left out.
+
+    The index is the completion index; in a group of several Jobs the second Job's go on from the first one's.
+    """
+    found = {}
     for pod in server.objects(PODS, job.namespace):
         labels = pod["metadata"].get("labels", {})
         if labels.get(JOBSET_LABEL) != job.name or labels.get(REPLICATED_JOB_LABEL) == INITIALIZER:
             continue
         if "deletionTimestamp" in pod["metadata"] or pod.get("status", {}).get("phase") in {"Failed", "Succeeded"}:
             continue
-        found.append((labels.get(JOB_LABEL, ""), int(labels.get(INDEX_LABEL, "0")), pod["metadata"]["name"], pod))
-    found.sort(key=lambda entry: entry[:3])
-    return [entry[3] for entry in found]
+        second = job.runtime is Runtime.SEVERAL_JOBS and labels.get(REPLICATED_JOB_LABEL) == TRAINER
+        found[int(labels.get(INDEX_LABEL, "0")) + (_helper_pods(job) if second else 0)] = pod
+    return found

@@ -29,7 +29,7 @@ from recovery.sim.cluster import EmbeddedCluster
 from recovery.sim.kubelets.nodes import NodeDeath, NodeSpec
 from recovery.sim.trials.faults import Fault, FaultKind
 from recovery.sim.trials.log import TrialLog
-from recovery.sim.trials.manifests import INDEX_LABEL, member_pods, policy_of, workload_of
+from recovery.sim.trials.manifests import members, policy_of, workload_of
 from recovery.sim.trials.plan import JobPlan, Runtime, TrialPlan
 from recovery.sim.trials.replica import Replica
 
@@ -97,9 +97,9 @@ class World:
     # Pods.
 
     def _pods(self, fault: Fault) -> list[Body]:
-        """Those of the fault's indexes that are there and not being deleted."""
-        pods = member_pods(self._server, self._jobs[fault.job])
-        return [pods[index] for index in fault.indexes if index < len(pods)]
+        """Those of the fault's indexes that are there, and neither being deleted nor over."""
+        pods = members(self._server, self._jobs[fault.job])
+        return [pods[index] for index in fault.indexes if index in pods]
 
     def _kill_pods(self, fault: Fault) -> None:
         pods = self._pods(fault)
@@ -155,10 +155,10 @@ class World:
 
     def _crash_loop(self, fault: Fault) -> None:
         job = self._jobs[fault.job]
-        pods = member_pods(self._server, job)[:1]
-        if not pods or pods[0]["metadata"]["labels"].get(INDEX_LABEL) != "0":
+        first = members(self._server, job).get(0)
+        if first is None:
             return
-        name = pods[0]["metadata"]["name"]
+        name = first["metadata"]["name"]
         rank = name[: name.rindex("-") + 1]
         kubelets = self._cluster.kubelets
         self._log.befell(fault, f"{job}: {rank}* crashes with exit code {fault.code} a moment after each start")

@@ -291,6 +291,24 @@ def test_the_watchdog_does_not_touch_a_suspended_job_or_a_paused_one() -> None:
 # --- waiting for nodes, and for the start --------------------------------------------------------------------------
 
 
+def test_a_replacement_that_waits_for_capacity_is_not_held_against_the_start() -> None:
+    """docs/policy.md: `timeouts.start` runs from when all pods have a node; waiting for capacity does not count."""
+    controller, back = recreated()
+    placed = back.all_scheduled()
+    controller.look(placed, 12)
+    waiting = placed.pod_gone(3, 20).replaced(3, 21).unschedulable(3, "0/16 nodes are available")
+    controller.look(waiting, 22)
+    controller.look(waiting, 60)
+    assert controller.phase() is Phase.SCHEDULING
+    assert "waiting for capacity" in controller.incident.reason
+    controller.look(waiting, 5000)
+    assert len(controller.triggers) == 1
+    again = waiting.scheduled(3)
+    assert controller.look(again, 5001).look_again_at == at(5901)
+    controller.look(again, 5901)
+    assert len(controller.triggers) == 2
+
+
 def test_waiting_for_capacity_is_said_once_and_tears_nothing_down() -> None:
     controller, back = recreated()
     waiting = back.unschedulable(0, "0/16 nodes are available: 16 Insufficient nvidia.com/gpu.")

@@ -108,7 +108,7 @@ def test_it_is_resumed_when_its_time_has_come_and_seen_through() -> None:
 
 
 def test_the_watchdog_counts_from_the_end_of_the_backoff_not_from_the_creation_of_the_suspended_job() -> None:
-    """Seed 11 of the simulation: a Job that is resumed says for a moment longer that it is suspended, and has no pods."""
+    """Seed 11 of the simulation: a Job that is resumed still says for a moment that it is suspended, and is empty."""
     controller = Controller(policy(backoff=Backoff(initial=timedelta(seconds=200))))
     world = in_backoff(controller)
     controller.look(world, 500.3)

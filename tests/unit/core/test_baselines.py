@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from recovery.core.facts import Condition
 from recovery.core.ledger import Ledger, Phase
 from recovery.core.policy import Mode
 from tests.unit.core.driver import Controller, policy
@@ -197,6 +198,16 @@ def test_a_suspended_job_and_its_resumption_are_no_loss() -> None:
     assert untouched(back, 601) == NO_FAILURE
     assert untouched(back.with_job(failed=4), 601) == NO_FAILURE
     assert untouched(back.all_ready(660), 661) == NO_FAILURE
+
+
+def test_nor_is_it_while_the_job_controller_has_not_seen_the_resumption() -> None:
+    """A rank on a dead node outlives the suspension, and kube-controller-manager stands still."""
+    still = Condition("Suspended", "True", "JobSuspended", "Job suspended", at(1))
+    world = training().suspended().pod_deleted(0, 1)
+    for index in (1, 2, 3):
+        world = world.pod_deleted(index, 1).pod_gone(index, 30)
+    awake = world.with_workload(suspended=False).with_jobset(suspended=False)
+    assert untouched(awake.with_job(suspended=False, conditions=(still,)), 61) == NO_FAILURE
 
 
 def test_a_loss_after_the_resumption_is_a_failure() -> None:

@@ -151,7 +151,7 @@ def test_it_is_over_only_when_every_job_runs_whole() -> None:
 
 
 def test_a_job_that_came_early_is_given_its_time_from_when_the_last_old_one_is_gone() -> None:
-    """Seed 154 of the simulation: a pod on a dead node held one Job back for minutes; the other was there, and empty."""
+    """Seed 154 of the simulation: a pod on a dead node held one Job back for minutes; the other was there, empty."""
     controller = Controller()
     lost = pair().node(lambda w: w.pod_deleted(3, 0))
     look(controller, lost, 0.5)

@@ -1,5 +1,6 @@
 """RecreateGroupAfterStart, and Rendezvous where a joined probe tells of it."""
 
+from recovery.core.facts import Condition
 from recovery.core.ledger import Outcome, Phase
 from recovery.core.policy import Restart
 from tests.unit.core.driver import Controller, policy
@@ -68,6 +69,24 @@ def test_ranks_that_do_not_join_in_time_are_another_attempt() -> None:
     controller.look(world, 905)
     assert len(controller.triggers) == 2
     assert "not all ranks joined within 900 s of running" in controller.incident.reason
+
+
+def test_the_time_in_which_its_user_had_it_suspended_unseen_does_not_count() -> None:
+    """Seed 7007 of the simulation: no leader saw the suspension, and its end only while Trainer stood still."""
+    controller = Controller()
+    world = on_the_way(controller).suspended()
+    for index in range(4):
+        world = world.pod_deleted(index, 10).pod_gone(index, 40)
+    still = Condition("Suspended", "True", "JobSuspended", "Job suspended", at(10))
+    waking = world.with_workload(suspended=False).with_jobset(suspended=False)
+    controller.look(waking.with_job(suspended=False, conditions=(still,)), 1000)
+    awake = world.resumed(1000)
+    controller.look(awake, 1001)
+    assert len(controller.triggers) == 1
+    back = probed(awake).all_started(1005)
+    assert controller.look(back, 1006).look_again_at == at(1900)
+    controller.look(back, 1900)
+    assert len(controller.triggers) == 2
 
 
 def test_a_script_that_never_tells_that_it_has_joined_is_not_restarted_for_that() -> None:

@@ -105,7 +105,7 @@ async def test_a_set_of_tasks_is_gone_through_in_the_order_in_which_they_were_ma
     serials = [hash(task) for task in tasks]
 
     assert serials == list(range(serials[0], serials[0] + len(tasks)))
-    assert list(set(reversed(tasks[:8]))) == list(set(tasks[:8]))
+    assert list(set(tasks[7::-1])) == list(set(tasks[:8]))
     await asyncio.gather(*tasks)
 
 

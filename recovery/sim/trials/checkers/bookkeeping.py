@@ -110,6 +110,8 @@ def _attempts(made: LedgerChange) -> Iterator[str]:
     trigger, incident = made.trigger, made.after.incident
     if trigger is None or incident is None or made.by_hand:
         return
+    if made.same is not None and not made.same.charged:
+        return  # Only a person, or the platform, has restarted it so far: this attempt is the one that is charged.
     since = trigger.started_at - timedelta(seconds=incident.terms.budget_window_seconds)
     if made.after.budget.reset_at is not None:
         since = max(since, made.after.budget.reset_at)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from recovery.core.facts import GroupKey
-from recovery.core.ledger import Phase
+from recovery.core.ledger import Outcome, Phase
 from recovery.core.policy import SUSPENDED_BY_ANNOTATION, Mode, Restart
 from recovery.ports import JOBS, LEASES, RECOVERY_GROUPS
 from recovery.sim.api.server import Change
@@ -41,6 +41,8 @@ class ConvergesAfterHealing(Rule):
         """What is wrong with it; None: nothing is, or there is a reason."""
         if group.ended is not None or group.paused_since is not None or self._has_reason(group):
             return None
+        if self._never_began(group):
+            return None
         if group.suspended:
             mark = group.annotations.get(SUSPENDED_BY_ANNOTATION)
             return f"it is suspended by incident {mark}" if mark else None
@@ -52,6 +54,29 @@ class ConvergesAfterHealing(Rule):
             if trouble is not None:
                 return trouble
         return None
+
+    def _never_began(self, group: GroupView) -> bool:
+        """One of its Jobs never had a pod, and no incident is about that: what never trained is left alone.
+
+        So is what a user has taken over in the middle of one.
+        """
+        assert group.workload is not None, "one that is gone has ended"
+        state = self.world.ledgers.of(group.workload["metadata"]["uid"])
+        since = self.evidence.began_at
+        if state is not None and state.open_incident is not None:
+            return False
+        if any(not job.indexes and job.began_at < group.since for job in group.jobs.values()):
+            return True  # It was so before the policy was there: a baseline.
+        if state is not None and state.spans:
+            last = state.ledger.history[0] if state.ledger.history else None
+            if last is None or last.outcome is not Outcome.SUPERSEDED:
+                return False
+            since = state.closed_at.get(last.id, last.ended_at)
+        began: dict[str, bool] = {}
+        for job in self.world.jobs.values():
+            if job.group == group.key and group.owns(job) and job.began_at >= since:
+                began[job.name] = began.get(job.name, False) or bool(job.indexes)
+        return not all(began.values())
 
     def _has_reason(self, group: GroupView) -> bool:
         """Held, only observed, or left to Kubernetes: and the policy or the ledger says why."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from recovery.core.ledger import AttemptAction, Incident, Phase
+from recovery.core.ledger import AttemptAction, Incident, Phase, Terms
 from recovery.ports import JOBS, RECOVERY_GROUPS
 from recovery.sim.api.server import Change
 from recovery.sim.trials.checkers.ledgers import LedgerChange
@@ -11,10 +11,12 @@ from recovery.sim.trials.checkers.rule import Rule
 from recovery.sim.trials.checkers.views import Force, GroupView, JobView, deletion_begins, ours
 from recovery.sim.trials.evidence import Evidence, RequestRecord, Violation
 
-_SHORTEST_TIMEOUT = timedelta(seconds=110)
-"""Less than any time after which an attempt is given up: 120 s without pods, `timeouts` of a minute or more."""
+_GIVEN_UP_WITHOUT_PODS_SECONDS = 120.0
+_CLOCKS_DIFFER = timedelta(seconds=10)
 _STALE_AFTER = timedelta(minutes=16)
 """A loss of a group that runs whole is a baseline after 15 minutes; one more for clocks and for looks on their way."""
+_LONGEST_LOOK = timedelta(seconds=90)
+"""From a look's reads until its write has arrived, at most: its requests may be late, or repeated."""
 _ON_THE_WAY = frozenset({Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS})
 
 
@@ -65,7 +67,8 @@ class JustifiedRestart(Rule):
         if made.same is not None:
             if made.before.phase is Phase.HELD:
                 return None  # what it was held for has been judged before
-            if made.before.phase in _ON_THE_WAY and any(_took_too_long(job, made.at) for job in targets):
+            late = any(_took_too_long(job, incident.terms, made.at) for job in targets)
+            if made.before.phase in _ON_THE_WAY and (late or self.world.calm.clocks_jumped()):
                 return None
         jobs = ", ".join(incident.target.job_uids)
         return f"no member of Job {jobs} was lost, and it had not been on its way for long"
@@ -86,8 +89,11 @@ class JustifiedRestart(Rule):
         return f"JobSet {made.group.name} has not restarted it, and nobody else has deleted its Jobs"
 
 
-def _took_too_long(job: JobView, at: datetime) -> bool:
-    return at - job.began_at >= _SHORTEST_TIMEOUT and not job.ready
+def _took_too_long(job: JobView, terms: Terms, at: datetime) -> bool:
+    """As long as the shortest time after which an attempt is given up. A timeout of 0: there is none."""
+    timeouts = (terms.start_timeout_seconds, terms.rendezvous_timeout_seconds)
+    shortest = min((_GIVEN_UP_WITHOUT_PODS_SECONDS, *(seconds for seconds in timeouts if seconds)))
+    return at - job.began_at >= timedelta(seconds=shortest) - _CLOCKS_DIFFER and not job.ready
 
 
 class BaselineUntouched(Rule):
@@ -107,6 +113,8 @@ class BaselineUntouched(Rule):
             return  # `JustifiedRestart` has its say
         lag = self.world.calm.watch_lag()
         if newest.at < group.since.replace(microsecond=0) - lag:
+            if at - group.since <= _LONGEST_LOOK and self._is_held_up(group.since - _LONGEST_LOOK, at):
+                return  # It may have been read, and the write have been sent, before that.
             what = f"its policy has been what it is since {group.since:%H:%M:%S}"
         elif at - newest.at > _STALE_AFTER + lag and _runs_whole(targets) and not self.world.calm.clocks_jumped():
             what = "all its members run"
@@ -114,6 +122,9 @@ class BaselineUntouched(Rule):
             return
         sentence = f"{made.actor} restarts it for what is a baseline: {newest.text} at {newest.at:%H:%M:%S}, and {what}"
         yield self.found(at, sentence, made.group)
+
+    def _is_held_up(self, since: datetime, until: datetime) -> bool:
+        return self.world.calm.seconds(since, until) < (until - since).total_seconds()
 
 
 def _runs_whole(targets: Iterable[JobView]) -> bool:

@@ -81,6 +81,8 @@ class WatchdogTouches(Rule):
         incident = state.open_incident if state is not None else None
         if state is None or incident is None or state.ledger.phase is not Phase.SCHEDULING:
             return frozenset()
+        if group.workload is None or group.workload["metadata"]["uid"] != state.workload_uid:
+            return frozenset()  # That ledger is of one that had the name before.
         if incident.mode != Mode.ENFORCE or incident.terms.restart == Restart.NONE:
             return frozenset()
         if group.mode != Mode.ENFORCE or group.paused_since is not None or group.suspended or group.ended is not None:
@@ -97,7 +99,7 @@ class WatchdogTouches(Rule):
         limit = self.GIVEN_UP_AFTER_SECONDS if touched else self.TOUCHED_AFTER_SECONDS
         if calm > limit:
             done = "touched, but not given up" if touched else "not touched"
-            names = ", ".join(job.name for job in self.world.jobs_of(wait.jobs))
+            names = ", ".join(sorted(job.name for job in self.world.jobs_of(wait.jobs)))
             sentence = f"Job {names} had no pods from {wait.since:%H:%M:%S} to {at:%H:%M:%S} and was {done}"
             yield self.found(at, sentence, key)
 

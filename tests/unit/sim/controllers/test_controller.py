@@ -1,6 +1,7 @@
 """The control loop of the models: which keys are looked at, when, how many at a time, and when again."""
 
 import asyncio
+import itertools
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -133,7 +134,7 @@ def test_a_refused_look_comes_again_after_ever_longer_pauses(code: int) -> None:
             controller.enqueue("job")
             await asyncio.sleep(100)
             looks = controller.moments("job")
-            pauses = [round(later - earlier - DELAY_SECONDS, 6) for earlier, later in zip(looks, looks[1:], strict=False)]
+            pauses = [round(later - earlier - DELAY_SECONDS, 6) for earlier, later in itertools.pairwise(looks)]
             assert pauses == [0.005, 0.01, 0.02, 0.04], "and no further look once it has succeeded"
 
     look()

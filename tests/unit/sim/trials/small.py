@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -41,7 +41,7 @@ def with_faults(*faults: Fault, plan: TrialPlan = QUIET, **fields: Any) -> Trial
     return msgspec.structs.replace(plan, faults=faults, **fields)
 
 
-@cache
+@lru_cache(maxsize=8)  # All that a trial makes lives as long as its outcome, and slows the next ones down.
 def outcome_of(*faults: Fault) -> Outcome:
     """Of the quiet trial with these faults."""
     return run_trial(with_faults(*faults))
@@ -74,7 +74,5 @@ def states(outcome: Outcome, resource: Resource, name: str = "") -> Iterator[tup
 def writes(outcome: Outcome) -> list[RequestRecord]:
     """Those of controller processes, about anything but Leases."""
     return [
-        record
-        for record in outcome.evidence.requests
-        if record.request.writes and record.request.resource != LEASES
+        record for record in outcome.evidence.requests if record.request.writes and record.request.resource != LEASES
     ]

@@ -88,6 +88,16 @@ class TestOneCharge:
         case.ledger(restarted(first, 1100, job_uid="job-2"))
         assert len(case.found) == violations
 
+    def test_what_a_person_has_asked_for_leaves_the_one_attempt_that_is_charged(self) -> None:
+        case = Case(OneCharge)
+        first = restarted(opened(1000, limit=1), 1000, charged=False)
+        second = restarted(first, 1100, job_uid="job-2")
+        case.ledger(first)
+        case.ledger(second)
+        assert case.found == []
+        case.ledger(restarted(second, 1200, job_uid="job-3"))
+        assert case.found == ["incident workload-1 gets attempt 3 where 1 are allowed"]
+
     def test_a_person_may_have_one_more(self) -> None:
         case = Case(OneCharge)
         first = restarted(opened(1000, limit=1), 1000)

@@ -2,12 +2,16 @@
 
 import pytest
 
-from recovery.core.ledger import Phase
+from recovery.core.facts import Snapshot
+from recovery.core.incident import into_history
+from recovery.core.ledger import Outcome, Phase
 from recovery.ports import JOB_SETS, JOBS, LEASES, PODS, TRAIN_JOBS
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.outcome import ConvergesAfterHealing, TimelyAction
 from recovery.sim.trials.faults import FaultKind
-from tests.unit.sim.trials.checker_case import CONTROLLER, Case, in_phase, opened, restarted
+from tests.unit.sim.trials.checker_case import CONTROLLER, KEY, LABELS, Case, closed, in_phase, opened, restarted
+
+EMPTY = Snapshot(KEY, None, None, (), ())
 
 
 class TestConvergesAfterHealing:
@@ -42,6 +46,41 @@ class TestConvergesAfterHealing:
         case = self.lost()
         case.drop(JOBS, "llm-node-0", by="garbage-collector")
         assert "it has no Job" in case.end()[0]
+
+    @pytest.mark.parametrize(
+        ("anew", "in_incident", "violations"), [(True, False, 0), (True, True, 1), (False, False, 1)]
+    )
+    def test_one_that_never_had_a_pod_is_left_alone(self, anew: bool, in_incident: bool, violations: int) -> None:
+        case = self.lost()
+        case.drop(JOBS, "llm-node-0", by="garbage-collector")
+        owner = "jobset"
+        if anew:
+            owner = "jobset-2"
+            case.drop(JOB_SETS, "llm", by="garbage-collector")
+            case.put(JOB_SETS, "llm", {"spec": {"replicatedJobs": []}}, uid=owner, owner="workload")
+        body = {"metadata": {"labels": LABELS}, "spec": {"parallelism": 2, "completions": 2}}
+        case.put(JOBS, "llm-node-0", body, uid="job-2", owner=owner)
+        if in_incident:
+            case.ledger(in_phase(opened(1000), Phase.SCHEDULING))
+        assert len(case.end()) == violations
+
+    @pytest.mark.parametrize(("outcome", "violations"), [(Outcome.SUPERSEDED, 0), (Outcome.RECOVERED, 1)])
+    def test_so_is_what_a_user_has_taken_over(self, outcome: Outcome, violations: int) -> None:
+        case = self.lost()
+        case.ledger(opened(1000))
+        case.ledger(into_history(closed(opened(1000), 1010, outcome), EMPTY))
+        case.now = 1020
+        case.drop(JOBS, "llm-node-0", by="garbage-collector")
+        case.job("job-2")
+        assert len(case.end()) == violations
+
+    def test_so_is_one_that_was_empty_before_its_policy_came(self) -> None:
+        case = Case(ConvergesAfterHealing, policy=False)
+        case.drop(JOBS, "llm-node-0", by="garbage-collector")
+        case.job("job-2")
+        case.now += 10
+        case.policy("Enforce")
+        assert case.end() == []
 
     def test_a_job_that_is_held_says_why(self) -> None:
         case = self.lost()

@@ -79,6 +79,30 @@ class TestJustifiedRestart:
         case.ledger(restarted(first, 1120, job_uid="job-2"))
         assert case.found == []
 
+    @pytest.mark.parametrize(("timeout_seconds", "violations"), [(60.0, 0), (120.0, 1), (0.0, 1)])
+    def test_how_long_is_too_long_is_for_its_policy_to_say(self, timeout_seconds: float, violations: int) -> None:
+        case = Case(JustifiedRestart)
+        case.lose_a_pod()
+        first = in_phase(restarted(opened(1000, rendezvous_timeout_seconds=timeout_seconds), 1000), Phase.RENDEZVOUS)
+        case.ledger(first)
+        case.drop(JOBS, "llm-node-0", by="garbage-collector")
+        case.job("job-2")
+        case.now += 62
+        case.ledger(restarted(first, 1062, job_uid="job-2"))
+        assert len(case.found) == violations
+
+    def test_to_a_clock_that_has_jumped_it_seems_to_be(self) -> None:
+        case = Case(JustifiedRestart)
+        case.lose_a_pod()
+        first = in_phase(restarted(opened(1000), 1000), Phase.SCHEDULING)
+        case.ledger(first)
+        case.drop(JOBS, "llm-node-0", by="garbage-collector")
+        case.job("job-2")
+        case.befalls(FaultKind.CLOCK_JUMP, actor=CONTROLLER)
+        case.now += 50
+        case.ledger(restarted(first, 1120, job_uid="job-2"))
+        assert case.found == []
+
     def test_a_person_may_restart_what_is_well(self) -> None:
         case = Case(JustifiedRestart)
         case.annotate(restart=at(1000).isoformat())
@@ -130,6 +154,17 @@ class TestBaselineUntouched:
         case.now += 1
         case.ledger(restarted(opened(1000), 1061))
         assert "restarts it for what is a baseline: pod llm-node-0-1 was deleted by user" in case.found[0]
+
+    @pytest.mark.parametrize(("seconds_later", "violations"), [(20, 0), (200, 1)])
+    def test_a_look_that_was_held_up_may_have_read_the_policy_before(self, seconds_later: int, violations: int) -> None:
+        case = Case(BaselineUntouched)
+        case.lose_a_pod()
+        case.now += 60
+        case.befalls(FaultKind.TIMEOUT, actor=CONTROLLER)
+        case.policy("Observe")
+        case.now += seconds_later
+        case.ledger(restarted(opened(1000), case.now))
+        assert len(case.found) == violations
 
     def test_one_after_it_is_a_failure(self) -> None:
         case = Case(BaselineUntouched, mode="Observe")

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
-from recovery.sim.trials.plan import FaultRates, JobPlan, Runtime, TrialPlan
-from recovery.sim.trials.scenario import nodes_needed, read_scenario
+from recovery.sim.trials.plan import FaultRates, JobPlan, Runtime, TrialPlan, nodes_needed
+from recovery.sim.trials.scenario import read_scenario
 from recovery.sim.trials.strict import BadInputError
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "scenarios"

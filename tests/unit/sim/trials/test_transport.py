@@ -89,9 +89,7 @@ async def test_a_write_that_the_server_refuses_is_not_applied_by_a_server_error_
     assert noted(wire) == [(500, False)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "applied"), [(FaultKind.TIMEOUT, False), (FaultKind.TIMEOUT_APPLIED, True)], ids=str
-)
+@pytest.mark.parametrize(("kind", "applied"), [(FaultKind.TIMEOUT, False), (FaultKind.TIMEOUT_APPLIED, True)], ids=str)
 def test_a_timeout_is_heard_after_30_seconds(kind: FaultKind, applied: bool) -> None:
     @virtual_time
     async def send() -> None:

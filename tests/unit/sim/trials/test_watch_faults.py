@@ -172,8 +172,11 @@ async def test_a_lag_ends_when_the_healing_begins() -> None:
 @virtual_time
 @watching_until_the_end
 async def test_the_dead_are_told_nothing() -> None:
+    """Neither what comes from now on, nor what has been held up."""
     wire, watching = await watched(at_event(FaultKind.WATCH_STALL, A_CHANGE, 40.0))
+    await asyncio.sleep(1.0)
     wire.process.kill(1.0)
+    wire.put("b")
     await asyncio.sleep(600.0)
     assert watching.sizes == {"a": 1}
 
