@@ -205,6 +205,8 @@ class World:
         disturbed = any(at > quiet_since for at in group.disturbances[-1:])
         if group.policy is None or group.paused_since is not None or disturbed or group.since > quiet_since:
             return False
+        if any(each.node and each.until and each.at < group.since <= each.until for each in self._evidence.happenings):
+            return False  # What ended on that node is dated before its policy was what it is: a baseline.
         if group.suspended or group.ended is not None or group.failed_jobsets or not group.owns(job):
             return False
         members = [each for each in group.jobs.values() if each.member]

@@ -193,6 +193,19 @@ class TestTimelyAction:
         case.ledger(opened(1000))
         assert case.end() == []
 
+    @pytest.mark.parametrize(("changed_at", "violations"), [(940, 0), (800, 1)])
+    def test_what_ended_on_a_dead_node_before_the_policy_was_there_is_a_baseline(
+        self, changed_at: float, violations: int
+    ) -> None:
+        case = Case(TimelyAction, mode="Observe")
+        case.now = 900
+        case.befalls(FaultKind.NODE_POWER_LOSS, seconds=95, node="node-1")
+        case.now = changed_at
+        case.policy("Enforce")
+        case.now = 1000
+        case.fails(1, 137)
+        assert len(case.end()) == violations
+
     def test_faults_of_the_world_do_not(self) -> None:
         case = Case(TimelyAction)
         case.befalls(FaultKind.MANAGER_STALL, seconds=60)
