@@ -184,6 +184,9 @@ class TimelyAction(Rule):
         if aimed_at is None:
             return None
         deleted_at = self._deleted_at.get(loss.job_uid)
+        # A restart may be a later one, for something else, and have its own troubles.
+        if self.world.calm.seconds(aimed_at, aimed_at + self.CALM_BEFORE) < self.CALM_BEFORE.total_seconds():
+            return None
         if deleted_at is None:
             return "its Job was never deleted, though the ledger says so"
         seconds = (deleted_at - aimed_at).total_seconds()
