@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-# Options for pytest, as in: make unit ARGS="-k ledger"
+# Options for pytest, as in: make unit ARGS="-k ledger"; -n0 runs in one process and shows what is printed
 ARGS ?=
 # How many trials `make soak` runs.
 SEEDS ?= 20000
@@ -40,7 +40,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 unit: $(STAMP)  ## the unit tests, in seconds
-	$(BIN)/python -m pytest tests/unit tests/contract --world=simulated --timeout=60 --junitxml=build/unit.xml $(ARGS)
+	$(BIN)/python -m pytest tests/unit tests/contract --world=simulated -n auto --timeout=60 --junitxml=build/unit.xml $(ARGS)
 
 simulation: $(STAMP)  ## the controller in a modelled cluster under faults: 1,000 seeds, every stop, the canaries
 	@rm -f build/simulation.txt

@@ -1,5 +1,5 @@
-"""Models of what a real cluster would need machines for: kubelets, and the training that runs on them.
+"""A cluster in memory, the trials of the controller in it, and the demo.
 
-They speak through the ports only, so that the same pods live on a real API server and on a modelled one, in real and in
-virtual time. Product code never imports this package.
+Kubelets and training speak through the ports only, so that the same pods live on a real API server and on the modelled
+one. Of the product only `recovery simulate` imports this package, and only when it is called.
 """

@@ -81,7 +81,7 @@ class FaultKind(StrEnum):
     TIMEOUT_APPLIED = "timeout-applied"
     DELAYED = "delayed"
     """The request travels for `seconds` and is applied then, whether its sender still lives and waits or not."""
-    # What befalls watches of controller processes. The number counts the process's streams' lines.
+    # What befalls watches of controller processes. The number counts the lines of all of a replica's watches.
     WATCH_DISCONNECT = "watch-disconnect"
     WATCH_STALL = "watch-stall"
     """Nothing arrives for `seconds`, then all of it."""

@@ -58,7 +58,7 @@ class TrialLog:
 
     def _changed(self, change: Change) -> None:
         now = self._clock.now()
-        if change.resource != LEASES:  # the heartbeats of all nodes: nobody judges them
+        if change.resource != LEASES:  # the election's: the requests tell of it
             self.evidence.changes.append(change)
             self.evidence.change_times.append(now)
         self._hash.update(f"{now} {change.actor} {change.type} {change.resource.plural} {change.revision}\n".encode())

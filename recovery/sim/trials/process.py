@@ -133,7 +133,8 @@ class Process:
             killed.cancel()
         if not self.how:
             error = asyncio.CancelledError() if running.cancelled() else running.exception()
-            self.how = "stopped" if error is None else f"{type(error).__name__}: {error}"
+            ended = "stopped" if self._stop.is_set() else "ended, though nobody had stopped it"
+            self.how = ended if error is None else f"{type(error).__name__}: {error}"
 
     def _look_failed(self, key: GroupKey, error: str) -> None:
         if not self.how:

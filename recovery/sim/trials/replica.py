@@ -27,6 +27,8 @@ class Replica:
         self._evidence = evidence
         self._connect = connect
         self._stopping = False
+        self._place = 0
+        """Of its newest process among all of the evidence."""
 
     async def run(self) -> None:
         """Until `stop`, and the end of the process that runs then."""
@@ -34,14 +36,19 @@ class Replica:
         while not self._stopping:
             process = self.process = Process(self.name, number, self._clock, self._evidence)
             life = ProcessLife(self.name, number, self._clock.now())
-            place = len(self._evidence.processes)
+            self._place = len(self._evidence.processes)
             self._evidence.processes.append(life)
             await process.run(self._connect(self, process))
-            self._evidence.processes[place] = replace(life, ended_at=self._clock.now(), how=process.how)
+            self._evidence.processes[self._place] = replace(life, ended_at=self._clock.now(), how=process.how)
             self.process = None
             number += 1
             if not self._stopping:
                 await self._clock.sleep(process.restart_seconds)
+
+    def abandon(self, how: str) -> None:
+        """Its process runs on though it was told to stop: note how that ended."""
+        last = self._evidence.processes[self._place]
+        self._evidence.processes[self._place] = replace(last, ended_at=self._clock.now(), how=how)
 
     def stop(self) -> None:
         """SIGTERM, and no process after that."""

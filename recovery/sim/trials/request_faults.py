@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from recovery.kube.http import REQUEST_SECONDS_MAX
 from recovery.kube.request import Request
 from recovery.ports import LEASES
 from recovery.sim.trials.dice import Dice
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
 from recovery.sim.trials.plan import FaultRates
 
-ANSWER_SECONDS_MAX = 30.0
-"""After which a sender gives up, as the HTTP client does (`recovery.kube.http.REQUEST_SECONDS_MAX`)."""
 _WITHOUT_ANSWER = frozenset({FaultKind.TIMEOUT, FaultKind.TIMEOUT_APPLIED})
 
 _Spread = tuple[FaultKind, float, float, float]
@@ -98,7 +97,7 @@ class RequestFaults:
 
     def _in_time(self, fault: Fault) -> Fault | None:
         """The fault. None: it would outlast the time for faults, as a given one may after others were struck out."""
-        lasts_seconds = ANSWER_SECONDS_MAX if fault.key.kind in _WITHOUT_ANSWER else abs(fault.seconds)
+        lasts_seconds = REQUEST_SECONDS_MAX if fault.key.kind in _WITHOUT_ANSWER else abs(fault.seconds)
         return fault if lasts_seconds < self._seconds_left() else None
 
 

@@ -11,6 +11,7 @@ from contextlib import aclosing
 import aiohttp
 
 from recovery.kube.errors import error_from_failure
+from recovery.kube.http import REQUEST_SECONDS_MAX
 from recovery.kube.request import Request
 from recovery.ports import ApiError, Clock
 from recovery.sim.api.door import answer, error_from, lines
@@ -22,7 +23,7 @@ from recovery.sim.trials.faults import Fault, FaultKind
 from recovery.sim.trials.log import TrialLog
 from recovery.sim.trials.process import Process
 from recovery.sim.trials.replica import Replica, never
-from recovery.sim.trials.request_faults import ANSWER_SECONDS_MAX, RequestFaults
+from recovery.sim.trials.request_faults import RequestFaults
 
 Answer = tuple[bytes, ApiError | None]
 """What the sender hears: a body, or the error in place of one."""
@@ -117,7 +118,7 @@ class TrialTransport:
                     self._apply(request, number, fault)
                 else:
                     self._record(request, number, None, fault, applied=False)
-                await self._clock.sleep(ANSWER_SECONDS_MAX)
+                await self._clock.sleep(REQUEST_SECONDS_MAX)
                 return b"", error_from_failure(request, TimeoutError())
             case FaultKind.DELAYED:
                 assert fault is not None
@@ -138,7 +139,7 @@ class TrialTransport:
 
         asyncio.get_running_loop().call_later(fault.seconds, arrive)
         try:
-            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            async with asyncio.timeout(REQUEST_SECONDS_MAX):
                 return await arrived
         except TimeoutError:
             return b"", error_from_failure(request, TimeoutError())
@@ -174,7 +175,7 @@ class TrialTransport:
                 return 500
             case FaultKind.TIMEOUT | FaultKind.TIMEOUT_APPLIED | FaultKind.PROCESS_KILL_AFTER:
                 return None
-            case FaultKind.DELAYED if self._process.how or fault.seconds > ANSWER_SECONDS_MAX:
+            case FaultKind.DELAYED if self._process.how or fault.seconds > REQUEST_SECONDS_MAX:
                 return None  # It has died, or given up.
         return code
 

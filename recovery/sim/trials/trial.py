@@ -61,14 +61,14 @@ def run_trial(plan: TrialPlan) -> Outcome:
     """Run it to its end, in virtual time. Raises what is a bug of the simulation itself."""
     began_seconds = time.process_time()
     with _nothing_logged(), _no_collection():
-        evidence, jury, log = run_in_virtual_time(_run(plan))
+        evidence, jury, log, ran_seconds = run_in_virtual_time(_run(plan))
     return Outcome(
         plan=msgspec.structs.replace(plan, faults=_as_given(plan, log), rates=FaultRates()),
         evidence=evidence,
         violations=tuple(jury.violations),
         trace_hash=log.fingerprint,
         requests=len(evidence.requests),
-        simulated_seconds=plan.active_seconds + plan.healing_seconds,
+        simulated_seconds=ran_seconds,
         cpu_seconds=time.process_time() - began_seconds,
         coverage=coverage_of(evidence),
     )
@@ -82,7 +82,8 @@ def _as_given(plan: TrialPlan, log: TrialLog) -> tuple[Fault, ...]:
     return (*given, *(fault for key, fault in happened.items() if key not in known))
 
 
-async def _run(plan: TrialPlan) -> tuple[Evidence, Jury, TrialLog]:
+async def _run(plan: TrialPlan) -> tuple[Evidence, Jury, TrialLog, float]:
+    """What is known of it in the end, and for how many seconds it ran."""
     clock = VirtualClock()
     cluster = _cluster(plan, clock)
     began_at = clock.now()
@@ -119,15 +120,17 @@ async def _run(plan: TrialPlan) -> tuple[Evidence, Jury, TrialLog]:
         for replica in replicas:
             if replica.process is not None:
                 evidence.metrics[replica.name] = replica.process.telemetry.samples()
-        jury.ended()
         for replica in replicas:
             replica.stop()
-        ended, late = await asyncio.wait(running, timeout=STOP_SECONDS)
-        for task in ended:
-            task.result()
-        for task in late:
-            task.cancel()
-    return evidence, jury, log
+        _, late = await asyncio.wait(running, timeout=STOP_SECONDS)
+        for task, replica in zip(running, replicas, strict=True):
+            if task in late:
+                replica.abandon(f"not stopped {STOP_SECONDS:g} s after SIGTERM")
+                task.cancel()
+            else:
+                task.result()
+        jury.ended()
+    return evidence, jury, log, clock.monotonic_seconds()
 
 
 def _cluster(plan: TrialPlan, clock: VirtualClock) -> EmbeddedCluster:

@@ -150,13 +150,15 @@ def _counters(ledger: Ledger) -> dict[str, float]:
 
 class RecordedOnce(Rule):
     """Every incident is recorded once: its number is no other's, the numbers have no gap, and what has gone into the
-    history has its RecoveryIncident (sim reference, I9). Every clear loss belongs to an incident.
+    history, or was open when its job was deleted, has its RecoveryIncident (sim reference, I9). Every clear loss
+    belongs to an incident.
 
     A loss is clear where a controller must see it: of a group that trained, under a policy, with nobody suspending or
     deleting it at the same time, and with no fault that keeps the controllers from looking for the time that they have.
     """
 
     hears = frozenset({RECOVERY_GROUPS, RECOVERY_INCIDENTS})
+    SEEN_WITHIN = timedelta(seconds=90)
 
     def __init__(self, evidence: Evidence) -> None:
         super().__init__(evidence)
@@ -195,12 +197,22 @@ class RecordedOnce(Rule):
                     yield self.found(loss.at, f"{loss.text} belongs to no incident", loss.group)
 
     def _gaps(self, state: LedgerState, at: datetime) -> Iterator[Violation]:
-        incident = state.ledger.incident
-        # A ledger that went with its workload may have taken the incident that was open along (design.md, "Objects").
-        owed = state.ledger.totals.incidents - (1 if incident is not None else 0)
+        open_ = state.ledger.incident is not None and not self._must_be_recorded(state)
+        owed = state.ledger.totals.incidents - (1 if open_ else 0)
         for number in range(1, owed + 1):
             if (state.workload_uid, number) not in self._recorded:
                 yield self.found(at, f"incident {number} of {owed} has no record", state.group)
+
+    def _must_be_recorded(self, state: LedgerState) -> bool:
+        """The incident that was open when the ledger went with its workload: whoever led saw both go, and it in time.
+
+        If controllers were held up just then, the ledger may have taken it along (design.md, "Objects").
+        """
+        if state.gone_at is None:
+            return False
+        begins, ends = state.gone_at - self.SEEN_WITHIN, state.gone_at + self.SEEN_WITHIN
+        calm = self.world.calm.seconds(begins, ends) >= (ends - begins).total_seconds()
+        return calm and ends < self.evidence.ends_at
 
 
 def _covered(state: LedgerState, lost_at: datetime) -> bool:

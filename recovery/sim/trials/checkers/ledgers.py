@@ -78,7 +78,8 @@ class LedgerState:
     group: GroupKey
     workload_uid: str
     ledger: Ledger = field(default_factory=Ledger)
-    exists: bool = True
+    gone_at: datetime | None = None
+    """When the RecoveryGroup was collected. None: it is there."""
     aimed: dict[str, int] = field(default_factory=dict)
     """UIDs of Jobs and JobSets that a trigger was aimed at, with the revision that first said so."""
     suspensions: dict[str, int] = field(default_factory=dict)
@@ -91,6 +92,10 @@ class LedgerState:
     """Id of each incident and when it opened, by the server's clock."""
     left_hold_at: datetime | None = None
     """When the group last ceased to be Held. None: never."""
+
+    @property
+    def exists(self) -> bool:
+        return self.gone_at is None
 
     @property
     def open_incident(self) -> Incident | None:
@@ -136,7 +141,7 @@ class Ledgers:
         state = self._states.get(found.workload_uid)
         if change.type == "DELETED":
             if state is not None:
-                state.exists = False
+                state.gone_at = at
             return
         if state is None or change.type == "ADDED":
             state = self._states[found.workload_uid] = LedgerState(key, found.workload_uid)

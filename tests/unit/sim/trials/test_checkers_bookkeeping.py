@@ -8,7 +8,7 @@ import pytest
 from recovery.core.facts import Snapshot
 from recovery.core.incident import into_history
 from recovery.core.ledger import BudgetState, Ledger, RequestAnswer, Totals
-from recovery.ports import PODS, TRAIN_JOBS
+from recovery.ports import PODS, RECOVERY_GROUPS, TRAIN_JOBS
 from recovery.sim.trials.checkers.bookkeeping import (
     LedgerSuccession,
     MetricsFold,
@@ -18,7 +18,7 @@ from recovery.sim.trials.checkers.bookkeeping import (
     sample,
 )
 from recovery.sim.trials.faults import FaultKind
-from tests.unit.sim.trials.checker_case import KEY, Case, at, closed, opened, restarted, with_incident
+from tests.unit.sim.trials.checker_case import CONTROLLER, KEY, Case, at, closed, opened, restarted, with_incident
 
 EMPTY = Snapshot(KEY, None, None, (), ())
 
@@ -170,6 +170,26 @@ class TestRecordedOnce:
         case.ledger(opened(1000, number=3))
         case.record(2)
         assert case.end() == ["incident 1 of 2 has no record"]
+
+    def test_one_that_was_open_when_its_job_was_deleted_is_owed(self) -> None:
+        case = Case(RecordedOnce)
+        case.ledger(opened(1000))
+        case.drop(RECOVERY_GROUPS, "llm-workload")
+        assert case.end() == ["incident 1 of 1 has no record"]
+
+    def test_with_its_record_it_is_not(self) -> None:
+        case = Case(RecordedOnce)
+        case.ledger(opened(1000))
+        case.drop(RECOVERY_GROUPS, "llm-workload")
+        case.record()
+        assert case.end() == []
+
+    def test_nor_is_one_whose_ledger_went_while_the_controller_was_held_up(self) -> None:
+        case = Case(RecordedOnce)
+        case.ledger(opened(1000))
+        case.befalls(FaultKind.PROCESS_FREEZE, actor=CONTROLLER, seconds=30)
+        case.drop(RECOVERY_GROUPS, "llm-workload")
+        assert case.end() == []
 
     def test_a_clear_loss_without_an_incident_is_found(self) -> None:
         case = Case(RecordedOnce)

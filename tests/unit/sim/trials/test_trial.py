@@ -140,7 +140,7 @@ def test_the_storm_is_survived() -> None:
 
 def test_what_an_outcome_tells() -> None:
     outcome = outcome_of(in_world(FaultKind.POD_KILL))
-    assert outcome.simulated_seconds == 900.0
+    assert 900.0 <= outcome.simulated_seconds < 901.0, "and a moment to stop"
     assert outcome.requests == len(outcome.evidence.requests) > 100
     assert outcome.evidence.ends_at == at(900.0)
     assert outcome.coverage["fault:pod-kill"] == 1
