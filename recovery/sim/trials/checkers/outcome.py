@@ -56,7 +56,9 @@ class ConvergesAfterHealing(Rule):
         return None
 
     def _never_began(self, group: GroupView) -> bool:
-        """One of its Jobs never had a pod, and no incident is about that: what never trained is left alone.
+        """One of its Jobs never had a pod, or its ranks have never met, and no incident is about that.
+
+        What never trained is left to its Jobs.
 
         So is what a user has taken over in the middle of one.
         """
@@ -67,6 +69,8 @@ class ConvergesAfterHealing(Rule):
             return False
         if any(not job.indexes and job.began_at < group.since for job in group.jobs.values()):
             return True  # It was so before the policy was there: a baseline.
+        if (state is None or not state.spans) and not self._has_met(group):
+            return True
         if state is not None and state.spans:
             last = state.ledger.history[0] if state.ledger.history else None
             if last is None or last.outcome is not Outcome.SUPERSEDED:
@@ -77,6 +81,12 @@ class ConvergesAfterHealing(Rule):
             if job.group == group.key and group.owns(job) and job.began_at >= since:
                 began[job.name] = began.get(job.name, False) or bool(job.indexes)
         return not all(began.values())
+
+    def _has_met(self, group: GroupView) -> bool:
+        """All ranks of one of its incarnations have met."""
+        uids = {job.uid for job in self.world.jobs.values() if job.group == group.key and group.owns(job)}
+        records = self.evidence.trace.records
+        return any(record.kind is EventKind.ROUND_FORMED and record.job_uid in uids for record in records)
 
     def _has_reason(self, group: GroupView) -> bool:
         """Held, only observed, or left to Kubernetes: and the policy or the ledger says why."""

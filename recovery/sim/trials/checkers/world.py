@@ -268,6 +268,7 @@ class World:
             return
         if change.type == "ADDED":
             group.jobset_made_at = at
+            group.restarts.clear()  # One that was made anew counts from 0 again.
         before, group.jobset = change.before, change.body
         status = change.body.get("status") or {}
         restarts = status.get("restarts", 0)

@@ -28,6 +28,12 @@ class TestConvergesAfterHealing:
         [sentence] = self.lost().end()
         assert "Job llm-node-0 has trained no more since llm-node-0-1 was lost at 08:16:40" in sentence
 
+    def test_one_whose_ranks_never_met_is_left_to_its_job(self) -> None:
+        """Seed 1203: its Job waits 10 min before each new pod, and its ranks no longer than that for one another."""
+        case = Case(ConvergesAfterHealing, trained=False)
+        case.fails(1, 1)
+        assert case.end() == []
+
     def test_one_that_met_again_is_well(self) -> None:
         case = self.lost()
         case.now += 60

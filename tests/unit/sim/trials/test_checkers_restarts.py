@@ -282,6 +282,15 @@ class TestNativeFirst:
         case.jobset(status={"restarts": 1})
         assert "JobSet llm restarts the group itself" in self.restart_after_reading(case)[0]
 
+    def test_one_of_a_jobset_that_was_made_anew_since_is_past(self) -> None:
+        """Seed 1758."""
+        case = Case(NativeFirst)
+        case.fails(1, 1)
+        case.jobset(status={"restarts": 1})
+        case.drop(JOB_SETS, "llm")
+        case.jobset()
+        assert self.restart_after_reading(case) == []
+
     def test_a_training_that_has_succeeded_is_left_alone_even_by_hand(self) -> None:
         case = Case(NativeFirst)
         case.put(PODS, "llm-node-0-1", {"status": {"phase": "Succeeded"}}, by="kubelet")
