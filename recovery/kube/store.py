@@ -54,8 +54,9 @@ T = TypeVar("T")
 _CLUSTER = ""
 """The namespace of what has none."""
 
-COLLECTED_SECONDS = 900.0
-"""For how long a ledger that vanished in the middle of an incident is remembered."""
+COLLECTED_SECONDS = 120.0
+"""For how long a ledger that vanished in the middle of an incident is remembered: enough for its record to be tried
+several times, and an end to trying where the whole namespace is gone."""
 
 
 class _Collected(msgspec.Struct, frozen=True):

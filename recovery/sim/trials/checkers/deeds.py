@@ -1,5 +1,6 @@
 """What a controller may write to a group, and when."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
@@ -145,7 +146,7 @@ class HealthyUntouched(Rule):
             yield self.found(at, f"{change.actor} {done} {title(change)}, though nothing has befallen {key}", key)
 
 
-class _Unless(Rule):
+class _Unless(Rule, ABC):
     """Of the writes to a group's objects those that must not be made in its present state."""
 
     hears = _GROUP
@@ -165,9 +166,9 @@ class _Unless(Rule):
             what = destructive(change) or "changes"
             yield self.found(at, f"{change.actor} {what} {title(change)}, though {why} for {known_for:.1f} s", key)
 
+    @abstractmethod
     def _barred(self, group: GroupView, change: Change) -> tuple[datetime, str] | None:
         """Since when the write is forbidden, and why. None: it is not."""
-        raise NotImplementedError
 
     def _forced(self, key: GroupKey) -> bool:
         """A person insisted, who knew of the mode and of the pause."""
