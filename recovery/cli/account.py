@@ -8,7 +8,7 @@ from recovery.cli.rows import resume_at
 from recovery.cli.selection import Selection
 from recovery.cli.wording import age, aligned, duration, moment
 from recovery.core import budget, requests
-from recovery.core.classify import member_jobs, pods_of
+from recovery.core.evidence import member_jobs, pods_of
 from recovery.core.facts import JobFacts, PodFacts, Snapshot, WorkloadFacts
 from recovery.core.history import member_count
 from recovery.core.ledger import Attempt, ClosedIncident, Incident, Ledger, PhaseSpan, Suspect

@@ -8,7 +8,7 @@ from recovery.core import budget
 from recovery.core.incident import MAX_ATTEMPTS, incident_of
 from recovery.core.ledger import Attempt, AttemptAction, Ledger
 
-OURS = frozenset({AttemptAction.RECREATE_GROUP, AttemptAction.RECREATE_JOB_SET})
+OURS = frozenset({AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE, AttemptAction.RECREATE_JOB_SET})
 """What we have triggered ourselves."""
 
 

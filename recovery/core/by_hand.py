@@ -8,7 +8,8 @@ import msgspec
 
 from recovery.core import budget, incident, requests, suspension
 from recovery.core.attempts import restart_of
-from recovery.core.classify import Disruption, DisruptionClass, Evidence, member_jobs
+from recovery.core.classify import classify
+from recovery.core.evidence import Evidence, LossKind, member_jobs
 from recovery.core.gates import barred, ended, finishing
 from recovery.core.judge import close, trigger
 from recovery.core.ledger import Ledger, Outcome, Phase
@@ -107,11 +108,11 @@ def _no_restart(look: Look, policy: Policy, asked: Request) -> str | None:
 
 def _open(look: Look, policy: Policy, ledger: Ledger, asked: Request) -> Plan:
     text = f"restart asked for{_who(asked)}"
-    evidence = Evidence(f"manual/{asked.at.isoformat()}", DisruptionClass.MANUAL, text, "", at=look.now)
+    evidence = Evidence(f"manual/{asked.at.isoformat()}", LossKind.MANUAL, text, "", at=look.now)
     acting = msgspec.structs.replace(policy, mode=Mode.ENFORCE)
     if policy.restart is Restart.NONE:
         acting = msgspec.structs.replace(acting, restart=Restart.RECREATE_GROUP_ON_POD_RESTART)
-    opened = incident.open_incident(ledger, look.snapshot, acting, Disruption((evidence,)), look.now)
+    opened = incident.open_incident(ledger, look.snapshot, acting, classify((evidence,)), look.now)
     return _again(look, opened, Verb.RESTART, asked, text)
 
 

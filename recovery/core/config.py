@@ -6,6 +6,8 @@ here; the CRD declares the rest and refuses it by name.
 
 import msgspec
 
+from recovery.core.fleet import FleetLedger
+
 CONFIG_NAME = "default"
 """The one RecoveryConfig that counts; the CRD refuses others."""
 
@@ -14,7 +16,41 @@ class AllowSpec(msgspec.Struct, frozen=True, rename="camel"):
     """What policies may do at most."""
 
     fail_job: bool = False
-    """End a job for good (`budget.onExhausted: FailJob`)."""
+    """End a job for good (`budget.onExhausted: FailJob`, a rule with action FailJob)."""
+    cordon: bool = False
+    """Quarantine nodes: cordon and taint them (a rule with action ReplaceNode, a node that is suspected twice)."""
+    assume_dead: bool = False
+    """Take a pod on a lost node for dead without proof (`teardown.fencing.mode: AssumeDead`)."""
+
+
+class QuarantineSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """How many nodes may be quarantined at once, and when they are released."""
+
+    max_nodes: int | None = None
+    """0 allows no quarantine at all. None: `maxPercent` alone."""
+    max_percent: int = 5
+    """Of all nodes of the cluster, rounded down, but one node where that would be none; the smaller of both caps
+    holds."""
+    release_after: str | None = None
+    """How long a quarantine lasts where nothing releases it before. None: until the node is healthy, or by hand."""
+
+
+class SuspicionSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """When a node is quarantined without proof."""
+
+    suspicions: int = 2
+    """Incidents whose suspect ran on the node."""
+    within: str = "24h"
+    """How long a suspicion counts."""
+
+
+class CircuitBreakerSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """Back to Observe, in the whole cluster, when so many recoveries brought no progress."""
+
+    recoveries: int
+    """Of all groups together."""
+    within: str = "1h"
+    """How long one counts."""
 
 
 class ConfigSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -25,6 +61,10 @@ class ConfigSpec(msgspec.Struct, frozen=True, rename="camel"):
     pause_reason: str = ""
     """Why, in words for whoever asks `recovery explain`."""
     allow: AllowSpec = AllowSpec()
+    quarantine: QuarantineSpec = QuarantineSpec()
+    suspicion: SuspicionSpec = SuspicionSpec()
+    circuit_breaker: CircuitBreakerSpec | None = None
+    """None: there is none."""
 
 
 class ConfigFacts(msgspec.Struct, frozen=True):
@@ -36,12 +76,17 @@ class ConfigFacts(msgspec.Struct, frozen=True):
     spec: ConfigSpec = ConfigSpec()
     unreadable: str = ""
     """Why it cannot be read; empty: it can."""
+    fleet: FleetLedger = FleetLedger()
+    """Its status."""
+    resource_version: str = ""
 
     @property
     def pause_words(self) -> str:
-        """Why all recoveries are paused, in words; empty: they are not."""
+        """Why all recoveries are paused, in words, the open circuit breaker included; empty: they are not."""
         if self.unreadable:
             return f"RecoveryConfig {self.name} cannot be read ({self.unreadable}), so all recoveries are paused"
+        if not self.spec.paused and self.fleet.breaker is not None:
+            return f"the circuit breaker is open: {self.fleet.breaker.reason}; recovery reset-breaker closes it"
         if not self.spec.paused:
             return ""
         why = f": {self.spec.pause_reason}" if self.spec.pause_reason else ""

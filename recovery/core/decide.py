@@ -13,7 +13,8 @@ import msgspec
 
 from recovery.core import by_hand, incident, phases, requests, suspension
 from recovery.core.announce import events
-from recovery.core.classify import STALE_AFTER, Disruption, DisruptionClass, Evidence, fresh, gather
+from recovery.core.classify import classify
+from recovery.core.evidence import STALE_AFTER, Evidence, LossKind, fresh, gather
 from recovery.core.facts import JobSetFacts, Snapshot
 from recovery.core.follow import first_look, in_incident
 from recovery.core.gates import finishing, left_alone
@@ -113,7 +114,7 @@ def _between_incidents(look: Look, ledger: Ledger) -> Plan:
     done = finishing(snapshot)
     if done is not None:  # a cache that says so is right: nothing takes a success back
         return Plan(ledger, f"{evidence[0].text}, but {done}: left alone")
-    opened = incident.open_incident(ledger, snapshot, policy, Disruption(evidence), now)
+    opened = incident.open_incident(ledger, snapshot, policy, classify(evidence), now)
     return first_look(look, opened)
 
 
@@ -133,10 +134,10 @@ def _already_failed(look: Look, jobset: JobSetFacts, ledger: Ledger, policy: Pol
     if condition is None or at is None or at < policy.since.replace(microsecond=0) or now - at > STALE_AFTER:
         return Plan(ledger, f"JobSet {jobset.name} failed before this policy or long ago: left alone")
     text = f"JobSet {jobset.name} is Failed: {condition.message or condition.reason}"
-    end = Evidence(f"{jobset.uid}/failed", DisruptionClass.JOB_SET_FAILED, text, "", at=at)
+    end = Evidence(f"{jobset.uid}/failed", LossKind.JOB_SET_FAILED, text, "", at=at)
     evidence = fresh(snapshot, gather(snapshot), since=policy.since, handled=ledger.handled, now=now)
     opened = incident.open_incident(
-        ledger, snapshot, policy, Disruption((*evidence, end)), now, ended_at=phases.within_second(at, now)
+        ledger, snapshot, policy, classify((*evidence, end)), now, ended_at=phases.within_second(at, now)
     )
     return failed(look, jobset, opened)
 

@@ -53,6 +53,10 @@ class ContainerFacts(msgspec.Struct, frozen=True):
     """`lastState.terminated`, the exit before the latest restart. None: never restarted."""
     waiting_reason: str = ""
     """`state.waiting.reason`, such as ImagePullBackOff; empty if not waiting."""
+    waiting_message: str = ""
+    unhealthy_devices: tuple[str, ...] = ()
+    """Devices that the kubelet reports as Unhealthy for this container (`allocatedResourcesStatus`, KEP-4680), those of
+    DRA claims included: `nvidia.com/gpu: GPU-1f2e`."""
 
 
 class PodFacts(msgspec.Struct, frozen=True):
@@ -82,17 +86,29 @@ class PodFacts(msgspec.Struct, frozen=True):
     containers: tuple[ContainerFacts, ...] = ()
     init_containers: tuple[ContainerFacts, ...] = ()
     conditions: tuple[Condition, ...] = ()
-    """Only conditions that tell of trouble: DisruptionTarget=True, PodScheduled=False."""
+    """All but those that only tell that the pod is on its way or well (Initialized, Ready, ContainersReady,
+    PodReadyToStartContainers, PodScheduled=True)."""
+    reason: str = ""
+    """`status.reason`: Evicted, UnexpectedAdmissionError, NodeAffinity; empty: none."""
+    message: str = ""
+    """`status.message`, its beginning."""
+    node_selector: Mapping[str, str] = {}
     joined_probe: bool = False
     """Ready says that the rank has joined all the others (`policy.JOINED_PROBE_ANNOTATION`), not only that it runs."""
     gone_at: datetime | None = None
     """When the object was seen to disappear while its Job lived on. None: the object exists."""
+    dead_since: datetime | None = None
+    """Set by `core.fencing` from what is known of its node: its processes count as dead, and it may be force-deleted.
+    None: they may live."""
+    dead_because: str = ""
+    """Why, in words."""
 
     @property
     def running(self) -> bool:
         """All containers run. A pod that is being deleted still counts: its processes live."""
         return (
             self.gone_at is None
+            and self.dead_since is None
             and self.phase == "Running"
             and bool(self.containers)
             and all(c.running_since is not None for c in self.containers)
@@ -225,8 +241,17 @@ class WorkloadFacts(msgspec.Struct, frozen=True):
         return next((c for c in self.conditions if c.type == type_ and c.status == "True"), None)
 
 
+class Taint(msgspec.Struct, frozen=True):
+    """A taint of a node. `since` is timeAdded, None if absent."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+    since: datetime | None = None
+
+
 class NodeFacts(msgspec.Struct, frozen=True):
-    """A node as far as explanations need it."""
+    """A node."""
 
     name: str
     ready: bool
@@ -234,6 +259,45 @@ class NodeFacts(msgspec.Struct, frozen=True):
     """When `ready` took its present value."""
     ready_reason: str = ""
     unschedulable: bool = False
+    uid: str = ""
+    resource_version: str = ""
+    reachable: bool = True
+    """False: Ready is Unknown, so that nobody knows what runs there."""
+    taints: tuple[Taint, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    """All but Ready, and but a kubelet's pressure conditions that are False."""
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    """Only our own (`policy.OWN_ANNOTATION_PREFIX`)."""
+    gpus: int = 0
+    """Allocatable accelerators."""
+    deleting_since: datetime | None = None
+    lease_renewed_at: datetime | None = None
+    """`spec.renewTime` of the node's Lease. Read live, and only of a node that is not reachable; None: not read, or
+    there is none."""
+
+
+class LostNode(msgspec.Struct, frozen=True):
+    """A node that stopped being Ready, or disappeared."""
+
+    name: str
+    since: datetime
+    rack: str = ""
+    """Value of its topology label (rack, else block, else zone); empty: it has none."""
+
+
+class FleetFacts(msgspec.Struct, frozen=True):
+    """What a decision about one group has to know of all nodes of the cluster."""
+
+    nodes: int
+    """How many there are."""
+    lost: tuple[LostNode, ...] = ()
+    """Those lost within the last five minutes and not back, by time."""
+    feasible: tuple[str, ...] = ()
+    """Nodes on which a pod of the group could run: Ready, not cordoned, without a taint that keeps it off, with its
+    labels and enough accelerators in all (free or not), by name."""
+    pods_per_node: int = 1
+    """How many pods of the group one such node has room for."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -250,6 +314,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Pods of member Jobs, past incarnations that still exist included, and those that vanished under a living Job."""
     nodes: Mapping[str, NodeFacts] = {}
     """The nodes that the pods name."""
+    gone_nodes: frozenset[str] = frozenset()
+    """Nodes that pods name and that do not exist. In a live snapshot the API server has just said so."""
+    fleet: FleetFacts | None = None
+    """In live snapshots only; None: not asked."""
     trained_at: Mapping[str, datetime] = {}
     """By Job UID: the first moment at which all its members are known to have run at once (`history.all_ran_at`),
     remembered for as long as the Job exists. A Job that is not here has not trained."""

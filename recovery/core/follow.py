@@ -8,7 +8,7 @@ import msgspec
 
 from recovery.core import incident, phases, suspension
 from recovery.core.attempts import restart_of
-from recovery.core.classify import Evidence, fresh, gather, group_runs_whole, restarts_of
+from recovery.core.evidence import Evidence, fresh, gather, group_runs_whole, restarts_of
 from recovery.core.facts import JobSetFacts, Snapshot
 from recovery.core.gates import barred, ended, finishing
 from recovery.core.judge import close, judge

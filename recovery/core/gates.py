@@ -1,6 +1,6 @@
 """What bars the controller from a group, whatever has failed in it."""
 
-from recovery.core.classify import member_jobs, pods_of
+from recovery.core.evidence import member_jobs, pods_of
 from recovery.core.facts import Snapshot, WorkloadFacts
 from recovery.core.policy import Mode, Policy, PolicyError, paused
 

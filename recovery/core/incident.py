@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core import budget, phases
-from recovery.core.classify import Disruption, Evidence, gather, restarts_of
+from recovery.core.classify import Disruption
+from recovery.core.evidence import Evidence, gather, restarts_of
 from recovery.core.facts import Snapshot
 from recovery.core.history import member_count
 from recovery.core.ledger import (
@@ -51,6 +52,9 @@ def terms_of(policy: Policy) -> Terms:
         backoff_factor=policy.backoff.factor,
         backoff_max_seconds=policy.backoff.longest.total_seconds(),
         rendezvous_timeout_seconds=policy.rendezvous_timeout.total_seconds(),
+        rules=policy.rules,
+        override_native=policy.override_native,
+        settle_seconds=policy.settle.total_seconds(),
     )
 
 
@@ -79,7 +83,7 @@ def open_incident(
     assert snapshot.workload is not None, "an incident belongs to a workload"
     uid = snapshot.workload.uid
     number = ledger.totals.incidents + 1
-    root = disruption.root
+    root = disruption.root.evidence
     decided_at = now if ended_at is None else ended_at
     failed_at = min(root.at, decided_at) if root.at is not None else decided_at
     if ledger.handled.until is not None:
@@ -90,7 +94,7 @@ def open_incident(
         number=number,
         started_at=failed_at,
         detected_at=now,
-        disruption_class=root.disruption_class,
+        disruption_class=disruption.disruption_class,
         cause=disruption.cause,
         mode=policy.mode,
         terms=terms_of(policy),
@@ -104,7 +108,7 @@ def open_incident(
     whole_since = ledger.handled.until
     rested = whole_since is None or failed_at - whole_since >= policy.backoff.reset_after
     failures = dict(ledger.totals.failures)
-    failures[root.disruption_class] = failures.get(root.disruption_class, 0) + 1
+    failures[disruption.disruption_class] = failures.get(disruption.disruption_class, 0) + 1
     ledger = msgspec.structs.replace(
         ledger,
         incident=incident,

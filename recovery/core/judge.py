@@ -10,7 +10,7 @@ import msgspec
 
 from recovery.core import attempts, budget, incident, native, phases, suspension
 from recovery.core.attempts import Refusal, words
-from recovery.core.classify import Evidence, gather, member_jobs, place, pods_of
+from recovery.core.evidence import Evidence, gather, member_jobs, place, pods_of
 from recovery.core.facts import PodFacts, Snapshot
 from recovery.core.gates import barred, finishing
 from recovery.core.ledger import AttemptAction, Closing, Ledger, Outcome, Phase, Suspension

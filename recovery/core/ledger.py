@@ -10,9 +10,12 @@ from enum import StrEnum
 
 import msgspec
 
+from recovery.core.rules import Rule
+
 OLDEST_SCHEMA_VERSION = 1
-SCHEMA_VERSION = 2
-"""2 added suspensions, backoff and requests. Version 1 is read as it is: what it lacks has a default."""
+SCHEMA_VERSION = 3
+"""2 added suspensions, backoff and requests; 3 rules, classes of causes, fencing and nodes that are replaced. Earlier
+versions are read as they are: what they lack has a default."""
 
 
 class Phase(StrEnum):
@@ -21,6 +24,7 @@ class Phase(StrEnum):
     HEALTHY = "Healthy"
     DETECTED = "Detected"
     DECIDED = "Decided"
+    FENCING = "Fencing"
     TEARING_DOWN = "TearingDown"
     BACKOFF = "Backoff"
     SCHEDULING = "Scheduling"
@@ -40,12 +44,13 @@ class Outcome(StrEnum):
 
 
 class AttemptAction(StrEnum):
-    """RecreateGroup: our trigger. RecreateJobSet: the whole JobSet, after it had failed for good. Adopted: the
+    """RecreateGroup: our trigger. ReplaceNode: the same, with the suspect's node quarantined first. RecreateJobSet: the whole JobSet, after it had failed for good. Adopted: the
     platform's own restart. None: left to the platform, because its own policy decides, or because the Job replaces the
     member itself.
     """
 
     RECREATE_GROUP = "RecreateGroup"
+    REPLACE_NODE = "ReplaceNode"
     RECREATE_JOB_SET = "RecreateJobSet"
     ADOPTED = "Adopted"
     NONE = "None"
@@ -73,6 +78,8 @@ class Attempt(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The sentence that it was made for."""
     job_set_uid: str = msgspec.field(name="jobSetUID", default="")
     """RecreateJobSet: the JobSet that is taken away. While it is the target's as well, the new one is not there."""
+    nodes: tuple[str, ...] = ()
+    """ReplaceNode: the nodes that are quarantined for it."""
 
 
 class Terms(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -95,6 +102,9 @@ class Terms(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     backoff_max_seconds: float = 0.0
     rendezvous_timeout_seconds: float = 0.0
     """0: none (an incident of schema version 1)."""
+    rules: tuple[Rule, ...] = ()
+    override_native: bool = False
+    settle_seconds: float = 0.0
 
 
 class Suspension(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -182,7 +192,13 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     forced: bool = False
     """A person insisted on the latest restart: neither mode Observe nor a paused job holds it up."""
     fail_job: bool = False
-    """The budget is exhausted and its policy says FailJob: the JobSet is being made to fail."""
+    """A rule, or an exhausted budget, says FailJob: the JobSet is being made to fail."""
+    rule: str = ""
+    """Name of the rule that decided last; empty: the default (`restart`) did."""
+    considered: tuple[str, ...] = ()
+    """What was considered and not done, with the reason; newest last."""
+    storm: str = ""
+    """Id of the storm that it is part of; empty: none."""
     reason: str = ""
     """The sentence: what was seen, which rule or default decided, what was done, what comes next."""
     closing: Closing | None = None
@@ -250,6 +266,23 @@ class RequestAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     """What was done, or why not."""
 
 
+class FailureMark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """How the root of a failure showed, so that the same failure is recognised when it comes back after a restart."""
+
+    incident: str
+    attempt: int
+    """How many attempts the incident had had before it."""
+    at: datetime
+    exit_code: int
+    message: str
+    """The last line of the termination message, numbers that change from run to run taken out."""
+    node: str = ""
+    ran_seconds: float | None = None
+    """How long the process had run; None: not known."""
+    step: int | None = None
+    """The training step that the message names; None: it names none."""
+
+
 class Handled(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Evidence that an earlier incident has dealt with, or that is a baseline; it never opens an incident again."""
 
@@ -292,6 +325,8 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     requests: tuple[RequestAnswer, ...] = ()
     """The newest answer for each verb."""
     handled: Handled = Handled()
+    failures: tuple[FailureMark, ...] = ()
+    """How the latest failures showed, oldest first, at most 4."""
     history: tuple[ClosedIncident, ...] = ()
     """Newest first, at most 10."""
     conditions: tuple[LedgerCondition, ...] = ()

@@ -14,7 +14,7 @@ Sources: KEP-3329 (podFailurePolicy), KEP-262 (JobSet failurePolicy), jobset v0.
 
 from collections.abc import Iterable
 
-from recovery.core.classify import Evidence, failing, restarts_of
+from recovery.core.evidence import Evidence, failing, restarts_of
 from recovery.core.facts import ExitCodesRequirement, JobFacts, PodFacts, PodFailureRule, Snapshot
 
 _DECIDED_BY_USER = frozenset({"PodFailurePolicy", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded"})

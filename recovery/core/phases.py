@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.classify import member_jobs, pods_of
+from recovery.core.evidence import member_jobs, pods_of
 from recovery.core.facts import JobFacts, Snapshot
 from recovery.core.history import member_count
 from recovery.core.ledger import Ledger, Phase, PhaseSpan, Target
@@ -16,6 +16,7 @@ from recovery.core.ledger import Ledger, Phase, PhaseSpan, Target
 _ORDER = (
     Phase.DETECTED,
     Phase.DECIDED,
+    Phase.FENCING,
     Phase.TEARING_DOWN,
     Phase.BACKOFF,
     Phase.SCHEDULING,

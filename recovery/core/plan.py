@@ -8,6 +8,7 @@ from datetime import datetime
 
 import msgspec
 
+from recovery.core.fleet import FleetChange
 from recovery.core.ledger import Incident, Ledger
 
 MAX_BACKOFF_LIMIT = 2**31 - 1
@@ -42,6 +43,26 @@ class DeletePods(msgspec.Struct, frozen=True):
     epoch: int
     pods: tuple[PodRef, ...]
     grace_seconds: int | None
+
+
+class ForceDeletePods(msgspec.Struct, frozen=True):
+    """Delete pods at once (grace 0) whose processes are dead, or may be taken for dead: nobody is left to end them.
+
+    The one deed that could let two incarnations run side by side; asked for by `core.fencing` alone.
+    """
+
+    epoch: int
+    pods: tuple[PodRef, ...]
+
+
+class ChangeFleet(msgspec.Struct, frozen=True):
+    """Add to the fleet's ledger (RecoveryConfig.status), by compare-and-swap within its caps, then quarantine the nodes.
+
+    Raises ReadAgainError where the ledger has changed so that the caps no longer admit it: decide again.
+    """
+
+    epoch: int
+    change: FleetChange
 
 
 class RaiseBackoffLimit(msgspec.Struct, frozen=True):
@@ -132,6 +153,8 @@ Action = (
     | DeleteJob
     | RaiseBackoffLimit
     | DeletePods
+    | ForceDeletePods
+    | ChangeFleet
     | TouchJob
     | SuspendWorkload
     | ResumeWorkload

@@ -12,7 +12,10 @@ from enum import StrEnum
 import msgspec
 
 from recovery.core.config import ConfigFacts, ConfigSpec
+from recovery.core import rules
 from recovery.core.facts import WorkloadFacts
+from recovery.core.fleet import FleetLedger, FleetLimits
+from recovery.core.rules import Rule
 
 OWN_ANNOTATION_PREFIX = "recovery.trainjob.dev/"
 """Annotations that the controller or its users write; no others are read."""
@@ -89,6 +92,17 @@ class OnTerminalFailure(StrEnum):
     RECREATE_JOB_SET = "RecreateJobSet"
 
 
+class FencingMode(StrEnum):
+    """When the processes of a pod on a lost node count as dead, so that it may be force-deleted.
+
+    Proven: once its Node object is gone, or carries the out-of-service taint. AssumeDead: also when the node has not
+    answered for `assumeDeadAfter`, its Lease included, and RecoveryConfig allows to assume that.
+    """
+
+    PROVEN = "Proven"
+    ASSUME_DEAD = "AssumeDead"
+
+
 class PolicyError(ValueError):
     """A policy that cannot be read; the message starts with the path of the field."""
 
@@ -142,12 +156,21 @@ class BackoffSpec(msgspec.Struct, frozen=True, rename="camel"):
     """A group that has run whole for that long begins again at its first attempt."""
 
 
+class FencingSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """When a pod on a lost node counts as dead."""
+
+    mode: FencingMode = FencingMode.PROVEN
+    assume_dead_after: str = "60s"
+    """From when the node stopped answering. 0s: at once; its processes may still write then."""
+
+
 class TeardownSpec(msgspec.Struct, frozen=True, rename="camel"):
     """How the old pods of a recreated group are removed."""
 
     grace_seconds: int | None = None
     """Grace period of the controller's own deletes; 0 would force-delete pods that may still write. None: each pod's
     own."""
+    fencing: FencingSpec = FencingSpec()
 
 
 class TimeoutsSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -169,6 +192,12 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel"):
     """The higher wins where several policies match a workload."""
     mode: Mode = Mode.OBSERVE
     restart: Restart = Restart.RECREATE_GROUP_ON_POD_RESTART
+    rules: tuple[Rule, ...] = ()
+    """The first that matches decides; where none does, `restart`."""
+    override_native: bool = False
+    """Act where the Job's or the JobSet's own policy decides, instead of standing aside."""
+    settle: str = "2s"
+    """How long a verdict that late evidence could change waits for it: only where a rule says Ignore or FailJob."""
     on_terminal_failure: OnTerminalFailure = OnTerminalFailure.LEAVE
     budget: BudgetSpec = BudgetSpec()
     backoff: BackoffSpec = BackoffSpec()
@@ -238,6 +267,16 @@ class Policy(msgspec.Struct, frozen=True):
     """Why RecoveryConfig pauses all recoveries, in words; empty: it does not."""
     may_fail_jobs: bool = False
     """RecoveryConfig allows FailJob."""
+    rules: tuple[Rule, ...] = ()
+    override_native: bool = False
+    settle: timedelta = timedelta(seconds=2)
+    fencing: FencingMode = FencingMode.PROVEN
+    assume_dead_after: timedelta = timedelta(seconds=60)
+    may_assume_dead: bool = False
+    """RecoveryConfig allows to assume that a pod is dead."""
+    limits: FleetLimits = FleetLimits()
+    fleet: FleetLedger = FleetLedger()
+    """What spans groups, as it was when this look began."""
 
 
 def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
@@ -268,6 +307,36 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
         ),
         global_pause=config.pause_words if config is not None else "",
         may_fail_jobs=allowed.allow.fail_job,
+        rules=spec.rules,
+        override_native=spec.override_native,
+        settle=parse_duration(spec.settle, "spec.settle"),
+        fencing=spec.teardown.fencing.mode,
+        assume_dead_after=parse_duration(
+            spec.teardown.fencing.assume_dead_after, "spec.teardown.fencing.assumeDeadAfter"
+        ),
+        may_assume_dead=allowed.allow.assume_dead,
+        limits=_limits(allowed),
+        fleet=config.fleet if config is not None else FleetLedger(),
+    )
+
+
+def _limits(allowed: ConfigSpec) -> FleetLimits:
+    """Raises PolicyError naming the field of the RecoveryConfig that cannot be read."""
+    quarantine, suspicion, breaker = allowed.quarantine, allowed.suspicion, allowed.circuit_breaker
+    release, within = quarantine.release_after, parse_duration(suspicion.within, "RecoveryConfig spec.suspicion.within")
+    released = None if release is None else parse_duration(release, "RecoveryConfig spec.quarantine.releaseAfter")
+    counted = parse_duration(
+        breaker.within if breaker is not None else "1h", "RecoveryConfig spec.circuitBreaker.within"
+    )
+    return FleetLimits(
+        may_cordon=allowed.allow.cordon,
+        max_nodes=quarantine.max_nodes,
+        max_percent=quarantine.max_percent,
+        release_after_seconds=None if released is None else released.total_seconds(),
+        suspicions=suspicion.suspicions,
+        suspected_within_seconds=within.total_seconds(),
+        breaker_recoveries=breaker.recoveries if breaker is not None else None,
+        breaker_within_seconds=counted.total_seconds(),
     )
 
 
@@ -291,6 +360,9 @@ def problems(spec: PolicySpec) -> Iterator[str]:
     if not 1 <= backoff.factor <= 100:
         yield f"spec.backoff.factor: {backoff.factor} is not between 1 and 100"
     yield from _unreadable(backoff.reset_after, "spec.backoff.resetAfter")
+    yield from rules.problems(spec.rules, "spec.rules")
+    yield from _unreadable(spec.settle, "spec.settle")
+    yield from _unreadable(spec.teardown.fencing.assume_dead_after, "spec.teardown.fencing.assumeDeadAfter")
 
 
 def _unreadable(text: str, path: str) -> Iterator[str]:

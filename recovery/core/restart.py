@@ -10,10 +10,10 @@ import msgspec
 
 from recovery.core import attempts, incident, native, phases, suspension
 from recovery.core.attempts import restart_of
-from recovery.core.classify import (
+from recovery.core.evidence import (
     STALE_AFTER,
-    DisruptionClass,
     Evidence,
+    LossKind,
     fresh,
     gather,
     group_runs_whole,
@@ -160,7 +160,7 @@ def _lost_since(snapshot: Snapshot, ledger: Ledger) -> tuple[Evidence, ...]:
 def _breaks_the_group(look: Look, ledger: Ledger, lost: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
     """The losses that the Job does not mend by replacing a pod: the others hang, or the Job itself is failing."""
     hung = fresh(look.snapshot, lost, since=None, handled=ledger.handled, now=look.now)
-    return tuple(item for item in lost if item in hung or item.disruption_class is DisruptionClass.JOB_FAILING)
+    return tuple(item for item in lost if item in hung or item.kind is LossKind.JOB_FAILING)
 
 
 def _left_to_platform(look: Look, ledger: Ledger, lost: tuple[Evidence, ...], decided: str | None) -> Ledger:

@@ -7,7 +7,7 @@ there, the group is on its way down.
 import msgspec
 
 from recovery.core import attempts, incident, native, phases, suspension
-from recovery.core.classify import DisruptionClass, fresh, gather
+from recovery.core.evidence import LossKind, fresh, gather
 from recovery.core.facts import JobSetFacts
 from recovery.core.gates import barred
 from recovery.core.judge import backed_off, close, present
@@ -25,7 +25,7 @@ def failed(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Plan:
     snapshot, now = look.snapshot, look.now
     condition = jobset.condition("Failed")
     # With its pods a failed Job takes the proof that it has trained: how it failed counts without that here.
-    jobs = tuple(item for item in gather(snapshot) if item.disruption_class is DisruptionClass.JOB_FAILING)
+    jobs = tuple(item for item in gather(snapshot) if item.kind is LossKind.JOB_FAILING)
     detail = (condition.message or condition.reason) if condition is not None else "Failed"
     detail = "; ".join((detail, *(item.text for item in jobs)))
     open_ = incident.incident_of(ledger)

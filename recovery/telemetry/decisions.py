@@ -51,7 +51,7 @@ def _attempts(known: Incident | None, incident: Incident, mode: str) -> tuple[De
 
 def _why(attempt: Attempt, incident: Incident) -> str:
     match attempt.action:
-        case AttemptAction.RECREATE_GROUP:
+        case AttemptAction.RECREATE_GROUP | AttemptAction.REPLACE_NODE:
             if incident.disruption_class == DisruptionClass.MANUAL:
                 return "Manual"
             return incident.terms.restart if attempt.number == 1 else "AttemptFailed"

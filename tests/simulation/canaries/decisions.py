@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from recovery.core.classify import Evidence
+from recovery.core.evidence import Evidence
 from recovery.core.facts import JobFacts, Snapshot, WorkloadFacts
 from recovery.core.ledger import Handled, Ledger
 from recovery.core.look import Look

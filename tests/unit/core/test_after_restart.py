@@ -2,7 +2,7 @@
 
 import msgspec
 
-from recovery.core.classify import place
+from recovery.core.evidence import place
 from recovery.core.ledger import AttemptAction, Outcome, Phase
 from recovery.core.plan import DeleteJob, DeletePods, TouchJob
 from tests.unit.core.driver import Controller, observing, policy

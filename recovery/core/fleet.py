@@ -1,0 +1,110 @@
+"""`RecoveryConfig.status`: the ledger of all that spans groups. Written by compare-and-swap, so that two leaders cannot
+both fill a cap. It exists only where there is a RecoveryConfig; without one nothing of this is done.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+
+class Quarantined(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A node that is kept free of new pods by our own cordon and taint. In the ledger before the node is touched, and
+    out of it only after the node has been released."""
+
+    node: str
+    node_uid: str = msgspec.field(name="nodeUID")
+    reason: str
+    """In words: what was seen."""
+    since: datetime
+    incident: str = ""
+    """Id of the incident; empty: a person asked for it."""
+    by: str = ""
+    """The person; empty: the controller."""
+    release_at: datetime | None = None
+    """None: by health or by hand only."""
+    release_when: str = ""
+    """The condition or taint of the node whose end releases it: `GpuUnhealthy`; empty: none."""
+    applied: bool = False
+    """The node has been seen with our taint. One that has been applied and lacks it was released by somebody else."""
+    cordoned: bool = True
+    """The cordon is ours as well: the node was schedulable before."""
+    releasing: str = ""
+    """Why it is being released; empty: it is not."""
+
+
+class Suspicion(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An incident whose suspect ran on the node, without proof against the node."""
+
+    node: str
+    incident: str
+    at: datetime
+    reason: str = ""
+
+
+class Futile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A recovery that brought no progress: its group was lost again before it had run for `backoff.resetAfter`."""
+
+    incident: str
+    """Of the incident that followed."""
+    at: datetime
+
+
+class Breaker(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The circuit breaker is open: nothing is enforced in the whole cluster until a person closes it."""
+
+    opened_at: datetime
+    reason: str
+
+
+class Storm(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Many nodes lost at once: one cause for all of them."""
+
+    id: str
+    started_at: datetime
+    last_at: datetime
+    """When the newest of its nodes was lost."""
+    nodes: int
+    shared: str = ""
+    """What they share: a rack, a zone; empty: the moment only."""
+
+
+class FleetLedger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """`RecoveryConfig.status`."""
+
+    quarantined: tuple[Quarantined, ...] = ()
+    """Oldest first."""
+    suspicions: tuple[Suspicion, ...] = ()
+    """Oldest first; those that no longer count are dropped with the next write."""
+    futile: tuple[Futile, ...] = ()
+    """Oldest first; the same."""
+    breaker: Breaker | None = None
+    """None: closed."""
+    storm: Storm | None = None
+    """The latest; None: there was none."""
+
+
+class FleetChange(msgspec.Struct, frozen=True):
+    """What one look at one group adds to the fleet's ledger. Adding the same twice changes nothing."""
+
+    quarantine: tuple[Quarantined, ...] = ()
+    suspicions: tuple[Suspicion, ...] = ()
+    futile: tuple[Futile, ...] = ()
+
+
+class FleetLimits(msgspec.Struct, frozen=True):
+    """What RecoveryConfig says about quarantine, suspicion and the circuit breaker, parsed."""
+
+    may_cordon: bool = False
+    max_nodes: int | None = None
+    """None: `max_percent` alone."""
+    max_percent: int = 5
+    """Of all nodes of the cluster, rounded down, but one node where that would be none. The smaller of both caps
+    holds."""
+    release_after_seconds: float | None = None
+    """None: no quarantine ends by time alone."""
+    suspicions: int = 2
+    """So many incidents within the time below make a suspected node one to be replaced."""
+    suspected_within_seconds: float = 86400.0
+    breaker_recoveries: int | None = None
+    """None: there is no circuit breaker."""
+    breaker_within_seconds: float = 3600.0

