@@ -17,6 +17,10 @@ class Refusal(msgspec.Struct, frozen=True):
 
     why: str
     frees_at: datetime | None
+    exhausted: bool = True
+    """The budget is, so that `budget.onExhausted` applies. False: the verdict says so."""
+    fail_job: bool = False
+    """The verdict is to make the JobSet fail."""
 
 
 def restart_of(ledger: Ledger) -> Attempt | None:
@@ -36,22 +40,36 @@ def left(ledger: Ledger, now: datetime) -> int:
     return budget.remaining(ledger.budget, terms.budget_limit, _window(ledger), now)
 
 
-def refused(ledger: Ledger, now: datetime) -> Refusal | None:
-    """Why the open incident may not have another attempt now. None: it may. A JobSet that is made to fail gets none."""
-    refusal = _by_budget(ledger, now)
-    if refusal is None and incident_of(ledger).fail_job:
+def refused(ledger: Ledger, now: datetime, *, free: bool = False) -> Refusal | None:
+    """Why the open incident may not have another attempt now. None: it may.
+
+    `free`: it would cost no budget; only an incident that restarts its group without end is refused then.
+    """
+    open_ = incident_of(ledger)
+    if open_.held:
+        return Refusal(open_.held, None, exhausted=False, fail_job=open_.fail_job)
+    refusal = _by_budget(ledger, now, free=free)
+    if refusal is None and open_.fail_job:
         return Refusal("it is being made to fail", None)
     return refusal
 
 
-def _by_budget(ledger: Ledger, now: datetime) -> Refusal | None:
+def judged(ledger: Ledger) -> bool:
+    """The open incident has had its verdict: held until a person says `retry`, or its JobSet is being made to fail."""
+    open_ = incident_of(ledger)
+    return bool(open_.held) or open_.fail_job
+
+
+def _by_budget(ledger: Ledger, now: datetime, *, free: bool) -> Refusal | None:
     """An incident is charged once; but it gets no more attempts than the budget has charges, lest one restart its group
     for ever.
     """
     open_, window = incident_of(ledger), _window(ledger)
     limit, name = open_.terms.budget_limit, open_.terms.policy_name
     extent = f"{limit} recoveries within {words(window)}"
-    if not open_.charged:  # only the platform, or a person, has restarted it so far: this one would be charged
+    if (
+        not open_.charged and not free
+    ):  # only the platform, or a person, has restarted it so far: this one would be charged
         if left(ledger, now) > 0:
             return None
         frees_at = budget.frees_at(ledger.budget, limit, window, now)
@@ -60,11 +78,11 @@ def _by_budget(ledger: Ledger, now: datetime) -> Refusal | None:
     if ledger.budget.reset_at is not None:
         since = max(since, ledger.budget.reset_at)
     made = [attempt.started_at for attempt in ours(ledger) if attempt.started_at > since]
-    most = min(limit, MAX_ATTEMPTS)
+    most = MAX_ATTEMPTS if free else min(limit, MAX_ATTEMPTS)
     if len(made) < most:
         return None
     why = f"{len(made)} attempts of this incident have failed and "
-    if limit <= MAX_ATTEMPTS:
+    if limit <= MAX_ATTEMPTS and not free:
         why += f"the budget of policy {name} ({extent}) allows no more"
     else:
         why += f"no incident gets more within {words(window)}, whatever the budget of policy {name} ({extent})"

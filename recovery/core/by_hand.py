@@ -6,7 +6,7 @@ what would make the job worse off, and mode Observe, or a pause, only with `forc
 
 import msgspec
 
-from recovery.core import budget, incident, requests, suspension
+from recovery.core import budget, incident, phases, requests, suspension
 from recovery.core.attempts import restart_of
 from recovery.core.classify import classify
 from recovery.core.evidence import Evidence, LossKind, member_jobs
@@ -17,8 +17,6 @@ from recovery.core.look import Look
 from recovery.core.plan import Plan
 from recovery.core.policy import Mode, Policy, Restart
 from recovery.core.requests import Request, Verb
-
-_ON_THE_WAY_DOWN = frozenset({Phase.DECIDED, Phase.TEARING_DOWN})
 
 
 def answer(look: Look, policy: Policy, ledger: Ledger, verb: Verb, asked: Request) -> Plan:
@@ -83,7 +81,7 @@ def _restart(look: Look, policy: Policy, ledger: Ledger, asked: Request) -> Plan
     if not incident.acts(ledger):
         # It only watched. Once it is closed the request is still unanswered, and opens an incident that acts.
         return close(ledger, Outcome.OBSERVED, "RestartedByHand", f"restart asked for{_who(asked)}", look.now)
-    if restart_of(ledger) is not None and ledger.phase in _ON_THE_WAY_DOWN:
+    if restart_of(ledger) is not None and ledger.phase in phases.GOING_DOWN:
         return _refuse(look, ledger, Verb.RESTART, asked, f"a restart is under way (phase {ledger.phase})")
     if ledger.phase is Phase.BACKOFF:
         return _retry(look, policy, ledger, Verb.RESTART, asked)
@@ -112,7 +110,7 @@ def _open(look: Look, policy: Policy, ledger: Ledger, asked: Request) -> Plan:
     acting = msgspec.structs.replace(policy, mode=Mode.ENFORCE)
     if policy.restart is Restart.NONE:
         acting = msgspec.structs.replace(acting, restart=Restart.RECREATE_GROUP_ON_POD_RESTART)
-    opened = incident.open_incident(ledger, look.snapshot, acting, classify((evidence,)), look.now)
+    opened = incident.open_incident(ledger, look.snapshot, acting, classify((evidence,), look.snapshot), look.now)
     return _again(look, opened, Verb.RESTART, asked, text)
 
 
@@ -121,7 +119,7 @@ def _again(look: Look, ledger: Ledger, verb: Verb, asked: Request, text: str = "
     open_ = incident.incident_of(ledger)
     # What a Hold called for is over; and a force that was used up by an earlier restart is not used again.
     ledger = msgspec.structs.replace(
-        ledger, incident=msgspec.structs.replace(open_, forced=asked.force, fail_job=False)
+        ledger, incident=msgspec.structs.replace(open_, forced=asked.force, fail_job=False, held="")
     )
     ledger = suspension.until(look.now, ledger, look.workload, begin=False)
     jobs = ", ".join(job.name for job in member_jobs(look.snapshot))

@@ -4,6 +4,8 @@ There is one in a cluster, and its name is fixed. Without it the defaults hold. 
 here; the CRD declares the rest and refuses it by name.
 """
 
+from datetime import datetime
+
 import msgspec
 
 from recovery.core.fleet import FleetLedger
@@ -79,6 +81,8 @@ class ConfigFacts(msgspec.Struct, frozen=True):
     fleet: FleetLedger = FleetLedger()
     """Its status."""
     resource_version: str = ""
+    reset_breaker_at: datetime | None = None
+    """When a person last asked to close the circuit breaker (`quarantine.RESET_BREAKER_ANNOTATION`). None: never."""
 
     @property
     def pause_words(self) -> str:

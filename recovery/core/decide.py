@@ -11,18 +11,20 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core import by_hand, incident, phases, requests, suspension
+from recovery.core import by_hand, fencing, incident, matching, phases, requests, suspension
 from recovery.core.announce import events
 from recovery.core.classify import classify
 from recovery.core.evidence import STALE_AFTER, Evidence, LossKind, fresh, gather
-from recovery.core.facts import JobSetFacts, Snapshot
+from recovery.core.facts import Fault, JobSetFacts, Snapshot
 from recovery.core.follow import first_look, in_incident
 from recovery.core.gates import finishing, left_alone
 from recovery.core.ledger import Ledger, Phase
 from recovery.core.look import Look
 from recovery.core.plan import (
+    ChangeFleet,
     DeleteJobSet,
     FailJobSet,
+    ForceDeletePods,
     Plan,
     ReadLive,
     RecordIncident,
@@ -33,7 +35,7 @@ from recovery.core.policy import Policy, PolicyError, paused
 from recovery.core.summary import summarise
 from recovery.core.terminal import failed
 
-_ON_LIVE_FACTS_ONLY = (SuspendWorkload, ResumeWorkload, DeleteJobSet, FailJobSet)
+_ON_LIVE_FACTS_ONLY = (SuspendWorkload, ResumeWorkload, DeleteJobSet, FailJobSet, ForceDeletePods, ChangeFleet)
 """Deeds that a lagging cache could ask for although somebody has done, or undone, what they are about."""
 
 
@@ -42,6 +44,7 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
     workload = snapshot.workload
     if workload is None:
         return Plan(ledger, "the workload is gone")
+    snapshot = _marked(snapshot, policy, now)
     look = Look(snapshot, workload, policy, now, ledger.epoch)
     if ledger.incident is not None and ledger.incident.closing is not None:
         plan = _record(look, ledger)
@@ -61,6 +64,19 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
         return plan
     after = summarise(plan.ledger, workload, now)
     return msgspec.structs.replace(plan, ledger=after, actions=(*plan.actions, *events(ledger, after)))
+
+
+def _marked(snapshot: Snapshot, policy: Policy | PolicyError | None, now: datetime) -> Snapshot:
+    """The snapshot with what policies make of nodes: pods that count as dead, and faults that a rule names."""
+    snapshot = fencing.marked(snapshot, policy, now)
+    faults = matching.node_faults(policy.rules, snapshot, now) if isinstance(policy, Policy) and policy.rules else ()
+    by_pod = {item.pod.uid: Fault(item.key, item.text, item.at or now) for item in faults if item.pod is not None}
+    if not by_pod:
+        return snapshot
+    pods = tuple(
+        msgspec.structs.replace(pod, fault=by_pod[pod.uid]) if pod.uid in by_pod else pod for pod in snapshot.pods
+    )
+    return msgspec.structs.replace(snapshot, pods=pods)
 
 
 def _asked(look: Look, ledger: Ledger) -> Plan | None:
@@ -110,12 +126,22 @@ def _between_incidents(look: Look, ledger: Ledger) -> Plan:
     evidence = fresh(snapshot, seen, since=policy.since, handled=ledger.handled, now=now)
     if not evidence:
         why = f" ({len(seen)} older or expected signs of restarts are a baseline)" if seen else ""
-        return Plan(ledger, f"no failure{why}")
+        return _no_failure(look, ledger, policy, f"no failure{why}")
     done = finishing(snapshot)
     if done is not None:  # a cache that says so is right: nothing takes a success back
         return Plan(ledger, f"{evidence[0].text}, but {done}: left alone")
-    opened = incident.open_incident(ledger, snapshot, policy, classify(evidence), now)
+    opened = incident.open_incident(ledger, snapshot, policy, classify(evidence, snapshot), now)
     return first_look(look, opened)
+
+
+def _no_failure(look: Look, ledger: Ledger, policy: Policy, reason: str) -> Plan:
+    """Nothing is lost yet; but a node may not answer, or a fault of one may be about to count."""
+    fates = fencing.fates_of_nodes(look.snapshot, policy, look.now)
+    silent = next((fate for fate in fates.values() if fate.dead_since is None), None)
+    moments = [fate.changes_at for fate in fates.values() if fate.changes_at is not None]
+    fault_at = matching.next_node_fault_at(policy.rules, look.snapshot, look.now)
+    again_at = min([*moments, *([fault_at] if fault_at is not None else [])], default=None)
+    return Plan(ledger, f"no failure yet: {silent.why}" if silent is not None else reason, look_again_at=again_at)
 
 
 def _unusable(policy: PolicyError | None) -> str:
@@ -137,7 +163,7 @@ def _already_failed(look: Look, jobset: JobSetFacts, ledger: Ledger, policy: Pol
     end = Evidence(f"{jobset.uid}/failed", LossKind.JOB_SET_FAILED, text, "", at=at)
     evidence = fresh(snapshot, gather(snapshot), since=policy.since, handled=ledger.handled, now=now)
     opened = incident.open_incident(
-        ledger, snapshot, policy, classify((*evidence, end)), now, ended_at=phases.within_second(at, now)
+        ledger, snapshot, policy, classify((*evidence, end), snapshot), now, ended_at=phases.within_second(at, now)
     )
     return failed(look, jobset, opened)
 

@@ -227,6 +227,7 @@ def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
             found.append(item)
         else:
             found.extend(_restarts(pod))
+            found.extend(_fault(pod))
         if item is not None or _expected(pod, job):
             lost_ranks.add(rank(pod))
     trained = trained_at(job, pods, snapshot.trained_at.get(job.uid))
@@ -319,6 +320,14 @@ def _restarts(pod: PodFacts) -> list[Evidence]:
         key = f"{pod.uid}/{container.name}/{number}"
         found.append(Evidence(key, LossKind.CONTAINER_RESTARTED, text, pod.job_uid, at=at, pod=pod, exit=ended))
     return found
+
+
+def _fault(pod: PodFacts) -> list[Evidence]:
+    """Its node has become faulty under it, and a rule wants that acted upon; one placed on a faulty node is no news."""
+    fault = pod.fault
+    if fault is None or pod.phase == "Succeeded" or fault.since <= pod.created_at:
+        return []
+    return [Evidence(fault.key, LossKind.NODE_FAULT, fault.text, pod.job_uid, at=fault.since, pod=pod)]
 
 
 def _replaced(pod: PodFacts) -> Evidence:

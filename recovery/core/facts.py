@@ -59,6 +59,14 @@ class ContainerFacts(msgspec.Struct, frozen=True):
     DRA claims included: `nvidia.com/gpu: GPU-1f2e`."""
 
 
+class Fault(msgspec.Struct, frozen=True):
+    """A fault of a pod's node that a rule of the policy names (`matching.node_faults`)."""
+
+    key: str
+    text: str
+    since: datetime
+
+
 class PodFacts(msgspec.Struct, frozen=True):
     """A member pod, or the last that was seen of one."""
 
@@ -102,6 +110,8 @@ class PodFacts(msgspec.Struct, frozen=True):
     None: they may live."""
     dead_because: str = ""
     """Why, in words."""
+    fault: Fault | None = None
+    """Set by `decide` from the rules of the policy. None: no rule asks for anything about its node."""
 
     @property
     def running(self) -> bool:

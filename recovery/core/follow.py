@@ -120,7 +120,7 @@ def _adopt(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Ledger:
     who = f"JobSet {jobset.name} restarts the group itself" if by_jobset else "somebody else deleted the group's Job"
     reason = f"{before.evidence[0]}; {who}: adopted as this incident's restart"
     under_way = restart_of(ledger)
-    if under_way is None or ledger.phase not in {Phase.DECIDED, Phase.TEARING_DOWN}:
+    if under_way is None or ledger.phase not in phases.GOING_DOWN:
         adopted = incident.add_attempt(ledger, AttemptAction.ADOPTED, target, reason, look.now)
         # From whatever phase: the group goes down once more, and a Hold is over, because somebody has restarted it.
         return phases.enter(_no_hold(adopted), Phase.DECIDED, look.now)
@@ -136,7 +136,8 @@ def _no_hold(ledger: Ledger) -> Ledger:
     """Without what a Hold called for: a suspension that no time would end, and the failing of the JobSet."""
     open_ = incident.incident_of(ledger)
     lasts = open_.suspension is not None and open_.suspension.until is None
-    changed = msgspec.structs.replace(open_, suspension=None if lasts else open_.suspension, fail_job=False)
+    kept = None if lasts else open_.suspension
+    changed = msgspec.structs.replace(open_, suspension=kept, fail_job=False, held="")
     return msgspec.structs.replace(ledger, incident=changed)
 
 

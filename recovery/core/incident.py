@@ -31,6 +31,7 @@ from recovery.core.policy import Mode, Policy, Restart
 MAX_EVIDENCE = 16
 MAX_ATTEMPTS = 20
 MAX_HISTORY = 10
+MAX_CONSIDERED = 8
 MAX_HANDLED = 8192
 """More members than the largest group has: a key that is forgotten while its evidence is seen would open it anew."""
 
@@ -83,9 +84,9 @@ def open_incident(
     assert snapshot.workload is not None, "an incident belongs to a workload"
     uid = snapshot.workload.uid
     number = ledger.totals.incidents + 1
-    root = disruption.root.evidence
+    dated = [item.at for item in disruption.evidence if item.at is not None]
     decided_at = now if ended_at is None else ended_at
-    failed_at = min(root.at, decided_at) if root.at is not None else decided_at
+    failed_at = min([*dated, decided_at])
     if ledger.handled.until is not None:
         failed_at = min(max(failed_at, ledger.handled.until), decided_at)
     ranks, gpus = _size(snapshot)
@@ -153,18 +154,25 @@ def say(ledger: Ledger, reason: str) -> Ledger:
 
 
 def add_attempt(
-    ledger: Ledger, action: AttemptAction, target: Target, reason: str, now: datetime, *, free_of_charge: bool = False
+    ledger: Ledger,
+    action: AttemptAction,
+    target: Target,
+    reason: str,
+    now: datetime,
+    *,
+    free_of_charge: bool = False,
+    nodes: tuple[str, ...] = (),
 ) -> Ledger:
     """Another attempt. A trigger or an adopted restart raises the epoch; the first of an incident is charged.
 
-    `free_of_charge`: a person asked for it. The platform asks for no budget: a restart of its own that comes when the
-    budget is exhausted is not charged.
+    `free_of_charge`: a person asked for it, or the verdict is that it costs nothing. `nodes`: quarantined for it. The
+    platform asks for no budget: a restart of its own that comes when the budget is exhausted is not charged.
     """
     incident = incident_of(ledger)
     bump = action is not AttemptAction.NONE
     epoch = ledger.epoch + (1 if bump else 0)
     number = (incident.attempt.number if incident.attempt is not None else 0) + 1
-    attempt = Attempt(number=number, epoch=epoch, action=action, started_at=now, reason=reason)
+    attempt = Attempt(number=number, epoch=epoch, action=action, started_at=now, reason=reason, nodes=nodes)
     limit, window = incident.terms.budget_limit, timedelta(seconds=incident.terms.budget_window_seconds)
     free = budget.remaining(ledger.budget, limit, window, now) > 0
     charge = bump and free and not free_of_charge and not incident.charged and incident.mode == Mode.ENFORCE
@@ -266,9 +274,11 @@ def restarted(ledger: Ledger) -> bool:
 
 
 def acts(ledger: Ledger) -> bool:
-    """The open incident is one that may write to the workload: not an observed one, nor one under `restart: None`."""
+    """The open incident is one that may write to the workload: not an observed one, nor one that no rule and no default
+    could call for anything."""
     incident = incident_of(ledger)
-    return incident.mode == Mode.ENFORCE and incident.terms.restart != Restart.NONE
+    terms = incident.terms
+    return incident.mode == Mode.ENFORCE and (terms.restart != Restart.NONE or bool(terms.rules))
 
 
 def stood_aside(ledger: Ledger) -> bool:

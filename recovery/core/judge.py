@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core import attempts, budget, incident, native, phases, suspension
+from recovery.core import attempts, budget, incident, native, phases, restraint, suspension
+from recovery.core import verdict as verdicts
 from recovery.core.attempts import Refusal, words
 from recovery.core.evidence import Evidence, gather, member_jobs, place, pods_of
 from recovery.core.facts import PodFacts, Snapshot
@@ -21,12 +22,14 @@ from recovery.core.plan import (
     DeleteJob,
     DeletePods,
     FailJobSet,
+    ForceDeletePods,
     JobRef,
     Plan,
     PodRef,
     RaiseBackoffLimit,
 )
 from recovery.core.policy import Mode, OnExhausted, Policy, Restart
+from recovery.core.verdict import Call, Verdict
 
 _THEN = "; then "
 """Between how an incident began and what was said last."""
@@ -42,43 +45,125 @@ def judge(look: Look, ledger: Ledger, news: tuple[Evidence, ...] = ()) -> Plan:
     terms = open_.terms
     # Once the controller has stood aside, only what came in later can call for more.
     found = open_.evidence[-1 if incident.stood_aside(ledger) else 0]
-    if terms.restart == Restart.NONE:
+    if terms.restart == Restart.NONE and not terms.rules:
         return say(ledger, f"{found}; policy {terms.policy_name} says restart: None, so it is left to Kubernetes")
     evidence = present(snapshot, ledger)
     # What ends the Job has decided on whatever comes in later as well.
-    decided = native.takes_down(snapshot, evidence) or native.decision(snapshot, news or evidence)
+    decided = native_decision(look, ledger, evidence, news or evidence)
     if decided is not None and not open_.fail_job:  # else it is our own doing
         after = stand_aside(ledger, f"{found}; standing aside, because {decided}", now)
-        return Plan(after, incident.incident_of(after).reason)
-    jobs = ", ".join(job.name for job in member_jobs(snapshot)) or "none"
+        return Plan(after, incident.incident_of(after).reason, actions=free_the_dead(look, after))
     if open_.mode == Mode.OBSERVE:
-        if isinstance(policy, Policy) and policy.mode is Mode.ENFORCE:
-            return say(
-                ledger,
-                f"{found}; that was before policy {policy.name} was in mode Enforce, so nothing is done: delete Job "
-                f"{jobs} by hand if its ranks hang",
-            )
-        return say(
-            ledger,
-            f"{found}; policy {terms.policy_name} is in mode Observe: Enforce would now delete Job {jobs}, "
-            f"so that all {open_.ranks} ranks restart together",
-        )
+        return _observe(look, ledger, found, news or evidence)
     bar = barred(look.workload, policy, forced=open_.forced)
     if bar is not None:
         return say(ledger, f"{found}; nothing is done, because {bar}")
     pending = waits_for(snapshot, ledger)
     if pending is not None:
         return say(ledger, f"{found}; {pending}")
-    refusal = attempts.refused(ledger, now)
+    stuck = attempts.refused(ledger, now) if attempts.judged(ledger) else None
+    if stuck is not None:
+        return hold_back(look, ledger, found, stuck)
+    verdict = verdicts.of(look, ledger, news or evidence)
+    return carry_out(look, ledger, found, verdict)
+
+
+def native_decision(
+    look: Look, ledger: Ledger, all_of_it: tuple[Evidence, ...], news: tuple[Evidence, ...]
+) -> str | None:
+    """What the user's native policies decide, in words; None: nothing, or the policy overrides them.
+
+    `all_of_it`: what ends or restarts the whole Job has decided on all of it. `news`: what else may be decided on.
+    """
+    if incident.incident_of(ledger).terms.override_native:
+        return None
+    return native.takes_down(look.snapshot, all_of_it) or native.decision(look.snapshot, news)
+
+
+def _observe(look: Look, ledger: Ledger, found: str, evidence: tuple[Evidence, ...]) -> Plan:
+    """What Enforce would do. The fleet is not asked: a cached look knows less of it, and the sentence would flicker."""
+    open_, policy = incident.incident_of(ledger), look.policy
+    jobs = ", ".join(job.name for job in member_jobs(look.snapshot)) or "none"
+    if isinstance(policy, Policy) and policy.mode is Mode.ENFORCE:
+        return say(
+            ledger,
+            f"{found}; that was before policy {policy.name} was in mode Enforce, so nothing is done: delete Job "
+            f"{jobs} by hand if its ranks hang",
+        )
+    unasked = msgspec.structs.replace(look, snapshot=msgspec.structs.replace(look.snapshot, fleet=None))
+    verdict = verdicts.of(unasked, ledger, evidence)
+    ranks = f"so that all {open_.ranks} ranks restart together"
+    match verdict.call:
+        case Call.WAIT | Call.RECREATE_GROUP:
+            would = f"delete Job {jobs}, {ranks}"
+        case Call.REPLACE_NODE:
+            would = f"quarantine node {verdict.node} and delete Job {jobs}, {ranks}"
+        case Call.FAIL_JOB:
+            would = "make the JobSet fail"
+        case Call.HOLD:
+            would = f"hold the group, because {verdict.why}"
+        case Call.IGNORE | Call.NONE:
+            would = "leave it to Kubernetes"
+    by = f" ({verdict.why})" if verdict.rule and verdict.call is not Call.HOLD else ""
+    plan = say(ledger, f"{found}; policy {open_.terms.policy_name} is in mode Observe: Enforce would now {would}{by}")
+    return msgspec.structs.replace(plan, look_again_at=verdict.again_at)
+
+
+def carry_out(look: Look, ledger: Ledger, found: str, verdict: Verdict, *, attempt: int = 1) -> Plan:
+    """What the verdict calls for, as far as the budget and the caps allow it."""
+    now, open_ = look.now, incident.incident_of(ledger)
+    ledger = _noted(ledger, verdict)
+    match verdict.call:
+        case Call.WAIT:
+            plan = say(ledger, f"{found}; {verdict.why}")
+            return msgspec.structs.replace(plan, look_again_at=verdict.again_at)
+        case Call.IGNORE | Call.NONE:
+            after = stand_aside(ledger, f"{found}; {verdict.why}", now)
+            return Plan(after, incident.incident_of(after).reason, look_again_at=verdict.again_at)
+        case Call.HOLD | Call.FAIL_JOB:
+            return hold_back(look, ledger, found, _final(look, verdict))
+    refusal = attempts.refused(ledger, now, free=not verdict.charge)
     if refusal is not None:
         return hold_back(look, ledger, found, refusal)
+    verdict = restraint.admitted(look, ledger, verdict)
+    jobs = ", ".join(job.name for job in member_jobs(look.snapshot)) or "none"
+    first = f"quarantining node {verdict.node} and " if verdict.call is Call.REPLACE_NODE else ""
+    if attempt > 1:
+        what = f"{found}; {verdict.why}; attempt {attempt}" if _tells(verdict) else f"{found}; attempt {attempt}"
+        return trigger(look, _noted(ledger, verdict), f"{what}: {first}deleting Job {jobs} once more", verdict=verdict)
+    left = (
+        f"{attempts.left(ledger, now) - 1} of {open_.terms.budget_limit} recoveries left"
+        if verdict.charge
+        else "free of charge"
+    )
     return trigger(
         look,
-        ledger,
-        f"{found}; no rule matched, so the default of policy {terms.policy_name} ({terms.restart}) applies: "
-        f"deleting Job {jobs} so that all {open_.ranks} ranks restart together "
-        f"({attempts.left(ledger, now) - 1} of {terms.budget_limit} recoveries left)",
+        _noted(ledger, verdict),
+        f"{found}; {verdict.why}: {first}deleting Job {jobs} so that all {open_.ranks} ranks restart together ({left})",
+        verdict=verdict,
     )
+
+
+def _tells(verdict: Verdict) -> bool:
+    """More than that the default applies, which the first attempt has said."""
+    return bool(verdict.rule or verdict.considered) or verdict.call is Call.REPLACE_NODE
+
+
+def _final(look: Look, verdict: Verdict) -> Refusal:
+    """Held whatever the budget; a JobSet that is made to fail is held until it has."""
+    return Refusal(verdict.why, None, exhausted=False, fail_job=verdict.call is Call.FAIL_JOB)
+
+
+def _noted(ledger: Ledger, verdict: Verdict) -> Ledger:
+    """The ledger with which rule decided, and what was considered and not done."""
+    open_ = incident.incident_of(ledger)
+    if verdict.call is Call.WAIT:
+        return ledger
+    considered = tuple(dict.fromkeys((*open_.considered, *verdict.considered)))[-incident.MAX_CONSIDERED :]
+    changed = msgspec.structs.replace(
+        open_, rule=verdict.rule, considered=considered, storm=verdict.storm or open_.storm
+    )
+    return msgspec.structs.replace(ledger, incident=changed)
 
 
 def waits_for(snapshot: Snapshot, ledger: Ledger) -> str | None:
@@ -130,7 +215,8 @@ def hold_back(look: Look, ledger: Ledger, found: str, refusal: Refusal) -> Plan:
     held = ledger
     if ledger.phase is not Phase.HELD:
         # Only then: a person who has resumed it since has decided otherwise.
-        held = _exhausted(look, phases.enter(ledger, Phase.HELD, look.now))
+        held = phases.enter(ledger, Phase.HELD, look.now)
+        held = _exhausted(look, held) if refusal.exhausted else _held_for_good(held, refusal)
     held = msgspec.structs.replace(held, next_attempt_at=refusal.frees_at)
     reason = f"{found}; held, because {refusal.why}{_consequence(look, held)}"
     held = incident.say(held, reason)
@@ -150,10 +236,26 @@ def _exhausted(look: Look, ledger: Ledger) -> Ledger:
     return ledger
 
 
+def _held_for_good(ledger: Ledger, refusal: Refusal) -> Ledger:
+    """By verdict, not by budget: until a person says `retry`; a backoff or a force does not outlast it."""
+    open_ = msgspec.structs.replace(
+        incident.incident_of(ledger),
+        suspension=None,
+        forced=False,
+        held=refusal.why,
+        fail_job=refusal.fail_job,
+    )
+    return msgspec.structs.replace(ledger, incident=open_)
+
+
 def _consequence(look: Look, ledger: Ledger) -> str:
     open_ = incident.incident_of(ledger)
     if open_.suspension is not None:
         return "; suspended, so that its GPUs are free"
+    if open_.fail_job and open_.held:
+        return "; the JobSet is made to fail"
+    if open_.held:
+        return "; recovery retry ends that"
     if open_.fail_job:
         return "; the JobSet is made to fail (onExhausted: FailJob)"
     match open_.terms.on_exhausted:
@@ -182,10 +284,10 @@ def fail_job(look: Look, ledger: Ledger) -> tuple[Action, ...]:
     return (FailJobSet(ledger.epoch, jobset.name, jobset.uid, open_.reason, victim),)
 
 
-def trigger(look: Look, ledger: Ledger, reason: str, *, by_hand: bool = False) -> Plan:
+def trigger(look: Look, ledger: Ledger, reason: str, *, by_hand: bool = False, verdict: Verdict | None = None) -> Plan:
     """Take the group down: the ledger gets the target first, then each Job is deleted by UID and resourceVersion.
 
-    `by_hand`: a person wants it now: no backoff, no charge.
+    `by_hand`: a person wants it now: no backoff, no charge. `verdict`: what it is done for; None: a person wants it.
     """
     done = finishing(look.snapshot)
     if done is not None:
@@ -193,8 +295,11 @@ def trigger(look: Look, ledger: Ledger, reason: str, *, by_hand: bool = False) -
     if not by_hand:
         ledger, reason = backed_off(look, ledger, reason)
     target = incident.target_of(look.snapshot)
-    action = AttemptAction.RECREATE_GROUP
-    after = incident.add_attempt(ledger, action, target, reason, look.now, free_of_charge=by_hand)
+    nodes = (verdict.node,) if verdict is not None and verdict.call is Call.REPLACE_NODE else ()
+    action = AttemptAction.REPLACE_NODE if nodes else AttemptAction.RECREATE_GROUP
+    free = by_hand or (verdict is not None and not verdict.charge)
+    after = incident.add_attempt(ledger, action, target, reason, look.now, free_of_charge=free, nodes=nodes)
+    after = verdicts.remembered(after, verdict.mark if verdict is not None else None)
     after = phases.enter(after, Phase.DECIDED, look.now)
     return Plan(after, reason, actions=takedown(look, after))
 
@@ -214,7 +319,8 @@ def backed_off(look: Look, ledger: Ledger, reason: str) -> tuple[Ledger, str]:
 
 
 def takedown(look: Look, ledger: Ledger) -> tuple[Action, ...]:
-    """The trigger for every target Job that still lives, the suspension if it has to wait, then the old pods.
+    """What is asked of the fleet, the trigger for every target Job that still lives, the suspension if it has to wait,
+    then the old pods.
 
     The Job that lost the member comes first: should another one turn out to be Complete, it was not in vain. The
     suspension comes before the pods go, so that the Job that JobSet makes next begins suspended.
@@ -226,7 +332,8 @@ def takedown(look: Look, ledger: Ledger) -> tuple[Action, ...]:
     alive = [job for job in snapshot.jobs if job.uid in target.job_uids and job.deleting_since is None]
     alive.sort(key=lambda job: job.uid not in struck)
     triggers = tuple(DeleteJob(ledger.epoch, job.name, job.uid, job.resource_version) for job in alive)
-    return (*triggers, *suspension.suspend(ledger, look.workload), *pod_deletes(snapshot, ledger))
+    fleet = restraint.change(look, ledger, present(snapshot, ledger)) if alive else ()
+    return (*fleet, *triggers, *suspension.suspend(ledger, look.workload), *pod_deletes(snapshot, ledger))
 
 
 def pod_deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
@@ -246,12 +353,37 @@ def pod_deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
         for pod in snapshot.pods
         if pod.job_uid in open_.target.job_uids
         and pod.gone_at is None
+        and pod.dead_since is None
         and (
             pod.deleting_since is None
             or (grace is not None and pod.deletion_grace_seconds is not None and pod.deletion_grace_seconds > grace)
         )
     )
-    return (*limits, DeletePods(ledger.epoch, pods, grace)) if pods else limits
+    asked = (DeletePods(ledger.epoch, pods, grace),) if pods else ()
+    return (*limits, *asked, *_force_deletes(snapshot, ledger))
+
+
+def _force_deletes(snapshot: Snapshot, ledger: Ledger, *, only_deleted: bool = False) -> tuple[Action, ...]:
+    """Old pods whose processes are dead: nobody else would end their deletion. `only_deleted`: that others began."""
+    target = incident.incident_of(ledger).target
+    dead = tuple(
+        PodRef(pod.name, pod.uid)
+        for pod in snapshot.pods
+        if pod.job_uid in target.job_uids
+        and pod.gone_at is None
+        and pod.dead_since is not None
+        and pod.deletion_grace_seconds != 0
+        and (pod.deleting_since is not None or not only_deleted)
+    )
+    return (ForceDeletePods(ledger.epoch, dead),) if dead else ()
+
+
+def free_the_dead(look: Look, ledger: Ledger) -> tuple[Action, ...]:
+    """Pods that the platform itself deletes, on nodes that will never answer: they would block its restart for ever."""
+    open_ = incident.incident_of(ledger)
+    if open_.mode != Mode.ENFORCE or barred(look.workload, look.policy, forced=open_.forced) is not None:
+        return ()
+    return _force_deletes(look.snapshot, ledger, only_deleted=True)
 
 
 def close(

@@ -44,9 +44,9 @@ class Outcome(StrEnum):
 
 
 class AttemptAction(StrEnum):
-    """RecreateGroup: our trigger. ReplaceNode: the same, with the suspect's node quarantined first. RecreateJobSet: the whole JobSet, after it had failed for good. Adopted: the
-    platform's own restart. None: left to the platform, because its own policy decides, or because the Job replaces the
-    member itself.
+    """RecreateGroup: our trigger. ReplaceNode: the same, with the suspect's node quarantined first. RecreateJobSet: the
+    whole JobSet, after it had failed for good. Adopted: the platform's own restart. None: left to the platform, because
+    its own policy or a rule of ours decides so, or because the Job replaces the member itself.
     """
 
     RECREATE_GROUP = "RecreateGroup"
@@ -195,6 +195,9 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A rule, or an exhausted budget, says FailJob: the JobSet is being made to fail."""
     rule: str = ""
     """Name of the rule that decided last; empty: the default (`restart`) did."""
+    held: str = ""
+    """The verdict for which it is held, whatever the budget: until a person says `retry`, or its JobSet has failed
+    (`fail_job`). Empty: it is not held, or by its budget only."""
     considered: tuple[str, ...] = ()
     """What was considered and not done, with the reason; newest last."""
     storm: str = ""

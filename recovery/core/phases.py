@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.evidence import member_jobs, pods_of
-from recovery.core.facts import JobFacts, Snapshot
+from recovery.core.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.history import member_count
 from recovery.core.ledger import Ledger, Phase, PhaseSpan, Target
 
@@ -28,6 +28,10 @@ MAX_SPANS = 60
 """Beyond this the two oldest spans of an incident become one: status must stay bounded."""
 
 
+GOING_DOWN = frozenset({Phase.DECIDED, Phase.FENCING, Phase.TEARING_DOWN})
+"""The old group is still there."""
+
+
 def later(one: Phase, other: Phase) -> Phase:
     """The one further along: within an attempt a group goes back only to wait for capacity. Held counts as Decided."""
     ranks = {phase: number for number, phase in enumerate(_ORDER)} | {Phase.HELD: 1, Phase.HEALTHY: len(_ORDER)}
@@ -43,7 +47,10 @@ def position(snapshot: Snapshot, target: Target, ranks: int) -> Phase:
     old_jobs = [job for job in snapshot.jobs if job.uid in target.job_uids]
     if any(job.deleting_since is None for job in old_jobs):
         return Phase.DECIDED
-    if old_jobs or any(pod.job_uid in target.job_uids and pod.gone_at is None for pod in snapshot.pods):
+    old_pods = [pod for pod in snapshot.pods if pod.job_uid in target.job_uids and pod.gone_at is None]
+    if any(may_live_unseen(snapshot, pod) for pod in old_pods):
+        return Phase.FENCING
+    if old_jobs or old_pods:
         return Phase.TEARING_DOWN
     if _suspended(snapshot):
         return Phase.BACKOFF
@@ -58,6 +65,12 @@ def position(snapshot: Snapshot, target: Target, ranks: int) -> Phase:
         if later(found, place) is found:
             found = place
     return found
+
+
+def may_live_unseen(snapshot: Snapshot, pod: PodFacts) -> bool:
+    """It is on a node that does not answer, so that nobody can end it, and is not known to be dead."""
+    node = snapshot.nodes.get(pod.node)
+    return node is not None and not node.reachable and pod.dead_since is None
 
 
 def _suspended(snapshot: Snapshot) -> bool:

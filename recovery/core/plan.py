@@ -56,7 +56,7 @@ class ForceDeletePods(msgspec.Struct, frozen=True):
 
 
 class ChangeFleet(msgspec.Struct, frozen=True):
-    """Add to the fleet's ledger (RecoveryConfig.status), by compare-and-swap within its caps, then quarantine the nodes.
+    """Add to the fleet's ledger (RecoveryConfig.status) by compare-and-swap within its caps, then quarantine the nodes.
 
     Raises ReadAgainError where the ledger has changed so that the caps no longer admit it: decide again.
     """
@@ -108,6 +108,9 @@ class ResumeWorkload(msgspec.Struct, frozen=True):
     workload_uid: str
     suspended_by: str
     suspended: bool
+    resume_at: str = ""
+    """The annotation that says until when, as it was read: with another one the same incident has suspended anew. Empty:
+    there was none, and none is asked for."""
 
 
 class DeleteJobSet(msgspec.Struct, frozen=True):

@@ -4,15 +4,15 @@ Only what this version acts on stands here. The CRD (`manifests/crd`) declares t
 through CEL, what is not built yet, so that a policy never promises in silence what the controller does not do.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
 
-from recovery.core.config import ConfigFacts, ConfigSpec
-from recovery.core import rules
+from recovery.core import rule_problems
+from recovery.core.config import CONFIG_NAME, ConfigFacts, ConfigSpec
+from recovery.core.durations import parse_duration, unreadable
 from recovery.core.facts import WorkloadFacts
 from recovery.core.fleet import FleetLedger, FleetLimits
 from recovery.core.rules import Rule
@@ -45,8 +45,10 @@ KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 TOUCHED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}touched"
 """On a Job that got no pods, set by the watchdog so that the Job controller looks at it again: the attempt for which
 that was done, because one attempt touches once."""
-
-_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
+SETTLE_MAX = "30s"
+"""The longest `settle`: the shipped runtimes give a whole job up some seconds after a cascade of exits."""
+ASSUME_DEAD_AFTER_MAX = "24h"
+"""The longest `assumeDeadAfter`; whoever would wait longer means Proven."""
 
 
 class Mode(StrEnum):
@@ -105,18 +107,6 @@ class FencingMode(StrEnum):
 
 class PolicyError(ValueError):
     """A policy that cannot be read; the message starts with the path of the field."""
-
-
-def parse_duration(text: str, path: str) -> timedelta:
-    """`1h30m`, `15m`, `10s`, `500ms`. Raises PolicyError naming `path`."""
-    match = _DURATION.fullmatch(text)
-    if not text or match is None:
-        raise PolicyError(f"{path}: {text!r} is not a duration; write it like 24h, 15m, 10s or 500ms")
-    hours, minutes, seconds, milliseconds = (int(part or 0) for part in match.groups())
-    try:
-        return timedelta(hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
-    except OverflowError:
-        raise PolicyError(f"{path}: {text!r} is longer than any duration that makes sense here") from None
 
 
 class Selector(msgspec.Struct, frozen=True, rename="camel"):
@@ -285,6 +275,8 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
     for problem in problems(spec):
         raise PolicyError(problem)
     allowed = config.spec if config is not None else ConfigSpec()
+    for problem in config_problems(allowed):
+        raise PolicyError(f"RecoveryConfig {CONFIG_NAME} cannot be used: {problem}")
     return Policy(
         name=facts.name,
         uid=facts.uid,
@@ -315,19 +307,17 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
             spec.teardown.fencing.assume_dead_after, "spec.teardown.fencing.assumeDeadAfter"
         ),
         may_assume_dead=allowed.allow.assume_dead,
-        limits=_limits(allowed),
+        limits=fleet_limits(allowed),
         fleet=config.fleet if config is not None else FleetLedger(),
     )
 
 
-def _limits(allowed: ConfigSpec) -> FleetLimits:
-    """Raises PolicyError naming the field of the RecoveryConfig that cannot be read."""
+def fleet_limits(allowed: ConfigSpec) -> FleetLimits:
+    """Of a RecoveryConfig without problems."""
     quarantine, suspicion, breaker = allowed.quarantine, allowed.suspicion, allowed.circuit_breaker
-    release, within = quarantine.release_after, parse_duration(suspicion.within, "RecoveryConfig spec.suspicion.within")
-    released = None if release is None else parse_duration(release, "RecoveryConfig spec.quarantine.releaseAfter")
-    counted = parse_duration(
-        breaker.within if breaker is not None else "1h", "RecoveryConfig spec.circuitBreaker.within"
-    )
+    release, within = quarantine.release_after, parse_duration(suspicion.within, "spec.suspicion.within")
+    released = None if release is None else parse_duration(release, "spec.quarantine.releaseAfter")
+    counted = parse_duration(breaker.within if breaker is not None else "1h", "spec.circuitBreaker.within")
     return FleetLimits(
         may_cordon=allowed.allow.cordon,
         max_nodes=quarantine.max_nodes,
@@ -353,31 +343,61 @@ def problems(spec: PolicySpec) -> Iterator[str]:
         spec.timeouts.rendezvous, "spec.timeouts.rendezvous", "every rendezvous would be given up at once"
     )
     backoff = spec.backoff
-    unreadable = (*_unreadable(backoff.initial, "spec.backoff.initial"), *_unreadable(backoff.max, "spec.backoff.max"))
-    yield from unreadable
-    if not unreadable and parse_duration(backoff.max, "") < parse_duration(backoff.initial, ""):
+    wrong = (*unreadable(backoff.initial, "spec.backoff.initial"), *unreadable(backoff.max, "spec.backoff.max"))
+    yield from wrong
+    if not wrong and parse_duration(backoff.max, "") < parse_duration(backoff.initial, ""):
         yield f"spec.backoff.max: {backoff.max} is shorter than spec.backoff.initial, {backoff.initial}"
     if not 1 <= backoff.factor <= 100:
         yield f"spec.backoff.factor: {backoff.factor} is not between 1 and 100"
-    yield from _unreadable(backoff.reset_after, "spec.backoff.resetAfter")
-    yield from rules.problems(spec.rules, "spec.rules")
-    yield from _unreadable(spec.settle, "spec.settle")
-    yield from _unreadable(spec.teardown.fencing.assume_dead_after, "spec.teardown.fencing.assumeDeadAfter")
+    yield from unreadable(backoff.reset_after, "spec.backoff.resetAfter")
+    yield from rule_problems.problems(spec.rules, "spec.rules")
+    yield from _longer_than(SETTLE_MAX, spec.settle, "spec.settle", "nothing is repaired while the cause settles")
+    yield from _longer_than(
+        ASSUME_DEAD_AFTER_MAX,
+        spec.teardown.fencing.assume_dead_after,
+        "spec.teardown.fencing.assumeDeadAfter",
+        "the group waits all that time",
+    )
 
 
-def _unreadable(text: str, path: str) -> Iterator[str]:
-    try:
-        parse_duration(text, path)
-    except PolicyError as error:
-        yield str(error)
+def config_problems(spec: ConfigSpec) -> Iterator[str]:
+    """Everything that is wrong with the spec of the RecoveryConfig, in the same way."""
+    quarantine, suspicion, breaker = spec.quarantine, spec.suspicion, spec.circuit_breaker
+    if quarantine.max_nodes is not None and quarantine.max_nodes < 0:
+        yield f"spec.quarantine.maxNodes: {quarantine.max_nodes} is negative; 0 allows no quarantine at all"
+    if not 0 <= quarantine.max_percent <= 100:
+        yield f"spec.quarantine.maxPercent: {quarantine.max_percent} is not between 0 and 100"
+    if quarantine.release_after is not None:
+        yield from _no_time(
+            quarantine.release_after, "spec.quarantine.releaseAfter", "every node would be released at once"
+        )
+    if suspicion.suspicions < 1:
+        yield f"spec.suspicion.suspicions: {suspicion.suspicions} would suspect every node; use 1 or more"
+    yield from _no_time(suspicion.within, "spec.suspicion.within", "no suspicion would ever count")
+    if breaker is None:
+        return
+    if breaker.recoveries < 1:
+        yield (
+            f"spec.circuitBreaker.recoveries: {breaker.recoveries} would open the breaker at once; use 1 or more, "
+            "or spec.paused to stop all recoveries"
+        )
+    yield from _no_time(breaker.within, "spec.circuitBreaker.within", "no recovery would ever count")
 
 
 def _no_time(text: str, path: str, otherwise: str) -> Iterator[str]:
     """A duration that cannot be read, or that is none; `otherwise` says what would come of that."""
-    unreadable = tuple(_unreadable(text, path))
-    yield from unreadable
-    if not unreadable and not parse_duration(text, path):
+    wrong = unreadable(text, path)
+    yield from wrong
+    if not wrong and not parse_duration(text, path):
         yield f"{path}: must be longer than 0s, or {otherwise}"
+
+
+def _longer_than(longest: str, text: str, path: str, because: str) -> Iterator[str]:
+    """A duration that cannot be read, or that is longer than is good for a job."""
+    wrong = unreadable(text, path)
+    yield from wrong
+    if not wrong and parse_duration(text, path) > parse_duration(longest, path):
+        yield f"{path}: {text} is longer than {longest}, and {because}; use {longest} or less"
 
 
 def select(policies: Iterable[PolicyFacts], workload: WorkloadFacts) -> PolicyFacts | None:

@@ -3,22 +3,34 @@
 Pure: from the fleet's ledger and what was seen to the next ledger, or to the reason why not. Caps hold whoever asks.
 """
 
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 
 import msgspec
 
 from recovery.core.facts import FleetFacts, NodeFacts
-from recovery.core.fleet import FleetChange, FleetLedger, FleetLimits, Quarantined
+from recovery.core.fleet import Breaker, FleetChange, FleetLedger, FleetLimits, Futile, Quarantined, Suspicion
 
 QUARANTINE_TAINT = "recovery.trainjob.dev/quarantined"
 """Key of our taint, effect NoSchedule; its value is the id of the incident, or `by-hand`."""
+TAINT_EFFECT = "NoSchedule"
+BY_HAND = "by-hand"
+"""Value of the taint where a person asked for the quarantine."""
 QUARANTINE_ANNOTATION = "recovery.trainjob.dev/quarantine"
-"""On the node, beside the taint: JSON with reason, incident, since, release condition, and whether the cordon is ours."""
+"""On the node, beside the taint: `Mark` as JSON."""
 RELEASE_ANNOTATION = "recovery.trainjob.dev/release"
 """On the node, set by a person (`recovery release`): an RFC 3339 time; the quarantine of before is ended."""
 RESET_BREAKER_ANNOTATION = "recovery.trainjob.dev/reset-breaker"
 """On the RecoveryConfig, set by a person: an RFC 3339 time; a breaker that opened before is closed."""
+
+SUSPICIONS_MAX = 1000
+"""So many are remembered, and as many futile recoveries: the newest. An object of the API server has its limits."""
+
+_AHEAD_MAX = timedelta(minutes=15)
+"""By how much a person's clock may be ahead. A time further ahead would release, or close, for ever whatever comes."""
+_CAP_REACHED = "quarantine cap reached"
+_PERMISSION = "spec.allow.cordon"
+_LAST_FEASIBLE = "among the last on which the group can run"
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -27,14 +39,100 @@ class Refused(msgspec.Struct, frozen=True):
     why: str
 
 
+class Mark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The value of `QUARANTINE_ANNOTATION`: what the node itself tells of its quarantine.
+
+    It is written in one patch with taint and cordon, so it is the truth about the cordon, and enough to take a node
+    back into a ledger that was lost.
+    """
+
+    reason: str
+    since: datetime
+    incident: str = ""
+    by: str = ""
+    release_at: datetime | None = None
+    release_when: str = ""
+    cordoned: bool = False
+    """The cordon is ours: the node was schedulable before."""
+
+    @property
+    def taint_value(self) -> str:
+        return BY_HAND if self.by or not self.incident else self.incident
+
+
+_decode_mark = msgspec.json.Decoder(Mark).decode
+
+
+def mark_of(entry: Quarantined, *, cordoned: bool) -> Mark:
+    """What the annotation of that quarantine says. `cordoned`: the cordon is ours."""
+    return Mark(
+        reason=entry.reason,
+        since=entry.since,
+        incident=entry.incident,
+        by=entry.by,
+        release_at=entry.release_at,
+        release_when=entry.release_when,
+        cordoned=cordoned,
+    )
+
+
+def parsed_mark(value: str | None) -> Mark | None:
+    """None: there is none, or it cannot be made out."""
+    if value is None:
+        return None
+    try:
+        mark = _decode_mark(value)
+    except (msgspec.DecodeError, ValueError):
+        return None
+    return mark if mark.since.tzinfo is not None else None
+
+
+def parsed_time(value: str | None) -> datetime | None:
+    """A person's RFC 3339 time. None: there is none, or it cannot be made out, or it has no zone."""
+    try:
+        at = msgspec.convert(value, datetime)
+    except msgspec.ValidationError:
+        return None
+    return at if at.tzinfo is not None else None
+
+
+def taint_value(entry: Quarantined) -> str:
+    """The value of our taint on the node of that entry."""
+    return mark_of(entry, cordoned=False).taint_value
+
+
+def released_by_hand(entry: Quarantined, released_at: datetime | None, now: datetime) -> bool:
+    """A person has ended the quarantine. `released_at`: what the node's annotation says; None: nothing."""
+    return released_at is not None and entry.since <= released_at <= now + _AHEAD_MAX
+
+
+def cap(limits: FleetLimits, nodes: int) -> int:
+    """How many of so many nodes may be quarantined at once."""
+    share = max(1, nodes * limits.max_percent // 100) if limits.max_percent > 0 else 0
+    return share if limits.max_nodes is None else min(limits.max_nodes, share)
+
+
 def admitted(
     ledger: FleetLedger, limits: FleetLimits, wanted: Quarantined, *, nodes: int, now: datetime
 ) -> FleetLedger | Refused:
     """The ledger with that node quarantined; the same ledger if it is already. Refused by permission or by a cap.
 
-    `nodes`: how many the cluster has. One node more than the caps allow is never admitted, whatever was before.
+    `nodes`: how many the cluster has. One node more than the caps allow is never admitted, whatever was before. A
+    quarantine by a person counts, and is never refused; time does not end it.
     """
-    return Refused("not built")
+    there = next((each for each in ledger.quarantined if each.node == wanted.node), None)
+    if there is not None and _stands(there, wanted):
+        return ledger
+    others = tuple(each for each in ledger.quarantined if each.node != wanted.node)
+    release_at = wanted.release_at
+    if not wanted.by:
+        if not limits.may_cordon:
+            return Refused(f"RecoveryConfig {_PERMISSION} does not allow quarantine")
+        if len(others) >= cap(limits, nodes):
+            return Refused(f"{_CAP_REACHED}: {len(others)} of {cap(limits, nodes)} nodes ({_cap_field(limits, nodes)})")
+        release_at = release_at or _after(min(wanted.since, now), limits.release_after_seconds)
+    entry = msgspec.structs.replace(wanted, release_at=release_at, applied=False, releasing="")
+    return msgspec.structs.replace(ledger, quarantined=(*others, entry))
 
 
 def spared(wanted: str, fleet: FleetFacts, members: int) -> Refused | None:
@@ -42,7 +140,18 @@ def spared(wanted: str, fleet: FleetFacts, members: int) -> Refused | None:
 
     `members`: pods of the group.
     """
-    return None
+    needed = -(-members // max(1, fleet.pods_per_node))
+    if wanted not in fleet.feasible or len(fleet.feasible) - 1 >= needed:
+        return None
+    return Refused(
+        f"node {wanted} is {_LAST_FEASIBLE}: it needs {needed} of the {len(fleet.feasible)} that fit its pods"
+    )
+
+
+def refusal(sentence: str) -> str:
+    """The word under which a refusal is counted: cap, permission or feasible; empty: the sentence tells of none."""
+    told = {_CAP_REACHED: "cap", _PERMISSION: "permission", _LAST_FEASIBLE: "feasible"}
+    return next((word for said, word in told.items() if said in sentence), "")
 
 
 def changed(
@@ -52,22 +161,217 @@ def changed(
     incident, those that no longer count dropped, the breaker opened where the count is reached. The same change twice
     gives the same ledger. Refused: a quarantine was; then nothing of the change is in.
     """
-    return ledger
+    after = ledger
+    for wanted in change.quarantine:
+        outcome = admitted(after, limits, wanted, nodes=nodes, now=now)
+        if isinstance(outcome, Refused):
+            return outcome
+        after = outcome
+    after = msgspec.structs.replace(
+        after,
+        suspicions=_with_suspicions(after.suspicions, limits, change.suspicions, now),
+        futile=_with_futile(after.futile, limits, change.futile, now),
+    )
+    if after == ledger:
+        return ledger
+    after = _pruned(after, limits, now)
+    if after.breaker is None:
+        after = msgspec.structs.replace(after, breaker=_breaker(after.futile, limits, now))
+    return after
 
 
 def suspected(ledger: FleetLedger, limits: FleetLimits, node: str, now: datetime) -> tuple[str, ...]:
     """Ids of the incidents that the node is suspected for and that still count, oldest first."""
-    return ()
+    within = limits.suspected_within_seconds
+    found = (each for each in ledger.suspicions if each.node == node and _counts(each.at, within, now))
+    return tuple(dict.fromkeys(each.incident for each in found))
 
 
 def reviewed(ledger: FleetLedger, limits: FleetLimits, nodes: Mapping[str, NodeFacts], now: datetime) -> FleetLedger:
     """What the keeper of the fleet finds due: entries marked `applied` once their node shows our taint; `releasing`
     by time, by health (`release_when` no longer holds on a node that is Ready), by a person's annotation; dropped where
     somebody else took our taint away, or the node is gone, or the release has been carried out.
+
+    Where somebody took the taint and left our annotation, that is removed first: until then the entry is `releasing`.
     """
-    return ledger
+    found = tuple(_reviewed(entry, nodes.get(entry.node), now) for entry in ledger.quarantined)
+    kept = tuple(entry for entry in found if entry is not None)
+    breaker = ledger.breaker if limits.breaker_recoveries is not None else None
+    if kept == ledger.quarantined and breaker == ledger.breaker:
+        return ledger
+    return _pruned(msgspec.structs.replace(ledger, quarantined=kept, breaker=breaker), limits, now)
+
+
+def taken_in(ledger: FleetLedger, nodes: Iterable[NodeFacts], now: datetime) -> FleetLedger:
+    """The ledger with those of the nodes that bear a quarantine of which it does not know: by a person, or ours from a
+    ledger that was lost. A person's takes the place of the controller's on the same node."""
+    known = {entry.node: entry for entry in ledger.quarantined}
+    for node in nodes:
+        there = known.get(node.name)
+        if there is not None and (there.by or _own_taint(node) != BY_HAND):
+            continue
+        found = _found(node, now)
+        if found is not None:
+            known.pop(node.name, None)  # the newest come last
+            known[node.name] = found
+    after = tuple(known.values())
+    return ledger if after == ledger.quarantined else msgspec.structs.replace(ledger, quarantined=after)
+
+
+def breaker_reset(ledger: FleetLedger, reset_at: datetime | None, now: datetime) -> FleetLedger:
+    """The ledger with the breaker closed, if it opened before that moment, and what it had counted until then
+    forgotten: the next futile recovery must not open it again by itself. `reset_at` None: nobody has asked."""
+    if reset_at is None or reset_at > now + _AHEAD_MAX or ledger.breaker is None:
+        return ledger
+    if ledger.breaker.opened_at > reset_at:
+        return ledger
+    return msgspec.structs.replace(
+        ledger, breaker=None, futile=tuple(each for each in ledger.futile if each.at > reset_at)
+    )
 
 
 def next_review_at(ledger: FleetLedger, limits: FleetLimits, now: datetime) -> datetime | None:
     """When time alone will call for the next review. None: never."""
-    return None
+    times = [each.release_at for each in ledger.quarantined if each.release_at is not None and not each.releasing]
+    return max(now, min(times)) if times else None
+
+
+def _stands(there: Quarantined, wanted: Quarantined) -> bool:
+    """The entry is what is wanted. One of a node that was made anew is not, nor one that another incident had and that
+    is on its way out; a person's stands for everybody's."""
+    if there.node_uid and wanted.node_uid and there.node_uid != wanted.node_uid:
+        return False
+    if wanted.by and not there.by:
+        return False
+    return bool(there.by) or not there.releasing or there.incident == wanted.incident
+
+
+def _cap_field(limits: FleetLimits, nodes: int) -> str:
+    """The field whose cap holds."""
+    if limits.max_nodes is not None and limits.max_nodes <= cap(limits, nodes):
+        return f"RecoveryConfig spec.quarantine.maxNodes {limits.max_nodes}"
+    return f"RecoveryConfig spec.quarantine.maxPercent {limits.max_percent}"
+
+
+def _after(moment: datetime, seconds: float | None) -> datetime | None:
+    if seconds is None:
+        return None
+    try:
+        return moment + timedelta(seconds=seconds)
+    except OverflowError:  # longer than time goes on
+        return None
+
+
+def _counts(at: datetime, within_seconds: float, now: datetime) -> bool:
+    return (now - at).total_seconds() < within_seconds
+
+
+def _with_suspicions(
+    before: tuple[Suspicion, ...], limits: FleetLimits, more: Iterable[Suspicion], now: datetime
+) -> tuple[Suspicion, ...]:
+    known = {(each.node, each.incident): each for each in before}
+    for each in more:
+        if _counts(each.at, limits.suspected_within_seconds, now):
+            known.setdefault((each.node, each.incident), each)
+    if len(known) == len(before):
+        return before
+    return tuple(sorted(known.values(), key=lambda each: (each.at, each.node, each.incident))[-SUSPICIONS_MAX:])
+
+
+def _with_futile(
+    before: tuple[Futile, ...], limits: FleetLimits, more: Iterable[Futile], now: datetime
+) -> tuple[Futile, ...]:
+    if limits.breaker_recoveries is None:
+        return before
+    known = {each.incident: each for each in before}
+    for each in more:
+        if _counts(each.at, limits.breaker_within_seconds, now):
+            known.setdefault(each.incident, each)
+    if len(known) == len(before):
+        return before
+    return tuple(sorted(known.values(), key=lambda each: (each.at, each.incident))[-SUSPICIONS_MAX:])
+
+
+def _pruned(ledger: FleetLedger, limits: FleetLimits, now: datetime) -> FleetLedger:
+    """Without what no longer counts."""
+    suspicions = tuple(each for each in ledger.suspicions if _counts(each.at, limits.suspected_within_seconds, now))
+    futile = tuple(each for each in ledger.futile if _counts(each.at, limits.breaker_within_seconds, now))
+    return msgspec.structs.replace(ledger, suspicions=suspicions, futile=futile)
+
+
+def _breaker(futile: tuple[Futile, ...], limits: FleetLimits, now: datetime) -> Breaker | None:
+    if limits.breaker_recoveries is None or len(futile) < limits.breaker_recoveries:
+        return None
+    minutes = limits.breaker_within_seconds / 60
+    said = f"{len(futile)} recoveries within {minutes:g} minutes brought no progress"
+    return Breaker(now, f"{said} (RecoveryConfig spec.circuitBreaker.recoveries {limits.breaker_recoveries})")
+
+
+def _own_taint(node: NodeFacts) -> str | None:
+    """The value of our taint. None: the node has none."""
+    ours = (each for each in node.taints if (each.key, each.effect) == (QUARANTINE_TAINT, TAINT_EFFECT))
+    return next((each.value for each in ours), None)
+
+
+def _reviewed(entry: Quarantined, node: NodeFacts | None, now: datetime) -> Quarantined | None:
+    """None: the entry is dropped."""
+    if node is None or (entry.node_uid and node.uid and entry.node_uid != node.uid):
+        return None
+    taint, mark = _own_taint(node), parsed_mark(node.annotations.get(QUARANTINE_ANNOTATION))
+    ours = taint == taint_value(entry)
+    bears_mark = mark is not None and mark.taint_value == taint_value(entry)
+    if entry.releasing:
+        return entry if ours or bears_mark else None
+    if ours:
+        # The taint came with the cordon, in one patch: where it is alone, a person took the cordon away, and the next
+        # cordon is theirs.
+        cordoned = entry.cordoned and node.unschedulable and (mark is None or mark.cordoned)
+        entry = msgspec.structs.replace(entry, applied=True, cordoned=cordoned)
+    elif entry.applied:
+        taken = "somebody else took the taint away"
+        return msgspec.structs.replace(entry, releasing=taken) if bears_mark else None
+    why = _release(entry, node, now)
+    return msgspec.structs.replace(entry, releasing=why) if why else entry
+
+
+def _release(entry: Quarantined, node: NodeFacts, now: datetime) -> str:
+    """Why the node is to be released; empty: it is not."""
+    released_at = parsed_time(node.annotations.get(RELEASE_ANNOTATION))
+    if released_at is not None and released_by_hand(entry, released_at, now):
+        return f"released by hand at {released_at:%Y-%m-%dT%H:%M:%SZ}"
+    if entry.release_at is not None and entry.release_at <= now:
+        return f"its time was over at {entry.release_at:%Y-%m-%dT%H:%M:%SZ}"
+    if entry.release_when and node.ready and not _holds(entry.release_when, node):
+        return f"the node is Ready, and {entry.release_when} has ended"
+    return ""
+
+
+def _holds(release_when: str, node: NodeFacts) -> bool:
+    """`GpuUnhealthy`: a condition that is True, or a taint of that key. `GpuHealthy=False`: that condition is False."""
+    name, named, status = release_when.partition("=")
+    if any(each.type == name and each.status == (status or "True") for each in node.conditions):
+        return True
+    return not named and any(each.key == name for each in node.taints)
+
+
+def _found(node: NodeFacts, now: datetime) -> Quarantined | None:
+    """The quarantine that the node itself tells of. None: it tells of none, or of one that nobody can make out."""
+    taint, mark = _own_taint(node), parsed_mark(node.annotations.get(QUARANTINE_ANNOTATION))
+    if taint is None:
+        return None
+    if mark is None or mark.taint_value != taint:
+        if taint != BY_HAND:
+            return None
+        mark = Mark(reason="tainted by hand", since=now, by="somebody")
+    return Quarantined(
+        node=node.name,
+        node_uid=node.uid,
+        reason=mark.reason,
+        since=mark.since,
+        incident=mark.incident if taint != BY_HAND else "",
+        by="" if taint != BY_HAND else mark.by or "somebody",
+        release_at=mark.release_at,
+        release_when=mark.release_when,
+        applied=True,
+        cordoned=mark.cordoned and node.unschedulable,
+    )

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core import attempts, incident, native, phases, suspension
+from recovery.core import attempts, fencing, incident, phases, suspension
+from recovery.core import verdict as verdicts
 from recovery.core.attempts import restart_of
 from recovery.core.evidence import (
     STALE_AFTER,
@@ -26,15 +27,17 @@ from recovery.core.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.gates import barred, finishing
 from recovery.core.history import began_at
 from recovery.core.judge import (
+    carry_out,
     close,
     fail_job,
+    free_the_dead,
     hold_back,
+    native_decision,
     pod_deletes,
     present,
     say,
     stand_aside,
     takedown,
-    trigger,
     waits_for,
 )
 from recovery.core.ledger import Attempt, AttemptAction, Ledger, Outcome, Phase
@@ -86,7 +89,7 @@ def after_restart(look: Look, ledger: Ledger) -> Plan:
     if lost and incident.acts(ledger):
         again = _breaks_the_group(look, ledger, lost)
         earlier = tuple(item for item in present(look.snapshot, ledger) if item.job_uid not in open_.target.job_uids)
-        decided = native.takes_down(look.snapshot, earlier) or native.decision(look.snapshot, again)
+        decided = native_decision(look, ledger, earlier, again)
         if again and decided is None and ledger.phase is not Phase.HELD:
             return _lost_again(look, ledger, again)
         ledger = _left_to_platform(look, ledger, lost, decided)
@@ -105,7 +108,7 @@ def after_restart(look: Look, ledger: Ledger) -> Plan:
 
 def _watch(look: Look, ledger: Ledger, found: Phase, *, ours: bool) -> Plan:
     """The group is on its way: each phase has what may go wrong in it."""
-    if found is Phase.TEARING_DOWN:
+    if found in phases.GOING_DOWN:
         return _watch_the_teardown(look, ledger, ours=ours)
     if found is Phase.BACKOFF:
         return _watch_the_backoff(look, ledger)
@@ -133,7 +136,7 @@ def _reissue(look: Look, ledger: Ledger, restart: Attempt) -> Plan:
     if done is not None:
         return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", look.now)
     late = fresh(snapshot, gather(snapshot), since=open_.started_at, handled=ledger.handled, now=look.now)
-    decided = native.takes_down(snapshot, (*present(snapshot, ledger), *late))
+    decided = native_decision(look, ledger, (*present(snapshot, ledger), *late), ())
     if decided is not None:
         # From all of it: a suspension would hold up what the user's own policy has decided.
         return say(suspension.want(ledger, None), f"{open_.evidence[0]}; standing aside, because {decided}")
@@ -180,25 +183,27 @@ def _lost_again(look: Look, ledger: Ledger, lost: tuple[Evidence, ...]) -> Plan:
     pending = waits_for(look.snapshot, ledger)
     if pending is not None:
         return say(ledger, f"{lost[0].text}; {pending}")
-    plan = _try_again(look, ledger, lost[0].text)
-    if plan.ledger.epoch == ledger.epoch and plan.ledger.phase is not Phase.HELD:
+    plan = _try_again(look, ledger, lost[0].text, lost)
+    acted = plan.ledger.epoch != ledger.epoch or plan.ledger.phase is Phase.HELD or incident.stood_aside(plan.ledger)
+    if not acted:
         return plan  # not acted upon yet: the evidence stays fresh
     return msgspec.structs.replace(plan, ledger=incident.more_evidence(plan.ledger, lost))
 
 
-def _try_again(look: Look, ledger: Ledger, what: str) -> Plan:
-    """Another trigger within the incident: charged only if none was, but never more of them than the budget allows."""
+def _try_again(look: Look, ledger: Ledger, what: str, lost: tuple[Evidence, ...] = ()) -> Plan:
+    """Another trigger within the incident, or what the rules say about what was lost since. Charged only if none was,
+    but never more of them than the budget allows. `lost` empty: nothing was, it took too long.
+    """
     bar = barred(look.workload, look.policy)  # a person insisted on the restart that was made, not on another
     if bar is not None:
         return say(ledger, f"{what}; nothing is done, because {bar}")
     if ledger.epoch != look.epoch:  # this look has adopted a restart already
         return Plan(ledger, incident.incident_of(ledger).reason, look_again_at=look.now)
-    refusal = attempts.refused(ledger, look.now)
-    if refusal is not None:
-        return hold_back(look, ledger, what, refusal)
-    jobs = ", ".join(job.name for job in member_jobs(look.snapshot)) or "none"
-    number = len(attempts.ours(ledger)) + 1
-    return trigger(look, ledger, f"{what}; attempt {number}: deleting Job {jobs} once more")
+    stuck = attempts.refused(ledger, look.now) if attempts.judged(ledger) else None
+    if stuck is not None:
+        return hold_back(look, ledger, what, stuck)
+    verdict = verdicts.of(look, ledger, lost)
+    return carry_out(look, ledger, what, verdict, attempt=len(attempts.ours(ledger)) + 1)
 
 
 def _held(look: Look, ledger: Ledger) -> Plan:
@@ -219,16 +224,29 @@ def _watch_the_teardown(look: Look, ledger: Ledger, *, ours: bool) -> Plan:
     """Old pods that are still there: asked to go, where that is for us to do, and named when they take too long."""
     open_, snapshot = incident.incident_of(ledger), look.snapshot
     may = ours and barred(look.workload, look.policy, forced=open_.forced) is None
-    actions = pod_deletes(snapshot, ledger) if may else ()
+    actions = pod_deletes(snapshot, ledger) if may else free_the_dead(look, ledger)
     left = [pod for pod in snapshot.pods if pod.job_uid in open_.target.job_uids and pod.gone_at is None]
     if not left:
         jobs = ", ".join(job.name for job in snapshot.jobs if job.uid in open_.target.job_uids)
         return say_after_a_while(look, ledger, f"waiting for Job {jobs} to be gone: its pods are; a finalizer holds it")
+    unseen = next((pod for pod in left if phases.may_live_unseen(snapshot, pod)), None)
+    if unseen is not None:
+        return msgspec.structs.replace(_watch_the_fence(look, ledger, unseen), actions=actions)
     grace = max(pod.grace_seconds if pod.deletion_grace_seconds is None else pod.deletion_grace_seconds for pod in left)
     others = f" and {len(left) - 1} more" if len(left) > 1 else ""
     what = f"waiting for {place(left[0])}{others} to be gone"
     plan = say_after_a_while(look, ledger, what, after=timedelta(seconds=grace) + SAY_AFTER)
     return msgspec.structs.replace(plan, actions=actions)
+
+
+def _watch_the_fence(look: Look, ledger: Ledger, pod: PodFacts) -> Plan:
+    """An old pod on a node that does not answer: until it is proven dead, or taken for dead, or the node is back."""
+    open_ = incident.incident_of(ledger)
+    fate = fencing.fates_of_nodes(look.snapshot, look.policy, look.now).get(pod.node)
+    what = f"fencing: {place(pod)} may still run: {fate.why if fate is not None else 'its node does not answer'}"
+    began = open_.attempt.reason if open_.attempt is not None else open_.reason
+    plan = say(ledger, f"{began}; {what}")
+    return msgspec.structs.replace(plan, look_again_at=fate.changes_at if fate is not None else None)
 
 
 def say_after_a_while(look: Look, ledger: Ledger, what: str, *, after: timedelta = SAY_AFTER) -> Plan:
@@ -322,7 +340,7 @@ def _watch_for_pods(look: Look, ledger: Ledger, job: JobFacts) -> Plan:
     # A Job that was just resumed says that it is suspended until its controller has seen it; one of several Jobs may
     # have been made long before the last old one was gone; and while nobody led, nobody touched it. What is about to
     # start must not be restarted for that time.
-    before = {Phase.DECIDED, Phase.TEARING_DOWN, Phase.BACKOFF}
+    before = phases.GOING_DOWN | {Phase.BACKOFF}
     ready = [span.ended_at for span in open_.phases if span.phase in before and span.ended_at is not None]
     since = max([began_at(job), *gone, *ready])
     waited = look.now - since

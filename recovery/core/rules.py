@@ -1,10 +1,9 @@
-"""The rules of a policy as data: what a user wants done about which kind of disruption; and what is wrong with them.
+"""The rules of a policy as data: what a user wants done about which kind of disruption; nothing is judged here.
 
 Names, operators and limits are those of a Job's podFailurePolicy (KEP-3329) and of a JobSet's failurePolicy (KEP-262)
-where they overlap. `core.matching` asks them about a disruption.
+where they overlap. `core.matching` asks them about a disruption; `core.rule_problems` says what is wrong with them.
 """
 
-from collections.abc import Iterator
 from enum import StrEnum
 
 import msgspec
@@ -38,7 +37,7 @@ class ExitCodes(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     values: tuple[int, ...]
     """At most 255, ordered, none twice, no 0 with In."""
     container_name: str | None = None
-    """The container whose exit code counts; None: every one."""
+    """The container whose exit code counts. None: every one."""
 
 
 class PodConditionRule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -79,11 +78,12 @@ class When(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     on_node_conditions: tuple[NodeConditionRule, ...] = ()
     on_node_taints: tuple[NodeTaintRule, ...] = ()
     on_message_pattern: str | None = None
-    """RE2, looked for in the termination message of the suspect's container and in what it waits for."""
+    """RE2, looked for in the termination message of the suspect's container, in what it waits for, and in the pod's own
+    message; the first 4,096 characters of each."""
     on_class: tuple[str, ...] = ()
-    """Classes of disruptions (`classify.DisruptionClass`)."""
+    """What the disruption means, as `status.incident.class` of the RecoveryGroup names it."""
     target_replicated_jobs: tuple[str, ...] = ()
-    """Empty: every one."""
+    """As in a JobSet's failurePolicy. Empty: every one."""
 
 
 class Rule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -95,8 +95,3 @@ class Rule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     when: When = When()
     charge: bool = True
     """Does an incident under this rule cost budget."""
-
-
-def problems(rules: tuple[Rule, ...], path: str) -> Iterator[str]:
-    """Everything that a schema cannot see: a sentence for each, the field's path first and then how to mend it."""
-    yield from ()

@@ -15,7 +15,7 @@ from recovery.core.gates import barred
 from recovery.core.ledger import Incident, Ledger, Phase, Suspension
 from recovery.core.look import Look
 from recovery.core.plan import Action, ResumeWorkload, SuspendWorkload
-from recovery.core.policy import KUEUE_QUEUE_LABEL, SUSPENDED_BY_ANNOTATION
+from recovery.core.policy import KUEUE_QUEUE_LABEL, RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION
 
 
 def marked_by(workload: WorkloadFacts) -> str | None:
@@ -59,7 +59,10 @@ def suspend(ledger: Ledger, workload: WorkloadFacts) -> tuple[Action, ...]:
 def resume(workload: WorkloadFacts) -> tuple[Action, ...]:
     """The deed that ends a suspension of ours, or removes what is left of it."""
     mark = marked_by(workload)
-    return () if mark is None else (ResumeWorkload(workload.uid, mark, suspended=workload.suspended),)
+    if mark is None:
+        return ()
+    until_then = workload.annotations.get(RESUME_AT_ANNOTATION, "")
+    return (ResumeWorkload(workload.uid, mark, suspended=workload.suspended, resume_at=until_then),)
 
 
 def settle(look: Look, ledger: Ledger) -> tuple[Ledger, tuple[Action, ...]]:
@@ -87,4 +90,4 @@ def settle(look: Look, ledger: Ledger) -> tuple[Ledger, tuple[Action, ...]]:
 
 def _is_going_down(look: Look, ledger: Ledger) -> bool:
     open_ = incident.incident_of(ledger)
-    return phases.position(look.snapshot, open_.target, open_.ranks) in {Phase.DECIDED, Phase.TEARING_DOWN}
+    return phases.position(look.snapshot, open_.target, open_.ranks) in phases.GOING_DOWN

@@ -34,7 +34,8 @@ def failed(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Plan:
     at = condition.since if condition is not None and condition.since is not None else now
     ended_at = phases.within_second(at, now)
     if open_.fail_job:
-        return close(ledger, Outcome.FAILED, "BudgetExhausted", f"JobSet {jobset.name} has been failed", ended_at)
+        why = "FailJobRule" if open_.held else "BudgetExhausted"
+        return close(ledger, Outcome.FAILED, why, f"JobSet {jobset.name} has been failed", ended_at)
     if decided is not None:
         reason = f"JobSet {jobset.name} failed, because {decided}"
         return close(ledger, Outcome.FAILED, "NativePolicy", reason, ended_at)

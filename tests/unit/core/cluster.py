@@ -12,6 +12,7 @@ from recovery.core.plan import (
     DeleteJobSet,
     DeletePods,
     FailJobSet,
+    ForceDeletePods,
     RaiseBackoffLimit,
     ResumeWorkload,
     SuspendWorkload,
@@ -35,6 +36,8 @@ class Cluster:
         """How many there have been."""
         assert world.jobset is not None
         self.first_jobset = world.jobset
+        self.forced: list[PodFacts] = []
+        """Pods that were force-deleted, as they were."""
         self.runs = 0
         """How often a suspended Job was resumed."""
 
@@ -52,6 +55,10 @@ class Cluster:
             case DeletePods():
                 uids = {pod.uid for pod in action.pods}
                 self._delete_pods([pod for pod in self.world.pods if pod.uid in uids], seconds)
+            case ForceDeletePods():
+                uids = {pod.uid for pod in action.pods}
+                self.forced += [pod for pod in self.world.pods if pod.uid in uids and pod.gone_at is None]
+                self._change_pods(uids, gone_at=at(seconds), ready=False)
             case RaiseBackoffLimit():
                 self._change_job(action.uid, backoff_limit=2**31 - 1)
             case TouchJob():
@@ -154,6 +161,10 @@ class Cluster:
         )
         self.world = msgspec.structs.replace(self.world, pods=(*old, *renamed))
 
+    def answers(self, node: str) -> bool:
+        """Its kubelet carries out what it is told."""
+        return node not in self.world.nodes or self.world.nodes[node].reachable
+
     # --- the parts -------------------------------------------------------------------------------------------------
 
     def _job(self, uid: str) -> JobFacts | None:
@@ -180,6 +191,7 @@ class Cluster:
             for pod in self.world.pods
             if pod.gone_at is None
             and pod.deleting_since is not None
+            and self.answers(pod.node)
             and (at(seconds) - pod.deleting_since).total_seconds() >= GRACE_SECONDS
         }
         self._change_pods(gone, gone_at=at(seconds), ready=False)
@@ -234,7 +246,10 @@ class Cluster:
             ):
                 continue
             if not pod.node:
-                self.world = self.world.scheduled(index)
+                free = next(name for name in (f"gpu-{index}", f"spare-{index}") if self.answers(name))
+                self.world = self.world.scheduled(index).with_pod(index, node=free)
+            elif not self.answers(pod.node):
+                continue
             elif not pod.containers:
                 self.world = self.world.started(index, seconds)
             elif pod.containers[0].exit is not None:

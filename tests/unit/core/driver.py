@@ -6,15 +6,18 @@ import msgspec
 
 from recovery.core.decide import decide
 from recovery.core.facts import Snapshot
+from recovery.core.fleet import FleetChange, FleetLedger, FleetLimits
 from recovery.core.invariants import violations
 from recovery.core.ledger import Incident, Ledger, Phase
 from recovery.core.plan import (
     Action,
+    ChangeFleet,
     DeleteJob,
     DeleteJobSet,
     DeletePods,
     EmitEvent,
     FailJobSet,
+    ForceDeletePods,
     Plan,
     RaiseBackoffLimit,
     ReadLive,
@@ -23,7 +26,17 @@ from recovery.core.plan import (
     SuspendWorkload,
     TouchJob,
 )
-from recovery.core.policy import Backoff, Mode, OnExhausted, OnTerminalFailure, Policy, PolicyError, Restart
+from recovery.core.policy import (
+    Backoff,
+    FencingMode,
+    Mode,
+    OnExhausted,
+    OnTerminalFailure,
+    Policy,
+    PolicyError,
+    Restart,
+)
+from recovery.core.rules import Rule
 from tests.unit.core.world import World, at
 
 WORKLOAD_ACTIONS = (
@@ -35,9 +48,21 @@ WORKLOAD_ACTIONS = (
     ResumeWorkload,
     DeleteJobSet,
     FailJobSet,
+    ForceDeletePods,
 )
-LIVE_ONLY = (DeleteJob, TouchJob, SuspendWorkload, ResumeWorkload, DeleteJobSet, FailJobSet)
+LIVE_ONLY = (
+    ChangeFleet,
+    ForceDeletePods,
+    DeleteJob,
+    TouchJob,
+    SuspendWorkload,
+    ResumeWorkload,
+    DeleteJobSet,
+    FailJobSet,
+)
 NO_BACKOFF = Backoff(initial=timedelta())
+NO_LIMITS = FleetLimits()
+EMPTY_FLEET = FleetLedger()
 
 
 def policy(
@@ -54,6 +79,13 @@ def policy(
     on_terminal_failure: OnTerminalFailure = OnTerminalFailure.LEAVE,
     global_pause: str = "",
     may_fail_jobs: bool = False,
+    rules: tuple[Rule, ...] = (),
+    override_native: bool = False,
+    fencing: FencingMode = FencingMode.PROVEN,
+    assume_dead_seconds: float = 60,
+    may_assume_dead: bool = False,
+    limits: FleetLimits = NO_LIMITS,
+    fleet: FleetLedger = EMPTY_FLEET,
 ) -> Policy:
     """The policy `default`, in force since a day before START unless it says otherwise."""
     return Policy(
@@ -72,6 +104,13 @@ def policy(
         on_terminal_failure=on_terminal_failure,
         global_pause=global_pause,
         may_fail_jobs=may_fail_jobs,
+        rules=rules,
+        override_native=override_native,
+        fencing=fencing,
+        assume_dead_after=timedelta(seconds=assume_dead_seconds),
+        may_assume_dead=may_assume_dead,
+        limits=limits,
+        fleet=fleet,
     )
 
 
@@ -144,6 +183,15 @@ class Controller:
     def pod_deletes(self) -> list[str]:
         """Names of the pods, in order."""
         return [pod.name for action in self.done if isinstance(action, DeletePods) for pod in action.pods]
+
+    @property
+    def forced(self) -> list[str]:
+        """Names of the pods that were force-deleted, in order."""
+        return [pod.name for action in self.done if isinstance(action, ForceDeletePods) for pod in action.pods]
+
+    @property
+    def fleet_changes(self) -> list[FleetChange]:
+        return [action.change for action in self.done if isinstance(action, ChangeFleet)]
 
     @property
     def touches(self) -> list[TouchJob]:

@@ -57,8 +57,8 @@ def test_the_first_failing_exit_of_several_containers_is_the_pods() -> None:
 
 
 def test_an_exit_within_the_second_of_the_deletion_is_its_consequence() -> None:
-    assert only(training().pod_deleted(3, 5).pod_failed(3, 137, 5)).disruption_class is LossKind.POD_DELETED
-    assert only(training().pod_deleted(3, 5).pod_failed(3, 137, 4)).disruption_class is LossKind.POD_FAILED
+    assert only(training().pod_deleted(3, 5).pod_failed(3, 137, 5)).kind is LossKind.POD_DELETED
+    assert only(training().pod_deleted(3, 5).pod_failed(3, 137, 4)).kind is LossKind.POD_FAILED
 
 
 def test_a_disruption_is_dated_by_its_first_sign() -> None:
@@ -71,7 +71,7 @@ def test_a_disruption_is_dated_by_its_first_sign() -> None:
 
 def test_a_disruption_without_a_reason_is_named_by_its_class() -> None:
     item = only(training().with_pod(3, conditions=(Condition("DisruptionTarget", "True"),)))
-    assert Disruption((item,)).cause == "PodDisrupted"
+    assert classify((item,), training().snapshot()).cause == "PodDisrupted"
     assert item.text.endswith("was disrupted: DisruptionTarget")
 
 
@@ -80,7 +80,7 @@ def test_other_conditions_are_no_disruption() -> None:
     revoked = Condition("DisruptionTarget", "False")
     world = training().with_pod(3, conditions=(unscheduled, revoked))
     assert gather(world.snapshot()) == ()
-    assert only(world.pod_deleted(3, 0)).disruption_class is LossKind.POD_DELETED
+    assert only(world.pod_deleted(3, 0)).kind is LossKind.POD_DELETED
 
 
 def test_a_failing_job_is_dated_by_when_it_began_to_fail() -> None:
@@ -96,7 +96,7 @@ def test_a_job_that_is_taken_down_by_others_tells_of_no_loss() -> None:
 
 def test_a_job_that_the_jobset_takes_down_still_tells_what_its_pods_died_of() -> None:
     world = training().pod_failed(3, 1, 0).restarted_by_jobset().job_deleted(1).pod_deleted(0, 1)
-    assert only(world).disruption_class is LossKind.POD_FAILED
+    assert only(world).kind is LossKind.POD_FAILED
 
 
 def test_a_suspended_job_tells_nothing() -> None:

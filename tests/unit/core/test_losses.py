@@ -40,26 +40,26 @@ def test_a_deleted_pod_recreates_the_whole_group() -> None:
 LOSSES = {
     "a pod failed": (
         training().pod_failed(3, 137, 0),
-        "PodFailed",
+        "Killed",
         "Exit137",
         "pod train-node-0-3-10 (rank 3, node gpu-3) failed with exit code 137; ",
     ),
     "out of memory": (
         training().pod_failed(3, 137, 0, reason="OOMKilled"),
-        "PodFailed",
+        "OutOfMemory",
         "OOMKilled",
         "pod train-node-0-3-10 (rank 3, node gpu-3) failed with exit code 137 (OOMKilled); ",
     ),
     "a container was restarted in place": (
         training(restart_policy="OnFailure").container_restarted(2, 1, 0),
-        "ContainerRestarted",
+        "Unknown",
         "Exit1",
         "container node of pod train-node-0-2-10 (rank 2, node gpu-2) exited with exit code 1 "
         "and was restarted in place (restart 1); ",
     ),
     "a container has exited and waits for its restart": (
         training(restart_policy="OnFailure").container_exited(2, 1, 0),
-        "ContainerRestarted",
+        "Unknown",
         "Exit1",
         "container node of pod train-node-0-2-10 (rank 2, node gpu-2) exited with exit code 1; ",
     ),
@@ -83,7 +83,7 @@ LOSSES = {
     ),
     "the Job is failing": (
         training().job_failing("BackoffLimitExceeded", 0),
-        "JobFailing",
+        "JobFailed",
         "JobFailing",
         "Job train-node-0 is failing: BackoffLimitExceeded; ",
     ),
@@ -135,7 +135,7 @@ def test_an_exit_that_a_deletion_caused_is_told_as_the_deletion() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "after", "class_"), [(143, 1, "PodDeleted"), (143, 3, "PodFailed"), (1, 1, "PodFailed")]
+    ("code", "after", "class_"), [(143, 1, "PodDeleted"), (143, 3, "Killed"), (1, 1, "Unknown")]
 )
 def test_the_last_delete_of_a_kubelet_does_not_make_the_end_of_a_deleted_pod_its_cause(
     code: int, after: float, class_: str

@@ -5,8 +5,20 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from recovery.core.config import (
+    AllowSpec,
+    CircuitBreakerSpec,
+    ConfigFacts,
+    ConfigSpec,
+    QuarantineSpec,
+    SuspicionSpec,
+)
+from recovery.core.durations import DurationError, parse_duration
+from recovery.core.fleet import FleetLimits
 from recovery.core.policy import (
     BudgetSpec,
+    FencingMode,
+    FencingSpec,
     Mode,
     PolicyError,
     PolicyFacts,
@@ -15,11 +27,13 @@ from recovery.core.policy import (
     Selector,
     TeardownSpec,
     TimeoutsSpec,
-    parse_duration,
+    config_problems,
     paused,
+    problems,
     resolve,
     select,
 )
+from recovery.core.rules import Rule, RuleAction
 from tests.unit.core.world import at, training
 
 
@@ -117,6 +131,17 @@ REFUSED = {
     "spec.teardown.graceSeconds: 0 would force-delete pods that may still write; use 1 or more": {
         "teardown": TeardownSpec(grace_seconds=0)
     },
+    "spec.rules[0].when: Ignore without any condition would swallow every disruption; say which ones it is about, or "
+    "use `restart: None` to have nothing done at all": {"rules": (Rule("all", RuleAction.IGNORE),)},
+    "spec.settle: 'a bit' is not a duration; write it like 24h, 15m, 10s or 500ms": {"settle": "a bit"},
+    "spec.settle: 31s is longer than 30s, and nothing is repaired while the cause settles; use 30s or less": {
+        "settle": "31s"
+    },
+    "spec.teardown.fencing.assumeDeadAfter: 25h is longer than 24h, and the group waits all that time; use 24h or "
+    "less": {"teardown": TeardownSpec(fencing=FencingSpec(assume_dead_after="25h"))},
+    "spec.teardown.fencing.assumeDeadAfter: '1' is not a duration; write it like 24h, 15m, 10s or 500ms": {
+        "teardown": TeardownSpec(fencing=FencingSpec(assume_dead_after="1"))
+    },
 }
 
 
@@ -125,6 +150,85 @@ def test_a_policy_that_cannot_be_read_names_its_field(says: str, spec: dict[str,
     with pytest.raises(PolicyError) as error:
         resolve(facts(**spec))  # type: ignore[arg-type]
     assert str(error.value) == says
+
+
+def test_rules_and_fencing_as_they_are_resolved() -> None:
+    rules = (Rule("rest", RuleAction.REPLACE_NODE),)
+    fencing = FencingSpec(mode=FencingMode.ASSUME_DEAD, assume_dead_after="0s")
+    policy = resolve(facts(rules=rules, override_native=True, settle="0s", teardown=TeardownSpec(fencing=fencing)))
+    assert (policy.rules, policy.override_native, policy.settle) == (rules, True, timedelta())
+    assert (policy.fencing, policy.assume_dead_after) == (FencingMode.ASSUME_DEAD, timedelta())
+    # A policy alone allows nothing of that.
+    assert (policy.may_assume_dead, policy.limits) == (False, FleetLimits())
+    policy = resolve(facts())
+    assert (policy.rules, policy.override_native, policy.settle) == ((), False, timedelta(seconds=2))
+    assert (policy.fencing, policy.assume_dead_after) == (FencingMode.PROVEN, timedelta(seconds=60))
+
+
+BAD_CONFIGS = {
+    "spec.quarantine.maxNodes: -1 is negative; 0 allows no quarantine at all": {
+        "quarantine": QuarantineSpec(max_nodes=-1)
+    },
+    "spec.quarantine.maxPercent: 101 is not between 0 and 100": {"quarantine": QuarantineSpec(max_percent=101)},
+    "spec.quarantine.maxPercent: -1 is not between 0 and 100": {"quarantine": QuarantineSpec(max_percent=-1)},
+    "spec.quarantine.releaseAfter: must be longer than 0s, or every node would be released at once": {
+        "quarantine": QuarantineSpec(release_after="0s")
+    },
+    "spec.quarantine.releaseAfter: '1d' is not a duration; write it like 24h, 15m, 10s or 500ms": {
+        "quarantine": QuarantineSpec(release_after="1d")
+    },
+    "spec.suspicion.suspicions: 0 would suspect every node; use 1 or more": {"suspicion": SuspicionSpec(suspicions=0)},
+    "spec.suspicion.within: must be longer than 0s, or no suspicion would ever count": {
+        "suspicion": SuspicionSpec(within="0s")
+    },
+    "spec.circuitBreaker.recoveries: 0 would open the breaker at once; use 1 or more, or spec.paused to stop all "
+    "recoveries": {"circuit_breaker": CircuitBreakerSpec(recoveries=0)},
+    "spec.circuitBreaker.within: must be longer than 0s, or no recovery would ever count": {
+        "circuit_breaker": CircuitBreakerSpec(recoveries=1, within="0s")
+    },
+}
+
+
+@pytest.mark.parametrize(("says", "spec"), BAD_CONFIGS.items(), ids=BAD_CONFIGS)
+def test_a_config_that_cannot_be_used_names_its_field_and_no_policy_is_used_under_it(
+    says: str, spec: dict[str, object]
+) -> None:
+    wrong = ConfigSpec(**spec)  # type: ignore[arg-type]
+    assert list(config_problems(wrong)) == [says]
+    with pytest.raises(PolicyError) as error:
+        resolve(facts(), ConfigFacts("default", "uid", 1, wrong))
+    assert str(error.value) == f"RecoveryConfig default cannot be used: {says}"
+
+
+def test_what_the_config_allows() -> None:
+    spec = ConfigSpec(
+        allow=AllowSpec(fail_job=True, cordon=True, assume_dead=True),
+        quarantine=QuarantineSpec(max_nodes=0, max_percent=100, release_after="1h"),
+        suspicion=SuspicionSpec(suspicions=1, within="10s"),
+        circuit_breaker=CircuitBreakerSpec(recoveries=1, within="500ms"),
+    )
+    assert list(config_problems(spec)) == []
+    policy = resolve(facts(), ConfigFacts("default", "uid", 1, spec))
+    assert (policy.may_fail_jobs, policy.may_assume_dead) == (True, True)
+    assert policy.limits == FleetLimits(
+        may_cordon=True,
+        max_nodes=0,
+        max_percent=100,
+        release_after_seconds=3600,
+        suspicions=1,
+        suspected_within_seconds=10,
+        breaker_recoveries=1,
+        breaker_within_seconds=0.5,
+    )
+
+
+def test_all_that_is_wrong_with_a_policy_is_told_at_once() -> None:
+    spec = PolicySpec(budget=BudgetSpec(limit=-1), rules=(Rule("all", RuleAction.FAIL_JOB),), settle="1h")
+    assert [each.partition(": ")[0] for each in problems(spec)] == [
+        "spec.budget.limit",
+        "spec.rules[0].when",
+        "spec.settle",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -137,12 +241,12 @@ def test_durations(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "10", "1d", "-5s", "5 m", "10s5m", "1.5h", "1h\n"])
 def test_no_durations(text: str) -> None:
-    with pytest.raises(PolicyError, match=r"^spec\.x: "):
+    with pytest.raises(DurationError, match=r"^spec\.x: "):
         parse_duration(text, "spec.x")
 
 
 def test_a_duration_beyond_all_measure() -> None:
-    with pytest.raises(PolicyError, match="longer than any duration that makes sense"):
+    with pytest.raises(DurationError, match="longer than any duration that makes sense"):
         parse_duration("9" * 30 + "h", "spec.x")
 
 

@@ -9,12 +9,16 @@ from hypothesis import strategies as st
 
 from recovery.core import requests
 from recovery.core.facts import FailurePolicyFacts
+from recovery.core.fencing import fates_of_nodes
+from recovery.core.fleet import FleetLimits
 from recovery.core.gates import barred
 from recovery.core.ledger import Ledger, Phase
 from recovery.core.plan import (
     Action,
+    ChangeFleet,
     DeleteJob,
     EmitEvent,
+    ForceDeletePods,
     Plan,
     RecordIncident,
     ResumeWorkload,
@@ -24,13 +28,17 @@ from recovery.core.policy import (
     PAUSED_ANNOTATION,
     SUSPENDED_BY_ANNOTATION,
     Backoff,
+    FencingMode,
     Mode,
     OnExhausted,
     OnTerminalFailure,
+    Policy,
     PolicyError,
     Restart,
 )
+from recovery.core.quarantine import Refused, changed
 from recovery.core.requests import Request, Verb
+from recovery.core.rules import ExitCodes, Operator, Rule, RuleAction, When
 from recovery.core.suspension import in_force, marked_by
 from tests.unit.core.cluster import Cluster
 from tests.unit.core.driver import WORKLOAD_ACTIONS, Controller, policy
@@ -58,6 +66,7 @@ PEOPLE = st.one_of(
     st.sampled_from([("paused everywhere",), ("no restarts",), ("other terms",), ("may not fail jobs",)]),
     st.tuples(st.just("asks"), st.sampled_from(list(Verb)), st.booleans()),
 )
+NODES = st.one_of(st.tuples(st.just("node silent"), rank), st.sampled_from([("nodes back",), ("proven dead",)]))
 ENDS = st.sampled_from([("succeeded",), ("jobset failed",), ("deleted job",)])
 WAIT = st.tuples(st.just("wait"), st.integers(1, 20))
 WORLDS = {
@@ -86,6 +95,23 @@ TERMS: dict[str, dict[str, Any]] = {
         "on_exhausted": OnExhausted.SUSPEND,
         "window_seconds": 60,
     },
+    "rules": {
+        "rules": (
+            Rule("skip", RuleAction.IGNORE, When(on_exit_codes=ExitCodes(Operator.IN, (42,)))),
+            Rule("node", RuleAction.REPLACE_NODE, When(on_exit_codes=ExitCodes(Operator.IN, (1,)))),
+            Rule("free", RuleAction.RECREATE_GROUP, When(on_class=("PodDisrupted",)), charge=False),
+        ),
+        "limits": FleetLimits(may_cordon=True, max_nodes=1, breaker_recoveries=50),
+        "fencing": FencingMode.ASSUME_DEAD,
+        "assume_dead_seconds": 5,
+        "may_assume_dead": True,
+    },
+    "fail rule": {
+        "rules": (Rule("end", RuleAction.FAIL_JOB, When(on_exit_codes=ExitCodes(Operator.IN, (42,)))),),
+        "may_fail_jobs": True,
+        "fencing": FencingMode.ASSUME_DEAD,
+        "assume_dead_seconds": 0,
+    },
     "after start": {"restart": Restart.RECREATE_GROUP_AFTER_START, "backoff": Backoff(initial=timedelta(seconds=5))},
 }
 """What policies say beyond the mode, and how many recoveries they allow."""
@@ -109,6 +135,8 @@ class Walk:
         self.forgot = False
         self.hung: set[str] = set()
         """Jobs that lost a member after all had run: the other ranks wait for it for ever."""
+        self.cut_off: set[str] = set()
+        """The same, until the member's node answers again."""
 
     @property
     def world(self) -> World:
@@ -121,6 +149,8 @@ class Walk:
                     self.tick()
             case ("deleted" | "evicted" | "failed" | "exited", *_):
                 self.lose(step)
+            case ("node silent", index):
+                self.silence(index)
             case ("clock", skew):
                 self.skew = skew
             case ("stale look", looks):
@@ -182,8 +212,31 @@ class Walk:
         if self.world.job.uid in self.world.trained_at:
             self.hung.add(self.world.job.uid)
 
+    def silence(self, index: int) -> None:
+        """The node of that rank does not answer any more; its processes may live."""
+        pod = self.world.find(index) if self.world.jobs else None
+        if pod is None or not pod.node or pod.gone_at is not None or not self.cluster.answers(pod.node):
+            return
+        self.cluster.world = self.world.node_silent(pod.node, self.seconds)
+        if self.world.job.uid in self.world.trained_at:
+            self.cut_off.add(self.world.job.uid)
+
+    def nodes_back(self) -> None:
+        """Every node answers again; the pods that run there are Ready again."""
+        silent = frozenset(self.world.nodes)
+        self.cut_off.clear()
+        self.cluster.world = msgspec.structs.replace(self.world, nodes={}, gone_nodes=frozenset())
+        for pod in self.world.pods:
+            if pod.node in silent and pod.running and pod.index is not None and self.world.pod(pod.index) == pod:
+                self.cluster.world = self.world.pod_ready(pod.index, self.seconds)
+
     def event(self, name: str) -> None:
         match name:
+            case "nodes back":
+                self.nodes_back()
+            case "proven dead":
+                silent = frozenset(name for name, node in self.world.nodes.items() if not node.reachable)
+                self.cluster.world = msgspec.structs.replace(self.world, gone_nodes=silent)
             case "controller restarted":
                 self.forgot = True
                 self.cluster.world = self.world.controller_restarted()
@@ -263,6 +316,10 @@ class Walk:
             self.controller.done.append(action)
             if isinstance(action, DeleteJob):
                 self.justified(action)
+            if isinstance(action, ForceDeletePods):
+                self.proven(action)
+            if isinstance(action, ChangeFleet) and times:
+                self.fleet(action)
         if cached is None:
             self.repeatable(plan)
         for action in plan.actions * times:
@@ -277,6 +334,26 @@ class Walk:
         if barred(workload, self.controller.policy, forced=forced) is not None:
             deeds = [action for action in plan.actions if isinstance(action, WORKLOAD_ACTIONS)]
             assert all(isinstance(action, ResumeWorkload) for action in deeds), plan.reason
+
+    def proven(self, action: ForceDeletePods) -> None:
+        """Nobody is force-deleted who may live, as far as the policy and the platform do not take him for dead."""
+        fates = fates_of_nodes(self.world.snapshot(live=True), self.controller.policy, at(self.now))
+        uids = {pod.uid for pod in action.pods}
+        for pod in self.world.pods:
+            assert pod.uid not in uids or fates[pod.node].dead_since is not None
+
+    def fleet(self, action: ChangeFleet) -> None:
+        """What the executor makes of it: within the caps, and the same again changes nothing."""
+        policy_ = self.controller.policy
+        if not isinstance(policy_, Policy):
+            return
+        nodes = self.world.cluster_nodes
+        after = changed(policy_.fleet, policy_.limits, action.change, nodes=nodes, now=at(self.now))
+        assert not isinstance(after, Refused), "the decision has asked the caps"
+        assert len(after.quarantined) <= 1
+        assert changed(after, policy_.limits, action.change, nodes=nodes, now=at(self.now)) == after
+        self.terms["fleet"] = after
+        self.controller.policy = msgspec.structs.replace(policy_, fleet=after)
 
     def suspensions(self, before: Ledger, plan: Plan) -> None:
         """Suspended is only what an open incident wants suspended, and resumed only what carries our mark."""
@@ -307,7 +384,7 @@ class Walk:
         failing = job.condition("FailureTarget") is not None
         reason = self.controller.incident.reason
         given_up = "got no pods" in reason or "not all ranks ran" in reason or "asked for" in reason
-        assert job.uid in self.hung or failing or given_up or job.suspended, reason
+        assert job.uid in self.hung | self.cut_off or failing or given_up or job.suspended, reason
 
     def repeatable(self, plan: Plan) -> None:
         """Deciding again on the same facts changes nothing, now and a second later."""
@@ -327,7 +404,7 @@ class Walk:
 @MANY_STEPS
 @given(
     WORLD,
-    st.lists(st.one_of(LOSSES, WAIT, PLATFORM, PEOPLE, ENDS), max_size=14),
+    st.lists(st.one_of(LOSSES, NODES, WAIT, PLATFORM, PEOPLE, ENDS), max_size=14),
     st.integers(0, 3),
     st.sampled_from(list(TERMS)),
 )
@@ -340,7 +417,7 @@ def test_whatever_happens_the_invariants_hold(world: str, steps: list[tuple[Any,
 @MANY_STEPS
 @given(
     WORLD,
-    st.lists(st.one_of(LOSSES, WAIT, PLATFORM, PEOPLE), max_size=14),
+    st.lists(st.one_of(LOSSES, NODES, WAIT, PLATFORM, PEOPLE), max_size=14),
     st.integers(0, 3),
     st.sampled_from(list(TERMS)),
 )
@@ -352,6 +429,7 @@ def test_once_all_is_quiet_nothing_waits_for_what_will_not_come(
     for step in steps:
         walk.take(step)
     walk.skew = 0
+    walk.nodes_back()
     plan = walk.look()
     for _ in range(150):
         before = walk.world
@@ -367,16 +445,17 @@ def test_once_all_is_quiet_nothing_waits_for_what_will_not_come(
     if ledger.incident is not None:
         policy_ = walk.controller.policy
         assert ledger.phase is Phase.HELD or barred(workload, policy_) is not None, ledger.incident.reason
-        exhausted = ledger.incident.terms.budget_limit == 0 or plan.look_again_at is not None
+        exhausted = ledger.incident.terms.budget_limit == 0 or plan.look_again_at is not None or ledger.incident.held
         assert exhausted or barred(workload, policy_) is not None, ledger.incident.reason
 
 
 @STEPS
-@given(st.sampled_from(list(PATIENT)), st.lists(st.one_of(LOSSES, WAIT, PLATFORM), max_size=12))
+@given(st.sampled_from(list(PATIENT)), st.lists(st.one_of(LOSSES, NODES, WAIT, PLATFORM), max_size=12))
 def test_in_the_end_nobody_hangs_and_nothing_is_open(world: str, steps: list[tuple[Any, ...]]) -> None:
     walk = Walk(PATIENT[world], Controller(policy(limit=20)))
     for step in steps:
         walk.take(step)
+    walk.nodes_back()
     for _ in range(60):
         walk.tick()
     assert walk.controller.ledger.incident is None

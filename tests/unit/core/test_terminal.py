@@ -37,7 +37,7 @@ def test_found_failed_with_nothing_left_but_the_condition() -> None:
     world = training().jobset_failed(-60)
     controller.settle(world.controller_restarted(), 0)
     (incident,) = controller.recorded
-    assert incident.disruption_class == "JobSetFailed"
+    assert incident.disruption_class == "JobFailed"
     assert incident.started_at == at(-60)
 
 

@@ -13,14 +13,17 @@ from recovery.core.facts import (
     ContainerFacts,
     ExitFacts,
     FailurePolicyFacts,
+    FleetFacts,
     GroupKey,
     JobFacts,
     JobSetFacts,
+    LostNode,
     NodeFacts,
     PodFacts,
     PodFailureRule,
     ReplicatedJobFacts,
     Snapshot,
+    Taint,
     WorkloadFacts,
 )
 from recovery.core.history import all_ran_at
@@ -52,11 +55,23 @@ class World(msgspec.Struct, frozen=True):
     """What JobSet makes Jobs of."""
     made: int = 1
     """How many Jobs there have been."""
+    nodes: dict[str, NodeFacts] = {}
+    """Those that are not simply Ready."""
+    gone_nodes: frozenset[str] = frozenset()
+    lost_nodes: tuple[LostNode, ...] = ()
+    """Of the whole cluster."""
+    cluster_nodes: int = 100
 
     # --- what there is ---------------------------------------------------------------------------------------------
 
     def snapshot(self, *, live: bool = False) -> Snapshot:
-        nodes = {pod.node: NodeFacts(name=pod.node, ready=True) for pod in self.pods if pod.node}
+        nodes = {
+            pod.node: self.nodes.get(pod.node, NodeFacts(name=pod.node, ready=True, uid=f"node-{pod.node}"))
+            for pod in self.pods
+            if pod.node and pod.node not in self.gone_nodes
+        }
+        feasible = tuple(f"gpu-{number}" for number in range(self.cluster_nodes))
+        fleet = FleetFacts(nodes=self.cluster_nodes, lost=self.lost_nodes, feasible=feasible)
         return Snapshot(
             key=GroupKey("ml", "train"),
             workload=self.workload,
@@ -64,6 +79,8 @@ class World(msgspec.Struct, frozen=True):
             jobs=self.jobs,
             pods=self.pods,
             nodes=nodes,
+            gone_nodes=self.gone_nodes,
+            fleet=fleet if live else None,
             trained_at=self.trained_at,
             live=live,
         )
@@ -120,6 +137,42 @@ class World(msgspec.Struct, frozen=True):
         pods = tuple(pod for pod in self.pods if pod.gone_at is None)
         return msgspec.structs.replace(self, pods=pods, trained_at={})._remember()
 
+    # --- nodes -----------------------------------------------------------------------------------------------------
+
+    def with_node(self, name: str, **changes: object) -> "World":
+        before = self.nodes.get(name, NodeFacts(name=name, ready=True, uid=f"node-{name}"))
+        return msgspec.structs.replace(self, nodes={**self.nodes, name: msgspec.structs.replace(before, **changes)})
+
+    def node_silent(self, name: str, seconds: float, *, lease_seconds: float | None = None) -> "World":
+        """Its kubelet has not reported for the grace period: Ready is Unknown, and its pods are marked not Ready."""
+        lease = whole(lease_seconds) if lease_seconds is not None else None
+        world = self.with_node(
+            name,
+            ready=False,
+            reachable=False,
+            ready_since=whole(seconds),
+            ready_reason="NodeStatusUnknown",
+            lease_renewed_at=lease,
+        )
+        for pod in world.pods:
+            if pod.node == name and pod.index is not None and pod.gone_at is None:
+                world = world.with_pod(pod.index, ready=False)
+        return world
+
+    def node_back(self, name: str) -> "World":
+        return msgspec.structs.replace(self, nodes={key: node for key, node in self.nodes.items() if key != name})
+
+    def node_deleted(self, name: str) -> "World":
+        return msgspec.structs.replace(self, gone_nodes=self.gone_nodes | {name})
+
+    def node_out_of_service(self, name: str, seconds: float) -> "World":
+        taint = Taint("node.kubernetes.io/out-of-service", "nodeshutdown", "NoExecute", whole(seconds))
+        return self.with_node(name, taints=(taint,))
+
+    def nodes_lost(self, *lost: tuple[str, float]) -> "World":
+        """Nodes of the cluster, of this group or not."""
+        return msgspec.structs.replace(self, lost_nodes=tuple(LostNode(name, whole(seconds)) for name, seconds in lost))
+
     # --- losses ----------------------------------------------------------------------------------------------------
 
     def pod_deleted(self, index: int, seconds: float, *, grace_seconds: int = 30) -> "World":
@@ -130,10 +183,12 @@ class World(msgspec.Struct, frozen=True):
         """The object has vanished, while its Job lives on."""
         return self.with_pod(index, gone_at=at(seconds), ready=False)
 
-    def container_exited(self, index: int, exit_code: int, seconds: float, *, reason: str = "Error") -> "World":
+    def container_exited(
+        self, index: int, exit_code: int, seconds: float, *, reason: str = "Error", message: str = ""
+    ) -> "World":
         """The process has ended, and the kubelet will start it again."""
         before = self.pod(index).containers[0]
-        ended = ExitFacts(code=exit_code, reason=reason, started_at=before.running_since, finished_at=whole(seconds))
+        ended = ExitFacts(exit_code, reason, message, before.running_since, whole(seconds))
         container = msgspec.structs.replace(before, running_since=None, exit=ended)
         return self.with_pod(index, containers=(container,), ready=False)
 
@@ -152,9 +207,11 @@ class World(msgspec.Struct, frozen=True):
         )
         return self.with_pod(index, containers=(container,), ready=True, ready_since=whole(seconds))
 
-    def pod_failed(self, index: int, exit_code: int, seconds: float, *, reason: str = "Error") -> "World":
+    def pod_failed(
+        self, index: int, exit_code: int, seconds: float, *, reason: str = "Error", message: str = ""
+    ) -> "World":
         """restartPolicy Never: the container ended, and with it the pod."""
-        exited = self.container_exited(index, exit_code, seconds, reason=reason)
+        exited = self.container_exited(index, exit_code, seconds, reason=reason, message=message)
         return exited.with_pod(index, phase="Failed")
 
     def evicted(self, index: int, seconds: float, *, reason: str = "EvictionByEvictionAPI") -> "World":
@@ -298,7 +355,8 @@ class World(msgspec.Struct, frozen=True):
 
     def started(self, index: int, seconds: float) -> "World":
         container = ContainerFacts(name="node", running_since=whole(seconds))
-        return self.scheduled(index).with_pod(index, phase="Running", containers=(container,))
+        placed = self if self.pod(index).node else self.scheduled(index)
+        return placed.with_pod(index, phase="Running", containers=(container,))
 
     def pod_ready(self, index: int, seconds: float) -> "World":
         return self.with_pod(index, ready=True, ready_since=whole(seconds))

@@ -1,0 +1,31 @@
+"""Durations as people write them in a policy: whole numbers with units, the largest first."""
+
+import re
+from datetime import timedelta
+
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
+
+
+class DurationError(ValueError):
+    """A text that is no duration; the message starts with the path of the field."""
+
+
+def parse_duration(text: str, path: str) -> timedelta:
+    """`1h30m`, `15m`, `10s`, `500ms`. Raises DurationError naming `path`."""
+    match = _DURATION.fullmatch(text)
+    if not text or match is None:
+        raise DurationError(f"{path}: {text!r} is not a duration; write it like 24h, 15m, 10s or 500ms")
+    hours, minutes, seconds, milliseconds = (int(part or 0) for part in match.groups())
+    try:
+        return timedelta(hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
+    except OverflowError:
+        raise DurationError(f"{path}: {text!r} is longer than any duration that makes sense here") from None
+
+
+def unreadable(text: str, path: str) -> tuple[str, ...]:
+    """Why the text is no duration, in one sentence; nothing if it is one."""
+    try:
+        parse_duration(text, path)
+    except DurationError as error:
+        return (str(error),)
+    return ()

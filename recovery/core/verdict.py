@@ -1,0 +1,290 @@
+"""What a disruption calls for: the user's rules first, then the default, then what repeats itself.
+
+Escalation: RecreateGroup; ReplaceNode where there is proof against the node, or it is suspected again; Hold where the
+same error comes back wherever it runs. What `budget.onExhausted` says comes after all of that (`judge.hold_back`).
+"""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from recovery.core import matching, quarantine
+from recovery.core.classify import Disruption, DisruptionClass, Finding, classify, normalised_message, step_in
+from recovery.core.evidence import Evidence, LossKind, place
+from recovery.core.incident import incident_of
+from recovery.core.ledger import FailureMark, Incident, Ledger
+from recovery.core.look import Look
+from recovery.core.matching import Answer, Match
+from recovery.core.policy import Policy, Restart
+from recovery.core.rules import RuleAction
+
+EARLY = timedelta(minutes=10)
+"""A process that failed within this time of its start failed early: three of four that fail at all do so (Aegis)."""
+_STORM_NODES = 3
+"""So many nodes lost within a minute have one cause."""
+_STORM_WITHIN = timedelta(seconds=60)
+_STORM_QUIET = timedelta(seconds=3)
+"""In a storm the trigger waits until no node was lost for so long: the next one would take the new group down again."""
+_STORM_WAIT_MAX = timedelta(seconds=30)
+_FREE_OF_CHARGE = "PreemptionByScheduler"
+"""Somebody more important took the node: nothing of the job has failed."""
+_SUSPICIOUS = frozenset(
+    {
+        DisruptionClass.HARDWARE_FAULT,
+        DisruptionClass.CRASHED,
+        DisruptionClass.COMMUNICATION_FAILURE,
+        DisruptionClass.UNKNOWN,
+    }
+)
+"""Classes that may be the node's fault. A node that is lost keeps pods off by itself."""
+
+
+class Call(StrEnum):
+    """What is to be done."""
+
+    RECREATE_GROUP = "RecreateGroup"
+    REPLACE_NODE = "ReplaceNode"
+    FAIL_JOB = "FailJob"
+    IGNORE = "Ignore"
+    HOLD = "Hold"
+    WAIT = "Wait"
+    NONE = "None"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What a disruption calls for, and why."""
+
+    call: Call
+    why: str
+    """In words, to follow what was seen."""
+    rule: str = ""
+    """The rule that decided; empty: the default did."""
+    charge: bool = True
+    node: str = ""
+    """ReplaceNode: which."""
+    considered: tuple[str, ...] = ()
+    """What was considered and not done, with the reason."""
+    again_at: datetime | None = None
+    """Wait: until then. Else: when time alone may change the verdict; None: never."""
+    storm: str = ""
+    mark: FailureMark | None = None
+    """How the root showed. None: without an exit there is nothing to recognise."""
+
+
+def of(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...]) -> Verdict:
+    """The verdict on this evidence; without any, the default. It does not ask whether a cap allows it."""
+    terms = incident_of(ledger).terms
+    if not evidence:
+        return _default(look, ledger, None)
+    disruption = classify(evidence, look.snapshot)
+    answer = matching.ask(terms.rules, disruption, look.snapshot, look.now)
+    waiting = _settling(look, ledger, disruption) or _in_storm(look, ledger, disruption)
+    if waiting is not None:
+        return waiting
+    if answer.match is None and answer.ignored and len(answer.ignored) >= len(causes(disruption)):
+        first = answer.ignored[0]
+        return Verdict(Call.IGNORE, f"{_words(first)} says Ignore, so it is left to Kubernetes", rule=first.rule.name)
+    root = _root(disruption, answer)
+    verdict = _by_rule(look, ledger, answer.match) if answer.match is not None else _by_default(look, ledger, root)
+    storm = _storm(look, disruption)
+    return msgspec.structs.replace(verdict, mark=_mark(root, ledger), storm=storm, again_at=answer.changes_at)
+
+
+def causes(disruption: Disruption) -> tuple[Finding, ...]:
+    """What is not merely consequence; where all of it is, all of it."""
+    return tuple(finding for finding in disruption.findings if not finding.cascade) or disruption.findings
+
+
+def _root(disruption: Disruption, answer: Answer) -> Finding:
+    """What decides: the root, less what is ignored."""
+    if answer.match is not None:
+        return answer.match.finding
+    ignored = {match.finding.evidence.key for match in answer.ignored}
+    return next((each for each in causes(disruption) if each.evidence.key not in ignored), disruption.root)
+
+
+def _words(match: Match) -> str:
+    return f"rule {match.rule.name} ({match.why})"
+
+
+def _settling(look: Look, ledger: Ledger, disruption: Disruption) -> Verdict | None:
+    """Late evidence could make a rule with Ignore or FailJob decide, or unmake that: `settle` is waited for."""
+    open_ = incident_of(ledger)
+    began = open_.attempts[-1].started_at if open_.attempts else open_.detected_at
+    newest = max((item.at for item in disruption.evidence if item.at is not None), default=began)
+    until = max(open_.detected_at, newest) + timedelta(seconds=open_.terms.settle_seconds)
+    if look.now >= until or not matching.may_change(open_.terms.rules, disruption, look.snapshot):
+        return None
+    if until - look.now > timedelta(seconds=open_.terms.settle_seconds):  # a clock that lags behind the kubelets'
+        return None
+    return Verdict(Call.WAIT, "its cause may still come in: the rules are asked when it has settled", again_at=until)
+
+
+def _in_storm(look: Look, ledger: Ledger, disruption: Disruption) -> Verdict | None:
+    """Nodes are being lost right now: the group would come back on the next one of them."""
+    storm, fleet = _storm(look, disruption), look.snapshot.fleet
+    if not storm or fleet is None:
+        return None
+    quiet_at = fleet.lost[-1].since + _STORM_QUIET
+    if not look.now < quiet_at or look.now >= incident_of(ledger).detected_at + _STORM_WAIT_MAX:
+        return None
+    why = f"{len(fleet.lost)} nodes were lost ({storm}): waiting until no more are"
+    return Verdict(Call.WAIT, why, again_at=quiet_at, storm=storm)
+
+
+def _storm(look: Look, disruption: Disruption) -> str:
+    """The id of the storm that took the root away. Empty: none did."""
+    fleet = look.snapshot.fleet
+    if fleet is None or disruption.disruption_class is not DisruptionClass.NODE_LOST:
+        return ""
+    recent = [lost for lost in fleet.lost if look.now - lost.since <= _STORM_WITHIN]
+    return f"storm-{recent[0].since:%Y%m%dT%H%M%SZ}" if len(recent) >= _STORM_NODES else ""
+
+
+# --- by rule, by default -------------------------------------------------------------------------------------------
+
+
+def _by_rule(look: Look, ledger: Ledger, match: Match) -> Verdict:
+    rule, words = match.rule, f"{_words(match)} says {match.rule.action}"
+    match rule.action:
+        case RuleAction.FAIL_JOB:
+            if isinstance(look.policy, Policy) and look.policy.may_fail_jobs:
+                return Verdict(Call.FAIL_JOB, words, rule=rule.name, charge=rule.charge)
+            why = f"{words}, which RecoveryConfig does not allow (spec.allow.failJob)"
+            return Verdict(Call.HOLD, why, rule=rule.name, charge=rule.charge, considered=(f"FailJob: {why}",))
+        case RuleAction.REPLACE_NODE:
+            return _replacing(look, match.finding, words, rule.name, charge=rule.charge)
+        case _:
+            return Verdict(Call.RECREATE_GROUP, words, rule=rule.name, charge=rule.charge)
+
+
+def _by_default(look: Look, ledger: Ledger, root: Finding) -> Verdict:
+    verdict = _default(look, ledger, root)
+    if verdict.call is Call.NONE:
+        return verdict
+    again = _comes_back(root, ledger)
+    if again is not None:
+        return Verdict(Call.HOLD, again, considered=(f"{verdict.call}: {again}",))
+    against = _case_against(look, ledger, root)
+    if against is None:
+        return verdict
+    return _replacing(look, root, f"{verdict.why}, and {against}", "", charge=verdict.charge)
+
+
+def _default(look: Look, ledger: Ledger, root: Finding | None) -> Verdict:
+    terms = incident_of(ledger).terms
+    if terms.restart == Restart.NONE:
+        why = f"policy {terms.policy_name} says restart: None, so it is left to Kubernetes"
+        return Verdict(Call.NONE, why)
+    charge = root is None or root.evidence.disrupted_by != _FREE_OF_CHARGE
+    why = f"no rule matched, so the default of policy {terms.policy_name} ({terms.restart}) applies"
+    return Verdict(Call.RECREATE_GROUP, why, charge=charge)
+
+
+def _replacing(look: Look, finding: Finding, why: str, rule: str, *, charge: bool) -> Verdict:
+    """ReplaceNode as far as there is a node to be replaced and permission for it; the caps are asked at the trigger."""
+    node = finding.evidence.pod.node if finding.evidence.pod is not None else ""
+    refused = _not_replaced(look, node, finding)
+    if refused is None:
+        return Verdict(Call.REPLACE_NODE, why, rule=rule, charge=charge, node=node)
+    if refused:
+        why = f"{why}, but {refused}"
+    considered = (f"ReplaceNode: {refused}",) if refused else ()
+    return Verdict(Call.RECREATE_GROUP, why, rule=rule, charge=charge, considered=considered)
+
+
+def _not_replaced(look: Look, node: str, finding: Finding) -> str | None:
+    """Why no node is quarantined, in words; empty: there is no need. None: it may be."""
+    if not node:
+        return "no node is known for it"
+    if finding.disruption_class is DisruptionClass.NODE_LOST or node not in look.snapshot.nodes:
+        return ""
+    if not isinstance(look.policy, Policy) or not look.policy.limits.may_cordon:
+        return f"node {node} is not quarantined: RecoveryConfig does not allow it (spec.allow.cordon)"
+    return None
+
+
+def _case_against(look: Look, ledger: Ledger, root: Finding) -> str | None:
+    """What speaks for replacing the node although no rule asks for it, in words. None: nothing does."""
+    pod, open_ = root.evidence.pod, incident_of(ledger)
+    if pod is None or not pod.node or not isinstance(look.policy, Policy):
+        return None
+    if root.blames_node:
+        return f"{root.signature or root.disruption_class} is proof enough against node {pod.node}"
+    if root.disruption_class not in _SUSPICIOUS:
+        return None
+    limits = look.policy.limits
+    known = quarantine.suspected(look.policy.fleet, limits, pod.node, look.now)
+    others = [each for each in known if each != open_.id]
+    if len(others) + 1 >= limits.suspicions and others:
+        return f"node {pod.node} is suspected for the {len(others) + 1}. time (incident {others[-1]} before)"
+    if any(mark.incident == open_.id and mark.node == pod.node for mark in ledger.failures):
+        return f"node {pod.node} is the suspect of this incident for the second time"
+    return None
+
+
+# --- the same failure again ----------------------------------------------------------------------------------------
+
+
+def _mark(root: Finding, ledger: Ledger) -> FailureMark | None:
+    ended, pod, open_ = root.evidence.exit, root.evidence.pod, incident_of(ledger)
+    if ended is None or pod is None:
+        return None
+    ran = None
+    if ended.started_at is not None and ended.finished_at is not None:
+        ran = (ended.finished_at - ended.started_at).total_seconds()
+    return FailureMark(
+        incident=open_.id,
+        attempt=len(open_.attempts),
+        at=root.evidence.at or open_.detected_at,
+        exit_code=ended.code,
+        message=normalised_message(ended.message) or ("OOMKilled" if ended.reason == "OOMKilled" else ""),
+        node=pod.node,
+        ran_seconds=ran,
+        step=step_in(ended.message),
+    )
+
+
+def _comes_back(root: Finding, ledger: Ledger) -> str | None:
+    """The same exit code and message as before the latest restarts: another one would not help. None: it is new."""
+    mark = _mark(root, ledger)
+    if mark is None or not mark.message:
+        return None
+    for earlier in reversed(ledger.failures):
+        if (earlier.exit_code, earlier.message) != (mark.exit_code, mark.message):
+            continue
+        what = f"exit code {mark.exit_code} with the same message ({mark.message!r})"
+        if mark.step is not None and earlier.step == mark.step:
+            return f"{what} came at the same step ({mark.step}) as before the restart: a suspected bad checkpoint"
+        elsewhere = bool(mark.node) and bool(earlier.node) and mark.node != earlier.node
+        if _early(mark) and _early(earlier) and (elsewhere or root.disruption_class is DisruptionClass.USER_ERROR):
+            where = f"on node {mark.node} as on node {earlier.node}" if elsewhere else f"again on node {mark.node}"
+            return f"{what} came early {where}: an error of the job itself, which no restart mends"
+    return None
+
+
+def _early(mark: FailureMark) -> bool:
+    return mark.ran_seconds is not None and mark.ran_seconds < EARLY.total_seconds()
+
+
+MAX_MARKS = 4
+
+
+def remembered(ledger: Ledger, mark: FailureMark | None) -> Ledger:
+    """The ledger that will recognise this failure when it comes back after the restart that is now made for it."""
+    if mark is None:
+        return ledger
+    others = tuple(m for m in ledger.failures if (m.incident, m.attempt) != (mark.incident, mark.attempt))
+    return msgspec.structs.replace(ledger, failures=(*others, mark)[-MAX_MARKS:])
+
+
+def suspicion_of(open_: Incident, evidence: tuple[Evidence, ...], look: Look) -> tuple[str, str] | None:
+    """The node that is suspected for this disruption, and for what. None: no node is."""
+    if not evidence or open_.storm:
+        return None
+    root = classify(evidence, look.snapshot).root
+    pod = root.evidence.pod
+    if pod is None or not pod.node or root.disruption_class not in _SUSPICIOUS or root.evidence.kind is LossKind.MANUAL:
+        return None
+    return pod.node, f"{place(pod)}: {root.signature or root.disruption_class}"
