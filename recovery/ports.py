@@ -5,14 +5,15 @@ Everything that decides or acts speaks to these Protocols, so that one and the s
 reader decodes only the fields that it names, which is what keeps a watch on 50,000 pods cheap.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
 import msgspec
 
-from recovery.core.facts import GroupKey, Snapshot
+from recovery.core.config import ConfigFacts
+from recovery.core.facts import GroupKey, NodeFacts, Snapshot
 from recovery.core.ledger import LedgerObject
 from recovery.core.policy import PolicySet
 
@@ -52,6 +53,8 @@ JOBS = Resource("batch", "v1", "jobs", "Job")
 PODS = Resource("", "v1", "pods", "Pod")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+NODE_LEASE_NAMESPACE = "kube-node-lease"
+"""Where each kubelet renews a Lease of its node's name (`corev1.NamespaceNodeLease`)."""
 EVENTS = Resource("", "v1", "events", "Event")
 RECOVERY_CONFIGS = Resource(RECOVERY_GROUP_NAME, "v1alpha1", "recoveryconfigs", "RecoveryConfig", namespaced=False)
 CLUSTER_RECOVERY_POLICIES = Resource(
@@ -276,12 +279,36 @@ class GroupStore(Protocol):
         """
         ...
 
+    def collected(self) -> Iterable[GroupKey]:
+        """The groups of `orphans` whose ledger has vanished already: no list of ledgers names them."""
+        ...
+
+    def nodes(self) -> Mapping[str, NodeFacts]:
+        """Every node known, by name; the mapping changes as they do."""
+        ...
+
+    def config(self) -> ConfigFacts | None:
+        """The RecoveryConfig. None: there is none, as far as the cache knows."""
+        ...
+
     def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
         """Call `changed` for a group whenever a fact, a policy or its RecoveryGroup changed."""
         ...
 
     async def read_live(self, key: GroupKey) -> Snapshot:
-        """TrainJob, JobSet, Jobs and pods read from the API server; tombstones and nodes from the cache."""
+        """TrainJob, JobSet, Jobs and pods read from the API server; tombstones and the fleet from the cache.
+
+        So are nodes, but for those that the pods name and that the cache has not as Ready, or has out of service: these
+        are read as well, and the Leases of those that are not reachable.
+        """
+        ...
+
+    async def read_config_live(self) -> ConfigFacts | None:
+        """The RecoveryConfig as the API server has it now. None: there is none."""
+        ...
+
+    async def read_node_live(self, name: str) -> NodeFacts | None:
+        """None: it does not exist."""
         ...
 
     async def read_ledger_live(self, key: GroupKey, workload_uid: str) -> LedgerObject | None: ...

@@ -4,14 +4,15 @@ A schema knows one object and no duration by its length. What needs more than th
 controller itself goes by (`core.policy`), so that nothing is admitted which it would then refuse to use.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from recovery.admission.objects import JudgedObject
-from recovery.core.config import CONFIG_NAME, ConfigFacts, ConfigSpec
-from recovery.core.policy import Mode, OnExhausted, PolicySpec, problems
+from recovery.core.config import CONFIG_NAME, AllowSpec, ConfigFacts, ConfigSpec
+from recovery.core.policy import FencingMode, Mode, OnExhausted, PolicySpec, config_problems, problems
+from recovery.core.rules import RuleAction
 from recovery.ports import RECOVERY_CONFIGS
 
 NAMED_MAX = 3
@@ -35,33 +36,54 @@ def judge(judged: JudgedObject, others: Iterable[JudgedObject], config: JudgedOb
     """`others`: the objects of its kind and namespace, itself possibly among them. `config` None: there is none."""
     try:
         if judged.resource == RECOVERY_CONFIGS:
-            return Verdict(warnings=_about_config(judged))
+            return _about_config(judged)
         spec = _read(judged.spec, PolicySpec)
     except UnreadableError as error:
         return Verdict(errors=(str(error),))
     errors = tuple(problems(spec))
     if errors:
         return Verdict(errors=errors)
-    return Verdict(warnings=(*_about_failing_jobs(spec, config), *_about_overlaps(judged, spec, others)))
+    return Verdict(warnings=(*_about_permissions(spec, config), *_about_overlaps(judged, spec, others)))
 
 
-def _about_config(config: JudgedObject) -> tuple[str, ...]:
-    words = ConfigFacts(config.name, config.uid, config.generation, _read(config.spec, ConfigSpec)).pause_words
-    return (f"spec.paused: {words}",) if words else ()
+def _about_config(config: JudgedObject) -> Verdict:
+    spec = _read(config.spec, ConfigSpec)
+    errors = tuple(config_problems(spec))
+    words = ConfigFacts(config.name, config.uid, config.generation, spec).pause_words
+    return Verdict(errors, (f"spec.paused: {words}",) if words and not errors else ())
 
 
-def _about_failing_jobs(spec: PolicySpec, config: JudgedObject | None) -> tuple[str, ...]:
-    if spec.mode is not Mode.ENFORCE or spec.budget.on_exhausted is not OnExhausted.FAIL_JOB:
-        return ()
+def _about_permissions(spec: PolicySpec, config: JudgedObject | None) -> Iterator[str]:
+    """What the policy asks for and the platform does not allow: it is not refused, because it may be allowed later."""
+    if spec.mode is not Mode.ENFORCE:
+        return
     try:
-        allowed = _read(config.spec, ConfigSpec).allow.fail_job if config is not None else False
+        allow = _read(config.spec, ConfigSpec).allow if config is not None else AllowSpec()
     except UnreadableError:
-        allowed = False
-    if allowed:
-        return ()
+        allow = AllowSpec()
+    if not allow.fail_job:
+        if spec.budget.on_exhausted is OnExhausted.FAIL_JOB:
+            yield _not_allowed("spec.budget.onExhausted: FailJob", "an exhausted budget will mean Hold", "failJob")
+        for path in _rules_with(RuleAction.FAIL_JOB, spec):
+            yield _not_allowed(f"{path}.action: FailJob", "the group will be held", "failJob")
+    if not allow.cordon:
+        for path in _rules_with(RuleAction.REPLACE_NODE, spec):
+            yield _not_allowed(
+                f"{path}.action: to quarantine nodes", "the group may come back on the same one", "cordon"
+            )
+    if not allow.assume_dead and spec.teardown.fencing.mode is FencingMode.ASSUME_DEAD:
+        yield _not_allowed("spec.teardown.fencing.mode: AssumeDead", "it will mean Proven", "assumeDead")
+
+
+def _rules_with(action: RuleAction, spec: PolicySpec) -> Iterator[str]:
+    """Their paths."""
+    return (f"spec.rules[{number}]" for number, rule in enumerate(spec.rules) if rule.action is action)
+
+
+def _not_allowed(what: str, so: str, permission: str) -> str:
     return (
-        "spec.budget.onExhausted: FailJob is not allowed in this cluster, so an exhausted budget will mean Hold; "
-        f"spec.allow.failJob of RecoveryConfig {CONFIG_NAME} allows it",
+        f"{what} is not allowed in this cluster, so {so}; "
+        f"spec.allow.{permission} of RecoveryConfig {CONFIG_NAME} allows it"
     )
 
 

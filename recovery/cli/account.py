@@ -8,23 +8,28 @@ from recovery.cli.rows import resume_at
 from recovery.cli.selection import Selection
 from recovery.cli.wording import age, aligned, duration, moment
 from recovery.core import budget, requests
+from recovery.core.classify import DisruptionClass
 from recovery.core.evidence import member_jobs, pods_of
 from recovery.core.facts import JobFacts, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.fleet import FleetChange
 from recovery.core.history import member_count
-from recovery.core.ledger import Attempt, ClosedIncident, Incident, Ledger, PhaseSpan, Suspect
+from recovery.core.ledger import Attempt, AttemptAction, ClosedIncident, Incident, Ledger, PhaseSpan, Suspect
 from recovery.core.plan import (
     Action,
+    ChangeFleet,
     DeleteJob,
     DeleteJobSet,
     DeletePods,
     FailJobSet,
+    ForceDeletePods,
     Plan,
     RaiseBackoffLimit,
     ResumeWorkload,
     SuspendWorkload,
     TouchJob,
 )
-from recovery.core.policy import PAUSED_ANNOTATION, paused
+from recovery.core.policy import PAUSED_ANNOTATION, FencingMode, paused
+from recovery.core.rules import Rule
 from recovery.core.suspension import in_force, marked_by
 
 _TROUBLED_PODS_MAX = 8
@@ -43,6 +48,10 @@ def policy_lines(selection: Selection, ledger: Ledger, now: datetime) -> Iterato
         return
     left = budget.remaining(ledger.budget, policy.budget_limit, policy.budget_window, now)
     yield f"mode {policy.mode}, restart {policy.restart}, {left} of {policy.budget_limit} recoveries left"
+    yield from _titled("rules, of which the first that matches decides", _rules(policy.rules))
+    if policy.fencing is FencingMode.ASSUME_DEAD:
+        after, may = duration(policy.assume_dead_after), "allows" if policy.may_assume_dead else "does not allow"
+        yield f"a node that does not answer is taken for dead after {after} (AssumeDead): RecoveryConfig {may} it"
     if policy.global_pause:
         yield policy.global_pause
     frees = budget.frees_at(ledger.budget, policy.budget_limit, policy.budget_window, now)
@@ -115,13 +124,18 @@ def _pod_words(snapshot: Snapshot, pod: PodFacts, now: datetime) -> str:
     return ", ".join(words)
 
 
-def decision_lines(plan: Plan, ledger: Ledger) -> Iterator[str]:
-    """The sentence, what would be done about it, and when the next attempt is due."""
+def _rules(rules: Sequence[Rule]) -> list[str]:
+    return [
+        f"{number}. {rule.name}: {rule.action}{'' if rule.charge else ', free of charge'}"
+        for number, rule in enumerate(rules, 1)
+    ]
+
+
+def decision_lines(plan: Plan) -> Iterator[str]:
+    """The sentence, and what would be done about it."""
     yield plan.reason
     for words in deeds(plan):
         yield f"it would {words}"
-    if ledger.next_attempt_at is not None:
-        yield f"the next attempt is due at {moment(ledger.next_attempt_at)}"
 
 
 def deeds(plan: Plan) -> list[str]:
@@ -130,26 +144,44 @@ def deeds(plan: Plan) -> list[str]:
 
 
 def _action_words(action: Action) -> str:
+    """Empty: it is no deed. Records and Events tell of a decision."""
     match action:
-        case DeleteJob():
-            return f"delete Job {action.name} (uid {action.uid})"
         case DeletePods():
             return f"delete {len(action.pods)} pods"
-        case RaiseBackoffLimit():
-            return f"raise the backoffLimit of Job {action.name}, which is being deleted"
-        case TouchJob():
-            return f"touch Job {action.name}, so that its controller looks at it again"
+        case ForceDeletePods():
+            return f"force-delete {len(action.pods)} pods whose processes count as dead"
         case SuspendWorkload():
             ends = f" until {moment(action.resume_at)}" if action.resume_at is not None else ""
             return f"suspend the job{ends}"
         case ResumeWorkload():
             return f"resume the job, which incident {action.suspended_by} has suspended"
+        case ChangeFleet():
+            return _change_words(action.change)
+        case _:
+            return _words_about_jobs(action)
+
+
+def _words_about_jobs(action: Action) -> str:
+    match action:
+        case DeleteJob():
+            return f"delete Job {action.name} (uid {action.uid})"
+        case RaiseBackoffLimit():
+            return f"raise the backoffLimit of Job {action.name}, which is being deleted"
+        case TouchJob():
+            return f"touch Job {action.name}, so that its controller looks at it again"
         case DeleteJobSet():
             return f"delete JobSet {action.name} (uid {action.uid}), so that Trainer makes it anew"
         case FailJobSet():
             return f"make JobSet {action.name} (uid {action.uid}) fail for good"
         case _:
-            return ""  # records and Events tell of a decision, they are none
+            return ""
+
+
+def _change_words(change: FleetChange) -> str:
+    wishes = [f"quarantine node {each.node}" for each in change.quarantine]
+    wishes += [f"note a suspicion against node {each.node} ({each.reason})" for each in change.suspicions]
+    wishes += ["note for the circuit breaker that the last recovery brought no progress" for _ in change.futile]
+    return " and ".join(wishes)
 
 
 def request_lines(workload: WorkloadFacts, ledger: Ledger) -> Iterator[str]:
@@ -176,12 +208,36 @@ def incident_lines(incident: Incident, now: datetime) -> Iterator[str]:
     lost = sum(_idle_gpu_seconds(span, incident.gpus, now) for span in incident.phases)
     charged = "charged to the budget" if incident.charged else "not charged to the budget"
     yield f"class {incident.disruption_class}, cause {incident.cause}, {charged}"
+    decided = _decided_by(incident)
+    if decided:
+        yield decided
+    if incident.held:
+        yield f"held until recovery retry: {incident.held}"
+    if incident.fail_job:
+        yield "the JobSet is being made to fail"
     yield f"failed at {moment(incident.started_at)}, detected {detected} later"
     yield f"{incident.ranks} ranks, {incident.gpus} GPUs, {lost:.0f} idle GPU-seconds"
     yield from _titled("Evidence", (f"- {text}" for text in incident.evidence))
     yield from _titled("Suspects", _suspects(incident.suspects))
+    yield from _titled("Considered, and not done", (f"- {text}" for text in incident.considered))
     yield from _titled("Attempts", _attempts(incident.attempts))
     yield from _titled("Phases", _phases(incident.phases, incident.gpus, now))
+
+
+_BY_VERDICT = {AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE}
+
+
+def _decided_by(incident: Incident) -> str:
+    """Whose restart it is. Empty: there is none of ours, and the sentence says why."""
+    terms = incident.terms
+    policy = f"policy {terms.policy_name}, generation {terms.policy_generation}"
+    if incident.rule:
+        return f"decided by rule {incident.rule} of {policy}"
+    if incident.disruption_class == DisruptionClass.MANUAL:
+        return ""
+    if any(attempt.action in _BY_VERDICT for attempt in incident.attempts):
+        return f"decided by the default ({terms.restart}) of {policy}: no rule matched"
+    return ""
 
 
 def _idle_gpu_seconds(span: PhaseSpan, gpus: int, now: datetime) -> float:
@@ -207,9 +263,13 @@ def _number(value: int | None) -> str:
 
 def _attempts(attempts: Sequence[Attempt]) -> list[str]:
     return [
-        f"{each.number}. {each.action} at {moment(each.started_at)} (epoch {each.epoch}): {each.reason}"
+        f"{each.number}. {_attempt_words(each)} at {moment(each.started_at)} (epoch {each.epoch}): {each.reason}"
         for each in attempts
     ]
+
+
+def _attempt_words(attempt: Attempt) -> str:
+    return f"{attempt.action} of {', '.join(attempt.nodes)}" if attempt.nodes else str(attempt.action)
 
 
 def _phases(phases: Sequence[PhaseSpan], gpus: int, now: datetime) -> list[str]:

@@ -82,7 +82,7 @@ async def _ask(
 ) -> int:
     async with connect(kubeconfig, context) as connection:
         where = await chosen_namespace(kubeconfig, context, namespace)
-        by = await context_user(kubeconfig, context) or _login()
+        by = await context_user(kubeconfig, context) or login()
         now = connection.clock.now()
         request = Request(at=now, reason=asking.reason, by=by, force=asking.force)
         keys = [GroupKey(where, name) for name in dict.fromkeys(jobs)]
@@ -100,7 +100,8 @@ async def _ask(
         return code if all(answers) else EXIT_FAILURE
 
 
-def _login() -> str:
+def login() -> str:
+    """The name of the user of this machine; empty: there is none."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a UID without a name, as containers have

@@ -43,6 +43,20 @@ def namespaces(context: typer.Context, incomplete: str) -> list[str]:
     return _ask(context, read, incomplete)
 
 
+def node_names(context: typer.Context, incomplete: str) -> list[str]:
+    """All of the cluster."""
+
+    async def read(client: "ApiClient") -> Iterable[str]:
+        from recovery.kube.pages import read_identity, read_page
+        from recovery.ports import NODES
+
+        page = read_page(NODES, await client.list(NODES))
+        return [read_identity(NODES, raw).name for raw in page.items or ()]
+
+    given = set(context.params.get("nodes") or ())
+    return [name for name in _ask(context, read, incomplete) if name not in given]
+
+
 def _cluster(context: typer.Context) -> tuple[str | None, str | None]:
     return context.params.get("kubeconfig"), context.params.get("context")
 

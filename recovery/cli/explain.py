@@ -4,13 +4,13 @@ The decision is the controller's own function, applied to objects read for this 
 Nothing of it is carried out or written.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from recovery.cli import account
+from recovery.cli import account, outlook
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, complain, connect, execute
 from recovery.cli.jobs import absence, title_of
 from recovery.cli.rows import as_data, job_row, ledger_problem, stamp
@@ -19,6 +19,7 @@ from recovery.cli.wording import AccountOutput, age, print_data, printable
 from recovery.core import budget, requests
 from recovery.core.decide import decide
 from recovery.core.facts import GroupKey, WorkloadFacts
+from recovery.core.fleet import FleetLedger
 from recovery.core.ledger import Incident, Ledger
 from recovery.core.plan import Plan
 from recovery.kube.oneshot import JobReading, read_incident, read_job
@@ -111,23 +112,39 @@ class _Explanation:
         if plan is None:
             _print("Decision", [f"none, and no controller of this version takes one: {self._unreadable}"])
             return
-        _print("Decision", account.decision_lines(plan, ledger))
-        asked = list(account.request_lines(self._workload, ledger))
-        if asked:
-            _print("Requests", asked)
+        _print("Decision", account.decision_lines(plan))
+        self._print_if_any("Next", outlook.next_lines(plan, self._reading.snapshot, self._selection.decides, now))
+        self._print_if_any("Nodes", self._node_lines(plan))
+        self._print_if_any("Requests", account.request_lines(self._workload, ledger))
         if ledger.incident is not None:
             _print("Incident", account.incident_lines(ledger.incident, now))
+        elif plan.ledger.incident is not None:
+            _print("Incident, as it would be opened now", account.incident_lines(plan.ledger.incident, now))
         if ledger.history:
             _print("History", account.history_lines(ledger.history, now))
 
+    @staticmethod
+    def _print_if_any(title: str, lines: Iterable[str]) -> None:
+        found = list(lines)
+        if found:
+            _print(title, found)
+
+    def _node_lines(self, plan: Plan | None) -> Iterator[str]:
+        config = self._reading.policies.config
+        fleet = config.fleet if config is not None else FleetLedger()
+        incident = plan.ledger.incident if plan is not None else None
+        return outlook.node_lines(self._reading.snapshot, self._selection.decides, fleet, incident, self._now)
+
     def as_data(self) -> dict[str, Any]:
         """The row of `status -o json` and what the text tells beyond it. `decision` null: nothing is decided."""
-        plan, ledger = self._plan(), self._ledger
+        plan, ledger, snapshot = self._plan(), self._ledger, self._reading.snapshot
         row = as_data(job_row(self._key, self._workload, self._reading.group, self._reading.policies, self._now))
         return row | {
             "policy": row["policy"] | _policy_data(self._selection, ledger, self._now),
-            "now": list(account.sight_lines(self._reading.snapshot, self._workload, self._now)),
+            "now": list(account.sight_lines(snapshot, self._workload, self._now)),
             "decision": None if plan is None else {"reason": plan.reason, "wouldDo": account.deeds(plan)},
+            "next": list(outlook.next_lines(plan, snapshot, self._selection.decides, self._now)) if plan else [],
+            "nodes": list(self._node_lines(plan)),
             "ledgerProblem": self._unreadable,
             "requests": msgspec.to_builtins(ledger.requests),
             "pendingRequests": [

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from recovery.cli.completion import job_names, namespaces
+from recovery.cli.completion import job_names, namespaces, node_names
 from recovery.cli.wording import AccountOutput, Output
 
 
@@ -87,6 +87,10 @@ Jobs = Annotated[
     typer.Argument(
         metavar="JOB", help="Names of TrainJobs or bare JobSets.", show_default=False, autocompletion=job_names
     ),
+]
+Nodes = Annotated[
+    list[str],
+    typer.Argument(metavar="NODE", help="Names of nodes.", show_default=False, autocompletion=node_names),
 ]
 WaitSeconds = Annotated[
     float, typer.Option(min=0, metavar="SECONDS", help="For the controller's answer. 0: do not wait.")
@@ -291,6 +295,37 @@ def reset_budget(
     from recovery.core.requests import Verb
 
     ask(kubeconfig, context, namespace, jobs, Asking(Verb.RESET_BUDGET, wait_seconds=wait))
+
+
+@app.command("quarantine")
+def quarantine(
+    nodes: Nodes,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Stands on the node, for whoever finds it.")],
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Keep new pods off nodes until they are released."""
+    from recovery.cli.quarantine import quarantine as quarantine_nodes
+
+    if not reason.strip():
+        raise typer.BadParameter("--reason must not be empty")
+    quarantine_nodes(kubeconfig, context, nodes, reason)
+
+
+@app.command("release")
+def release(nodes: Nodes, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+    """End the quarantine of nodes, whoever began it."""
+    from recovery.cli.quarantine import release as release_nodes
+
+    release_nodes(kubeconfig, context, nodes)
+
+
+@app.command("reset-breaker")
+def reset_breaker(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+    """Close the circuit breaker, so that recoveries go on."""
+    from recovery.cli.quarantine import reset_breaker as reset
+
+    reset(kubeconfig, context)
 
 
 @app.command("simulate")

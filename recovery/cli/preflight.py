@@ -14,6 +14,7 @@ from recovery.ports import (
     JOB_SETS,
     JOBS,
     LEASES,
+    NODE_LEASE_NAMESPACE,
     NODES,
     PODS,
     RECOVERY_CONFIGS,
@@ -55,7 +56,7 @@ class Permission(msgspec.Struct, frozen=True):
 
 OBSERVE = (
     *(Permission(verb, resource) for resource in WATCHED for verb in ("list", "watch")),
-    *(Permission("get", resource) for resource in (TRAIN_JOBS, JOB_SETS, RECOVERY_CONFIGS, RECOVERY_GROUPS)),
+    *(Permission("get", resource) for resource in (TRAIN_JOBS, JOB_SETS, NODES, RECOVERY_CONFIGS, RECOVERY_GROUPS)),
     Permission("create", RECOVERY_GROUPS),
     Permission("patch", RECOVERY_GROUPS, "status"),
     Permission("create", RECOVERY_INCIDENTS),
@@ -73,8 +74,16 @@ ENFORCE = (
     Permission("patch", JOB_SETS),
     Permission("patch", JOB_SETS, "status"),
     Permission("delete", JOB_SETS),
+    Permission("patch", RECOVERY_CONFIGS, "status"),
 )
 """What only policies in mode Enforce need. A cluster may withhold it, to be sure that nothing is touched."""
+
+
+QUARANTINE = (Permission("patch", NODES),)
+"""What only a RecoveryConfig with `allow.cordon` needs."""
+
+NODE_LEASES = (Permission("get", LEASES, namespace=NODE_LEASE_NAMESPACE),)
+"""When the kubelet of a silent node was last heard. Without it AssumeDead goes by the node's Ready condition alone."""
 
 
 def to_lead(namespace: str) -> tuple[Permission, ...]:

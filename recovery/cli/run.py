@@ -16,7 +16,9 @@ from recovery.admission.settings import AdmissionSettings
 from recovery.cli.connection import EXIT_INTERRUPTED, CommandError, Connection, chosen_namespace, connect, execute
 from recovery.cli.preflight import (
     ENFORCE,
+    NODE_LEASES,
     OBSERVE,
+    QUARANTINE,
     WATCHED,
     absent_resources,
     denied,
@@ -27,7 +29,7 @@ from recovery.cli.preflight import (
 )
 from recovery.controller.clock import SystemClock
 from recovery.controller.leadership import Alone, Elector, Leadership
-from recovery.ports import TRAIN_JOBS, Resource
+from recovery.ports import NODE_LEASE_NAMESPACE, TRAIN_JOBS, Resource
 from recovery.program import Program, first_of
 from recovery.telemetry.event_loop import measure_lag
 from recovery.telemetry.logs import configure_logs
@@ -135,6 +137,11 @@ async def check(connection: Connection, lease_namespace: str | None = None) -> t
     withheld = await denied(connection.client, needed(ENFORCE, train_jobs=train_jobs))
     if withheld:
         _log.warning("policies in mode Enforce will be refused", missing_permissions=permission_words(withheld))
+    if withheld := await denied(connection.client, QUARANTINE):
+        _log.warning("no node will be quarantined", missing_permissions=permission_words(withheld))
+    if withheld := await denied(connection.client, NODE_LEASES):
+        missing = f"{permission_words(withheld)} in {NODE_LEASE_NAMESPACE}"
+        _log.warning("fencing AssumeDead will go by the Ready condition of nodes alone", missing_permissions=missing)
     if train_jobs:
         return WATCHED
     _log.info(

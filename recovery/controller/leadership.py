@@ -23,6 +23,7 @@ from recovery.ports import (
     Clock,
     ConflictError,
     Entropy,
+    ForbiddenError,
     ReadAgainError,
     RefusedError,
 )
@@ -32,6 +33,9 @@ _log = structlog.get_logger("recovery.controller")
 _RELEASE_TRIES = 3
 _RETRY_JITTER = 1.5
 """Candidates wait up to this many times the retry period, so that they do not come all at once."""
+ROLES_READ_WITHIN_SECONDS = 60.0
+"""An API server that has just started forbids everything until it has read its roles, for longer the busier its machine
+is. What is still forbidden after this time is missing for good."""
 
 
 class Leadership(Protocol):
@@ -115,14 +119,16 @@ class Elector:
         """When it was first seen to be gone, by our monotonic clock. None: it is there, as far as we know."""
         self._may_be_ours = False
         """A write in our name was sent, and nothing read since then says otherwise."""
-        self._said = ""
+        self._forbidden_since: float | None = None
+        """Since when every try has been forbidden, by our monotonic clock. None: the latest was not."""
+        self._said = ("", logging.NOTSET)
 
     async def acquire(self) -> Term:
         """Stand by until we hold the lease."""
         while True:
             term = await self._campaign()
             if term is not None:
-                self._said = ""
+                self._said = ("", logging.NOTSET)
                 return term
             await self._clock.sleep(self._times.retry_seconds * self._entropy.uniform(1.0, _RETRY_JITTER))
 
@@ -162,6 +168,7 @@ class Elector:
 
     async def _campaign(self) -> Term | None:
         """One try. None: somebody else leads, or it is not known who."""
+        forbidden_since, self._forbidden_since = self._forbidden_since, None
         try:
             async with asyncio.timeout(self._times.attempt_seconds):
                 found = await self._look()
@@ -172,13 +179,22 @@ class Elector:
         except (ConflictError, AlreadyExistsError):
             return None  # somebody was faster, and the next look tells who
         except (TimeoutError, ApiError, MalformedLeaseError) as error:
-            hopeless = isinstance(error, RefusedError | MalformedLeaseError)
+            if isinstance(error, ForbiddenError):
+                now = self._clock.monotonic_seconds()
+                self._forbidden_since = now if forbidden_since is None else forbidden_since
             self._say(
-                f"cannot stand for election: {self._words(error)}", logging.ERROR if hopeless else logging.WARNING
+                f"cannot stand for election: {self._words(error)}",
+                logging.ERROR if self._is_hopeless(error) else logging.WARNING,
             )
             return None
         term = Term(self._clock, renewed_at=sent_at, seconds=self._times.term_seconds)
         return term if term.lasts else None
+
+    def _is_hopeless(self, error: Exception) -> bool:
+        """The next try will not do better, unless somebody mends what it names."""
+        if isinstance(error, ForbiddenError) and self._forbidden_since is not None:
+            return self._clock.monotonic_seconds() - self._forbidden_since >= ROLES_READ_WITHIN_SECONDS
+        return isinstance(error, RefusedError | MalformedLeaseError)
 
     async def _renew(self, term: Term) -> None:
         sent_at = self._clock.monotonic_seconds()
@@ -271,7 +287,7 @@ class Elector:
         return str(error)
 
     def _say(self, sentence: str, level: int) -> None:
-        """Once, not at every try."""
-        if sentence != self._said:
-            self._said = sentence
+        """Once, not at every try; and once more when it has become worse."""
+        if (sentence, level) != self._said:
+            self._said = (sentence, level)
             _log.log(level, sentence)

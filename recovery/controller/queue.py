@@ -66,10 +66,6 @@ class GroupQueue:
         self.add_after(key, delay)
         return delay
 
-    def failing(self, key: GroupKey) -> bool:
-        """The latest look at the group failed."""
-        return key in self._failures
-
     def succeeded(self, key: GroupKey) -> None:
         """Forget the failures of the group."""
         self._failures.pop(key, None)

@@ -21,11 +21,13 @@ from recovery.core.judge import close
 from recovery.core.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject, Outcome
 from recovery.core.plan import (
     Action,
+    ChangeFleet,
     DeleteJob,
     DeleteJobSet,
     DeletePods,
     EmitEvent,
     FailJobSet,
+    ForceDeletePods,
     Plan,
     RaiseBackoffLimit,
     ReadLive,
@@ -37,6 +39,7 @@ from recovery.core.plan import (
 from recovery.core.policy import PolicySet, applicable
 from recovery.core.summary import summarise
 from recovery.executors import events, group_recreate, job_failure, suspension
+from recovery.executors.fleet_ledger import FleetWriter
 from recovery.executors.pod_teardown import PodTeardown
 from recovery.executors.status import LedgerWriter, WorkloadReference, reference_to
 from recovery.ports import (
@@ -72,11 +75,14 @@ class LedgerUnreadableError(Exception):
 class Reconciler:
     """Looks at groups. One instance serves all groups; the queue sees to it that each is looked at once at a time."""
 
-    def __init__(self, *, api: ApiClient, store: GroupStore, clock: Clock, observer: ControllerObserver) -> None:
+    def __init__(
+        self, *, api: ApiClient, store: GroupStore, clock: Clock, observer: ControllerObserver, fleet: FleetWriter
+    ) -> None:
         self._api = api
         self._store = store
         self._clock = clock
         self._observer = observer
+        self._fleet = fleet
         self._ledgers = LedgerWriter(api)
         self._teardown = PodTeardown(api, clock)
         self._written: dict[GroupKey, dict[str, LedgerObject]] = {}
@@ -238,12 +244,14 @@ class Reconciler:
         said = f"{known.ledger.incident.evidence[0]}; decided, but the API server refuses it: {refused}"
         await self._write(key, workload, known, summarise(say(known.ledger, said), workload, self._clock.now()))
 
-    async def _do(self, key: GroupKey, workload: WorkloadFacts, action: Action) -> None:
+    async def _do(self, key: GroupKey, workload: WorkloadFacts, action: Action) -> None:  # noqa: C901 - an arm for each
         match action:
             case DeleteJob():
                 await group_recreate.delete_job(self._api, key.namespace, action)
-            case DeletePods():
+            case DeletePods() | ForceDeletePods():
                 await self._teardown.delete_pods(key.namespace, action)
+            case ChangeFleet():
+                await self._fleet.change(action.change)
             case RaiseBackoffLimit():
                 await group_recreate.raise_backoff_limit(self._api, key.namespace, action)
             case TouchJob():
@@ -338,10 +346,12 @@ def _unreadable(found: LedgerObject) -> str:
 def _stops(action: Action, error: ApiError) -> bool:
     """The deeds that follow must not be done without this one.
 
-    A suspension that is refused for good only means that the group comes back sooner; its old pods have to go all the
-    same.
+    A suspension that is refused for good only means that the group comes back sooner, a quarantine that it may come
+    back on the same node; its old pods have to go all the same.
     """
-    return _is_deed(action) and not (isinstance(action, SuspendWorkload) and isinstance(error, RefusedError))
+    return _is_deed(action) and not (
+        isinstance(action, SuspendWorkload | ChangeFleet) and isinstance(error, RefusedError)
+    )
 
 
 def _is_deed(action: Action) -> bool:

@@ -12,11 +12,13 @@ import asyncio
 import structlog
 
 from recovery.controller.fence import Fence, Term
-from recovery.controller.leadership import Leadership
+from recovery.controller.keeper import Keeper
+from recovery.controller.leadership import ROLES_READ_WITHIN_SECONDS, Leadership
 from recovery.controller.observer import ControllerObserver
 from recovery.controller.queue import GroupQueue
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, Reconciler, RestlessGroupError
 from recovery.core.facts import GroupKey
+from recovery.executors.fleet_ledger import FleetWriter
 from recovery.ports import (
     ApiClient,
     ApiError,
@@ -129,7 +131,7 @@ class Controller:
 
 
 class Duty:
-    """What the leader does in one term: the queue, and the looks at groups."""
+    """What the leader does in one term: the queue, the looks at groups, and the keeping of the fleet."""
 
     def __init__(
         self, *, api: ApiClient, store: GroupStore, clock: Clock, entropy: Entropy, observer: ControllerObserver
@@ -138,8 +140,12 @@ class Duty:
         self._clock = clock
         self._observer = observer
         self.queue = GroupQueue(clock, entropy)
-        self._reconciler = Reconciler(api=api, store=store, clock=clock, observer=observer)
+        fleet = FleetWriter(api, store, clock)
+        self._keeper = Keeper(api=api, store=store, clock=clock, fleet=fleet)
+        self._reconciler = Reconciler(api=api, store=store, clock=clock, observer=observer, fleet=fleet)
         self._slots = asyncio.Semaphore(_LOOKS_AT_ONCE)
+        self._forbidden_since: dict[GroupKey, float] = {}
+        """Of groups whose latest looks were all forbidden something: since when, by our monotonic clock."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look at every group, and at each that changes, until `stop` is set and the looks in progress are over.
@@ -148,6 +154,7 @@ class Duty:
         """
         looks: set[asyncio.Task[None]] = set()
         resync = asyncio.create_task(self._resync())
+        keeping = asyncio.create_task(self._keeper.run())
         stopper = asyncio.create_task(self._close_when(stop))
         try:
             while (taken := await self.queue.take()) is not None:
@@ -162,9 +169,9 @@ class Duty:
             if looks:
                 await asyncio.wait(looks, timeout=_FINISH_SECONDS)
         finally:
-            for task in (resync, stopper, *looks):
+            for task in (resync, keeping, stopper, *looks):
                 task.cancel()
-            await asyncio.gather(resync, stopper, *looks, return_exceptions=True)
+            await asyncio.gather(resync, keeping, stopper, *looks, return_exceptions=True)
 
     async def _wait_for_slot(self, stopper: "asyncio.Task[None]") -> None:
         """Until one more look may begin, or the end: looks that hang in every slot must not hold up a stop."""
@@ -181,16 +188,18 @@ class Duty:
     async def _resync(self) -> None:
         """Level-triggered: every group is looked at once in a while, changed or not; it costs no request.
 
-        Ledgers of jobs that are gone as well: the job may have vanished while nobody led.
+        Ledgers of jobs that are gone as well, and groups whose ledger has gone with them: the job may have vanished
+        while nobody led.
         """
         while True:
             of_ledgers = (GroupKey(ledger.namespace, ledger.group) for ledger in self._store.ledger_objects())
-            for key in dict.fromkeys((*self._store.keys(), *of_ledgers)):
+            for key in dict.fromkeys((*self._store.keys(), *of_ledgers, *self._store.collected())):
                 self.queue.add(key)
             await self._clock.sleep(_RESYNC_SECONDS)
 
     async def _look(self, key: GroupKey) -> None:
         started = self._clock.monotonic_seconds()
+        forbidden_since = self._forbidden_since.pop(key, None)
         error: str | None = None
         try:
             look_again_at = await self._reconciler.look(key)
@@ -198,8 +207,9 @@ class Duty:
             _log.info("left to the next leader", job=str(key), error=str(over))
         except Exception as failure:  # noqa: BLE001 - the reconcile boundary
             error = type(failure).__name__
-            first = not self.queue.failing(key)
-            self._say(key, failure, self.queue.retry(key), first=first)
+            if isinstance(failure, ForbiddenError):
+                self._forbidden_since[key] = started if forbidden_since is None else forbidden_since
+            self._say(key, failure, self.queue.retry(key))
         else:
             self.queue.succeeded(key)
             if look_again_at is not None:
@@ -209,7 +219,11 @@ class Duty:
             self._slots.release()
             self._observer.look_finished(key, self._clock.monotonic_seconds() - started, error)
 
-    def _say(self, key: GroupKey, failure: Exception, retry_in_seconds: float, *, first: bool) -> None:
+    def _may_have_just_started(self, key: GroupKey) -> bool:
+        """The API server that forbids what this group needs."""
+        return self._clock.monotonic_seconds() - self._forbidden_since[key] < ROLES_READ_WITHIN_SECONDS
+
+    def _say(self, key: GroupKey, failure: Exception, retry_in_seconds: float) -> None:
         """One line for what is expected to happen, a traceback only for what is a bug."""
         line = {"job": str(key), "error": str(failure), "retry_in_seconds": round(retry_in_seconds, 1)}
         match failure:
@@ -217,9 +231,8 @@ class Duty:
                 _log.info("nothing can be done yet", **line)
             case RestlessGroupError():
                 _log.warning("no decision could be carried out yet", **line)
-            case ForbiddenError() if first:
-                # One that has just started forbids everything for a moment, until it has read the roles.
-                _log.warning("the API server forbids this; it is asked once more", **line)
+            case ForbiddenError() if self._may_have_just_started(key):
+                _log.warning("the API server forbids this; it is asked again", **line)
             case RefusedError():
                 _log.error("the API server refuses this for good", **line)
             case ApiError():

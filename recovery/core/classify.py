@@ -26,6 +26,9 @@ FOLLOWS_WITHIN = timedelta(seconds=30)
 _ABORTED = 128 + 6
 """What NCCL's watchdog ends a process with, minutes after the loss that it waited for."""
 
+_SAY_NOTHING = frozenset({1, 255})
+"""Exit codes of whatever failed; others are for the rules of a policy to know."""
+
 _SAME_SECOND = timedelta(seconds=1)
 """The API server and the kubelets write whole seconds, by different clocks."""
 
@@ -133,10 +136,12 @@ class _Sign(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def weak(self) -> bool:
-        """A process ended by itself, and nothing says why."""
-        row = self.signature
+        """A process ended by itself, and nothing says why: not even an exit code that was chosen to say something."""
+        row, ended = self.signature, self.evidence.exit
         bare = row is None or (not row.tells and row.disruption_class is DisruptionClass.CRASHED)
-        return bare and self.evidence.kind in EXITED
+        return (
+            bare and self.evidence.kind in EXITED and (ended is None or row is not None or ended.code in _SAY_NOTHING)
+        )
 
     @property
     def ours(self) -> bool:

@@ -70,7 +70,13 @@ def _marked(snapshot: Snapshot, policy: Policy | PolicyError | None, now: dateti
     """The snapshot with what policies make of nodes: pods that count as dead, and faults that a rule names."""
     snapshot = fencing.marked(snapshot, policy, now)
     faults = matching.node_faults(policy.rules, snapshot, now) if isinstance(policy, Policy) and policy.rules else ()
-    by_pod = {item.pod.uid: Fault(item.key, item.text, item.at or now) for item in faults if item.pod is not None}
+    by_pod: dict[str, Fault] = {}
+    for item in faults:
+        if item.pod is None:
+            continue
+        # A taint without a date is news once for each node, not for each pod that is placed there later.
+        key = item.key if item.at is not None else item.key.replace(item.pod.uid, item.pod.node)
+        by_pod.setdefault(item.pod.uid, Fault(key, item.text, item.at or now))
     if not by_pod:
         return snapshot
     pods = tuple(

@@ -56,18 +56,6 @@ class Breaker(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     reason: str
 
 
-class Storm(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Many nodes lost at once: one cause for all of them."""
-
-    id: str
-    started_at: datetime
-    last_at: datetime
-    """When the newest of its nodes was lost."""
-    nodes: int
-    shared: str = ""
-    """What they share: a rack, a zone; empty: the moment only."""
-
-
 class FleetLedger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """`RecoveryConfig.status`."""
 
@@ -79,8 +67,6 @@ class FleetLedger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """Oldest first; the same."""
     breaker: Breaker | None = None
     """None: closed."""
-    storm: Storm | None = None
-    """The latest; None: there was none."""
 
 
 class FleetChange(msgspec.Struct, frozen=True):

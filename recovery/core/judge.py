@@ -112,6 +112,7 @@ def _observe(look: Look, ledger: Ledger, found: str, evidence: tuple[Evidence, .
 def carry_out(look: Look, ledger: Ledger, found: str, verdict: Verdict, *, attempt: int = 1) -> Plan:
     """What the verdict calls for, as far as the budget and the caps allow it."""
     now, open_ = look.now, incident.incident_of(ledger)
+    verdict = restraint.admitted(look, ledger, verdict)
     ledger = _noted(ledger, verdict)
     match verdict.call:
         case Call.WAIT:
@@ -125,12 +126,11 @@ def carry_out(look: Look, ledger: Ledger, found: str, verdict: Verdict, *, attem
     refusal = attempts.refused(ledger, now, free=not verdict.charge)
     if refusal is not None:
         return hold_back(look, ledger, found, refusal)
-    verdict = restraint.admitted(look, ledger, verdict)
     jobs = ", ".join(job.name for job in member_jobs(look.snapshot)) or "none"
     first = f"quarantining node {verdict.node} and " if verdict.call is Call.REPLACE_NODE else ""
     if attempt > 1:
         what = f"{found}; {verdict.why}; attempt {attempt}" if _tells(verdict) else f"{found}; attempt {attempt}"
-        return trigger(look, _noted(ledger, verdict), f"{what}: {first}deleting Job {jobs} once more", verdict=verdict)
+        return trigger(look, ledger, f"{what}: {first}deleting Job {jobs} once more", verdict=verdict)
     left = (
         f"{attempts.left(ledger, now) - 1} of {open_.terms.budget_limit} recoveries left"
         if verdict.charge
@@ -138,7 +138,7 @@ def carry_out(look: Look, ledger: Ledger, found: str, verdict: Verdict, *, attem
     )
     return trigger(
         look,
-        _noted(ledger, verdict),
+        ledger,
         f"{found}; {verdict.why}: {first}deleting Job {jobs} so that all {open_.ranks} ranks restart together ({left})",
         verdict=verdict,
     )

@@ -109,7 +109,7 @@ class ResumeWorkload(msgspec.Struct, frozen=True):
     suspended_by: str
     suspended: bool
     resume_at: str = ""
-    """The annotation that says until when, as it was read: with another one the same incident has suspended anew. Empty:
+    """The annotation that says until when, as it was read: with another the same incident has suspended anew. Empty:
     there was none, and none is asked for."""
 
 

@@ -101,6 +101,12 @@ def taint_value(entry: Quarantined) -> str:
     return mark_of(entry, cordoned=False).taint_value
 
 
+def own_taint(node: NodeFacts) -> str | None:
+    """The value of our taint on the node. None: it has none."""
+    ours = (each for each in node.taints if (each.key, each.effect) == (QUARANTINE_TAINT, TAINT_EFFECT))
+    return next((each.value for each in ours), None)
+
+
 def released_by_hand(entry: Quarantined, released_at: datetime | None, now: datetime) -> bool:
     """A person has ended the quarantine. `released_at`: what the node's annotation says; None: nothing."""
     return released_at is not None and entry.since <= released_at <= now + _AHEAD_MAX
@@ -208,7 +214,7 @@ def taken_in(ledger: FleetLedger, nodes: Iterable[NodeFacts], now: datetime) -> 
     known = {entry.node: entry for entry in ledger.quarantined}
     for node in nodes:
         there = known.get(node.name)
-        if there is not None and (there.by or _own_taint(node) != BY_HAND):
+        if there is not None and (there.by or own_taint(node) != BY_HAND):
             continue
         found = _found(node, now)
         if found is not None:
@@ -303,21 +309,16 @@ def _breaker(futile: tuple[Futile, ...], limits: FleetLimits, now: datetime) -> 
     if limits.breaker_recoveries is None or len(futile) < limits.breaker_recoveries:
         return None
     minutes = limits.breaker_within_seconds / 60
-    said = f"{len(futile)} recoveries within {minutes:g} minutes brought no progress"
+    recoveries = "1 recovery" if len(futile) == 1 else f"{len(futile)} recoveries"
+    said = f"{recoveries} within {minutes:g} minutes brought no progress"
     return Breaker(now, f"{said} (RecoveryConfig spec.circuitBreaker.recoveries {limits.breaker_recoveries})")
-
-
-def _own_taint(node: NodeFacts) -> str | None:
-    """The value of our taint. None: the node has none."""
-    ours = (each for each in node.taints if (each.key, each.effect) == (QUARANTINE_TAINT, TAINT_EFFECT))
-    return next((each.value for each in ours), None)
 
 
 def _reviewed(entry: Quarantined, node: NodeFacts | None, now: datetime) -> Quarantined | None:
     """None: the entry is dropped."""
     if node is None or (entry.node_uid and node.uid and entry.node_uid != node.uid):
         return None
-    taint, mark = _own_taint(node), parsed_mark(node.annotations.get(QUARANTINE_ANNOTATION))
+    taint, mark = own_taint(node), parsed_mark(node.annotations.get(QUARANTINE_ANNOTATION))
     ours = taint == taint_value(entry)
     bears_mark = mark is not None and mark.taint_value == taint_value(entry)
     if entry.releasing:
@@ -356,7 +357,7 @@ def _holds(release_when: str, node: NodeFacts) -> bool:
 
 def _found(node: NodeFacts, now: datetime) -> Quarantined | None:
     """The quarantine that the node itself tells of. None: it tells of none, or of one that nobody can make out."""
-    taint, mark = _own_taint(node), parsed_mark(node.annotations.get(QUARANTINE_ANNOTATION))
+    taint, mark = own_taint(node), parsed_mark(node.annotations.get(QUARANTINE_ANNOTATION))
     if taint is None:
         return None
     if mark is None or mark.taint_value != taint:

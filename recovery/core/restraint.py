@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import msgspec
 
-from recovery.core import quarantine
+from recovery.core import matching, quarantine
 from recovery.core.attempts import restart_of
 from recovery.core.evidence import Evidence
 from recovery.core.fleet import FleetChange, Futile, Quarantined, Suspicion
@@ -17,7 +17,7 @@ from recovery.core.ledger import Ledger
 from recovery.core.look import Look
 from recovery.core.plan import Action, ChangeFleet
 from recovery.core.policy import Policy
-from recovery.core.verdict import Call, Verdict, suspicion_of
+from recovery.core.verdict import Call, Verdict, not_replaced, suspicion_of
 
 
 def admitted(look: Look, ledger: Ledger, verdict: Verdict) -> Verdict:
@@ -36,13 +36,7 @@ def admitted(look: Look, ledger: Ledger, verdict: Verdict) -> Verdict:
         refused = answer if isinstance(answer, quarantine.Refused) else None
     if refused is None:
         return verdict
-    return msgspec.structs.replace(
-        verdict,
-        call=Call.RECREATE_GROUP,
-        node="",
-        why=f"{verdict.why}, but node {wanted.node} is not quarantined: {refused.why}",
-        considered=(*verdict.considered, f"ReplaceNode: {refused.why}"),
-    )
+    return not_replaced(verdict, f"node {wanted.node} is not quarantined: {refused.why}")
 
 
 def change(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...]) -> tuple[Action, ...]:
@@ -84,20 +78,23 @@ def _suspicions(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...]) -> t
 
 
 def _wanted(look: Look, ledger: Ledger, node: str, rule: str, why: str) -> Quarantined | None:
-    """The entry for the node. None: it does not exist any more."""
+    """The entry for the node. None: it does not exist any more.
+
+    Dated by the restart that it is for, not by this look: whoever releases the node after that is not overruled.
+    """
     facts, policy = look.snapshot.nodes.get(node), look.policy
     if facts is None or not isinstance(policy, Policy):
         return None
-    lasts = policy.limits.release_after_seconds
+    lasts, restart = policy.limits.release_after_seconds, restart_of(ledger)
+    since = restart.started_at if restart is not None and node in restart.nodes else look.now
     asked = next((each.when for each in incident_of(ledger).terms.rules if each.name == rule), None)
-    conditions = asked.on_node_conditions if asked is not None else ()
     return Quarantined(
         node=node,
         node_uid=facts.uid,
         reason=why,
-        since=look.now,
+        since=since,
         incident=incident_of(ledger).id,
-        release_at=look.now + timedelta(seconds=lasts) if lasts is not None else None,
-        release_when=conditions[0].type if conditions else "",
+        release_at=since + timedelta(seconds=lasts) if lasts is not None else None,
+        release_when=matching.node_sign(asked, facts) if asked is not None else "",
         cordoned=not facts.unschedulable,
     )

@@ -485,6 +485,14 @@ _OTHER_MESSAGES = (
         means="The loss is not a number: data, a bug, a checkpoint or silent corruption.",
         source="reports of public training runs",
     ),
+    Signature(
+        name="PythonError",
+        disruption_class=DisruptionClass.UNKNOWN,
+        kinds=EXITED,
+        message=_PYTHON + r"(?:RuntimeError|OSError|RecursionError|Exception)(?::|\s*$)",
+        means="An exception that may be the script's or its surroundings'.",
+        source=_BUILT_IN,
+    ),
 )
 
 _EXIT_CODES = (

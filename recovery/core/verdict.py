@@ -12,6 +12,7 @@ import msgspec
 from recovery.core import matching, quarantine
 from recovery.core.classify import Disruption, DisruptionClass, Finding, classify, normalised_message, step_in
 from recovery.core.evidence import Evidence, LossKind, place
+from recovery.core.facts import NodeFacts
 from recovery.core.incident import incident_of
 from recovery.core.ledger import FailureMark, Incident, Ledger
 from recovery.core.look import Look
@@ -63,6 +64,8 @@ class Verdict(msgspec.Struct, frozen=True):
     charge: bool = True
     node: str = ""
     """ReplaceNode: which."""
+    still_runs: bool = False
+    """Nothing has been lost yet: a rule acts on what it says of a node on which a member runs."""
     considered: tuple[str, ...] = ()
     """What was considered and not done, with the reason."""
     again_at: datetime | None = None
@@ -185,24 +188,45 @@ def _default(look: Look, ledger: Ledger, root: Finding | None) -> Verdict:
 def _replacing(look: Look, finding: Finding, why: str, rule: str, *, charge: bool) -> Verdict:
     """ReplaceNode as far as there is a node to be replaced and permission for it; the caps are asked at the trigger."""
     node = finding.evidence.pod.node if finding.evidence.pod is not None else ""
+    runs = finding.evidence.kind is LossKind.NODE_FAULT
+    wish = Verdict(Call.REPLACE_NODE, why, rule=rule, charge=charge, node=node, still_runs=runs)
     refused = _not_replaced(look, node, finding)
     if refused is None:
-        return Verdict(Call.REPLACE_NODE, why, rule=rule, charge=charge, node=node)
+        return wish
     if refused:
-        why = f"{why}, but {refused}"
-    considered = (f"ReplaceNode: {refused}",) if refused else ()
-    return Verdict(Call.RECREATE_GROUP, why, rule=rule, charge=charge, considered=considered)
+        return not_replaced(wish, refused)
+    return msgspec.structs.replace(wish, call=Call.RECREATE_GROUP, node="")
+
+
+def not_replaced(wish: Verdict, refused: str) -> Verdict:
+    """What is left of ReplaceNode where the node may not be quarantined: the restart alone.
+
+    Not even that while the member still runs: the group could come back on the very same node, and nothing were won.
+    """
+    considered = (*wish.considered, f"ReplaceNode: {refused}")
+    changed = msgspec.structs.replace(wish, call=Call.RECREATE_GROUP, node="", considered=considered)
+    why = f"{wish.why}, but {refused}"
+    if wish.still_runs:
+        why = f"{why}; its member still runs there, so the group is left as it is"
+        return msgspec.structs.replace(changed, call=Call.NONE, why=why)
+    return msgspec.structs.replace(changed, why=why)
 
 
 def _not_replaced(look: Look, node: str, finding: Finding) -> str | None:
     """Why no node is quarantined, in words; empty: there is no need. None: it may be."""
     if not node:
         return "no node is known for it"
-    if finding.disruption_class is DisruptionClass.NODE_LOST or node not in look.snapshot.nodes:
+    facts = look.snapshot.nodes.get(node)
+    if finding.disruption_class is DisruptionClass.NODE_LOST or facts is None or _keeps_pods_off(facts):
         return ""
     if not isinstance(look.policy, Policy) or not look.policy.limits.may_cordon:
         return f"node {node} is not quarantined: RecoveryConfig does not allow it (spec.allow.cordon)"
     return None
+
+
+def _keeps_pods_off(node: NodeFacts) -> bool:
+    """Somebody has cordoned or tainted it already."""
+    return node.unschedulable or any(taint.effect in {"NoSchedule", "NoExecute"} for taint in node.taints)
 
 
 def _case_against(look: Look, ledger: Ledger, root: Finding) -> str | None:

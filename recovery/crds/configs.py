@@ -1,45 +1,20 @@
-"""What the schema of the RecoveryConfig says beyond `core.config.ConfigSpec`: what the platform may allow later."""
+"""What the schema of the RecoveryConfig says beyond `core.config.ConfigSpec`: bounds."""
 
-from recovery.crds.keywords import integer, later_duration, later_switch
-from recovery.crds.schema import Later, Overlay, Schema
-
-_QUARANTINE: Schema = {
-    "type": "object",
-    "description": "How many nodes may be quarantined at once, and when they are released. Not built yet.",
-    "properties": {
-        "maxNodes": integer(0, 100000) | {"description": "0 allows no quarantine at all."},
-        "maxPercent": integer(0, 100) | {"description": "Of all nodes; the smaller of both caps holds."},
-        "releaseAfter": later_duration("How long a quarantine lasts where nothing releases it before."),
-    },
-}
-
-_SUSPICION: Schema = {
-    "type": "object",
-    "description": "When a node is quarantined without proof. Not built yet.",
-    "properties": {
-        "suspicions": integer(1, 1000) | {"default": 2, "description": "Incidents whose suspect ran on the node."},
-        "within": later_duration("How long a suspicion counts.", default="24h"),
-    },
-}
-
-_CIRCUIT_BREAKER: Schema = {
-    "type": "object",
-    "description": "Back to Observe when so many recoveries in a row brought no progress. Not built yet.",
-    "properties": {
-        "recoveries": integer(1, 10000) | {"description": "Of all groups together."},
-        "within": later_duration("How long a recovery counts."),
-    },
-}
+from recovery.core.config import CircuitBreakerSpec
+from recovery.crds import words
+from recovery.crds.keywords import bounded_duration, integer, longer_than_nothing
+from recovery.crds.schema import Overlay
 
 CONFIG = Overlay(
-    says={"spec.pauseReason": {"maxLength": 1024}},
-    later={
-        "spec.allow.cordon": Later(later_switch("Cordon and taint nodes."), refused=False),
-        "spec.allow.assumeDead": Later(
-            later_switch("Take a pod on a lost node for dead without proof (`teardown.fencing`)."), refused=False
-        ),
-        "spec.quarantine": Later(_QUARANTINE),
-        "spec.suspicion": Later(_SUSPICION),
-        "spec.circuitBreaker": Later(_CIRCUIT_BREAKER),
+    says={
+        "spec.pauseReason": {"maxLength": 1024},
+        "spec.quarantine.maxNodes": integer(0, 100000),
+        "spec.quarantine.maxPercent": integer(0, 100),
+        "spec.quarantine.releaseAfter": bounded_duration(longer_than_nothing("every node would be released at once")),
+        "spec.suspicion.suspicions": integer(1, 1000),
+        "spec.suspicion.within": bounded_duration(longer_than_nothing("no suspicion would ever count")),
+        "spec.circuitBreaker": {"description": f"{words.of_type(CircuitBreakerSpec)} Absent: there is none."},
+        "spec.circuitBreaker.recoveries": integer(1, 10000),
+        "spec.circuitBreaker.within": bounded_duration(longer_than_nothing("no recovery would ever count")),
     },
 )

@@ -192,7 +192,7 @@ def _config() -> Definition:
         "RecoveryConfig says what policies may do at most, and pauses all of them.",
         (Column("Paused", ".spec.paused", "boolean"), _AGE, Column("Why", ".spec.pauseReason", wide=True)),
         of_struct(ConfigSpec, "spec", CONFIG),
-        ledgers.accepted_status(),
+        ledgers.fleet_status(),
         rules=(
             rule(
                 f"self.metadata.name == '{CONFIG_NAME}'",

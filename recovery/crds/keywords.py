@@ -1,9 +1,9 @@
 """Keywords of a schema that several fields share: durations, names, numbers with their bounds, CEL rules."""
 
-from recovery.crds.schema import NOT_BUILT, RULES, Schema
+from recovery.crds.schema import RULES, Schema
 
 DURATION = "^([0-9]{1,5}h)?([0-9]{1,7}m)?([0-9]{1,9}s)?([0-9]{1,9}ms)?$"
-"""What `core.policy.parse_duration` reads; with at least two characters, so that it is not empty."""
+"""What `core.durations.parse_duration` reads; with at least two characters, so that it is not empty."""
 DNS_LABEL = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 INT32_MAX = 2**31 - 1
 
@@ -37,6 +37,17 @@ def integer(least: int, most: int) -> Schema:
     return {"type": "integer", "format": "int32", "minimum": least, "maximum": most}
 
 
+def limits(longest: int, *, pattern: str = "") -> Schema:
+    """Of a text that the structs have, and that is not empty."""
+    return {"minLength": 1, "maxLength": longest} | ({"pattern": pattern} if pattern else {})
+
+
+def sized(most: int, *, least: int = 0, unique: bool = False) -> Schema:
+    """Of a list that the structs have."""
+    kind: Schema = {"x-kubernetes-list-type": "set"} if unique else {}
+    return {"maxItems": most} | ({"minItems": least} if least else {}) | kind
+
+
 def items(of: Schema, description: str, *, most: int, least: int = 0, unique: bool = False) -> Schema:
     schema: Schema = {"type": "array", "maxItems": most, "description": description, "items": of}
     if least:
@@ -54,16 +65,13 @@ def longer_than_nothing(why: str) -> Schema:
     return rule("!self.matches('^[0hms]*$')", f"must be longer than 0s, or {why}")
 
 
+def no_longer_than(longest: str, because: str) -> Schema:
+    """What is no duration has been told by another rule; duration() would only fail over it once more."""
+    cel = f"!self.matches('{DURATION}') || duration(self) <= duration('{longest}')"
+    return rule(cel, f"must not be longer than {longest}: {because}")
+
+
 def later_duration(description: str, default: str = "") -> Schema:
     """Of a field that is not built."""
     schema = text(description, longest=16, shortest=2, pattern=DURATION)
     return schema | ({"default": default} if default else {})
-
-
-def later_switch(description: str) -> Schema:
-    """A boolean whose `true` is not built."""
-    return {
-        "type": "boolean",
-        "description": f"{description} Only false is built.",
-        RULES: [only("self == false", f"true is {NOT_BUILT}; remove it")],
-    }

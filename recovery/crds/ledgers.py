@@ -1,15 +1,19 @@
-"""The schemas of what the controller itself writes: RecoveryGroup.status, the record of an incident, conditions.
+"""The schemas of what the controller itself writes: ledgers (RecoveryGroup, RecoveryConfig), records, conditions.
 
 Numbers and texts carry no limits here: a ledger that is refused would stop the recovery that it stands for.
 """
 
 import msgspec
 
+from recovery.core.fleet import FleetLedger
 from recovery.core.ledger import ClosedIncident, Closing, Incident, Ledger, LedgerCondition
 from recovery.crds.keywords import one_of, rule, text
+from recovery.crds.policies import UNBUILT_ACTIONS
 from recovery.crds.schema import RULES, GeneratorError, Overlay, Schema, of_struct
 
-_LATER_PHASES = ("Fencing", "Resuming", "Recovered", "Failed", "Superseded")
+_LATER_PHASES = ("Resuming", "Recovered", "Failed", "Superseded")
+_LATER_ACTIONS = tuple(UNBUILT_ACTIONS)
+"""Of rules, which an incident's terms keep as they were."""
 _CONDITION_STATUS: Schema = {"enum": ["True", "False", "Unknown"]}
 _MAP_BY_TYPE: Schema = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 
@@ -24,6 +28,7 @@ _LEDGER = Overlay(
     further_values={
         "status.phase": _LATER_PHASES,
         "status.incident.phases[].phase": _LATER_PHASES,
+        "status.incident.terms.rules[].action": _LATER_ACTIONS,
     },
     # The ledger omits its defaults; these are filled in so that a printer column shows 0 and not an empty cell.
     defaults=frozenset(
@@ -34,7 +39,7 @@ _LEDGER = Overlay(
 
 _INCIDENT = Overlay(
     says={"spec.attempts[].epoch": {"minimum": 0}},
-    further_values={"spec.phases[].phase": _LATER_PHASES},
+    further_values={"spec.phases[].phase": _LATER_PHASES, "spec.terms.rules[].action": _LATER_ACTIONS},
     defaults=frozenset(),
 )
 
@@ -117,3 +122,10 @@ def accepted_status() -> Schema:
         "status.conditions[].observedGeneration": {"minimum": 0},
     }
     return of_struct(_Status, "status", Overlay(says=limits, defaults=frozenset()))
+
+
+def fleet_status() -> Schema:
+    """`status` of the RecoveryConfig: whether it is accepted, and the ledger of all that spans groups."""
+    status = accepted_status()
+    fleet = of_struct(FleetLedger, "status", Overlay(defaults=frozenset()))["properties"]
+    return status | {"description": "Written by the controller only.", "properties": status["properties"] | fleet}

@@ -5,6 +5,8 @@ is refused by name. To build a field is to give it to the struct, and to move wh
 A field for later has no default, because a default would trip its own refusal.
 """
 
+from recovery.core import rule_problems
+from recovery.core.policy import ASSUME_DEAD_AFTER_MAX, SETTLE_MAX
 from recovery.crds.keywords import (
     DNS_LABEL,
     DURATION,
@@ -13,13 +15,14 @@ from recovery.crds.keywords import (
     integer,
     items,
     later_duration,
-    later_switch,
+    limits,
     longer_than_nothing,
-    one_of,
+    no_longer_than,
+    only,
     rule,
-    text,
+    sized,
 )
-from recovery.crds.schema import RULES, Later, Overlay, Schema
+from recovery.crds.schema import NOT_BUILT, RULES, Later, Overlay, Schema
 
 LABEL_KEY = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 LABEL_VALUE = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"
@@ -56,97 +59,74 @@ SAYS: dict[str, Schema] = {
     "spec.backoff.factor": {"minimum": 1, "maximum": 100},
     "spec.backoff.max": bounded_duration(),
     "spec.backoff.resetAfter": bounded_duration(),
+    "spec.settle": bounded_duration(no_longer_than(SETTLE_MAX, "nothing is repaired while the cause settles")),
+    "spec.teardown.fencing.assumeDeadAfter": bounded_duration(
+        no_longer_than(ASSUME_DEAD_AFTER_MAX, "the group waits all that time")
+    ),
     "spec.teardown.graceSeconds": integer(1, INT32_MAX) | {"nullable": True},
     "spec.timeouts.start": bounded_duration(longer_than_nothing("every start would be given up at once")),
     "spec.timeouts.rendezvous": bounded_duration(longer_than_nothing("every rendezvous would be given up at once")),
 }
 
 
-def _condition(**more: Schema) -> Schema:
-    return {
-        "type": "object",
-        "required": ["type"],
-        "properties": {
-            "type": text(longest=316),
-            "status": one_of("True", "False", "Unknown", default="True"),
-            **more,
-        },
-    }
-
-
-_EXIT_CODES: Schema = {
-    "type": "object",
-    "required": ["operator", "values"],
-    "description": "As in a Job's podFailurePolicy.",
-    "properties": {
-        "containerName": text(
-            "The container whose exit code counts; every one where it is absent.", longest=63, pattern=DNS_LABEL
-        ),
-        "operator": one_of("In", "NotIn"),
-        "values": items(
-            integer(-(2**31), INT32_MAX),
-            "Exit codes, ordered, none twice, no 0 with In.",
-            least=1,
-            most=255,
-            unique=True,
-        )
-        | {RULES: [rule("self.isSorted()", "must be ordered")]},
-    },
-    RULES: [
-        rule("self.operator != 'In' || !(0 in self.values)", "must not be 0 for the In operator", field_path=".values")
-    ],
+UNBUILT_ACTIONS = {
+    "RestartInPlace": "pods are always recreated; use RecreateGroup",
+    "Shrink": "a group always comes back whole; use RecreateGroup, or ReplaceNode to leave the node",
 }
+"""The actions that are declared and not built: why, and what to use."""
 
-_TAINT: Schema = {
-    "type": "object",
-    "required": ["key"],
-    "properties": {
-        "key": text(longest=317),
-        "value": text(longest=63, shortest=0),
-        "effect": one_of("NoSchedule", "PreferNoSchedule", "NoExecute"),
-    },
-}
+_RULE = "spec.rules[]"
+_WHEN = f"{_RULE}.when"
+_CONDITION_STATUS: Schema = {"enum": ["True", "False", "Unknown"]}
 
-_WHEN: Schema = {
-    "type": "object",
-    "description": "Fields are ANDed, the items of a list ORed. Nothing matches every disruption.",
-    "properties": {
-        "onExitCodes": _EXIT_CODES,
-        "onPodConditions": items(
-            _condition(reason=text(longest=1024)), "As in a Job's podFailurePolicy, and the reason too.", most=20
-        ),
-        "onNodeConditions": items(
-            _condition(**{"for": later_duration("How long the condition must have held.")}),
-            "Conditions of the node that the suspect pod runs or ran on.",
-            most=20,
-        ),
-        "onNodeTaints": items(_TAINT, "Taints of the node that the suspect pod runs or ran on.", most=20),
-        "onMessagePattern": text("RE2, looked for in the termination message of the suspect's container.", longest=512)
-        | {RULES: [rule("''.matches(self) ? true : true", "must be a regular expression in RE2 syntax")]},
-        "onClass": items(
-            text(longest=63),
-            "Classes of disruptions, as RecoveryGroup.status.incident.class names them.",
-            most=12,
-            unique=True,
-        ),
-        "targetReplicatedJobs": items(
-            text(longest=63, pattern=DNS_LABEL),
-            "As in a JobSet's failurePolicy; every one where it is absent.",
-            most=20,
-            unique=True,
-        ),
+RULE_SAYS: dict[str, Schema] = {
+    "spec.rules": sized(20)
+    | {
+        RULES: [
+            rule(
+                "self.all(rule, self.exists_one(other, other.name == rule.name))",
+                "every rule must have a name of its own",
+            )
+        ]
     },
-}
-
-_RULE: Schema = {
-    "type": "object",
-    "required": ["name", "action"],
-    "properties": {
-        "name": text("Names the rule in status, Events and logs.", longest=128, pattern=RULE_NAME),
-        "when": _WHEN,
-        "action": one_of("RecreateGroup", "ReplaceNode", "RestartInPlace", "Shrink", "FailJob", "Ignore"),
-        "charge": {"type": "boolean", "default": True, "description": "Does an incident under this rule cost budget."},
+    f"{_RULE}.name": limits(128, pattern=RULE_NAME),
+    f"{_RULE}.action": {
+        RULES: [
+            only(f"self != '{action}'", f"{action} is {NOT_BUILT}: {why}") for action, why in UNBUILT_ACTIONS.items()
+        ]
     },
+    f"{_WHEN}.onExitCodes": {
+        RULES: [
+            rule(
+                "self.operator != 'In' || !(0 in self.values)",
+                "must not be 0 for the In operator",
+                field_path=".values",
+            )
+        ]
+    },
+    f"{_WHEN}.onExitCodes.containerName": limits(63, pattern=DNS_LABEL),
+    f"{_WHEN}.onExitCodes.values": sized(rule_problems.EXIT_CODES_MAX, least=1, unique=True)
+    | {RULES: [rule("self.isSorted()", "must be ordered")]},
+    f"{_WHEN}.onExitCodes.values[]": integer(-(2**31), INT32_MAX),
+    f"{_WHEN}.onPodConditions": sized(20),
+    f"{_WHEN}.onPodConditions[].type": limits(316),
+    f"{_WHEN}.onPodConditions[].status": _CONDITION_STATUS,
+    f"{_WHEN}.onPodConditions[].reason": {"maxLength": 1024},
+    f"{_WHEN}.onNodeConditions": sized(20),
+    f"{_WHEN}.onNodeConditions[].type": limits(316),
+    f"{_WHEN}.onNodeConditions[].status": _CONDITION_STATUS,
+    f"{_WHEN}.onNodeConditions[].reason": {"maxLength": 1024},
+    f"{_WHEN}.onNodeConditions[].for": bounded_duration(),
+    f"{_WHEN}.onNodeTaints": sized(20),
+    f"{_WHEN}.onNodeTaints[].key": limits(317),
+    f"{_WHEN}.onNodeTaints[].value": {"maxLength": 63},
+    f"{_WHEN}.onNodeTaints[].effect": {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]},
+    f"{_WHEN}.onMessagePattern": limits(512)
+    | {RULES: [rule("''.matches(self) ? true : true", "must be a regular expression in RE2 syntax")]},
+    f"{_WHEN}.onClass": sized(len(rule_problems.CLASSES), unique=True),
+    f"{_WHEN}.onClass[]": {"enum": list(rule_problems.CLASSES)},
+    f"{_WHEN}.targetReplicatedJobs": sized(20, unique=True),
+    f"{_WHEN}.targetReplicatedJobs[]": limits(63, pattern=DNS_LABEL),
 }
 
 _ELASTIC: Schema = {
@@ -164,35 +144,9 @@ _ELASTIC: Schema = {
     RULES: [rule("self.minNodes <= self.maxNodes", "must not be larger than maxNodes", field_path=".minNodes")],
 }
 
-_FENCING: Schema = {
-    "type": "object",
-    "description": "When a pod on a lost node counts as dead. Not built yet.",
-    "properties": {
-        "mode": one_of("Proven", "AssumeDead", default="Proven"),
-        "assumeDeadAfter": later_duration("From when the node was lost.", default="60s"),
-    },
-}
-
 LATER: dict[str, Later] = {
-    "spec.rules": Later(
-        items(_RULE, "The first rule that matches decides; where none does, `restart`. Not built yet.", most=20)
-        | {
-            RULES: [
-                rule(
-                    "self.all(rule, self.exists_one(other, other.name == rule.name))",
-                    "every rule must have a name of its own",
-                )
-            ]
-        }
-    ),
-    "spec.overrideNative": Later(
-        later_switch("Act where the Job's or the JobSet's own policy decides, instead of standing aside."),
-        refused=False,
-    ),
     "spec.elastic": Later(_ELASTIC),
-    "spec.settle": Later(later_duration("How long a verdict on the cause waits for late evidence. Not built yet.")),
-    "spec.teardown.fencing": Later(_FENCING),
     "spec.timeouts.resume": Later(later_duration("From all ranks joined until the first new step. Not built yet.")),
 }
 
-POLICY = Overlay(says=SAYS, later=LATER)
+POLICY = Overlay(says=SAYS | RULE_SAYS, later=LATER, further_values={f"{_RULE}.action": tuple(UNBUILT_ACTIONS)})

@@ -169,6 +169,8 @@ def unbuilt(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
             yield path + rule.get("fieldPath", ""), rule
     for name, child in schema.get("properties", {}).items():
         yield from unbuilt(child, f"{path}.{name}")
+    if "items" in schema:
+        yield from unbuilt(schema["items"], f"{path}[]")
 
 
 def _without_none(info: inspect.Type) -> tuple[inspect.Type, bool]:
@@ -183,7 +185,7 @@ def _plain_default(field: inspect.Field, schema: Schema) -> object:
     """The default as it stands in a manifest; None: there is none. An object whose fields have defaults is empty."""
     if isinstance(field.default, msgspec.Struct):
         return {} if any("default" in child for child in schema["properties"].values()) else None
-    if field.default is msgspec.NODEFAULT or field.default in (None, ""):
+    if field.default is msgspec.NODEFAULT or field.default in (None, "", ()):
         return None
     if isinstance(field.default, float) and field.default.is_integer():
         return int(field.default)

@@ -59,9 +59,16 @@ async def raise_backoff_limit(api: ApiClient, namespace: str, action: RaiseBacko
 
 
 async def touch_job(api: ApiClient, namespace: str, action: TouchJob) -> None:
-    """Change an annotation of a Job that got no pods, so that its controller looks at it again."""
-    body = [
-        {"op": "test", "path": "/metadata/uid", "value": action.uid},
-        {"op": "add", "path": f"/metadata/annotations/{TOUCHED_ANNOTATION.replace('/', '~1')}", "value": action.value},
-    ]
-    await api.patch(JOBS, action.name, body, kind=PatchKind.JSON, namespace=namespace)
+    """Change an annotation of a Job that got no pods, so that its controller looks at it again.
+
+    Raises NotFoundError or TestFailedError where the Job is gone or is another one.
+    """
+    # A JSON patch could not reach into annotations where there are none. The UID is what ties this one to the Job: the
+    # server refuses to change it.
+    body = {"metadata": {"uid": action.uid, "annotations": {TOUCHED_ANNOTATION: action.value}}}
+    try:
+        await api.patch(JOBS, action.name, body, kind=PatchKind.MERGE, namespace=namespace)
+    except RefusedError as error:
+        if "metadata.uid: Invalid value" in str(error):
+            raise TestFailedError(str(error), status=error.status, reason=error.reason) from error
+        raise

@@ -8,7 +8,7 @@ in rate, and the groups take turns: the thousand pods of one must delay neither 
 import asyncio
 from collections import deque
 
-from recovery.core.plan import DeletePods, PodRef
+from recovery.core.plan import DeletePods, ForceDeletePods, PodRef
 from recovery.ports import PODS, ApiClient, Clock, ConflictError, NotFoundError
 
 DELETES_IN_FLIGHT_MAX = 48
@@ -34,21 +34,33 @@ class PodTeardown:
         self._api = api
         self._clock = clock
         self._asked_at: dict[str, float] = {}
+        self._forced_at: dict[str, float] = {}
+        """By itself: a pod that was asked to go in good order may have to be forced in the next moment."""
         self._slots = _SlotsInTurn(DELETES_IN_FLIGHT_MAX)
         self._rate = _Rate(clock, per_second=DELETES_PER_SECOND, at_once=DELETES_AT_ONCE)
 
-    async def delete_pods(self, namespace: str, action: DeletePods) -> None:
-        """Delete all the pods of the action. Every one is tried; the first error is raised afterwards."""
+    async def delete_pods(self, namespace: str, action: DeletePods | ForceDeletePods) -> None:
+        """Delete all the pods of the action. Every one is tried; the first error is raised afterwards.
+
+        By force the objects go without waiting for their kubelets: with grace 0 the API server asks nobody, and the UID
+        is all that keeps the request from a pod that lives.
+        """
+        if isinstance(action, ForceDeletePods):
+            grace_seconds: int | None = 0
+            asked_at = self._forced_at
+        else:
+            grace_seconds, asked_at = action.grace_seconds, self._asked_at
         now = self._clock.monotonic_seconds()
-        self._asked_at = {uid: at for uid, at in self._asked_at.items() if now - at < _ASK_AGAIN_SECONDS}
-        pods = [pod for pod in action.pods if pod.uid not in self._asked_at]
+        for uid in [uid for uid, at in asked_at.items() if now - at >= _ASK_AGAIN_SECONDS]:
+            del asked_at[uid]
+        pods = [pod for pod in action.pods if pod.uid not in asked_at]
         party = object()
         results = await asyncio.gather(
-            *(self._delete(party, namespace, pod, action.grace_seconds) for pod in pods), return_exceptions=True
+            *(self._delete(party, namespace, pod, grace_seconds) for pod in pods), return_exceptions=True
         )
         for pod, result in zip(pods, results, strict=True):
             if result is None:
-                self._asked_at[pod.uid] = now
+                asked_at[pod.uid] = now
         for result in results:
             if isinstance(result, BaseException):
                 raise result

@@ -78,12 +78,16 @@ async def suspend(api: ApiClient, namespace: str, workload: WorkloadFacts, actio
 async def resume(api: ApiClient, namespace: str, workload: WorkloadFacts, action: ResumeWorkload) -> None:
     """Take our annotations away, and with them the suspension, where it is still in force.
 
-    A workload that is gone is success. Raises TestFailedError where the annotation is not ours any more: somebody has
-    taken the suspension over.
+    A workload that is gone is success. Raises TestFailedError where the annotations are not those that were decided on:
+    somebody has taken the suspension over, or its incident has suspended the workload a second time.
     """
+    same_end: list[dict[str, object]] = []
+    if action.resume_at:
+        same_end.append({"op": "test", "path": _path(RESUME_AT_ANNOTATION), "value": action.resume_at})
     body: list[dict[str, object]] = [
         {"op": "test", "path": "/metadata/uid", "value": action.workload_uid},
         {"op": "test", "path": _path(SUSPENDED_BY_ANNOTATION), "value": action.suspended_by},
+        *same_end,
         {"op": "remove", "path": _path(SUSPENDED_BY_ANNOTATION)},
         # Added first: somebody may have removed it by itself, and what is not there cannot be removed.
         {"op": "add", "path": _path(RESUME_AT_ANNOTATION), "value": ""},

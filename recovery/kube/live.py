@@ -6,18 +6,20 @@ written on an owner before the pods go. Read the other way round, or all at once
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TypeVar
 
 import msgspec
+import structlog
 
-from recovery.core.config import CONFIG_NAME
-from recovery.core.facts import GroupKey, JobFacts, WorkloadFacts
+from recovery.core.config import CONFIG_NAME, ConfigFacts
+from recovery.core.facts import GroupKey, JobFacts, NodeFacts, WorkloadFacts
 from recovery.core.ledger import LedgerObject
 from recovery.core.policy import PolicyFacts, PolicySet
 from recovery.kube.pages import read_identity, read_page
 from recovery.kube.projections.metadata import Entry
+from recovery.kube.projections.nodes import decode_node, decode_renewal
 from recovery.kube.projections.pods import decode_pod
 from recovery.kube.projections.recovery import decode_config, decode_policy, decode_recovery_group
 from recovery.kube.projections.workloads import decode_job, decode_job_set, decode_train_job
@@ -27,6 +29,9 @@ from recovery.ports import (
     EVENTS,
     JOB_SETS,
     JOBS,
+    LEASES,
+    NODE_LEASE_NAMESPACE,
+    NODES,
     PODS,
     RECOVERY_CONFIGS,
     RECOVERY_GROUPS,
@@ -44,6 +49,11 @@ from recovery.workloads.naming import recovery_group_name
 T = TypeVar("T")
 Undecodable = Callable[[Resource, str, str], None]
 """Told the resource, the object's name (`namespace/name`, or the name alone), and what is wrong with it."""
+
+_log = structlog.get_logger("recovery.kube")
+
+NODES_IN_FLIGHT_MAX = 64
+"""Of one look: a rack that is lost is some dozen nodes, each read once for each group on it."""
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -70,6 +80,8 @@ class LiveReader:
         """`train_jobs` False: Trainer is not installed, so no TrainJob is asked for."""
         self._client = client
         self._train_jobs = train_jobs
+        self._leases_refused = False
+        """It was said in the log that Leases of nodes may not be read."""
 
     async def parts(self, key: GroupKey) -> Parts:
         """Every object of the group; a missing TrainJob or JobSet is None, not an error."""
@@ -101,11 +113,47 @@ class LiveReader:
         own, of_cluster, config = await asyncio.gather(
             self._policies(RECOVERY_POLICIES, namespace, undecodable),
             self._policies(CLUSTER_RECOVERY_POLICIES, None, undecodable),
-            self._object(RECOVERY_CONFIGS, None, CONFIG_NAME, decode_config),
+            self.config(undecodable),
         )
+        return PolicySet((*own, *of_cluster), config)
+
+    async def config(self, undecodable: Undecodable) -> ConfigFacts | None:
+        """The RecoveryConfig, marked if it cannot be read. None: there is none."""
+        config = await self._object(RECOVERY_CONFIGS, None, CONFIG_NAME, decode_config)
         if config is not None and config.unreadable:
             undecodable(RECOVERY_CONFIGS, config.name, config.unreadable)
-        return PolicySet((*own, *of_cluster), config)
+        return config
+
+    async def nodes(self, names: Iterable[str]) -> Mapping[str, NodeFacts | None]:
+        """Nodes by name, with the last sign of life of those that are not reachable. None: it does not exist."""
+        slots = asyncio.Semaphore(NODES_IN_FLIGHT_MAX)
+
+        async def read(name: str) -> NodeFacts | None:
+            async with slots:
+                node = await self.node(name)
+                if node is None or node.reachable:
+                    return node
+                return msgspec.structs.replace(node, lease_renewed_at=await self._lease_renewed_at(name))
+
+        asked = tuple(names)
+        return dict(zip(asked, await asyncio.gather(*map(read, asked)), strict=True))
+
+    async def node(self, name: str) -> NodeFacts | None:
+        """None: it does not exist."""
+        return await self._object(NODES, None, name, decode_node)
+
+    async def _lease_renewed_at(self, node: str) -> datetime | None:
+        """None: it has no Lease, or Leases may not be read; then nothing is known beyond the node's own conditions."""
+        try:
+            body = await self._client.get(LEASES, node, namespace=NODE_LEASE_NAMESPACE)
+        except NotFoundError:
+            return None
+        except ForbiddenError as error:
+            if not self._leases_refused:
+                _log.warning("Leases of nodes may not be read: AssumeDead goes by Ready alone", error=str(error))
+                self._leases_refused = True
+            return None
+        return _decoded(LEASES, decode_renewal, body)
 
     async def _policies(self, resource: Resource, namespace: str | None, undecodable: Undecodable) -> list[PolicyFacts]:
         body = await self._client.list(resource, namespace=namespace)

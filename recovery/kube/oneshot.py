@@ -20,14 +20,12 @@ from recovery.kube.incarnations import Incarnations
 from recovery.kube.live import LiveReader
 from recovery.kube.pages import read_identity, read_page
 from recovery.kube.projections.metadata import Entry, Metadata
-from recovery.kube.projections.nodes import decode_node
 from recovery.kube.projections.recovery import decode_config, decode_policy, decode_recovery_group
 from recovery.kube.projections.workloads import decode_job_set, decode_train_job
 from recovery.kube.snapshots import Parts, snapshot_of
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     JOB_SETS,
-    NODES,
     RECOVERY_CONFIGS,
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,
@@ -43,7 +41,7 @@ from recovery.ports import (
 
 PAGE_OBJECTS_MAX = 500
 NODES_MAX = 16
-"""Nodes that are asked about one by one; an explanation that names more explains nothing."""
+"""Nodes that are asked about one by one: an explanation that names more explains nothing."""
 
 T = TypeVar("T")
 
@@ -74,7 +72,7 @@ class Fleet(msgspec.Struct, frozen=True):
 
 
 class JobReading(msgspec.Struct, frozen=True):
-    """What `explain` tells of. The snapshot's nodes are those of its pods that are not Ready."""
+    """What `explain` tells of. The snapshot's nodes are at most `NODES_MAX`, those of pods that are not Ready first."""
 
     snapshot: Snapshot
     group: LedgerObject | None
@@ -142,10 +140,18 @@ async def read_job(client: ApiClient, key: GroupKey) -> JobReading:
     parts, laid_down = await asyncio.gather(_parts(client, key), _laid_down(client, key.namespace))
     workload = parts.workload
     group = await LiveReader(client).ledger(key, workload.uid) if workload is not None else None
-    suspicious = sorted({pod.facts.node for pod in parts.pods if pod.facts.node and not pod.facts.ready})
-    nodes = await _read_nodes(client, suspicious[:NODES_MAX])
+    named = {pod.facts.node: pod.facts.ready for pod in parts.pods if pod.facts.node}
+    # Those of pods that are not Ready first: a node that is lost takes that from its pods.
+    nodes = await _read_nodes(LiveReader(client), sorted(named, key=lambda name: (named[name], name))[:NODES_MAX])
     return JobReading(
-        snapshot=snapshot_of(key, parts, incarnations=Incarnations(), nodes=nodes, live=True),
+        snapshot=snapshot_of(
+            key,
+            parts,
+            incarnations=Incarnations(),
+            nodes={name: node for name, node in nodes.items() if node is not None},
+            gone_nodes={name for name, node in nodes.items() if node is None},
+            live=True,
+        ),
         group=group,
         policies=PolicySet(laid_down.policies, laid_down.config),
         unreadable=laid_down.unreadable,
@@ -224,20 +230,12 @@ def _decode_spec(raw: msgspec.Raw) -> Entry[msgspec.Raw]:
     return record.metadata.entry(record.spec)
 
 
-async def _read_nodes(client: ApiClient, names: Iterable[str]) -> Mapping[str, NodeFacts]:
-    """Nodes only explain, and users of one namespace may rarely read them: without them the rest is still told."""
+async def _read_nodes(reader: LiveReader, names: Iterable[str]) -> Mapping[str, NodeFacts | None]:
+    """Users of one namespace may rarely read nodes: without them the rest is still told. None: it does not exist."""
     try:
-        found = await asyncio.gather(*(_read_node(client, name) for name in names))
+        return await reader.nodes(names)
     except ForbiddenError:
         return {}
-    return {node.name: node for node in found if node is not None}
-
-
-async def _read_node(client: ApiClient, name: str) -> NodeFacts | None:
-    try:
-        return decode_node(await client.get(NODES, name)).value
-    except NotFoundError:
-        return None
 
 
 async def _list(

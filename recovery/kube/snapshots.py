@@ -42,10 +42,12 @@ def snapshot_of(
     *,
     incarnations: Incarnations,
     nodes: Mapping[str, NodeFacts],
+    gone_nodes: Container[str] = frozenset(),
     vanished: Iterable[PodFacts] = (),
     live: bool = False,
 ) -> Snapshot:
-    """`vanished`: pods found gone by this very reading, besides those that the watch has told of."""
+    """`vanished`: pods found gone by this very reading, besides those that the watch has told of. `gone_nodes`: those
+    that do not exist, whatever `nodes` says."""
     if parts.foreign:
         return Snapshot(key, parts.workload, None, (), (), live=live)
     adapter = adapter_of(parts.workload)
@@ -67,13 +69,15 @@ def snapshot_of(
         if lost.job_uid in members:
             pods.setdefault(lost.uid, lost)
     ordered = tuple(sorted(pods.values(), key=lambda pod: pod.name))
+    names = dict.fromkeys(pod.node for pod in ordered if pod.node)
     return Snapshot(
         key=key,
         workload=parts.workload,
         jobset=jobset,
         jobs=jobs,
         pods=ordered,
-        nodes={pod.node: nodes[pod.node] for pod in ordered if pod.node in nodes},
+        nodes={name: nodes[name] for name in names if name in nodes and name not in gone_nodes},
+        gone_nodes=frozenset(name for name in names if name in gone_nodes),
         trained_at=_trained_at(jobs, ordered, incarnations),
         expected_jobs=_expected_jobs(adapter, jobset, parts.jobs, members),
         live=live,

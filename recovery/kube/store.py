@@ -6,15 +6,19 @@ after. Nothing here depends on their order, and what is decided on absence is re
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
 
 from recovery.core.config import CONFIG_NAME, ConfigFacts
 from recovery.core.facts import GroupKey, JobFacts, NodeFacts, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.fencing import OUT_OF_SERVICE_TAINT
 from recovery.core.ledger import LedgerObject
 from recovery.core.policy import PolicyFacts, PolicySet
+from recovery.kube.fleet import LostNodes, fleet_facts
 from recovery.kube.incarnations import Incarnations
 from recovery.kube.informer import Informer
 from recovery.kube.live import LiveReader
@@ -92,6 +96,7 @@ class KubeGroupStore:
         self._jobs: dict[GroupKey, dict[str, JobFacts]] = {}
         self._pods: dict[GroupKey, dict[str, PodRecord]] = {}
         self._nodes: dict[str, NodeFacts] = {}
+        self._lost_nodes = LostNodes()
         self._pods_on_node: dict[str, dict[GroupKey, int]] = {}
         self._policies: dict[str, dict[str, PolicyFacts]] = {}
         """By namespace; those of the cluster have none."""
@@ -101,6 +106,7 @@ class KubeGroupStore:
         self._collected: dict[GroupKey, dict[str, _Collected]] = {}
         """Ledgers that vanished in the middle of an incident: nobody else has what is still to be recorded."""
         self._subscribers: list[Callable[[GroupKey], None]] = []
+        self._nodes_informer = self._informer(NODES, decode_node, self._put_node, self._drop_node)
         self._informers = tuple(self._make_informers(train_jobs=train_jobs))
 
     async def run(self) -> None:
@@ -122,7 +128,17 @@ class KubeGroupStore:
         return (*self._train_jobs, *(key for key in self._bare if key not in self._train_jobs))
 
     def snapshot(self, key: GroupKey) -> Snapshot:
-        return snapshot_of(key, self._parts(key), incarnations=self._incarnations, nodes=self._nodes)
+        parts = self._parts(key)
+        absent: frozenset[str] = frozenset()
+        if self._nodes_informer.synced:
+            absent = frozenset(pod.facts.node for pod in parts.pods if pod.facts.node not in self._nodes)
+        return snapshot_of(key, parts, incarnations=self._incarnations, nodes=self._nodes, gone_nodes=absent)
+
+    def nodes(self) -> Mapping[str, NodeFacts]:
+        return MappingProxyType(self._nodes)
+
+    def config(self) -> ConfigFacts | None:
+        return self._config
 
     def policies(self, namespace: str) -> PolicySet:
         own, of_cluster = self._policies.get(namespace, {}), self._policies.get(_CLUSTER, {})
@@ -142,20 +158,36 @@ class KubeGroupStore:
         orphans = {**collected, **self._ledgers_of.get(key, {})}
         return tuple(ledger for uid, ledger in orphans.items() if uid != present)
 
+    def collected(self) -> Iterable[GroupKey]:
+        return tuple(self._collected)
+
     def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
         self._subscribers.append(changed)
 
     async def read_live(self, key: GroupKey) -> Snapshot:
         before = self._parts(key)
         parts = await self._live.parts(key)
-        return snapshot_of(
+        # After the pods: a node that is read is not older than the pod that names it.
+        asked = await self._live.nodes(self._doubtful(parts))
+        found = {name: node for name, node in asked.items() if node is not None}
+        snapshot = snapshot_of(
             key,
             parts,
             incarnations=self._incarnations,
-            nodes=self._nodes,
+            nodes=ChainMap(found, self._nodes),
+            gone_nodes=asked.keys() - found.keys(),
             vanished=self._vanished(before, parts),
             live=True,
         )
+        lost = self._lost_nodes.of_late(self._clock.now())
+        fleet = fleet_facts(snapshot, (*before.pods, *parts.pods), self._nodes, lost)
+        return msgspec.structs.replace(snapshot, fleet=fleet)
+
+    async def read_config_live(self) -> ConfigFacts | None:
+        return await self._live.config(self._report)
+
+    async def read_node_live(self, name: str) -> NodeFacts | None:
+        return await self._live.node(name)
 
     async def read_ledger_live(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         return await self._live.ledger(key, workload_uid)
@@ -169,7 +201,7 @@ class KubeGroupStore:
         yield self._informer(JOB_SETS, decode_job_set, self._put_jobset, self._drop_jobset)
         yield self._informer(JOBS, decode_job, self._put_job, self._drop_job, label_selector=GROUPS_SELECTOR)
         yield self._informer(PODS, decode_pod, self._put_pod, self._drop_pod, label_selector=GROUPS_SELECTOR)
-        yield self._informer(NODES, decode_node, self._put_node, self._drop_node)
+        yield self._nodes_informer
         # A policy that cannot be read allows nothing; a fact that cannot be read stays what it was.
         for policies in (RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES):
             yield self._informer(policies, decode_policy, self._put_policy, self._drop_policy, forget_undecodable=True)
@@ -218,6 +250,17 @@ class KubeGroupStore:
         for pod in before.pods:
             if pod.facts.uid not in found and pod.facts.job_uid in living:
                 yield msgspec.structs.replace(pod.facts, gone_at=now)
+
+    def _doubtful(self, parts: Parts) -> Iterable[str]:
+        """Nodes of the group whose pods could be dead, as far as the cache knows: only those are worth a request.
+
+        A node that was deleted and made again under its name exists, and is not taken for gone: a kubelet that
+        registers anew goes on running the pods that it has. If it is another machine, its kubelet reports their end.
+        """
+        for name in sorted({pod.facts.node for pod in parts.pods if pod.facts.node}):
+            node = self._nodes.get(name)
+            if node is None or not node.ready or any(taint.key == OUT_OF_SERVICE_TAINT for taint in node.taints):
+                yield name
 
     def _notify(self, key: GroupKey) -> None:
         for changed in self._subscribers:
@@ -297,13 +340,15 @@ class KubeGroupStore:
             _remove(self._pods_on_node, node, key)
 
     def _put_node(self, entry: Entry[NodeFacts]) -> None:
-        before = self._nodes.get(entry.name)
-        self._nodes[entry.name] = entry.value
-        if before is None or before.ready != entry.value.ready:
+        before, node = self._nodes.get(entry.name), entry.value
+        self._nodes[entry.name] = node
+        self._lost_nodes.seen(before, node, self._clock.now(), listed=not self._nodes_informer.synced)
+        if before is None or _what_counts(before) != _what_counts(node):
             self._notify_groups_on(entry.name)
 
     def _drop_node(self, entry: Entry[NodeFacts]) -> None:
         self._nodes.pop(entry.name, None)
+        self._lost_nodes.gone(entry.value, self._clock.now())
         self._notify_groups_on(entry.name)
 
     def _notify_groups_on(self, node: str) -> None:
@@ -377,6 +422,12 @@ class KubeGroupStore:
 
     def _report(self, resource: Resource, name: str, message: str) -> None:
         self._observer.undecodable(resource.plural, name, message)
+
+
+def _what_counts(node: NodeFacts) -> object:
+    """What decisions read of a node. Words of its conditions are not in it: some monitors write times into them."""
+    conditions = tuple((each.type, each.status, each.reason, each.since) for each in node.conditions)
+    return node.uid, node.ready, node.reachable, node.unschedulable, node.taints, conditions, node.deleting_since
 
 
 K = TypeVar("K")

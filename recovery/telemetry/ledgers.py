@@ -33,6 +33,7 @@ _UNKNOWN_CLASS = "unknown"
 _IDLE_REASONS = {
     Phase.DETECTED: "detect",
     Phase.DECIDED: "decide",
+    Phase.FENCING: "fencing",
     Phase.TEARING_DOWN: "teardown",
     Phase.BACKOFF: "backoff",
     Phase.SCHEDULING: "schedule",

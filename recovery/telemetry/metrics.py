@@ -13,8 +13,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from recovery.core.facts import GroupKey
 from recovery.core.incident import restarted
 from recovery.core.ledger import Incident, Ledger, Phase, PhaseSpan
+from recovery.core.quarantine import refusal
 from recovery.ports import Clock, GroupStore
 from recovery.telemetry.decisions import decisions
+from recovery.telemetry.fleet import FleetCollector
 from recovery.telemetry.ledgers import PREFIX, SCOPE, LedgerCollector
 
 CONTROLLER = "group"
@@ -37,6 +39,8 @@ class Metrics:
         self._clock = clock
         self._ledgers = LedgerCollector(clock)
         self.registry.register(self._ledgers)
+        self._fleet = FleetCollector(clock, PREFIX)
+        self.registry.register(self._fleet)
         self._incident_instruments()
         self._own_instruments()
         self._gauge("build_info", "What runs.", "version").labels(version).set(1)
@@ -57,6 +61,7 @@ class Metrics:
             "decisions_total", "Decisions about incidents, suppressed ones included.", "action", "reason", "mode"
         )
         self._suppressed = self._counter("actions_suppressed_total", "Actions called for and not taken.", "reason")
+        self._refusals = self._counter("quarantine_refusals_total", "Nodes that were not quarantined.", "reason")
 
     def _own_instruments(self) -> None:
         buckets = _OWN_SECONDS
@@ -83,8 +88,9 @@ class Metrics:
         )
 
     def follow(self, store: GroupStore) -> None:
-        """Tell of the ledgers of this store, while this process leads."""
+        """Tell of the ledgers of this store and of its RecoveryConfig, while this process leads."""
         self._ledgers.follow(store)
+        self._fleet.follow(store)
 
     def follow_queue(self, depth: Callable[[], int]) -> None:
         """Ask for the queue's depth at every scrape."""
@@ -107,6 +113,9 @@ class Metrics:
         if incident is None:
             return
         known = before.incident if before.incident is not None and before.incident.id == incident.id else None
+        for sentence in incident.considered:
+            if (why := refusal(sentence)) and (known is None or sentence not in known.considered):
+                self._refusals.labels(why).inc()
         ended = _spans_ended(known, incident)
         for span, ended_at in ended:
             self._phase.labels(span.phase, SCOPE).observe((ended_at - span.started_at).total_seconds())
@@ -141,7 +150,7 @@ class Metrics:
 
     def leadership_changed(self, *, leads: bool) -> None:
         """This process has begun to lead, or has ceased to: who leads tells of the ledgers."""
-        self._ledgers.leads = leads
+        self._ledgers.leads = self._fleet.leads = leads
         self._leader.set(leads)
         self._leader_transitions.inc()
 

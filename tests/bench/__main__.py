@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.bench import recoveries, simulation
+from tests.bench import nodes, recoveries, simulation
 
 
 def _simulation() -> None:
@@ -25,13 +25,19 @@ def _recoveries() -> None:
     _keep("recoveries", [asdict(row) for row in rows])
 
 
+def _nodes() -> None:
+    rows = asyncio.run(nodes.measure())
+    print(nodes.table(rows), flush=True)
+    _keep("nodes", [asdict(row) for row in rows])
+
+
 def _keep(part: str, rows: list[dict[str, object]]) -> None:
     target = Path(f"build/bench-{part}.json")
     target.parent.mkdir(exist_ok=True)
     target.write_text(json.dumps(rows, indent=1) + "\n")
 
 
-PARTS = {"simulation": _simulation, "recoveries": _recoveries}
+PARTS = {"simulation": _simulation, "recoveries": _recoveries, "nodes": _nodes}
 
 
 def _main(arguments: Sequence[str] | None = None) -> None:

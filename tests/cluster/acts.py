@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from recovery.ports import JOBS, NODES, PODS, RECOVERY_INCIDENTS, TRAIN_JOBS, PatchKind, Resource
+from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Fleet, Job, Object, until
 
 PAUSED = "recovery.trainjob.dev/paused"
@@ -50,10 +51,24 @@ async def no_room(fleet: Fleet) -> AsyncIterator[None]:
 
 async def succeed_once_replaced(job: Job, rank: int) -> None:
     """The replacement of a lost pod finds the last checkpoint, has nothing left to do, and ends."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_SECONDS):
         while not [pod for pod in await running_pods(job) if pod["metadata"]["annotations"][INDEX] == str(rank)]:
             await asyncio.sleep(0.05)
     await exit_rank(job, rank, 0)
+
+
+@asynccontextmanager
+async def object_kept(job: Job, pod: str) -> AsyncIterator[None]:
+    """A finalizer of somebody else's keeps the object of a pod for that long, whatever becomes of its containers."""
+    finalizer = "tests.recovery.trainjob.dev/kept"
+    added = [{"op": "add", "path": "/metadata/finalizers/-", "value": finalizer}]
+    await job.fleet.api.patch(PODS, pod, added, kind=PatchKind.JSON, namespace=job.namespace)
+    try:
+        yield
+    finally:
+        (kept,) = [item["metadata"] for item in await job.pods() if item["metadata"]["name"] == pod]
+        left = {"metadata": {"finalizers": [name for name in kept["finalizers"] if name != finalizer]}}
+        await job.fleet.api.patch(PODS, pod, left, kind=PatchKind.MERGE, namespace=job.namespace)
 
 
 async def edit(job: Job, change: Object, *, resource: Resource = TRAIN_JOBS) -> None:
@@ -80,7 +95,7 @@ async def until_rounds(job: Job, count: int) -> None:
 
 async def until_condition(job: Job, resource: Resource, type_: str) -> None:
     """The TrainJob, or the JobSet of its name, has that condition."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_SECONDS):
         while True:
             [found] = [item for item in await job.items(resource) if item["metadata"]["name"] == job.name]
             conditions = found.get("status", {}).get("conditions", [])
@@ -93,7 +108,7 @@ async def until_said(job: Job, words: str) -> Object:
     """The ledger, once its sentence has these words."""
     ledger: Object = {}
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_SECONDS):
             while words not in (ledger := await job.ledger()).get("reason", ""):
                 await asyncio.sleep(0.05)
     except TimeoutError:

@@ -18,6 +18,7 @@ import aiohttp
 from aiohttp import web
 
 from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.patience import GUARD_SECONDS
 
 _HOP_HEADERS = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "content-length", "host", "content-encoding"}
@@ -72,7 +73,7 @@ class Hold:
         self.reached.set()
         await self.released.wait()
 
-    async def wait(self, timeout_seconds: float = 60.0) -> None:
+    async def wait(self, timeout_seconds: float = GUARD_SECONDS) -> None:
         """Until a request is held."""
         async with asyncio.timeout(timeout_seconds):
             await self.reached.wait()

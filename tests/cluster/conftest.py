@@ -29,7 +29,7 @@ TRAINING = TrainingSettings(
     step_seconds=0.05,
     checkpoint_every_steps=20,
     # Long enough for every test to be over before hung ranks die of it by themselves.
-    nccl_timeout_seconds=60.0,
+    nccl_timeout_seconds=3600.0,
 )
 KUBELET = KubeletSettings(start_seconds=(0.05, 0.3), restart_seconds=0.3)
 

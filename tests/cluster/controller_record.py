@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from recovery.ports import TRAIN_JOBS, Resource
 from tests.cluster.acts import annotate
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
+from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import ControllerProcess, Job
 
 OWN = frozenset({"recoverygroups", "recoverygroups/status", "recoveryincidents", "events"})
@@ -57,10 +58,10 @@ async def has_looked(controller: ControllerProcess, *jobs: Job, kind: Resource =
     """Until the controller has looked at each of the jobs once more, knowing all that was there before this call.
 
     A change of the TrainJob that means nothing asks for the look, or of the JobSet that is the job's own workload. The
-    news of the other watches came before it.
+    news of the other watches came before it. Twice, because the first look to end may have begun before the call.
     """
-    async with asyncio.timeout(60):
-        for job in jobs:
+    async with asyncio.timeout(GUARD_SECONDS):
+        for job in (each for each in jobs for _ in range(2)):
             before = (await scrape(controller)).sum(LOOKS)
             await annotate(job, "example.com/look", str(next(_changes)), resource=kind)
             while (await scrape(controller)).sum(LOOKS) <= before:
@@ -116,11 +117,11 @@ async def recovery(*arguments: str) -> Ended:
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_SECONDS):
             out, err = await process.communicate()
     except TimeoutError:
         process.kill()
         await process.wait()
-        raise AssertionError(f"`recovery {' '.join(arguments)}` did not end within 60 s") from None
+        raise AssertionError(f"`recovery {' '.join(arguments)}` did not end within {GUARD_SECONDS:.0f} s") from None
     assert process.returncode is not None
     return Ended(process.returncode, out.decode(), err.decode())

@@ -40,6 +40,7 @@ from recovery.sim.kubelets.nodes import NodeSpec
 from recovery.sim.training.training import TrainingSettings, TrainingWorld
 from tests.cluster.controlplane.processes import die_with_parent
 from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.patience import GUARD_SECONDS
 
 Object = dict[str, Any]
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -47,7 +48,7 @@ LEASE_SECONDS = 3
 """Of the controllers here: one that takes over from one that was killed waits that long."""
 
 
-async def until(what: str, holds: Callable[[], bool], timeout_seconds: float = 60.0) -> None:
+async def until(what: str, holds: Callable[[], bool], timeout_seconds: float = GUARD_SECONDS) -> None:
     """Poll until `holds`; the error says what did not happen."""
     try:
         async with asyncio.timeout(timeout_seconds):
@@ -93,7 +94,7 @@ class Fleet:
                 kubelets.add_node(NodeSpec(name=name))
             task = asyncio.create_task(kubelets.run())
             try:
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(GUARD_SECONDS):
                     await kubelets.nodes_ready()
                 yield cls(api, kubelets, world, names, task)
                 assert not task.done(), "the model has ended before the test; what ended it follows"
@@ -132,7 +133,7 @@ class Job:
         body = await self.fleet.api.list(resource, namespace=self.namespace, label_selector=label_selector)
         return list(json.loads(body)["items"])
 
-    async def remove(self, timeout_seconds: float = 60.0) -> None:
+    async def remove(self, timeout_seconds: float = GUARD_SECONDS) -> None:
         """Delete the TrainJob and all that came of it, hung ranks too, and wait until its nodes are free.
 
         From the top down, so that nobody makes anything again, and each by itself: for half a minute after a CRD has
@@ -190,7 +191,7 @@ class Job:
         status: Object = groups[0].get("status", {}) if groups else {}
         return status
 
-    async def trains(self, *, past: int = 0, timeout_seconds: float = 60.0) -> None:
+    async def trains(self, *, past: int = 0, timeout_seconds: float = GUARD_SECONDS) -> None:
         """Until all ranks have met and the model counts more than `past` steps."""
         await until(
             f"{self.training} trains past step {past}",
@@ -198,7 +199,7 @@ class Job:
             timeout_seconds,
         )
 
-    async def reaches(self, phase: str, timeout_seconds: float = 60.0) -> None:
+    async def reaches(self, phase: str, timeout_seconds: float = GUARD_SECONDS) -> None:
         """Until the ledger's phase is this one."""
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -209,7 +210,7 @@ class Job:
                 f"{self.training} did not reach {phase}; the ledger is {json.dumps(await self.ledger(), indent=1)}"
             ) from None
 
-    async def closed_incidents(self, count: int, timeout_seconds: float = 60.0) -> list[Object]:
+    async def closed_incidents(self, count: int, timeout_seconds: float = GUARD_SECONDS) -> list[Object]:
         """Until the ledger's history holds `count` incidents and none is open; newest first."""
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -267,7 +268,7 @@ async def install(control_plane: ControlPlane) -> None:
     runtimes = ("policies/runtime-prepared.yaml", "policies/runtime-joined-probe.yaml")
     for given in (("-k", "tests/cluster/without_replicas"), *(("-f", runtime) for runtime in runtimes)):
         await control_plane.kubectl("apply", "--server-side", given[0], str(REPOSITORY / given[1]))
-    await control_plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    await control_plane.kubectl("wait", "--for=condition=Established", "--timeout=180s", "crd", "--all")
 
 
 class ControllerProcess:
@@ -310,11 +311,11 @@ class ControllerProcess:
             )
         controller = cls(process, log)
         try:
-            await until("the controller watches", controller.watches, 30.0)
+            await until("the controller watches", controller.watches)
             if standby:
-                await until("the controller stands by", controller.stands_by, 30.0)
+                await until("the controller stands by", controller.stands_by)
             else:
-                await until("the controller leads", controller.leads, 30.0)
+                await until("the controller leads", controller.leads)
             yield controller
         finally:
             await controller.end()

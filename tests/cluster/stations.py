@@ -1,19 +1,23 @@
 """Brings a training to a chosen phase of its recovery and keeps it there while a test interferes."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from tests.cluster.acts import lose, no_room, second_is_over
+from tests.cluster.acts import lose, no_room, object_kept, second_is_over
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
+from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Job
 
-LONG_SECONDS = 60.0
+LONG_SECONDS = 600.0
 POLICY: dict[str, Any] = {"teardown": {"graceSeconds": 4}, "backoff": {"initial": "0s"}}
 """Under it the old pods of a hung group take a while to go, and attempts follow each other at once."""
-WAITING: dict[str, Any] = {"backoff": {"initial": "60s"}}
+WAITING: dict[str, Any] = {"backoff": {"initial": "300s"}}
 """For the phase Backoff: longer than any test waits."""
+PASSING: dict[str, Any] = {"teardown": {"graceSeconds": 1}, "backoff": {"initial": "30s"}}
+"""Instead, for who sees the backoff run out by itself: long enough to be seen first. The teardown counts towards it."""
 EXHAUSTED: dict[str, Any] = {"budget": {"limit": 0}}
 
 PHASES = ("Decided", "TearingDown", "Backoff", "Scheduling", "Starting", "Rendezvous", "Held")
@@ -26,6 +30,17 @@ def policy_for(phase: str) -> dict[str, Any]:
 
 def is_trigger(seen: SeenRequest) -> bool:
     return (seen.method, seen.resource) == ("DELETE", "jobs")
+
+
+def says(phase: str) -> Callable[[SeenRequest], bool]:
+    """Is it a write that makes the ledger say so?"""
+
+    def says_so(seen: SeenRequest) -> bool:
+        if (seen.method, seen.resource) != ("PATCH", "recoverygroups/status"):
+            return False
+        return any(part["path"] == "/status" and part["value"].get("phase") == phase for part in json.loads(seen.body))
+
+    return says_so
 
 
 @asynccontextmanager
@@ -48,7 +63,7 @@ async def in_phase(phase: str, job: Job, proxy: ApiProxy) -> AsyncIterator[None]
 async def _decided(job: Job, proxy: ApiProxy) -> AsyncIterator[None]:
     hold = proxy.hold(is_trigger)
     await lose(job, 1)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_SECONDS):
         await hold.wait()
     await job.reaches("Decided")
     try:
@@ -59,9 +74,10 @@ async def _decided(job: Job, proxy: ApiProxy) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _torn_down(job: Job, _: ApiProxy) -> AsyncIterator[None]:
-    await lose(job, 1)
-    await job.reaches("TearingDown")
-    yield
+    async with object_kept(job, await job.pod_of_rank(0)):
+        await lose(job, 1)
+        await job.reaches("TearingDown")
+        yield
 
 
 @asynccontextmanager

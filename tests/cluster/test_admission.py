@@ -25,6 +25,7 @@ from recovery.controller.clock import SystemClock
 from tests.cluster.controlplane.kubectl import KubectlError
 from tests.cluster.controlplane.ports import PortClaims
 from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, ControllerProcess, Object, policy, train_job, until
 
 SYSTEM = "recovery-system"
@@ -100,7 +101,7 @@ def config(**spec: Any) -> Object:
     }
 
 
-async def eventually(ask: Any, words: str, timeout_seconds: float = 20.0) -> str:
+async def eventually(ask: Any, words: str, timeout_seconds: float = GUARD_SECONDS) -> str:
     """Ask until the answer contains the words."""
     answer = ""
     try:

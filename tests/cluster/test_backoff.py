@@ -12,8 +12,9 @@ from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import has_looked, recovery
 from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Fleet, Job, Object, apply
-from tests.cluster.stations import in_phase, policy_for
+from tests.cluster.stations import PASSING, in_phase, policy_for
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 OURS = "recovery.trainjob.dev/suspended-by"
@@ -35,7 +36,7 @@ async def train_job_of(job: Job) -> Object:
 async def test_the_new_job_is_made_suspended_and_no_pod_starts_before_its_time(
     training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
-    job = await training(ranks=4, gpus=1, **{**policy_for("Backoff"), "backoff": {"initial": "6s"}})
+    job = await training(ranks=4, gpus=1, **PASSING)
     async with controller():
         async with in_phase("Backoff", job, proxy):
             found = await train_job_of(job)
@@ -44,7 +45,7 @@ async def test_the_new_job_is_made_suspended_and_no_pod_starts_before_its_time(
             assert found["spec"]["suspend"] is True
             assert found["metadata"]["annotations"][OURS] == incident["id"]
             assert datetime.fromisoformat((await job.ledger())["nextAttemptAt"]).replace(microsecond=0) == resume_at
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(GUARD_SECONDS):
                 while not (jobs := await job.items(JOBS)) or "deletionTimestamp" in jobs[0]["metadata"]:
                     await asyncio.sleep(0.02)
             assert jobs[0]["metadata"]["uid"] not in incident["target"]["jobUIDs"]
@@ -103,7 +104,7 @@ async def test_uninstalled_in_backoff_the_documented_step_releases_every_job(
         rounds = len(job.fleet.world.rounds(job.training))
         released = await recovery("resume", "--all", "-n", job.namespace, "--kubeconfig", str(installed.kubeconfig))
         assert (released.exit_code, released.err) == (0, ""), released
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_SECONDS):
             while len(job.fleet.world.rounds(job.training)) == rounds:
                 await asyncio.sleep(0.1)
     found = await train_job_of(job)
@@ -139,7 +140,7 @@ async def test_out_of_budget_it_is_suspended_and_a_retry_brings_it_back(
     async with controller():
         await lose(job, 1)
         await until_said(job, "suspended, so that its GPUs are free")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_SECONDS):
             while await job.pods():
                 await asyncio.sleep(0.1)
         uid = await job.child_uid()

@@ -18,6 +18,7 @@ from tests.cluster.controlplane.kubectl import KubectlError
 from tests.cluster.controlplane.processes import ControlPlaneError
 from tests.cluster.controlplane.programs import CONTROLLER_MANAGER, SCHEDULER
 from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings
+from tests.cluster.patience import GUARD_SECONDS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -39,7 +40,7 @@ async def listed(control_plane: ControlPlane, namespace: str, kind: str) -> list
     return items
 
 
-async def until(condition: Callable[[], Awaitable[bool]], timeout_seconds: float) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], timeout_seconds: float = GUARD_SECONDS) -> None:
     async with asyncio.timeout(timeout_seconds):
         while not await condition():
             await asyncio.sleep(0.1)
@@ -64,7 +65,7 @@ async def test_a_train_job_becomes_a_job_set_a_job_and_pods(control_plane: Contr
     async def three_pods() -> bool:
         return len(await listed(control_plane, namespace, "pods")) == 3
 
-    await until(three_pods, timeout_seconds=30)
+    await until(three_pods)
     assert [item["metadata"]["name"] for item in await listed(control_plane, namespace, "jobsets")] == ["llm"]
     [job] = await listed(control_plane, namespace, "jobs")
     assert job["metadata"]["name"] == "llm-node-0"
@@ -90,7 +91,7 @@ async def test_a_service_account_has_its_own_rights_only(control_plane: ControlP
             return False
         return True
 
-    await until(may_read, timeout_seconds=10)
+    await until(may_read)
 
 
 async def test_a_restarted_apiserver_keeps_its_port_and_data(control_plane: ControlPlane, namespace: str) -> None:
@@ -101,7 +102,7 @@ async def test_a_restarted_apiserver_keeps_its_port_and_data(control_plane: Cont
     async def both_have_pods() -> bool:
         return len(await listed(control_plane, namespace, "pods")) == 2
 
-    await until(both_have_pods, timeout_seconds=60)
+    await until(both_have_pods)
 
 
 async def test_nothing_is_left_after_the_end(toolbox: Toolbox) -> None:
@@ -152,11 +153,11 @@ async def in_the_foreground(temporary: Path) -> asyncio.subprocess.Process:
 async def test_the_foreground_one_ends_when_told(told_by: signal.Signals, toolbox: Toolbox, tmp_path: Path) -> None:
     process = await in_the_foreground(tmp_path)
     assert process.stdout is not None
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_SECONDS):
         while b"export KUBECONFIG=" not in await process.stdout.readline():
             assert not process.stdout.at_eof()
     process.send_signal(told_by)
-    assert await asyncio.wait_for(process.wait(), 20) == 0
+    assert await asyncio.wait_for(process.wait(), GUARD_SECONDS) == 0
     assert list(tmp_path.iterdir()) == []
     assert processes_naming(tmp_path) == []
 
@@ -170,10 +171,10 @@ async def test_no_process_outlives_a_killed_parent(toolbox: Toolbox, tmp_path: P
     async def none_runs() -> bool:
         return not processes_naming(tmp_path)
 
-    await until(all_run, timeout_seconds=30)
+    await until(all_run)
     process.kill()
     await process.wait()
-    await until(none_runs, timeout_seconds=10)
+    await until(none_runs)
 
 
 def test_a_missing_ready_made_binary_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,17 +5,16 @@ was held never arrives. The second controller finds what the API server has, and
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from datetime import datetime
 from itertools import count
 
 import pytest
 
-from recovery.ports import PODS, PatchKind
-from tests.cluster.acts import lose
+from tests.cluster.acts import lose, object_kept
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Job, Object
 from tests.cluster.verdict import Before, Member, assert_recovered_once, member, moment, remember
 
@@ -43,24 +42,10 @@ async def break_it(job: Job) -> Before:
     return before
 
 
-@asynccontextmanager
-async def object_kept(job: Job, pod: str) -> AsyncIterator[None]:
-    """A finalizer of somebody else's keeps the object of a deleted pod, and with it the evidence, for that long."""
-    finalizer = "tests.recovery.trainjob.dev/kept"
-    added = [{"op": "add", "path": "/metadata/finalizers/-", "value": finalizer}]
-    await job.fleet.api.patch(PODS, pod, added, kind=PatchKind.JSON, namespace=job.namespace)
-    try:
-        yield
-    finally:
-        (kept,) = [item["metadata"] for item in await job.pods() if item["metadata"]["name"] == pod]
-        left = {"metadata": {"finalizers": [name for name in kept["finalizers"] if name != finalizer]}}
-        await job.fleet.api.patch(PODS, pod, left, kind=PatchKind.MERGE, namespace=job.namespace)
-
-
 async def test_killed_before_the_ledger_is_written(
     training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """Nothing has happened yet, as far as the API server knows; the deleted pod still tells of the loss."""
+    """Nothing has happened yet, as far as the API server knows; the deleted pod, which is kept, tells of the loss."""
     job = await training(runtime=PREPARED)
     async with AsyncExitStack() as while_kept:
         await while_kept.enter_async_context(object_kept(job, await job.pod_of_rank(VICTIM)))
@@ -147,7 +132,7 @@ async def replaced(job: Job, before: Before) -> tuple[Member, datetime]:
 
     The Job controller takes its time: 10 s from a Job's first failed pod on.
     """
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_SECONDS):
         while True:
             for pod in await job.pods():
                 found = member(pod)

@@ -13,6 +13,7 @@ import yaml
 from msgspec import inspect
 
 from recovery.core.config import CONFIG_NAME, ConfigSpec
+from recovery.core.fleet import FleetLedger
 from recovery.core.ledger import ClosedIncident, Closing, Incident, Ledger
 from recovery.core.policy import PolicyFacts, PolicySpec, resolve
 from recovery.ports import (
@@ -58,8 +59,32 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "label key": ({"selector": {"matchLabels": {"a b": "x"}}}, "spec.selector.matchLabels: .*must be a label key"),
     "label value": ({"selector": {"matchLabels": {"a": "x y"}}}, "spec.selector.matchLabels.a"),
-    "rules": ({"rules": [{"name": "a", "action": "Ignore"}]}, f"spec.rules: Forbidden: {LATER}"),
-    "empty rules": ({"rules": []}, f"spec.rules: Forbidden: {LATER}"),
+    "a rule without a name": ({"rules": [{"action": "Ignore"}]}, r"spec.rules\[0\].name: Required value"),
+    "a rule without an action": ({"rules": [{"name": "a"}]}, r"spec.rules\[0\].action: Required value"),
+    "a rule's name": (
+        {"rules": [{"name": "a b", "action": "Ignore"}]},
+        r"spec.rules\[0\].name in body should match",
+    ),
+    "rules of one name": (
+        {"rules": [{"name": "a", "action": "Ignore"}, {"name": "a", "action": "FailJob"}]},
+        "spec.rules: Invalid value: .*every rule must have a name of its own",
+    ),
+    "too many rules": (
+        {"rules": [{"name": f"a{number}", "action": "Ignore"} for number in range(21)]},
+        "spec.rules: Too many: 21: must have at most 20 items",
+    ),
+    "unknown action": (
+        {"rules": [{"name": "a", "action": "Restart"}]},
+        r'spec.rules\[0\].action: Unsupported value: "Restart": supported values: "RecreateGroup"',
+    ),
+    "an action of later": (
+        {"rules": [{"name": "a", "action": "Ignore"}, {"name": "b", "action": "RestartInPlace"}]},
+        r"spec.rules\[1\].action: Forbidden: RestartInPlace is not built yet .*; use RecreateGroup",
+    ),
+    "another action of later": (
+        {"rules": [{"name": "a", "action": "Shrink"}]},
+        r"spec.rules\[0\].action: Forbidden: Shrink is not built yet .*; use RecreateGroup, or ReplaceNode",
+    ),
     "backoff in words": (
         {"backoff": {"initial": "a bit"}},
         "spec.backoff.initial: Invalid value: .*not a duration; write it",
@@ -77,15 +102,27 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str]] = {
     "factor below one": ({"backoff": {"factor": 0.5}}, "spec.backoff.factor in body should be greater than or equal"),
     "factor beyond bounds": ({"backoff": {"factor": 101}}, "spec.backoff.factor in body should be less than or equal"),
     "elastic": ({"elastic": {"minNodes": 1, "maxNodes": 2}}, f"spec.elastic: Forbidden: {LATER}"),
-    "settle": ({"settle": "2s"}, f"spec.settle: Forbidden: {LATER}"),
-    "fencing": ({"teardown": {"fencing": {"mode": "Proven"}}}, f"spec.teardown.fencing: Forbidden: {LATER}"),
+    "settle in words": ({"settle": "a bit"}, "spec.settle: Invalid value: .*not a duration; write it"),
+    "settle beyond bounds": ({"settle": "30s1ms"}, "spec.settle: Invalid value: .*must not be longer than 30s"),
+    "fencing": (
+        {"teardown": {"fencing": {"mode": "Assume"}}},
+        'spec.teardown.fencing.mode: Unsupported value: "Assume"',
+    ),
+    "assumed in words": (
+        {"teardown": {"fencing": {"assumeDeadAfter": "soon"}}},
+        "spec.teardown.fencing.assumeDeadAfter: Invalid value: .*not a duration",
+    ),
+    "assumed beyond bounds": (
+        {"teardown": {"fencing": {"assumeDeadAfter": "24h1s"}}},
+        "spec.teardown.fencing.assumeDeadAfter: Invalid value: .*must not be longer than 24h",
+    ),
     "rendezvous in words": (
         {"timeouts": {"rendezvous": "soon"}},
         "spec.timeouts.rendezvous: Invalid value: .*duration",
     ),
     "rendezvous of nothing": ({"timeouts": {"rendezvous": "0s"}}, "spec.timeouts.rendezvous: Invalid value: .*than 0s"),
     "resume": ({"timeouts": {"resume": "15m"}}, f"spec.timeouts.resume: Forbidden: {LATER}"),
-    "overrideNative": ({"overrideNative": True}, "spec.overrideNative: Forbidden: true is not built yet .*; remove it"),
+    "overrideNative in words": ({"overrideNative": "yes"}, "spec.overrideNative in body must be of type boolean"),
     "unknown terminal failure": ({"onTerminalFailure": "Again"}, 'spec.onTerminalFailure: Unsupported value: "Again"'),
     "unknown end of the budget": (
         {"budget": {"onExhausted": "Stop"}},
@@ -97,14 +134,43 @@ BAD_CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "unknown field": ({"pause": True}, 'unknown field "spec.pause"'),
     "paused in words": ({"paused": "yes"}, "spec.paused in body must be of type boolean"),
     "long reason": ({"pauseReason": "x" * 1025}, "spec.pauseReason: Too long"),
-    "cordon": ({"allow": {"cordon": True}}, "spec.allow.cordon: Forbidden: true is not built yet .*; remove it"),
-    "assume dead": ({"allow": {"assumeDead": True}}, "spec.allow.assumeDead: Forbidden: true is not built yet"),
-    "quarantine": ({"quarantine": {"maxNodes": 2}}, f"spec.quarantine: Forbidden: {LATER}"),
-    "suspicion": ({"suspicion": {}}, f"spec.suspicion: Forbidden: {LATER}"),
-    "circuit breaker": ({"circuitBreaker": {"recoveries": 5}}, f"spec.circuitBreaker: Forbidden: {LATER}"),
+    "cordon in words": ({"allow": {"cordon": "yes"}}, "spec.allow.cordon in body must be of type boolean"),
+    "more than all nodes": (
+        {"quarantine": {"maxPercent": 101}},
+        "spec.quarantine.maxPercent in body should be less than or equal to 100",
+    ),
+    "fewer than no nodes": (
+        {"quarantine": {"maxNodes": -1}},
+        "spec.quarantine.maxNodes in body should be greater than or equal to 0",
+    ),
+    "release in words": (
+        {"quarantine": {"releaseAfter": "1 day"}},
+        "spec.quarantine.releaseAfter: Invalid value: .*not a duration",
+    ),
+    "release at once": (
+        {"quarantine": {"releaseAfter": "0s"}},
+        "spec.quarantine.releaseAfter: Invalid value: .*longer than 0s",
+    ),
+    "suspicion of everything": (
+        {"suspicion": {"suspicions": 0}},
+        "spec.suspicion.suspicions in body should be greater than or equal to 1",
+    ),
+    "suspicion for nothing": (
+        {"suspicion": {"within": "0m"}},
+        "spec.suspicion.within: Invalid value: .*longer than 0s",
+    ),
+    "a breaker of nothing": ({"circuitBreaker": {}}, "spec.circuitBreaker.recoveries: Required value"),
+    "a breaker that is open": (
+        {"circuitBreaker": {"recoveries": 0}},
+        "spec.circuitBreaker.recoveries in body should be greater than or equal to 1",
+    ),
+    "a breaker in words": (
+        {"circuitBreaker": {"recoveries": 5, "within": "a day"}},
+        "spec.circuitBreaker.within: Invalid value: .*not a duration",
+    ),
 }
 
-# What the refusal of all rules does not hide: the limits of a rule, for the version that builds them.
+# The limits of a rule, which are Kubernetes' own where it has such rules.
 BAD_WHENS: dict[str, tuple[dict[str, Any], str]] = {
     "zero with In": (
         {"onExitCodes": {"operator": "In", "values": [0, 1]}},
@@ -118,7 +184,48 @@ BAD_WHENS: dict[str, tuple[dict[str, Any], str]] = {
     "too many": ({"onExitCodes": {"operator": "In", "values": list(range(1, 257))}}, "onExitCodes.values: Too many"),
     "operator": ({"onExitCodes": {"operator": "Is", "values": [1]}}, 'operator: Unsupported value: "Is"'),
     "conditions": ({"onPodConditions": [{"type": "Ready"}] * 21}, "onPodConditions: Too many"),
+    "no codes": (
+        {"onExitCodes": {"operator": "In", "values": []}},
+        "onExitCodes.values in body should have at least 1",
+    ),
+    "container": (
+        {"onExitCodes": {"operator": "In", "values": [1], "containerName": "Node"}},
+        "onExitCodes.containerName in body should match",
+    ),
+    "a condition without a type": (
+        {"onPodConditions": [{"status": "True"}]},
+        r"onPodConditions\[0\].type: Required value",
+    ),
+    "a status": (
+        {"onNodeConditions": [{"type": "GpuUnhealthy", "status": "Yes"}]},
+        r'onNodeConditions\[0\].status: Unsupported value: "Yes"',
+    ),
+    "for in words": (
+        {"onNodeConditions": [{"type": "GpuUnhealthy", "for": "a while"}]},
+        r"onNodeConditions\[0\].for: Invalid value: .*not a duration",
+    ),
+    "effect": (
+        {"onNodeTaints": [{"key": "a", "effect": "NoRun"}]},
+        r'onNodeTaints\[0\].effect: Unsupported value: "NoRun"',
+    ),
+    "class": ({"onClass": ["Hardware"]}, r'onClass\[0\]: Unsupported value: "Hardware": supported values: "NodeLost"'),
+    "no class for a person's wish": ({"onClass": ["Manual"]}, r'onClass\[0\]: Unsupported value: "Manual"'),
+    "class twice": ({"onClass": ["Killed", "Killed"]}, r'onClass\[1\]: Duplicate value: "Killed"'),
+    "lookaround": (
+        {"onMessagePattern": "a(?!b)"},
+        "onMessagePattern: Invalid value: .*regular expression in RE2 syntax",
+    ),
     "pattern": ({"onMessagePattern": "("}, "onMessagePattern: Invalid value: .*regular expression in RE2 syntax"),
+}
+
+EVERY_REQUIREMENT: dict[str, Any] = {
+    "onExitCodes": {"containerName": "node", "operator": "NotIn", "values": [0, 42, 137]},
+    "onPodConditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}],
+    "onNodeConditions": [{"type": "GpuUnhealthy", "for": "1m30s"}, {"type": "Ready", "status": "Unknown"}],
+    "onNodeTaints": [{"key": "example.com/gpu", "value": "", "effect": "NoSchedule"}],
+    "onMessagePattern": r"(?i)xid\s+(79|48)",
+    "onClass": ["HardwareFault", "Unknown"],
+    "targetReplicatedJobs": ["node", "launcher"],
 }
 
 GOOD_SPECS: dict[str, dict[str, Any]] = {
@@ -128,13 +235,21 @@ GOOD_SPECS: dict[str, dict[str, Any]] = {
         "priority": -3,
         "mode": "Enforce",
         "restart": "None",
-        "overrideNative": False,
+        "rules": [
+            {"name": "everything", "action": "FailJob", "charge": False, "when": EVERY_REQUIREMENT},
+            {"name": "bad-gpu", "action": "ReplaceNode", "when": {"onNodeTaints": [{"key": "example.com/gpu"}]}},
+            {"name": "the-rest", "action": "RecreateGroup"},
+        ],
+        "overrideNative": True,
+        "settle": "30s",
         "onTerminalFailure": "RecreateJobSet",
         "budget": {"limit": 0, "window": "1h30m", "onExhausted": "FailJob"},
         "backoff": {"initial": "1m500ms", "factor": 1.5, "max": "1h0m0s5ms", "resetAfter": "2h"},
-        "teardown": {"graceSeconds": 5},
+        "teardown": {"graceSeconds": 5, "fencing": {"mode": "AssumeDead", "assumeDeadAfter": "0s"}},
         "timeouts": {"start": "500ms", "rendezvous": "99999h9999999m"},
     },
+    "no rules": {"rules": []},
+    "the default of a rule": {"rules": [{"name": "a", "action": "RecreateGroup"}], "settle": "0s"},
     "grace of the pod": {"teardown": {"graceSeconds": None}},
     "no backoff": {"backoff": {"initial": "0s"}},
     "a steady backoff": {"backoff": {"initial": "60s", "factor": 1, "max": "1m"}},
@@ -230,12 +345,19 @@ async def test_a_recovery_config_of_another_name_is_refused(control_plane: Contr
 
 async def test_a_recovery_config_is_kept_and_completed(control_plane: ControlPlane) -> None:
     """A dry run: the one of the cluster is not this test's."""
-    written = {"paused": True, "pauseReason": "network work", "allow": {"failJob": True, "cordon": False}}
+    written: dict[str, Any] = {
+        "paused": True,
+        "pauseReason": "network work",
+        "allow": {"failJob": True, "cordon": True, "assumeDead": True},
+        "quarantine": {"maxNodes": 0, "maxPercent": 100, "releaseAfter": "24h"},
+        "suspicion": {"suspicions": 3, "within": "1h"},
+        "circuitBreaker": {"recoveries": 5, "within": "30m"},
+    }
     for spec in ({}, written):
         stdin = manifest(RECOVERY_CONFIGS, CONFIG_NAME, spec=spec)
         kept = (await create(control_plane, "--dry-run=server", stdin=stdin))["spec"]
         assert msgspec.convert(kept, ConfigSpec) == msgspec.convert(spec, ConfigSpec)
-        assert {"paused", "allow"} <= kept.keys()
+        assert {"paused", "allow", "quarantine", "suspicion"} <= kept.keys()
 
 
 @pytest.mark.parametrize("case", BAD_WHENS)
@@ -267,6 +389,8 @@ async def test_a_good_policy_is_kept_and_completed(control_plane: ControlPlane, 
     assert msgspec.convert(kept, PolicySpec) == msgspec.convert(written, PolicySpec)
     # The defaults stand in the object, so that `kubectl get` shows what applies.
     assert {"priority", "mode", "restart", "onTerminalFailure", "budget", "backoff", "timeouts"} <= kept.keys()
+    assert {"overrideNative", "settle", "teardown"} <= kept.keys()
+    assert {"mode", "assumeDeadAfter"} <= kept["teardown"]["fencing"].keys()
     assert {"limit", "window", "onExhausted"} <= kept["budget"].keys()
     assert {"initial", "factor", "max", "resetAfter"} <= kept["backoff"].keys()
     # What the schema takes, the controller reads.
@@ -334,7 +458,7 @@ async def test_a_job_on_the_prepared_runtime(control_plane: ControlPlane, namesp
     runtime = {"spec": {"runtimeRef": {"name": "torch-recoverable"}, "trainer": {"numNodes": 2}}}
     train_job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "llm"}}
     await control_plane.kubectl("create", "-n", namespace, "-f-", stdin=json.dumps(train_job | runtime))
-    await control_plane.kubectl("wait", "job/llm-node-0", "-n", namespace, "--for=create", "--timeout=30s")
+    await control_plane.kubectl("wait", "job/llm-node-0", "-n", namespace, "--for=create", "--timeout=180s")
     job = json.loads(await control_plane.kubectl("get", "job/llm-node-0", "-n", namespace, "-o", "json"))["spec"]
     pod = job["template"]["spec"]
     assert (job["backoffLimit"], job["completions"], pod["restartPolicy"]) == (1000, 2, "Never")
@@ -360,6 +484,25 @@ async def test_a_full_ledger_comes_back_as_it_was_written(
     # The swap: the same write again carries a resourceVersion that is no more.
     with pytest.raises(KubectlError, match="the object has been modified"):
         await control_plane.kubectl("replace", "--raw", path, "-f", str(tmp_path / "group.json"))
+
+
+async def test_the_fleets_ledger_comes_back_as_it_was_written(control_plane: ControlPlane, tmp_path: Path) -> None:
+    """Beside the condition that admission writes."""
+    await create(control_plane, stdin=manifest(RECOVERY_CONFIGS, CONFIG_NAME, spec={}))
+    try:
+        config = json.loads(await control_plane.kubectl("get", f"rcfg/{CONFIG_NAME}", "-o", "json"))
+        fleet = msgspec.convert(sample(inspect.type_info(FleetLedger)), FleetLedger)
+        condition = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": ""}
+        condition |= {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+        status = as_written(fleet) | {"observedGeneration": 1, "conditions": [condition]}
+        (tmp_path / "config.json").write_text(json.dumps(config | {"status": status}))
+        path = RECOVERY_CONFIGS.path(None, CONFIG_NAME, "status")
+        await control_plane.kubectl("replace", "--raw", path, "-f", str(tmp_path / "config.json"))
+        kept = json.loads(await control_plane.kubectl("get", f"rcfg/{CONFIG_NAME}", "-o", "json"))["status"]
+        assert kept == status
+        assert msgspec.convert(kept, FleetLedger) == fleet
+    finally:
+        await control_plane.kubectl("delete", "rcfg", CONFIG_NAME)
 
 
 async def test_an_empty_ledger_shows_zeros(control_plane: ControlPlane, namespace: str) -> None:

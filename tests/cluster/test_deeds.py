@@ -31,6 +31,7 @@ from recovery.workloads import resource_of
 from tests.cluster.acts import edit, until_condition, until_rounds
 from tests.cluster.conftest import StartsTraining
 from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Fleet, Job, Object, apply
 
 RANKS = 2
@@ -136,7 +137,7 @@ async def delete(job: Job, jobset: Object) -> None:
 
 
 async def until_pods(job: Job, count: int) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_SECONDS):
         while len(await job.pods()) != count:
             await asyncio.sleep(0.05)
 
@@ -197,7 +198,7 @@ async def test_after_trigger_and_suspension_the_new_job_begins_suspended(cluster
     await patiently(trigger)
     await suspend(job, workload, SuspendWorkload(1, "inc-1", workload.uid, UNTIL))
     new = old
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_SECONDS):
         while new["metadata"]["uid"] == old["metadata"]["uid"]:
             await asyncio.sleep(0.05)
             with suppress(NotFoundError):

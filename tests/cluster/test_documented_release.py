@@ -10,6 +10,7 @@ from recovery.core.policy import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION
 from tests.cluster.controlplane.build import Toolbox
 from tests.cluster.controlplane.processes import die_with_parent
 from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Object, apply, train_job
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -61,7 +62,7 @@ async def run(control_plane: ControlPlane, program: Path, script: str) -> str:
         stderr=asyncio.subprocess.STDOUT,
         preexec_fn=die_with_parent(),
     )
-    said, _ = await asyncio.wait_for(shell.communicate(), 60)
+    said, _ = await asyncio.wait_for(shell.communicate(), GUARD_SECONDS)
     assert shell.returncode == 0, said.decode()
     return said.decode()
 

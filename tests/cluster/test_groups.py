@@ -20,8 +20,9 @@ from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import ask, has_looked, recovery, workload_writes
 from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import ControllerProcess, Fleet, Job, Object, apply, policy
-from tests.cluster.stations import is_trigger
+from tests.cluster.stations import PASSING, is_trigger
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 
@@ -155,7 +156,7 @@ async def jobs_of(job: Job) -> dict[str, Object]:
 async def until_whole(job: Job, *, besides: Collection[str] = ()) -> Uids:
     """Until as many pods as the job has ranks are Ready, in Jobs none of which is one of `besides`."""
     owners: list[str] = []
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_SECONDS):
         while True:
             jobs = {item["metadata"]["uid"]: name for name, item in (await jobs_of(job)).items()}
             owners = [pod["metadata"]["labels"]["controller-uid"] for pod in await job.pods() if is_ready(pod)]
@@ -254,7 +255,7 @@ async def test_a_launcher_that_succeeds_takes_its_nodes_with_it_and_nothing_has_
         [launcher] = await pods_of(job, "llm-launcher-0")
         job.fleet.kubelets.exit_container(launcher, 0, namespace=job.namespace)
         await until_condition(job, TRAIN_JOBS, "Complete")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_SECONDS):
             while "llm-node-0" in await jobs_of(job):
                 await asyncio.sleep(0.1)
         await has_looked(process, job)
@@ -285,7 +286,7 @@ async def test_a_job_that_completes_while_its_trigger_is_under_way_is_not_delete
 
 
 async def until_complete(job: Job, child: str) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_SECONDS):
         while not any(
             (each["type"], each["status"]) == ("Complete", "True")
             for each in (await jobs_of(job))[child]["status"].get("conditions", [])
@@ -315,7 +316,7 @@ async def test_a_crash_before_all_jobs_have_run_is_no_failure(
 
 async def let_start(job: Job, child: str) -> None:
     """Take the scheduling gates off the pods of that Job."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_SECONDS):
         while len(gated := await pods_of(job, child)) < 2:
             await asyncio.sleep(0.05)
     for pod in gated:
@@ -325,7 +326,7 @@ async def let_start(job: Job, child: str) -> None:
 
 async def until_ready(job: Job, count: int) -> list[str]:
     """Names of the pods that are Ready, once there are so many."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_SECONDS):
         while len(ready := [pod for pod in await job.pods() if is_ready(pod)]) != count:
             await asyncio.sleep(0.05)
     return [pod["metadata"]["name"] for pod in ready]
@@ -333,7 +334,7 @@ async def until_ready(job: Job, count: int) -> list[str]:
 
 async def until_restarted(job: Job, name: str) -> None:
     """The container of that pod has been restarted in place, and is Ready again."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_SECONDS):
         while True:
             pod = next((pod for pod in await job.pods() if pod["metadata"]["name"] == name), None)
             assert pod is not None, "the group was restarted"
@@ -367,7 +368,7 @@ async def test_a_controller_killed_between_two_triggers_leaves_the_other_to_the_
 async def test_a_jobset_without_a_train_job_is_recovered_suspended_and_resumed_itself(
     installed: ControlPlane, jobset: StartsJobSet, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    job = await jobset(replicas=1, backoff={"initial": "3s"})
+    job = await jobset(replicas=1, **PASSING)
     before = await until_whole(job)
     async with controller():
         await lose_pod(job, job.child, 1)
@@ -398,7 +399,7 @@ async def test_a_jobset_without_a_train_job_is_recovered_suspended_and_resumed_i
     [owner] = group["metadata"]["ownerReferences"]
     assert (owner["apiVersion"], owner["kind"], owner["uid"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet", uid)
     await job.remove()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_SECONDS):
         while await job.groups():
             await asyncio.sleep(0.1)
 

@@ -9,6 +9,7 @@ from tests.cluster.acts import edit, incidents_of, until_said
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import has_looked, workload_writes
+from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Job
 from tests.cluster.stations import PHASES, in_phase, is_trigger, policy_for
 
@@ -41,7 +42,7 @@ async def test_a_user_suspends_the_job(
         assert (closed["outcome"], closed["outcomeReason"]) == ("Superseded", "JobSuspended")
         assert await suspended(job)
         assert len(proxy.writes(is_trigger)) == triggers
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_SECONDS):
             while [pod for pod in await job.pods() if "deletionTimestamp" not in pod["metadata"]]:
                 await asyncio.sleep(0.1)
 
@@ -58,12 +59,12 @@ async def test_a_user_deletes_the_job(
                 TRAIN_JOBS, job.name, namespace=job.namespace, propagation=Propagation.BACKGROUND
             )
         incidents = 2 if phase == "Backoff" else 1
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_SECONDS):
             while len(recorded := await incidents_of(job)) < incidents:
                 await asyncio.sleep(0.1)
         assert (recorded[-1]["outcome"], recorded[-1]["outcomeReason"]) == ("Superseded", "JobDeleted")
         await job.remove()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_SECONDS):
             while await job.groups():
                 await asyncio.sleep(0.1)
         assert await job.items(JOBS) == []

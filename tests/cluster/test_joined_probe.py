@@ -17,12 +17,13 @@ from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import has_looked, recovery, workload_writes
 from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Fleet, Job, Object
 from tests.cluster.verdict import moment
 
 PREPARED = "torch-recoverable-joined"
 RANKS = 3
-LATE = timedelta(seconds=4)
+LATE = timedelta(seconds=15)
 
 
 def ready_since(pod: Object) -> datetime | None:
@@ -33,7 +34,7 @@ def ready_since(pod: Object) -> datetime | None:
 
 async def all_ready(job: Job) -> list[Object]:
     """Until every rank has a pod that is Ready; gives the pods."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_SECONDS):
         while True:
             pods = await running_pods(job)
             if len(pods) == job.ranks and all(ready_since(pod) for pod in pods):
@@ -43,7 +44,7 @@ async def all_ready(job: Job) -> list[Object]:
 
 async def runs_again(job: Job, rank: int, old: str) -> Object:
     """Until the pod in place of the lost one runs; gives it."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_SECONDS):
         while True:
             for pod in await running_pods(job):
                 name = pod["metadata"]["name"]
@@ -126,10 +127,13 @@ async def test_a_hold_does_not_end_by_a_replacement_that_runs_but_cannot_join_ra
 
 
 async def is_held_with_a_replacement_that_runs(job: Job) -> None:
+    """The replacement keeps the job waiting: without the probe it ends the hold as soon as it runs."""
     await all_ready(job)
+    job.fleet.kubelets.delay_start(f"{job.child}-1-", LATE.total_seconds(), namespace=job.namespace)
     old = await lose(job, 1)
     await job.reaches("Held")
     await runs_again(job, 1, old)
+    job.fleet.kubelets.delay_start(f"{job.child}-1-", 0.0, namespace=job.namespace)
 
 
 async def restart_by_hand(job: Job) -> None:

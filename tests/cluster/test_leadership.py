@@ -18,7 +18,7 @@ from tests.cluster.api_proxy import ApiProxy, Hold, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import LOOKS, ask, scrape
 from tests.cluster.scene import LEASE_SECONDS, ControllerProcess, Job, until
-from tests.cluster.stations import in_phase, policy_for
+from tests.cluster.stations import PASSING, in_phase, says
 from tests.cluster.verdict import Before, assert_recovered_once, remember
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
@@ -42,13 +42,7 @@ def amid_the_pod_deletes(proxy: ApiProxy) -> Hold:
 
 def once_it_says(phase: str) -> HoldsIn:
     """The ledger says so; the leader has not heard that it does."""
-
-    def says_so(seen: SeenRequest) -> bool:
-        if (seen.method, seen.resource) != ("PATCH", "recoverygroups/status"):
-            return False
-        return any(part["path"] == "/status" and part["value"].get("phase") == phase for part in json.loads(seen.body))
-
-    return lambda proxy: proxy.hold(says_so, after=True)
+    return lambda proxy: proxy.hold(says(phase), after=True)
 
 
 PHASES = pytest.mark.parametrize(
@@ -137,8 +131,11 @@ async def test_the_leader_is_killed_or_frozen_in_backoff(
     proxy: ApiProxy,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """The time is up while nobody leads, or while the zombie that waited for it is frozen: resumed once."""
-    job = await training(ranks=2, gpus=1, **{**policy_for("Backoff"), "backoff": {"initial": "4s"}})
+    """The time is up while nobody leads, or while the zombie that waited for it is frozen: resumed once.
+
+    Until then the standby is kept from the Lease.
+    """
+    job = await training(ranks=2, gpus=1, **PASSING)
     async with controller() as leader, controller(standby=True) as standby:
         async with in_phase("Backoff", job, proxy):
             stopped_at = job.fleet.clock.now()
@@ -146,8 +143,16 @@ async def test_the_leader_is_killed_or_frozen_in_backoff(
                 await leader.kill()
             else:
                 leader.freeze()
+            kept_from_lease = proxy.hold(lambda seen: seen.resource == "leases", every=True)
+            assert not standby.leads()
         try:
-            await takes_over(standby, stopped_at, record_property)
+            resume_at = datetime.fromisoformat((await job.ledger())["nextAttemptAt"])
+            while (wait_seconds := (resume_at - job.fleet.clock.now()).total_seconds()) > 0:
+                await asyncio.sleep(wait_seconds)
+            assert not standby.leads()
+            assert [seen for seen in proxy.requests if suspend_of(seen) is False] == []
+            kept_from_lease.release()
+            await takes_over(standby, job.fleet.clock.now(), record_property)
             if frozen:
                 gone_seconds = (job.fleet.clock.now() - stopped_at).total_seconds()
                 await asyncio.sleep(max(0.0, LEASE_SECONDS + 2 - gone_seconds))

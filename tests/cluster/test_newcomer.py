@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.acts import running_pods
+from tests.cluster.acts import running_pods, second_is_over
 from tests.cluster.controlplane.__main__ import TRAINING_PODS_ONLY
 from tests.cluster.controlplane.build import Toolbox
 from tests.cluster.controlplane.kubectl import KubectlError
 from tests.cluster.controlplane.processes import die_with_parent
 from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Fleet, Job, until
 
 RANKS = 4
@@ -80,7 +81,7 @@ async def running(command: str, shell: Mapping[str, str], log: Path) -> AsyncIte
 async def do(command: str, shell: Mapping[str, str], log: Path) -> str:
     """Run it to its good end, and give all that it has printed."""
     log.write_text("")
-    async with running(command, shell, log) as process, asyncio.timeout(30):
+    async with running(command, shell, log) as process, asyncio.timeout(GUARD_SECONDS):
         code = await process.wait()
     assert code == 0, f"{command}: exit code {code}: {log.read_text()}"
     return log.read_text()
@@ -95,12 +96,13 @@ async def test_five_commands_lead_to_the_first_recovered_job(
     job = Job(control_plane, fleet, namespace, "first", RANKS)
     await do(definitions, shell, output)
     async with running(controller, shell, log) as process:
-        await until("the controller leads", lambda: '"msg": "leading"' in log.read_text(), 30.0)
+        await until("the controller leads", lambda: '"msg": "leading"' in log.read_text())
         try:
             await do(job_and_policy, shell, output)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(GUARD_SECONDS):
                 while len(await running_pods(job)) < RANKS:  # as the last command's comment asks
                     await asyncio.sleep(0.1)
+            await second_is_over()
             before, broken_at = await job.child_uid(), fleet.clock.now()
             await do(breakage, shell, output)
             [incident] = await job.closed_incidents(1)
@@ -114,7 +116,7 @@ async def test_five_commands_lead_to_the_first_recovered_job(
         assert incident["reason"] in account
         assert before not in {round_.job_uid for round_ in fleet.world.rounds(job.training)[-1:]}
         process.send_signal(signal.SIGINT)
-        assert await asyncio.wait_for(process.wait(), 20) == 130
+        assert await asyncio.wait_for(process.wait(), GUARD_SECONDS) == 130
     assert [line for line in map(json.loads, log.read_text().splitlines()) if line["level"] == "error"] == []
 
 
@@ -128,7 +130,7 @@ async def test_a_cluster_to_try_things_on_shows_no_pod_as_ready_that_is_not_a_tr
     await control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=both)
     create = ("run", "plain", "--image=none", "-n", namespace, "--dry-run=server")
     try:
-        async with asyncio.timeout(30):  # until the API server has noticed
+        async with asyncio.timeout(GUARD_SECONDS):  # until the API server has noticed
             while not (refusal := await refused(control_plane, *create)):
                 await asyncio.sleep(0.2)
         assert "the controller runs outside, by `recovery run`" in refusal

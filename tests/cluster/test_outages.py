@@ -19,8 +19,9 @@ from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import ask, has_looked, recovery, workload_writes
 from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import ControllerProcess, Job, Object, apply, install, policy, until
-from tests.cluster.stations import in_phase, is_trigger, policy_for
+from tests.cluster.stations import PASSING, in_phase, is_trigger, policy_for
 
 OURS = "recovery.trainjob.dev/suspended-by"
 GROUP = "recovery.trainjob.dev"
@@ -72,7 +73,7 @@ async def until_ready(controller: ControllerProcess, status: int) -> None:
     """Until /readyz answers so: 200, or 503 for not ready."""
     answer = (0, "")
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_SECONDS):
             while (answer := await ask(controller, "/readyz"))[0] != status:
                 await asyncio.sleep(0.1)
     except TimeoutError:
@@ -87,9 +88,8 @@ async def until_ready(controller: ControllerProcess, status: int) -> None:
 async def test_the_api_server_is_restarted(
     phase: str, installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
-    """In Backoff the time is up soon after it is back: who waits for that has lost its lease meanwhile."""
-    spec = {**policy_for(phase), "backoff": {"initial": "5s"}}
-    job = await training(ranks=2, gpus=1, **spec)
+    """In Backoff the time is up only when it is back: who waits for that has lost its lease meanwhile."""
+    job = await training(ranks=2, gpus=1, **(PASSING if phase == "Backoff" else policy_for(phase)))
     async with controller():
         async with in_phase(phase, job, proxy):
             await installed.restart_apiserver()
@@ -160,7 +160,7 @@ async def test_every_watch_is_closed_once_a_second_for_a_minute(
                 await second_is_over()
                 await lose(job, 1)
                 await assert_each_recovered_once(job, proxy, failures)
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(GUARD_SECONDS):
                     while len(cuts) < 30 * failures:
                         await asyncio.sleep(0.1)
         await has_looked(process, job)
@@ -262,7 +262,7 @@ async def test_no_trigger_is_sent_while_the_definition_of_the_ledgers_is_on_its_
             await while_held.enter_async_context(in_phase("Decided", job, proxy))
             await while_held.enter_async_context(ledger_that_stays(job))
             await installed.kubectl("delete", "crd", GROUPS, "--wait=false")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(GUARD_SECONDS):
                 while await job.groups():
                     await asyncio.sleep(0.1)
             # The trigger that is on its way comes too late, so that all is read and decided again.

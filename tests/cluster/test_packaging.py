@@ -21,6 +21,7 @@ from tests.cluster.controlplane.build import Toolbox
 from tests.cluster.controlplane.kubectl import KubectlError
 from tests.cluster.controlplane.processes import die_with_parent
 from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings
+from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Object, apply, train_job
 
 SYSTEM = "recovery-system"
@@ -39,7 +40,7 @@ async def bare(toolbox: Toolbox) -> AsyncIterator[ControlPlane]:
 async def apply_folder(control_plane: ControlPlane, folder: str) -> None:
     """`manifests/FOLDER`, until its definitions are served."""
     await control_plane.kubectl("apply", "--server-side", "-k", str(REPOSITORY / "manifests" / folder))
-    await control_plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    await control_plane.kubectl("wait", "--for=condition=Established", "--timeout=180s", "crd", "--all")
 
 
 # --- the verbs -----------------------------------------------------------------------------------------------------
@@ -123,7 +124,7 @@ async def started(kubeconfig: Path) -> Start:
     )
     said: list[str] = []
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_SECONDS):
             assert process.stdout is not None
             async for line in process.stdout:
                 text = line.decode().rstrip()
@@ -206,7 +207,7 @@ async def test_the_overlay_observe_leaves_every_deed_to_be_refused_by_the_api_se
             return False
         return True
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(GUARD_SECONDS):
         while not await may_act():
             await asyncio.sleep(0.1)
     assert await started(kubeconfig) == Start(None, ())
@@ -233,7 +234,7 @@ async def test_two_pods_are_admitted_into_a_namespace_that_refuses_others(bare: 
         items: list[Object] = json.loads(found)["items"]
         return items
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(GUARD_SECONDS):
         while len(await pods()) < 2:
             await asyncio.sleep(0.1)
     for pod in await pods():
@@ -279,7 +280,7 @@ async def test_the_roles_of_the_cluster_know_our_objects(
         answer = await bare.kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(review))
         return bool(json.loads(answer)["status"]["allowed"])
 
-    async with asyncio.timeout(30):  # the controller-manager aggregates
+    async with asyncio.timeout(GUARD_SECONDS):  # the controller-manager aggregates
         while not all([await may(*each) for each in allowed]):
             await asyncio.sleep(0.2)
     assert not any([await may(*each) for each in refused])
@@ -319,7 +320,7 @@ async def test_the_documented_steps_release_every_suspension_of_ours_and_remove_
     jobs = [suspended("in-backoff", **ours), suspended("by-its-user"), suspended("by-another", annotations={"a": "b"})]
     await apply(bare, "default", *jobs, bare_job_set("alone", **ours))
 
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(GUARD_SECONDS):
         process = await asyncio.create_subprocess_exec(
             *("bash", "-euo", "pipefail", "-c", documented_steps()),
             cwd=REPOSITORY,

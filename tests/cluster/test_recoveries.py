@@ -73,7 +73,7 @@ async def test_eight_exits_at_once(
         exits = job.fleet.world.trace.of(job.training, EventKind.PROCESS_EXITED)
         assert (exits[7].at - exits[0].at).total_seconds() < 0.1
         incident = await assert_recovered_once(job, proxy, before, suspects=victims, exit_code=1)
-    assert incident["class"] == ("ContainerRestarted" if runtime == SHIPPED else "PodFailed")
+    assert incident["class"] == "Unknown", "an exit code 1 that says nothing"
 
 
 async def test_a_container_restarted_in_place_on_the_shipped_runtime(
@@ -84,7 +84,7 @@ async def test_a_container_restarted_in_place_on_the_shipped_runtime(
         before = await remember(job)
         await exit_rank(job, 5, 1)
         incident = await assert_recovered_once(job, proxy, before, suspects=[before[5]], exit_code=1)
-    assert (incident["class"], incident["cause"]) == ("ContainerRestarted", "Exit1")
+    assert (incident["class"], incident["cause"]) == ("Unknown", "Exit1")
 
 
 async def test_a_pod_failed_with_137_on_the_prepared_runtime(
@@ -95,7 +95,7 @@ async def test_a_pod_failed_with_137_on_the_prepared_runtime(
         before = await remember(job)
         await exit_rank(job, 5, 137)
         incident = await assert_recovered_once(job, proxy, before, suspects=[before[5]], exit_code=137)
-    assert (incident["class"], incident["cause"]) == ("PodFailed", "Exit137")
+    assert (incident["class"], incident["cause"]) == ("Killed", "Exit137")
 
 
 @both_runtimes
@@ -103,7 +103,7 @@ async def test_a_second_kill_while_the_old_pods_are_torn_down(
     runtime: str, training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
     """The survivors hang, deaf to SIGTERM, so this lasts. The kill hits what is going anyway: nothing follows."""
-    job = await training(runtime=runtime, teardown={"graceSeconds": 3})
+    job = await training(runtime=runtime, teardown={"graceSeconds": 10})
     async with controller():
         before = await remember(job)
         await exit_rank(job, 5, 1)
@@ -139,7 +139,7 @@ async def test_a_second_kill_while_a_new_pod_starts(
     job = await training(runtime=runtime)
     async with controller():
         before = await remember(job)
-        job.fleet.kubelets.delay_start(f"{job.child}-3-", 9.0, namespace=job.namespace)
+        job.fleet.kubelets.delay_start(f"{job.child}-3-", 20.0, namespace=job.namespace)
         await lose(job, 5)
         victim, killed_at = await lose_a_new_member_in(job, "Starting", before)
         then = f"{victim} was deleted before all ranks ran; it is replaced without a restart of the others"
@@ -157,7 +157,7 @@ async def test_a_second_kill_while_the_ranks_join(
     job = await training(runtime=runtime, backoff={"initial": "0s"})
     async with controller():
         before = await remember(job)
-        job.fleet.kubelets.delay_ready(f"{job.child}-3-", 60.0, namespace=job.namespace)
+        job.fleet.kubelets.delay_ready(f"{job.child}-3-", 600.0, namespace=job.namespace)
         await lose(job, 5)
         await job.reaches("Rendezvous")
         job.fleet.kubelets.delay_ready(f"{job.child}-3-", 0.0, namespace=job.namespace)

@@ -12,6 +12,7 @@ import pytest
 from recovery.ports import JOB_SETS
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Job
 
 RANKS = 128
@@ -24,7 +25,7 @@ async def _recovers(job: Job, incidents: int) -> None:
     step, killed_at = world.step_of(job.training), job.fleet.clock.now()
     victim = await job.pod_of_rank(incidents % RANKS)
     job.fleet.kubelets.exit_container(victim, 1, namespace=job.namespace)
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(GUARD_SECONDS):
         while True:
             (job_set,) = await job.items(JOB_SETS)
             assert not job_set["status"].get("terminalState"), f"recovery {incidents}: {job_set['status']}"

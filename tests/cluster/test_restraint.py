@@ -24,11 +24,13 @@ from tests.cluster.acts import (
     until_rounds,
     until_said,
 )
-from tests.cluster.api_proxy import ApiProxy, SeenRequest
+from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import has_looked, jobs_written_about, recovery, workload_writes, writes
 from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Fleet, Job, Object, apply, policy, train_job
+from tests.cluster.stations import is_trigger, says
 
 WATCHED = {"watched": "yes"}
 EXIT_OF_HUNG_RANK = 134
@@ -62,10 +64,6 @@ async def jobs(installed: ControlPlane, fleet: Fleet, namespace: str) -> AsyncIt
 def rules(name: str = "default", **spec: Any) -> Object:
     """A policy for the jobs that are labelled as watched, in mode Enforce, that gives old pods 1 s."""
     return policy(name, **{"selector": {"matchLabels": WATCHED}, "teardown": {"graceSeconds": 1}, **spec})
-
-
-def is_trigger(seen: SeenRequest) -> bool:
-    return seen.method == "DELETE" and seen.resource == "jobs"
 
 
 async def test_installing_into_twenty_running_groups_with_a_past_touches_none_of_them(
@@ -167,12 +165,12 @@ async def a_finishing_job_loses_a_pod(control_plane: ControlPlane, job: Job) -> 
     """Rank 0 has succeeded when the pod of the last rank is deleted; in the end the Job has all its ranks succeed."""
     last = job.ranks - 1
     done = await exit_rank(job, 0, 0)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_SECONDS):
         while done not in {
             pod["metadata"]["name"] for pod in await job.pods() if pod["status"]["phase"] == "Succeeded"
         }:
             await asyncio.sleep(0.05)
-    pod = await lose(job, last, grace_seconds=30)
+    pod = await lose(job, last, grace_seconds=600)
     explained = await recovery("explain", job.name, "-n", job.namespace, "--kubeconfig", str(control_plane.kubeconfig))
     sentence = f"was deleted, but pod {done} has Succeeded, so the training is finishing: left alone"
     assert sentence in explained.out, explained
@@ -183,7 +181,7 @@ async def a_finishing_job_loses_a_pod(control_plane: ControlPlane, job: Job) -> 
 
 
 async def a_suspended_job_trains_again(job: Job) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_SECONDS):
         while await job.pods():
             await asyncio.sleep(0.1)
     await second_is_over()
@@ -232,7 +230,7 @@ async def test_a_job_that_completes_while_the_trigger_is_under_way_ends_complete
         await trigger.wait()
         for rank in range(3):
             await exit_rank(job, rank, 0)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GUARD_SECONDS):
             while not (await job.get("job", job.child))["status"].get("succeeded"):
                 await asyncio.sleep(0.05)
         trigger.release()
@@ -280,10 +278,14 @@ async def test_with_the_budget_exhausted_the_second_failure_is_held(
         await until_rounds(job, 2)
         await second_is_over()
         before, pods = workload_writes(proxy), await pod_uids(job)
+        held = proxy.hold(says("Held"), after=True)  # its kubelet restarts it at once, which ends the hold
         pod = await exit_rank(job, 1, 1)
-        ledger = await until_said(job, "held, because the budget of policy default is exhausted")
+        await held.wait()
+        ledger = await job.ledger()
+        held.release()
 
         assert ledger["phase"] == "Held"
+        assert "held, because the budget of policy default is exhausted" in ledger["reason"]
         assert {each["type"]: each["status"] for each in ledger["conditions"]} == {
             "Healthy": "False",
             "Recovering": "False",

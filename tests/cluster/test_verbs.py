@@ -16,6 +16,7 @@ from tests.cluster.controlplane.build import Toolbox
 from tests.cluster.controlplane.kubectl import run_kubectl
 from tests.cluster.controlplane.processes import die_with_parent
 from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Object, apply, policy, train_job
 
 SUSPENDED_BY = "recovery.trainjob.dev/suspended-by"
@@ -136,7 +137,7 @@ async def test_status_watches_until_ctrl_c(installed: ControlPlane, namespace: s
         preexec_fn=die_with_parent(),
     )
     assert process.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(GUARD_SECONDS):
         before = [(await process.stdout.readline()).decode().split()[0] for _ in range(3)]
         assert before == ["JOB", "llm", "raw"]
         await scene.run("pause", "raw")

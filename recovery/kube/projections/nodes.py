@@ -1,21 +1,46 @@
-"""Nodes."""
+"""Nodes, and the Lease by which the kubelet of one says that it lives."""
+
+from datetime import datetime
+from sys import intern
 
 import msgspec
 
-from recovery.core.facts import NodeFacts
-from recovery.kube.projections.metadata import Entry, Metadata, RawCondition
+from recovery.core.facts import NodeFacts, Taint
+from recovery.core.policy import OWN_ANNOTATION_PREFIX
+from recovery.kube.projections.accelerators import accelerators
+from recovery.kube.projections.metadata import Entry, Metadata, RawCondition, conditions
+
+_PRESSURE = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure"})
+"""Conditions that every kubelet sets; False says nothing."""
+
+
+class _NodeMetadata(Metadata, frozen=True, rename="camel"):
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class _Taint(msgspec.Struct, frozen=True, rename="camel"):
+    key: str
+    effect: str
+    value: str = ""
+    time_added: datetime | None = None
+
+    def facts(self) -> Taint:
+        return Taint(intern(self.key), intern(self.value), intern(self.effect), self.time_added)
 
 
 class _NodeSpec(msgspec.Struct, frozen=True):
     unschedulable: bool = False
+    taints: list[_Taint] = []
 
 
 class _NodeStatus(msgspec.Struct, frozen=True):
     conditions: list[RawCondition] = []
+    allocatable: dict[str, str] = {}
 
 
 class _Node(msgspec.Struct, frozen=True):
-    metadata: Metadata
+    metadata: _NodeMetadata
     spec: _NodeSpec = _NodeSpec()
     status: _NodeStatus = _NodeStatus()
 
@@ -24,14 +49,47 @@ _decode = msgspec.json.Decoder(_Node).decode
 
 
 def decode_node(raw: bytes | msgspec.Raw) -> Entry[NodeFacts]:
-    """A node without a Ready condition has never reported: it is not ready, and there is no moment since when."""
+    """A node without a Ready condition has never reported: it is not ready, and there is no moment since when.
+
+    Nor is it unreachable: that is said by the node lifecycle controller, which makes Ready Unknown.
+    """
     node = _decode(raw)
-    ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+    meta, spec, status = node.metadata, node.spec, node.status
+    ready = next((condition for condition in status.conditions if condition.type == "Ready"), None)
     facts = NodeFacts(
-        name=node.metadata.name,
+        name=meta.name,
         ready=ready is not None and ready.status == "True",
         ready_since=ready.last_transition_time if ready is not None else None,
-        ready_reason=ready.reason if ready is not None else "",
-        unschedulable=node.spec.unschedulable,
+        ready_reason=intern(ready.reason) if ready is not None else "",
+        unschedulable=spec.unschedulable,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        reachable=ready is None or ready.status != "Unknown",
+        taints=tuple(taint.facts() for taint in spec.taints),
+        conditions=conditions(each for each in status.conditions if not _says_nothing(each)),
+        labels={intern(key): intern(value) for key, value in meta.labels.items()},
+        annotations={key: value for key, value in meta.annotations.items() if key.startswith(OWN_ANNOTATION_PREFIX)},
+        gpus=accelerators(status.allocatable),
+        deleting_since=meta.deleting_since,
     )
-    return node.metadata.entry(facts)
+    return meta.entry(facts)
+
+
+def _says_nothing(condition: RawCondition) -> bool:
+    return condition.type == "Ready" or (condition.type in _PRESSURE and condition.status == "False")
+
+
+class _LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
+    renew_time: datetime | None = None
+
+
+class _Lease(msgspec.Struct, frozen=True):
+    spec: _LeaseSpec = _LeaseSpec()
+
+
+_decode_lease = msgspec.json.Decoder(_Lease).decode
+
+
+def decode_renewal(raw: bytes | msgspec.Raw) -> datetime | None:
+    """`spec.renewTime` of a Lease. None: it was never renewed."""
+    return _decode_lease(raw).spec.renew_time

@@ -1,30 +1,47 @@
 """Pods: the hot path. A pod comes in with some 10 KB, most of it spec and managed fields, and leaves as PodFacts.
 
-Strings that thousands of pods share (nodes, Jobs, container names) are interned: 50,000 pods then fit in some 60 MB.
+What thousands of pods share (names of nodes, Jobs and containers, node selectors, tolerations) is kept once.
 """
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from sys import intern
 
 import msgspec
 
 from recovery.core.facts import Condition, ContainerFacts, ExitFacts, GroupKey, PodFacts
 from recovery.core.policy import JOINED_PROBE_ANNOTATION
+from recovery.kube.projections.accelerators import accelerators
 from recovery.kube.projections.metadata import Entry, Metadata, RawCondition, conditions
 from recovery.workloads.jobset import COMPLETION_INDEX_LABEL, JOBSET_NAME_LABEL, REPLICATED_JOB_LABEL
 
 _JOINED_BY_READINESS = "readiness"
 """The one value of the joined-probe annotation that means something."""
-_TROUBLE = frozenset({("DisruptionTarget", "True"), ("PodScheduled", "False")})
+_ON_ITS_WAY = frozenset({"Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers"})
+"""Conditions that only tell how far the pod is; PodScheduled=True is one more."""
+_EXIT_MESSAGE_MAX = 4096
+"""The kubelet cuts a termination message there (`MaxPodTerminationMessageLogLength`); nothing else does."""
+_MESSAGE_MAX = 1024
+"""Of a pod's message, of its conditions' and of why a container waits: what a sentence quotes, and no more."""
+
+
+class Toleration(msgspec.Struct, frozen=True, rename="camel"):
+    """Which taints the pod puts up with. Empty `key` (with Exists) and empty `effect` mean all."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
 
 
 class PodRecord(msgspec.Struct, frozen=True):
-    """A pod, and where it belongs."""
+    """A pod, where it belongs, and what decides where it could run besides `facts.node_selector`."""
 
     group: GroupKey
     replicated_job: str
     facts: PodFacts
+    tolerations: tuple[Toleration, ...] = ()
 
 
 class _Labels(msgspec.Struct, frozen=True):
@@ -54,6 +71,8 @@ class _ContainerSpec(msgspec.Struct, frozen=True):
 class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     containers: list[_ContainerSpec] = []
     node_name: str = ""
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
     termination_grace_period_seconds: int = 30
 
 
@@ -71,6 +90,7 @@ class _Terminated(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Waiting(msgspec.Struct, frozen=True):
     reason: str = ""
+    message: str = ""
 
 
 class _ContainerState(msgspec.Struct, frozen=True):
@@ -79,15 +99,29 @@ class _ContainerState(msgspec.Struct, frozen=True):
     waiting: _Waiting | None = None
 
 
+class _ResourceHealth(msgspec.Struct, frozen=True):
+    id: str = msgspec.field(name="resourceID")
+    health: str = ""
+
+
+class _ResourceStatus(msgspec.Struct, frozen=True):
+    name: str
+    """The resource, or `claim:NAME/REQUEST` for one that a DRA claim brought."""
+    resources: list[_ResourceHealth] = []
+
+
 class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     restart_count: int = 0
     state: _ContainerState = _ContainerState()
     last_state: _ContainerState = _ContainerState()
+    allocated_resources_status: list[_ResourceStatus] = []
 
 
 class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
     conditions: list[RawCondition] = []
     container_statuses: list[_ContainerStatus] = []
     init_container_statuses: list[_ContainerStatus] = []
@@ -125,15 +159,41 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Entry[PodRecord]:
         deletion_grace_seconds=meta.deletion_grace_period_seconds,
         containers=tuple(_container(each) for each in status.container_statuses),
         init_containers=tuple(_container(each) for each in status.init_container_statuses),
-        conditions=_trouble(status.conditions),
+        conditions=_telling(status.conditions),
+        reason=intern(status.reason),
+        message=status.message[:_MESSAGE_MAX],
+        node_selector=_shared_selector(tuple(pod.spec.node_selector.items())),
         joined_probe=meta.annotations.joined_probe == _JOINED_BY_READINESS,
     )
     group = GroupKey(namespace=intern(meta.namespace), name=intern(meta.labels.group))
-    return meta.entry(PodRecord(group, intern(meta.labels.replicated_job), facts))
+    tolerations = _shared_tolerations(pod.spec.tolerations)
+    return meta.entry(PodRecord(group, intern(meta.labels.replicated_job), facts, tolerations))
 
 
-def _trouble(raw: Iterable[RawCondition]) -> tuple[Condition, ...]:
-    return conditions(each for each in raw if (each.type, each.status) in _TROUBLE)
+@lru_cache(maxsize=4096)
+def _shared_selector(pairs: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    """The same mapping for all pods that ask for the same: nobody writes into it."""
+    return dict(pairs)
+
+
+@lru_cache(maxsize=4096)
+def _shared_tolerations(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
+    return tolerations
+
+
+def _telling(raw: Iterable[RawCondition]) -> tuple[Condition, ...]:
+    return tuple(
+        msgspec.structs.replace(condition, message=condition.message[:_MESSAGE_MAX])
+        if len(condition.message) > _MESSAGE_MAX
+        else condition
+        for condition in conditions(each for each in raw if _tells(each))
+    )
+
+
+def _tells(condition: RawCondition) -> bool:
+    if condition.type == "PodScheduled":
+        return condition.status != "True"
+    return condition.type not in _ON_ITS_WAY
 
 
 def _container(raw: _ContainerStatus) -> ContainerFacts:
@@ -145,6 +205,18 @@ def _container(raw: _ContainerStatus) -> ContainerFacts:
         exit=_exit(state.terminated),
         last_exit=_exit(last.terminated),
         waiting_reason=intern(state.waiting.reason) if state.waiting is not None else "",
+        waiting_message=state.waiting.message[:_MESSAGE_MAX] if state.waiting is not None else "",
+        unhealthy_devices=_unhealthy(raw.allocated_resources_status) if raw.allocated_resources_status else (),
+    )
+
+
+def _unhealthy(raw: Iterable[_ResourceStatus]) -> tuple[str, ...]:
+    """`Unknown` is what a device plugin that has gone away leaves behind: no fault (KEP-4680)."""
+    return tuple(
+        f"{resource.name}: {device.id}"
+        for resource in raw
+        for device in resource.resources
+        if device.health == "Unhealthy"
     )
 
 
@@ -154,7 +226,7 @@ def _exit(raw: _Terminated | None) -> ExitFacts | None:
     return ExitFacts(
         code=raw.exit_code,
         reason=intern(raw.reason),
-        message=raw.message,
+        message=raw.message[-_EXIT_MESSAGE_MAX:],
         started_at=raw.started_at,
         finished_at=raw.finished_at,
     )
@@ -162,11 +234,4 @@ def _exit(raw: _Terminated | None) -> ExitFacts | None:
 
 def _gpus(resources: _Resources) -> int:
     """Accelerators of one container. Limits speak; requests count only where a resource has no limit."""
-    wanted: Mapping[str, str] = resources.requests | resources.limits
-    # Such resources come in whole numbers, and the server writes a suffix only from a thousand on.
-    return sum(int(count) for resource, count in wanted.items() if count.isdigit() and _is_accelerator(resource))
-
-
-def _is_accelerator(resource: str) -> bool:
-    """GPUs of any vendor (nvidia.com/gpu, amd.com/gpu), Gaudi, and slices of an NVIDIA GPU, each counted as one."""
-    return resource.endswith("/gpu") or resource == "habana.ai/gaudi" or resource.startswith("nvidia.com/mig-")
+    return accelerators(resources.requests | resources.limits)

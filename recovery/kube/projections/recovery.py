@@ -6,8 +6,10 @@ from typing import Any
 import msgspec
 
 from recovery.core.config import ConfigFacts, ConfigSpec
+from recovery.core.fleet import FleetLedger
 from recovery.core.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject
 from recovery.core.policy import PolicyFacts, PolicySpec
+from recovery.core.quarantine import RESET_BREAKER_ANNOTATION, parsed_time
 from recovery.kube.projections.metadata import Entry, Metadata
 from recovery.ports import TRAIN_JOBS
 
@@ -76,28 +78,40 @@ def _mode_since(meta: _PolicyMetadata) -> datetime:
     return max(written, default=meta.creation_timestamp)
 
 
+class _ConfigMetadata(Metadata, frozen=True, rename="camel"):
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 class _Config(msgspec.Struct, frozen=True):
     metadata: Metadata
     spec: ConfigSpec = ConfigSpec()
+    status: FleetLedger = FleetLedger()
 
 
-class _ConfigWithoutSpec(msgspec.Struct, frozen=True):
-    metadata: Metadata
+class _ConfigIdentity(msgspec.Struct, frozen=True):
+    metadata: _ConfigMetadata
 
 
 _decode_config = msgspec.json.Decoder(_Config).decode
-_decode_config_without_spec = msgspec.json.Decoder(_ConfigWithoutSpec).decode
+_decode_config_identity = msgspec.json.Decoder(_ConfigIdentity).decode
 
 
 def decode_config(raw: bytes | msgspec.Raw) -> Entry[ConfigFacts]:
-    """A spec that cannot be read is not left out but told of: what it was meant to forbid is not known."""
-    spec, unreadable = ConfigSpec(), ""
+    """One that cannot be read is not left out but told of: what its spec was meant to forbid is not known, nor what its
+    status says is done, and an empty one in its place would fill every cap a second time."""
+    meta = _decode_config_identity(raw).metadata
+    facts = ConfigFacts(
+        name=meta.name,
+        uid=meta.uid,
+        generation=meta.generation,
+        resource_version=meta.resource_version,
+        reset_breaker_at=parsed_time(meta.annotations.get(RESET_BREAKER_ANNOTATION)),
+    )
     try:
-        spec = _decode_config(raw).spec
+        config = _decode_config(raw)
     except msgspec.ValidationError as error:
-        unreadable = str(error)
-    meta = _decode_config_without_spec(raw).metadata
-    return meta.entry(ConfigFacts(meta.name, meta.uid, meta.generation, spec, unreadable))
+        return meta.entry(msgspec.structs.replace(facts, unreadable=str(error)))
+    return meta.entry(msgspec.structs.replace(facts, spec=config.spec, fleet=config.status))
 
 
 class _WorkloadRef(msgspec.Struct, frozen=True):

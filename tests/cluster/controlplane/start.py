@@ -25,6 +25,7 @@ from tests.cluster.controlplane.kubectl import KubectlError, answers_ok, run_kub
 from tests.cluster.controlplane.ports import PortClaims
 from tests.cluster.controlplane.processes import ControlPlaneError, ManagedProcess
 from tests.cluster.controlplane.programs import Ports, Programs
+from tests.cluster.patience import GUARD_SECONDS
 
 _LOOK_AGAIN_SECONDS = 0.05
 
@@ -38,7 +39,7 @@ class ControlPlaneSettings:
 
     request_limits: Literal["stock", "raised"] = "raised"
     # How long any one step of a start may take; a whole start takes about 10 s on an idle machine with two cores.
-    step_timeout_seconds: float = 60.0
+    step_timeout_seconds: float = GUARD_SECONDS
 
 
 class ControlPlane:
@@ -87,7 +88,7 @@ class ControlPlane:
         finally:
             claims.close()
 
-    async def kubectl(self, *arguments: str, stdin: str | None = None, timeout_seconds: float = 60.0) -> str:
+    async def kubectl(self, *arguments: str, stdin: str | None = None, timeout_seconds: float = GUARD_SECONDS) -> str:
         """Runs kubectl as administrator and returns what it prints; an error answer is a KubectlError."""
         program = self._parts.toolbox.binary("kubectl")
         return await run_kubectl(program, self._parts.environment, arguments, stdin, timeout_seconds)
@@ -180,7 +181,7 @@ class ControlPlane:
         files = sorted(str(path) for path in (*jobset.glob("*_*.yaml"), *trainer.glob("*_*.yaml")))
         filenames = [f"--filename={path}" for path in files]
         await self.kubectl("apply", "--server-side", *filenames)
-        await self.kubectl("wait", "--for=condition=Established", "--timeout=30s", *filenames)
+        await self.kubectl("wait", "--for=condition=Established", "--timeout=180s", *filenames)
 
     async def _install_runtimes(self) -> None:
         runtimes = self._parts.toolbox.manifests("trainer") / "manifests/base/runtimes"

@@ -30,6 +30,19 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "max": ({"backoff": {"initial": "10m"}}, "spec.backoff.max: 5m is shorter than spec.backoff.initial, 10m"),
     "factor": ({"backoff": {"factor": 0.5}}, "spec.backoff.factor: 0.5 is not between 1 and 100"),
     "reset": ({"backoff": {"resetAfter": "never"}}, "spec.backoff.resetAfter: 'never' is not a duration"),
+    "rule": (
+        {"rules": [{"name": "all", "action": "Ignore"}]},
+        "spec.rules[0].when: Ignore without any condition would swallow every disruption",
+    ),
+    "pattern": (
+        {"rules": [{"name": "a", "action": "Ignore", "when": {"onMessagePattern": "("}}]},
+        "spec.rules[0].when.onMessagePattern: '(' is no regular expression in RE2 syntax",
+    ),
+    "action": (
+        {"rules": [{"name": "a", "action": "Shrink"}]},
+        "spec.rules[0].action: Invalid enum value 'Shrink'",
+    ),
+    "settle": ({"settle": "1m"}, "spec.settle: 1m is longer than 30s"),
     "mode": ({"mode": "enforce"}, "spec.mode: Invalid enum value 'enforce'"),
     "type": ({"budget": {"limit": "ten"}}, "spec.budget.limit: Expected `int`, got `str`"),
 }
@@ -105,6 +118,18 @@ def test_a_policy_that_is_being_deleted_is_no_twin() -> None:
     assert verdict(recovery_policy("self"), other).warnings == ()
 
 
+# --- the RecoveryConfig itself -------------------------------------------------------------------------------------
+
+
+def test_a_bad_config_is_an_error_with_its_path() -> None:
+    found = verdict(recovery_config(paused=True, quarantine={"maxPercent": 101}, circuitBreaker={"recoveries": 0}))
+    assert [error.partition(":")[0] for error in found.errors] == [
+        "spec.quarantine.maxPercent",
+        "spec.circuitBreaker.recoveries",
+    ]
+    assert found.warnings == ()
+
+
 # --- policies under the RecoveryConfig -----------------------------------------------------------------------------
 
 
@@ -139,3 +164,39 @@ def test_a_pause_of_everything_is_a_warning_with_its_reason() -> None:
 def test_an_unreadable_config_is_an_error() -> None:
     [error] = verdict(recovery_config(allow={"failJob": "perhaps"})).errors
     assert error.startswith("spec.allow.failJob: Expected `bool`, got `str`")
+
+
+ASKING: dict[str, tuple[dict[str, Any], str, str]] = {
+    "FailJob by rule": (
+        {"rules": [{"name": "a", "action": "FailJob", "when": {"onClass": ["UserError"]}}]},
+        "failJob",
+        "spec.rules[0].action: FailJob is not allowed in this cluster, so the group will be held; "
+        "spec.allow.failJob of RecoveryConfig default allows it",
+    ),
+    "ReplaceNode": (
+        {
+            "rules": [
+                {"name": "a", "action": "Ignore", "when": {"onClass": ["Killed"]}},
+                {"name": "b", "action": "ReplaceNode", "when": {"onClass": ["HardwareFault"]}},
+            ]
+        },
+        "cordon",
+        "spec.rules[1].action: to quarantine nodes is not allowed in this cluster, so the group may come back on the "
+        "same one; spec.allow.cordon of RecoveryConfig default allows it",
+    ),
+    "AssumeDead": (
+        {"teardown": {"fencing": {"mode": "AssumeDead"}}},
+        "assumeDead",
+        "spec.teardown.fencing.mode: AssumeDead is not allowed in this cluster, so it will mean Proven; "
+        "spec.allow.assumeDead of RecoveryConfig default allows it",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "permission", "sentence"), ASKING.values(), ids=ASKING)
+def test_what_is_not_allowed_says_what_happens_instead(spec: dict[str, Any], permission: str, sentence: str) -> None:
+    asking = recovery_policy(mode="Enforce", **spec)
+    assert verdict(asking).warnings == (sentence,)
+    assert verdict(asking, config=recovery_config(allow={permission: True})).warnings == ()
+    # In Observe nothing of it would be done anyway.
+    assert verdict(recovery_policy(**spec)).warnings == ()

@@ -185,7 +185,7 @@ class PlainCluster:
     # --- what stands in it -----------------------------------------------------------------------------------------
 
     def add_job(self, name: str, *, namespace: str = "team-a", ranks: int = 2, running: int | None = None) -> Object:
-        """A TrainJob whose JobSet, Job and pods are there, with 8 GPUs a pod; the last pods are Pending."""
+        """A TrainJob whose JobSet, Job, pods and nodes are there, with 8 GPUs a pod; the last pods are Pending."""
         uid = f"uid-{namespace}-{name}"
         group = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/replicatedjob-name": "node"}
         job: Object = {"metadata": metadata(name, namespace, uid), "spec": {}, "status": {}}
@@ -201,6 +201,8 @@ class PlainCluster:
             labels = {**group, "batch.kubernetes.io/job-completion-index": str(index)}
             pod_metadata = metadata(f"{name}-{index}", namespace, f"{uid}-p{index}", owner=f"{uid}-j", labels=labels)
             self.put(PODS, {"metadata": pod_metadata, **pod(running is None or index < running, node=f"gpu-{index}")})
+            if not any(node["metadata"]["name"] == f"gpu-{index}" for node in self.objects.get(NODES.plural, [])):
+                self.add_node(f"gpu-{index}", ready=True)
         return job
 
     def add_policy(self, name: str = "default", *, namespace: str = "team-a", **spec: Any) -> None:
@@ -221,9 +223,15 @@ class PlainCluster:
         )
 
     def add_node(self, name: str, *, ready: bool) -> None:
+        """In place of the one of that name."""
+        self.delete_node(name)
         condition = {"type": "Ready", "status": "True" if ready else "Unknown", "reason": "NodeStatusUnknown"}
         condition["lastTransitionTime"] = "2026-11-02T08:58:00Z"
         self.put(NODES, {"metadata": metadata(name, "", name), "status": {"conditions": [condition]}})
+
+    def delete_node(self, name: str) -> None:
+        nodes = self.objects.setdefault(NODES.plural, [])
+        nodes[:] = [node for node in nodes if node["metadata"]["name"] != name]
 
 
 def metadata(name: str, namespace: str, uid: str, *, owner: str = "", labels: dict[str, str] | None = None) -> Object:

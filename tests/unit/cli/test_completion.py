@@ -55,6 +55,14 @@ def test_kubectl_completes_for_itself(complete: Complete) -> None:
     assert "--install-completion" not in CliRunner().invoke(plugin_app, ["--help"]).stdout
 
 
+@pytest.mark.parametrize("verb", ["quarantine", "release"])
+def test_nodes_are_those_of_the_cluster(verb: str, cluster: PlainCluster, complete: Complete) -> None:
+    for name in ("gpu-0", "gpu-1", "cpu-0"):
+        cluster.add_node(name, ready=True)
+    assert complete(verb, "gp") == ["gpu-0", "gpu-1", ":4"]
+    assert complete(verb, "gpu-0", "gp") == ["gpu-1", ":4"]
+
+
 @pytest.mark.parametrize("verb", ["explain", "pause", "resume", "restart", "retry", "reset-budget"])
 def test_jobs_are_those_of_the_namespace(verb: str, cluster: PlainCluster, complete: Complete) -> None:
     cluster.add_job("llm")

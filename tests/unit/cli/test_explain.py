@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recovery.cli.main import app
+from recovery.core.ledger import SCHEMA_VERSION
 from recovery.ports import PODS
 from tests.unit.cli.cluster import Object, PlainCluster
 from tests.unit.cli.test_status import open_incident
@@ -80,6 +81,7 @@ def test_the_open_incident_is_told_in_full(cluster: PlainCluster) -> None:
         "uid-team-1, open for 60.0s, mode Enforce",
         "pod llm-1 failed with exit code 137",
         "class PodFailed, cause Exit137, charged to the budget",
+        "decided by the default (RecreateGroupOnPodRestart) of policy default, generation 1: no rule matched",
         "failed at 2026-11-02 08:59:00Z, detected 0.00s later",
         "2 ranks, 16 GPUs, 960 idle GPU-seconds",
         "Evidence:",
@@ -222,7 +224,7 @@ def test_a_record_of_another_version_is_one_line(cluster: PlainCluster) -> None:
 @pytest.mark.parametrize(
     ("status", "why"),
     [
-        ({"schemaVersion": 9}, "has schemaVersion 9, this version knows 2"),
+        ({"schemaVersion": 9}, f"has schemaVersion 9, this version knows {SCHEMA_VERSION}"),
         ({"schemaVersion": 1, "phase": "Meditating"}, "Invalid enum value 'Meditating'"),
     ],
 )

@@ -6,6 +6,7 @@ import signal
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from recovery.cli import run
@@ -131,10 +132,21 @@ def connection(cluster: PlainCluster) -> Connection:
 async def test_the_rights_to_lead_are_asked_for_in_the_namespace_of_the_lease() -> None:
     cluster = AskedCluster()
     await check(connection(cluster), "ops")
-    assert sorted(cluster.asked) == [("create", "ops"), ("get", "ops"), ("patch", "ops")]
+    of_nodes = ("get", "kube-node-lease")
+    assert sorted(cluster.asked) == [("create", "ops"), of_nodes, ("get", "ops"), ("patch", "ops")]
     cluster.asked.clear()
     await check(connection(cluster))
-    assert cluster.asked == []
+    assert cluster.asked == [of_nodes]
+
+
+async def test_without_the_leases_of_nodes_it_starts_and_says_what_that_means() -> None:
+    cluster = PlainCluster()
+    cluster.denied = {("get", "leases")}
+    with capture_logs() as logs:
+        await check(connection(cluster))
+    assert [(each["log_level"], each["missing_permissions"]) for each in logs] == [
+        ("warning", "get leases.coordination.k8s.io in kube-node-lease")
+    ]
 
 
 async def test_rights_to_lead_that_are_missing_are_named_with_their_namespace() -> None:

@@ -5,13 +5,14 @@ these tests are about. Every other write succeeds, unless the test has said what
 test puts there.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from recovery.core.facts import GroupKey, Snapshot
+from recovery.core.config import ConfigFacts
+from recovery.core.facts import GroupKey, NodeFacts, Snapshot
 from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject
 from recovery.core.plan import Plan
 from recovery.core.policy import Mode, PolicyFacts, PolicySet, PolicySpec
@@ -322,6 +323,21 @@ class FakeStore:
             for group in self._api.groups.values()
             if group.group == key.name and (workload is None or group.workload_uid != workload.uid)
         ]
+
+    def collected(self) -> Iterable[GroupKey]:
+        return ()
+
+    def nodes(self) -> Mapping[str, NodeFacts]:
+        return self.cached.snapshot().nodes
+
+    def config(self) -> ConfigFacts | None:
+        return None
+
+    async def read_config_live(self) -> ConfigFacts | None:
+        return None
+
+    async def read_node_live(self, name: str) -> NodeFacts | None:
+        return self.live.snapshot().nodes.get(name)
 
     def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
         raise AssertionError("a reconciler is told what to look at")

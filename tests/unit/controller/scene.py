@@ -3,6 +3,7 @@
 from recovery.controller.reconciler import Reconciler
 from recovery.core.ledger import Outcome
 from recovery.core.policy import Mode
+from recovery.executors.fleet_ledger import FleetWriter
 from recovery.ports import (
     JOBS,
     PODS,
@@ -38,7 +39,8 @@ class Scene:
         self.reconciler = self.new_process()
 
     def new_process(self) -> Reconciler:
-        return Reconciler(api=self.api, store=self.store, clock=self.clock, observer=self.ears)
+        fleet = FleetWriter(self.api, self.store, self.clock)
+        return Reconciler(api=self.api, store=self.store, clock=self.clock, observer=self.ears, fleet=fleet)
 
     async def look(self, seconds: float | None = None) -> float | None:
         """One look; returns in how many seconds the next is wanted."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from recovery.controller.leadership import Alone
+from recovery.controller.leadership import ROLES_READ_WITHIN_SECONDS, Alone
 from recovery.ports import ForbiddenError, TryLaterError, UnknownOutcomeError
 from recovery.sim.virtual_time import VirtualClock, virtual_time
 from tests.unit.controller.candidates import LEASE, RETRY_MAX, TERM, Candidate, OwnClock, running
@@ -158,7 +158,9 @@ def test_a_lease_that_is_somebody_elses_ends_the_term_at_once(holder: str, why: 
 
 
 @pytest.mark.parametrize("verb", ["get", "create", "patch"])
-def test_a_missing_permission_is_named_once_and_waited_for(verb: str, said: Said) -> None:
+def test_a_missing_permission_is_named_as_an_error_once_it_has_lasted_and_is_waited_for(verb: str, said: Said) -> None:
+    """An API server that has just started forbids everything until it has read its roles."""
+
     @virtual_time
     async def play() -> None:
         server = LeaseServer()
@@ -172,15 +174,36 @@ def test_a_missing_permission_is_named_once_and_waited_for(verb: str, said: Said
 
         setattr(one.way, verb, refused)
         async with running(one):
+            right = f"{verb} leases.coordination.k8s.io in namespace recovery-system"
+            missing = f"cannot stand for election: a permission is missing: {right}"
+            await asyncio.sleep(ROLES_READ_WITHIN_SECONDS - 2)
+            assert (sentences(said, "warning"), sentences(said, "error")) == ([missing], [])
             await asyncio.sleep(60)
             assert not one.leads
-            right = f"{verb} leases.coordination.k8s.io in namespace recovery-system"
-            assert sentences(said, "error") == [f"cannot stand for election: a permission is missing: {right}"]
+            assert (sentences(said, "warning"), sentences(said, "error")) == ([missing], [missing])
             setattr(one.way, verb, allowed)
             await asyncio.sleep(RETRY_MAX)
             assert one.leads
 
     play()
+
+
+@virtual_time
+async def test_what_was_forbidden_before_another_answer_does_not_count(said: Said) -> None:
+    """Of two API servers that start one after the other, each forbids for its own while."""
+    server = LeaseServer()
+    one = Candidate(server, "one")
+    forbidden = ForbiddenError('leases is forbidden: User "x" cannot', status=403)
+    one.way.refusal = forbidden
+    async with running(one):
+        await asyncio.sleep(ROLES_READ_WITHIN_SECONDS - 10)
+        one.way.refusal = TryLaterError("connection refused")
+        await asyncio.sleep(ROLES_READ_WITHIN_SECONDS)
+        one.way.refusal = forbidden
+        await asyncio.sleep(ROLES_READ_WITHIN_SECONDS - 10)
+        assert sentences(said, "error") == []
+        await asyncio.sleep(20)
+        assert len(sentences(said, "error")) == 1
 
 
 @pytest.mark.parametrize("spec", [{"holderIdentity": 7}, {"leaseDurationSeconds": "long"}])

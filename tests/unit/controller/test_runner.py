@@ -1,7 +1,7 @@
 """The loop around the looks: when it begins, what it survives, and how it ends; and whether this process leads."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
@@ -13,7 +13,8 @@ from recovery.controller.fence import Term
 from recovery.controller.leadership import Alone, Leadership
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, RestlessGroupError
 from recovery.controller.runner import Controller
-from recovery.core.facts import GroupKey, Snapshot
+from recovery.core.config import ConfigFacts
+from recovery.core.facts import GroupKey, NodeFacts, Snapshot
 from recovery.core.ledger import Ledger, LedgerObject
 from recovery.core.policy import PolicySet
 from recovery.ports import JOBS, ApiClient, ForbiddenError, NotLeadingError, TryLaterError, UnknownOutcomeError
@@ -30,6 +31,7 @@ class Keys:
     def __init__(self, *keys: GroupKey) -> None:
         self.known = list(keys)
         self.ledgers: list[LedgerObject] = []
+        self.ledgers_gone: list[GroupKey] = []
         self.is_synced = True
         self.changed: Callable[[GroupKey], None] | None = None
 
@@ -57,6 +59,21 @@ class Keys:
 
     def ledger_objects(self) -> Iterable[LedgerObject]:
         return self.ledgers
+
+    def collected(self) -> Iterable[GroupKey]:
+        return self.ledgers_gone
+
+    def nodes(self) -> Mapping[str, NodeFacts]:
+        return {}
+
+    def config(self) -> ConfigFacts | None:
+        return None
+
+    async def read_config_live(self) -> ConfigFacts | None:
+        return None
+
+    async def read_node_live(self, name: str) -> NodeFacts | None:
+        return None
 
     def orphans(self, key: GroupKey) -> Sequence[LedgerObject]:
         raise NotImplementedError
@@ -220,6 +237,17 @@ async def test_a_ledger_whose_job_went_while_nobody_led_is_looked_at_as_well(mon
 
 
 @virtual_time
+async def test_a_group_whose_ledger_vanished_as_well_is_looked_at_by_the_next_leader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch, ONE)
+    scene.store.ledgers_gone.append(OTHER)
+    async with scene.running():
+        await asyncio.sleep(1)
+        assert sorted(key for key, _ in scene.looks.begun) == [ONE, OTHER]
+
+
+@virtual_time
 async def test_a_change_is_looked_at_within_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, ONE)
     async with scene.running():
@@ -292,16 +320,16 @@ def test_one_groups_failure_never_stops_the_others_and_is_tried_again(
 
 
 @virtual_time
-async def test_what_is_forbidden_once_is_a_warning_and_what_stays_so_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """An API server that has just started has not read the roles yet."""
+async def test_what_is_forbidden_is_a_warning_and_what_stays_so_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An API server that has just started has not read the roles yet, however long there was none before."""
     scene = Scene(monkeypatch, ONE)
-    scene.looks.failures[ONE] = [ForbiddenError("no", status=403), ForbiddenError("no", status=403)]
+    failures: list[Exception] = [TryLaterError("gone")] * 20
+    scene.looks.failures[ONE] = [*failures, *[ForbiddenError("no", status=403)] * 4]
     with capture_logs() as said:
         async with scene.running():
-            await asyncio.sleep(5)
-    assert [line["log_level"] for line in said if line.get("error") == "no"] == ["warning", "error"]
+            await asyncio.sleep(900)
+    # A group that fails is looked at every half minute.
+    assert [line["log_level"] for line in said if line.get("error") == "no"] == ["warning", "warning", "error", "error"]
 
 
 @virtual_time

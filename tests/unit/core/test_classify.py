@@ -69,6 +69,14 @@ CASES: dict[str, tuple[list[Evidence], list[int], str, str]] = {
         [deleted(3, 0), died(134, index=2, seconds=605)],
         *([3], "PodDeleted", "PodDeleted"),
     ),
+    "an exit code that was chosen to say something": (
+        [died(1, index=2, seconds=0), died(42, index=4, seconds=3), died(43, index=1, seconds=0)],
+        *([1, 4], "Unknown", "Exit43"),
+    ),
+    "an exit with an error of its own": (
+        [died(1, index=2, seconds=0), died(1, "RuntimeError: shapes differ", index=4, seconds=3)],
+        *([2, 4], "Unknown", "Exit1"),
+    ),
     "an exit without a word in the very second of a loss that is known": (
         [deleted(3, 0.4), died(1, index=2, seconds=0)],
         *([3], "PodDeleted", "PodDeleted"),

@@ -134,9 +134,7 @@ def test_an_exit_that_a_deletion_caused_is_told_as_the_deletion() -> None:
     assert "was deleted" in Controller().look(failed, 6).reason
 
 
-@pytest.mark.parametrize(
-    ("code", "after", "class_"), [(143, 1, "PodDeleted"), (143, 3, "Killed"), (1, 1, "Unknown")]
-)
+@pytest.mark.parametrize(("code", "after", "class_"), [(143, 1, "PodDeleted"), (143, 3, "Killed"), (1, 1, "Unknown")])
 def test_the_last_delete_of_a_kubelet_does_not_make_the_end_of_a_deleted_pod_its_cause(
     code: int, after: float, class_: str
 ) -> None:

@@ -188,6 +188,11 @@ TABLE: tuple[Row, ...] = (
         *("FileSystemError", "Unknown", "FileSystemError"),
     ),
     (died(1, "RuntimeError: loss is nan at step 1200"), WELL, "NotANumber", "Unknown", "NotANumber"),
+    (
+        died(1, f"{TRACEBACK}RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+        WELL,
+        *("PythonError", "Unknown", "PythonError"),
+    ),
     *((died(n), WELL, "GpuExitCode", HARDWARE, f"Exit{n}") for n in (14, 128, 201, 202)),
     (died(247), WELL, "ChildKilled", "OutOfMemory", "Exit247"),
     *((died(n), WELL, "SignalFromOutside", "Killed", f"Exit{n}") for n in (137, 143)),
@@ -257,6 +262,28 @@ def test_what_tells_nothing_fits_no_row(evidence: Evidence, snapshot: Snapshot) 
 @pytest.mark.parametrize("kind", [LossKind.NODE_LOST, LossKind.JOB_FAILING, LossKind.JOB_SET_FAILED, LossKind.MANUAL])
 def test_a_loss_that_says_itself_what_it_is_needs_no_sign(kind: LossKind) -> None:
     assert signature_of(lost(kind), around(conditions={"XIDErrors": "True"})) is None
+
+
+@pytest.mark.parametrize(
+    ("evidence", "class_", "cause"),
+    [
+        (deleted(), "PodDeleted", "PodDeleted"),
+        (disrupted("EvictionByEvictionAPI"), "PodDisrupted", "EvictionByEvictionAPI"),
+        (disrupted("DeletionByTaintManager"), "PodDisrupted", "DeletionByTaintManager"),
+        (disrupted(""), "PodDisrupted", "PodDisrupted"),
+        (lost(LossKind.NODE_LOST), "NodeLost", "NodeLost"),
+        (lost(LossKind.NODE_FAULT), "HardwareFault", "NodeFault"),
+        (lost(LossKind.JOB_FAILING), "JobFailed", "JobFailing"),
+        (lost(LossKind.JOB_SET_FAILED), "JobFailed", "JobSetFailed"),
+        (lost(LossKind.MANUAL), "Manual", "Manual"),
+        (died(1), "Unknown", "Exit1"),
+        (lost(LossKind.CONTAINER_RESTARTED), "Unknown", "ContainerRestarted"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_without_a_sign_the_kind_of_loss_decides(evidence: Evidence, class_: str, cause: str) -> None:
+    disruption = classify((evidence,), WELL)
+    assert (disruption.root.signature, disruption.disruption_class, disruption.cause) == ("", class_, cause)
 
 
 def test_a_node_that_a_rule_calls_faulty_is_named_by_the_fault_alone() -> None:

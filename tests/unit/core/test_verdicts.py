@@ -3,11 +3,12 @@
 import msgspec
 import pytest
 
+from recovery.core.facts import Condition, Taint
 from recovery.core.fleet import FleetLedger, FleetLimits, Quarantined, Suspicion
 from recovery.core.ledger import AttemptAction, Outcome, Phase
 from recovery.core.plan import ChangeFleet, DeleteJob, FailJobSet
 from recovery.core.policy import Mode, OnExhausted, Restart
-from recovery.core.rules import ExitCodes, Operator, Rule, RuleAction, When
+from recovery.core.rules import ExitCodes, NodeConditionRule, NodeTaintRule, Operator, Rule, RuleAction, When
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training
 
@@ -288,3 +289,77 @@ def test_in_a_storm_the_trigger_waits_until_no_more_nodes_are_lost() -> None:
     assert len(controller.triggers) == 1
     assert controller.incident.storm == "storm-20261121T120000Z"
     assert controller.fleet_changes == [], "no single node is suspected for a storm"
+
+
+def test_what_is_quarantined_for_a_condition_is_released_when_that_very_condition_ends() -> None:
+    """Of a rule that lists several, the one that was met."""
+    when = When(on_node_conditions=(NodeConditionRule("GpuMemWatch"), NodeConditionRule("GpuPcieWatch")))
+    rules = (Rule("gpu", RuleAction.REPLACE_NODE, when),)
+    faulty = failed().with_node("gpu-2", conditions=(Condition("GpuPcieWatch", "True", since=at(-5)),))
+    controller = Controller(policy(rules=rules, limits=MAY))
+    controller.look(faulty, 1)
+    [change] = controller.fleet_changes
+    assert change.quarantine[0].release_when == "GpuPcieWatch"
+
+
+def test_a_fault_that_a_rule_names_is_acted_upon_though_the_member_still_runs() -> None:
+    when = When(on_node_conditions=(NodeConditionRule("GpuPcieWatch", held_for="1m"),))
+    controller = Controller(policy(rules=(Rule("gpu", RuleAction.REPLACE_NODE, when),), limits=MAY))
+    faulty = training().with_node("gpu-2", conditions=(Condition("GpuPcieWatch", "True", since=at(0)),))
+    waiting = controller.look(faulty, 30)
+    assert controller.ledger.incident is None
+    assert waiting.look_again_at == at(60)
+    controller.look(faulty, 60)
+    assert controller.incident.disruption_class == "HardwareFault"
+    assert controller.incident.attempts[-1].nodes == ("gpu-2",)
+
+
+def test_a_fault_under_a_running_member_is_left_alone_where_its_node_may_not_be_quarantined() -> None:
+    """It could come back on the very same node."""
+    when = When(on_node_conditions=(NodeConditionRule("GpuPcieWatch"),))
+    faulty = training().with_node("gpu-2", conditions=(Condition("GpuPcieWatch", "True", since=at(0)),))
+    for limits in (FleetLimits(), FleetLimits(may_cordon=True, max_nodes=0)):
+        controller = Controller(policy(rules=(Rule("gpu", RuleAction.REPLACE_NODE, when),), limits=limits))
+        controller.look(faulty, 1)
+        assert "node gpu-2 is not quarantined" in controller.incident.reason
+        assert "its member still runs there, so the group is left as it is" in controller.incident.reason
+        controller.settle(faulty, 10)
+        controller.settle(faulty, 60)
+        assert controller.workload_actions == []
+        assert controller.ledger.incident is None
+
+
+def test_a_node_that_others_have_cordoned_needs_no_quarantine() -> None:
+    when = When(on_node_conditions=(NodeConditionRule("GpuPcieWatch"),))
+    faulty = training().with_node("gpu-2", conditions=(Condition("GpuPcieWatch", "True", since=at(0)),))
+    controller = Controller(policy(rules=(Rule("gpu", RuleAction.REPLACE_NODE, when),), limits=MAY))
+    controller.look(faulty.with_node("gpu-2", unschedulable=True), 1)
+    assert len(controller.triggers) == 1
+    assert [change.quarantine for change in controller.fleet_changes] == [()], "suspected, no more"
+
+
+def test_a_pod_placed_on_a_faulty_node_is_no_news() -> None:
+    """The rule asks for no other node, so it comes back there; that must not restart it again and again."""
+    when = When(on_node_conditions=(NodeConditionRule("GpuPcieWatch"),))
+    controller = Controller(policy(rules=(Rule("gpu", RuleAction.RECREATE_GROUP, when),)))
+    faulty = training().with_node("gpu-2", conditions=(Condition("GpuPcieWatch", "True", since=at(0)),))
+    controller.look(faulty, 1)
+    assert len(controller.triggers) == 1
+    back = faulty.recreated(10).all_ready(20)
+    controller.settle(back, 21)
+    controller.settle(back, 60)
+    assert controller.ledger.incident is None
+    assert len(controller.triggers) == 1
+
+
+def test_a_taint_without_a_date_is_news_once_for_its_node() -> None:
+    when = When(on_node_taints=(NodeTaintRule("vendor.example/gpu-bad"),))
+    controller = Controller(policy(rules=(Rule("gpu", RuleAction.REPLACE_NODE, when),)))
+    faulty = training().with_node("gpu-2", taints=(Taint("vendor.example/gpu-bad"),))  # NoSchedule
+    controller.look(faulty, 1)
+    assert len(controller.triggers) == 1
+    back = faulty.recreated(10).all_ready(20)
+    controller.settle(back, 21)
+    controller.settle(back, 60)
+    assert controller.ledger.incident is None
+    assert len(controller.triggers) == 1

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from recovery.core.plan import DeleteJob, DeletePods, PodRef
+from recovery.core.plan import DeleteJob, DeletePods, ForceDeletePods, PodRef
 from recovery.executors import group_recreate
 from recovery.executors.pod_teardown import DELETES_AT_ONCE, DELETES_IN_FLIGHT_MAX, DELETES_PER_SECOND, PodTeardown
 from recovery.kube.client import WRITES_IN_FLIGHT_MAX
@@ -34,6 +34,10 @@ class Scene:
     async def delete(self, *names: str, grace_seconds: int | None = None) -> None:
         pods = tuple(PodRef(name, f"uid-{name}") for name in names)
         await self.teardown.delete_pods("ml", DeletePods(epoch=1, pods=pods, grace_seconds=grace_seconds))
+
+    async def force(self, *names: str) -> None:
+        pods = tuple(PodRef(name, f"uid-{name}") for name in names)
+        await self.teardown.delete_pods("ml", ForceDeletePods(epoch=1, pods=pods))
 
     @property
     def asked(self) -> list[str]:
@@ -104,6 +108,53 @@ async def test_no_pods_is_no_request() -> None:
     scene = Scene()
     await scene.delete()
     assert scene.asked == []
+
+
+# --- by force --------------------------------------------------------------------------------------------------------
+
+
+async def test_by_force_nobody_is_waited_for_and_the_uid_is_named_even_so() -> None:
+    scene = Scene()
+    await scene.force("a", "b")
+    assert scene.api.requests == [
+        Request("delete", PODS, "a", "ml", uid="uid-a", grace_seconds=0),
+        Request("delete", PODS, "b", "ml", uid="uid-b", grace_seconds=0),
+    ]
+
+
+async def test_a_pod_that_was_just_asked_in_good_order_is_forced_at_once_but_not_twice() -> None:
+    scene = Scene()
+    await scene.delete("a")
+    await scene.force("a")
+    await scene.force("a")
+    await scene.delete("a")
+    assert [request.grace_seconds for request in scene.api.requests] == [None, 0]
+    scene.clock.seconds = 30
+    await scene.force("a")
+    assert [request.grace_seconds for request in scene.api.requests] == [None, 0, 0]
+
+
+@pytest.mark.parametrize("error", [GONE, ConflictError("another uid", status=409)], ids=["gone", "replaced"])
+async def test_one_that_is_gone_or_replaced_needs_no_force(error: Exception) -> None:
+    scene = Scene()
+    scene.api.next("delete", PODS, error)
+    await scene.force("a", "b")
+    assert scene.asked == ["a", "b"]
+
+
+@virtual_time
+async def test_force_has_no_more_slots_and_no_more_speed_than_good_order() -> None:
+    api = SlowApi()
+    teardown = PodTeardown(api, VirtualClock())
+    dead = ForceDeletePods(1, tuple(PodRef(f"dead-{i}", f"uid-dead-{i}") for i in range(1000)))
+    forced = asyncio.create_task(teardown.delete_pods("ml", dead))
+    orderly = asyncio.create_task(teardown.delete_pods("ml", pods_of("large", 1000)))
+    await asyncio.sleep(1)
+    assert api.in_flight == DELETES_IN_FLIGHT_MAX
+    await api.let_through(2000)
+    await asyncio.gather(forced, orderly)
+    assert api.most_in_flight == DELETES_IN_FLIGHT_MAX
+    assert max(api.at_seconds) >= (2000 - DELETES_AT_ONCE) / DELETES_PER_SECOND
 
 
 # --- over all groups -------------------------------------------------------------------------------------------------

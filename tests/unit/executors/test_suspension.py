@@ -156,6 +156,14 @@ async def test_it_is_resumed_only_while_it_carries_our_name(kind: str, resource:
     ]
 
 
+async def test_a_suspension_with_another_end_is_another_suspension_of_the_same_incident() -> None:
+    api = FakeApi()
+    until = "2026-11-21T10:00:00Z"
+    await suspension.resume(api, "ml", workload(), msgspec.structs.replace(RESUME, resume_at=until))
+    tests = [(each["path"], each["value"]) for each in api.requests[0].body if each["op"] == "test"]
+    assert tests == [("/metadata/uid", "uid-1"), (BY_PATH, "inc-1"), (AT_PATH, until)]
+
+
 async def test_of_one_that_a_user_has_resumed_only_the_annotations_go() -> None:
     api = FakeApi()
     await suspension.resume(api, "ml", workload(), msgspec.structs.replace(RESUME, suspended=False))

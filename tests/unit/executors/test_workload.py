@@ -12,6 +12,7 @@ from recovery.ports import (
     NotFoundError,
     PatchKind,
     Propagation,
+    RefusedError,
     TestFailedError,
     UnknownOutcomeError,
 )
@@ -115,17 +116,27 @@ async def test_the_touch_changes_an_annotation_of_the_job_of_that_uid() -> None:
     api = FakeApi()
     await group_recreate.touch_job(api, "ml", TOUCH)
     (request,) = api.requests
-    assert (str(request), request.kind, request.subresource) == ("patch Job", PatchKind.JSON, "")
-    assert request.body == [
-        {"op": "test", "path": "/metadata/uid", "value": "job-2"},
-        {"op": "add", "path": "/metadata/annotations/recovery.trainjob.dev~1touched", "value": "inc-1"},
-    ]
+    assert (str(request), request.kind, request.subresource) == ("patch Job", PatchKind.MERGE, "")
+    assert request.body == {
+        "metadata": {"uid": "job-2", "annotations": {"recovery.trainjob.dev/touched": "inc-1"}},
+    }, "which needs no annotations to be there"
 
 
-@pytest.mark.parametrize("error", [GONE, REPLACED], ids=["gone", "replaced"])
-async def test_a_job_that_cannot_be_touched_any_more_is_news(error: Exception) -> None:
-    """The decision waits for its pods: it has to be made again."""
+OTHER_UID = RefusedError("patch jobs train-node-0: metadata.uid: Invalid value: field is immutable", status=422)
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (GONE, NotFoundError),
+        (OTHER_UID, TestFailedError),
+        (RefusedError("a webhook denied the request", status=422), RefusedError),
+    ],
+    ids=["gone", "replaced", "refused"],
+)
+async def test_a_job_that_cannot_be_touched_any_more_is_news(error: Exception, raised: type[Exception]) -> None:
+    """The decision waits for its pods: it has to be made again. But for one that is refused for good."""
     api = FakeApi()
     api.next("patch", JOBS, error)
-    with pytest.raises(type(error)):
+    with pytest.raises(raised):
         await group_recreate.touch_job(api, "ml", TOUCH)

@@ -1,6 +1,7 @@
 """What commands read once: a fleet, and one job."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.unit.kube.store_world import (
 )
 from tests.unit.kube.testing import ScriptedApi, fixture
 
+NODE = "gpu-0001"
 NO_TRAINER = NoSuchResourceError("the API server knows no trainjobs")
 
 
@@ -52,6 +54,7 @@ def api() -> ScriptedApi:
         ("recoverypolicies", ""): listed("RecoveryPolicy", load("recoverypolicy")),
         ("clusterrecoverypolicies", ""): listed("ClusterRecoveryPolicy"),
         ("recoveryconfigs", "default"): NotFoundError("there is none"),
+        ("nodes", NODE): fixture("node"),
     }
     return api
 
@@ -150,6 +153,31 @@ class TestJob:
         api.objects["jobsets", "llm"] = NoSuchResourceError("the API server knows no jobsets")
         with pytest.raises(NoSuchResourceError, match="jobsets"):
             await read_job(api, LLM)
+
+    async def test_nodes_of_its_pods_are_read_with_the_last_sign_of_life_of_those_that_do_not_answer(
+        self, api: ScriptedApi
+    ) -> None:
+        silent = load("node")
+        for condition in silent["status"]["conditions"]:
+            if condition["type"] == "Ready":
+                condition["status"] = "Unknown"
+        api.objects["nodes", NODE] = read(silent)
+        api.objects["leases", NODE] = read(
+            {"kind": "Lease", "metadata": {"name": NODE}, "spec": {"renewTime": "2026-11-02T08:00:00.000000Z"}}
+        )
+        reading = await read_job(api, LLM)
+        assert not reading.snapshot.nodes[NODE].reachable
+        assert reading.snapshot.nodes[NODE].lease_renewed_at == datetime(2026, 11, 2, 8, tzinfo=UTC)
+
+    async def test_a_node_that_does_not_exist_is_gone_and_one_that_may_not_be_read_is_not(
+        self, api: ScriptedApi
+    ) -> None:
+        api.objects["nodes", NODE] = NotFoundError("there is none")
+        reading = await read_job(api, LLM)
+        assert (reading.snapshot.nodes, reading.snapshot.gone_nodes) == ({}, {NODE})
+        api.objects["nodes", NODE] = ForbiddenError("cannot get nodes")
+        reading = await read_job(api, LLM)
+        assert (reading.snapshot.nodes, reading.snapshot.gone_nodes) == ({}, set())
 
     async def test_a_user_of_one_namespace_is_told_what_he_may_not_read(self, api: ScriptedApi) -> None:
         api.objects["clusterrecoverypolicies", ""] = ForbiddenError("cannot list")

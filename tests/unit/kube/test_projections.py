@@ -21,12 +21,14 @@ from recovery.core.facts import (
     PodFacts,
     PodFailureRule,
     ReplicatedJobFacts,
+    Taint,
     WorkloadFacts,
 )
+from recovery.core.fleet import FleetLedger, Suspicion
 from recovery.core.ledger import SCHEMA_VERSION, Ledger, Outcome, Phase, Suspension, Target
 from recovery.core.policy import Mode
-from recovery.kube.projections.nodes import decode_node
-from recovery.kube.projections.pods import decode_pod
+from recovery.kube.projections.nodes import decode_node, decode_renewal
+from recovery.kube.projections.pods import Toleration, decode_pod
 from recovery.kube.projections.recovery import (
     UNREADABLE_SCHEMA_VERSION,
     decode_config,
@@ -122,6 +124,56 @@ class TestPods:
         ).value.facts
         assert pod.containers == (ContainerFacts("node", waiting_reason="ImagePullBackOff"),)
         assert pod.init_containers == (ContainerFacts("init", restarts=2, exit=ExitFacts(0)),)
+
+    def test_what_the_pod_says_of_its_own_end(self) -> None:
+        why = "Pod was rejected: Allocate failed due to device plugin"
+        raw = changed("pod_running", status__reason="UnexpectedAdmissionError", status__message=why + "." * 2000)
+        pod = decode_pod(raw).value.facts
+        assert pod.reason == "UnexpectedAdmissionError"
+        assert pod.message.startswith(why)
+        assert len(pod.message) == 1024
+
+    def test_conditions_that_only_tell_how_far_it_is_are_left_out(self) -> None:
+        left_out = ["Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers"]
+        told = [(type_, status) for type_ in left_out for status in ("True", "False")]
+        told += [("PodScheduled", "True"), ("PodScheduled", "False"), ("example.com/Joined", "False")]
+        raw = changed("pod_running", status__conditions=[{"type": type_, "status": status} for type_, status in told])
+        conditions = decode_pod(raw).value.facts.conditions
+        assert [(each.type, each.status) for each in conditions] == told[-2:]
+
+    def test_why_a_container_waits(self) -> None:
+        message = 'Back-off pulling image "ghcr.io/x"' + "." * 2000
+        waiting = {"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": message}}}
+        (container,) = decode_pod(changed("pod_pending", status__containerStatuses=[waiting])).value.facts.containers
+        assert container.waiting_message == message[:1024]
+
+    def test_of_a_long_last_word_the_end_is_kept(self) -> None:
+        ended = {"name": "node", "state": {"terminated": {"exitCode": 1, "message": "x" * 5000 + "CUDA error"}}}
+        (container,) = decode_pod(changed("pod_pending", status__containerStatuses=[ended])).value.facts.containers
+        assert container.exit is not None
+        assert (len(container.exit.message), container.exit.message[-10:]) == (4096, "CUDA error")
+
+    def test_devices_that_its_kubelet_calls_unhealthy(self) -> None:
+        """KEP-4680; Unknown is what a device plugin leaves behind that has gone away."""
+        gpus = [{"resourceID": "GPU-1", "health": "Healthy"}, {"resourceID": "GPU-2", "health": "Unhealthy"}]
+        claimed = [{"resourceID": "gpu.example.com/pool/0", "health": "Unhealthy"}, {"resourceID": "x"}]
+        status = [{"name": "nvidia.com/gpu", "resources": gpus}, {"name": "claim:gpu/req-0", "resources": claimed}]
+        status.append({"name": "nvidia.com/nic", "resources": [{"resourceID": "n-1", "health": "Unknown"}]})
+        running = {"name": "node", "allocatedResourcesStatus": status}
+        (container,) = decode_pod(changed("pod_pending", status__containerStatuses=[running])).value.facts.containers
+        assert container.unhealthy_devices == ("nvidia.com/gpu: GPU-2", "claim:gpu/req-0: gpu.example.com/pool/0")
+
+    def test_where_it_could_run_is_kept_once_for_all_that_ask_for_the_same(self) -> None:
+        tolerations = [
+            {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+            {"tolerationSeconds": 5},
+        ]
+        raw = changed("pod_running", spec__nodeSelector={"gpu": "h100"}, spec__tolerations=tolerations)
+        one, two = decode_pod(raw).value, decode_pod(raw).value
+        assert one.facts.node_selector == {"gpu": "h100"}
+        assert one.tolerations == (Toleration("nvidia.com/gpu", "Exists", "", "NoSchedule"), Toleration())
+        assert one.facts.node_selector is two.facts.node_selector
+        assert one.tolerations is two.tolerations
 
     @pytest.mark.parametrize(("value", "joined"), [("readiness", True), ("none", False), ("", False)])
     def test_ready_means_joined_only_where_the_runtime_was_prepared_for_it(self, value: str, joined: bool) -> None:
@@ -268,15 +320,75 @@ class TestWorkloads:
 
 class TestNodes:
     def test_a_ready_node(self) -> None:
-        assert decode_node(fixture("node")).value == NodeFacts("gpu-0001", True, at("09:27:48"), "KubeletReady")
+        assert decode_node(fixture("node")).value == NodeFacts(
+            name="gpu-0001",
+            ready=True,
+            ready_since=at("09:27:48"),
+            ready_reason="KubeletReady",
+            uid="340eb04a-e688-4b94-9019-61c0e3392f75",
+            resource_version="563",
+            gpus=64,
+        )
 
     def test_a_silent_and_cordoned_node(self) -> None:
         lost = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
-        raw = changed("node", status__conditions=[lost], spec__unschedulable=True)
-        assert decode_node(raw).value == NodeFacts("gpu-0001", False, None, "NodeStatusUnknown", True)
+        node = decode_node(changed("node", status__conditions=[lost], spec__unschedulable=True)).value
+        assert (node.ready, node.reachable, node.ready_reason) == (False, False, "NodeStatusUnknown")
+        assert (node.ready_since, node.unschedulable) == (None, True)
+
+    def test_one_that_says_itself_that_it_is_not_ready_is_reachable(self) -> None:
+        not_ready = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
+        node = decode_node(changed("node", status__conditions=[not_ready])).value
+        assert (node.ready, node.reachable) == (False, True)
 
     def test_a_node_that_never_reported(self) -> None:
-        assert decode_node(changed("node", status__conditions=[])).value == NodeFacts("gpu-0001", False)
+        node = decode_node(changed("node", status__conditions=[])).value
+        assert (node.ready, node.ready_since, node.ready_reason, node.reachable) == (False, None, "", True)
+
+    def test_conditions_that_say_something(self) -> None:
+        told = [("MemoryPressure", "False"), ("DiskPressure", "True"), ("PIDPressure", "Unknown")]
+        told += [("Ready", "True"), ("GpuUnhealthy", "False"), ("KernelDeadlock", "True")]
+        raw = changed("node", status__conditions=[{"type": type_, "status": status} for type_, status in told])
+        assert [(each.type, each.status) for each in decode_node(raw).value.conditions] == [
+            ("DiskPressure", "True"),
+            ("PIDPressure", "Unknown"),
+            ("GpuUnhealthy", "False"),
+            ("KernelDeadlock", "True"),
+        ]
+
+    def test_taints_labels_and_of_the_annotations_ours(self) -> None:
+        taints = [
+            {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+            | {"timeAdded": "2026-11-21T10:00:00Z"},
+            {"key": "nvidia.com/gpu", "effect": "NoSchedule"},
+        ]
+        raw = changed(
+            "node",
+            metadata__labels={"topology.kubernetes.io/rack": "r7"},
+            metadata__annotations={"csi.volume.kubernetes.io/nodeid": "{}", "recovery.trainjob.dev/release": "now"},
+            metadata__deletionTimestamp="2026-11-21T10:00:05Z",
+            spec__taints=taints,
+        )
+        node = decode_node(raw).value
+        assert node.taints == (
+            Taint("node.kubernetes.io/out-of-service", "nodeshutdown", "NoExecute", at("10:00:00")),
+            Taint("nvidia.com/gpu", "", "NoSchedule"),
+        )
+        assert node.labels == {"topology.kubernetes.io/rack": "r7"}
+        assert node.annotations == {"recovery.trainjob.dev/release": "now"}
+        assert node.deleting_since == at("10:00:05")
+
+    def test_accelerators_are_those_that_can_be_had(self) -> None:
+        raw = changed("node", status__allocatable={"nvidia.com/gpu": "7", "cpu": "96", "amd.com/gpu": "1"})
+        assert decode_node(raw).value.gpus == 8
+
+    @pytest.mark.parametrize(
+        ("spec", "renewed_at"), [({"renewTime": "2026-11-21T10:00:00.250000Z"}, at("10:00:00.250000")), ({}, None)]
+    )
+    def test_a_lease_tells_when_the_kubelet_was_last_heard(
+        self, spec: dict[str, str], renewed_at: datetime | None
+    ) -> None:
+        assert decode_renewal(json.dumps({"spec": spec}).encode()) == renewed_at
 
 
 class TestPolicies:
@@ -315,6 +427,18 @@ class TestConfigs:
         assert config.spec == ConfigSpec(paused=True, pause_reason="maintenance", allow=AllowSpec(fail_job=True))
         assert config.unreadable == ""
 
+    def test_its_status_is_the_ledger_of_the_fleet(self) -> None:
+        suspicion = {"node": "gpu-3", "incident": "i-1", "at": "2026-11-21T10:00:00Z"}
+        config = decode_config(recovery_config({}, {"suspicions": [suspicion]})).value
+        assert config.fleet == FleetLedger(suspicions=(Suspicion("gpu-3", "i-1", at("10:00:00")),))
+        assert config.resource_version == "7"
+        assert decode_config(recovery_config({})).value.fleet == FleetLedger()
+
+    def test_a_status_that_cannot_be_read_is_never_taken_for_an_empty_one(self) -> None:
+        config = decode_config(recovery_config({"paused": False}, {"quarantined": [{"node": 3}]})).value
+        assert "at `$.status.quarantined[0].node" in config.unreadable
+        assert "so all recoveries are paused" in config.pause_words
+
     @pytest.mark.parametrize("spec", [{"paused": "yes"}, {"allow": None}, []])
     def test_one_that_cannot_be_read_pauses_everything(self, spec: object) -> None:
         config = decode_config(recovery_config(spec)).value
@@ -322,9 +446,10 @@ class TestConfigs:
         assert "so all recoveries are paused" in config.pause_words
 
 
-def recovery_config(spec: object) -> bytes:
+def recovery_config(spec: object, status: object = None) -> bytes:
     metadata = {"name": "default", "uid": "c-1", "resourceVersion": "7", "generation": 2}
-    return json.dumps({"metadata": {**metadata, "creationTimestamp": "2026-11-21T09:00:00Z"}, "spec": spec}).encode()
+    body = {"metadata": {**metadata, "creationTimestamp": "2026-11-21T09:00:00Z"}, "spec": spec}
+    return json.dumps(body if status is None else {**body, "status": status}).encode()
 
 
 class TestLedgers:
@@ -342,9 +467,9 @@ class TestLedgers:
         assert (incident.suspension, found.ledger.requests) == (None, ())
         assert [closed.outcome for closed in found.ledger.history] == [Outcome.RECOVERED]
 
-    def test_what_this_version_wrote_is_read(self) -> None:
+    def test_what_a_controller_of_version_2_wrote_is_read(self) -> None:
         found = decode_recovery_group(fixture("recoverygroup-v2")).value
-        assert (found.schema_version, found.ledger.phase) == (SCHEMA_VERSION, Phase.BACKOFF)
+        assert (found.schema_version, found.ledger.phase) == (2, Phase.BACKOFF)
         incident = found.ledger.incident
         assert incident is not None
         assert incident.suspension == Suspension(until=found.ledger.next_attempt_at, landed=True)

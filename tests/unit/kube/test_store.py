@@ -127,15 +127,46 @@ async def test_every_change_of_a_part_is_told_of(world: World) -> None:
     assert await world.tell(RECOVERY_POLICIES, elsewhere) == {}
 
 
-async def test_a_node_is_told_of_only_when_its_readiness_changes_and_only_to_groups_on_it(world: World) -> None:
+async def test_a_node_is_told_of_only_when_something_of_it_counts_and_only_to_groups_on_it(world: World) -> None:
     node = load("node")
     assert await world.tell(NODES, node) == {}
     await world.tell(PODS, pod(0), pod(1))
     assert await world.tell(NODES, node) == {}
-    node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
-    assert await world.tell(NODES, node) == {"default/llm": 1}
+    gpu = {"type": "GpuUnhealthy", "status": "True", "reason": "XID79", "message": "seen at 10:00:00"}
+    for path, value in (
+        ("conditions", [{"type": "Ready", "status": "False"}]),
+        ("conditions", [{"type": "Ready", "status": "Unknown"}]),
+        ("conditions", [{"type": "Ready", "status": "Unknown"}, gpu]),
+        ("taints", [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]),
+        ("unschedulable", True),
+    ):
+        node["status" if path == "conditions" else "spec"][path] = value
+        assert await world.tell(NODES, node) == {"default/llm": 1}, path
+    gpu |= {"message": "seen at 10:00:10", "lastHeartbeatTime": "2026-11-21T10:00:10Z"}
+    node["metadata"]["labels"] = {"any": "label"}
+    assert await world.tell(NODES, node) == {}
     await world.tell(PODS, pod(0), pod(1), type_="DELETED")
     assert await world.tell(NODES, node, type_="DELETED") == {}
+
+
+async def test_a_node_that_does_not_exist_is_gone_once_all_nodes_are_known() -> None:
+    world = World()
+    running = asyncio.create_task(world.store.run())
+    await world.tell(TRAIN_JOBS, load("trainjob"))
+    await world.tell(JOB_SETS, load("jobset"))
+    await world.tell(JOBS, job())
+    await world.tell(PODS, pod(0))
+    await world.end_lists(TRAIN_JOBS, JOB_SETS, JOBS, PODS)
+    assert (world.llm.nodes, world.llm.gone_nodes) == ({}, frozenset())
+    await world.end_lists(NODES)
+    assert world.llm.gone_nodes == {"gpu-0001"}
+    await world.tell(NODES, load("node"))
+    assert (list(world.llm.nodes), world.llm.gone_nodes) == (["gpu-0001"], frozenset())
+    assert list(world.store.nodes()) == ["gpu-0001"]
+    await world.tell(NODES, load("node"), type_="DELETED")
+    assert (dict(world.llm.nodes), world.llm.gone_nodes) == ({}, frozenset({"gpu-0001"}))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_pod_that_vanishes_stays_known_while_its_job_lives(world: World) -> None:
@@ -216,6 +247,7 @@ async def test_a_ledger_that_was_collected_in_mid_incident_stays_an_orphan_for_a
     assert world.store.ledger_object(LLM, WORKLOAD_UID) is None
     assert list(world.store.ledger_objects()) == []
     assert world.store.orphans(LLM) == (), "its job is there: who deleted the ledger has begun anew"
+    assert list(world.store.collected()) == [LLM], "a new leader has no other way to know"
     await world.tell(TRAIN_JOBS, load("trainjob"), type_="DELETED")
     assert [orphan.workload_uid for orphan in world.store.orphans(LLM)] == [WORKLOAD_UID]
     world.clock.seconds += COLLECTED_SECONDS

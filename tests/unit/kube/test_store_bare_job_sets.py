@@ -25,6 +25,7 @@ from tests.unit.kube.store_world import (
     pod,
     replicated,
 )
+from tests.unit.kube.testing import fixture
 
 
 @pytest.fixture
@@ -94,6 +95,7 @@ async def test_without_trainer_train_jobs_are_not_asked_for() -> None:
         ("jobsets", "llm"): json.dumps(bare()).encode(),
         ("jobs", ""): listed("Job", job()),
         ("pods", ""): listed("Pod", pod(0)),
+        ("nodes", "gpu-0001"): fixture("node"),
     }
     live = await world.store.read_live(LLM)
     assert live.workload is not None

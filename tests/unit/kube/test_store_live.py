@@ -46,6 +46,7 @@ def serve(world: World, *, pods: list[Body], jobs: list[Body] | None = None) -> 
         ("jobsets", "llm"): fixture("jobset"),
         ("jobs", ""): listed("Job", *(jobs if jobs is not None else [job()])),
         ("pods", ""): listed("Pod", *pods),
+        ("nodes", "gpu-0001"): fixture("node"),
     }
 
 
@@ -58,7 +59,7 @@ async def test_it_sees_what_the_cache_would_see(world: World) -> None:
     await world.tell(PODS, *json.loads(world.api.objects["pods", ""])["items"])  # type: ignore[arg-type]
     cached = world.llm
     assert names(live) == names(cached)
-    assert msgspec.structs.replace(live, live=False, pods=(), jobs=(), workload=None, jobset=None) == (
+    assert msgspec.structs.replace(live, live=False, fleet=None, pods=(), jobs=(), workload=None, jobset=None) == (
         msgspec.structs.replace(cached, pods=(), jobs=(), workload=None, jobset=None)
     )
     selector = "jobset.sigs.k8s.io/jobset-name=llm"

@@ -61,7 +61,9 @@ async def test_a_config_that_cannot_be_read_is_never_forgotten(world: World) -> 
     message = "Expected `bool`, got `str` - at `$.spec.paused`"
     assert world.observed.unreadable == [("recoveryconfigs", "default", message)]
     await world.tell(RECOVERY_CONFIGS, config())
-    assert world.store.policies("default").config == ConfigFacts("default", "c-1", 1)
+    assert world.store.policies("default").config == ConfigFacts(
+        "default", "c-1", 1, resource_version=str(world.version)
+    )
 
 
 async def test_a_config_of_another_name_governs_nothing(world: World) -> None:

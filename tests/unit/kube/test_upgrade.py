@@ -9,7 +9,7 @@ from recovery.core.decide import decide
 from recovery.core.ledger import Ledger, Outcome, Phase
 from recovery.core.plan import DeleteJob, Plan
 from recovery.core.policy import applicable
-from recovery.ports import JOBS, PODS, RECOVERY_GROUPS, RECOVERY_POLICIES
+from recovery.ports import JOBS, NODES, PODS, RECOVERY_GROUPS, RECOVERY_POLICIES
 from tests.unit.kube.store_world import JOB_UID, LLM, WORKLOAD_UID, Body, World, job, load, pod
 
 STOPPED = datetime(2026, 11, 21, 12, 50, 7, tzinfo=UTC)
@@ -37,6 +37,7 @@ def look(world: World, ledger: Ledger, seconds: int) -> Plan:
 
 @pytest.fixture
 async def world(world: World) -> World:
+    await world.tell(NODES, load("node"))
     await world.tell(RECOVERY_POLICIES, load("recoverypolicy"))
     await world.tell(RECOVERY_GROUPS, load("recoverygroup-v1"))
     return world

@@ -18,11 +18,13 @@ from recovery.core.policy import (
     PolicyFacts,
     PolicySpec,
     Restart,
+    problems,
     resolve,
 )
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 POLICIES = REPOSITORY / "policies"
+PERMISSIONS = sorted(f"permissions/{path.name}" for path in (POLICIES / "permissions").glob("*.yaml"))
 SHIPPED = sorted(path.name for path in POLICIES.glob("*.yaml") if not path.name.startswith("runtime-"))
 STRUCTS: dict[str, type[msgspec.Struct]] = {
     "RecoveryPolicy": PolicySpec,
@@ -45,15 +47,36 @@ def resolved(name: str) -> Policy:
 
 
 def test_there_are_policies_to_check() -> None:
-    assert SHIPPED == ["cluster-default.yaml", "default.yaml", "observe-only.yaml", "recovery-config.yaml"]
+    assert SHIPPED == [
+        "cluster-default.yaml",
+        "default.yaml",
+        "gpu-faults.yaml",
+        "large-1000-gpus.yaml",
+        "observe-only.yaml",
+        "recovery-config.yaml",
+        "spot.yaml",
+        "user-errors-fail-fast.yaml",
+    ]
+    assert PERMISSIONS == [
+        "permissions/gpu-faults.yaml",
+        "permissions/large-1000-gpus.yaml",
+        "permissions/user-errors-fail-fast.yaml",
+    ]
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", [*SHIPPED, *PERMISSIONS])
 def test_a_shipped_policy_says_nothing_that_is_not_read(name: str) -> None:
     document = load(name)
     spec = document["spec"]
-    read = msgspec.to_builtins(msgspec.convert(spec, STRUCTS[document["kind"]]))
+    read = told(msgspec.convert(spec, STRUCTS[document["kind"]]))
     assert_contains(read, spec, "spec")
+
+
+def told(value: Any) -> Any:
+    """All that a struct says, its defaults included, under the names of the wire."""
+    if isinstance(value, msgspec.Struct):
+        return {field.encode_name: told(getattr(value, field.name)) for field in msgspec.structs.fields(value)}
+    return [told(each) for each in value] if isinstance(value, tuple) else value
 
 
 def assert_contains(read: Any, written: Any, path: str) -> None:
@@ -61,6 +84,10 @@ def assert_contains(read: Any, written: Any, path: str) -> None:
         for key, value in written.items():
             assert key in read, f"{path}.{key} is not read"
             assert_contains(read[key], value, f"{path}.{key}")
+    elif isinstance(written, list):
+        assert len(read) == len(written), path
+        for number, (one, other) in enumerate(zip(read, written, strict=True)):
+            assert_contains(one, other, f"{path}[{number}]")
     else:
         assert read == written, path
 
@@ -81,6 +108,42 @@ def test_the_cluster_policy_writes_to_nothing() -> None:
     assert resolved("cluster-default.yaml").mode is Mode.OBSERVE
 
 
+@pytest.mark.parametrize("name", [name for name in SHIPPED if load(name)["kind"] != "RecoveryConfig"])
+def test_no_shipped_policy_is_wrong(name: str) -> None:
+    assert list(problems(msgspec.convert(load(name)["spec"], PolicySpec))) == []
+
+
+def test_whoever_applies_the_whole_folder_has_given_no_job_a_policy_for_a_situation() -> None:
+    """Those for a situation take a label, or their name on the job; what is left is the default."""
+    for name in SHIPPED:
+        document = load(name)
+        if document["kind"] == "RecoveryPolicy" and name not in {"default.yaml", "observe-only.yaml"}:
+            called = name.removesuffix(".yaml")
+            assert document["metadata"]["name"] == called
+            assert document["spec"]["selector"] == {"matchLabels": {"recovery": called}}
+            assert document["spec"]["priority"] > load("default.yaml")["spec"]["priority"]
+
+
+@pytest.mark.parametrize("name", PERMISSIONS)
+def test_permissions_are_of_the_one_config_and_allow_what_their_policy_asks_for_and_no_more(name: str) -> None:
+    document, policy = load(name), load(name.removeprefix("permissions/"))["spec"]
+    assert (document["kind"], document["metadata"]["name"]) == ("RecoveryConfig", CONFIG_NAME)
+    actions = {rule["action"] for rule in policy["rules"]}
+    asks = {
+        "cordon": "ReplaceNode" in actions,
+        "assumeDead": policy.get("teardown", {}).get("fencing", {}).get("mode") == "AssumeDead",
+        "failJob": "FailJob" in actions or policy.get("budget", {}).get("onExhausted") == "FailJob",
+    }
+    assert document["spec"]["allow"] == {allowed: True for allowed, asked in asks.items() if asked}
+
+
+@pytest.mark.parametrize("name", ["default.yaml", "observe-only.yaml", "spot.yaml"])
+def test_policies_without_permissions_ask_for_none(name: str) -> None:
+    written = (POLICIES / name).read_text()
+    for asked in ("ReplaceNode", "FailJob", "AssumeDead"):
+        assert asked not in written
+
+
 def test_the_shipped_config_is_what_holds_without_one() -> None:
     document = load("recovery-config.yaml")
     assert document["metadata"]["name"] == CONFIG_NAME
@@ -93,7 +156,7 @@ def test_the_defaults_that_the_guide_shows_are_the_defaults() -> None:
     [block] = re.findall(r"```yaml\n(.*?)```", (REPOSITORY / "docs" / "policy.md").read_text(), flags=re.DOTALL)
     shown = yaml.safe_load(block)["spec"]
     assert msgspec.convert(shown, PolicySpec) == PolicySpec()
-    assert_contains(shown, msgspec.to_builtins(PolicySpec()), "spec")
+    assert_contains(shown, told(PolicySpec()), "spec")
 
 
 def test_the_runtime_with_the_joined_probe_is_the_prepared_one_and_the_probe() -> None:
@@ -104,6 +167,17 @@ def test_the_runtime_with_the_joined_probe_is_the_prepared_one_and_the_probe() -
     assert template["spec"]["containers"][0].pop("readinessProbe")["exec"]["command"][:2] == ["test", "-f"]
     assert joined["metadata"].pop("name") == prepared["metadata"].pop("name") + "-joined"
     assert joined == prepared
+
+
+def test_the_runtime_with_a_failure_policy_is_the_prepared_one_but_for_who_restarts_it() -> None:
+    prepared, native = load("runtime-prepared.yaml"), load("runtime-failure-policy.yaml")
+    assert native["metadata"].pop("name") == prepared["metadata"].pop("name") + "-native"
+    job_set, job = native["spec"]["template"]["spec"], native["spec"]["template"]["spec"]["replicatedJobs"][0]
+    # Without the one, a failed pod would end the job; without the other, its Job would replace that pod alone.
+    assert job_set.pop("failurePolicy") == {"maxRestarts": 10, "restartStrategy": "BlockingRecreate"}
+    assert job["template"]["spec"].pop("backoffLimit") == 0
+    assert prepared["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"].pop("backoffLimit") == 1000
+    assert native == prepared
 
 
 def test_the_prepared_runtime() -> None:

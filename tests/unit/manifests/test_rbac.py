@@ -2,7 +2,7 @@
 
 import pytest
 
-from recovery.cli.preflight import ENFORCE, OBSERVE, Permission, to_lead
+from recovery.cli.preflight import ENFORCE, NODE_LEASES, OBSERVE, QUARANTINE, Permission, to_lead
 from tests.unit.manifests.kustomize import REPOSITORY, Object, objects, only, rights
 
 READ = {"get", "list", "watch"}
@@ -61,22 +61,27 @@ def test_observing_writes_nothing_but_its_own_objects_and_events() -> None:
 def test_the_controller_asks_at_its_start_for_exactly_what_the_roles_grant() -> None:
     assert as_rights(OBSERVE) == rights(role("recovery-observe"))
     assert as_rights(ENFORCE) == rights(role("recovery-enforce"))
+    assert as_rights(QUARANTINE) == rights(role("recovery-quarantine"))
     leader = only("rbac", "Role", "recovery-leader")
     assert as_rights(to_lead("recovery-system")) == rights(leader)
     assert leader["metadata"]["namespace"] == "recovery-system"
+    of_nodes = only("rbac", "Role", "recovery-node-leases")
+    assert as_rights(NODE_LEASES) == rights(of_nodes)
+    assert {of_nodes["metadata"]["namespace"]} == {each.namespace for each in NODE_LEASES}
 
 
 def test_enforcing_reads_nothing_more() -> None:
     assert not any(verb in READ for _, _, verb in rights(role("recovery-enforce")))
 
 
-def test_quarantine_is_declared_and_given_to_nobody() -> None:
+def test_quarantine_is_a_right_of_its_own_that_can_be_withheld_alone() -> None:
     assert rights(role("recovery-quarantine")) == {("", "nodes", "patch")}
-    assert "recovery-quarantine" not in {each["roleRef"]["name"] for each in objects("default", "ClusterRoleBinding")}
+    assert [name for name in ROLES if ("", "nodes") in written(name)] == ["recovery-quarantine"]
+    assert only("enforce", "ClusterRoleBinding", "recovery-quarantine")["roleRef"]["name"] == "recovery-quarantine"
 
 
 def test_enforcing_is_bound_by_its_overlay_and_the_default_and_not_by_the_other_overlay() -> None:
-    assert bound_in("overlays/enforce") - bound_in("overlays/observe") == {"recovery-enforce"}
+    assert bound_in("overlays/enforce") - bound_in("overlays/observe") == {"recovery-enforce", "recovery-quarantine"}
     assert bound_in("default") == bound_in("overlays/enforce")
 
 

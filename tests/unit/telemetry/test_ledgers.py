@@ -202,10 +202,10 @@ def _take(group: Group, step: str) -> None:
 
 
 def test_failures_and_restarts_are_those_of_the_ledger(metrics: Telemetry, group: Group) -> None:
-    group.set_totals(Totals(incidents=5, restarts=3, failures={"PodFailed": 4, "JobFailing": 1}))
+    group.set_totals(Totals(incidents=5, restarts=3, failures={"Killed": 4, "JobFailed": 1}))
     scrape = Scrape(metrics)
-    assert scrape.of_job("recovery_failures_total", failure_class="PodFailed") == 4
-    assert scrape.of_job("recovery_failures_total", failure_class="JobFailing") == 1
+    assert scrape.of_job("recovery_failures_total", failure_class="Killed") == 4
+    assert scrape.of_job("recovery_failures_total", failure_class="JobFailed") == 1
     assert scrape.of_job("recovery_group_restarts_total", scope="group") == 3
 
 

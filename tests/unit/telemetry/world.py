@@ -1,6 +1,6 @@
 """A clock that tests set, a store that holds what they put in, and a ledger that lives through incidents."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -8,7 +8,8 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from recovery.core import incident, phases
-from recovery.core.facts import GroupKey, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.config import ConfigFacts
+from recovery.core.facts import GroupKey, NodeFacts, PodFacts, Snapshot, WorkloadFacts
 from recovery.core.ledger import (
     AttemptAction,
     Closing,
@@ -52,6 +53,7 @@ class HeldStore:
         self.groups: dict[str, LedgerObject] = {}
         self.snapshots: dict[GroupKey, Snapshot] = {}
         self.policy_facts: tuple[PolicyFacts, ...] = ()
+        self.config_facts: ConfigFacts | None = None
 
     def synced(self) -> bool:
         return True
@@ -76,6 +78,21 @@ class HeldStore:
 
     def ledger_objects(self) -> Iterable[LedgerObject]:
         return tuple(self.groups.values())
+
+    def collected(self) -> Iterable[GroupKey]:
+        raise AssertionError("metrics are not about them")
+
+    def nodes(self) -> Mapping[str, NodeFacts]:
+        return {}
+
+    def config(self) -> ConfigFacts | None:
+        return self.config_facts
+
+    async def read_config_live(self) -> ConfigFacts | None:
+        raise AssertionError("metrics cost no request")
+
+    async def read_node_live(self, name: str) -> NodeFacts | None:
+        raise AssertionError("metrics cost no request")
 
     def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
         raise NotImplementedError

@@ -1,0 +1,184 @@
+"""`recovery quarantine`, `release` and `reset-breaker`: what a person says about nodes, and about the brake for all.
+
+Quarantine and release are done here, on the node itself, so that they hold at once and where no controller runs. The
+controller's ledger follows: its keeper takes in what it finds on a node, and drops what is no longer there.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from recovery.cli.asking import login
+from recovery.cli.connection import EXIT_FAILURE, CommandError, Connection, complain, connect, error_words, execute
+from recovery.core.config import CONFIG_NAME, ConfigFacts
+from recovery.core.facts import NodeFacts
+from recovery.core.fleet import Quarantined
+from recovery.core.quarantine import (
+    BY_HAND,
+    QUARANTINE_ANNOTATION,
+    RESET_BREAKER_ANNOTATION,
+    Mark,
+    own_taint,
+    parsed_mark,
+)
+from recovery.executors import node_quarantine
+from recovery.kube.context import context_user
+from recovery.kube.projections.nodes import decode_node
+from recovery.kube.projections.recovery import decode_config
+from recovery.ports import (
+    NODES,
+    RECOVERY_CONFIGS,
+    ApiError,
+    ForbiddenError,
+    NoSuchResourceError,
+    NotFoundError,
+    PatchKind,
+    TryLaterError,
+    UnauthorizedError,
+)
+
+_SECONDS = 30
+"""Within which the controller's keeper sees what was done (`controller.keeper.REVIEW_SECONDS`)."""
+
+
+def quarantine(kubeconfig: str | None, context: str | None, nodes: Sequence[str], reason: str) -> None:
+    """Cordon, taint and annotate the nodes as a person. Exit code 1: one of them could not be."""
+
+    async def work() -> int:
+        async with connect(kubeconfig, context) as connection:
+            by = await context_user(kubeconfig, context) or login() or "somebody"
+            return await _each(nodes, lambda name: _quarantine(connection, name, reason, by))
+
+    execute(work())
+
+
+def release(kubeconfig: str | None, context: str | None, nodes: Sequence[str]) -> None:
+    """Take away what is ours on the nodes, and have the controller's ledger follow. Exit code 1 as `quarantine`."""
+
+    async def work() -> int:
+        async with connect(kubeconfig, context) as connection:
+            return await _each(nodes, lambda name: _release(connection, name))
+
+    execute(work())
+
+
+def reset_breaker(kubeconfig: str | None, context: str | None) -> None:
+    """Annotate the RecoveryConfig, so that the controller that leads closes the circuit breaker."""
+
+    async def work() -> int:
+        async with connect(kubeconfig, context) as connection:
+            print(await _reset_breaker(connection))
+        return 0
+
+    execute(work())
+
+
+async def _each(nodes: Sequence[str], one: Callable[[str], Awaitable[str]]) -> int:
+    """Print what `one` says of each node, or on stderr why not. What no other node would escape is raised."""
+    code = 0
+    for name in dict.fromkeys(nodes):
+        try:
+            print(await one(name), flush=True)
+        except CommandError as error:
+            complain(str(error))
+            code = EXIT_FAILURE
+        except (TryLaterError, UnauthorizedError, ForbiddenError, NoSuchResourceError):
+            raise
+        except ApiError as error:
+            complain(f"node {name}: {error_words(error)}")
+            code = EXIT_FAILURE
+    return code
+
+
+async def _quarantine(connection: Connection, name: str, reason: str, by: str) -> str:
+    node = await _node(connection, name)
+    taint, mark = own_taint(node), _mark(node)
+    if taint == BY_HAND and mark is not None and mark.reason == reason:
+        return f"node {name} is quarantined already{_who(mark)}: {reason}"
+    entry = Quarantined(
+        node=name,
+        node_uid=node.uid,
+        reason=reason,
+        since=connection.clock.now(),
+        by=by,
+        cordoned=not node.unschedulable,
+    )
+    await node_quarantine.quarantine_by_hand(connection.client, entry)
+    before = f"; it was already{_who(mark)}: {mark.reason}" if taint is not None and mark is not None else ""
+    return (
+        f"node {name} is quarantined{before}; no new pod comes to it, those that run there stay, "
+        f"and only `recovery release {name}` ends it"
+    )
+
+
+async def _release(connection: Connection, name: str) -> str:
+    node = await _node(connection, name)
+    taint, mark, entry = own_taint(node), _mark(node), await _entry(connection, name)
+    if taint is None and mark is None and entry is None:
+        cordon = "; its cordon is somebody else's, and stays" if node.unschedulable else ""
+        return f"node {name} is not quarantined by recovery{cordon}"
+    await node_quarantine.release_by_hand(connection.client, name, _moment(connection.clock.now()))
+    cordoned = node.unschedulable and not (taint is not None and mark is not None and mark.cordoned)
+    cordon = "; its cordon is not ours, and stays" if cordoned else ""
+    ledger = f"; the controller drops it from its ledger within {_SECONDS} s" if entry is not None else ""
+    was = f": it was quarantined{_who(mark)}: {mark.reason}" if mark is not None else ""
+    return f"node {name} is released{cordon}{ledger}{was}"
+
+
+async def _reset_breaker(connection: Connection) -> str:
+    config = await _config(connection)
+    if config is None:
+        raise CommandError(f"there is no RecoveryConfig {CONFIG_NAME}, and so no circuit breaker")
+    breaker = config.fleet.breaker
+    if breaker is None:
+        return f"RecoveryConfig {CONFIG_NAME}: the circuit breaker is closed, so there is nothing to reset"
+    asked = _moment(connection.clock.now())
+    body = {"metadata": {"uid": config.uid, "annotations": {RESET_BREAKER_ANNOTATION: asked}}}
+    await connection.client.patch(RECOVERY_CONFIGS, CONFIG_NAME, body, kind=PatchKind.MERGE)
+    return (
+        f"RecoveryConfig {CONFIG_NAME}: the controller closes the circuit breaker within {_SECONDS} s, and enforces "
+        f"again; it opened at {_moment(breaker.opened_at)}: {breaker.reason}"
+    )
+
+
+async def _node(connection: Connection, name: str) -> NodeFacts:
+    try:
+        return decode_node(await connection.client.get(NODES, name)).value
+    except NotFoundError as error:
+        raise CommandError(f"there is no node {name}; `kubectl get nodes` lists those that there are") from error
+
+
+async def _entry(connection: Connection, name: str) -> Quarantined | None:
+    """What the controller's ledger holds about the node, for those who may read it. None: nothing."""
+    try:
+        config = await _config(connection)
+    except (ForbiddenError, NoSuchResourceError):
+        return None
+    entries = config.fleet.quarantined if config is not None else ()
+    return next((entry for entry in entries if entry.node == name), None)
+
+
+async def _config(connection: Connection) -> ConfigFacts | None:
+    try:
+        config = decode_config(await connection.client.get(RECOVERY_CONFIGS, CONFIG_NAME)).value
+    except NotFoundError:
+        return None
+    if config.unreadable:
+        complain(f"RecoveryConfig {CONFIG_NAME} cannot be read: {config.unreadable}")
+    return config
+
+
+def _mark(node: NodeFacts) -> Mark | None:
+    return parsed_mark(node.annotations.get(QUARANTINE_ANNOTATION))
+
+
+def _who(mark: Mark | None) -> str:
+    if mark is None:
+        return ""
+    return f" by {mark.by}" if mark.by else f" by the controller (incident {mark.incident})"
+
+
+def _moment(at: datetime) -> str:
+    """To the microsecond: a quarantine of the same second must be older."""
+    return str(msgspec.to_builtins(at))

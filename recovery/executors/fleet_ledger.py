@@ -1,0 +1,155 @@
+"""The fleet's ledger on its way to the API server: RecoveryConfig.status, by compare-and-swap.
+
+One instance serves all groups of a process, and lets one writer in at a time: forty groups that lose nodes at once
+would otherwise refuse each other's writes. Against other processes the resourceVersion decides.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from recovery.core import quarantine
+from recovery.core.config import ConfigFacts
+from recovery.core.fleet import FleetChange, FleetLedger
+from recovery.core.policy import PolicyError, fleet_limits
+from recovery.core.quarantine import Refused
+from recovery.executors import node_quarantine
+from recovery.ports import (
+    RECOVERY_CONFIGS,
+    ApiClient,
+    Clock,
+    ConflictError,
+    GroupStore,
+    PatchKind,
+    ReadAgainError,
+)
+
+_TRIES_MAX = 5
+_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(FleetLedger))
+
+
+class QuarantineRefusedError(ReadAgainError):
+    """The fleet's ledger does not admit it, as it stands now: decide again. The message is the reason, in words."""
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    resource_version: str
+
+
+class _Written(msgspec.Struct):
+    metadata: _Metadata
+
+
+class FleetWriter:
+    """Changes the fleet's ledger. It remembers its own last write for as long as the cache lags behind it."""
+
+    def __init__(self, api: ApiClient, store: GroupStore, clock: Clock) -> None:
+        self._api = api
+        self._store = store
+        self._clock = clock
+        self._writing = asyncio.Lock()
+        self._own: ConfigFacts | None = None
+        """As of our last write or live read; None: neither has been."""
+        self._doubtful = False
+        """What is known may be out of date, or the outcome of a write is unknown: read live first."""
+        self.changed = asyncio.Event()
+        """Set when a group has changed the ledger, and its nodes have been quarantined."""
+
+    def newest(self) -> ConfigFacts | None:
+        """The RecoveryConfig as far as this process knows. None: there is none."""
+        cached, own = self._store.config(), self._own
+        if cached is None or own is None:
+            return cached
+        # resourceVersions of one resource are ordered: Kubernetes 1.35.
+        return own if int(own.resource_version) > int(cached.resource_version) else cached
+
+    async def change(self, change: FleetChange) -> None:
+        """Put the change into the ledger, and then quarantine its nodes.
+
+        Done before, in part or in whole, it is completed. Raises QuarantineRefusedError where the caps or the
+        permissions do not admit it any more, ConflictError where others keep writing, other ApiErrors as they come.
+        Where there is no RecoveryConfig, or it pauses everything, what is only counted is dropped.
+        """
+        config = await self.swap(lambda config: self._with(config, change))
+        if config is None:
+            if change.quarantine:
+                raise QuarantineRefusedError("there is no RecoveryConfig, and without one no node is quarantined")
+            return
+        entries = {entry.node: entry for entry in config.fleet.quarantined}
+        wanted = (entries.get(each.node) for each in change.quarantine)
+        due = [each for each in wanted if each is not None and not (each.applied or each.releasing or each.by)]
+        try:
+            outcomes = await asyncio.gather(
+                *(node_quarantine.apply(self._api, entry) for entry in due), return_exceptions=True
+            )
+        finally:
+            self.changed.set()
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def swap(self, update: Callable[[ConfigFacts], FleetLedger | Refused]) -> ConfigFacts | None:
+        """Put the ledger that `update` makes in place of the one that it is given; the same one is not written.
+
+        Returns the RecoveryConfig as it is then; None: there is none. `update` may be called several times, and is
+        refused only on what the API server itself has just said. Raises as `change`.
+        """
+        async with self._writing:
+            for left in reversed(range(_TRIES_MAX)):
+                live = self._doubtful or self._store.config() is None
+                config = await self._read() if live else self.newest()
+                if config is None:
+                    return None
+                after = update(config)
+                if isinstance(after, Refused):
+                    if live:
+                        raise QuarantineRefusedError(after.why)
+                    self._doubtful = True
+                    continue
+                if after == config.fleet:
+                    return config
+                try:
+                    return await self._write(config, after)
+                except ConflictError:
+                    if not left:
+                        raise
+        raise QuarantineRefusedError("the RecoveryConfig changes faster than it can be read")
+
+    async def _read(self) -> ConfigFacts | None:
+        self._own = await self._store.read_config_live()
+        self._doubtful = False
+        return self._own
+
+    async def _write(self, config: ConfigFacts, ledger: FleetLedger) -> ConfigFacts:
+        body = {
+            # With a resourceVersion of its own the patch is refused with 409 if anything was written in between.
+            "metadata": {"uid": config.uid, "resourceVersion": config.resource_version},
+            # Merged: the conditions in the same status are the admission's.
+            "status": _merged(ledger),
+        }
+        self._doubtful = True
+        answer = await self._api.patch(RECOVERY_CONFIGS, config.name, body, kind=PatchKind.MERGE, subresource="status")
+        version = msgspec.json.decode(answer, type=_Written).metadata.resource_version
+        self._own = msgspec.structs.replace(config, fleet=ledger, resource_version=version)
+        self._doubtful = False
+        return self._own
+
+    def _with(self, config: ConfigFacts, change: FleetChange) -> FleetLedger | Refused:
+        if config.pause_words:
+            return Refused(config.pause_words) if change.quarantine else config.fleet
+        try:
+            limits = fleet_limits(config.spec)
+        except PolicyError as error:
+            return Refused(str(error))
+        nodes, now = self._store.nodes(), self._clock.now()
+        # A person may have been faster.
+        meant = [nodes[each.node] for each in change.quarantine if each.node in nodes]
+        known = quarantine.taken_in(config.fleet, meant, now)
+        return quarantine.changed(known, limits, change, nodes=len(nodes), now=now)
+
+
+def _merged(ledger: FleetLedger) -> dict[str, object]:
+    """The ledger as a merge patch: what is empty is taken away."""
+    fields: dict[str, object] = dict.fromkeys(_FIELDS)
+    return {**fields, **msgspec.to_builtins(ledger)}

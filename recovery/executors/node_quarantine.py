@@ -1,0 +1,191 @@
+"""Quarantines a node and releases it: cordon, our taint, and an annotation that says why, in one patch.
+
+What others have set is never touched. Each patch tests what it takes away, and that nobody wrote to the node since it
+was read; so both deeds may be done twice, late, or by two controllers.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from recovery.core.fleet import Quarantined
+from recovery.core.quarantine import (
+    BY_HAND,
+    QUARANTINE_ANNOTATION,
+    QUARANTINE_TAINT,
+    RELEASE_ANNOTATION,
+    TAINT_EFFECT,
+    Mark,
+    mark_of,
+    parsed_mark,
+    parsed_time,
+    taint_value,
+)
+from recovery.ports import NODES, ApiClient, ConflictError, NotFoundError, PatchKind, TestFailedError
+
+Body = dict[str, Any]
+
+_TRIES_MAX = 6
+"""A kubelet writes to its node every few seconds while it has news, and the node lifecycle controller beside it."""
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    uid: str
+    resource_version: str
+    annotations: dict[str, str] | None = None
+    """None: the object has no such map, and a patch must not reach into it."""
+
+
+class _Spec(msgspec.Struct):
+    unschedulable: bool = False
+    taints: list[Body] = []
+
+
+class _Node(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+    @property
+    def mark(self) -> Mark | None:
+        return parsed_mark((self.metadata.annotations or {}).get(QUARANTINE_ANNOTATION))
+
+    @property
+    def own_taint(self) -> Body | None:
+        """Our taint, whatever its value. (The API server allows one of a key and effect.)"""
+        return next((taint for taint in self.spec.taints if _is_ours(taint)), None)
+
+
+_decode = msgspec.json.Decoder(_Node).decode
+
+
+async def apply(api: ApiClient, entry: Quarantined) -> None:
+    """Cordon the node, taint it and say why. Raises ApiError; a node that keeps changing is ConflictError.
+
+    One that is gone, or was made anew under that name, is left alone, and so is one that a person has quarantined or
+    has released since.
+    """
+    await _patched(api, entry.node, entry.node_uid, lambda node: _quarantine(node, entry))
+
+
+async def release(api: ApiClient, entry: Quarantined) -> None:
+    """Take away what that quarantine has set: the taint with its value, the annotation, and the cordon, if it was ours.
+
+    Where our taint is gone already, somebody else has taken the node over, and a cordon is theirs. Raises as `apply`.
+    """
+    await _patched(api, entry.node, entry.node_uid, lambda node: _release(node, taint_value(entry), entry.cordoned))
+
+
+async def quarantine_by_hand(api: ApiClient, entry: Quarantined) -> None:
+    """As `apply`, for a person: it takes the place of a quarantine by the controller, and of a release of before.
+
+    Raises NotFoundError as well.
+    """
+    await _patched(api, entry.node, entry.node_uid, lambda node: _marked(node, entry), missing_ok=False)
+
+
+async def release_by_hand(api: ApiClient, name: str, at: str) -> None:
+    """Take away whatever quarantine of ours the node bears, and note on it when that was asked (RFC 3339), so that one
+    that is decided but not yet set is not set any more. Raises as `quarantine_by_hand`."""
+
+    def patch(node: _Node) -> list[Body]:
+        taint, mark = node.own_taint, node.mark
+        value = taint.get("value", "") if taint is not None else mark.taint_value if mark is not None else ""
+        noted = {**(node.metadata.annotations or {}), RELEASE_ANNOTATION: at}
+        operations = _release(node, value, True)
+        if node.metadata.annotations is None:
+            return [*operations, {"op": "add", "path": "/metadata/annotations", "value": noted}]
+        return [*operations, {"op": "add", "path": _annotation(RELEASE_ANNOTATION), "value": at}]
+
+    await _patched(api, name, "", patch, missing_ok=False)
+
+
+async def _patched(
+    api: ApiClient, name: str, uid: str, patch: Callable[[_Node], list[Body]], *, missing_ok: bool = True
+) -> None:
+    """Read, patch what was read, and once more where somebody wrote in between. An empty patch is not sent."""
+    for left in reversed(range(_TRIES_MAX)):
+        try:
+            node = _decode(await api.get(NODES, name))
+        except NotFoundError:
+            if missing_ok:
+                return
+            raise
+        if uid and node.metadata.uid != uid:
+            return
+        operations = patch(node)
+        if not operations:
+            return
+        body = [
+            {"op": "test", "path": "/metadata/uid", "value": node.metadata.uid},
+            # With a resourceVersion of its own the patch is refused with 409 if anything was written in between.
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": node.metadata.resource_version},
+            *operations,
+        ]
+        try:
+            await api.patch(NODES, name, body, kind=PatchKind.JSON)
+        except (ConflictError, TestFailedError):
+            if not left:
+                raise
+        except NotFoundError:
+            if missing_ok:
+                return
+            raise
+        else:
+            return
+
+
+def _quarantine(node: _Node, entry: Quarantined) -> list[Body]:
+    taint = node.own_taint
+    if taint is not None and taint.get("value", "") in {BY_HAND, taint_value(entry)}:
+        return []
+    released_at = parsed_time((node.metadata.annotations or {}).get(RELEASE_ANNOTATION))
+    if released_at is not None and released_at >= entry.since:
+        return []
+    return _marked(node, entry)
+
+
+def _marked(node: _Node, entry: Quarantined) -> list[Body]:
+    """Cordon, taint and annotation. A cordon that is there already is ours only where our own mark says so."""
+    standing = node.mark if node.own_taint is not None else None
+    cordoned = not node.spec.unschedulable or (standing is not None and standing.cordoned)
+    told = msgspec.json.encode(mark_of(entry, cordoned=cordoned)).decode()
+    ours = {"key": QUARANTINE_TAINT, "value": taint_value(entry), "effect": TAINT_EFFECT}
+    taints = [*(taint for taint in node.spec.taints if not _is_ours(taint)), ours]
+    if node.metadata.annotations is None:
+        noted = {"op": "add", "path": "/metadata/annotations", "value": {QUARANTINE_ANNOTATION: told}}
+    else:
+        noted = {"op": "add", "path": _annotation(QUARANTINE_ANNOTATION), "value": told}
+    return [
+        {"op": "add", "path": "/spec/unschedulable", "value": True},
+        {"op": "add", "path": "/spec/taints", "value": taints},
+        noted,
+    ]
+
+
+def _release(node: _Node, value: str, cordon_is_ours: bool) -> list[Body]:
+    """Of the quarantine whose taint has that value; nothing where the node bears no sign of it."""
+    operations: list[Body] = []
+    mark, taints = node.mark, node.spec.taints
+    at = next(
+        (index for index, taint in enumerate(taints) if _is_ours(taint) and taint.get("value", "") == value), None
+    )
+    ours = mark is not None and mark.taint_value == value
+    if at is not None:
+        path = f"/spec/taints/{at}"
+        operations += [{"op": "test", "path": path, "value": taints[at]}, {"op": "remove", "path": path}]
+        if mark is not None and ours and mark.cordoned and cordon_is_ours and node.spec.unschedulable:
+            path = "/spec/unschedulable"
+            operations += [{"op": "test", "path": path, "value": True}, {"op": "remove", "path": path}]
+    if ours:
+        path, told = _annotation(QUARANTINE_ANNOTATION), (node.metadata.annotations or {})[QUARANTINE_ANNOTATION]
+        operations += [{"op": "test", "path": path, "value": told}, {"op": "remove", "path": path}]
+    return operations
+
+
+def _is_ours(taint: Body) -> bool:
+    return (taint.get("key"), taint.get("effect")) == (QUARANTINE_TAINT, TAINT_EFFECT)
+
+
+def _annotation(name: str) -> str:
+    return f"/metadata/annotations/{name.replace('~', '~0').replace('/', '~1')}"

@@ -1,0 +1,396 @@
+"""A node dies under a 16-pod training whose pods have a grace of 30 s. Stock Kubernetes never gets it going again.
+
+The pod on such a node never ends by itself, and the group waits for it. What gets it going is proof that its processes
+are dead, or leave to assume it; without either the controller waits, says so, and goes on when the node is back.
+
+Power losses are marked as soon as they happen, as a fencing agent or a cloud's node controller does. The partition is
+left to the node lifecycle controller, with its 50 s.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from recovery.ports import NODES, PODS, NotFoundError, PatchKind
+from recovery.sim.kubelets.nodes import NodeDeath
+from recovery.sim.training.trace import EventKind
+from tests.cluster.acts import incidents_of, until_said
+from tests.cluster.api_proxy import ApiProxy, SeenRequest
+from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.controller_record import has_looked, workload_writes
+from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.scene import REPOSITORY, Fleet, Job, Object, apply, until
+from tests.cluster.verdict import Before, Member, moment, remember
+
+pytestmark = pytest.mark.usefixtures("no_complaints")
+
+GRACE_SECONDS = 30
+NATIVE_GRACE_SECONDS = 2
+HASTY_SECONDS, PATIENT_SECONDS = 2, 300
+"""For how long pods tolerate that their node does not answer, until the taint manager asks them to go."""
+BACK_WITHIN = timedelta(seconds=20)
+"""Training again, from the moment that settles that the node's processes are dead."""
+MARKED_WITHIN_SECONDS = 120.0
+"""50 s of grace, and the rounds of the node lifecycle controller; on a busy machine."""
+OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+ASSUME_AT_ONCE = {"graceSeconds": 1, "fencing": {"mode": "AssumeDead", "assumeDeadAfter": "0s"}}
+
+RecordProperty = Callable[[str, object], None]
+
+
+class Permits(Protocol):
+    """What the fixture `permit` gives: writes the RecoveryConfig; there is none before and after the test."""
+
+    async def __call__(self, **spec: Any) -> None: ...
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def permit(installed: ControlPlane) -> AsyncIterator[Permits]:
+    async def write(**spec: Any) -> None:
+        meaning = {"apiVersion": "recovery.trainjob.dev/v1alpha1", "kind": "RecoveryConfig"}
+        await apply(installed, None, {**meaning, "metadata": {"name": "default"}, "spec": spec})
+
+    yield write
+    await installed.kubectl("delete", "recoveryconfig", "default", "--ignore-not-found")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def runtimes(installed: ControlPlane) -> AsyncIterator[None]:
+    """Shipped runtimes with another grace and patience.
+
+    `torch-hasty` and `torch-patient`: the prepared one, 30 s of grace. `torch-native`: the one that JobSet restarts by
+    itself, which gives hung ranks all of their grace.
+    """
+    made = (
+        ("torch-hasty", "runtime-prepared", GRACE_SECONDS, HASTY_SECONDS),
+        ("torch-patient", "runtime-prepared", GRACE_SECONDS, PATIENT_SECONDS),
+        ("torch-native", "runtime-failure-policy", NATIVE_GRACE_SECONDS, HASTY_SECONDS),
+    )
+    for name, shipped, grace_seconds, tolerated_seconds in made:
+        body = yaml.safe_load((REPOSITORY / "policies" / f"{shipped}.yaml").read_text())
+        body["metadata"]["name"] = name
+        [replicated] = body["spec"]["template"]["spec"]["replicatedJobs"]
+        pod = replicated["template"]["spec"]["template"]["spec"]
+        pod["terminationGracePeriodSeconds"] = grace_seconds
+        for toleration in pod["tolerations"]:
+            toleration["tolerationSeconds"] = tolerated_seconds
+        await apply(installed, None, body)
+    yield
+    await installed.kubectl("delete", "clustertrainingruntime", *(name for name, *_ in made), "--wait=false")
+
+
+@asynccontextmanager
+async def silent(fleet: Fleet, name: str, how: NodeDeath) -> AsyncIterator[None]:
+    """Nothing is heard of the node; afterwards it is back, whatever has become of its objects."""
+    fleet.kubelets.kill_node(name, how)
+    try:
+        yield
+    finally:
+        await come_back(fleet, name)
+
+
+async def come_back(fleet: Fleet, name: str) -> None:
+    """Whoever said that it is out of service takes that back; then its kubelet registers, and pods may come again."""
+    try:
+        node = await node_of(fleet, name)
+        kept = [taint for taint in node["spec"].get("taints", []) if taint["key"] != OUT_OF_SERVICE["key"]]
+        await fleet.api.patch(NODES, name, {"spec": {"taints": kept}}, kind=PatchKind.MERGE)
+    except NotFoundError:
+        pass  # Its kubelet makes it anew.
+    fleet.kubelets.revive_node(name)
+    async with asyncio.timeout(60):
+        while not await ready(fleet, name):
+            await asyncio.sleep(0.1)
+
+
+async def node_of(fleet: Fleet, name: str) -> Object:
+    found: Object = json.loads(await fleet.api.get(NODES, name))
+    return found
+
+
+def readiness(node: Object) -> Object:
+    [condition] = [each for each in node["status"]["conditions"] if each["type"] == "Ready"]
+    found: Object = condition
+    return found
+
+
+async def ready(fleet: Fleet, name: str) -> bool:
+    """Ready, and nothing keeps pods off it."""
+    try:
+        node = await node_of(fleet, name)
+    except NotFoundError:
+        return False
+    return bool(readiness(node)["status"] == "True") and not node["spec"].get("taints")
+
+
+async def mark_not_ready(fleet: Fleet, name: str) -> datetime:
+    """Say that nobody knows what runs on a node; the node lifecycle controller does the rest. Gives since when."""
+    now = fleet.clock.now().replace(microsecond=0)
+    said = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "power is off"}
+    condition = said | {"lastTransitionTime": now.isoformat().replace("+00:00", "Z")}
+    await fleet.api.patch(
+        NODES, name, {"status": {"conditions": [condition]}}, kind=PatchKind.STRATEGIC, subresource="status"
+    )
+    return now
+
+
+async def marked_not_ready(fleet: Fleet, name: str) -> datetime:
+    """Until the node lifecycle controller has marked the node. Gives since when."""
+    async with asyncio.timeout(MARKED_WITHIN_SECONDS):
+        while True:
+            condition = readiness(await node_of(fleet, name))
+            if condition["status"] == "Unknown":
+                return moment(condition["lastTransitionTime"])
+            await asyncio.sleep(0.1)
+
+
+async def trains_elsewhere(job: Job, before: Before, dead: Member, since: datetime) -> timedelta:
+    """Until all ranks of a new Job train past the step of before, none of them on that node. How long that took."""
+    world = job.fleet.world
+    await until(f"{job.training} trains again", lambda: world.passed(job.training, before.step, since))
+    nodes = [pod["spec"]["nodeName"] for pod in await job.pods()]
+    assert len(nodes) == job.ranks
+    assert dead.node not in nodes
+    assert await job.child_uid() != before.job_uid
+    return next(formed.formed_at for formed in world.rounds(job.training) if formed.formed_at >= since) - since
+
+
+def forced(proxy: ApiProxy) -> list[str]:
+    """Names of the pods that the controller deleted without any grace."""
+    deletes = proxy.writes(lambda seen: (seen.method, seen.resource) == ("DELETE", "pods"))
+    return [seen.path.rsplit("/", 1)[-1] for seen in deletes if json.loads(seen.body).get("gracePeriodSeconds") == 0]
+
+
+def is_trigger(seen: SeenRequest) -> bool:
+    return (seen.method, seen.resource) == ("DELETE", "jobs")
+
+
+async def assert_fenced_once(job: Job, proxy: ApiProxy, before: Before, dead: Member) -> Object:
+    """One recovery, whose ledger came first, and which forced the dead pod only, by its UID. Gives the incident."""
+    [closed] = await job.closed_incidents(1)
+    [incident] = await incidents_of(job)
+    assert closed["outcome"] == "Recovered", closed
+    assert incident["class"] == "NodeLost"
+    assert incident["suspects"][0]["node"] == dead.node
+    kinds = [f"{write.method} {write.resource}" for write in proxy.writes()]
+    assert kinds.index("PATCH recoverygroups/status") < kinds.index("DELETE jobs") < kinds.index("DELETE pods")
+    assert len(proxy.writes(is_trigger)) == 1
+    assert set(forced(proxy)) == {dead.pod}
+    asked = proxy.writes(lambda seen: seen.method == "DELETE" and seen.path.endswith(f"/pods/{dead.pod}"))
+    assert all("uid" in json.loads(seen.body)["preconditions"] for seen in asked)
+    totals = (await job.ledger())["totals"]
+    assert (totals["incidents"], totals["restarts"], totals["charged"]) == (1, 1, 1)
+    return incident
+
+
+@pytest.mark.usefixtures("runtimes")
+async def test_a_dead_node_that_may_be_assumed_dead(
+    training: StartsTraining,
+    controller: StartsController,
+    proxy: ApiProxy,
+    permit: Permits,
+    record_property: RecordProperty,
+) -> None:
+    await permit(allow={"assumeDead": True})
+    job = await training(runtime="torch-patient", teardown=ASSUME_AT_ONCE)
+    async with controller():
+        before = await remember(job)
+        dead = before[5]
+        async with silent(job.fleet, dead.node, NodeDeath.POWER_LOSS):
+            since = await mark_not_ready(job.fleet, dead.node)
+            took = await trains_elsewhere(job, before, dead, since)
+            incident = await assert_fenced_once(job, proxy, before, dead)
+    record_property("seconds_from_not_ready", took.total_seconds())
+    assert "takes for its death (AssumeDead)" in incident["reason"]
+    assert took <= BACK_WITHIN
+    assert job.fleet.world.trace.overlaps(job.training) == []
+
+
+@pytest.mark.usefixtures("runtimes")
+async def test_a_dead_node_whose_node_object_is_deleted(
+    training: StartsTraining, controller: StartsController, proxy: ApiProxy, record_property: RecordProperty
+) -> None:
+    """Until then nothing at all is done: what does not answer may still compute."""
+    job = await training(runtime="torch-patient")
+    async with controller() as process:
+        before = await remember(job)
+        dead = before[5]
+        async with silent(job.fleet, dead.node, NodeDeath.POWER_LOSS):
+            await mark_not_ready(job.fleet, dead.node)
+            await has_looked(process, job)
+            assert workload_writes(proxy) == []
+            since = job.fleet.clock.now()
+            await job.fleet.api.delete(NODES, dead.node)
+            took = await trains_elsewhere(job, before, dead, since)
+            incident = await assert_fenced_once(job, proxy, before, dead)
+    record_property("seconds_from_deletion", took.total_seconds())
+    assert f"node {dead.node} was deleted" in incident["reason"]
+    assert took <= BACK_WITHIN
+    assert job.fleet.world.trace.overlaps(job.training) == []
+
+
+@pytest.mark.usefixtures("runtimes")
+async def test_a_dead_node_that_is_tainted_out_of_service(
+    training: StartsTraining, controller: StartsController, proxy: ApiProxy, record_property: RecordProperty
+) -> None:
+    """Its pod has been asked to go before, and the group waits for it: for no proof, and for nothing else."""
+    job = await training(runtime="torch-hasty")
+    async with controller():
+        before = await remember(job)
+        dead = before[5]
+        async with silent(job.fleet, dead.node, NodeDeath.POWER_LOSS):
+            await mark_not_ready(job.fleet, dead.node)
+            await waits_for_proof(job, proxy, before, dead)
+            since = job.fleet.clock.now()
+            taint = {"spec": {"taints": [OUT_OF_SERVICE]}}
+            await job.fleet.api.patch(NODES, dead.node, taint, kind=PatchKind.STRATEGIC)
+            took = await trains_elsewhere(job, before, dead, since)
+            await assert_fenced_once(job, proxy, before, dead)
+    record_property("seconds_from_out_of_service", took.total_seconds())
+    assert took <= BACK_WITHIN
+    assert job.fleet.world.trace.overlaps(job.training) == []
+
+
+async def waits_for_proof(job: Job, proxy: ApiProxy, before: Before, dead: Member) -> Object:
+    """The pod was evicted from its dead node, the others are gone, and the controller says for what it waits."""
+    await job.reaches("Fencing")
+    said = await until_said(job, "its processes may live until its Node object is deleted or tainted out-of-service")
+    assert dead.node in said["reason"]
+
+    async def left() -> list[str]:
+        old = [pod for pod in await job.pods() if pod["metadata"]["name"] in {member.pod for member in before.members}]
+        return [pod["metadata"]["name"] for pod in old]
+
+    async with asyncio.timeout(60):
+        while await left() != [dead.pod]:
+            await asyncio.sleep(0.1)
+    assert forced(proxy) == []
+    return said
+
+
+@pytest.mark.usefixtures("runtimes")
+async def test_without_leave_to_assume_it_waits_and_finishes_when_the_node_returns(
+    training: StartsTraining, controller: StartsController, proxy: ApiProxy, permit: Permits
+) -> None:
+    """The policy would assume it dead at once; the platform does not allow that, and that is said."""
+    await permit(allow={"assumeDead": False})
+    job = await training(runtime="torch-hasty", teardown=ASSUME_AT_ONCE)
+    async with controller():
+        before = await remember(job)
+        dead = before[5]
+        async with silent(job.fleet, dead.node, NodeDeath.POWER_LOSS):
+            await mark_not_ready(job.fleet, dead.node)
+            said = await waits_for_proof(job, proxy, before, dead)
+            assert "RecoveryConfig does not allow assumeDead" in said["reason"]
+            since = job.fleet.clock.now()
+        await until("it trains", lambda: job.fleet.world.passed(job.training, before.step, since))
+        [closed] = await job.closed_incidents(1)
+    assert closed["outcome"] == "Recovered"
+    assert forced(proxy) == []
+    assert len(proxy.writes(is_trigger)) == 1
+    assert job.fleet.world.trace.overlaps(job.training) == []
+
+
+@pytest.mark.usefixtures("runtimes")
+async def test_a_partitioned_node_comes_back_with_its_old_pod_and_no_old_rank_counts(
+    training: StartsTraining,
+    controller: StartsController,
+    proxy: ApiProxy,
+    permit: Permits,
+    record_property: RecordProperty,
+) -> None:
+    """Its rank lives on for as long as nobody can tell it: that is what AssumeDead accepts, and what trains is new."""
+    await permit(allow={"assumeDead": True})
+    job = await training(runtime="torch-patient", teardown=ASSUME_AT_ONCE)
+    world = job.fleet.world
+    async with controller() as process:
+        before = await remember(job)
+        cut_off = before[5]
+        async with silent(job.fleet, cut_off.node, NodeDeath.PARTITION):
+            since = await marked_not_ready(job.fleet, cut_off.node)
+            took = await trains_elsewhere(job, before, cut_off, since)
+            await assert_fenced_once(job, proxy, before, cut_off)
+            assert alive(job, before.job_uid) == 1, "the old rank lives, and nobody can tell it to end"
+            step = world.step_of(job.training)
+        await until("the old rank has ended", lambda: alive(job, before.job_uid) == 0)
+        await job.trains(past=step)
+        await has_looked(process, job)
+    record_property("seconds_from_not_ready", took.total_seconds())
+    assert took <= BACK_WITHIN
+    new = world.rounds(job.training)[-1]
+    counted = world.trace.of(job.training, EventKind.ROUND_FORMED, EventKind.CHECKPOINT)
+    assert {record.job_uid for record in counted if record.at >= new.formed_at} == {new.job_uid}
+    assert len(world.rounds(job.training)) == 2
+    assert [incident["outcome"] for incident in await incidents_of(job)] == ["Recovered"], "its return is no failure"
+
+
+def alive(job: Job, job_uid: str) -> int:
+    """How many processes of that Job run."""
+    trace = job.fleet.world.trace
+    started = [each for each in trace.of(job.training, EventKind.PROCESS_STARTED) if each.job_uid == job_uid]
+    ended = [each for each in trace.of(job.training, EventKind.PROCESS_EXITED) if each.job_uid == job_uid]
+    return len(started) - len(ended)
+
+
+@pytest.mark.usefixtures("runtimes")
+async def test_the_platforms_own_restart_is_freed_from_a_dead_node_and_adopted(
+    training: StartsTraining,
+    controller: StartsController,
+    proxy: ApiProxy,
+    permit: Permits,
+    record_property: RecordProperty,
+) -> None:
+    """JobSet restarts it by itself, but waits for the pod of the dead node: that one deed is the controller's."""
+    await permit(allow={"assumeDead": True})
+    job = await training(runtime="torch-native", teardown=ASSUME_AT_ONCE)
+    async with controller():
+        before = await remember(job)
+        dead = before[5]
+        async with silent(job.fleet, dead.node, NodeDeath.POWER_LOSS):
+            since = await mark_not_ready(job.fleet, dead.node)
+            took = await trains_elsewhere(job, before, dead, since)
+            [closed] = await job.closed_incidents(1)
+    record_property("seconds_from_not_ready", took.total_seconds())  # most of it until the pod is evicted
+    assert closed["outcome"] == "Recovered", closed
+    assert set(forced(proxy)) == {dead.pod}
+    assert proxy.writes(is_trigger) == [], "no deletion on top of the platform's own"
+    [incident] = await incidents_of(job)
+    assert "Adopted" in [attempt["action"] for attempt in incident["attempts"]]
+    assert job.fleet.world.trace.overlaps(job.training) == []
+
+
+@pytest.mark.usefixtures("runtimes")
+async def test_a_drain_of_two_nodes_is_one_incident_and_one_restart(
+    training: StartsTraining, controller: StartsController, proxy: ApiProxy, installed: ControlPlane
+) -> None:
+    """`kubectl drain` as people run it: it cordons both, then evicts one pod after the other."""
+    job = await training(runtime="torch-patient")
+    async with controller() as process:
+        before = await remember(job)
+        drained = [before[5], before[9]]
+        names = [member.node for member in drained]
+        try:
+            await installed.kubectl("drain", *names, "--ignore-daemonsets", "--force", timeout_seconds=120)
+            await job.closed_incidents(1)
+            await until("it trains", lambda: job.fleet.world.passed(job.training, before.step, before.at))
+            await has_looked(process, job)
+            nodes = {pod["spec"]["nodeName"] for pod in await job.pods()}
+        finally:
+            await installed.kubectl("uncordon", *names)
+    [incident] = await incidents_of(job)
+    assert (incident["outcome"], incident["class"]) == ("Recovered", "PodDisrupted")
+    assert [attempt["action"] for attempt in incident["attempts"]] == ["RecreateGroup"]
+    assert len(proxy.writes(is_trigger)) == 1
+    assert not nodes & set(names)
+    assert incident["suspects"][0]["node"] in names
+    assert forced(proxy) == []
+    assert len(job.fleet.world.rounds(job.training)) == 2
+    pods = json.loads(await job.fleet.api.list(PODS, namespace=job.namespace))["items"]
+    assert len(pods) == job.ranks

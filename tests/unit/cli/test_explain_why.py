@@ -1,0 +1,251 @@
+"""`recovery explain`: which rule decided, what was not done, what is held against nodes, what comes next."""
+
+import json
+
+import pytest
+
+from recovery.ports import PODS, RECOVERY_CONFIGS
+from tests.unit.cli.cluster import CREATED, Object, PlainCluster, metadata
+from tests.unit.cli.test_explain import explain, incident_details, record, section
+from tests.unit.cli.test_status import open_incident
+
+BAD_GPU = {"name": "bad-gpu", "action": "ReplaceNode", "when": {"onClass": ["HardwareFault"]}}
+KILLED = {"operator": "In", "values": [137]}
+ANYTHING = {"name": "anything", "action": "RecreateGroup", "charge": False}
+CAP = "ReplaceNode: quarantine cap reached: 2 of 2 nodes (RecoveryConfig spec.quarantine.maxNodes 2)"
+
+
+def add_config(cluster: PlainCluster, *, status: Object | None = None, **spec: object) -> None:
+    """The RecoveryConfig, with what spans groups as its status."""
+    cluster.put(RECOVERY_CONFIGS, {"metadata": metadata("default", "", "config"), "spec": spec, "status": status or {}})
+
+
+def group_with(phase: str, **changes: object) -> Object:
+    status = open_incident(phase)
+    status["incident"] |= incident_details() | changes
+    return status
+
+
+def test_the_rules_are_listed_in_their_order(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce", rules=[BAD_GPU, ANYTHING])
+    lines = section(explain("llm"), "Policy")
+    assert lines[2:] == [
+        "rules, of which the first that matches decides:",
+        "  1. bad-gpu: ReplaceNode",
+        "  2. anything: RecreateGroup, free of charge",
+    ]
+
+
+@pytest.mark.parametrize(("allowed", "words"), [(True, "allows"), (False, "does not allow")])
+def test_that_a_silent_node_is_taken_for_dead_comes_with_who_allows_it(
+    cluster: PlainCluster, allowed: bool, words: str
+) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(teardown={"fencing": {"mode": "AssumeDead", "assumeDeadAfter": "2m"}})
+    add_config(cluster, allow={"assumeDead": allowed})
+    said = f"a node that does not answer is taken for dead after 2m00s (AssumeDead): RecoveryConfig {words} it"
+    assert said in section(explain("llm"), "Policy")
+
+
+def test_the_rule_that_decided_is_named_with_the_nodes_that_were_replaced(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    attempt = incident_details()["attempts"][0] | {"action": "ReplaceNode", "nodes": ["gpu-1"], "reason": "Xid 79"}
+    cluster.add_group("llm", group_with("TearingDown", rule="bad-gpu", attempts=[attempt]))
+    lines = section(explain("llm"), "Incident")
+    assert "decided by rule bad-gpu of policy default, generation 1" in lines
+    assert "  1. ReplaceNode of gpu-1 at 2026-11-02 08:59:00Z (epoch 1): Xid 79" in lines
+
+
+def test_a_restart_that_a_person_asked_for_was_decided_by_no_rule_and_no_default(cluster: PlainCluster) -> None:
+    cluster.add_incident("llm", record(**incident_details() | {"class": "Manual"}))
+    assert "decided by" not in explain("llm", "--incident", "uid-team-1")
+
+
+def test_what_was_considered_and_not_done_is_listed(cluster: PlainCluster) -> None:
+    cluster.add_incident("llm", record(**incident_details(), considered=[CAP, "FailJob: RecoveryConfig forbids it"]))
+    lines = section(explain("llm", "--incident", "uid-team-1"), "Incident of job team-a/llm")
+    at = lines.index("Considered, and not done:")
+    assert lines[at + 1 : at + 3] == [f"  - {CAP}", "  - FailJob: RecoveryConfig forbids it"]
+
+
+def test_who_is_held_for_good_is_told_why_and_what_ends_it(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    why = "exit code 1 came early on node gpu-1 as on node gpu-0: an error of the job itself, which no restart mends"
+    cluster.add_group("llm", group_with("Held", held=why))
+    text = explain("llm")
+    assert f"held until recovery retry: {why}" in section(text, "Incident")
+    assert "nothing until a person says so: recovery retry llm" in section(text, "Next")
+
+
+def test_a_jobset_that_is_made_to_fail_is_told_so(cluster: PlainCluster) -> None:
+    cluster.add_incident("llm", record(failJob=True, rule="own-codes"))
+    lines = section(explain("llm", "--incident", "uid-team-1"), "Incident of job team-a/llm")
+    assert "the JobSet is being made to fail" in lines
+
+
+# --- what comes next -------------------------------------------------------------------------------------------------
+
+
+def test_a_healthy_job_waits_for_nothing(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    text = explain("llm")
+    assert "\nNext:" not in text
+    assert "\nNodes:" not in text
+
+
+def test_when_a_silent_node_is_taken_for_dead_is_told(cluster: PlainCluster) -> None:
+    """It has not answered since 08:58, two minutes ago."""
+    cluster.add_job("llm", running=1)
+    cluster.add_node("gpu-1", ready=False)
+    cluster.add_policy(mode="Enforce", teardown={"fencing": {"mode": "AssumeDead", "assumeDeadAfter": "5m"}})
+    add_config(cluster, allow={"assumeDead": True})
+    text = explain("llm")
+    assert "node gpu-1 is taken for dead at 2026-11-02 09:03:00Z, unless it answers before" in section(text, "Next")
+    [line] = section(text, "Nodes")
+    assert line.startswith("node gpu-1 has not answered since 08:58:00")
+
+
+def test_without_permission_it_says_what_the_silent_node_waits_for(cluster: PlainCluster) -> None:
+    cluster.add_job("llm", running=1)
+    cluster.add_node("gpu-1", ready=False)
+    cluster.add_policy(mode="Enforce", teardown={"fencing": {"mode": "AssumeDead"}})
+    [line] = section(explain("llm"), "Nodes")
+    assert line.endswith("RecoveryConfig does not allow assumeDead")
+
+
+# --- the fleet's view of the nodes -----------------------------------------------------------------------------------
+
+
+def quarantined(node: str, **changes: object) -> Object:
+    entry = {"node": node, "nodeUID": node, "reason": "Xid 79", "since": "2026-11-02T08:00:00Z", "incident": "inc-7"}
+    return entry | {"applied": True} | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "is released by hand (recovery release gpu-1)"),
+        (
+            {"releaseAt": "2026-11-02T20:00:00Z"},
+            "is released at 2026-11-02 20:00:00Z or by hand (recovery release gpu-1)",
+        ),
+        ({"releaseWhen": "GpuUnhealthy"}, "is released when GpuUnhealthy ends or by hand (recovery release gpu-1)"),
+        ({"releasing": "its time was over"}, "is being released: its time was over"),
+    ],
+)
+def test_a_quarantined_node_comes_with_reason_and_release(cluster: PlainCluster, changes: Object, said: str) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    add_config(cluster, status={"quarantined": [quarantined("gpu-1", **changes), quarantined("other")]})
+    assert section(explain("llm"), "Nodes") == [
+        "node gpu-1 is quarantined since 2026-11-02 08:00:00Z by incident inc-7: Xid 79",
+        f"node gpu-1 {said}",
+        "1 node that is not this job's is quarantined",
+    ]
+
+
+def test_a_quarantine_names_the_person_who_asked_and_that_it_is_not_in_force_yet(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    add_config(cluster, status={"quarantined": [quarantined("gpu-1", by="anna", applied=False)]})
+    assert section(explain("llm"), "Nodes")[0] == (
+        "node gpu-1 is quarantined since 2026-11-02 08:00:00Z by anna: Xid 79; its taint has not been seen yet"
+    )
+
+
+def test_suspicions_that_still_count_are_told_with_their_incidents(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    suspicion = {"node": "gpu-0", "incident": "inc-7", "at": "2026-11-02T08:00:00Z"}
+    old = suspicion | {"node": "gpu-1", "at": "2026-10-02T08:00:00Z"}
+    add_config(cluster, suspicion={"suspicions": 3}, status={"suspicions": [old, suspicion]})
+    assert section(explain("llm"), "Nodes") == [
+        "node gpu-0 is suspected: 1 of 3 suspicions that call for its replacement (incident inc-7)"
+    ]
+
+
+def test_a_node_that_the_incident_replaced_is_told_of_although_no_pod_is_there_any_more(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    attempt = incident_details()["attempts"][0] | {"action": "ReplaceNode", "nodes": ["gpu-77"]}
+    cluster.add_group("llm", group_with("TearingDown", attempts=[attempt]))
+    add_config(cluster, status={"quarantined": [quarantined("gpu-77")]})
+    assert section(explain("llm"), "Nodes")[0].startswith("node gpu-77 is quarantined since ")
+
+
+def test_a_storm_is_told_with_what_its_nodes_share(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    cluster.add_group("llm", group_with("TearingDown", storm="storm-1"))
+    times = {"startedAt": "2026-11-02T08:59:00Z", "lastAt": "2026-11-02T08:59:20Z"}
+    add_config(cluster, status={"storm": {"id": "storm-1", "nodes": 12, "shared": "rack r7", **times}})
+    [line] = section(explain("llm"), "Nodes")
+    assert line == (
+        "its failure is part of storm-1: "
+        "12 nodes were lost from 2026-11-02 08:59:00Z to 2026-11-02 08:59:20Z, all of rack r7"
+    )
+
+
+def test_an_open_circuit_breaker_is_told_with_how_to_close_it(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    breaker = {"openedAt": "2026-11-02T08:59:00Z", "reason": "5 recoveries within 60 minutes brought no progress"}
+    add_config(cluster, circuitBreaker={"recoveries": 5}, status={"breaker": breaker})
+    [line] = [line for line in section(explain("llm"), "Policy") if "circuit breaker" in line]
+    assert line.startswith("the circuit breaker is open: 5 recoveries within 60 minutes brought no progress")
+
+
+def test_as_data_it_has_what_comes_next_and_what_is_held_against_nodes(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    cluster.add_group("llm", group_with("Held", held="an error of the job itself", considered=[CAP]))
+    add_config(cluster, status={"quarantined": [quarantined("gpu-1")]})
+    told = json.loads(explain("llm", "-o", "json"))
+    assert told["next"] == ["nothing until a person says so: recovery retry llm"]
+    assert [line.split(" is ")[0] for line in told["nodes"]] == ["node gpu-1", "node gpu-1"]
+    assert told["incident"]["considered"] == [CAP]
+
+
+def test_a_node_that_was_deleted_proves_that_its_pods_are_dead(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.delete_node("gpu-1")
+    cluster.add_policy(mode="Enforce")
+    assert section(explain("llm"), "Nodes") == ["its processes count as dead: node gpu-1 was deleted"]
+
+
+def fail_pod(cluster: PlainCluster, finished_at: str) -> None:
+    """The pod of rank 1, with exit code 137."""
+    ended = {"exitCode": 137, "reason": "Error", "startedAt": CREATED, "finishedAt": finished_at}
+    cluster.objects[PODS.plural][1]["status"] = {
+        "phase": "Failed",
+        "containerStatuses": [{"name": "node", "state": {"terminated": ended}}],
+    }
+
+
+def test_a_verdict_that_waits_for_its_cause_to_settle_says_until_when(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    fails = {"name": "killed", "action": "FailJob", "when": {"onExitCodes": KILLED}}
+    cluster.add_policy(mode="Enforce", rules=[fails], settle="2s")
+    fail_pod(cluster, "2026-11-02T08:59:59Z")
+    text = explain("llm")
+    assert "its cause may still come in" in section(text, "Decision")[0]
+    assert section(text, "Next") == ["it is decided again at 2026-11-02 09:00:02Z at the latest"]
+
+
+@pytest.mark.parametrize("mode", ["Observe", "Enforce"])
+def test_a_failure_that_is_in_no_ledger_yet_is_told_in_full(cluster: PlainCluster, mode: str) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(
+        mode=mode, rules=[{"name": "killed", "action": "RecreateGroup", "when": {"onExitCodes": KILLED}}]
+    )
+    fail_pod(cluster, "2026-11-02T08:59:30Z")
+    text = explain("llm")
+    lines = section(text, "Incident, as it would be opened now")
+    assert "  - pod llm-1 (rank 1, node gpu-1) failed with exit code 137" in lines
+    assert "  llm-1  gpu-1  1     137" in lines
+    assert ("decided by rule killed of policy default, generation 1" in lines) == (mode == "Enforce")
+    assert "\nIncident:" not in text

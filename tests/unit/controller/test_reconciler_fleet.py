@@ -1,0 +1,35 @@
+"""What a plan asks of the fleet is done after the ledger, and a refusal by its caps is decided on anew."""
+
+from datetime import datetime
+
+import msgspec
+import pytest
+
+from recovery.core.facts import Snapshot
+from recovery.core.fleet import FleetChange, Quarantined
+from recovery.core.ledger import Ledger
+from recovery.core.plan import ChangeFleet, EmitEvent, Plan
+from recovery.core.policy import Policy, PolicyError
+from tests.unit.controller.scene import Scene
+from tests.unit.core.world import at, training
+
+WANTED = Quarantined("gpu-1", "uid-1", "XID 79", at(0), incident="inc-1")
+ASKS = ChangeFleet(epoch=1, change=FleetChange(quarantine=(WANTED,)))
+SAYS = EmitEvent(key="inc-1.quarantine", warning=True, reason="QuarantineRefused", note="the cap is reached")
+
+
+async def test_a_quarantine_that_the_fleet_refuses_is_decided_on_live_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) -> Plan:
+        """The cap is seen in live facts only."""
+        asked.append(snapshot.live)
+        written = msgspec.structs.replace(ledger, reason="decided")
+        return Plan(written, "decided", actions=(SAYS,) if snapshot.live else (ASKS,))
+
+    monkeypatch.setattr("recovery.controller.reconciler.decide", decide)
+    scene = Scene(training(4))
+    await scene.look()
+    assert asked == [False, True]
+    assert (scene.api.ledger.reason, scene.api.said()[-1]) == ("decided", "create Event")
+    assert not any(request.resource.plural in {"nodes", "recoveryconfigs"} for request in scene.api.requests)

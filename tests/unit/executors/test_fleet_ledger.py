@@ -1,0 +1,177 @@
+"""The fleet's ledger is swapped, one writer at a time, within its caps, and before any node is touched."""
+
+import asyncio
+
+import pytest
+
+from recovery.core.fleet import FleetChange, Futile, Suspicion
+from recovery.core.quarantine import BY_HAND, QUARANTINE_TAINT
+from recovery.executors.fleet_ledger import QuarantineRefusedError
+from recovery.ports import RECOVERY_CONFIGS, ConflictError, PatchKind, UnknownOutcomeError
+from tests.unit.core.world import at
+from tests.unit.executors.fleet import STALE, Fleet, Store
+
+ALLOWED = {"allow": {"cordon": True}}
+ONE = {**ALLOWED, "quarantine": {"maxNodes": 1, "maxPercent": 100}}
+ALL = {**ALLOWED, "quarantine": {"maxPercent": 100}}
+ACCEPTED = {
+    "type": "Accepted",
+    "status": "True",
+    "reason": "Accepted",
+    "message": "",
+    "lastTransitionTime": "2026-11-21T11:00:00Z",
+}
+
+
+async def test_the_ledger_is_written_before_the_node() -> None:
+    fleet = Fleet(spec=ALLOWED)
+    await fleet.writer().change(FleetChange(quarantine=(fleet.wanted(),)))
+    assert fleet.client.patched == ["recoveryconfigs default", "nodes gpu-1"]
+    assert (fleet.entry, fleet.quarantined) == (fleet.wanted(), ["gpu-1"])
+
+
+async def test_what_changes_nothing_is_not_written() -> None:
+    fleet = Fleet(spec=ALLOWED)
+    what = FleetChange(quarantine=(fleet.wanted(),), suspicions=(Suspicion("gpu-2", "inc-1", at(5)),))
+    await fleet.writer().change(what)
+    del fleet.client.patched[:]
+    await fleet.writer().change(what)
+    assert fleet.client.patched == []
+
+
+async def test_a_cap_that_is_reached_is_a_reason_to_decide_again() -> None:
+    fleet = Fleet(spec=ONE)
+    writer = fleet.writer()
+    await writer.change(FleetChange(quarantine=(fleet.wanted("gpu-1"),)))
+    with pytest.raises(QuarantineRefusedError, match=r"1 of 1 nodes .*spec\.quarantine\.maxNodes 1"):
+        await writer.change(FleetChange(quarantine=(fleet.wanted("gpu-2"),)))
+    assert fleet.quarantined == ["gpu-1"]
+
+
+async def test_two_leaders_fill_a_cap_of_one_only_once() -> None:
+    fleet = Fleet(spec=ONE)
+    stores = [Store(fleet), Store(fleet)]
+    for store in stores:
+        store.freeze()  # neither sees what the other one writes
+    outcomes = await asyncio.gather(
+        *(
+            fleet.writer(store).change(FleetChange(quarantine=(fleet.wanted(name),)))
+            for store, name in zip(stores, ("gpu-1", "gpu-2"), strict=True)
+        ),
+        return_exceptions=True,
+    )
+    assert [type(each) for each in outcomes].count(QuarantineRefusedError) == 1
+    assert (len(fleet.ledger.quarantined), len(fleet.quarantined)) == (1, 1)
+
+
+async def test_a_refusal_by_a_cache_that_lags_is_asked_of_the_server() -> None:
+    fleet = Fleet(spec=ONE)
+    store = Store(fleet)
+    await fleet.writer().change(FleetChange(quarantine=(fleet.wanted("gpu-1"),)))
+    store.freeze()
+    fleet.server.patch(
+        RECOVERY_CONFIGS, "default", {"status": {"quarantined": None}}, kind=PatchKind.MERGE, subresource="status"
+    )
+    await fleet.writer(store).change(FleetChange(quarantine=(fleet.wanted("gpu-2"),)))
+    assert [each.node for each in fleet.ledger.quarantined] == ["gpu-2"]
+
+
+async def test_forty_groups_at_once_write_once_each_and_never_fight() -> None:
+    fleet = Fleet(nodes=40, spec=ALL)
+    store = Store(fleet)
+    store.freeze()
+    writer = fleet.writer(store)
+    changes = [FleetChange(quarantine=(fleet.wanted(f"gpu-{n}", f"inc-{n}"),)) for n in range(40)]
+    await asyncio.gather(*map(writer.change, changes))
+    assert fleet.client.patched.count("recoveryconfigs default") == 40
+    assert (len(fleet.ledger.quarantined), len(fleet.quarantined)) == (40, 40)
+
+
+async def test_what_others_write_in_between_is_read_and_kept() -> None:
+    fleet = Fleet(spec=ALL)
+    store = Store(fleet)
+    store.freeze()
+    await fleet.writer().change(FleetChange(quarantine=(fleet.wanted("gpu-0"),)))
+    await fleet.writer(store).change(FleetChange(quarantine=(fleet.wanted("gpu-1"),)))
+    assert [each.node for each in fleet.ledger.quarantined] == ["gpu-0", "gpu-1"]
+    assert store.read_configs == 1
+
+
+async def test_who_keeps_being_refused_says_so() -> None:
+    fleet = Fleet(spec=ALLOWED)
+    fleet.client.refuse["recoveryconfigs"] = [STALE] * 20
+    with pytest.raises(ConflictError):
+        await fleet.writer().change(FleetChange(quarantine=(fleet.wanted(),)))
+    assert fleet.quarantined == []
+
+
+async def test_after_an_unknown_outcome_the_server_is_read() -> None:
+    fleet = Fleet(spec=ALLOWED)
+    store = Store(fleet)
+    writer = fleet.writer(store)
+    fleet.client.refuse["recoveryconfigs"] = [UnknownOutcomeError("the connection was lost")]
+    with pytest.raises(UnknownOutcomeError):
+        await writer.change(FleetChange(quarantine=(fleet.wanted(),)))
+    assert fleet.quarantined == []
+    await writer.change(FleetChange(quarantine=(fleet.wanted(),)))
+    assert (store.read_configs, fleet.quarantined) == (1, ["gpu-1"])
+
+
+async def test_a_quarantine_that_was_only_written_down_is_completed_by_a_repeat() -> None:
+    fleet = Fleet(spec=ALLOWED)
+    writer = fleet.writer()
+    fleet.client.refuse["nodes"] = [UnknownOutcomeError("the connection was lost")]
+    with pytest.raises(UnknownOutcomeError):
+        await writer.change(FleetChange(quarantine=(fleet.wanted(),)))
+    assert (fleet.entry.node, fleet.quarantined) == ("gpu-1", [])
+    await writer.change(FleetChange(quarantine=(fleet.wanted(),)))
+    assert fleet.quarantined == ["gpu-1"]
+    assert fleet.client.patched.count("recoveryconfigs default") == 1
+
+
+async def test_the_conditions_of_the_admission_stay() -> None:
+    fleet = Fleet(spec=ALLOWED)
+    status = {"status": {"conditions": [ACCEPTED]}}
+    fleet.server.patch(RECOVERY_CONFIGS, "default", status, kind=PatchKind.MERGE, subresource="status")
+    await fleet.writer().change(FleetChange(quarantine=(fleet.wanted(),)))
+    assert (fleet.status["conditions"], len(fleet.status["quarantined"])) == ([ACCEPTED], 1)
+
+
+async def test_a_node_that_a_person_holds_is_taken_in_and_left_alone() -> None:
+    fleet = Fleet(spec=ALLOWED)
+    fleet.patch_node(
+        "gpu-1", {"spec": {"taints": [{"key": QUARANTINE_TAINT, "value": BY_HAND, "effect": "NoSchedule"}]}}
+    )
+    await fleet.writer().change(FleetChange(quarantine=(fleet.wanted(),)))
+    assert (fleet.entry.by, fleet.taints("gpu-1")) == ("somebody", ["quarantined=by-hand"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        (None, "there is no RecoveryConfig"),
+        ({}, "spec.allow.cordon"),
+        ({**ALLOWED, "paused": True, "pauseReason": "storm"}, "pauses all recoveries: storm"),
+    ],
+)
+async def test_without_permission_nothing_is_written(spec: dict[str, object] | None, why: str) -> None:
+    fleet = Fleet(spec=spec)
+    with pytest.raises(QuarantineRefusedError, match=why):
+        await fleet.writer().change(FleetChange(quarantine=(fleet.wanted(),)))
+    assert fleet.client.patched == []
+
+
+@pytest.mark.parametrize("spec", [None, {**ALLOWED, "paused": True}])
+async def test_what_is_only_counted_is_dropped_where_nothing_may_be_written(spec: dict[str, object] | None) -> None:
+    fleet = Fleet(spec=spec)
+    await fleet.writer().change(FleetChange(suspicions=(Suspicion("gpu-1", "inc-1", at(5)),)))
+    assert fleet.client.patched == []
+
+
+async def test_an_open_breaker_admits_nothing_more() -> None:
+    fleet = Fleet(spec={**ALLOWED, "circuitBreaker": {"recoveries": 1}})
+    writer = fleet.writer()
+    await writer.change(FleetChange(futile=(Futile("inc-1", at(5)),)))
+    assert fleet.ledger.breaker is not None
+    with pytest.raises(QuarantineRefusedError, match="the circuit breaker is open"):
+        await writer.change(FleetChange(quarantine=(fleet.wanted(),)))

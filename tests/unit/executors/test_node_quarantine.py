@@ -1,0 +1,170 @@
+"""A node is cordoned, tainted and annotated in one patch, and only what is ours is ever taken away."""
+
+import msgspec
+import pytest
+
+from recovery.core.quarantine import QUARANTINE_ANNOTATION, QUARANTINE_TAINT, RELEASE_ANNOTATION, Mark, parsed_mark
+from recovery.executors.node_quarantine import apply, quarantine_by_hand, release, release_by_hand
+from recovery.ports import NODES, ConflictError, NotFoundError
+from tests.unit.core.world import at
+from tests.unit.executors.fleet import STALE, Fleet
+
+LATER = "2026-11-21T12:00:20Z"
+MAINTENANCE = {"key": "team/maintenance", "value": "fan", "effect": "NoSchedule"}
+
+
+def mark(fleet: Fleet, name: str = "gpu-1") -> Mark:
+    found = parsed_mark(fleet.node(name)["metadata"]["annotations"][QUARANTINE_ANNOTATION])
+    assert found is not None
+    return found
+
+
+async def test_cordon_taint_and_annotation_come_in_one_patch() -> None:
+    fleet = Fleet()
+    await apply(fleet.client, fleet.wanted(release_when="GpuUnhealthy"))
+    assert fleet.client.patched == ["nodes gpu-1"]
+    assert (fleet.cordoned("gpu-1"), fleet.taints("gpu-1")) == (True, ["quarantined=inc-1"])
+    assert mark(fleet) == Mark("XID 79", at(5), incident="inc-1", release_when="GpuUnhealthy", cordoned=True)
+
+
+async def test_twice_is_once() -> None:
+    fleet = Fleet()
+    await apply(fleet.client, fleet.wanted())
+    await apply(fleet.client, fleet.wanted())
+    assert fleet.client.patched == ["nodes gpu-1"]
+
+
+async def test_the_taints_of_others_stay_and_their_cordon_is_not_ours() -> None:
+    fleet = Fleet()
+    fleet.patch_node("gpu-1", {"spec": {"unschedulable": True, "taints": [MAINTENANCE]}})
+    await apply(fleet.client, fleet.wanted())
+    assert fleet.taints("gpu-1") == ["maintenance=fan", "quarantined=inc-1"]
+    assert mark(fleet).cordoned is False
+    await release(fleet.client, fleet.wanted())
+    assert (fleet.cordoned("gpu-1"), fleet.taints("gpu-1")) == (True, ["maintenance=fan"])
+    assert not fleet.annotated("gpu-1")
+
+
+async def test_a_release_leaves_the_node_as_it_was() -> None:
+    fleet = Fleet()
+    before = fleet.node("gpu-1")["spec"]
+    await apply(fleet.client, fleet.wanted())
+    await release(fleet.client, fleet.wanted())
+    assert (fleet.cordoned("gpu-1"), fleet.taints("gpu-1"), fleet.annotated("gpu-1")) == (False, [], False)
+    assert {name: value for name, value in fleet.node("gpu-1")["spec"].items() if value} == {
+        name: value for name, value in before.items() if value
+    }
+    await release(fleet.client, fleet.wanted())
+    assert fleet.client.patched == ["nodes gpu-1"] * 2, "there is nothing left to release"
+
+
+async def test_a_release_leaves_what_others_have_set_meanwhile() -> None:
+    fleet = Fleet()
+    await apply(fleet.client, fleet.wanted())
+    ours = fleet.node("gpu-1")["spec"]["taints"]
+    fleet.patch_node("gpu-1", {"spec": {"taints": [MAINTENANCE, *ours]}})
+    await release(fleet.client, fleet.wanted())
+    assert fleet.taints("gpu-1") == ["maintenance=fan"]
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"key": QUARANTINE_TAINT, "value": "inc-2", "effect": "NoSchedule"},
+        {"key": QUARANTINE_TAINT, "value": "inc-1", "effect": "NoExecute"},
+        MAINTENANCE,
+    ],
+    ids=["another incident's", "another effect", "another key"],
+)
+async def test_a_foreign_taint_is_never_removed(foreign: dict[str, str]) -> None:
+    fleet = Fleet()
+    fleet.patch_node("gpu-1", {"spec": {"unschedulable": True, "taints": [foreign]}})
+    await release(fleet.client, fleet.wanted())
+    assert fleet.client.patched == []
+
+
+async def test_who_took_the_taint_away_has_taken_the_cordon_over() -> None:
+    fleet = Fleet()
+    await apply(fleet.client, fleet.wanted())
+    fleet.patch_node("gpu-1", {"spec": {"taints": []}})
+    await release(fleet.client, fleet.wanted())
+    assert (fleet.cordoned("gpu-1"), fleet.annotated("gpu-1")) == (True, False)
+
+
+async def test_a_cordon_that_the_ledger_does_not_call_ours_stays() -> None:
+    fleet = Fleet()
+    await apply(fleet.client, fleet.wanted())
+    await release(fleet.client, fleet.wanted(cordoned=False))
+    assert (fleet.cordoned("gpu-1"), fleet.taints("gpu-1")) == (True, [])
+
+
+@pytest.mark.parametrize("deed", [apply, release])
+async def test_a_node_that_is_gone_or_made_anew_is_fine(deed: type) -> None:
+    fleet = Fleet()
+    await deed(fleet.client, fleet.wanted(node_uid="older"))
+    assert fleet.client.patched == []
+    wanted = fleet.wanted()
+    fleet.server.delete(NODES, "gpu-1")
+    await deed(fleet.client, wanted)
+    assert fleet.client.patched == []
+
+
+async def test_a_node_that_changes_in_between_is_read_again() -> None:
+    fleet = Fleet()
+    fleet.client.refuse["nodes"] = [STALE, STALE]
+    await apply(fleet.client, fleet.wanted())
+    assert (len(fleet.client.patched), fleet.quarantined) == (3, ["gpu-1"])
+
+
+async def test_a_node_that_keeps_changing_is_the_callers() -> None:
+    fleet = Fleet()
+    fleet.client.refuse["nodes"] = [STALE] * 20
+    with pytest.raises(ConflictError):
+        await apply(fleet.client, fleet.wanted())
+
+
+async def test_a_node_that_a_person_quarantined_or_released_since_is_left_alone() -> None:
+    fleet = Fleet()
+    await quarantine_by_hand(fleet.client, fleet.wanted(incident="", by="jane"))
+    fleet.patch_node("gpu-2", {"metadata": {"annotations": {RELEASE_ANNOTATION: LATER}}})
+    for name in ("gpu-1", "gpu-2"):
+        await apply(fleet.client, fleet.wanted(name))
+    assert fleet.taints("gpu-1") == ["quarantined=by-hand"]
+    assert fleet.taints("gpu-2") == []
+
+
+async def test_the_next_incident_takes_the_place_of_the_one_before_it_with_its_cordon() -> None:
+    fleet = Fleet()
+    await apply(fleet.client, fleet.wanted())
+    await apply(fleet.client, fleet.wanted(incident="inc-2"))
+    assert fleet.taints("gpu-1") == ["quarantined=inc-2"]
+    assert mark(fleet).cordoned is True
+    await release(fleet.client, fleet.wanted())
+    assert fleet.quarantined == ["gpu-1"], "a late release of the first one"
+
+
+async def test_a_person_takes_over_and_the_cordon_can_still_be_released() -> None:
+    fleet = Fleet()
+    await apply(fleet.client, fleet.wanted())
+    await quarantine_by_hand(fleet.client, fleet.wanted(incident="", by="jane", reason="keep it"))
+    assert fleet.taints("gpu-1") == ["quarantined=by-hand"]
+    assert (mark(fleet).by, mark(fleet).cordoned) == ("jane", True)
+
+
+@pytest.mark.parametrize("by", ["", "jane"])
+async def test_a_person_releases_whatever_quarantine_there_is_and_notes_when(by: str) -> None:
+    fleet = Fleet()
+    wanted = fleet.wanted(incident="" if by else "inc-1", by=by)
+    await (quarantine_by_hand if by else apply)(fleet.client, wanted)
+    await release_by_hand(fleet.client, "gpu-1", LATER)
+    assert (fleet.cordoned("gpu-1"), fleet.quarantined) == (False, [])
+    assert fleet.node("gpu-1")["metadata"]["annotations"] == {RELEASE_ANNOTATION: LATER}
+
+
+async def test_a_person_is_told_that_there_is_no_such_node() -> None:
+    fleet = Fleet()
+    missing = msgspec.structs.replace(fleet.wanted(), node="gpu-9", node_uid="")
+    with pytest.raises(NotFoundError):
+        await quarantine_by_hand(fleet.client, missing)
+    with pytest.raises(NotFoundError):
+        await release_by_hand(fleet.client, "gpu-9", LATER)

@@ -1,0 +1,386 @@
+"""What each shipped policy does: facts in, plan and sentence out, with its own permissions and without any."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from recovery.core.config import CONFIG_NAME, ConfigFacts, ConfigSpec
+from recovery.core.facts import Condition, FailurePolicyFacts, FleetFacts, NodeFacts, Snapshot, Taint
+from recovery.core.fleet import Quarantined
+from recovery.core.ledger import AttemptAction, Incident, Phase
+from recovery.core.plan import ChangeFleet, FailJobSet, ForceDeletePods, Plan
+from recovery.core.policy import Policy, PolicyFacts, PolicySpec, resolve
+from tests.unit.core.driver import Controller
+from tests.unit.core.world import World, at, training, whole
+
+POLICIES = Path(__file__).resolve().parents[3] / "policies"
+LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
+TRACEBACK = "Traceback (most recent call last):\n  File \"train.py\", line 7\nTypeError: forward() missing 'mask'"
+XID_79 = "NVRM: Xid (PCI:0000:4b:00): 79, pid=1234, GPU has fallen off the bus."
+
+
+def shipped(name: str, *, permitted: bool = True) -> Policy:
+    """The policy as the file has it, with the RecoveryConfig that its permissions make, or with none."""
+    spec = msgspec.convert(_read(f"{name}.yaml"), PolicySpec)
+    config = None
+    if permitted and (POLICIES / "permissions" / f"{name}.yaml").exists():
+        allowed = msgspec.convert(_read(f"permissions/{name}.yaml"), ConfigSpec)
+        config = ConfigFacts(CONFIG_NAME, "config-1", 1, allowed)
+    return resolve(PolicyFacts(name, "ml", f"policy-{name}", 1, spec, LONG_AGO, LONG_AGO), config)
+
+
+def _read(name: str) -> dict[str, Any]:
+    spec: dict[str, Any] = yaml.safe_load((POLICIES / name).read_text())["spec"]
+    return spec
+
+
+class Story:
+    """One group of four under one policy, and the nodes gpu-0 to gpu-23 of its cluster."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.world = training()
+        self.controller = Controller(policy)
+        self.nodes: dict[str, NodeFacts] = {
+            f"gpu-{number}": NodeFacts(f"gpu-{number}", ready=True, uid=f"node-{number}") for number in range(24)
+        }
+
+    def change_node(self, name: str, **changes: object) -> None:
+        self.nodes[name] = msgspec.structs.replace(self.nodes[name], **changes)
+
+    def lose_contact(self, name: str, seconds: float) -> None:
+        """The node lifecycle controller has marked it: nobody knows what runs there."""
+        self.change_node(
+            name, ready=False, reachable=False, ready_since=whole(seconds), ready_reason="NodeStatusUnknown"
+        )
+
+    def exits(self, index: int, code: int, message: str, seconds: float) -> None:
+        """The pod of that rank fails with these last words."""
+        failed = self.world.pod_failed(index, code, seconds)
+        [container] = failed.pod(index).containers
+        assert container.exit is not None
+        told = msgspec.structs.replace(container, exit=msgspec.structs.replace(container.exit, message=message))
+        self.world = failed.with_pod(index, containers=(told,))
+
+    def look(self, seconds: float) -> Plan:
+        """One look, carried out."""
+        controller = self.controller
+        plan = controller.plan_on(self._snapshot(live=False), self._snapshot(live=True), seconds)
+        controller.done += plan.first
+        controller.write(plan)
+        controller.done += plan.actions
+        return plan
+
+    def _snapshot(self, *, live: bool) -> Snapshot:
+        snapshot = self.world.snapshot(live=live)
+        named = {pod.node for pod in snapshot.pods}
+        nodes: Mapping[str, NodeFacts] = {name: node for name, node in self.nodes.items() if name in named}
+        feasible = tuple(sorted(name for name, node in self.nodes.items() if node.ready and not node.unschedulable))
+        fleet = FleetFacts(nodes=len(self.nodes), feasible=feasible) if live else None
+        return msgspec.structs.replace(snapshot, nodes=nodes, fleet=fleet)
+
+    @property
+    def incident(self) -> Incident:
+        return self.controller.incident
+
+    @property
+    def restarted(self) -> bool:
+        """Its Job was deleted."""
+        return [each.uid for each in self.controller.triggers] == ["job-1"]
+
+    @property
+    def quarantined(self) -> list[Quarantined]:
+        changes = [action.change for action in self.controller.done if isinstance(action, ChangeFleet)]
+        return [entry for change in changes for entry in change.quarantine]
+
+    @property
+    def made_to_fail(self) -> list[FailJobSet]:
+        return [action for action in self.controller.done if isinstance(action, FailJobSet)]
+
+    @property
+    def forced(self) -> list[str]:
+        """Names of the pods that were deleted by force, in order."""
+        deeds = [action for action in self.controller.done if isinstance(action, ForceDeletePods)]
+        return [pod.name for deed in deeds for pod in deed.pods]
+
+
+def story(name: str, *, permitted: bool = True) -> Story:
+    return Story(shipped(name, permitted=permitted))
+
+
+# --- default, observe-only -----------------------------------------------------------------------------------------
+
+
+def test_default_recreates_the_group_whatever_the_cause() -> None:
+    told = story("default")
+    told.exits(2, 1, "CUDA error: an illegal memory access was encountered", 0)
+    told.look(1)
+    assert told.restarted
+    assert told.incident.charged
+    assert told.incident.rule == ""
+    assert (
+        "no rule matched, so the default of policy default (RecreateGroupOnPodRestart) applies" in told.incident.reason
+    )
+
+
+def test_default_waits_for_proof_that_a_silent_node_is_dead() -> None:
+    told = story("default")
+    told.lose_contact("gpu-2", 0)
+    for seconds in (1, 60, 3600):
+        told.look(seconds)
+    assert told.controller.workload_actions == []
+    assert told.forced == []
+
+
+def test_observe_only_says_what_it_would_do_and_does_nothing() -> None:
+    told = story("observe-only")
+    told.exits(2, 1, "", 0)
+    told.look(1)
+    assert told.controller.workload_actions == []
+    assert told.incident.reason.endswith(
+        "policy observe-only is in mode Observe: Enforce would now delete Job train-node-0, so that all 4 ranks "
+        "restart together"
+    )
+
+
+# --- gpu-faults ----------------------------------------------------------------------------------------------------
+
+
+def broken(type_: str, status: str = "True", reason: str = "", since: float = 0) -> Condition:
+    return Condition(type_, status, reason, "", whole(since))
+
+
+def test_gpu_faults_replaces_a_node_that_a_monitor_calls_broken_though_its_rank_still_runs() -> None:
+    told = story("gpu-faults")
+    told.change_node("gpu-2", conditions=(broken("GpuPcieWatch"),))
+    told.look(1)
+    assert told.restarted
+    [entry] = told.quarantined
+    assert (entry.node, entry.node_uid, entry.incident) == ("gpu-2", "node-2", told.incident.id)
+    assert entry.release_when == "GpuPcieWatch"
+    assert entry.release_at == at(1 + 24 * 3600)
+    assert (told.incident.rule, told.incident.disruption_class) == ("nvsentinel-condition", "HardwareFault")
+    assert told.incident.attempts[-1].action is AttemptAction.REPLACE_NODE
+    assert (
+        "rule nvsentinel-condition (node gpu-2 has condition GpuPcieWatch=True) says ReplaceNode"
+        in told.incident.reason
+    )
+    assert "quarantining node gpu-2 and deleting Job train-node-0" in told.incident.reason
+
+
+def test_gpu_faults_reads_the_reason_of_the_eks_agent() -> None:
+    """Its condition is False as well when it has lost its own DCGM, which breaks no training."""
+    told = story("gpu-faults")
+    told.change_node("gpu-2", conditions=(broken("AcceleratedHardwareReady", "False", "DCGMError"),))
+    told.look(1)
+    assert told.controller.workload_actions == []
+    told.change_node("gpu-2", conditions=(broken("AcceleratedHardwareReady", "False", "NvidiaXID79Error"),))
+    told.look(2)
+    assert [entry.node for entry in told.quarantined] == ["gpu-2"]
+    assert told.incident.rule == "eks-accelerated-hardware"
+
+
+def test_gpu_faults_gives_a_driver_that_restarts_a_minute() -> None:
+    told = story("gpu-faults")
+    told.change_node("gpu-2", conditions=(broken("GPUMissing"),))
+    assert told.look(30).look_again_at == at(60)
+    assert told.controller.workload_actions == []
+    told.look(60)
+    assert [entry.node for entry in told.quarantined] == ["gpu-2"]
+    assert told.incident.rule == "aks-gpu-condition"
+
+
+def test_gpu_faults_reads_the_taint_of_nvsentinel() -> None:
+    told = story("gpu-faults")
+    told.change_node("gpu-2", taints=(Taint("AggregatedNodeHealth", "False", since=whole(0)),), unschedulable=True)
+    told.look(1)
+    assert told.quarantined == [], "NVSentinel keeps pods off it already, and gives it back when it is mended"
+    assert told.restarted
+    assert told.incident.rule == "nvsentinel-taint"
+
+
+def test_gpu_faults_replaces_a_node_whose_failure_tells_that_it_is_broken() -> None:
+    told = story("gpu-faults")
+    told.exits(2, 1, XID_79, 0)
+    told.look(1)
+    assert [entry.node for entry in told.quarantined] == ["gpu-2"]
+    assert told.incident.rule == "hardware-fault"
+
+
+def test_gpu_faults_without_its_permission_recreates_and_says_why_the_node_stays() -> None:
+    told = story("gpu-faults", permitted=False)
+    told.exits(2, 1, XID_79, 0)
+    told.look(1)
+    assert told.restarted
+    assert told.quarantined == []
+    assert told.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
+    refused = "node gpu-2 is not quarantined: RecoveryConfig does not allow it (spec.allow.cordon)"
+    assert refused in told.incident.reason
+    assert told.incident.considered == (f"ReplaceNode: {refused}",)
+
+
+def test_gpu_faults_without_its_permission_leaves_a_group_that_still_runs() -> None:
+    """It could come back onto the same node, whose monitor still says the same: nothing were won."""
+    told = story("gpu-faults", permitted=False)
+    told.change_node("gpu-2", conditions=(broken("GpuPcieWatch"),))
+    told.look(1)
+    assert "its member still runs there, so the group is left as it is" in told.incident.reason
+    for seconds in (5, 10, 60, 3600):
+        told.look(seconds)
+    assert not told.restarted
+    assert told.controller.phase() is Phase.HEALTHY
+
+
+def test_gpu_faults_leaves_other_failures_to_the_default() -> None:
+    told = story("gpu-faults")
+    told.exits(2, 1, TRACEBACK, 0)
+    told.look(1)
+    assert told.restarted
+    assert told.quarantined == []
+    assert told.incident.rule == ""
+
+
+# --- spot ----------------------------------------------------------------------------------------------------------
+
+
+def test_spot_takes_a_preemption_or_a_drain_for_free_as_often_as_it_happens() -> None:
+    for reason in ("PreemptionByScheduler", "EvictionByEvictionAPI"):
+        told = story("spot")
+        told.world = told.world.evicted(2, 0, reason=reason)
+        told.look(1)
+        assert told.restarted
+        assert not told.incident.charged
+        assert told.controller.ledger.budget.remaining == 10
+        assert told.incident.rule == "capacity-taken-back"
+        assert "(free of charge)" in told.incident.reason
+
+
+def test_spot_recreates_for_free_when_the_provider_has_deleted_the_node() -> None:
+    told = story("spot")
+    told.lose_contact("gpu-2", 0)
+    told.look(1)
+    assert told.controller.workload_actions == []
+    del told.nodes["gpu-2"]
+    gone = frozenset({"gpu-2"})
+    snapshots = [msgspec.structs.replace(told._snapshot(live=live), gone_nodes=gone) for live in (False, True)]
+    plan = told.controller.plan_on(snapshots[0], snapshots[1], 30)
+    told.controller.write(plan)
+    told.controller.done += plan.actions
+    assert told.restarted
+    assert not told.incident.charged
+    assert told.incident.disruption_class == "NodeLost"
+
+
+def test_spot_charges_what_the_job_does_to_itself() -> None:
+    told = story("spot")
+    told.exits(2, 1, TRACEBACK, 0)
+    told.look(1)
+    assert told.restarted
+    assert told.incident.charged
+    assert told.incident.rule == ""
+
+
+# --- user-errors-fail-fast -----------------------------------------------------------------------------------------
+
+
+def test_user_errors_end_the_job_once_late_evidence_has_had_its_time() -> None:
+    told = story("user-errors-fail-fast")
+    told.exits(2, 1, TRACEBACK, 0)
+    assert told.look(1).look_again_at == at(6)
+    assert told.made_to_fail == []
+    told.look(6)
+    [deed] = told.made_to_fail
+    assert deed.uid == "jobset-1"
+    assert told.incident.rule == "user-error"
+    assert not told.controller.triggers
+    assert "says FailJob" in told.incident.reason
+
+
+def test_user_errors_without_the_permission_are_held_and_say_so() -> None:
+    told = story("user-errors-fail-fast", permitted=False)
+    told.exits(2, 1, TRACEBACK, 0)
+    told.look(1)
+    told.look(6)
+    assert told.controller.workload_actions == []
+    assert told.controller.phase() is Phase.HELD
+    assert "says FailJob, which RecoveryConfig does not allow (spec.allow.failJob)" in told.incident.reason
+
+
+@pytest.mark.parametrize(("code", "rule"), [(127, "user-error"), (78, "said-by-the-script")])
+def test_a_script_may_say_by_its_exit_code_alone_that_it_is_its_own_error(code: int, rule: str) -> None:
+    told = story("user-errors-fail-fast")
+    told.exits(2, code, "", 0)
+    told.look(1)
+    told.look(6)
+    assert len(told.made_to_fail) == 1
+    assert told.incident.rule == rule
+
+
+def test_user_errors_fail_fast_does_not_end_a_job_for_a_lost_node_or_the_exits_that_follow() -> None:
+    told = story("user-errors-fail-fast")
+    told.world = told.world.evicted(2, 0)
+    told.exits(1, 2, "", 2)
+    told.look(3)
+    told.look(9)
+    assert told.made_to_fail == []
+    assert told.restarted
+    assert told.incident.rule == "not-the-jobs-fault"
+    assert not told.incident.charged
+
+
+# --- large-1000-gpus -----------------------------------------------------------------------------------------------
+
+
+def test_large_takes_a_silent_node_for_dead_after_a_minute_and_forces_its_pod_only() -> None:
+    told = story("large-1000-gpus")
+    dead = told.world.pod(2).name
+    told.lose_contact("gpu-2", 0)
+    assert told.look(10).look_again_at == at(60)
+    assert told.controller.workload_actions == []
+    told.look(60)
+    assert told.restarted
+    assert not told.incident.charged
+    assert (told.incident.rule, told.incident.disruption_class) == ("node-taken-away", "NodeLost")
+    told.world = told.world.job_deleted(60).all_deleted(60, grace_seconds=5)
+    told.look(61)
+    assert set(told.forced) == {dead}
+    assert told.incident.terms.grace_seconds == 5
+
+
+def test_large_without_its_permission_waits_for_proof() -> None:
+    told = story("large-1000-gpus", permitted=False)
+    told.lose_contact("gpu-2", 0)
+    told.look(10)
+    told.look(3600)
+    assert told.controller.workload_actions == []
+    assert told.forced == []
+
+
+def test_large_replaces_a_broken_node() -> None:
+    told = story("large-1000-gpus")
+    told.exits(2, 1, XID_79, 0)
+    told.look(1)
+    assert [entry.node for entry in told.quarantined] == ["gpu-2"]
+    assert (told.incident.rule, told.incident.charged) == ("hardware-fault", True)
+
+
+# --- runtime-failure-policy ----------------------------------------------------------------------------------------
+
+
+def test_the_runtime_with_a_failure_policy_leaves_a_failed_pod_to_its_job_set() -> None:
+    spec = _read("runtime-failure-policy.yaml")["template"]["spec"]
+    [job] = spec["replicatedJobs"]
+    told = story("default")
+    native: World = training(
+        backoff_limit=job["template"]["spec"]["backoffLimit"],
+        failure_policy=FailurePolicyFacts(max_restarts=spec["failurePolicy"]["maxRestarts"]),
+    )
+    told.world = native
+    told.exits(2, 1, "", 0)
+    told.look(1)
+    assert told.controller.workload_actions == []
+    assert "standing aside, because Job train-node-0 has backoffLimit 0" in told.incident.reason
