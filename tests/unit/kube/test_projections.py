@@ -478,6 +478,15 @@ class TestLedgers:
             ("restart", False),
         ]
 
+    def test_what_this_version_writes_is_read(self) -> None:
+        found = decode_recovery_group(fixture("recoverygroup-v3")).value
+        incident = found.ledger.incident
+        assert (found.schema_version, found.ledger.phase) == (3, Phase.HELD)
+        assert incident is not None
+        assert "a suspected bad checkpoint" in incident.held
+        assert [rule.name for rule in incident.terms.rules] == ["preempted"]
+        assert [mark.node for mark in found.ledger.failures] == ["gpu-2"]
+
     @pytest.mark.parametrize("version", range(1, SCHEMA_VERSION + 1))
     def test_nothing_that_stands_in_a_ledger_is_lost_when_it_is_written_again(self, version: int) -> None:
         raw = fixture(f"recoverygroup-v{version}")
