@@ -137,7 +137,7 @@ async def check(connection: Connection, lease_namespace: str | None = None) -> t
     withheld = await denied(connection.client, needed(ENFORCE, train_jobs=train_jobs))
     if withheld:
         _log.warning("policies in mode Enforce will be refused", missing_permissions=permission_words(withheld))
-    if withheld := await denied(connection.client, QUARANTINE):
+    elif withheld := await denied(connection.client, QUARANTINE):
         _log.warning("no node will be quarantined", missing_permissions=permission_words(withheld))
     if withheld := await denied(connection.client, NODE_LEASES):
         missing = f"{permission_words(withheld)} in {NODE_LEASE_NAMESPACE}"

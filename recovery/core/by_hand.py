@@ -11,7 +11,7 @@ from recovery.core.attempts import restart_of
 from recovery.core.classify import classify
 from recovery.core.evidence import Evidence, LossKind, member_jobs
 from recovery.core.gates import barred, ended, finishing
-from recovery.core.judge import close, trigger
+from recovery.core.judge import close, fail_job, trigger
 from recovery.core.ledger import Ledger, Outcome, Phase
 from recovery.core.look import Look
 from recovery.core.plan import Plan
@@ -58,7 +58,7 @@ def _retry(look: Look, policy: Policy, ledger: Ledger, verb: Verb, asked: Reques
         return _refuse(look, ledger, verb, asked, "no incident is open")
     if ledger.phase is Phase.HELD:
         why = _no_restart(look, policy, asked)
-        if why is None and open_.fail_job:
+        if why is None and fail_job(look, ledger):
             why = "the group is Held for good"
         return _again(look, ledger, verb, asked) if why is None else _refuse(look, ledger, verb, asked, why)
     bar = barred(look.workload, policy, forced=open_.forced or asked.force)
@@ -119,7 +119,7 @@ def _again(look: Look, ledger: Ledger, verb: Verb, asked: Request, text: str = "
     open_ = incident.incident_of(ledger)
     # What a Hold called for is over; and a force that was used up by an earlier restart is not used again.
     ledger = msgspec.structs.replace(
-        ledger, incident=msgspec.structs.replace(open_, forced=asked.force, fail_job=False, held="")
+        ledger, incident=msgspec.structs.replace(open_, forced=asked.force, fail_job=False, held="", rule="")
     )
     ledger = suspension.until(look.now, ledger, look.workload, begin=False)
     jobs = ", ".join(job.name for job in member_jobs(look.snapshot))

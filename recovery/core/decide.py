@@ -44,7 +44,9 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
     workload = snapshot.workload
     if workload is None:
         return Plan(ledger, "the workload is gone")
-    snapshot = _marked(snapshot, policy, now)
+    # What bears no date of its own is dated by the look that noticed it first, and stays so.
+    noticed = ledger.incident.detected_at if ledger.incident is not None else now
+    snapshot = _marked(snapshot, policy, now, min(noticed, now))
     look = Look(snapshot, workload, policy, now, ledger.epoch)
     if ledger.incident is not None and ledger.incident.closing is not None:
         plan = _record(look, ledger)
@@ -52,6 +54,7 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
         plan = _asked(look, ledger) or (
             _between_incidents(look, ledger) if ledger.incident is None else in_incident(look, ledger)
         )
+    plan = _in_time(look, plan)
     if any(isinstance(action, ReadLive) for action in plan.actions) or (
         not snapshot.live
         and (
@@ -66,9 +69,9 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
     return msgspec.structs.replace(plan, ledger=after, actions=(*plan.actions, *events(ledger, after)))
 
 
-def _marked(snapshot: Snapshot, policy: Policy | PolicyError | None, now: datetime) -> Snapshot:
+def _marked(snapshot: Snapshot, policy: Policy | PolicyError | None, now: datetime, noticed: datetime) -> Snapshot:
     """The snapshot with what policies make of nodes: pods that count as dead, and faults that a rule names."""
-    snapshot = fencing.marked(snapshot, policy, now)
+    snapshot = fencing.marked(snapshot, policy, now, noticed)
     faults = matching.node_faults(policy.rules, snapshot, now) if isinstance(policy, Policy) and policy.rules else ()
     by_pod: dict[str, Fault] = {}
     for item in faults:
@@ -76,13 +79,24 @@ def _marked(snapshot: Snapshot, policy: Policy | PolicyError | None, now: dateti
             continue
         # A taint without a date is news once for each node, not for each pod that is placed there later.
         key = item.key if item.at is not None else item.key.replace(item.pod.uid, item.pod.node)
-        by_pod.setdefault(item.pod.uid, Fault(key, item.text, item.at or now))
+        by_pod.setdefault(item.pod.uid, Fault(key, item.text, item.at))
     if not by_pod:
         return snapshot
     pods = tuple(
         msgspec.structs.replace(pod, fault=by_pod[pod.uid]) if pod.uid in by_pod else pod for pod in snapshot.pods
     )
     return msgspec.structs.replace(snapshot, pods=pods)
+
+
+def _in_time(look: Look, plan: Plan) -> Plan:
+    """Not later than time alone makes news of a node: the end of its silence, or the `for` of a rule."""
+    if not isinstance(look.policy, Policy):
+        return plan
+    fates = fencing.fates_of_nodes(look.snapshot, look.policy, look.now)
+    fault_at = matching.next_node_fault_at(look.policy.rules, look.snapshot, look.now)
+    moments = (*(fate.changes_at for fate in fates.values()), fault_at, plan.look_again_at)
+    again_at = min((moment for moment in moments if moment is not None), default=None)
+    return msgspec.structs.replace(plan, look_again_at=again_at)
 
 
 def _asked(look: Look, ledger: Ledger) -> Plan | None:

@@ -325,7 +325,7 @@ def _restarts(pod: PodFacts) -> list[Evidence]:
 def _fault(pod: PodFacts) -> list[Evidence]:
     """Its node has become faulty under it, and a rule wants that acted upon; one placed on a faulty node is no news."""
     fault = pod.fault
-    if fault is None or pod.phase == "Succeeded" or fault.since <= pod.created_at:
+    if fault is None or pod.phase == "Succeeded" or (fault.since is not None and fault.since <= pod.created_at):
         return []
     return [Evidence(fault.key, LossKind.NODE_FAULT, fault.text, pod.job_uid, at=fault.since, pod=pod)]
 

@@ -64,7 +64,8 @@ class Fault(msgspec.Struct, frozen=True):
 
     key: str
     text: str
-    since: datetime
+    since: datetime | None
+    """None: the taint bears no date. It is news once for its node then."""
 
 
 class PodFacts(msgspec.Struct, frozen=True):

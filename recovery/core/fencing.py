@@ -24,20 +24,22 @@ class Fate(msgspec.Struct, frozen=True):
     """When time alone will have them taken for dead. None: never."""
 
 
-def marked(snapshot: Snapshot, policy: Policy | PolicyError | None, now: datetime) -> Snapshot:
+def marked(snapshot: Snapshot, policy: Policy | PolicyError | None, now: datetime, noticed: datetime) -> Snapshot:
     """The snapshot with every pod marked whose processes count as dead."""
-    fates = fates_of_nodes(snapshot, policy, now)
+    fates = fates_of_nodes(snapshot, policy, now, noticed)
     if not any(fate.dead_since is not None for fate in fates.values()):
         return snapshot
     pods = tuple(_marked(pod, fates.get(pod.node)) for pod in snapshot.pods)
     return msgspec.structs.replace(snapshot, pods=pods)
 
 
-def fates_of_nodes(snapshot: Snapshot, policy: Policy | PolicyError | None, now: datetime) -> Mapping[str, Fate]:
+def fates_of_nodes(
+    snapshot: Snapshot, policy: Policy | PolicyError | None, now: datetime, noticed: datetime | None = None
+) -> Mapping[str, Fate]:
     """By name of the node, of those nodes of the group only that do not answer or do not exist."""
     found = {}
     for name in dict.fromkeys(pod.node for pod in snapshot.pods if pod.node and pod.gone_at is None):
-        fate = _fate(name, snapshot, policy, now)
+        fate = _fate(name, snapshot, policy, now, noticed or now)
         if fate is not None:
             found[name] = fate
     return found
@@ -49,14 +51,16 @@ def _marked(pod: PodFacts, fate: Fate | None) -> PodFacts:
     return msgspec.structs.replace(pod, dead_since=fate.dead_since, dead_because=fate.why)
 
 
-def _fate(name: str, snapshot: Snapshot, policy: Policy | PolicyError | None, now: datetime) -> Fate | None:
+def _fate(
+    name: str, snapshot: Snapshot, policy: Policy | PolicyError | None, now: datetime, noticed: datetime
+) -> Fate | None:
     """None: the node answers."""
     node = snapshot.nodes.get(name)
     if node is None:
-        return Fate(f"node {name} was deleted", dead_since=now) if name in snapshot.gone_nodes else None
+        return Fate(f"node {name} was deleted", dead_since=noticed) if name in snapshot.gone_nodes else None
     out = next((taint for taint in node.taints if taint.key == OUT_OF_SERVICE_TAINT), None)
     if out is not None and not node.ready:
-        return Fate(f"node {name} is out of service", dead_since=out.since or node.ready_since or now)
+        return Fate(f"node {name} is out of service", dead_since=out.since or node.ready_since or noticed)
     if node.ready or node.reachable:
         return None
     return _assumed(node, policy, now)

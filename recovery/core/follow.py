@@ -11,7 +11,7 @@ from recovery.core.attempts import restart_of
 from recovery.core.evidence import Evidence, fresh, gather, group_runs_whole, restarts_of
 from recovery.core.facts import JobSetFacts, Snapshot
 from recovery.core.gates import barred, ended, finishing
-from recovery.core.judge import close, judge
+from recovery.core.judge import close, fail_job, free_the_dead, judge, present
 from recovery.core.ledger import AttemptAction, Incident, Ledger, Outcome, Phase, Target
 from recovery.core.look import Look
 from recovery.core.plan import Plan, ResumeWorkload, SuspendWorkload
@@ -160,8 +160,9 @@ def _before_restart(look: Look, ledger: Ledger) -> Plan:
     if done is not None:
         return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", now)
     waits_until = None
-    if group_runs_whole(snapshot) and not _restarts_once_started(look, ledger):
-        waits_until = settling_until(ledger, now)
+    put_off = _restarts_once_started(look, ledger) or _verdict_is_due(look, ledger, more)
+    if group_runs_whole(snapshot) and not put_off:
+        waits_until = settling_until(look, ledger)
         if waits_until is None:
             return whole_again(look, ledger)
     news = tuple(item for item in more if not item.inferred)
@@ -169,12 +170,27 @@ def _before_restart(look: Look, ledger: Ledger) -> Plan:
     if aside and not news:
         # Not judged again: a replacement is what standing aside is meant to bring, and what it was decided on may be
         # gone with the pod.
-        plan = Plan(ledger, incident.incident_of(ledger).reason)
+        plan = Plan(ledger, incident.incident_of(ledger).reason, actions=free_the_dead(look, ledger))
     else:
         plan = judge(look, ledger, news if aside else ())
     if plan.look_again_at is not None and waits_until is not None:
         waits_until = min(waits_until, plan.look_again_at)
     return msgspec.structs.replace(plan, look_again_at=waits_until or plan.look_again_at)
+
+
+def _verdict_is_due(look: Look, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:
+    """That all run again is no end: a restart in place leaves the others hanging, and the verdict on it is put off, or
+    is to make the JobSet fail."""
+    open_ = incident.incident_of(ledger)
+    if fail_job(look, ledger):
+        return True
+    if not incident.acts(ledger) or ledger.phase is Phase.HELD:
+        return False
+    if barred(look.workload, look.policy, forced=open_.forced) is not None:
+        return False
+    if _still_aside(ledger):
+        return any(not item.inferred for item in more)
+    return bool(present(look.snapshot, ledger))
 
 
 def _still_aside(ledger: Ledger) -> bool:

@@ -114,6 +114,10 @@ def open_incident(
         ledger,
         incident=incident,
         attempts_in_row=0 if rested else ledger.attempts_in_row,
+        # The restart did mend what failed early then; only the step it died at may still tell something.
+        failures=tuple(msgspec.structs.replace(each, ran_seconds=None) for each in ledger.failures)
+        if rested
+        else ledger.failures,
         totals=msgspec.structs.replace(ledger.totals, incidents=number, failures=failures),
         handled=with_keys(ledger.handled, disruption.evidence),
     )
@@ -124,7 +128,9 @@ def open_incident(
 def with_keys(handled: Handled, evidence: Iterable[Evidence]) -> Handled:
     """`handled` and this evidence, oldest forgotten first beyond the bound."""
     keys = dict.fromkeys((*handled.keys, *(item.key for item in evidence)))
-    return msgspec.structs.replace(handled, keys=tuple(keys)[-MAX_HANDLED:])
+    dropped = max(0, len(keys) - MAX_HANDLED)
+    earlier = max(0, handled.earlier - dropped)
+    return msgspec.structs.replace(handled, keys=tuple(keys)[-MAX_HANDLED:], earlier=earlier)
 
 
 def target_of(snapshot: Snapshot) -> Target:
@@ -253,13 +259,15 @@ def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
     )
     terminal = snapshot.jobset is not None and bool(snapshot.jobset.terminal_state)
     present = {item.key for item in gather(snapshot)}
+    kept = tuple(key for key in ledger.handled.keys if key in present)
     return msgspec.structs.replace(
         ledger,
         incident=None,
         history=(summary, *ledger.history)[:MAX_HISTORY],
         handled=Handled(
             # Only what can still be seen is worth remembering; what came in after the end is not dealt with.
-            keys=tuple(key for key in ledger.handled.keys if key in present),
+            keys=kept,
+            earlier=len(kept),
             until=closing.ended_at,
             terminal_jobset_uid=(
                 snapshot.jobset.uid if terminal and snapshot.jobset is not None else ledger.handled.terminal_jobset_uid

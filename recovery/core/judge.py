@@ -14,6 +14,7 @@ from recovery.core.attempts import Refusal, words
 from recovery.core.evidence import Evidence, gather, member_jobs, place, pods_of
 from recovery.core.facts import PodFacts, Snapshot
 from recovery.core.gates import barred, finishing
+from recovery.core.history import member_count
 from recovery.core.ledger import AttemptAction, Closing, Ledger, Outcome, Phase, Suspension
 from recovery.core.look import Look
 from recovery.core.plan import (
@@ -64,8 +65,21 @@ def judge(look: Look, ledger: Ledger, news: tuple[Evidence, ...] = ()) -> Plan:
     stuck = attempts.refused(ledger, now) if attempts.judged(ledger) else None
     if stuck is not None:
         return hold_back(look, ledger, found, stuck)
-    verdict = verdicts.of(look, ledger, news or evidence)
+    if not news and not evidence and all_run(snapshot):
+        # A node that answers again, a fault that has ended: nobody is missing, so there is nothing to restart for.
+        return say(ledger, f"{found}; that is over and all {open_.ranks} ranks run: waiting until they are Ready")
+    verdict = verdicts.of(look, ledger, evidence, news=news)
     return carry_out(look, ledger, found, verdict)
+
+
+def all_run(snapshot: Snapshot) -> bool:
+    """Every member of every member Job runs, Ready or not."""
+    jobs = member_jobs(snapshot)
+    return bool(jobs) and all(
+        len({pod.index for pod in pods_of(snapshot, job) if pod.running and pod.deleting_since is None})
+        >= member_count(job)
+        for job in jobs
+    )
 
 
 def native_decision(
@@ -109,7 +123,15 @@ def _observe(look: Look, ledger: Ledger, found: str, evidence: tuple[Evidence, .
     return msgspec.structs.replace(plan, look_again_at=verdict.again_at)
 
 
-def carry_out(look: Look, ledger: Ledger, found: str, verdict: Verdict, *, attempt: int = 1) -> Plan:
+def carry_out(
+    look: Look,
+    ledger: Ledger,
+    found: str,
+    verdict: Verdict,
+    *,
+    attempt: int = 1,
+    lost: tuple[Evidence, ...] = (),
+) -> Plan:
     """What the verdict calls for, as far as the budget and the caps allow it."""
     now, open_ = look.now, incident.incident_of(ledger)
     verdict = restraint.admitted(look, ledger, verdict)
@@ -130,9 +152,9 @@ def carry_out(look: Look, ledger: Ledger, found: str, verdict: Verdict, *, attem
     first = f"quarantining node {verdict.node} and " if verdict.call is Call.REPLACE_NODE else ""
     if attempt > 1:
         what = f"{found}; {verdict.why}; attempt {attempt}" if _tells(verdict) else f"{found}; attempt {attempt}"
-        return trigger(look, ledger, f"{what}: {first}deleting Job {jobs} once more", verdict=verdict)
+        return trigger(look, ledger, f"{what}: {first}deleting Job {jobs} once more", verdict=verdict, lost=lost)
     left = (
-        f"{attempts.left(ledger, now) - 1} of {open_.terms.budget_limit} recoveries left"
+        f"{attempts.left(ledger, now) - (not open_.charged)} of {open_.terms.budget_limit} recoveries left"
         if verdict.charge
         else "free of charge"
     )
@@ -141,6 +163,7 @@ def carry_out(look: Look, ledger: Ledger, found: str, verdict: Verdict, *, attem
         ledger,
         f"{found}; {verdict.why}: {first}deleting Job {jobs} so that all {open_.ranks} ranks restart together ({left})",
         verdict=verdict,
+        lost=lost,
     )
 
 
@@ -191,7 +214,7 @@ def _is_pending(pod: PodFacts) -> bool:
 
 def present(snapshot: Snapshot, ledger: Ledger) -> tuple[Evidence, ...]:
     """The evidence of the open incident that can still be seen."""
-    keys = frozenset(ledger.handled.keys)
+    keys = frozenset(ledger.handled.keys[ledger.handled.earlier :])
     return tuple(item for item in gather(snapshot) if item.key in keys)
 
 
@@ -217,6 +240,8 @@ def hold_back(look: Look, ledger: Ledger, found: str, refusal: Refusal) -> Plan:
         # Only then: a person who has resumed it since has decided otherwise.
         held = phases.enter(ledger, Phase.HELD, look.now)
         held = _exhausted(look, held) if refusal.exhausted else _held_for_good(held, refusal)
+    elif not refusal.exhausted and not incident.incident_of(ledger).held:
+        held = _held_for_good(held, refusal)
     held = msgspec.structs.replace(held, next_attempt_at=refusal.frees_at)
     reason = f"{found}; held, because {refusal.why}{_consequence(look, held)}"
     held = incident.say(held, reason)
@@ -273,7 +298,7 @@ def fail_job(look: Look, ledger: Ledger) -> tuple[Action, ...]:
     failurePolicy might restart it instead, so there the JobSet's own status is written.
     """
     open_, jobset = incident.incident_of(ledger), look.snapshot.jobset
-    if not open_.fail_job or jobset is None or jobset.terminal_state:
+    if not open_.fail_job or jobset is None or jobset.terminal_state or finishing(look.snapshot) is not None:
         return ()
     if barred(look.workload, look.policy) is not None:
         return ()
@@ -284,7 +309,15 @@ def fail_job(look: Look, ledger: Ledger) -> tuple[Action, ...]:
     return (FailJobSet(ledger.epoch, jobset.name, jobset.uid, open_.reason, victim),)
 
 
-def trigger(look: Look, ledger: Ledger, reason: str, *, by_hand: bool = False, verdict: Verdict | None = None) -> Plan:
+def trigger(
+    look: Look,
+    ledger: Ledger,
+    reason: str,
+    *,
+    by_hand: bool = False,
+    verdict: Verdict | None = None,
+    lost: tuple[Evidence, ...] = (),
+) -> Plan:
     """Take the group down: the ledger gets the target first, then each Job is deleted by UID and resourceVersion.
 
     `by_hand`: a person wants it now: no backoff, no charge. `verdict`: what it is done for; None: a person wants it.
@@ -301,6 +334,8 @@ def trigger(look: Look, ledger: Ledger, reason: str, *, by_hand: bool = False, v
     after = incident.add_attempt(ledger, action, target, reason, look.now, free_of_charge=free, nodes=nodes)
     after = verdicts.remembered(after, verdict.mark if verdict is not None else None)
     after = phases.enter(after, Phase.DECIDED, look.now)
+    if lost:
+        after = incident.more_evidence(after, lost)
     return Plan(after, reason, actions=takedown(look, after))
 
 

@@ -291,6 +291,8 @@ class Handled(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     keys: tuple[str, ...] = ()
     """Evidence keys, only of what can still be seen."""
+    earlier: int = 0
+    """So many of the keys, from the front, are of earlier incidents: no verdict is passed on those again."""
     until: datetime | None = None
     """When the last incident closed. Losses that are only inferred (a replacement pod) and older are dealt with."""
     terminal_jobset_uid: str = msgspec.field(name="terminalJobSetUID", default="")

@@ -14,7 +14,7 @@ Sources: KEP-3329 (podFailurePolicy), KEP-262 (JobSet failurePolicy), jobset v0.
 
 from collections.abc import Iterable
 
-from recovery.core.evidence import Evidence, failing, restarts_of
+from recovery.core.evidence import Evidence, LossKind, failing, restarts_of
 from recovery.core.facts import ExitCodesRequirement, JobFacts, PodFacts, PodFailureRule, Snapshot
 
 _DECIDED_BY_USER = frozenset({"PodFailurePolicy", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded"})
@@ -28,7 +28,9 @@ def decision(snapshot: Snapshot, evidence: Iterable[Evidence]) -> str | None:
     on no other: a second loss that no rule ignores still leaves the group without a member.
     """
     jobs = {job.uid: job for job in snapshot.jobs}
-    judged = [(jobs[item.job_uid], item) for item in evidence if item.job_uid in jobs]
+    judged = [
+        (jobs[item.job_uid], item) for item in evidence if item.job_uid in jobs and item.kind is not LossKind.NODE_FAULT
+    ]
     fate = _of_the_job(snapshot, judged)
     if fate is not None or not judged:
         return fate
@@ -39,7 +41,8 @@ def decision(snapshot: Snapshot, evidence: Iterable[Evidence]) -> str | None:
 def takes_down(snapshot: Snapshot, evidence: Iterable[Evidence]) -> str | None:
     """The native decision that ends or restarts the whole Job, in words; None if there is none."""
     jobs = {job.uid: job for job in snapshot.jobs}
-    return _of_the_job(snapshot, [(jobs[item.job_uid], item) for item in evidence if item.job_uid in jobs])
+    lost = (item for item in evidence if item.job_uid in jobs and item.kind is not LossKind.NODE_FAULT)
+    return _of_the_job(snapshot, [(jobs[item.job_uid], item) for item in lost])
 
 
 def _of_the_job(snapshot: Snapshot, judged: list[tuple[JobFacts, Evidence]]) -> str | None:

@@ -43,6 +43,7 @@ from recovery.core.judge import (
 from recovery.core.ledger import Attempt, AttemptAction, Ledger, Outcome, Phase
 from recovery.core.look import Look
 from recovery.core.plan import Plan, ReadLive, TouchJob
+from recovery.core.verdict import EARLY
 
 TOUCH_AFTER = timedelta(seconds=60)
 """A Job without pods for this long is touched, so that its controller looks at it again (k/k 131917, 132042)."""
@@ -56,9 +57,16 @@ the platform makes of it (measured: a Job fails within 2 s of the first exit, it
 _MAX_QUOTE = 300
 
 
-def settling_until(ledger: Ledger, now: datetime) -> datetime | None:
-    """When a group that runs whole without a restart may be believed. None: now."""
-    open_ = incident.incident_of(ledger)
+def settling_until(look: Look, ledger: Ledger) -> datetime | None:
+    """When a group that runs whole without a restart may be believed. None: now.
+
+    One that is held for an error of its own, and whose kubelet restarts it, only when it has outlived that error.
+    """
+    open_, now = incident.incident_of(ledger), look.now
+    if open_.held:
+        ready_at = phases.last_ready(look.snapshot)
+        outlived_at = ready_at + EARLY if ready_at is not None else now
+        return outlived_at if now < outlived_at else None
     began = open_.phases[-1].started_at if ledger.phase is Phase.HELD else open_.detected_at
     # A clock that jumped back does not make it wait for longer.
     return began + SETTLES_IN if timedelta() <= now - began < SETTLES_IN else None
@@ -85,7 +93,7 @@ def after_restart(look: Look, ledger: Ledger) -> Plan:
     found = phases.position(look.snapshot, open_.target, open_.ranks)
     if found is Phase.DECIDED and ours:
         return _reissue(look, ledger, restart)
-    lost = _lost_since(look.snapshot, ledger)
+    lost = _lost_since(look.snapshot, ledger, look.now)
     if lost and incident.acts(ledger):
         again = _breaks_the_group(look, ledger, lost)
         earlier = tuple(item for item in present(look.snapshot, ledger) if item.job_uid not in open_.target.job_uids)
@@ -94,7 +102,7 @@ def after_restart(look: Look, ledger: Ledger) -> Plan:
             return _lost_again(look, ledger, again)
         ledger = _left_to_platform(look, ledger, lost, decided)
     if found is Phase.HEALTHY:
-        waits_until = settling_until(ledger, look.now) if ledger.phase is Phase.HELD else None
+        waits_until = settling_until(look, ledger) if ledger.phase is Phase.HELD else None
         if waits_until is None:
             return whole_again(look, ledger)
         return Plan(ledger, incident.incident_of(ledger).reason, look_again_at=waits_until)
@@ -147,7 +155,7 @@ def _reissue(look: Look, ledger: Ledger, restart: Attempt) -> Plan:
 # --- members lost after the restart --------------------------------------------------------------------------------
 
 
-def _lost_since(snapshot: Snapshot, ledger: Ledger) -> tuple[Evidence, ...]:
+def _lost_since(snapshot: Snapshot, ledger: Ledger, now: datetime) -> tuple[Evidence, ...]:
     """Losses in the group that came after the restart, not yet dealt with."""
     target = incident.incident_of(ledger).target
     keys = frozenset(ledger.handled.keys)
@@ -156,7 +164,14 @@ def _lost_since(snapshot: Snapshot, ledger: Ledger) -> tuple[Evidence, ...]:
     return tuple(
         item
         for item in gather(snapshot)
-        if item.job_uid not in target.job_uids and item.key not in keys and not (aside and item.inferred)
+        if item.job_uid not in target.job_uids
+        and item.key not in keys
+        and not (aside and item.inferred)
+        # A fault under a member that still starts waits until the group has run: nobody is lost yet.
+        and (
+            item.kind is not LossKind.NODE_FAULT
+            or item in fresh(snapshot, (item,), since=None, handled=ledger.handled, now=now)
+        )
     )
 
 
@@ -184,7 +199,9 @@ def _lost_again(look: Look, ledger: Ledger, lost: tuple[Evidence, ...]) -> Plan:
     if pending is not None:
         return say(ledger, f"{lost[0].text}; {pending}")
     plan = _try_again(look, ledger, lost[0].text, lost)
-    acted = plan.ledger.epoch != ledger.epoch or plan.ledger.phase is Phase.HELD or incident.stood_aside(plan.ledger)
+    # Standing aside earlier says nothing about this loss: only what this look has added does.
+    tried = incident.incident_of(plan.ledger).attempts != incident.incident_of(ledger).attempts
+    acted = tried or plan.ledger.phase is Phase.HELD
     if not acted:
         return plan  # not acted upon yet: the evidence stays fresh
     return msgspec.structs.replace(plan, ledger=incident.more_evidence(plan.ledger, lost))
@@ -202,19 +219,24 @@ def _try_again(look: Look, ledger: Ledger, what: str, lost: tuple[Evidence, ...]
     stuck = attempts.refused(ledger, look.now) if attempts.judged(ledger) else None
     if stuck is not None:
         return hold_back(look, ledger, what, stuck)
+    done = finishing(look.snapshot)
+    if done is not None:
+        return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", look.now)
     verdict = verdicts.of(look, ledger, lost)
-    return carry_out(look, ledger, what, verdict, attempt=len(attempts.ours(ledger)) + 1)
+    return carry_out(look, ledger, what, verdict, attempt=len(attempts.ours(ledger)) + 1, lost=lost)
 
 
 def _held(look: Look, ledger: Ledger) -> Plan:
     """Held after a restart, until the window lets the next attempt through."""
     open_ = incident.incident_of(ledger)
-    refusal = attempts.refused(ledger, look.now)
+    lost = tuple(item for item in present(look.snapshot, ledger) if item.job_uid not in open_.target.job_uids)
+    free = not attempts.judged(ledger) and not verdicts.of(look, ledger, lost).charge
+    refusal = attempts.refused(ledger, look.now, free=free)
     if refusal is not None:
         return Plan(ledger, open_.reason, actions=fail_job(look, ledger), look_again_at=refusal.frees_at)
     if not member_jobs(look.snapshot):
         return Plan(ledger, open_.reason)  # somebody has just deleted the Job; its successor will be seen
-    return _try_again(look, ledger, f"{open_.evidence[-1]}; held until the budget's window let it through")
+    return _try_again(look, ledger, f"{open_.evidence[-1]}; held until the budget's window let it through", lost)
 
 
 # --- on the way to Ready -------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import msgspec
 
 from recovery.core import matching, quarantine
 from recovery.core.attempts import restart_of
+from recovery.core.classify import DisruptionClass
 from recovery.core.evidence import Evidence
 from recovery.core.fleet import FleetChange, Futile, Quarantined, Suspicion
 from recovery.core.incident import incident_of
@@ -28,8 +29,6 @@ def admitted(look: Look, ledger: Ledger, verdict: Verdict) -> Verdict:
     wanted = _wanted(look, ledger, verdict.node, verdict.rule, verdict.why)
     if wanted is None:
         return msgspec.structs.replace(verdict, call=Call.RECREATE_GROUP, node="")
-    if any(entry.node == wanted.node for entry in look.policy.fleet.quarantined):
-        return verdict
     refused = quarantine.spared(wanted.node, fleet, incident_of(ledger).ranks)
     if refused is None:
         answer = quarantine.admitted(look.policy.fleet, look.policy.limits, wanted, nodes=fleet.nodes, now=look.now)
@@ -45,19 +44,19 @@ def change(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...]) -> tuple[
     open_, restart = incident_of(ledger), restart_of(ledger)
     if not isinstance(policy, Policy) or fleet is None or restart is None:
         return ()
-    there = {entry.node for entry in policy.fleet.quarantined}
     quarantined = []
     for node in restart.nodes:
-        wanted = None if node in there else _wanted(look, ledger, node, open_.rule, open_.evidence[0])
+        wanted = _wanted(look, ledger, node, open_.rule, restart.reason)
         if wanted is None:
             continue
         # A cap that has been filled since must not keep the group from its restart.
         answer = quarantine.admitted(policy.fleet, policy.limits, wanted, nodes=fleet.nodes, now=look.now)
-        if not isinstance(answer, quarantine.Refused):
+        if not isinstance(answer, quarantine.Refused) and answer != policy.fleet:
             quarantined.append(wanted)
     suspicions = _suspicions(look, ledger, evidence)
     futile: tuple[Futile, ...] = ()
-    in_vain = policy.limits.breaker_recoveries is not None and ledger.attempts_in_row > 1
+    by_hand = open_.disruption_class == DisruptionClass.MANUAL
+    in_vain = policy.limits.breaker_recoveries is not None and ledger.attempts_in_row > 1 and not by_hand
     if in_vain and all(each.incident != open_.id for each in policy.fleet.futile):
         futile = (Futile(open_.id, restart.started_at),)
     wish = FleetChange(tuple(quarantined), suspicions, futile)

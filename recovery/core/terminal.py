@@ -6,11 +6,11 @@ there, the group is on its way down.
 
 import msgspec
 
-from recovery.core import attempts, incident, native, phases, suspension
+from recovery.core import attempts, incident, phases, suspension
 from recovery.core.evidence import LossKind, fresh, gather
 from recovery.core.facts import JobSetFacts
 from recovery.core.gates import barred
-from recovery.core.judge import backed_off, close, present
+from recovery.core.judge import backed_off, close, native_decision, present
 from recovery.core.ledger import AttemptAction, Ledger, Outcome, Phase, Target
 from recovery.core.look import Look
 from recovery.core.plan import DeleteJobSet, Plan
@@ -30,7 +30,7 @@ def failed(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Plan:
     detail = "; ".join((detail, *(item.text for item in jobs)))
     open_ = incident.incident_of(ledger)
     late = fresh(snapshot, gather(snapshot), since=open_.started_at, handled=ledger.handled, now=now)
-    decided = native.takes_down(snapshot, (*present(snapshot, ledger), *late, *jobs))
+    decided = native_decision(look, ledger, (*present(snapshot, ledger), *late, *jobs), ())
     at = condition.since if condition is not None and condition.since is not None else now
     ended_at = phases.within_second(at, now)
     if open_.fail_job:

@@ -14,7 +14,7 @@ from recovery.core.classify import Disruption, DisruptionClass, Finding, classif
 from recovery.core.evidence import Evidence, LossKind, place
 from recovery.core.facts import NodeFacts
 from recovery.core.incident import incident_of
-from recovery.core.ledger import FailureMark, Incident, Ledger
+from recovery.core.ledger import FailureMark, Incident, Ledger, Phase
 from recovery.core.look import Look
 from recovery.core.matching import Answer, Match
 from recovery.core.policy import Policy, Restart
@@ -39,6 +39,17 @@ _SUSPICIOUS = frozenset(
     }
 )
 """Classes that may be the node's fault. A node that is lost keeps pods off by itself."""
+
+
+_OWN = frozenset(
+    {
+        DisruptionClass.USER_ERROR,
+        DisruptionClass.CRASHED,
+        DisruptionClass.OUT_OF_MEMORY,
+        DisruptionClass.UNKNOWN,
+    }
+)
+"""Classes that may be the job's own fault. Bad nodes fail early, and the network fails everywhere at once."""
 
 
 class Call(StrEnum):
@@ -75,12 +86,12 @@ class Verdict(msgspec.Struct, frozen=True):
     """How the root showed. None: without an exit there is nothing to recognise."""
 
 
-def of(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...]) -> Verdict:
+def of(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...], *, news: tuple[Evidence, ...] = ()) -> Verdict:
     """The verdict on this evidence; without any, the default. It does not ask whether a cap allows it."""
     terms = incident_of(ledger).terms
     if not evidence:
         return _default(look, ledger, None)
-    disruption = classify(evidence, look.snapshot)
+    disruption = _of_news(classify(evidence, look.snapshot), news)
     answer = matching.ask(terms.rules, disruption, look.snapshot, look.now)
     waiting = _settling(look, ledger, disruption) or _in_storm(look, ledger, disruption)
     if waiting is not None:
@@ -89,7 +100,13 @@ def of(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...]) -> Verdict:
         first = answer.ignored[0]
         return Verdict(Call.IGNORE, f"{_words(first)} says Ignore, so it is left to Kubernetes", rule=first.rule.name)
     root = _root(disruption, answer)
-    verdict = _by_rule(look, ledger, answer.match) if answer.match is not None else _by_default(look, ledger, root)
+    # One real loss among faults of nodes, and the others hang.
+    only_faults = all(each.kind is LossKind.NODE_FAULT for each in evidence)
+    verdict = (
+        _by_rule(look, ledger, answer.match, only_faults=only_faults)
+        if answer.match is not None
+        else _by_default(look, ledger, root)
+    )
     storm = _storm(look, disruption)
     return msgspec.structs.replace(verdict, mark=_mark(root, ledger), storm=storm, again_at=answer.changes_at)
 
@@ -97,6 +114,13 @@ def of(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...]) -> Verdict:
 def causes(disruption: Disruption) -> tuple[Finding, ...]:
     """What is not merely consequence; where all of it is, all of it."""
     return tuple(finding for finding in disruption.findings if not finding.cascade) or disruption.findings
+
+
+def _of_news(disruption: Disruption, news: tuple[Evidence, ...]) -> Disruption:
+    """The causes among the news, told from their consequences by all that is known; all of it where none is."""
+    keys = {item.key for item in news}
+    found = tuple(each for each in disruption.findings if each.evidence.key in keys and not each.cascade)
+    return Disruption(found) if found else disruption
 
 
 def _root(disruption: Disruption, answer: Answer) -> Finding:
@@ -115,8 +139,10 @@ def _settling(look: Look, ledger: Ledger, disruption: Disruption) -> Verdict | N
     """Late evidence could make a rule with Ignore or FailJob decide, or unmake that: `settle` is waited for."""
     open_ = incident_of(ledger)
     began = open_.attempts[-1].started_at if open_.attempts else open_.detected_at
-    newest = max((item.at for item in disruption.evidence if item.at is not None), default=began)
-    until = max(open_.detected_at, newest) + timedelta(seconds=open_.terms.settle_seconds)
+    # From the first sign on, lest a cascade of many ranks put the verdict off without end; not from one dated by this
+    # very look, nor by a clock ahead of ours.
+    first = min((item.at for item in disruption.evidence if item.at is not None and item.at < look.now), default=began)
+    until = max(open_.detected_at, first) + timedelta(seconds=open_.terms.settle_seconds)
     if look.now >= until or not matching.may_change(open_.terms.rules, disruption, look.snapshot):
         return None
     if until - look.now > timedelta(seconds=open_.terms.settle_seconds):  # a clock that lags behind the kubelets'
@@ -127,13 +153,14 @@ def _settling(look: Look, ledger: Ledger, disruption: Disruption) -> Verdict | N
 def _in_storm(look: Look, ledger: Ledger, disruption: Disruption) -> Verdict | None:
     """Nodes are being lost right now: the group would come back on the next one of them."""
     storm, fleet = _storm(look, disruption), look.snapshot.fleet
-    if not storm or fleet is None:
+    if not storm or fleet is None or ledger.phase is Phase.HELD:
         return None
     quiet_at = fleet.lost[-1].since + _STORM_QUIET
     if not look.now < quiet_at or look.now >= incident_of(ledger).detected_at + _STORM_WAIT_MAX:
         return None
     why = f"{len(fleet.lost)} nodes were lost ({storm}): waiting until no more are"
-    return Verdict(Call.WAIT, why, again_at=quiet_at, storm=storm)
+    longest = incident_of(ledger).detected_at + _STORM_WAIT_MAX
+    return Verdict(Call.WAIT, why, again_at=min(quiet_at, longest), storm=storm)
 
 
 def _storm(look: Look, disruption: Disruption) -> str:
@@ -148,7 +175,7 @@ def _storm(look: Look, disruption: Disruption) -> str:
 # --- by rule, by default -------------------------------------------------------------------------------------------
 
 
-def _by_rule(look: Look, ledger: Ledger, match: Match) -> Verdict:
+def _by_rule(look: Look, ledger: Ledger, match: Match, *, only_faults: bool) -> Verdict:
     rule, words = match.rule, f"{_words(match)} says {match.rule.action}"
     match rule.action:
         case RuleAction.FAIL_JOB:
@@ -157,7 +184,7 @@ def _by_rule(look: Look, ledger: Ledger, match: Match) -> Verdict:
             why = f"{words}, which RecoveryConfig does not allow (spec.allow.failJob)"
             return Verdict(Call.HOLD, why, rule=rule.name, charge=rule.charge, considered=(f"FailJob: {why}",))
         case RuleAction.REPLACE_NODE:
-            return _replacing(look, match.finding, words, rule.name, charge=rule.charge)
+            return _replacing(look, match.finding, words, rule.name, charge=rule.charge, only_faults=only_faults)
         case _:
             return Verdict(Call.RECREATE_GROUP, words, rule=rule.name, charge=rule.charge)
 
@@ -172,7 +199,7 @@ def _by_default(look: Look, ledger: Ledger, root: Finding) -> Verdict:
     against = _case_against(look, ledger, root)
     if against is None:
         return verdict
-    return _replacing(look, root, f"{verdict.why}, and {against}", "", charge=verdict.charge)
+    return _replacing(look, root, f"{verdict.why}, and {against}", "", charge=verdict.charge, only_faults=False)
 
 
 def _default(look: Look, ledger: Ledger, root: Finding | None) -> Verdict:
@@ -185,10 +212,10 @@ def _default(look: Look, ledger: Ledger, root: Finding | None) -> Verdict:
     return Verdict(Call.RECREATE_GROUP, why, charge=charge)
 
 
-def _replacing(look: Look, finding: Finding, why: str, rule: str, *, charge: bool) -> Verdict:
+def _replacing(look: Look, finding: Finding, why: str, rule: str, *, charge: bool, only_faults: bool) -> Verdict:
     """ReplaceNode as far as there is a node to be replaced and permission for it; the caps are asked at the trigger."""
     node = finding.evidence.pod.node if finding.evidence.pod is not None else ""
-    runs = finding.evidence.kind is LossKind.NODE_FAULT
+    runs = only_faults
     wish = Verdict(Call.REPLACE_NODE, why, rule=rule, charge=charge, node=node, still_runs=runs)
     refused = _not_replaced(look, node, finding)
     if refused is None:
@@ -217,16 +244,19 @@ def _not_replaced(look: Look, node: str, finding: Finding) -> str | None:
     if not node:
         return "no node is known for it"
     facts = look.snapshot.nodes.get(node)
-    if finding.disruption_class is DisruptionClass.NODE_LOST or facts is None or _keeps_pods_off(facts):
+    if facts is None or not facts.ready or _keeps_pods_off(look, facts):
         return ""
     if not isinstance(look.policy, Policy) or not look.policy.limits.may_cordon:
         return f"node {node} is not quarantined: RecoveryConfig does not allow it (spec.allow.cordon)"
     return None
 
 
-def _keeps_pods_off(node: NodeFacts) -> bool:
-    """Somebody has cordoned or tainted it already."""
-    return node.unschedulable or any(taint.effect in {"NoSchedule", "NoExecute"} for taint in node.taints)
+def _keeps_pods_off(look: Look, node: NodeFacts) -> bool:
+    """It is cordoned, or tainted so that this group's pods do not tolerate it. A taint alone says nothing: GPU nodes of
+    most clouds have one that all training pods tolerate. Without the fleet (a cached look) only the cordon is known.
+    """
+    fleet = look.snapshot.fleet
+    return node.unschedulable or (fleet is not None and node.ready and node.name not in fleet.feasible)
 
 
 def _case_against(look: Look, ledger: Ledger, root: Finding) -> str | None:
@@ -273,7 +303,7 @@ def _mark(root: Finding, ledger: Ledger) -> FailureMark | None:
 def _comes_back(root: Finding, ledger: Ledger) -> str | None:
     """The same exit code and message as before the latest restarts: another one would not help. None: it is new."""
     mark = _mark(root, ledger)
-    if mark is None or not mark.message:
+    if mark is None or not mark.message or root.blames_node or root.cascade or root.disruption_class not in _OWN:
         return None
     for earlier in reversed(ledger.failures):
         if (earlier.exit_code, earlier.message) != (mark.exit_code, mark.message):

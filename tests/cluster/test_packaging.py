@@ -26,6 +26,12 @@ from tests.cluster.scene import REPOSITORY, Object, apply, train_job
 
 SYSTEM = "recovery-system"
 SUSPENDED_BY = "recovery.trainjob.dev/suspended-by"
+WARNS_WITHOUT = {
+    "recovery-enforce": "policies in mode Enforce will be refused",
+    "recovery-quarantine": "no node will be quarantined",
+    "recovery-node-leases": "fencing AssumeDead will go by the Ready condition of nodes alone",
+}
+"""By role: what is said where a right of it is missing."""
 AT_ONCE = 4
 """Controllers that start at the same time: what they cost is the time of a processor."""
 
@@ -54,16 +60,20 @@ class Right:
     group: str
     resource: str
     verb: str
+    place: str = ""
+    """The namespace of others that it is held in; empty: everywhere, or in our own."""
 
     @property
     def words(self) -> str:
         plural, slash, subresource = self.resource.partition("/")
-        return f"{self.verb} {plural}{f'.{self.group}' if self.group else ''}{slash}{subresource}"
+        named = f"{self.verb} {plural}{f'.{self.group}' if self.group else ''}{slash}{subresource}"
+        return f"{named} in {self.place}" if self.place else named
 
 
 def rights_of(role: Object) -> list[Right]:
+    namespace = role["metadata"].get("namespace", SYSTEM)
     return [
-        Right(role["metadata"]["name"], group, resource, verb)
+        Right(role["metadata"]["name"], group, resource, verb, "" if namespace == SYSTEM else namespace)
         for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -162,22 +172,22 @@ async def starts_without(
 
 async def test_each_missing_verb_ends_or_warns_with_one_line_that_names_it_and_no_other(bare: ControlPlane) -> None:
     await apply_folder(bare, "default")
-    roles = await shipped_roles(bare, "default", "recovery-observe", "recovery-leader", "recovery-enforce")
+    roles = await shipped_roles(bare, "default", "recovery-observe", "recovery-leader", *WARNS_WITHOUT)
     needed = [right for name in ("recovery-observe", "recovery-leader") for right in rights_of(roles[name])]
-    withheld = rights_of(roles["recovery-enforce"])
-    starts = await starts_without(bare, roles, [*needed, *withheld])
+    withheld = {name: rights_of(roles[name]) for name in WARNS_WITHOUT}
+    starts = await starts_without(bare, roles, [*needed, *(right for rights in withheld.values() for right in rights)])
 
     assert starts.pop("") == Start(None, ()), "the shipped roles are all that it asks for"
-    assert len(starts) == len(needed) + len(withheld) > 30
+    assert len(starts) == len(needed) + sum(map(len, withheld.values())) > 30
     for right in needed:
         start = starts[right.words]
         assert start.exit_code == 1, right
         [line] = start.said
         assert line.startswith("recovery: permissions are missing, in "), right
         assert line.endswith(f": {right.words}"), right
-    for right in withheld:
-        warning = f"warning: policies in mode Enforce will be refused: {right.words}"
-        assert starts[right.words] == Start(None, (warning,))
+    for name, rights in withheld.items():
+        for right in rights:
+            assert starts[right.words] == Start(None, (f"warning: {WARNS_WITHOUT[name]}: {right.words}",))
 
 
 async def test_the_overlay_observe_leaves_every_deed_to_be_refused_by_the_api_server(bare: ControlPlane) -> None:

@@ -31,6 +31,8 @@ from recovery.core.policy import SUSPENDED_BY_ANNOTATION
 
 START = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 GPUS_PER_POD = 8
+TOLERATED = "nvidia.com/gpu"
+"""Key of the taint that GPU nodes have and all training pods tolerate."""
 
 
 def at(seconds: float) -> datetime:
@@ -70,7 +72,13 @@ class World(msgspec.Struct, frozen=True):
             for pod in self.pods
             if pod.node and pod.node not in self.gone_nodes
         }
-        feasible = tuple(f"gpu-{number}" for number in range(self.cluster_nodes))
+        off = {
+            name
+            for name, node in self.nodes.items()
+            if not node.ready or node.unschedulable or any(taint.key != TOLERATED for taint in node.taints)
+        }
+        names = (f"gpu-{number}" for number in range(self.cluster_nodes))
+        feasible = tuple(name for name in names if name not in off)
         fleet = FleetFacts(nodes=self.cluster_nodes, lost=self.lost_nodes, feasible=feasible)
         return Snapshot(
             key=GroupKey("ml", "train"),
