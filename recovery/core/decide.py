@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core import by_hand, fencing, incident, matching, phases, requests, suspension
+from recovery.core import by_hand, fencing, incident, matching, phases, requests, suspension, waiting
 from recovery.core.announce import events
 from recovery.core.classify import classify
 from recovery.core.evidence import STALE_AFTER, Evidence, LossKind, fresh, gather
@@ -161,7 +161,10 @@ def _no_failure(look: Look, ledger: Ledger, policy: Policy, reason: str) -> Plan
     moments = [fate.changes_at for fate in fates.values() if fate.changes_at is not None]
     fault_at = matching.next_node_fault_at(policy.rules, look.snapshot, look.now)
     again_at = min([*moments, *([fault_at] if fault_at is not None else [])], default=None)
-    return Plan(ledger, f"no failure yet: {silent.why}" if silent is not None else reason, look_again_at=again_at)
+    if silent is not None:
+        return Plan(ledger, f"no failure yet: {silent.why}", look_again_at=again_at)
+    hindered = "" if look.snapshot.trained_at else waiting.words(look.snapshot)
+    return Plan(ledger, f"has not started: {hindered}" if hindered else reason, look_again_at=again_at)
 
 
 def _unusable(policy: PolicyError | None) -> str:

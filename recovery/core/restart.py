@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core import attempts, fencing, incident, phases, suspension
+from recovery.core import attempts, fencing, incident, phases, suspension, waiting
 from recovery.core import verdict as verdicts
 from recovery.core.attempts import restart_of
 from recovery.core.evidence import (
@@ -343,9 +343,9 @@ def _watch_the_scheduling(look: Look, ledger: Ledger) -> Plan:
     empty = [job for job in jobs if not job.suspended and not pods_of(look.snapshot, job)]
     if empty and incident.acts(ledger) and barred(look.workload, look.policy, forced=open_.forced) is None:
         return _watch_for_pods(look, ledger, min(empty, key=lambda job: job.created_at))
-    waiting = _without_capacity(look.snapshot)
-    if waiting:
-        pod, why = waiting[0]
+    unplaced = _without_capacity(look.snapshot)
+    if unplaced:
+        pod, why = unplaced[0]
         return say_after_a_while(look, ledger, f"waiting for capacity: {place(pod)}: {why[:_MAX_QUOTE]}")
     if not jobs:
         return say_after_a_while(look, ledger, "waiting for JobSet to create the Job again")
@@ -397,5 +397,8 @@ def _watch_the_start(look: Look, ledger: Ledger) -> Plan:
     timeout = timedelta(seconds=open_.terms.start_timeout_seconds)
     deadline = _under_way_since(look, ledger) + timeout
     if look.now < deadline or not incident.acts(ledger):
-        return Plan(ledger, open_.reason, look_again_at=deadline if look.now < deadline else None)
+        hindered = waiting.words(look.snapshot)
+        plan = say_after_a_while(look, ledger, hindered) if hindered else Plan(ledger, open_.reason)
+        moments = [moment for moment in (plan.look_again_at, deadline) if moment is not None and moment > look.now]
+        return msgspec.structs.replace(plan, look_again_at=min(moments, default=None))
     return _try_again(look, ledger, f"not all ranks ran within {int(timeout.total_seconds())} s of being scheduled")

@@ -4,9 +4,9 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
-from recovery.ports import JOBS, NODES, PODS, RECOVERY_INCIDENTS, TRAIN_JOBS, PatchKind, Resource
+from recovery.ports import JOBS, NODES, PODS, RECOVERY_INCIDENTS, TRAIN_JOBS, ConflictError, PatchKind, Resource
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Fleet, Job, Object, until
 
@@ -38,15 +38,29 @@ async def exit_rank(job: Job, rank: int, code: int) -> str:
 
 @asynccontextmanager
 async def no_room(fleet: Fleet) -> AsyncIterator[None]:
-    """All nodes are cordoned: no new pod gets a node until this is over."""
+    """No new pod gets a node until this is over: all are tainted. (Whose pod goes from a cordoned node was drained.)"""
     names = [node["metadata"]["name"] for node in json.loads(await fleet.api.list(NODES))["items"]]
     try:
         for name in names:
-            await fleet.api.patch(NODES, name, {"spec": {"unschedulable": True}}, kind=PatchKind.MERGE)
+            await _taint(fleet, name, [{"key": _NO_ROOM, "effect": "NoSchedule"}])
         yield
     finally:
         for name in names:
-            await fleet.api.patch(NODES, name, {"spec": {"unschedulable": None}}, kind=PatchKind.MERGE)
+            await _taint(fleet, name, [])
+
+
+_NO_ROOM = "tests.recovery.trainjob.dev/no-room"
+
+
+async def _taint(fleet: Fleet, node: str, ours: list[Object]) -> None:
+    """These taints in place of ours; those of others stay, whatever they are when the patch arrives."""
+    while True:
+        found = json.loads(await fleet.api.get(NODES, node))
+        taints = [taint for taint in found["spec"].get("taints", []) if taint["key"] != _NO_ROOM] + ours
+        change = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}, "spec": {"taints": taints}}
+        with suppress(ConflictError):
+            await fleet.api.patch(NODES, node, change, kind=PatchKind.MERGE)
+            return
 
 
 async def succeed_once_replaced(job: Job, rank: int) -> None:

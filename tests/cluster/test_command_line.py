@@ -34,6 +34,7 @@ every_command = pytest.mark.parametrize("command", [RUN, STATUS, EXPLAIN], ids=l
 REASON_OF_PHASE = {
     "Detected": "detect",
     "Decided": "hung",
+    "Fencing": "fencing",
     "TearingDown": "teardown",
     "Backoff": "backoff",
     "Scheduling": "schedule",
