@@ -143,6 +143,10 @@ class ForbiddenError(RefusedError):
     """403: a permission is missing; the message names verb and resource."""
 
 
+class NamespaceTerminatingError(RefusedError):
+    """403: the namespace is being deleted and takes nothing new; what this was about goes with it."""
+
+
 class UnauthorizedError(RefusedError):
     """401: the credentials were not accepted, even after a refresh."""
 

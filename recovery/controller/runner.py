@@ -26,6 +26,7 @@ from recovery.ports import (
     Entropy,
     ForbiddenError,
     GroupStore,
+    NamespaceTerminatingError,
     NotLeadingError,
     RefusedError,
     TryLaterError,
@@ -233,6 +234,8 @@ class Duty:
                 _log.warning("no decision could be carried out yet", **line)
             case ForbiddenError() if self._may_have_just_started(key):
                 _log.warning("the API server forbids this; it is asked again", **line)
+            case NamespaceTerminatingError():
+                _log.info("its namespace is being deleted", **line)
             case RefusedError():
                 _log.error("the API server refuses this for good", **line)
             case ApiError():

@@ -18,6 +18,7 @@ from recovery.ports import (
     ConflictError,
     ExpiredError,
     ForbiddenError,
+    NamespaceTerminatingError,
     NoSuchResourceError,
     NotFoundError,
     RefusedError,
@@ -29,6 +30,10 @@ from recovery.ports import (
 
 MESSAGE_MAX = 1000
 """How much of an answer goes into a message: proxies answer with whole pages, webhooks quote whole objects."""
+
+
+_TERMINATING = "NamespaceTerminating"
+"""Of `corev1.NamespaceTerminatingCause`, as the NamespaceLifecycle admission gives it."""
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -104,7 +109,9 @@ def _class_of(request: Request, code: int, status: Status) -> type[ApiError]:
         # A missing object is named in the details. The answer for a path that nobody serves is plain text.
         return NotFoundError if status.details is not None and status.details.name else NoSuchResourceError
     if code == 403 and " cannot " in status.message and 'User "' in status.message:
-        return ForbiddenError  # other 403 come from webhooks, quotas and terminating namespaces
+        return ForbiddenError
+    if code == 403 and status.details is not None and _TERMINATING in {cause.reason for cause in status.details.causes}:
+        return NamespaceTerminatingError  # other 403 come from webhooks and quotas
     if code == 422 and request.tests and _is_patch_failure(status):
         return TestFailedError
     return RefusedError

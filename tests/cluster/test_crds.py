@@ -567,11 +567,12 @@ async def test_the_controller_may_do_what_it_does_and_no_more(control_plane: Con
         *(("create", "recoverygroups"), ("patch", "recoverygroups/status"), ("create", "recoveryincidents")),
         *(("delete", "jobs"), ("patch", "jobs"), ("delete", "pods"), ("create", "events")),
         *(("patch", "trainjobs"), ("patch", "jobsets"), ("delete", "jobsets"), ("patch", "jobsets/status")),
+        *(("get", "nodes"), ("patch", "nodes"), ("patch", "recoveryconfigs/status")),  # within RecoveryConfig's caps
     ):
         assert await may(verb, resource), f"{verb} {resource}"
     for verb, resource in (
         *((verb, kind) for verb in ("create", "update") for kind in ("trainjobs", "jobsets", "nodes")),
-        *(("delete", "trainjobs"), ("patch", "trainjobs/status"), ("patch", "nodes"), ("delete", "nodes")),
+        *(("delete", "trainjobs"), ("patch", "trainjobs/status"), ("patch", "nodes/status"), ("delete", "nodes")),
         *((verb, kind) for verb in ("patch", "delete") for kind in ("recoveryconfigs", "clusterrecoverypolicies")),
         *(("get", "secrets"), ("create", "pods"), ("patch", "pods"), ("create", "pods/eviction"), ("create", "jobs")),
         *(("patch", "recoverypolicies"), ("delete", "recoverygroups"), ("patch", "recoveryincidents")),

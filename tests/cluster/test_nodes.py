@@ -26,6 +26,7 @@ from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import has_looked, workload_writes
 from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Fleet, Job, Object, apply, until
 from tests.cluster.verdict import Before, Member, moment, remember
 
@@ -105,7 +106,7 @@ async def come_back(fleet: Fleet, name: str) -> None:
     except NotFoundError:
         pass  # Its kubelet makes it anew.
     fleet.kubelets.revive_node(name)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_SECONDS):
         while not await ready(fleet, name):
             await asyncio.sleep(0.1)
 
@@ -268,7 +269,7 @@ async def waits_for_proof(job: Job, proxy: ApiProxy, before: Before, dead: Membe
         old = [pod for pod in await job.pods() if pod["metadata"]["name"] in {member.pod for member in before.members}]
         return [pod["metadata"]["name"] for pod in old]
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(GUARD_SECONDS):
         while await left() != [dead.pod]:
             await asyncio.sleep(0.1)
     assert forced(proxy) == []

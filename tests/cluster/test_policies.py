@@ -21,6 +21,7 @@ from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import has_looked, recovery
 from tests.cluster.controlplane.kubectl import KubectlError
 from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Fleet, Job, Object, apply, until
 from tests.cluster.verdict import remember
 
@@ -260,7 +261,7 @@ async def quarantined(installed: ControlPlane) -> list[Object]:
 
 async def until_free(fleet: Fleet, name: str) -> None:
     """Nothing of ours is left on it, and pods may come."""
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(GUARD_SECONDS):
         while True:
             node = await get_node(fleet, name)
             ours = QUARANTINE_ANNOTATION in node["metadata"].get("annotations", {})

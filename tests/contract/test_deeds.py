@@ -189,7 +189,6 @@ async def test_pods_of_a_dying_job_deleted_by_us_do_not_fail_its_set(scene: Scen
 async def test_a_job_is_touched_if_it_is_still_the_same(scene: Scene) -> None:
     await trains(scene, JOB_SETS)
     job = await scene.read(JOBS, "llm-node-0")
-    # A Job of a JobSet has annotations always, so the patch finds the map that it adds to.
     await group_recreate.touch_job(scene.api, scene.namespace, TouchJob(1, "llm-node-0", uid(job), "1"))
     assert (await scene.read(JOBS, "llm-node-0"))["metadata"]["annotations"][TOUCHED_ANNOTATION] == "1"
     with refused(TestFailedError):

@@ -177,17 +177,13 @@ def test_a_node_that_the_incident_replaced_is_told_of_although_no_pod_is_there_a
     assert section(explain("llm"), "Nodes")[0].startswith("node gpu-77 is quarantined since ")
 
 
-def test_a_storm_is_told_with_what_its_nodes_share(cluster: PlainCluster) -> None:
+def test_a_storm_is_told(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
     cluster.add_group("llm", group_with("TearingDown", storm="storm-1"))
-    times = {"startedAt": "2026-11-02T08:59:00Z", "lastAt": "2026-11-02T08:59:20Z"}
-    add_config(cluster, status={"storm": {"id": "storm-1", "nodes": 12, "shared": "rack r7", **times}})
+    add_config(cluster)
     [line] = section(explain("llm"), "Nodes")
-    assert line == (
-        "its failure is part of storm-1: "
-        "12 nodes were lost from 2026-11-02 08:59:00Z to 2026-11-02 08:59:20Z, all of rack r7"
-    )
+    assert line == "its failure is part of storm-1, in which many nodes were lost at once"
 
 
 def test_an_open_circuit_breaker_is_told_with_how_to_close_it(cluster: PlainCluster) -> None:

@@ -17,7 +17,15 @@ from recovery.core.config import ConfigFacts
 from recovery.core.facts import GroupKey, NodeFacts, Snapshot
 from recovery.core.ledger import Ledger, LedgerObject
 from recovery.core.policy import PolicySet
-from recovery.ports import JOBS, ApiClient, ForbiddenError, NotLeadingError, TryLaterError, UnknownOutcomeError
+from recovery.ports import (
+    JOBS,
+    ApiClient,
+    ForbiddenError,
+    NamespaceTerminatingError,
+    NotLeadingError,
+    TryLaterError,
+    UnknownOutcomeError,
+)
 from recovery.sim.virtual_time import VirtualClock, virtual_time
 from tests.unit.controller.fakes import Ears, FakeApi
 from tests.unit.controller.test_queue import Chance
@@ -330,6 +338,16 @@ async def test_what_is_forbidden_is_a_warning_and_what_stays_so_is_an_error(monk
             await asyncio.sleep(900)
     # A group that fails is looked at every half minute.
     assert [line["log_level"] for line in said if line.get("error") == "no"] == ["warning", "warning", "error", "error"]
+
+
+@virtual_time
+async def test_what_goes_with_its_namespace_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, ONE)
+    scene.looks.failures[ONE] = [NamespaceTerminatingError("it is being terminated", status=403)]
+    with capture_logs() as said:
+        async with scene.running():
+            await asyncio.sleep(5)
+    assert [line["log_level"] for line in said if line.get("error")] == ["info"]
 
 
 @virtual_time
