@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
-from recovery.ports import Clock, Entropy
+from recovery.ports import LEASES, Clock, Entropy, PatchKind
 from recovery.sim.api.door import ModelClient
 from recovery.sim.api.kinds.core import core_kinds
 from recovery.sim.api.kinds.jobs import job_kind
@@ -30,7 +31,8 @@ from recovery.sim.controllers.taint_eviction import TaintEviction
 from recovery.sim.controllers.trainer import TrainerController
 from recovery.sim.kubelets.kubelet import Kubelets
 from recovery.sim.kubelets.means import KubeletSettings
-from recovery.sim.kubelets.nodes import NodeSpec
+from recovery.sim.kubelets.nodes import LEASE_DURATION_SECONDS, LEASE_NAMESPACE, NodeDeath, NodeSpec
+from recovery.sim.kubelets.pod_status import micro_timestamp
 from recovery.sim.training.trace import Trace
 from recovery.sim.training.training import TrainingSettings, TrainingWorld
 
@@ -117,6 +119,30 @@ class EmbeddedCluster:
         """Do it as a part of the cluster: what goes wrong in it ends the cluster."""
         assert self._tasks is not None, "the cluster works while running() does"
         self._tasks.create_task(work)
+
+    # What goes wrong with nodes.
+
+    def lose_node(self, name: str, how: NodeDeath) -> None:
+        """Its kubelet falls silent. Raises LookupError: there is no such node.
+
+        Its Lease stays as the last renewal left it; where renewals are not written, that last one is.
+        """
+        self.kubelets.kill_node(name, how)
+        renewed_seconds = self._renewed_seconds(name)
+        if renewed_seconds is None:
+            return
+        ago = timedelta(seconds=self._clock.monotonic_seconds() - renewed_seconds)
+        spec = {
+            "holderIdentity": name,
+            "leaseDurationSeconds": LEASE_DURATION_SECONDS,
+            "renewTime": micro_timestamp(self._clock.now() - ago),
+        }
+        with self.server.acting("kubelet"):
+            if self.server.find(LEASES, name, LEASE_NAMESPACE) is None:
+                about = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": {"name": name}}
+                self.server.create(LEASES, {**about, "spec": spec}, namespace=LEASE_NAMESPACE)
+            else:
+                self.server.patch(LEASES, name, {"spec": spec}, kind=PatchKind.MERGE, namespace=LEASE_NAMESPACE)
 
     # What goes wrong with the platform.
 

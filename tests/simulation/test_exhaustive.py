@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from recovery.core.classify import DisruptionClass
+from recovery.core.ledger import AttemptAction
 from recovery.core.ledger import Outcome as Ending
 from recovery.sim.trials.coverage import coverage_of
 from recovery.sim.trials.exhaustive import CANONICAL, every_stop
@@ -17,6 +19,11 @@ REACHED = {
     "leader hand-over": (f"outcome:{Ending.RECOVERED}", "action:DeleteJob"),
     # Its ledger goes with it; how it ended stands in the RecoveryIncident alone.
     "TrainJob deleted": ("phase:TearingDown", "action:RecordIncident"),
+    "node": (f"outcome:{Ending.RECOVERED}", f"class:{DisruptionClass.NODE_LOST}", "action:ForceDeletePods"),
+    "drain": (f"outcome:{Ending.RECOVERED}", f"class:{DisruptionClass.POD_DISRUPTED}"),
+    "quarantine": (f"outcome:{Ending.RECOVERED}", f"attempt:{AttemptAction.REPLACE_NODE}", "action:ChangeFleet"),
+    "storm": (f"outcome:{Ending.RECOVERED}", f"class:{DisruptionClass.NODE_LOST}", "action:ForceDeletePods"),
+    "FailJob": (f"outcome:{Ending.FAILED}", "action:FailJobSet"),
 }
 """What the incident has to meet with when nobody stops the controller, or it would not be that incident."""
 

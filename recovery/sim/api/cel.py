@@ -8,8 +8,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 from re import Match, Pattern
 from typing import Any
+
+import re2
 
 Holds = Callable[[Any, Any], bool]
 """Whether a rule holds of a value (`self`) and the value before (`oldSelf`)."""
@@ -68,12 +71,13 @@ def _absent(found: Match[str]) -> Holds:
     return lambda value, before: name not in value
 
 
+def _is_not(found: Match[str]) -> Holds:
+    text = found["text"]
+    return lambda value, before: bool(value != text)
+
+
 def _unchanged(found: Match[str]) -> Holds:
     return lambda value, before: bool(value == before)
-
-
-def _false(found: Match[str]) -> Holds:
-    return lambda value, before: value is False
 
 
 def _text_at(found: Match[str]) -> Holds:
@@ -115,6 +119,42 @@ def _not_longer(found: Match[str]) -> Holds:
     return holds
 
 
+def _within(found: Match[str]) -> Holds:
+    """Of a text that is a duration; of any other it is another rule's business."""
+    longest, search = _duration(found["longest"]), expression(found["re2"]).search
+    return lambda value, before: search(value) is None or _duration(value) <= longest
+
+
+def _sorted(found: Match[str]) -> Holds:
+    return lambda value, before: all(one <= next_ for one, next_ in pairwise(value))
+
+
+def _each_once(found: Match[str]) -> Holds:
+    """No two items have the same in that field; an item without it is refused for that."""
+    name = found["name"]
+    return lambda value, before: len({item[name] for item in value}) == len(value)
+
+
+def _not_listed(found: Match[str]) -> Holds:
+    name, text, listed, number = found["name"], found["text"], found["listed"], int(found["number"])
+    return lambda value, before: value[name] != text or number not in value[listed]
+
+
+def _compiles(found: Match[str]) -> Holds:
+    """The rule is true of whatever compiles, and an error of the rule for whatever does not."""
+    return lambda value, before: _is_re2(value)
+
+
+def _is_re2(text: str) -> bool:
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        re2.compile(text, options)
+    except re2.error:
+        return False
+    return True
+
+
 def _duration(text: str) -> timedelta:
     return sum((int(count) * _UNITS[unit] for count, unit in _DURATION_PART.findall(text)), timedelta())
 
@@ -124,7 +164,7 @@ _SHAPES: tuple[tuple[Pattern[str], Callable[[Match[str]], Holds]], ...] = tuple(
     for shape, made in (
         (r"!has\(self\.(?P<name>\w+)\)", _absent),
         (r"self == oldSelf", _unchanged),
-        (r"self == false", _false),
+        (r"self != '(?P<text>[^']*)'", _is_not),
         (r"self(?P<path>(\.\w+)+) == '(?P<text>[^']*)'", _text_at),
         (r"(?P<negated>!?)self\.matches\('(?P<re2>[^']*)'\)", _matches),
         (r"self\.all\(key, key\.matches\('(?P<re2>[^']*)'\)\)", _keys_match),
@@ -135,5 +175,17 @@ _SHAPES: tuple[tuple[Pattern[str], Callable[[Match[str]], Holds]], ...] = tuple(
             r" \|\| duration\(self\.(?P=small)\) <= duration\(self\.(?P=large)\)",
             _not_longer,
         ),
+        (
+            r"!self\.matches\('(?P<re2>[^']*)'\) \|\| duration\(self\) <= duration\('(?P<longest>\w+)'\)",
+            _within,
+        ),
+        (r"self\.isSorted\(\)", _sorted),
+        (
+            r"self\.all\((?P<one>\w+), self\.exists_one\((?P<other>\w+),"
+            r" (?P=other)\.(?P<name>\w+) == (?P=one)\.(?P=name)\)\)",
+            _each_once,
+        ),
+        (r"self\.(?P<name>\w+) != '(?P<text>[^']*)' \|\| !\((?P<number>\d+) in self\.(?P<listed>\w+)\)", _not_listed),
+        (r"''\.matches\(self\) \? true : true", _compiles),
     )
 )

@@ -12,7 +12,6 @@ is merely equal, too (`CRDValidationRatcheting`); that would show only where a s
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import date
 from typing import Any
@@ -58,10 +57,10 @@ class SchemaError(Exception):
 class Schema:
     """The schema of one version of a CRD."""
 
-    def __init__(self, openapi: Mapping[str, Any], *, not_evaluated: AbstractSet[str] = frozenset()) -> None:
-        """`not_evaluated`: rules, word for word, that are not asked. Raises SchemaError."""
+    def __init__(self, openapi: Mapping[str, Any]) -> None:
+        """Raises SchemaError."""
         own = {name: child for name, child in openapi.get("properties", {}).items() if name not in _OBJECT_FIELDS}
-        self._root = _Object({**openapi, "properties": own}, "", not_evaluated)
+        self._root = _Object({**openapi, "properties": own}, "")
 
     def complete(self, body: Body, before: Body | None) -> None:
         """Take away its unknown fields and nulls and fill in the defaults; what it shares with `before` is complete."""
@@ -87,13 +86,13 @@ class Schema:
 class _Node(ABC):
     """A schema at one place."""
 
-    def __init__(self, schema: Mapping[str, Any], path: str, not_evaluated: AbstractSet[str]) -> None:
+    def __init__(self, schema: Mapping[str, Any], path: str) -> None:
         if unknown := sorted(schema.keys() - _KEYWORDS):
             raise SchemaError(f"{path or 'the object'}: {', '.join(unknown)} is not known here")
         self.types: tuple[str, ...] = ("integer", "string") if schema.get("x-kubernetes-int-or-string") else ()
         self.types = self.types or ((schema["type"],) if "type" in schema else ())
         self.nullable: bool = schema.get("nullable", False)
-        self.rules = tuple(_rules(schema, path, not_evaluated))
+        self.rules = tuple(_rules(schema, path))
         self.asks = bool(self.rules)
         """There are rules here or below."""
         self.has_default = "default" in schema
@@ -133,8 +132,8 @@ class _Node(ABC):
 
 
 class _Scalar(_Node):
-    def __init__(self, schema: Mapping[str, Any], path: str, not_evaluated: AbstractSet[str]) -> None:
-        super().__init__(schema, path, not_evaluated)
+    def __init__(self, schema: Mapping[str, Any], path: str) -> None:
+        super().__init__(schema, path)
         self._limits = tuple(_limits(schema, path))
         self.set_default(schema)
 
@@ -143,9 +142,9 @@ class _Scalar(_Node):
 
 
 class _Array(_Node):
-    def __init__(self, schema: Mapping[str, Any], path: str, not_evaluated: AbstractSet[str]) -> None:
-        super().__init__(schema, path, not_evaluated)
-        self._items = _compiled(schema["items"], f"{path}[]", not_evaluated)
+    def __init__(self, schema: Mapping[str, Any], path: str) -> None:
+        super().__init__(schema, path)
+        self._items = _compiled(schema["items"], f"{path}[]")
         self._least: int | None = schema.get("minItems")
         self._most: int | None = schema.get("maxItems")
         self._list_type: str = schema.get("x-kubernetes-list-type", "atomic")
@@ -192,16 +191,16 @@ class _Array(_Node):
 
 
 class _Object(_Node):
-    def __init__(self, schema: Mapping[str, Any], path: str, not_evaluated: AbstractSet[str]) -> None:
-        super().__init__(schema, path, not_evaluated)
+    def __init__(self, schema: Mapping[str, Any], path: str) -> None:
+        super().__init__(schema, path)
         self._properties = {
-            name: _compiled(child, f"{path}.{name}".removeprefix("."), not_evaluated)
+            name: _compiled(child, f"{path}.{name}".removeprefix("."))
             for name, child in schema.get("properties", {}).items()
         }
         further = schema.get("additionalProperties")
         if isinstance(further, bool):
             raise SchemaError(f"{path}: additionalProperties must be a schema here")
-        self._further = None if further is None else _compiled(further, f"{path}.*", not_evaluated)
+        self._further = None if further is None else _compiled(further, f"{path}.*")
         self._keeps_unknown: bool = schema.get("x-kubernetes-preserve-unknown-fields", False)
         self._required: tuple[str, ...] = tuple(schema.get("required", ()))
         self._least: int | None = schema.get("minProperties")
@@ -258,23 +257,21 @@ class _Object(_Node):
                 node.ask(child, known.get(name), inner, causes)
 
 
-def _compiled(schema: Mapping[str, Any], path: str, not_evaluated: AbstractSet[str]) -> _Node:
+def _compiled(schema: Mapping[str, Any], path: str) -> _Node:
     match schema.get("type"):
         case "object":
-            return _Object(schema, path, not_evaluated)
+            return _Object(schema, path)
         case "array":
-            return _Array(schema, path, not_evaluated)
+            return _Array(schema, path)
         case "string" | "boolean" | "integer" | "number":
-            return _Scalar(schema, path, not_evaluated)
+            return _Scalar(schema, path)
     if schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields"):
-        return _Scalar(schema, path, not_evaluated)
+        return _Scalar(schema, path)
     raise SchemaError(f"{path}: no type that is known here: {schema.get('type')}")
 
 
-def _rules(schema: Mapping[str, Any], path: str, not_evaluated: AbstractSet[str]) -> Iterator[cel.Rule]:
+def _rules(schema: Mapping[str, Any], path: str) -> Iterator[cel.Rule]:
     for said in schema.get("x-kubernetes-validations", ()):
-        if said["rule"] in not_evaluated:
-            continue
         try:
             rule = cel.compiled(said)
         except cel.UnknownRuleError as error:

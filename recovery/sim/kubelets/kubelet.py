@@ -124,6 +124,10 @@ class Kubelets:
 
         self._timers.after(seconds, boot)
 
+    def refuse_devices(self, name: str, refused: bool) -> None:
+        """Its device plugin has none that is healthy: each pod that is bound to it meanwhile fails at admission."""
+        self._node(name).refuses_devices = refused
+
     # Faults of pods.
 
     def exit_container(  # the parts of a termination, as in `state.terminated`
@@ -143,14 +147,16 @@ class Kubelets:
             raise LookupError(f"no process runs in pod {namespace}/{pod} {container}".rstrip())
         process.end(Exit(code, reason, message))
 
-    def exit_all(self, pods: Iterable[str], code: int, *, namespace: str = "default") -> list[str]:
+    def exit_all(
+        self, pods: Iterable[str], code: int, reason: str = "", message: str = "", *, namespace: str = "default"
+    ) -> list[str]:
         """End all that runs in these pods in one and the same instant. Returns the pods in which something ran."""
         newest = {run.pod.name: run for run in self._runs() if run.pod.metadata.namespace == namespace}
         struck = []
         for name in pods:
             running = newest[name].processes() if name in newest else []
             for process in running:
-                process.end(Exit(code))
+                process.end(Exit(code, reason, message))
             if running:
                 struck.append(name)
         return struck
@@ -167,9 +173,11 @@ class Kubelets:
         """Pods seen from now on whose name begins like this run for longer before they are ready; 0 takes it back."""
         self._means.faults.ready_delays_seconds[namespace, name_prefix] = seconds
 
-    def crash_loop(self, name_prefix: str, seconds: float, code: int, *, namespace: str = "default") -> None:
+    def crash_loop(
+        self, name_prefix: str, seconds: float, code: int, message: str = "", *, namespace: str = "default"
+    ) -> None:
         """From now on each process that starts in a pod whose name begins like this exits so long after its start."""
-        self._means.faults.crashes[namespace, name_prefix] = Crash(seconds, Exit(code))
+        self._means.faults.crashes[namespace, name_prefix] = Crash(seconds, Exit(code, message=message))
 
     def end_crash_loop(self, name_prefix: str, *, namespace: str = "default") -> None:
         """The process that runs at present may run on, too. No effect if there is none."""

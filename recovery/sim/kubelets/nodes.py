@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from recovery.ports import LEASES, NODES, AlreadyExistsError, NotFoundError, PatchKind
+from recovery.ports import LEASES, NODES, PODS, AlreadyExistsError, NotFoundError, PatchKind
 from recovery.sim.kubelets.means import Host, Means, PodStart
 from recovery.sim.kubelets.objects import TERMINAL_PHASES, Node, Pod
 from recovery.sim.kubelets.pod_status import micro_timestamp, timestamp
@@ -22,6 +22,15 @@ from recovery.sim.kubelets.pods import PodRun
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_DURATION_SECONDS = 40
 KUBELET_VERSION = "v1.36.3"
+
+NO_DEVICES: Mapping[str, object] = {
+    "phase": "Failed",
+    "reason": "UnexpectedAdmissionError",
+    "message": "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices "
+    "nvidia.com/gpu, which is unexpected",
+}
+"""The status of a pod that its node has no healthy GPU for (kubelet.go `rejectPod`, cm/admission/errors.go,
+cm/devicemanager/manager.go `devicesToAllocate`): nothing of a container is told."""
 
 HEALTHY = {
     "Ready": ("True", "KubeletReady", "kubelet is posting ready status"),
@@ -70,6 +79,8 @@ class NodeRun:
         """The Node and its Lease are there."""
         self.runs: dict[str, PodRun] = {}
         """By pod UID."""
+        self.refuses_devices = False
+        """Each new pod fails at admission, for want of a healthy device."""
         self._spec = spec
         self._host = host
         self._means = means
@@ -81,6 +92,8 @@ class NodeRun:
         """Of those since it has joined. None: it has not, or it was lost."""
         self._last_beat_seconds: float | None = None
         """Of those before it was lost."""
+        self._refused: set[str] = set()
+        """UIDs of the pods that failed at admission and whose objects are still there."""
         self._unheard: dict[str, Pod | None] = {}
         """What happened to pods while the node was cut off, by UID. None: the object is gone."""
 
@@ -154,7 +167,11 @@ class NodeRun:
     def _hear(self, pod: Pod) -> None:
         run = self.runs.get(pod.uid)
         if run is None:
-            if pod.status.phase in TERMINAL_PHASES:
+            if pod.status.phase in TERMINAL_PHASES or pod.uid in self._refused:
+                return
+            if self.refuses_devices:
+                self._refused.add(pod.uid)
+                self._spawn(self._means.writes.until_applied(self._host.connected, lambda: self._refuse(pod)))
                 return
             run = PodRun(pod, self._host, self._means, self._start_of(pod))
             self.runs[pod.uid] = run
@@ -162,9 +179,25 @@ class NodeRun:
         run.observe(pod)
 
     def _hear_gone(self, uid: str) -> None:
+        self._refused.discard(uid)
         run = self.runs.get(uid)
         if run:
             run.vanish()
+
+    async def _refuse(self, pod: Pod) -> None:
+        metadata = pod.metadata
+        body = {"metadata": {"uid": metadata.uid}, "status": dict(NO_DEVICES)}
+        try:
+            await self._means.api.patch(
+                PODS,
+                metadata.name,
+                body,
+                kind=PatchKind.STRATEGIC,
+                namespace=metadata.namespace,
+                subresource="status",
+            )
+        except NotFoundError:
+            return
 
     async def _drive(self, run: PodRun) -> None:
         await run.run()

@@ -7,6 +7,7 @@ from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
 from recovery.sim.trials.plan import JobPlan
 from recovery.sim.trials.problems import Problems
 from recovery.sim.trials.request_faults import BEFALL_LINES
+from recovery.sim.trials.signs import LEFT, Sign
 from recovery.sim.trials.strict import none_of
 from recovery.sim.trials.words import (
     AnyChaos,
@@ -37,13 +38,22 @@ _POD_KINDS = {
     PodAction.POD_KILL: FaultKind.POD_KILL,
     PodAction.CONTAINER_KILL: FaultKind.CONTAINER_KILL,
     PodAction.POD_FAILURE: FaultKind.CRASH_LOOP,
+    PodAction.CASCADE: FaultKind.CASCADE,
     PodAction.POD_EVICT: FaultKind.POD_EVICT,
+    PodAction.POD_PREEMPT: FaultKind.POD_PREEMPT,
     PodAction.POD_STUCK: FaultKind.POD_STUCK,
 }
-_EXIT_CODES = {PodAction.CONTAINER_KILL: 137, PodAction.POD_FAILURE: 1}
+_EXIT_CODES = {PodAction.CONTAINER_KILL: 137, PodAction.POD_FAILURE: 1, PodAction.CASCADE: 1}
 _MACHINE_KINDS = {
     MachineAction.POWER_LOSS: FaultKind.NODE_POWER_LOSS,
     MachineAction.REMOVE: FaultKind.NODE_REMOVE,
+    MachineAction.OUT_OF_SERVICE: FaultKind.NODE_OUT_OF_SERVICE,
+    MachineAction.DRAIN: FaultKind.NODE_DRAIN,
+    MachineAction.UNHEALTHY: FaultKind.NODE_UNHEALTHY,
+    MachineAction.MONITORED: FaultKind.NODE_MONITORED,
+    MachineAction.BLACK_HOLE: FaultKind.BLACK_HOLE,
+    MachineAction.RACK_POWER_LOSS: FaultKind.RACK_POWER_LOSS,
+    MachineAction.RACK_OVERHEATS: FaultKind.RACK_OVERHEATS,
 }
 _STALLS = {
     Component.MANAGER: FaultKind.MANAGER_STALL,
@@ -64,9 +74,15 @@ _USER_KINDS = {
     UserAction.RESTART: FaultKind.USER_RESTART,
     UserAction.RETRY: FaultKind.USER_RETRY,
     UserAction.RESET_BUDGET: FaultKind.USER_RESET_BUDGET,
+    UserAction.QUARANTINE: FaultKind.USER_QUARANTINE,
+    UserAction.RELEASE: FaultKind.USER_RELEASE,
+    UserAction.UNTAINT: FaultKind.USER_UNTAINT,
+    UserAction.RESET_BREAKER: FaultKind.USER_RESET_BREAKER,
     UserAction.POLICY_OBSERVE: FaultKind.POLICY_OBSERVE,
     UserAction.POLICY_DELETE: FaultKind.POLICY_DELETE,
 }
+_OF_NODES = frozenset({UserAction.RELEASE, UserAction.UNTAINT, UserAction.RESET_BREAKER})
+"""What users do about the whole cluster."""
 _HTTP_KINDS = {
     (HttpAction.ABORT, Target.REQUEST, None): FaultKind.TIMEOUT,
     (HttpAction.ABORT, Target.RESPONSE, None): FaultKind.TIMEOUT_APPLIED,
@@ -93,7 +109,12 @@ _LASTING = frozenset(
 )
 """Actions that need a duration; the others of their kinds take none."""
 _ONE_POD_EACH = frozenset(
-    {FaultKind.POD_STUCK, FaultKind.NODE_POWER_LOSS, FaultKind.NODE_PARTITION, FaultKind.NODE_REMOVE}
+    {
+        FaultKind.POD_STUCK,
+        FaultKind.CASCADE,
+        *(kind for kind in _MACHINE_KINDS.values() if kind is not FaultKind.NODE_DRAIN),
+        FaultKind.NODE_PARTITION,
+    }
 )
 """Kinds of which a fault befalls one pod, or its node."""
 
@@ -156,17 +177,23 @@ class ChaosReader:
         if action is not PodAction.POD_KILL:
             self._problems.unfit(path, action, grace_period=chaos.grace_period)
         if action not in _EXIT_CODES:
-            self._problems.unfit(path, action, exit_code=chaos.exit_code)
+            self._problems.unfit(path, action, exit_code=chaos.exit_code, sign=chaos.sign)
+        elif chaos.sign is not None and LEFT[chaos.sign].code is not None:
+            self._problems.unfit(path, f"sign {chaos.sign}, which has its own", exit_code=chaos.exit_code)
         duration = self._fitting(chaos.duration, action, path)
         code = self._exit_code(chaos, path)
         if action is PodAction.POD_FAILURE:
             self._problems.unfit(path, "pod-failure, which befalls rank 0 alone", mode=chaos.mode, value=chaos.value)
             self._only(chaos, path, "job")
             if (job := self._job(chaos, path)) is not None:
-                yield from self._in_world(chaos, _POD_KINDS[action], path, job=str(job), duration=duration, code=code)
+                kind = _POD_KINDS[action]
+                yield from self._in_world(
+                    chaos, kind, path, job=str(job), duration=duration, code=code, sign=chaos.sign or Sign.NONE
+                )
             return
         kind = _POD_KINDS[action] if chaos.grace_period is None else self._kind_of_kill(chaos, path)
-        yield from self._on_pods(chaos, kind, path, chance, duration=duration, code=code)
+        sign = chaos.sign or Sign.NONE
+        yield from self._on_pods(chaos, kind, path, chance, duration=duration, code=code, sign=sign)
 
     def _kind_of_kill(self, chaos: PodChaos, path: str) -> FaultKind:
         if chaos.grace_period == 0:
@@ -191,6 +218,7 @@ class ChaosReader:
             value=chaos.value,
             grace_period=chaos.grace_period,
             exit_code=chaos.exit_code,
+            sign=chaos.sign,
         )
         if chaos.action is not PodAction.CONTAINER_KILL:
             self._problems.add(f"{path}.action", f"{chaos.action} befalls no controller; say container-kill")
@@ -239,14 +267,20 @@ class ChaosReader:
         yield from self._on_event(chaos, kind, path, seconds)
 
     def _user_chaos(self, chaos: UserChaos, path: str) -> Iterator[Fault]:
-        self._only(chaos, path, "job")
         duration = self._fitting(chaos.duration, chaos.action, path)
+        if chaos.action in _OF_NODES:
+            self._only(chaos, path)
+            yield from self._in_world(chaos, _USER_KINDS[chaos.action], path)
+            return
+        self._only(chaos, path, "job")
         job = self._job(chaos, path)
         if job is None:
             return
         if job.policy is None and chaos.action in (UserAction.POLICY_OBSERVE, UserAction.POLICY_DELETE):
             self._problems.add(f"{path}.selector.job", f"job {job} has no policy; give it one")
-        yield from self._in_world(chaos, _USER_KINDS[chaos.action], path, job=str(job), duration=duration)
+        indexes = (0,) if chaos.action is UserAction.QUARANTINE else ()
+        kind = _USER_KINDS[chaos.action]
+        yield from self._in_world(chaos, kind, path, job=str(job), indexes=indexes, duration=duration)
 
     # Whom it befalls.
 
@@ -259,6 +293,7 @@ class ChaosReader:
         *,
         duration: str | None,
         code: int = 0,
+        sign: Sign = Sign.NONE,
     ) -> Iterator[Fault]:
         self._only(chaos, path, "job", "indexes")
         job = self._job(chaos, path)
@@ -274,7 +309,9 @@ class ChaosReader:
         wanted = self._how_many(chaos.mode, chaos.value, len(chosen), path)
         indexes = sorted(chance.sample(chosen, wanted))
         for befallen in [(index,) for index in indexes] if kind in _ONE_POD_EACH else [tuple(indexes)]:
-            yield from self._in_world(chaos, kind, path, job=str(job), indexes=befallen, duration=duration, code=code)
+            yield from self._in_world(
+                chaos, kind, path, job=str(job), indexes=befallen, duration=duration, code=code, sign=sign
+            )
 
     def _how_many(self, mode: Mode | None, value: int | str | None, candidates: int, path: str) -> int:
         """0: that is wrong."""
@@ -303,13 +340,14 @@ class ChaosReader:
         indexes: tuple[int, ...] = (),
         duration: str | None = None,
         code: int = 0,
+        sign: Sign = Sign.NONE,
     ) -> Iterator[Fault]:
         self._problems.unfit(path, "what befalls no controller", event=chaos.event)
         at_seconds = self._at(chaos, path)
         seconds = self._lasting(duration, at_seconds, path)
         key = FaultKey(WORLD, self._numbers, kind)
         self._numbers += 1
-        yield Fault(key, seconds=seconds, at_seconds=at_seconds, job=job, indexes=indexes, code=code)
+        yield Fault(key, seconds=seconds, at_seconds=at_seconds, job=job, indexes=indexes, code=code, sign=sign)
 
     def _on_process(self, chaos: Chaos, kind: FaultKind, path: str, duration: str) -> Iterator[Fault]:
         """At a moment or at a request."""

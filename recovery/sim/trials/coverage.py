@@ -9,21 +9,31 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import get_args
 
+import msgspec
+
 from recovery.core import plan
 from recovery.core.classify import DisruptionClass
+from recovery.core.fleet import FleetLedger
 from recovery.core.ledger import AttemptAction, Incident, Outcome, Phase
-from recovery.core.policy import Mode, OnExhausted, OnTerminalFailure, Restart
+from recovery.core.policy import FencingMode, Mode, OnExhausted, OnTerminalFailure, Restart
+from recovery.core.quarantine import refusal
 from recovery.core.requests import Verb
+from recovery.core.rules import RuleAction
+from recovery.ports import RECOVERY_CONFIGS
 from recovery.sim.trials.evidence import Evidence
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.history import LedgerWrite, deed_of, ledger_writes
-from recovery.sim.trials.plan import Runtime
+from recovery.sim.trials.plan import JobPlan, Runtime
+from recovery.sim.trials.signs import PEERS, Sign
 
 _ENUMS: Mapping[str, type[StrEnum]] = {
     "fault": FaultKind,
+    "sign": Sign,
     "runtime": Runtime,
     "mode": Mode,
     "rule": Restart,
+    "ruled": RuleAction,
+    "fencing": FencingMode,
     "class": DisruptionClass,
     "phase": Phase,
     "attempt": AttemptAction,
@@ -32,15 +42,22 @@ _ENUMS: Mapping[str, type[StrEnum]] = {
     "terminal": OnTerminalFailure,
     "verb": Verb,
 }
-"""rule: of the policy that an incident was opened under. exhausted, terminal: what was done, not what was asked for."""
+"""rule: `restart` of the policy that an incident was opened under. ruled: actions of rules that decided. fencing: of
+the policies. exhausted, terminal: what was done, not what was asked for."""
+
+_FLEET = ("quarantined", "refused", "released", "suspected", "futile", "breaker", "storm")
+"""What concerns several groups: a node was quarantined, was not for a cap, was let in again; …"""
 
 ALL: tuple[str, ...] = (
+    *(f"fleet:{what}" for what in _FLEET),
     *(f"{dimension}:{member}" for dimension, members in _ENUMS.items() for member in members),
     *(f"action:{action.__name__}" for action in get_args(plan.Action)),
 )
 """Everything that trials have to reach."""
 
-NEVER_HIT: Mapping[str, str] = {}
+NEVER_HIT: Mapping[str, str] = {
+    f"sign:{sign}": "of survivors; a fault names the sign of the cause, and every cascade has these" for sign in PEERS
+}
 """What no trial can reach, and why."""
 
 
@@ -48,10 +65,13 @@ def coverage_of(evidence: Evidence) -> dict[str, int]:
     """How often each of `ALL` happened, less what did not."""
     found: Counter[str] = Counter()
     found.update(f"fault:{happening.fault.key.kind}" for happening in evidence.happenings)
+    found.update(f"sign:{happening.fault.sign}" for happening in evidence.happenings)
     found.update(f"runtime:{job.runtime}" for job in evidence.plan.jobs)
     found.update(f"action:{action.__name__}" for action in map(deed_of, evidence.requests) if action is not None)
+    found.update(f"fencing:{_fencing_of(job)}" for job in evidence.plan.jobs if job.policy is not None)
     for write in ledger_writes(evidence):
         found.update(_of_write(write))
+    found.update(_of_fleet(evidence))
     return {key: found[key] for key in ALL if found[key]}
 
 
@@ -67,6 +87,27 @@ def total(of_trials: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return {key: found[key] for key in ALL if found[key]}
 
 
+def _fencing_of(job: JobPlan) -> str:
+    fencing = (job.policy or {}).get("teardown", {}).get("fencing", {})
+    return str(fencing.get("mode", FencingMode.PROVEN))
+
+
+def _of_fleet(evidence: Evidence) -> Iterator[str]:
+    before = FleetLedger()
+    for change in evidence.changes:
+        if change.resource != RECOVERY_CONFIGS or change.type == "DELETED":
+            continue
+        after = msgspec.convert(change.body.get("status") or {}, FleetLedger)
+        nodes, known = ({entry.node: None for entry in fleet.quarantined} for fleet in (after, before))
+        yield from ("fleet:quarantined" for node in nodes if node not in known)
+        yield from ("fleet:released" for node in known if node not in nodes)
+        yield from ("fleet:suspected" for each in after.suspicions if each not in before.suspicions)
+        yield from ("fleet:futile" for each in after.futile if each not in before.futile)
+        if after.breaker is not None and before.breaker is None:
+            yield "fleet:breaker"
+        before = after
+
+
 def _of_write(write: LedgerWrite) -> Iterator[str]:
     before, after = write.before, write.after
     if after.phase is Phase.HEALTHY and before.phase is not Phase.HEALTHY:
@@ -79,6 +120,7 @@ def _of_write(write: LedgerWrite) -> Iterator[str]:
     same = before.incident if before.incident is not None and before.incident.id == incident.id else None
     if same is None:
         yield from (f"mode:{incident.mode}", f"rule:{incident.terms.restart}")
+    yield from _of_verdict(incident, same)
     if same is None or same.disruption_class != incident.disruption_class:
         yield f"class:{incident.disruption_class}"
     # Several phases may pass in one write.
@@ -94,6 +136,16 @@ def _of_write(write: LedgerWrite) -> Iterator[str]:
         yield f"outcome:{incident.closing.outcome}"
         if incident.closing.outcome_reason == "PlatformGaveUp":
             yield f"terminal:{OnTerminalFailure.LEAVE}"
+
+
+def _of_verdict(incident: Incident, same: Incident | None) -> Iterator[str]:
+    """`same`: the incident as it was before this write. None: it was opened by it."""
+    if incident.rule and (same is None or same.rule != incident.rule):
+        yield from (f"ruled:{rule.action}" for rule in incident.terms.rules if rule.name == incident.rule)
+    if incident.storm and (same is None or not same.storm):
+        yield "fleet:storm"
+    if any(refusal(words) for words in incident.considered[len(same.considered) if same is not None else 0 :]):
+        yield "fleet:refused"
 
 
 def _when_exhausted(incident: Incident) -> OnExhausted:

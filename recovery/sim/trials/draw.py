@@ -9,6 +9,7 @@ import random
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
 from recovery.sim.trials.manifests import NATIVE_CODE
 from recovery.sim.trials.plan import FaultRates, JobPlan, Runtime, TrialPlan
+from recovery.sim.trials.signs import GPU_CONDITION, MONITOR_TAINT, Sign
 
 _Seconds = tuple[float, float]
 _OF_JOBS: tuple[tuple[FaultKind, float, _Seconds], ...] = (
@@ -16,11 +17,20 @@ _OF_JOBS: tuple[tuple[FaultKind, float, _Seconds], ...] = (
     (FaultKind.POD_FORCE_DELETE, 2, (0, 0)),
     (FaultKind.POD_EVICT, 3, (0, 0)),
     (FaultKind.CONTAINER_KILL, 10, (0, 0)),
+    (FaultKind.CASCADE, 6, (0, 0)),
+    (FaultKind.POD_PREEMPT, 2, (0, 0)),
     (FaultKind.POD_STUCK, 2, (60, 600)),
     (FaultKind.CRASH_LOOP, 2, (120, 1500)),
     (FaultKind.NODE_POWER_LOSS, 3, (20, 900)),
     (FaultKind.NODE_PARTITION, 3, (20, 900)),
     (FaultKind.NODE_REMOVE, 1, (10, 300)),
+    (FaultKind.NODE_OUT_OF_SERVICE, 2, (100, 900)),
+    (FaultKind.NODE_DRAIN, 3, (60, 900)),
+    (FaultKind.NODE_UNHEALTHY, 3, (20, 900)),
+    (FaultKind.NODE_MONITORED, 2, (20, 900)),
+    (FaultKind.BLACK_HOLE, 2, (30, 600)),
+    (FaultKind.RACK_POWER_LOSS, 1.5, (60, 600)),
+    (FaultKind.RACK_OVERHEATS, 3, (20, 600)),
     (FaultKind.NO_CAPACITY, 1, (60, 600)),
     (FaultKind.PODS_REFUSED, 2, (20, 400)),
     (FaultKind.JOB_WITHOUT_PODS, 2, (60, 600)),
@@ -34,6 +44,10 @@ _OF_JOBS: tuple[tuple[FaultKind, float, _Seconds], ...] = (
     (FaultKind.USER_RESTART, 2, (0, 0)),
     (FaultKind.USER_RETRY, 4, (0, 0)),
     (FaultKind.USER_RESET_BUDGET, 1, (0, 0)),
+    (FaultKind.USER_QUARANTINE, 1.5, (0, 0)),
+    (FaultKind.USER_RELEASE, 2, (0, 0)),
+    (FaultKind.USER_UNTAINT, 3, (0, 0)),
+    (FaultKind.USER_RESET_BREAKER, 4, (0, 0)),
     (FaultKind.PAUSE_ALL, 1, (10, 600)),
     (FaultKind.POLICY_OBSERVE, 2, (10, 600)),
     (FaultKind.POLICY_DELETE, 1, (10, 600)),
@@ -42,8 +56,45 @@ _OF_JOBS: tuple[tuple[FaultKind, float, _Seconds], ...] = (
 )
 """Kind, weight, and least and most seconds that it lasts."""
 _CODES = (1, 1, 137, 139, 143, 255, NATIVE_CODE)
+_SIGNS = (Sign.NONE, Sign.NONE, Sign.NONE, Sign.TRACEBACK, Sign.CUDA_OOM, Sign.HOST_OOM, Sign.XID, Sign.XID)
+RULES: tuple[dict[str, object], ...] = (
+    {
+        "name": "segfault-is-final",
+        "when": {"onExitCodes": {"operator": "In", "values": [139]}},
+        "action": "FailJob",
+    },
+    # A trap: 134 is what the survivors of another loss exit with, and must never end a job by itself.
+    {"name": "abort-is-final", "when": {"onExitCodes": {"operator": "In", "values": [134]}}, "action": "FailJob"},
+    {"name": "user-error", "when": {"onMessagePattern": "KeyError: '[a-z]+'"}, "action": "FailJob"},
+    {"name": "sigterm-is-nothing", "when": {"onExitCodes": {"operator": "In", "values": [143]}}, "action": "Ignore"},
+    {"name": "moved", "when": {"onClass": ["PodDisrupted"]}, "action": "RecreateGroup", "charge": False},
+    {
+        "name": "preempted",
+        "when": {
+            "onPodConditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
+        },
+        "action": "Ignore",
+    },
+    {
+        "name": "bad-gpu",
+        "when": {"onNodeConditions": [{"type": GPU_CONDITION, "status": "True", "for": "10s"}]},
+        "action": "ReplaceNode",
+    },
+    {"name": "monitored", "when": {"onNodeTaints": [{"key": MONITOR_TAINT}]}, "action": "RecreateGroup"},
+    {"name": "xid", "when": {"onMessagePattern": "Xid .*: (48|79|95),"}, "action": "ReplaceNode", "charge": False},
+    {"name": "helpers", "when": {"targetReplicatedJobs": ["helper"]}, "action": "RecreateGroup", "charge": False},
+    {
+        "name": "hardware",
+        "when": {"onClass": ["HardwareFault", "NodeLost"], "onExitCodes": {"operator": "NotIn", "values": [1, 2]}},
+        "action": "ReplaceNode",
+    },
+    {"name": "out-of-memory", "when": {"onClass": ["OutOfMemory"]}, "action": "FailJob", "charge": False},
+)
+"""What policies choose their rules from, in this order."""
+_TRAP = 1
 _GIVES_UP = frozenset({Runtime.SHIPPED, Runtime.INITIALIZED})
 """Runtimes whose JobSet has failed for good some seconds after eight exits."""
+_LEAVES_SIGNS = frozenset({FaultKind.CONTAINER_KILL, FaultKind.CASCADE, FaultKind.CRASH_LOOP})
 _LARGE_TRIAL_ONE_IN = 25
 _MARGIN_SECONDS = 61.0
 """A fault that takes no time by itself may come with one that does."""
@@ -74,9 +125,30 @@ def draw_plan(seed: int) -> TrialPlan:
         healing_seconds=HEALING_SECONDS,
         replicas=replicas,
         lease_seconds=chance.choice((15, *(60,) * 7, *(120,) * 8)),
-        allow_fail_job=chance.random() < 0.7,
+        config=_config(chance),
         spare_nodes=chance.choice((0, 1, 2)),
     )
+
+
+def _config(chance: random.Random) -> dict[str, object]:
+    """The RecoveryConfig: with and without each permission, caps from none to many, a breaker in one of four."""
+    quarantine: dict[str, object] = {"maxPercent": chance.choice((5, 30, 30, 60))}
+    if chance.random() < 0.4:
+        quarantine["maxNodes"] = chance.choice((0, 1, 2))
+    if chance.random() < 0.6:
+        quarantine["releaseAfter"] = chance.choice(("2m", "10m", "30m"))
+    config: dict[str, object] = {
+        "allow": {
+            "failJob": chance.random() < 0.7,
+            "cordon": chance.random() < 0.7,
+            "assumeDead": chance.random() < 0.6,
+        },
+        "quarantine": quarantine,
+        "suspicion": {"suspicions": 2, "within": chance.choice(("30m", "24h"))},
+    }
+    if chance.random() < 0.25:
+        config["circuitBreaker"] = {"recoveries": chance.choice((1, 2, 3)), "within": "1h"}
+    return config
 
 
 def _jobs(chance: random.Random) -> tuple[JobPlan, ...]:
@@ -117,8 +189,20 @@ def _policy(chance: random.Random) -> dict[str, object] | None:
             "max": "2m",
             "resetAfter": chance.choice(("1m", "30m")),
         }
+    teardown: dict[str, object] = {}
     if chance.random() < 0.3:
-        policy["teardown"] = {"graceSeconds": chance.choice((1, 5))}
+        teardown["graceSeconds"] = chance.choice((1, 5))
+    if chance.random() < 0.5:
+        teardown["fencing"] = {"mode": "AssumeDead", "assumeDeadAfter": chance.choice(("0s", "10s", "60s"))}
+    if teardown:
+        policy["teardown"] = teardown
+    if chance.random() < 0.6:
+        chosen = chance.sample(range(len(RULES)), chance.choice((1, 2, 4)))
+        trap = (_TRAP,) if chance.random() < 0.35 else ()
+        policy["rules"] = [RULES[number] for number in sorted({*chosen, *trap})]
+        policy["settle"] = chance.choice(("0s", "1s", "2s", "5s"))
+    if chance.random() < 0.1:
+        policy["overrideNative"] = True
     if chance.random() < 0.3:
         policy["timeouts"] = {"start": "2m", "rendezvous": "2m"}
     return policy
@@ -146,7 +230,9 @@ def _faults(chance: random.Random, jobs: tuple[JobPlan, ...], replicas: int) -> 
                 FaultKey("world", len(found), FaultKind.PROCESS_KILL), 60.0, at_seconds, "", tuple(range(replicas))
             )
             found.append(away)
-        found.append(Fault(FaultKey("world", len(found), kind), seconds, at_seconds, str(job), indexes, code))
+        sign = chance.choice(_SIGNS) if kind in _LEAVES_SIGNS else Sign.NONE
+        key = FaultKey("world", len(found), kind)
+        found.append(Fault(key, seconds, at_seconds, str(job), indexes, code=code, sign=sign))
     return tuple(found)
 
 

@@ -14,6 +14,7 @@ from recovery.ports import LEASES
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
 from recovery.sim.trials.manifests import NATIVE_CODE
 from recovery.sim.trials.plan import JobPlan, Runtime, TrialPlan
+from recovery.sim.trials.signs import Sign
 from recovery.sim.trials.trial import Outcome, run_trial
 
 RESTART_SECONDS = 5.0
@@ -36,24 +37,46 @@ class Stop:
 
 
 def _fault(
-    number: int, kind: FaultKind, *, at: float = FAILURE_SECONDS, seconds: float = 0.0, pods: int = 1, code: int = 1
+    number: int,
+    kind: FaultKind,
+    *,
+    at: float = FAILURE_SECONDS,
+    seconds: float = 0.0,
+    pods: int = 1,
+    code: int = 1,
+    sign: Sign = Sign.NONE,
 ) -> Fault:
-    return Fault(FaultKey("world", number, kind), seconds, at, "team-a/llm", tuple(range(pods)), code)
+    key = FaultKey("world", number, kind)
+    return Fault(key, seconds, at, "team-a/llm", tuple(range(pods)), code=code, sign=sign)
 
 
 _JOB = JobPlan(namespace="team-a", name="llm", pods=4, policy=ENFORCE)
+_ALLOWED: Mapping[str, object] = {
+    "allow": {"failJob": True, "cordon": True, "assumeDead": True},
+    "quarantine": {"maxPercent": 30, "releaseAfter": "10m"},
+}
+_ASSUME_DEAD: Mapping[str, object] = {
+    **ENFORCE,
+    "teardown": {"fencing": {"mode": "AssumeDead", "assumeDeadAfter": "0s"}},
+}
 
 
-def _plan(*faults: Fault, job: JobPlan = _JOB, replicas: int = 1) -> TrialPlan:
+def _rule(name: str, action: str, **when: object) -> Mapping[str, object]:
+    return {**ENFORCE, "rules": [{"name": name, "when": when, "action": action}]}
+
+
+def _plan(*faults: Fault, job: JobPlan = _JOB, others: int = 0, replicas: int = 1, spare_nodes: int = 1) -> TrialPlan:
+    """`others`: so many more jobs like it."""
     return TrialPlan(
         seed=1,
-        jobs=(job,),
+        jobs=(job, *(replace(job, name=f"{job.name}-{number}") for number in range(others))),
         faults=faults,
         active_seconds=1200.0,
         healing_seconds=900.0,
         replicas=replicas,
         lease_seconds=15,
-        spare_nodes=1,
+        config=_ALLOWED,
+        spare_nodes=spare_nodes,
     )
 
 
@@ -76,6 +99,22 @@ CANONICAL: Mapping[str, TrialPlan] = {
     "leader hand-over": _plan(_fault(0, FaultKind.POD_KILL), job=replace(_JOB, grace_seconds=5), replicas=2),
     "TrainJob deleted": _plan(
         _fault(0, FaultKind.CONTAINER_KILL), _fault(1, FaultKind.USER_RECREATE, at=FAILURE_SECONDS + 4.0)
+    ),
+    "node": _plan(_fault(0, FaultKind.NODE_POWER_LOSS, seconds=600.0), job=replace(_JOB, policy=_ASSUME_DEAD)),
+    "drain": _plan(_fault(0, FaultKind.NODE_DRAIN, seconds=600.0, pods=2), spare_nodes=2),
+    "quarantine": _plan(
+        _fault(0, FaultKind.CONTAINER_KILL, sign=Sign.XID),
+        job=replace(_JOB, policy=_rule("xid", "ReplaceNode", onMessagePattern="Xid .*: 79,")),
+    ),
+    "storm": _plan(
+        _fault(0, FaultKind.RACK_POWER_LOSS, seconds=600.0),
+        job=replace(_JOB, pods=2, grace_seconds=5, policy=_ASSUME_DEAD),
+        others=2,
+        spare_nodes=5,
+    ),
+    "FailJob": _plan(
+        _fault(0, FaultKind.CONTAINER_KILL, code=139),
+        job=replace(_JOB, policy=_rule("segfault", "FailJob", onExitCodes={"operator": "In", "values": [139]})),
     ),
 }
 """By name: the incidents in which a stop at any write has to be harmless. Later features add theirs."""

@@ -8,6 +8,8 @@ from enum import StrEnum
 
 import msgspec
 
+from recovery.sim.trials.signs import Sign
+
 
 class FaultKind(StrEnum):
     """Words of Chaos Mesh where it has one."""
@@ -20,16 +22,34 @@ class FaultKind(StrEnum):
     POD_EVICT = "pod-evict"
     """The eviction API: DisruptionTarget, then deletion."""
     CONTAINER_KILL = "container-kill"
-    """Processes exit with `code`; all of them at once if several pods are named."""
+    """Processes exit with `code` and `sign`; all of them at once if several pods are named."""
+    CASCADE = "cascade"
+    """One rank exits with `code` and `sign`; the others do not hang, but abort one after the other because of it."""
+    POD_PREEMPT = "pod-preempt"
+    """The scheduler takes the places of member pods for somebody more important: DisruptionTarget, then deletion."""
     POD_STUCK = "pod-stuck"
     """A pod is deleted and its processes ignore SIGTERM and SIGKILL until `seconds` have passed (its node is reset)."""
     CRASH_LOOP = "crash-loop"
-    """For `seconds`, rank 0 exits with `code` a moment after each start."""
+    """For `seconds`, rank 0 exits with `code` and `sign` a moment after each start."""
     NODE_POWER_LOSS = "node-power-loss"
     NODE_PARTITION = "node-partition"
     """The node is cut off for `seconds`; its processes run on."""
     NODE_REMOVE = "node-remove"
     """The machine and its Node object are taken away; another node of the same size joins after `seconds`."""
+    NODE_OUT_OF_SERVICE = "node-out-of-service"
+    """A node loses power, and a moment later an operator taints it out-of-service; it is back after `seconds`."""
+    NODE_DRAIN = "node-drain"
+    """Nodes are cordoned and their pods evicted, one node after the other; they are let in again after `seconds`."""
+    NODE_UNHEALTHY = "node-unhealthy"
+    """For `seconds` a monitor says in a condition of the node that its GPUs are bad; what runs there runs on."""
+    NODE_MONITORED = "node-monitored"
+    """For `seconds` a monitor keeps pods off the node, by a cordon and a taint of its own; what runs there runs on."""
+    BLACK_HOLE = "black-hole"
+    """A pod is deleted, and for `seconds` its node, which says that it is Ready, lets every new pod fail."""
+    RACK_POWER_LOSS = "rack-power-loss"
+    """All nodes of a rack lose power within some seconds."""
+    RACK_OVERHEATS = "rack-overheats"
+    """The GPUs of a whole rack fall off the bus: what runs there exits at once, and for `seconds` a monitor says so."""
     NO_CAPACITY = "no-capacity"
     """All free nodes are cordoned for `seconds`."""
     PODS_REFUSED = "pods-refused"
@@ -53,6 +73,14 @@ class FaultKind(StrEnum):
     """`recovery restart`: a manual incident."""
     USER_RETRY = "user-retry"
     USER_RESET_BUDGET = "user-reset-budget"
+    USER_QUARANTINE = "user-quarantine"
+    """`recovery quarantine` of a node."""
+    USER_RELEASE = "user-release"
+    """`recovery release` of all nodes that are quarantined."""
+    USER_UNTAINT = "user-untaint"
+    """Somebody takes our taint off a quarantined node by himself."""
+    USER_RESET_BREAKER = "user-reset-breaker"
+    """`recovery reset-breaker`."""
     PAUSE_ALL = "pause-all"
     """The RecoveryConfig pauses every job for `seconds`."""
     POLICY_OBSERVE = "policy-observe"
@@ -118,4 +146,8 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     """Completion indexes of the pods that it befalls, or whose nodes; in a group of several Jobs they go on from Job to
     Job. Of what befalls processes at a moment: the replicas."""
     code: int = 0
-    """Exit code."""
+    """Exit code, where the sign has none of its own."""
+    sign: Sign = Sign.NONE
+    """What the exits leave behind."""
+    node: str = ""
+    """Name of the node that it befalls. Empty: that of the pods."""

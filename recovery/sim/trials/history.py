@@ -10,10 +10,20 @@ from recovery.core import plan
 from recovery.core.facts import GroupKey
 from recovery.core.ledger import Ledger
 from recovery.core.policy import OWN_ANNOTATION_PREFIX, SUSPENDED_BY_ANNOTATION, TOUCHED_ANNOTATION
-from recovery.ports import EVENTS, JOB_SETS, JOBS, PODS, RECOVERY_GROUPS, RECOVERY_INCIDENTS, TRAIN_JOBS
+from recovery.ports import (
+    EVENTS,
+    JOB_SETS,
+    JOBS,
+    PODS,
+    RECOVERY_CONFIGS,
+    RECOVERY_GROUPS,
+    RECOVERY_INCIDENTS,
+    TRAIN_JOBS,
+)
 from recovery.sim.trials.evidence import Evidence, RequestRecord
 
 _SUSPENDED_BY = SUSPENDED_BY_ANNOTATION.removeprefix(OWN_ANNOTATION_PREFIX).encode()
+_BY_FORCE = b'"gracePeriodSeconds":0'
 _TOUCHED = TOUCHED_ANNOTATION.removeprefix(OWN_ANNOTATION_PREFIX).encode()
 """Of a patch: the whole name stands there in either of two spellings, as a key and as a part of a path."""
 
@@ -60,7 +70,10 @@ def deed_of(record: RequestRecord) -> type | None:
         case "create":
             return _CREATES.get(request.resource)
         case "delete":
-            return _DELETES.get(request.resource)
+            forced = request.resource == PODS and _BY_FORCE in body
+            return plan.ForceDeletePods if forced else _DELETES.get(request.resource)
+        case "patch" if request.resource == RECOVERY_CONFIGS:
+            return plan.ChangeFleet
         case "patch" if request.resource == JOBS:
             return _of_job_patch(body)
         case "patch" if request.resource == JOB_SETS and request.subresource:

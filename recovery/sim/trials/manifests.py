@@ -42,7 +42,7 @@ def config_of(plan: TrialPlan) -> Body:
         "apiVersion": RECOVERY_CONFIGS.api_version,
         "kind": RECOVERY_CONFIGS.kind,
         "metadata": {"name": CONFIG_NAME},
-        "spec": {"allow": {"failJob": plan.allow_fail_job}},
+        "spec": dict(plan.config),
     }
 
 

@@ -72,10 +72,21 @@ class TrialPlan(msgspec.Struct, frozen=True):
     replicas: int = 2
     """Controller processes that stand for election."""
     lease_seconds: int = 15
-    allow_fail_job: bool = True
-    """What the RecoveryConfig allows policies."""
+    config: Mapping[str, Any] = msgspec.field(default_factory=lambda: {"allow": {"failJob": True}})
+    """Spec of the RecoveryConfig."""
     spare_nodes: int = 2
     node_gpus: int = 8
+    manager_requests_per_second: float = 20.0
+    """Of each of kube-controller-manager's controllers (`--kube-api-qps`); large clusters give them more."""
+
+
+RACK_NODES = 4
+"""So many nodes share a rack."""
+
+
+def rack_of(number: int) -> str:
+    """The rack of the node of that number."""
+    return f"rack-{number // RACK_NODES}"
 
 
 def nodes_needed(jobs: Iterable[JobPlan], node_gpus: int) -> int:

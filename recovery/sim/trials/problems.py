@@ -1,6 +1,6 @@
 """What is wrong with input, collected, so that it is mended in one go."""
 
-from recovery.core.policy import PolicyError, parse_duration
+from recovery.core.durations import DurationError, parse_duration
 
 
 class Problems:
@@ -25,7 +25,7 @@ class Problems:
         """A duration, in seconds; 0 if it is wrong. `may_be_none`: 0s is right."""
         try:
             seconds = parse_duration(text, path).total_seconds()
-        except PolicyError as error:
+        except DurationError as error:
             self.found.append(str(error))
             return 0.0
         if seconds == 0 and not may_be_none:

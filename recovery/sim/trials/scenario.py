@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from recovery.core.config import ConfigSpec
 from recovery.core.policy import PolicySpec, problems
 from recovery.sim.trials.chaos import ChaosReader
 from recovery.sim.trials.plan import FaultRates, JobPlan, TrialPlan, nodes_needed
@@ -35,6 +36,7 @@ def read_scenario(text: str) -> Scenario:
     healing_seconds = wrong.seconds(words.healing, "healing")
     jobs = _jobs(words.jobs, wrong)
     _check_world(words, wrong)
+    config = _config(words, wrong)
     spare_nodes = _spare_nodes(words, jobs.values(), wrong)
     faults = ChaosReader(words, jobs, active_seconds, wrong).faults()
     if wrong.found:
@@ -48,7 +50,7 @@ def read_scenario(text: str) -> Scenario:
         healing_seconds=healing_seconds,
         replicas=words.controllers.replicas,
         lease_seconds=words.controllers.lease_seconds,
-        allow_fail_job=words.cluster.allow_fail_job,
+        config=config,
         spare_nodes=spare_nodes,
         node_gpus=words.cluster.gpus_per_node,
     )
@@ -111,6 +113,18 @@ def _check_policy(policy: dict[str, Any] | None, path: str, wrong: Problems) -> 
         wrong.found += error.problems
         return
     wrong.found += [problem.replace("spec.", f"{path}.") for problem in problems(spec)]
+
+
+def _config(words: ScenarioWords, wrong: Problems) -> dict[str, Any]:
+    """Spec of the RecoveryConfig."""
+    config = words.cluster.config
+    if config is None:
+        return {"allow": {"failJob": words.cluster.allow_fail_job}}
+    try:
+        read(config, ConfigSpec, "cluster.config")
+    except BadInputError as error:
+        wrong.found += error.problems
+    return config
 
 
 def _check_world(words: ScenarioWords, wrong: Problems) -> None:

@@ -11,6 +11,7 @@ from recovery.sim.trials.faults import Fault
 from recovery.sim.trials.history import ledger_writes
 from recovery.sim.trials.plan import TrialPlan
 from recovery.sim.trials.shrink import Shrunk
+from recovery.sim.trials.signs import Sign
 from recovery.sim.trials.timeline import offset, timeline
 from recovery.sim.trials.trial import Outcome, run_trial
 
@@ -133,6 +134,7 @@ def _plan_lines(plan: TrialPlan) -> Iterator[str]:
         f"{plan.active_seconds:g} s with faults, {plan.healing_seconds:g} s of healing; controllers: {plan.replicas}, "
         f"lease {plan.lease_seconds} s; nodes of {plan.node_gpus} GPUs, spare: {plan.spare_nodes}"
     )
+    yield f"RecoveryConfig {msgspec.json.encode(plan.config).decode()}"
     for job in plan.jobs:
         policy = "no policy" if job.policy is None else f"policy {msgspec.json.encode(job.policy).decode()}"
         ends = f", {job.total_steps} steps" if job.total_steps is not None else ""
@@ -151,8 +153,12 @@ def fault_words(fault: Fault) -> str:
         parts.append(f"of {fault.job}")
     if fault.indexes:
         parts.append(f"indexes {', '.join(map(str, fault.indexes))}")
+    if fault.node:
+        parts.append(f"node {fault.node}")
     if fault.seconds:
         parts.append(f"for {fault.seconds:g} s")
     if fault.code:
         parts.append(f"code {fault.code}")
+    if fault.sign is not Sign.NONE:
+        parts.append(f"sign {fault.sign}")
     return " ".join(parts)

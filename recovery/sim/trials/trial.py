@@ -23,14 +23,16 @@ from recovery.sim.trials.checkers.judge import Jury
 from recovery.sim.trials.coverage import coverage_of
 from recovery.sim.trials.evidence import Evidence, Violation
 from recovery.sim.trials.faults import Fault
+from recovery.sim.trials.hands import USER
 from recovery.sim.trials.log import TrialLog
 from recovery.sim.trials.manifests import config_of, objects_of
-from recovery.sim.trials.plan import FaultRates, TrialPlan, nodes_needed
+from recovery.sim.trials.node_faults import RACK_LABEL
+from recovery.sim.trials.plan import FaultRates, TrialPlan, nodes_needed, rack_of
 from recovery.sim.trials.process import Process
 from recovery.sim.trials.replica import Replica
 from recovery.sim.trials.request_faults import RequestFaults
 from recovery.sim.trials.transport import TrialTransport
-from recovery.sim.trials.world import USER, World
+from recovery.sim.trials.world import World
 from recovery.sim.virtual_time import VirtualClock, run_in_virtual_time
 
 NCCL_TIMEOUT_SECONDS = 600.0
@@ -139,12 +141,19 @@ def _cluster(plan: TrialPlan, clock: VirtualClock) -> EmbeddedCluster:
     return EmbeddedCluster(
         clock=clock,
         entropy=random.Random(f"cluster {plan.seed}"),
-        nodes=[NodeSpec(name=f"node-{number}", gpus=plan.node_gpus) for number in range(nodes)],
+        nodes=[
+            NodeSpec(name=f"node-{number}", gpus=plan.node_gpus, labels={RACK_LABEL: rack_of(number)})
+            for number in range(nodes)
+        ],
         training=TrainingSettings(
             nccl_timeout_seconds=NCCL_TIMEOUT_SECONDS,
             total_steps_of={str(job): job.total_steps for job in plan.jobs if job.total_steps is not None},
         ),
-        settings=ClusterSettings(kubelets=kubelets),
+        settings=ClusterSettings(
+            manager_requests_per_second=plan.manager_requests_per_second,
+            manager_burst=max(30, round(plan.manager_requests_per_second)),
+            kubelets=kubelets,
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from recovery.sim.trials.plan import Runtime
+from recovery.sim.trials.signs import Sign
 
 
 class Words(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -30,7 +31,9 @@ class Cluster(Words, frozen=True):
     """Nodes beyond what the jobs need. None: 2, if `nodes` does not say otherwise."""
     gpus_per_node: int = 8
     allow_fail_job: bool = True
-    """What the RecoveryConfig allows policies."""
+    """What the RecoveryConfig allows policies, where `config` is not said."""
+    config: dict[str, Any] | None = None
+    """Spec of the RecoveryConfig. None: it says no more than `allowFailJob`."""
 
 
 class JobWords(Words, frozen=True):
@@ -104,8 +107,12 @@ class PodAction(StrEnum):
     CONTAINER_KILL = "container-kill"
     POD_FAILURE = "pod-failure"
     """For `duration`, rank 0 exits with `exitCode` a moment after each start."""
+    CASCADE = "cascade"
+    """Ours: one rank exits with `exitCode` and `sign`, and the others abort one after the other because of it."""
     POD_EVICT = "pod-evict"
     """Ours: the eviction API."""
+    POD_PREEMPT = "pod-preempt"
+    """Ours: the scheduler takes their places for somebody more important."""
     POD_STUCK = "pod-stuck"
     """Ours: deleted, and its processes do not end before `duration` has passed."""
 
@@ -131,7 +138,9 @@ class PodChaos(Chaos, frozen=True, kw_only=True, tag="PodChaos"):
     grace_period: int | None = None
     """`pod-kill`: 0 deletes by force. None: the pod's own grace, as kubectl deletes (Chaos Mesh: by force)."""
     exit_code: int | None = None
-    """None: 137 of `container-kill`, 1 of `pod-failure`."""
+    """None: that of `sign`, else 137 of `container-kill`, 1 of the others."""
+    sign: Sign | None = None
+    """What the exits leave behind (ours). None: nothing but the code."""
     target: Target | None = None
     """`container-kill` of a controller at an `event`: before that request is sent, or when it has been applied."""
 
@@ -142,6 +151,20 @@ class MachineAction(StrEnum):
     POWER_LOSS = "power-loss"
     REMOVE = "remove"
     """Machine and Node are taken away; another one joins after `duration`."""
+    OUT_OF_SERVICE = "out-of-service"
+    """Power is lost, and an operator taints the node out-of-service a while later."""
+    DRAIN = "drain"
+    """The nodes are cordoned and their pods evicted, one node after the other."""
+    UNHEALTHY = "unhealthy"
+    """A monitor says in a condition that the GPUs are bad."""
+    MONITORED = "monitored"
+    """A monitor cordons and taints the node."""
+    BLACK_HOLE = "black-hole"
+    """A pod is deleted, and its node lets every new one fail."""
+    RACK_POWER_LOSS = "rack-power-loss"
+    """All nodes of the rack (four each) lose power within seconds."""
+    RACK_OVERHEATS = "rack-overheats"
+    """The GPUs of all nodes of the rack fall off the bus."""
 
 
 class PhysicalMachineChaos(Chaos, frozen=True, kw_only=True, tag="PhysicalMachineChaos"):
@@ -225,6 +248,13 @@ class UserAction(StrEnum):
     RESTART = "restart"
     RETRY = "retry"
     RESET_BUDGET = "reset-budget"
+    QUARANTINE = "quarantine"
+    """Of the node of the job's first pod."""
+    RELEASE = "release"
+    """Of all nodes that are quarantined."""
+    UNTAINT = "untaint"
+    """Somebody takes our taint off a quarantined node by himself."""
+    RESET_BREAKER = "reset-breaker"
     POLICY_OBSERVE = "policy-observe"
     POLICY_DELETE = "policy-delete"
 

@@ -5,10 +5,22 @@ time is over, at the latest when the healing begins: the planner keeps every fau
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from recovery.core.config import CONFIG_NAME
 from recovery.core.policy import PAUSED_ANNOTATION
+from recovery.core.quarantine import (
+    BY_HAND,
+    QUARANTINE_ANNOTATION,
+    QUARANTINE_TAINT,
+    RELEASE_ANNOTATION,
+    RESET_BREAKER_ANNOTATION,
+    TAINT_EFFECT,
+    Mark,
+    parsed_mark,
+)
 from recovery.core.requests import ANNOTATIONS, Request, Verb, encode
 from recovery.ports import (
     JOB_SETS,
@@ -18,27 +30,28 @@ from recovery.ports import (
     RECOVERY_POLICIES,
     TRAIN_JOBS,
     Clock,
-    PatchKind,
     Propagation,
     Resource,
 )
 from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.metadata import timestamp
 from recovery.sim.api.server import ApiServer
-from recovery.sim.api.status import StatusError
 from recovery.sim.cluster import EmbeddedCluster
-from recovery.sim.kubelets.nodes import NodeDeath, NodeSpec
+from recovery.sim.trials.dice import Dice
 from recovery.sim.trials.faults import Fault, FaultKind
+from recovery.sim.trials.hands import CHAOS, SCHEDULER, USER, Hands
 from recovery.sim.trials.log import TrialLog
 from recovery.sim.trials.manifests import members, policy_of, workload_of
+from recovery.sim.trials.node_faults import NodeFaults
 from recovery.sim.trials.plan import JobPlan, Runtime, TrialPlan
 from recovery.sim.trials.replica import Replica
+from recovery.sim.trials.signs import LEFT, PEERS, Sign
 
-CHAOS = "chaos"
-"""The actor of what machines do to pods and nodes."""
-USER = "user"
 CRASH_SECONDS = 2.0
 """From each start of a process that crashes again and again until its end."""
 BOOT_SECONDS = 5.0
+ABORT_SECONDS = (0.2, 1.5)
+"""From the loss of a rank until a survivor that does not hang has noticed and ended, least and most."""
 REFUSAL = 'admission webhook "sidecar.example.com" denied the request: the injector is not available'
 
 
@@ -55,19 +68,18 @@ class World:
         self._clock = clock
         self._log = log
         self._jobs = {str(job): job for job in plan.jobs}
-        self._taken: set[str] = set()
-        """Nodes whose machines are gone. Pods may be bound to them for a while; none of that name joins again."""
+        self._hands = Hands(cluster.server)
+        nodes = NodeFaults(plan, cluster, clock, log, self._hands, self._pods)
         self._acts: dict[FaultKind, Callable[[Fault], None]] = {
+            **nodes.acts,
             FaultKind.POD_KILL: self._kill_pods,
             FaultKind.POD_FORCE_DELETE: self._kill_pods,
             FaultKind.POD_EVICT: self._evict_pods,
+            FaultKind.POD_PREEMPT: self._preempt_pods,
             FaultKind.CONTAINER_KILL: self._exit_containers,
+            FaultKind.CASCADE: self._cascade,
             FaultKind.POD_STUCK: self._stick_pod,
             FaultKind.CRASH_LOOP: self._crash_loop,
-            FaultKind.NODE_POWER_LOSS: self._lose_node,
-            FaultKind.NODE_PARTITION: self._lose_node,
-            FaultKind.NODE_REMOVE: self._replace_node,
-            FaultKind.NO_CAPACITY: self._cordon_free_nodes,
             FaultKind.PODS_REFUSED: self._refuse_pods,
             FaultKind.JOB_WITHOUT_PODS: self._overlook_jobs,
             FaultKind.MANAGER_STALL: self._stall,
@@ -80,6 +92,10 @@ class World:
             FaultKind.USER_RESTART: self._ask,
             FaultKind.USER_RETRY: self._ask,
             FaultKind.USER_RESET_BUDGET: self._ask,
+            FaultKind.USER_QUARANTINE: self._quarantine,
+            FaultKind.USER_RELEASE: self._release,
+            FaultKind.USER_UNTAINT: self._untaint,
+            FaultKind.USER_RESET_BREAKER: self._reset_breaker,
             FaultKind.PAUSE_ALL: self._pause_all,
             FaultKind.POLICY_OBSERVE: self._observe,
             FaultKind.POLICY_DELETE: self._drop_policy,
@@ -93,6 +109,14 @@ class World:
         timed = [fault for fault in self._plan.faults if fault.at_seconds is not None and fault.key.actor == "world"]
         for fault in sorted(timed, key=lambda fault: fault.key):
             loop.call_at(loop.time() + (fault.at_seconds or 0.0), self._acts[fault.key.kind], fault)
+        loop.call_at(loop.time() + self._plan.active_seconds, self._heal)
+
+    def _heal(self) -> None:
+        """Whoever is on call lets all nodes in again, and closes the circuit breaker."""
+        for node in self._quarantined():
+            self._let_in(node)
+        if self._breaker_is_open():
+            self._hands.merge(USER, RECOVERY_CONFIGS, CONFIG_NAME, None, self._now(RESET_BREAKER_ANNOTATION))
 
     # Pods.
 
@@ -108,7 +132,7 @@ class World:
         force = fault.key.kind is FaultKind.POD_FORCE_DELETE
         self._tell_of_pods(fault, pods, "force-deleted" if force else "deleted")
         for pod in pods:
-            self._remove(CHAOS, PODS, pod, grace_seconds=0 if force else None)
+            self._hands.remove(CHAOS, PODS, pod, grace_seconds=0 if force else None)
 
     def _evict_pods(self, fault: Fault) -> None:
         pods = self._pods(fault)
@@ -116,22 +140,51 @@ class World:
             return
         self._tell_of_pods(fault, pods, "evicted")
         for pod in pods:
-            self._evict(pod["metadata"])
+            self._hands.evict(pod["metadata"])
 
-    def _evict(self, metadata: Body) -> None:
-        name, namespace = metadata["name"], metadata["namespace"]
-        eviction: Body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-        self._try(
-            CHAOS,
-            lambda: self._server.create(PODS, eviction, namespace=namespace, name=name, subresource="eviction"),
-        )
+    def _preempt_pods(self, fault: Fault) -> None:
+        pods = self._pods(fault)
+        if not pods:
+            return
+        self._tell_of_pods(fault, pods, "preempted")
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": "default-scheduler: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": timestamp(self._clock.now()),
+        }
+        for pod in pods:
+            metadata = pod["metadata"]
+            patch = {"metadata": {"uid": metadata["uid"]}, "status": {"conditions": [condition]}}
+            self._hands.status(SCHEDULER, PODS, metadata["name"], metadata["namespace"], patch)
+            self._hands.remove(SCHEDULER, PODS, pod)
 
     def _exit_containers(self, fault: Fault) -> None:
-        namespace = self._jobs[fault.job].namespace
         pods = {pod["metadata"]["name"]: pod for pod in self._pods(fault)}
-        struck = [pods[name] for name in self._cluster.kubelets.exit_all(pods, fault.code, namespace=namespace)]
+        struck = [pods[name] for name in self._end(fault, list(pods), fault.sign)]
         if struck:
-            self._tell_of_pods(fault, struck, f"ended with exit code {fault.code}")
+            self._tell_of_pods(fault, struck, f"ended with exit code {_code(fault, fault.sign)}")
+
+    def _end(self, fault: Fault, names: Sequence[str], sign: Sign) -> list[str]:
+        """The processes of these pods end so; returns the pods in which something ran."""
+        left, namespace = LEFT[sign], self._jobs[fault.job].namespace
+        code = _code(fault, sign)
+        return self._cluster.kubelets.exit_all(names, code, left.reason, left.message, namespace=namespace)
+
+    def _cascade(self, fault: Fault) -> None:
+        first = self._pods(fault)[:1]
+        if not first or not self._end(fault, [first[0]["metadata"]["name"]], fault.sign):
+            return
+        self._tell_of_pods(fault, first, f"ended with exit code {_code(fault, fault.sign)}, and its peers abort")
+        dice = Dice(self._plan.seed, "cascade", fault.key.number)
+        others = [pod["metadata"]["name"] for pod in members(self._server, self._jobs[fault.job]).values()]
+        others = [name for name in others if name != first[0]["metadata"]["name"]]
+        begins_seconds, spread_seconds = dice.between(*ABORT_SECONDS), dice.between(0.0, 0.1)
+        for number, name in enumerate(others):
+            sign = PEERS[number % len(PEERS)]
+            seconds = begins_seconds + number * spread_seconds
+            self._hands.after(seconds, lambda name=name, sign=sign: self._end(fault, [name], sign))  # type: ignore[misc]
 
     def _stick_pod(self, fault: Fault) -> None:
         pods = self._pods(fault)[:1]
@@ -143,8 +196,8 @@ class World:
         except LookupError:
             return  # No kubelet has begun with it.
         self._tell_of_pods(fault, pods, "deleted, and its processes cannot be ended")
-        self._remove(CHAOS, PODS, pods[0])
-        self._after(fault.seconds, lambda: self._reset_node(node))
+        self._hands.remove(CHAOS, PODS, pods[0])
+        self._hands.after(fault.seconds, lambda: self._reset_node(node))
 
     def _reset_node(self, node: str) -> None:
         """Off and on again: whatever ran there is dead."""
@@ -161,10 +214,11 @@ class World:
         name = first["metadata"]["name"]
         rank = name[: name.rindex("-") + 1]
         kubelets = self._cluster.kubelets
-        self._log.befell(fault, f"{job}: {rank}* crashes with exit code {fault.code} a moment after each start")
-        kubelets.crash_loop(rank, CRASH_SECONDS, fault.code, namespace=job.namespace)
-        kubelets.exit_all([name], fault.code, namespace=job.namespace)
-        self._after(fault.seconds, lambda: kubelets.end_crash_loop(rank, namespace=job.namespace))
+        code = _code(fault, fault.sign)
+        self._log.befell(fault, f"{job}: {rank}* crashes with exit code {code} a moment after each start")
+        kubelets.crash_loop(rank, CRASH_SECONDS, code, LEFT[fault.sign].message, namespace=job.namespace)
+        self._end(fault, [name], fault.sign)
+        self._hands.after(fault.seconds, lambda: kubelets.end_crash_loop(rank, namespace=job.namespace))
 
     def _tell_of_pods(self, fault: Fault, pods: Sequence[Body], what: str) -> None:
         names = ", ".join(pod["metadata"]["name"] for pod in pods)
@@ -174,74 +228,12 @@ class World:
         uids = tuple(pod["metadata"]["uid"] for pod in pods)
         self._log.befell(fault, f"{fault.job}: {were} {what}: {names}", pod_uids=uids, lasting=False)
 
-    # Nodes.
-
-    def _node_of(self, fault: Fault) -> str | None:
-        nodes = [pod["spec"]["nodeName"] for pod in self._pods(fault) if pod["spec"].get("nodeName")]
-        return nodes[0] if nodes else None
-
-    def _lose_node(self, fault: Fault) -> None:
-        node = self._node_of(fault)
-        if node is None:
-            return
-        power_loss = fault.key.kind is FaultKind.NODE_POWER_LOSS
-        try:
-            self._cluster.kubelets.kill_node(node, NodeDeath.POWER_LOSS if power_loss else NodeDeath.PARTITION)
-        except LookupError:
-            return
-        what = "lost power" if power_loss else "is cut off from the network"
-        self._log.befell(fault, f"node {node} {what} for {fault.seconds:g} s", node=node, pod_uids=self._uids_on(node))
-        self._after(fault.seconds, lambda: self._revive(node))
-
-    def _revive(self, node: str) -> None:
-        try:
-            self._cluster.kubelets.revive_node(node)
-        except LookupError:
-            return  # The machine was taken away meanwhile.
-
-    def _uids_on(self, node: str) -> tuple[str, ...]:
-        return tuple(
-            pod["metadata"]["uid"] for pod in self._server.objects(PODS) if pod["spec"].get("nodeName") == node
-        )
-
-    def _replace_node(self, fault: Fault) -> None:
-        node = self._node_of(fault)
-        if node is None or node in self._taken:
-            return
-        self._taken.add(node)
-        self._log.befell(
-            fault,
-            f"node {node} is taken away; another one joins in {fault.seconds:g} s",
-            node=node,
-            pod_uids=self._uids_on(node),
-        )
-        self._cluster.start(self._cluster.kubelets.remove_node(node))
-        spec = NodeSpec(name=f"{node}-{fault.key.number}", gpus=self._plan.node_gpus)
-        self._after(fault.seconds, lambda: self._cluster.kubelets.add_node(spec))
-
-    def _cordon_free_nodes(self, fault: Fault) -> None:
-        busy = {pod["spec"].get("nodeName") for pod in self._server.objects(PODS)}
-        free = [
-            node["metadata"]["name"]
-            for node in self._server.objects(NODES)
-            if node["metadata"]["name"] not in busy and not node["spec"].get("unschedulable")
-        ]
-        if not free:
-            return
-        self._log.befell(fault, f"all free nodes are cordoned for {fault.seconds:g} s: {', '.join(free)}")
-        self._cordon(free, True)
-        self._after(fault.seconds, lambda: self._cordon(free, False))
-
-    def _cordon(self, nodes: Iterable[str], cordoned: bool) -> None:
-        for node in nodes:
-            self._merge(USER, NODES, node, None, {"spec": {"unschedulable": cordoned or None}})
-
     # The platform.
 
     def _refuse_pods(self, fault: Fault) -> None:
         self._log.befell(fault, f"a webhook refuses all new pods for {fault.seconds:g} s")
         self._cluster.refuse_pods(REFUSAL)
-        self._after(fault.seconds, lambda: self._cluster.refuse_pods(None))
+        self._hands.after(fault.seconds, lambda: self._cluster.refuse_pods(None))
 
     def _overlook_jobs(self, fault: Fault) -> None:
         self._log.befell(fault, f"the Job controller overlooks the Jobs that are made within {fault.seconds:g} s")
@@ -255,7 +247,7 @@ class World:
         }[fault.key.kind]
         self._log.befell(fault, f"{name} stands still for {fault.seconds:g} s")
         stalled(True)
-        self._after(fault.seconds, lambda: stalled(False))
+        self._hands.after(fault.seconds, lambda: stalled(False))
 
     # Users.
 
@@ -274,10 +266,10 @@ class World:
         resource, body = found
         metadata = body["metadata"]
         self._log.befell(fault, f"a user suspends {fault.job} for {fault.seconds:g} s")
-        self._merge(USER, resource, metadata["name"], metadata["namespace"], {"spec": {"suspend": True}})
+        self._hands.merge(USER, resource, metadata["name"], metadata["namespace"], {"spec": {"suspend": True}})
         resumed = {"metadata": {"uid": metadata["uid"]}, "spec": {"suspend": False}}
-        self._after(
-            fault.seconds, lambda: self._merge(USER, resource, metadata["name"], metadata["namespace"], resumed)
+        self._hands.after(
+            fault.seconds, lambda: self._hands.merge(USER, resource, metadata["name"], metadata["namespace"], resumed)
         )
 
     def _delete(self, fault: Fault) -> None:
@@ -288,15 +280,15 @@ class World:
         anew = fault.key.kind is FaultKind.USER_RECREATE
         again = " and makes it again" if anew else ""
         self._log.befell(fault, f"a user deletes {fault.job}{again}", lasting=False)
-        self._remove(USER, resource, body, propagation=Propagation.BACKGROUND)
+        self._hands.remove(USER, resource, body, propagation=Propagation.BACKGROUND)
         if anew:
-            self._after(1.0, lambda: self._make_again(fault))
+            self._hands.after(1.0, lambda: self._make_again(fault))
 
     def _make_again(self, fault: Fault) -> None:
         job = self._jobs[fault.job]
         resource, body = workload_of(job)
-        if not self._try(USER, lambda: self._server.create(resource, body, namespace=job.namespace)):
-            self._after(1.0, lambda: self._make_again(fault))  # The old one is still there.
+        if not self._hands.attempt(USER, lambda: self._server.create(resource, body, namespace=job.namespace)):
+            self._hands.after(1.0, lambda: self._make_again(fault))  # The old one is still there.
 
     def _pause(self, fault: Fault) -> None:
         found = self._workload(fault)
@@ -306,11 +298,11 @@ class World:
         metadata = body["metadata"]
         self._log.befell(fault, f"a user pauses {fault.job} for {fault.seconds:g} s")
         self._annotate(resource, metadata, PAUSED_ANNOTATION, "maintenance")
-        self._after(fault.seconds, lambda: self._annotate(resource, metadata, PAUSED_ANNOTATION, None))
+        self._hands.after(fault.seconds, lambda: self._annotate(resource, metadata, PAUSED_ANNOTATION, None))
 
     def _annotate(self, resource: Resource, metadata: Body, annotation: str, value: str | None) -> None:
         patch = {"metadata": {"uid": metadata["uid"], "annotations": {annotation: value}}}
-        self._merge(USER, resource, metadata["name"], metadata["namespace"], patch)
+        self._hands.merge(USER, resource, metadata["name"], metadata["namespace"], patch)
 
     def _ask(self, fault: Fault) -> None:
         found = self._workload(fault)
@@ -326,13 +318,75 @@ class World:
         asked = encode(Request(at=self._clock.now(), by="sre"))
         self._annotate(resource, body["metadata"], ANNOTATIONS[verb], asked)
 
+    def _quarantined(self) -> list[str]:
+        """Nodes that carry our taint."""
+        return [
+            node["metadata"]["name"]
+            for node in self._server.objects(NODES)
+            if any(taint["key"] == QUARANTINE_TAINT for taint in node["spec"].get("taints") or ())
+        ]
+
+    def _now(self, annotation: str) -> Body:
+        return {"metadata": {"annotations": {annotation: timestamp(self._clock.now())}}}
+
+    def _quarantine(self, fault: Fault) -> None:
+        node = next((pod["spec"]["nodeName"] for pod in self._pods(fault) if pod["spec"].get("nodeName")), None)
+        body = self._hands.node(node) if node is not None else None
+        if node is None or body is None or node in self._quarantined():
+            return
+        self._log.befell(fault, f"a user asks for `recovery quarantine` of {node}", node=node, lasting=False)
+        cordoned = not body["spec"].get("unschedulable")
+        mark = Mark(reason="it looks odd", since=self._clock.now(), by="sre", cordoned=cordoned)
+        taint = {"key": QUARANTINE_TAINT, "value": BY_HAND, "effect": TAINT_EFFECT}
+        told = {QUARANTINE_ANNOTATION: msgspec.json.encode(mark).decode()}
+        spec = {"unschedulable": True, "taints": [*(body["spec"].get("taints") or ()), taint]}
+        self._hands.merge(USER, NODES, node, None, {"metadata": {"annotations": told}, "spec": spec})
+
+    def _release(self, fault: Fault) -> None:
+        nodes = self._quarantined()
+        if not nodes:
+            return
+        self._log.befell(fault, f"a user asks for `recovery release` of {', '.join(nodes)}", lasting=False)
+        for node in nodes:
+            self._let_in(node)
+
+    def _let_in(self, name: str) -> None:
+        """As `recovery release` does: taint, mark and our cordon go, and the moment is noted."""
+        node = self._hands.node(name)
+        if node is None:
+            return
+        mark = parsed_mark((node["metadata"].get("annotations") or {}).get(QUARANTINE_ANNOTATION))
+        patch = self._now(RELEASE_ANNOTATION)
+        patch["metadata"]["annotations"][QUARANTINE_ANNOTATION] = None
+        self._hands.merge(USER, NODES, name, None, patch)
+        self._hands.untaint(USER, name, QUARANTINE_TAINT)
+        if mark is not None and mark.cordoned:
+            self._hands.cordon(USER, name, False)
+
+    def _untaint(self, fault: Fault) -> None:
+        nodes = self._quarantined()[:1]
+        if not nodes:
+            return
+        self._log.befell(fault, f"a user takes our taint off {nodes[0]}", lasting=False)
+        self._hands.untaint(USER, nodes[0], QUARANTINE_TAINT)
+
+    def _reset_breaker(self, fault: Fault) -> None:
+        if not self._breaker_is_open():
+            return
+        self._log.befell(fault, "a user asks for `recovery reset-breaker`", lasting=False)
+        self._hands.merge(USER, RECOVERY_CONFIGS, CONFIG_NAME, None, self._now(RESET_BREAKER_ANNOTATION))
+
+    def _breaker_is_open(self) -> bool:
+        config = self._server.find(RECOVERY_CONFIGS, CONFIG_NAME)
+        return config is not None and bool((config.get("status") or {}).get("breaker"))
+
     def _pause_all(self, fault: Fault) -> None:
         self._log.befell(fault, f"the RecoveryConfig pauses every job for {fault.seconds:g} s")
         self._set_paused(paused=True)
-        self._after(fault.seconds, lambda: self._set_paused(paused=False))
+        self._hands.after(fault.seconds, lambda: self._set_paused(paused=False))
 
     def _set_paused(self, *, paused: bool) -> None:
-        self._merge(USER, RECOVERY_CONFIGS, CONFIG_NAME, None, {"spec": {"paused": paused}})
+        self._hands.merge(USER, RECOVERY_CONFIGS, CONFIG_NAME, None, {"spec": {"paused": paused}})
 
     def _observe(self, fault: Fault) -> None:
         job = self._jobs[fault.job]
@@ -341,10 +395,10 @@ class World:
             return
         self._log.befell(fault, f"the policy of {fault.job} is switched to Observe for {fault.seconds:g} s")
         self._set_mode(job, "Observe")
-        self._after(fault.seconds, lambda: self._set_mode(job, "Enforce"))
+        self._hands.after(fault.seconds, lambda: self._set_mode(job, "Enforce"))
 
     def _set_mode(self, job: JobPlan, mode: str) -> None:
-        self._merge(USER, RECOVERY_POLICIES, job.name, job.namespace, {"spec": {"mode": mode}})
+        self._hands.merge(USER, RECOVERY_POLICIES, job.name, job.namespace, {"spec": {"mode": mode}})
 
     def _drop_policy(self, fault: Fault) -> None:
         job = self._jobs[fault.job]
@@ -352,12 +406,14 @@ class World:
         if policy is None:
             return
         self._log.befell(fault, f"the policy of {fault.job} is deleted, and made again after {fault.seconds:g} s")
-        self._remove(USER, RECOVERY_POLICIES, policy)
+        self._hands.remove(USER, RECOVERY_POLICIES, policy)
 
         def make_again() -> None:
-            self._try(USER, lambda: self._server.create(RECOVERY_POLICIES, policy_of(job), namespace=job.namespace))
+            self._hands.attempt(
+                USER, lambda: self._server.create(RECOVERY_POLICIES, policy_of(job), namespace=job.namespace)
+            )
 
-        self._after(fault.seconds, make_again)
+        self._hands.after(fault.seconds, make_again)
 
     # Controller processes, at a moment of the plan's choice.
 
@@ -373,44 +429,8 @@ class World:
                 self._log.befell(fault, f"{replica.name} is frozen for {fault.seconds:g} s")
                 replica.process.clock.freeze(fault.seconds)
 
-    # How.
 
-    def _after(self, seconds: float, act: Callable[[], object]) -> None:
-        if seconds <= 0:
-            act()
-        else:
-            asyncio.get_running_loop().call_later(seconds, act)
-
-    def _try(self, actor: str, write: Callable[[], object]) -> bool:
-        """False: the server refused it, because the world has moved on."""
-        try:
-            with self._server.acting(actor):
-                write()
-        except StatusError:
-            return False
-        return True
-
-    def _merge(self, actor: str, resource: Resource, name: str, namespace: str | None, patch: Body) -> None:
-        self._try(actor, lambda: self._server.patch(resource, name, patch, kind=PatchKind.MERGE, namespace=namespace))
-
-    def _remove(
-        self,
-        actor: str,
-        resource: Resource,
-        body: Body,
-        *,
-        grace_seconds: int | None = None,
-        propagation: Propagation | None = None,
-    ) -> None:
-        metadata = body["metadata"]
-        self._try(
-            actor,
-            lambda: self._server.delete(
-                resource,
-                metadata["name"],
-                namespace=metadata.get("namespace"),
-                uid=metadata["uid"],
-                grace_seconds=grace_seconds,
-                propagation=propagation,
-            ),
-        )
+def _code(fault: Fault, sign: Sign) -> int:
+    """The exit code: that of the sign, where it has one."""
+    code = LEFT[sign].code
+    return fault.code if code is None else code

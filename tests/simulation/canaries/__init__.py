@@ -8,7 +8,7 @@ checkers: a canary that is made for its checker would show nothing.
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.manifests import NATIVE_CODE
 from recovery.sim.trials.plan import Runtime, TrialPlan
-from tests.simulation.canaries import decisions, deeds, ledgers, looks
+from tests.simulation.canaries import decisions, deeds, fleet, ledgers, looks
 from tests.simulation.canaries.canary import Canary, Property
 
 
@@ -36,6 +36,24 @@ def _backs_off(plan: TrialPlan) -> bool:
     return any("backoff" in (job.policy or {}) for job in plan.jobs)
 
 
+def _ruled(action: str, *kinds: FaultKind) -> Property:
+    """A policy has a rule with that action, and one of these faults takes place."""
+
+    def has(plan: TrialPlan) -> bool:
+        ruled = any(rule["action"] == action for job in plan.jobs for rule in (job.policy or {}).get("rules", ()))
+        return ruled and any(fault.key.kind in kinds for fault in plan.faults)
+
+    return has
+
+
+def _may(what: str, allowed: bool, then: Property) -> Property:
+    """The RecoveryConfig allows it, or does not."""
+    return lambda plan: plan.config["allow"][what] is allowed and then(plan)
+
+
+_ENDS = (FaultKind.CONTAINER_KILL, FaultKind.CASCADE, FaultKind.CRASH_LOOP)
+_ILL = (FaultKind.NODE_UNHEALTHY, FaultKind.NODE_MONITORED)
+_SILENT = (FaultKind.NODE_PARTITION, FaultKind.NODE_POWER_LOSS, FaultKind.RACK_POWER_LOSS)
 _AGAIN = (FaultKind.CRASH_LOOP, FaultKind.JOB_WITHOUT_PODS)
 """What makes a restart fail, so that another one follows in the same incident."""
 _OFF_AND_ON = (FaultKind.POLICY_OBSERVE, FaultKind.POLICY_DELETE)
@@ -54,4 +72,29 @@ CANARIES = (
     Canary("baseline taken for a failure", "BaselineUntouched", decisions.no_baseline, _has(*_OFF_AND_ON)),
     Canary("forgotten watchdog", "WatchdogTouches", decisions.no_watchdog, _has(FaultKind.JOB_WITHOUT_PODS)),
     Canary("own suspension read as the user's", "SuspensionReleased", decisions.suspension_is_the_user_s, _backs_off),
+    Canary(
+        "charge on Ignore",
+        "ChargedByRule",
+        decisions.ignored_but_charged,
+        _ruled("Ignore", *_ENDS, FaultKind.POD_PREEMPT),
+    ),
+    Canary(
+        "FailJob on a cascade's exit code",
+        "FailJobForItsCause",
+        decisions.every_exit_is_asked,
+        _may("failJob", True, _ruled("FailJob", FaultKind.CASCADE)),
+    ),
+    Canary("release of a foreign taint", "ForeignKept", fleet.lets_in, _may("cordon", True, _has(*_ILL))),
+    Canary(
+        "force-delete without permission",
+        "ForceOnlyTheDead",
+        fleet.assumes_without_asking,
+        _may("assumeDead", False, _has(*_SILENT)),
+    ),
+    Canary(
+        "cap exceeded by two leaders",
+        "QuarantineWithinCap",
+        fleet.next_leader_begins_anew,
+        _may("cordon", True, _has(FaultKind.RACK_OVERHEATS, *_ENDS)),
+    ),
 )

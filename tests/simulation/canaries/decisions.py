@@ -1,17 +1,22 @@
 """Bugs in what is decided."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
+import msgspec
 import pytest
 
+from recovery.core import budget, incident, judge, matching
+from recovery.core.classify import Disruption
 from recovery.core.evidence import Evidence
 from recovery.core.facts import JobFacts, Snapshot, WorkloadFacts
 from recovery.core.ledger import Handled, Ledger
 from recovery.core.look import Look
+from recovery.core.matching import Answer
 from recovery.core.plan import Plan
 from recovery.core.policy import SUSPENDED_BY_ANNOTATION
 from recovery.core.restart import say_after_a_while
+from recovery.core.rules import Rule
 
 
 def no_native_decision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,3 +57,40 @@ def suspension_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
         return workload.labels.get(SUSPENDED_BY_ANNOTATION)
 
     monkeypatch.setattr("recovery.core.suspension.marked_by", marked_by)
+
+
+def every_exit_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule is asked about every pod that has ended, the first rule first: what of it is only the consequence of
+    another loss is not looked at."""
+
+    def ask(rules: tuple[Rule, ...], disruption: Disruption, snapshot: Snapshot, now: datetime) -> Answer:
+        for rule in rules:
+            for finding in disruption.findings:
+                alone = Disruption((msgspec.structs.replace(finding, cascade=False),))
+                answer = matching_ask((rule,), alone, snapshot, now)
+                if answer.match is not None:
+                    return answer
+        return matching_ask(rules, disruption, snapshot, now)
+
+    matching_ask = matching.ask
+    monkeypatch.setattr("recovery.core.matching.ask", ask)
+
+
+def ignored_but_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An incident costs budget, whatever is done about it: who ignores one has had it all the same."""
+    leave = judge.stand_aside
+
+    def stand_aside(ledger: Ledger, reason: str, now: datetime) -> Ledger:
+        after = leave(ledger, reason, now)
+        open_ = incident.incident_of(after)
+        limit, window = open_.terms.budget_limit, timedelta(seconds=open_.terms.budget_window_seconds)
+        if open_.charged or open_.mode != "Enforce" or budget.remaining(after.budget, limit, window, now) <= 0:
+            return after
+        return msgspec.structs.replace(
+            after,
+            totals=msgspec.structs.replace(after.totals, charged=after.totals.charged + 1),
+            budget=budget.charge(after.budget, limit, window, now),
+            incident=msgspec.structs.replace(open_, charged=True),
+        )
+
+    monkeypatch.setattr("recovery.core.judge.stand_aside", stand_aside)

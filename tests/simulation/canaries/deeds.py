@@ -2,13 +2,12 @@
 
 import asyncio
 
-import msgspec
 import pytest
 
 from recovery.controller.reconciler import Reconciler
 from recovery.core.facts import GroupKey, WorkloadFacts
 from recovery.core.ledger import LedgerObject
-from recovery.core.plan import DeleteJob, DeletePods, Plan
+from recovery.core.plan import DeleteJob, DeletePods, ForceDeletePods, Plan
 from recovery.executors.pod_teardown import PodTeardown
 from recovery.ports import JOBS, PODS, ApiClient, NotFoundError, Propagation
 
@@ -37,8 +36,8 @@ def force_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Old pods are deleted with a grace of 0, to be quick: the objects go at once, and what runs in them does not."""
 
     class Force(PodTeardown):
-        async def delete_pods(self, namespace: str, action: DeletePods) -> None:
-            await super().delete_pods(namespace, msgspec.structs.replace(action, grace_seconds=0))
+        async def delete_pods(self, namespace: str, action: DeletePods | ForceDeletePods) -> None:
+            await super().delete_pods(namespace, ForceDeletePods(action.epoch, action.pods))
 
     monkeypatch.setattr("recovery.controller.reconciler.PodTeardown", Force)
 
@@ -87,10 +86,11 @@ def deletes_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
             return
 
     class ByName(PodTeardown):
-        async def delete_pods(self, namespace: str, action: DeletePods) -> None:
+        async def delete_pods(self, namespace: str, action: DeletePods | ForceDeletePods) -> None:
+            grace_seconds = action.grace_seconds if isinstance(action, DeletePods) else 0
             for pod in action.pods:
                 try:
-                    await self._api.delete(PODS, pod.name, namespace=namespace, grace_seconds=action.grace_seconds)
+                    await self._api.delete(PODS, pod.name, namespace=namespace, grace_seconds=grace_seconds)
                 except NotFoundError:
                     continue
 

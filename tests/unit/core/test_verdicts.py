@@ -363,3 +363,18 @@ def test_a_taint_without_a_date_is_news_once_for_its_node() -> None:
     controller.settle(back, 60)
     assert controller.ledger.incident is None
     assert len(controller.triggers) == 1
+
+
+def test_the_exit_code_of_a_rank_that_waited_in_vain_ends_no_job_though_nothing_else_is_known() -> None:
+    """The loss that it waited for has left no trace: the controller was down, or stood aside."""
+    timed_out = training().pod_failed(2, 134, 0, message="[Rank 2] Watchdog caught collective operation timeout")
+    for when, ends in (
+        (When(on_exit_codes=ExitCodes(Operator.IN, (134,))), False),
+        (When(on_exit_codes=ExitCodes(Operator.IN, (134,)), on_class=("CommunicationFailure",)), True),
+        (When(on_message_pattern="Watchdog caught"), True),
+    ):
+        controller = Controller(policy(rules=(Rule("end", RuleAction.FAIL_JOB, when),), may_fail_jobs=True))
+        controller.look(timed_out, 1)
+        controller.look(timed_out, 4)
+        assert any(isinstance(action, FailJobSet) for action in controller.workload_actions) is ends
+        assert bool(controller.triggers) is not ends

@@ -33,16 +33,6 @@ _RESOURCES = (
 _READ_FOR_THEIR_MANAGERS = frozenset({RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES})
 """The controller dates a policy's mode by its managedFields."""
 
-NOT_EVALUATED = frozenset(
-    {
-        "self.all(rule, self.exists_one(other, other.name == rule.name))",
-        "self.operator != 'In' || !(0 in self.values)",
-        "self.isSorted()",
-        "''.matches(self) ? true : true",
-    }
-)
-"""Rules about items of a policy's `rules`, a field that another rule refuses whole because it is not built."""
-
 
 @cache
 def recovery_kinds() -> tuple[Kind, ...]:
@@ -64,7 +54,7 @@ def _definition(resource: Resource) -> Any:
 
 
 def _kind(resource: Resource, version: Any) -> Kind:
-    schema = Schema(version["schema"]["openAPIV3Schema"], not_evaluated=NOT_EVALUATED)
+    schema = Schema(version["schema"]["openAPIV3Schema"])
     has_status = "status" in version.get("subresources", {})
 
     def complete(body: Body, before: Body | None) -> None:

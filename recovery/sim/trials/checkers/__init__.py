@@ -13,16 +13,25 @@ from recovery.sim.trials.checkers.bookkeeping import (
     RecordedOnce,
 )
 from recovery.sim.trials.checkers.deeds import (
+    BreakerObeyed,
     HealthyUntouched,
     LedgerBeforeDeed,
     ObserveWritesNothing,
     OnlyTargets,
     PausedUntouched,
 )
+from recovery.sim.trials.checkers.nodes import (
+    ForceOnlyTheDead,
+    ForeignKept,
+    QuarantinePermitted,
+    QuarantineReleased,
+    QuarantineWithinCap,
+)
 from recovery.sim.trials.checkers.outcome import ConvergesAfterHealing, TimelyAction
 from recovery.sim.trials.checkers.processes import BoundedRequests, NoLivelock, NoUnhandledException
 from recovery.sim.trials.checkers.restarts import BaselineUntouched, JustifiedRestart, NativeFirst
 from recovery.sim.trials.checkers.rule import Rule
+from recovery.sim.trials.checkers.rules import ChargedByRule, FailJobForItsCause
 from recovery.sim.trials.checkers.training import OneIncarnation
 from recovery.sim.trials.checkers.waiting import SuspensionReleased, WatchdogTouches
 from recovery.sim.trials.evidence import Checker, Evidence
@@ -42,8 +51,16 @@ _RULES: tuple[type[Rule], ...] = (
     NativeFirst,
     WatchdogTouches,
     SuspensionReleased,
+    ChargedByRule,
+    FailJobForItsCause,
+    ForceOnlyTheDead,
+    QuarantineWithinCap,
+    QuarantinePermitted,
+    QuarantineReleased,
+    ForeignKept,
     ObserveWritesNothing,
     PausedUntouched,
+    BreakerObeyed,
     HealthyUntouched,
     RecordedOnce,
     MetricsFold,
@@ -54,7 +71,6 @@ _RULES: tuple[type[Rule], ...] = (
 ALL: tuple[Callable[[Evidence], Checker], ...] = _RULES
 
 PENDING: dict[str, str] = {
-    "QuarantineWithinCap": "node quarantine: never more nodes than the cap, never the last feasible one (I7)",
     "SpareBoundOnce": "spares: each bound to at most one group, none leaked (I8)",
     "ElasticWithinBounds": "elastic training: the size stays between minNodes and maxNodes (I11)",
 }

@@ -199,3 +199,14 @@ class PausedUntouched(_Unless):
         if group.paused_since is None or destructive(change) is None:
             return None
         return group.paused_since, "it has been paused"
+
+
+class BreakerObeyed(_Unless):
+    """While the circuit breaker is open, no job is taken down, suspended or ended (issue 6: back to Observe when
+    recoveries bring no progress)."""
+
+    def _barred(self, group: GroupView, change: Change) -> tuple[datetime, str] | None:
+        opened_at = self.world.breaker_open_since
+        if opened_at is None or destructive(change) is None:
+            return None
+        return opened_at, "the circuit breaker has been open"

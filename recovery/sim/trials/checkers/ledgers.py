@@ -12,7 +12,7 @@ from recovery.core.requests import Verb
 from recovery.kube.projections.recovery import decode_recovery_group
 from recovery.sim.api.server import Change
 
-OURS = frozenset({AttemptAction.RECREATE_GROUP, AttemptAction.RECREATE_JOB_SET})
+OURS = frozenset({AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE, AttemptAction.RECREATE_JOB_SET})
 _RESTARTS = frozenset({Verb.RESTART, Verb.RETRY})
 
 _encode = msgspec.json.Encoder().encode

@@ -8,6 +8,8 @@ from recovery.ports import PODS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import Change
 
+_ORDINARY = frozenset({"node.kubernetes.io/unschedulable"})
+"""Taints that only say again what the node's spec says."""
 DECIDED_BY_USER = frozenset({"PodFailurePolicy", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded"})
 """Reasons of a failing Job that only a setting of the user's can bring about."""
 
@@ -29,6 +31,30 @@ def how_lost(change: Change) -> str | None:
     if _disrupted(status) and not _disrupted(old):
         return "is being disrupted"
     return "lost a container" if _ends(status) > _ends(old) else None
+
+
+def node_trouble(change: Change) -> str | None:
+    """What has become wrong with a node in this change, in words. None: nothing."""
+    if change.type == "ADDED":
+        return None
+    if change.type == "DELETED":
+        return "is gone"
+    body, before = change.body, change.before or {}
+    for kind, status in _conditions(body).items():
+        if _conditions(before).get(kind) == status:
+            continue
+        if kind == "Ready" and status != "True":
+            return "is not Ready" if status == "False" else "does not answer"
+        if kind != "Ready" and status == "True":
+            return f"has {kind}"
+    known = {taint["key"] for taint in before.get("spec", {}).get("taints") or ()}
+    taints = [taint["key"] for taint in body.get("spec", {}).get("taints") or ()]
+    return next((f"is tainted with {key}" for key in taints if key not in known and key not in _ORDINARY), None)
+
+
+def _conditions(body: Body) -> dict[str, str]:
+    found = (body.get("status") or {}).get("conditions") or ()
+    return {each["type"]: each["status"] for each in found}
 
 
 def _disrupted(status: Body) -> bool:

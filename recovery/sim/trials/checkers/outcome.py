@@ -135,6 +135,7 @@ class ConvergesAfterHealing(Rule):
         """Nobody restarts it, so its hung ranks end one after the other, and each end is looked at and written down."""
         group = self.world.group(key)
         acted_on = group.mode == Mode.ENFORCE and group.policy is not None and group.policy.restart is not Restart.NONE
+        acted_on = acted_on and group.paused_since is None
         if acted_on:
             return False
         since = self.evidence.healing_from

@@ -43,6 +43,7 @@ class JustifiedRestart(Rule):
         self._judged.update(incident.target.job_uids)
         unjustified = {
             AttemptAction.RECREATE_GROUP: self._recreates,
+            AttemptAction.REPLACE_NODE: self._recreates,
             AttemptAction.RECREATE_JOB_SET: self._recreates_jobset,
             AttemptAction.ADOPTED: self._adopts,
         }[added.action](made, incident, group)
@@ -55,14 +56,14 @@ class JustifiedRestart(Rule):
         job = self.world.jobs.get(uid)
         if job is None or uid in self._judged or not (ours(change.actor) and deletion_begins(change)):
             return
-        if not job.losses and not self.world.group(job.group).asked:
+        if not job.losses and not job.troubles and not self.world.group(job.group).asked:
             yield self.found(at, f"{change.actor} deletes Job {job.name} ({uid}), which has lost no member", job.group)
 
     def _recreates(self, made: LedgerChange, incident: Incident, group: GroupView) -> str | None:
         if made.by_hand:
             return None if group.asked else "nobody has asked for it"
         targets = list(self.world.jobs_of(incident.target.job_uids))
-        if any(job.losses for job in targets):
+        if any(job.losses or job.troubles for job in targets):
             return None
         if made.same is not None:
             if made.before.phase is Phase.HELD:
@@ -108,7 +109,9 @@ class BaselineUntouched(Rule):
             return
         incident, group = made.after.incident, self.world.group(made.group)
         targets = list(self.world.jobs_of(incident.target.job_uids))
-        newest = max((loss for job in targets for loss in job.losses), key=lambda loss: loss.at, default=None)
+        newest = max(
+            (loss for job in targets for loss in (*job.losses, *job.troubles)), key=lambda loss: loss.at, default=None
+        )
         if newest is None:
             return  # `JustifiedRestart` has its say
         lag = self.world.calm.watch_lag()
@@ -144,7 +147,7 @@ class NativeFirst(Rule):
         made = self.world.ledgers.newest
         if made is None or made.revision != record.revision or made.trigger is None:
             return
-        if made.trigger.action is not AttemptAction.RECREATE_GROUP or self._overridden(made):
+        if made.trigger.action is AttemptAction.RECREATE_JOB_SET or self._overridden(made):
             return
         read_at = self.world.read_at(record, made.group)
         decided = self._decided(made, read_at) if read_at is not None else None

@@ -10,7 +10,16 @@ from recovery.sim.trials.checkers.views import JobView, controller_uid, ours
 from recovery.sim.trials.evidence import Violation
 from recovery.sim.trials.faults import FaultKind
 
-_OUT_OF_REACH = frozenset({FaultKind.POD_FORCE_DELETE, FaultKind.NODE_PARTITION, FaultKind.NODE_REMOVE})
+_OUT_OF_REACH = frozenset(
+    {
+        FaultKind.POD_FORCE_DELETE,
+        FaultKind.NODE_PARTITION,
+        FaultKind.NODE_POWER_LOSS,
+        FaultKind.NODE_OUT_OF_SERVICE,
+        FaultKind.RACK_POWER_LOSS,
+        FaultKind.NODE_REMOVE,
+    }
+)
 """After these the API server and the machine no longer agree on what runs, whoever acts."""
 
 _WORKS_TOGETHER = frozenset({EventKind.ROUND_FORMED, EventKind.CHECKPOINT})
@@ -57,12 +66,14 @@ class OneIncarnation(Rule):
                 newer = latest.setdefault((record.training, job.name), job)
                 if self._order[newer.uid] <= self._order[job.uid]:
                     latest[record.training, job.name] = job
-                elif job.uid not in self._spoiled_jobs and self._ours(job):
+                elif job.uid not in self._spoiled_jobs and self._ours(job) and not self._has_no_grace(job):
                     what = "formed a round" if record.kind is EventKind.ROUND_FORMED else "committed a checkpoint"
                     sentence = f"Job {job.uid} of {record.training} {what} after its successor {newer.uid} had"
                     yield self.found(record.at, sentence, job.group)
 
     def _overlaps(self, started: TraceRecord, alive: dict[tuple[str, int], TraceRecord]) -> Iterator[Violation]:
+        if started.pod_uid in self._out_of_reach:
+            return  # Its kubelet starts it anew, and has not heard that it is to go.
         for other in alive.values():
             job = self.world.jobs[other.job_uid]
             if other.job_uid == started.job_uid or other.pod_uid in self._out_of_reach or self._has_no_grace(job):

@@ -104,6 +104,8 @@ class JobView:
     lost_pods: set[str] = field(default_factory=set)
     """Those whose end is no loss any more: a controller deleted them, or the Job did on purpose."""
     losses: list[Loss] = field(default_factory=list)
+    troubles: list[Loss] = field(default_factory=list)
+    """What has befallen nodes that members run on: the members themselves may live."""
     decisions: list[Decision] = field(default_factory=list)
     deleted_by: str = ""
     """The actor that first asked for it to go; empty: nobody."""

@@ -12,6 +12,7 @@ import msgspec
 
 from recovery.core.config import ConfigFacts
 from recovery.core.facts import GroupKey
+from recovery.core.fleet import FleetLedger, Quarantined
 from recovery.core.policy import PAUSED_ANNOTATION, Policy, PolicyFacts, PolicySet, applicable
 from recovery.kube.projections.recovery import decode_config, decode_policy
 from recovery.kube.projections.workloads import decode_job_set, decode_train_job
@@ -19,6 +20,7 @@ from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     JOB_SETS,
     JOBS,
+    NODES,
     PODS,
     RECOVERY_CONFIGS,
     RECOVERY_GROUPS,
@@ -31,7 +33,7 @@ from recovery.sim.api.server import Change
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.calm import Calm
 from recovery.sim.trials.checkers.ledgers import Ledgers
-from recovery.sim.trials.checkers.losses import decision_about_job, decision_about_pod, how_lost
+from recovery.sim.trials.checkers.losses import decision_about_job, decision_about_pod, how_lost, node_trouble
 from recovery.sim.trials.checkers.views import (
     ClearLoss,
     Decision,
@@ -59,6 +61,12 @@ class World:
         self.groups: dict[GroupKey, GroupView] = {}
         self.jobs: dict[str, JobView] = {}
         """Every Job that ever was, by UID, in the order in which they were made."""
+        self.nodes: dict[str, Body] = {}
+        """Those that exist, by name."""
+        self.fleet = FleetLedger()
+        """What the RecoveryConfig says of all nodes at present."""
+        self.breaker_open_since: datetime | None = None
+        """None: the circuit breaker is closed."""
         self.clear_losses: list[ClearLoss] = []
         self._evidence = evidence
         self._names: dict[tuple[str, str, str], GroupKey] = {}
@@ -70,6 +78,7 @@ class World:
         self._request: RequestRecord | None = None
         self._takers: dict[Resource, Callable[[Change, datetime], None]] = {
             PODS: self._pod,
+            NODES: self._node,
             JOBS: self._job,
             JOB_SETS: self._jobset,
             TRAIN_JOBS: self._train_job,
@@ -122,6 +131,10 @@ class World:
         until = loss.at + loss.NOTICED_WITHIN
         group = self.group(loss.group)
         return until > self._evidence.ends_at or any(loss.at <= at <= until for at in group.disturbances)
+
+    def quarantine_of(self, node: str) -> Quarantined | None:
+        """What the fleet's ledger says of it. None: nothing."""
+        return next((entry for entry in self.fleet.quarantined if entry.node == node), None)
 
     def jobs_of(self, uids: Iterable[str]) -> Iterator[JobView]:
         """Those of them that ever were."""
@@ -220,6 +233,25 @@ class World:
         running = sum(pod.get("status", {}).get("phase") == "Running" for pod in job.pods.values())
         return all(each.uid in trained for each in members) and running >= job.wanted
 
+    # Nodes.
+
+    def _node(self, change: Change, at: datetime) -> None:
+        """What is wrong with a node is in itself no loss of a member, but may be a reason to take it for one."""
+        name = change.body["metadata"]["name"]
+        if change.type == "DELETED":
+            self.nodes.pop(name, None)
+        else:
+            self.nodes[name] = change.body
+        wrong = node_trouble(change)
+        if wrong is None:
+            return
+        for job in self.jobs.values():
+            on_it = any(pod["spec"].get("nodeName") == name for pod in job.pods.values())
+            if on_it and not job.gone:
+                group = self.group(job.group)
+                group.befallen = group.befallen or f"node {name} {wrong}"
+                job.troubles.append(Loss(at, change.revision, f"node {name} {wrong}"))
+
     # Jobs and JobSets.
 
     def _job(self, change: Change, at: datetime) -> None:
@@ -313,6 +345,11 @@ class World:
         raw, uid = _encode(change.body), change.body["metadata"]["uid"]
         if change.resource == RECOVERY_CONFIGS:
             self._config = None if change.type == "DELETED" else decode_config(raw).value
+            self.fleet = self._config.fleet if self._config is not None else FleetLedger()
+            if self.fleet.breaker is None:
+                self.breaker_open_since = None
+            elif self.breaker_open_since is None:
+                self.breaker_open_since = at
         elif change.type == "DELETED":
             self._policies.pop(uid, None)
         else:

@@ -12,7 +12,6 @@ import yaml
 
 from recovery.core.ledger import Ledger
 from recovery.core.policy import PolicySpec
-from recovery.crds.schema import unbuilt
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     RECOVERY_CONFIGS,
@@ -23,11 +22,11 @@ from recovery.ports import (
     Resource,
 )
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.api.kinds.recovery import NOT_EVALUATED, definitions, recovery_kinds
+from recovery.sim.api.kinds.recovery import recovery_kinds
 from recovery.sim.api.server import ApiServer
 from recovery.sim.api.status import Cause
 from recovery.sim.virtual_time import VirtualClock, virtual_time
-from tests.cluster.test_crds import BAD_CONFIGS, BAD_SPECS
+from tests.cluster.test_crds import BAD_CONFIGS, BAD_SPECS, BAD_WHENS
 
 POLICIES = Path(__file__).resolve().parents[4] / "policies"
 KINDS = {kind.resource: kind for kind in recovery_kinds()}
@@ -63,6 +62,12 @@ def sentence(causes: tuple[Cause, ...]) -> str:
 @pytest.mark.parametrize(("spec", "words"), refused_by_the_server(BAD_SPECS))
 def test_a_bad_policy_is_refused_as_by_a_real_server(resource: Resource, spec: Body, words: str) -> None:
     assert re.search(words, sentence(written(resource, body_of(resource, spec))))
+
+
+@pytest.mark.parametrize(("when", "words"), refused_by_the_server(BAD_WHENS))
+def test_a_bad_rule_is_refused_as_by_a_real_server(when: Body, words: str) -> None:
+    spec = {"rules": [{"name": "bad", "action": "Ignore", "when": when}]}
+    assert re.search(words, sentence(written(RECOVERY_POLICIES, body_of(RECOVERY_POLICIES, spec))))
 
 
 @pytest.mark.parametrize(("spec", "words"), refused_by_the_server(BAD_CONFIGS))
@@ -161,30 +166,6 @@ def test_kinds_are_served_as_their_definitions_say() -> None:
         CLUSTER_RECOVERY_POLICIES,
     }
     assert all(kind.counts_generation for kind in KINDS.values())
-
-
-def rules_of(schema: Body, path: str = "") -> list[tuple[str, str]]:
-    """Where rules stand, and what they say."""
-    found = [(path, said["rule"]) for said in schema.get("x-kubernetes-validations", ())]
-    for name, child in schema.get("properties", {}).items():
-        found += rules_of(child, f"{path}.{name}")
-    for key in ("items", "additionalProperties"):
-        if key in schema:
-            found += rules_of(schema[key], f"{path}[]")
-    return found
-
-
-def test_the_rules_that_are_not_evaluated_stand_below_a_field_that_is_refused_whole() -> None:
-    passed_over = set()
-    for resource in KINDS:
-        text = (definitions() / f"{resource.plural}.yaml").read_text(encoding="utf-8")
-        schema = yaml.safe_load(text)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-        refused = tuple(path for path, _ in unbuilt(schema, ""))
-        for path, rule in rules_of(schema):
-            if rule in NOT_EVALUATED:
-                passed_over.add(rule)
-                assert path.startswith(refused)
-    assert passed_over == NOT_EVALUATED
 
 
 @virtual_time

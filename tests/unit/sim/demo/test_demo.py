@@ -125,10 +125,10 @@ def test_the_account_has_a_line_for_each_incident(evening: Evening) -> None:
 
     assert {row[0]: (row[1], row[2], row[3:6], row[-1]) for row in rows if row and row[0][0].isdigit()} == {
         "1": ("PodDeleted", "PodDeleted", ["1", "1", "4"], "Recovered"),
-        "2": ("PodFailed", "Exit1", ["1", "2", "4"], "Recovered"),
-        "3a": ("PodFailed", "Exit1", ["1", "1", "4"], "Recovered"),
-        "3b": ("PodFailed", "Exit1", ["1", "1", "4"], "Recovered"),
-        "3c": ("PodFailed", "Exit1", ["0", "1", "0"], "Held"),
+        "2": ("Unknown", "Exit1", ["1", "2", "4"], "Recovered"),
+        "3a": ("Unknown", "Exit1", ["1", "1", "4"], "Recovered"),
+        "3b": ("Unknown", "Exit1", ["1", "1", "4"], "Recovered"),
+        "3c": ("Unknown", "Exit1", ["0", "1", "0"], "Held"),
     }
 
 

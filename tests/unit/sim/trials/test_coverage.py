@@ -25,16 +25,29 @@ from recovery.core.policy import (
     RESUME_AT_ANNOTATION,
     SUSPENDED_BY_ANNOTATION,
     TOUCHED_ANNOTATION,
+    FencingMode,
     Mode,
     OnExhausted,
     OnTerminalFailure,
     Restart,
 )
 from recovery.core.requests import Verb
-from recovery.ports import EVENTS, JOB_SETS, JOBS, LEASES, PODS, RECOVERY_INCIDENTS, TRAIN_JOBS, Resource
+from recovery.core.rules import RuleAction
+from recovery.ports import (
+    EVENTS,
+    JOB_SETS,
+    JOBS,
+    LEASES,
+    PODS,
+    RECOVERY_CONFIGS,
+    RECOVERY_INCIDENTS,
+    TRAIN_JOBS,
+    Resource,
+)
 from recovery.sim.trials.coverage import ALL, NEVER_HIT, coverage_of, never_hit, total
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.plan import JobPlan, Runtime
+from recovery.sim.trials.signs import Sign
 from tests.unit.sim.trials.story import Story, at
 
 TERMS = Terms("default", "u", 1, "RecreateGroupAfterStart", 10, 86400.0, 900.0)
@@ -53,16 +66,20 @@ def covered(*ledgers: Ledger) -> dict[str, int]:
     story = Story()
     for number, ledger in enumerate(ledgers):
         story.ledger(10 + number, ledger)
-    return {key: times for key, times in coverage_of(story.evidence).items() if not key.startswith("runtime:")}
+    found = coverage_of(story.evidence)
+    return {key: times for key, times in found.items() if not key.startswith(("runtime:", "fencing:"))}
 
 
 @pytest.mark.parametrize(
     ("dimension", "members"),
     [
         ("fault", FaultKind),
+        ("sign", Sign),
         ("runtime", Runtime),
         ("mode", Mode),
         ("rule", Restart),
+        ("ruled", RuleAction),
+        ("fencing", FencingMode),
         ("class", DisruptionClass),
         ("phase", Phase),
         ("attempt", AttemptAction),
@@ -103,7 +120,12 @@ def test_faults_and_runtimes() -> None:
     story = Story(JobPlan("a", "b", Runtime.NATIVE), JobPlan("a", "c", Runtime.NATIVE))
     story.happens(1, FaultKind.POD_KILL, "…")
     story.happens(2, FaultKind.POD_KILL, "…")
-    assert coverage_of(story.evidence) == {"fault:pod-kill": 2, "runtime:native": 2}
+    assert coverage_of(story.evidence) == {
+        "fault:pod-kill": 2,
+        "sign:none": 2,
+        "runtime:native": 2,
+        "fencing:Proven": 2,
+    }
 
 
 def test_an_incident_is_counted_once_and_its_phases_as_they_begin() -> None:
@@ -181,6 +203,8 @@ def annotation(name: str) -> str:
         ("delete", JOBS, None, "", "DeleteJob"),
         ("delete", JOB_SETS, None, "", "DeleteJobSet"),
         ("delete", PODS, None, "", "DeletePods"),
+        ("delete", PODS, {"gracePeriodSeconds": 0}, "", "ForceDeletePods"),
+        ("patch", RECOVERY_CONFIGS, {"status": {}}, "status", "ChangeFleet"),
         ("create", EVENTS, {}, "", "EmitEvent"),
         ("create", RECOVERY_INCIDENTS, {}, "", "RecordIncident"),
         ("patch", JOBS, json_patch("/spec/backoffLimit"), "", "RaiseBackoffLimit"),

@@ -130,5 +130,6 @@ def test_a_job_without_a_policy_has_none() -> None:
 
 @pytest.mark.parametrize("allowed", [True, False])
 def test_the_config_says_whether_jobs_may_be_failed(allowed: bool) -> None:
-    outcome = run_trial(msgspec.structs.replace(QUIET, allow_fail_job=allowed, active_seconds=5.0, healing_seconds=5.0))
+    config = {"allow": {"failJob": allowed}}
+    outcome = run_trial(msgspec.structs.replace(QUIET, config=config, active_seconds=5.0, healing_seconds=5.0))
     assert only(outcome, RECOVERY_CONFIGS, CONFIG_NAME)["spec"]["allow"]["failJob"] is allowed

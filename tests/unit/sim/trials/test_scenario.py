@@ -9,6 +9,7 @@ import pytest
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
 from recovery.sim.trials.plan import FaultRates, JobPlan, Runtime, TrialPlan, nodes_needed
 from recovery.sim.trials.scenario import read_scenario
+from recovery.sim.trials.signs import Sign
 from recovery.sim.trials.strict import BadInputError
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "scenarios"
@@ -92,7 +93,7 @@ def test_a_whole_file() -> None:
         healing_seconds=3600.0,
         replicas=3,
         lease_seconds=30,
-        allow_fail_job=False,
+        config={"allow": {"failJob": False}},
         spare_nodes=2,
         node_gpus=4,
     )
@@ -138,6 +139,29 @@ def test_what_is_left_out_has_a_default() -> None:
             FaultKind.NODE_REMOVE,
             120,
         ),
+        *(
+            (
+                f"{{kind: PhysicalMachineChaos, at: 1m, action: {action}, duration: 2m, selector: {{job: llm}}, "
+                "mode: one}",
+                kind,
+                120,
+            )
+            for action, kind in (
+                ("out-of-service", FaultKind.NODE_OUT_OF_SERVICE),
+                ("drain", FaultKind.NODE_DRAIN),
+                ("unhealthy", FaultKind.NODE_UNHEALTHY),
+                ("monitored", FaultKind.NODE_MONITORED),
+                ("black-hole", FaultKind.BLACK_HOLE),
+                ("rack-power-loss", FaultKind.RACK_POWER_LOSS),
+                ("rack-overheats", FaultKind.RACK_OVERHEATS),
+            )
+        ),
+        ("{kind: PodChaos, at: 1m, action: cascade, sign: xid, selector: {job: llm}, mode: one}", FaultKind.CASCADE, 0),
+        ("{kind: PodChaos, at: 1m, action: pod-preempt, selector: {job: llm}, mode: one}", FaultKind.POD_PREEMPT, 0),
+        ("{kind: UserChaos, at: 1m, action: quarantine, selector: {job: llm}}", FaultKind.USER_QUARANTINE, 0),
+        ("{kind: UserChaos, at: 1m, action: release}", FaultKind.USER_RELEASE, 0),
+        ("{kind: UserChaos, at: 1m, action: untaint}", FaultKind.USER_UNTAINT, 0),
+        ("{kind: UserChaos, at: 1m, action: reset-breaker}", FaultKind.USER_RESET_BREAKER, 0),
         (
             "{kind: NetworkChaos, at: 1m, action: partition, duration: 2m, selector: {job: llm}, mode: one}",
             FaultKind.NODE_PARTITION,
@@ -193,9 +217,9 @@ def test_chaos_of_the_world_has_a_moment(chaos: str, kind: FaultKind, seconds: f
     assert fault.job == ("" if fault.key.kind not in _OF_JOBS else "team-a/llm")
 
 
-_OF_JOBS = {
-    kind for kind in FaultKind if kind.startswith(("pod-", "container-", "crash-", "node-", "user-", "policy-"))
-}
+_OF_NODES = {FaultKind.USER_RELEASE, FaultKind.USER_UNTAINT, FaultKind.USER_RESET_BREAKER}
+_BEGINNINGS = ("pod-", "container-", "cascade", "crash-", "node-", "black-", "rack-", "user-", "policy-")
+_OF_JOBS = {kind for kind in FaultKind if kind.startswith(_BEGINNINGS)} - _OF_NODES
 
 
 @pytest.mark.parametrize(
@@ -484,3 +508,24 @@ def test_the_scenario_of_the_documentation_is_right() -> None:
 
 def test_there_are_examples() -> None:
     assert len(list(EXAMPLES.glob("*.yaml"))) >= 4
+
+
+def test_a_sign_comes_with_an_exit() -> None:
+    head = "{kind: PodChaos, at: 1m, selector: {job: llm}, mode: one"
+    (fault,) = faults(f"{head}, action: container-kill, sign: traceback}}")
+    assert fault.sign is Sign.TRACEBACK
+    for words, path in (
+        ("action: pod-kill, sign: xid", "sign"),
+        ("action: cascade, sign: xid, exitCode: 3", "exitCode"),
+    ):
+        with pytest.raises(BadInputError, match=path):
+            faults(f"{head}, {words}}}")
+
+
+def test_the_recovery_config_is_read_like_a_policy() -> None:
+    job = "name: it, jobs: [{name: llm}]"
+    assert read_scenario(f"{{{job}, cluster: {{config: {{allow: {{cordon: true}}}}}}}}").plan.config == {
+        "allow": {"cordon": True}
+    }
+    with pytest.raises(BadInputError, match=r"cluster\.config\.allow\.cordn"):
+        read_scenario(f"{{{job}, cluster: {{config: {{allow: {{cordn: true}}}}}}}}")

@@ -75,6 +75,7 @@ def test_a_counterexample_tells_what_is_needed_to_understand_it() -> None:
         "  and OneCharge at +00:05:00.000: three charges",
         "",
         "5400 s with faults, 3600 s of healing; controllers: 2, lease 15 s; nodes of 8 GPUs, spare: 2",
+        'RecoveryConfig {"allow":{"failJob":true}}',
         'job team-a/llm: shipped, 4 pods of 8 GPUs, grace 30 s, policy {"mode":"Enforce"}',
         "",
         "Faults:",

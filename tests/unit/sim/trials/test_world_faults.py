@@ -3,10 +3,12 @@
 import pytest
 
 from recovery.core.requests import ANNOTATIONS, Verb
-from recovery.ports import JOBS, NODES, PODS, RECOVERY_CONFIGS, RECOVERY_POLICIES, TRAIN_JOBS, Resource
+from recovery.ports import JOBS, LEASES, NODES, PODS, RECOVERY_CONFIGS, RECOVERY_POLICIES, TRAIN_JOBS, Resource
 from recovery.sim.api.kinds.kind import Body
+from recovery.sim.controllers.taints import OUT_OF_SERVICE
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.faults import FaultKind
+from recovery.sim.trials.signs import MONITOR_TAINT
 from recovery.sim.trials.trial import Outcome, run_trial
 from tests.unit.sim.trials.small import (
     LLM,
@@ -425,3 +427,77 @@ def test_whatever_lasts_has_returned_when_the_healing_begins(order: int) -> None
     assert [policy["spec"]["mode"] for policy in found(outcome, RECOVERY_POLICIES)] == ["Enforce"]
     assert runs_at_the_end(outcome)
     assert outcome.violations == ()
+
+
+# Nodes that are ill, drained, or swallow pods.
+
+
+def nodes_seen(outcome: Outcome, name: str) -> list[tuple[float, bool, set[str]]]:
+    """Moment, cordon and taints of each state of that node from the fault on."""
+    return [
+        (moment, bool(node["spec"].get("unschedulable")), {each["key"] for each in node["spec"].get("taints") or ()})
+        for moment, _, node in states(outcome, NODES)
+        if node["metadata"]["name"] == name and moment >= FAULT
+    ]
+
+
+def test_out_of_service_is_said_of_a_node_that_is_down_and_taken_back_with_it() -> None:
+    outcome = outcome_of(in_world(FaultKind.NODE_OUT_OF_SERVICE, seconds=120.0))
+    node = happening(outcome, FaultKind.NODE_OUT_OF_SERVICE).node
+    said = [moment for moment, _, taints in nodes_seen(outcome, node) if OUT_OF_SERVICE in taints]
+    assert said[0] == FAULT + 60
+    assert OUT_OF_SERVICE not in nodes_seen(outcome, node)[-1][2]
+    assert runs_at_the_end(outcome)
+
+
+def test_a_drain_cordons_all_nodes_at_once_and_evicts_one_after_the_other() -> None:
+    outcome = outcome_of(in_world(FaultKind.NODE_DRAIN, seconds=100.0, indexes=(0, 1)))
+    assert len(happening(outcome, FaultKind.NODE_DRAIN).pod_uids) == 2
+    cordoned = [moment for node in ("node-0", "node-1") for moment, so, _ in nodes_seen(outcome, node) if so]
+    assert min(cordoned) == FAULT
+    assert len(made(outcome, JOBS)) == 2, "one recreate for the whole drain"
+    assert not [node for node in found(outcome, NODES) if node["spec"].get("unschedulable")]
+
+
+def test_a_monitor_takes_back_what_it_has_said() -> None:
+    outcome = outcome_of(in_world(FaultKind.NODE_MONITORED, seconds=60.0))
+    node = happening(outcome, FaultKind.NODE_MONITORED).node
+    seen = nodes_seen(outcome, node)
+    assert any(cordoned and MONITOR_TAINT in taints for _, cordoned, taints in seen)
+    assert (seen[-1][1], MONITOR_TAINT in seen[-1][2]) == (False, False)
+
+
+def test_a_black_hole_fails_every_new_pod_at_admission() -> None:
+    outcome = outcome_of(in_world(FaultKind.BLACK_HOLE, seconds=30.0))
+    node = happening(outcome, FaultKind.BLACK_HOLE).node
+    refused = [
+        pod
+        for _, _, pod in states(outcome, PODS)
+        if (pod.get("status") or {}).get("reason") == "UnexpectedAdmissionError"
+    ]
+    assert refused
+    assert {pod["spec"]["nodeName"] for pod in refused} == {node}
+    assert all(not pod["status"].get("containerStatuses") for pod in refused), "nothing of it ever ran"
+
+
+def test_survivors_of_a_cascade_end_after_the_first_each_in_its_own_moment() -> None:
+    outcome = outcome_of(in_world(FaultKind.CASCADE, indexes=(0,), code=7))
+    ends = [
+        (record.at, record.exit_code)
+        for record in outcome.evidence.trace.records
+        if record.kind is EventKind.PROCESS_EXITED and record.exit_code in {7, 134}
+    ]
+    assert ends[0] == (at(FAULT), 7)
+    assert [code for _, code in ends[1:]].count(134) <= LLM.pods - 1
+
+
+def test_a_rack_is_lost_as_a_whole() -> None:
+    outcome = outcome_of(in_world(FaultKind.RACK_POWER_LOSS, seconds=90.0))
+    down = {
+        node["metadata"]["name"]
+        for _, _, node in states(outcome, NODES)
+        if any(each["type"] == "Ready" and each["status"] == "Unknown" for each in node["status"]["conditions"])
+    }
+    assert down == {"node-0", "node-1", "node-2"}, "all that there are"
+    leases = {each["metadata"]["name"] for each in found(outcome, LEASES) if "renewTime" in each["spec"]}
+    assert leases >= down, "the last renewal of each stands in its Lease"

@@ -1,0 +1,267 @@
+"""What befalls nodes in a trial, and what monitors, operators and racks have to do with it."""
+
+from collections.abc import Callable, Iterable
+
+from recovery.ports import NODES, PODS, Clock
+from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.metadata import timestamp
+from recovery.sim.cluster import EmbeddedCluster
+from recovery.sim.controllers.taints import NO_SCHEDULE, OUT_OF_SERVICE
+from recovery.sim.kubelets.nodes import NodeDeath, NodeSpec
+from recovery.sim.trials.dice import Dice
+from recovery.sim.trials.faults import Fault, FaultKind
+from recovery.sim.trials.hands import CHAOS, MONITOR, USER, Hands
+from recovery.sim.trials.log import TrialLog
+from recovery.sim.trials.plan import TrialPlan
+from recovery.sim.trials.signs import GPU_CONDITION, GPU_CONDITION_REASON, LEFT, MONITOR_TAINT, Sign
+
+RACK_LABEL = "topology.kubernetes.io/rack"
+OUT_OF_SERVICE_SECONDS = 90.0
+"""From the loss of a node until an operator who has seen that its power is off says so."""
+DRAIN_SECONDS = 4.0
+"""From one node of a drain to the next."""
+RACK_SECONDS = 5.0
+"""Within which the nodes of a rack lose power one after the other."""
+
+
+class NodeFaults:
+    """Carries out the faults of nodes. `pods_of` finds the pods that a fault names."""
+
+    def __init__(
+        self,
+        plan: TrialPlan,
+        cluster: EmbeddedCluster,
+        clock: Clock,
+        log: TrialLog,
+        hands: Hands,
+        pods_of: Callable[[Fault], list[Body]],
+    ) -> None:
+        self._plan = plan
+        self._cluster = cluster
+        self._clock = clock
+        self._log = log
+        self._hands = hands
+        self._pods_of = pods_of
+        self._taken: set[str] = set()
+        """Nodes whose machines are gone. Pods may be bound to them for a while; none of that name joins again."""
+        self._lost: dict[str, int] = {}
+        """How many faults keep each node from the network; it is back when the last of them ends."""
+        self.acts: dict[FaultKind, Callable[[Fault], None]] = {
+            FaultKind.NODE_POWER_LOSS: self._lose_node,
+            FaultKind.NODE_PARTITION: self._lose_node,
+            FaultKind.NODE_REMOVE: self._replace_node,
+            FaultKind.NODE_OUT_OF_SERVICE: self._take_out_of_service,
+            FaultKind.NODE_DRAIN: self._drain,
+            FaultKind.NODE_UNHEALTHY: self._say_unhealthy,
+            FaultKind.NODE_MONITORED: self._keep_off,
+            FaultKind.BLACK_HOLE: self._swallow_pods,
+            FaultKind.RACK_POWER_LOSS: self._lose_rack,
+            FaultKind.RACK_OVERHEATS: self._overheat,
+            FaultKind.NO_CAPACITY: self._cordon_free_nodes,
+        }
+
+    def _nodes_of(self, fault: Fault) -> list[str]:
+        """The one that it names, else where its pods run, each once."""
+        if fault.node:
+            return [fault.node] if self._hands.node(fault.node) is not None else []
+        nodes = (pod["spec"].get("nodeName") for pod in self._pods_of(fault))
+        return [node for node in dict.fromkeys(nodes) if node and self._hands.node(node) is not None]
+
+    def _uids_on(self, *nodes: str) -> tuple[str, ...]:
+        return tuple(
+            pod["metadata"]["uid"] for pod in self._hands.server.objects(PODS) if pod["spec"].get("nodeName") in nodes
+        )
+
+    # Lost nodes.
+
+    def _lose_node(self, fault: Fault) -> None:
+        nodes = self._nodes_of(fault)[:1]
+        if not nodes or nodes[0] in self._taken:
+            return
+        node, power_loss = nodes[0], fault.key.kind is FaultKind.NODE_POWER_LOSS
+        what = "lost power" if power_loss else "is cut off from the network"
+        self._log.befell(fault, f"node {node} {what} for {fault.seconds:g} s", node=node, pod_uids=self._uids_on(node))
+        self._lose(node, NodeDeath.POWER_LOSS if power_loss else NodeDeath.PARTITION)
+        self._hands.after(fault.seconds, lambda: self._revive(node))
+
+    def _lose(self, node: str, how: NodeDeath) -> None:
+        if node in self._taken:
+            return
+        self._lost[node] = self._lost.get(node, 0) + 1
+        self._cluster.lose_node(node, how)
+
+    def _revive(self, node: str) -> None:
+        self._lost[node] -= 1
+        if not self._lost[node] and node not in self._taken:
+            self._cluster.kubelets.revive_node(node)
+
+    def _rack_of(self, fault: Fault) -> tuple[str, list[str]]:
+        """The rack of the fault's first node, and all its nodes; empty: there is none."""
+        first = self._hands.node(self._nodes_of(fault)[0]) if self._nodes_of(fault) else None
+        if first is None:
+            return "", []
+        rack = first["metadata"]["labels"].get(RACK_LABEL, "")
+        return rack, [
+            node["metadata"]["name"]
+            for node in self._hands.server.objects(NODES)
+            if node["metadata"]["labels"].get(RACK_LABEL) == rack and node["metadata"]["name"] not in self._taken
+        ]
+
+    def _lose_rack(self, fault: Fault) -> None:
+        rack, names = self._rack_of(fault)
+        if not names:
+            return
+        words = f"rack {rack} loses power for {fault.seconds:g} s: nodes {', '.join(names)}"
+        self._log.befell(fault, words, node=names[0], pod_uids=self._uids_on(*names))
+        dice = Dice(self._plan.seed, "rack", fault.key.number)
+        spread_seconds = dice.between(0.0, RACK_SECONDS / len(names))
+        for number, name in enumerate(names):
+            self._hands.after(number * spread_seconds, lambda name=name: self._lose(name, NodeDeath.POWER_LOSS))  # type: ignore[misc]
+            self._hands.after(fault.seconds + RACK_SECONDS, lambda name=name: self._revive(name))  # type: ignore[misc]
+
+    def _take_out_of_service(self, fault: Fault) -> None:
+        nodes = self._nodes_of(fault)[:1]
+        if not nodes or nodes[0] in self._taken:
+            return
+        node = nodes[0]
+        words = f"node {node} lost power for {fault.seconds:g} s, and an operator will say that it is out of service"
+        self._log.befell(fault, words, node=node, pod_uids=self._uids_on(node))
+        self._lose(node, NodeDeath.POWER_LOSS)
+        taint = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
+
+        def come_back() -> None:
+            self._revive(node)
+            self._hands.untaint(USER, node, OUT_OF_SERVICE)
+
+        self._hands.after(min(OUT_OF_SERVICE_SECONDS, fault.seconds / 2), lambda: self._hands.taint(USER, node, taint))
+        self._hands.after(fault.seconds, come_back)
+
+    def _replace_node(self, fault: Fault) -> None:
+        nodes = self._nodes_of(fault)[:1]
+        if not nodes or nodes[0] in self._taken:
+            return
+        node = nodes[0]
+        self._taken.add(node)
+        words = f"node {node} is taken away; another one joins in {fault.seconds:g} s"
+        self._log.befell(fault, words, node=node, pod_uids=self._uids_on(node))
+        labels = dict((self._hands.node(node) or {})["metadata"]["labels"])
+        self._cluster.start(self._cluster.kubelets.remove_node(node))
+        name = f"{node}-{fault.key.number}"
+        rack = {RACK_LABEL: labels[RACK_LABEL]} if RACK_LABEL in labels else {}
+        spec = NodeSpec(name=name, gpus=self._plan.node_gpus, labels=rack)
+        self._hands.after(fault.seconds, lambda: self._cluster.kubelets.add_node(spec))
+
+    # Nodes that are kept free.
+
+    def _drain(self, fault: Fault) -> None:
+        nodes = self._nodes_of(fault)
+        if not nodes:
+            return
+        words = f"nodes are drained, and let in again after {fault.seconds:g} s: {', '.join(nodes)}"
+        self._log.befell(fault, words, pod_uids=self._uids_on(*nodes))
+        mine = [node for node in nodes if not self._is_cordoned(node)]
+        for number, node in enumerate(nodes):
+            self._hands.cordon(USER, node, True)
+            self._hands.after(number * DRAIN_SECONDS, lambda node=node: self._evict_all(node))  # type: ignore[misc]
+        self._hands.after(fault.seconds, lambda: self._uncordon(mine))
+
+    def _evict_all(self, node: str) -> None:
+        for pod in self._hands.server.objects(PODS):
+            over = pod.get("status", {}).get("phase") in {"Failed", "Succeeded"}
+            if pod["spec"].get("nodeName") == node and "deletionTimestamp" not in pod["metadata"] and not over:
+                self._hands.evict(pod["metadata"])
+
+    def _is_cordoned(self, node: str) -> bool:
+        return bool((self._hands.node(node) or {}).get("spec", {}).get("unschedulable"))
+
+    def _uncordon(self, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            self._hands.cordon(USER, node, False)
+
+    def _cordon_free_nodes(self, fault: Fault) -> None:
+        busy = {pod["spec"].get("nodeName") for pod in self._hands.server.objects(PODS)}
+        names = [node["metadata"]["name"] for node in self._hands.server.objects(NODES)]
+        free = [name for name in names if name not in busy and not self._is_cordoned(name)]
+        if not free:
+            return
+        self._log.befell(fault, f"all free nodes are cordoned for {fault.seconds:g} s: {', '.join(free)}")
+        for node in free:
+            self._hands.cordon(USER, node, True)
+        self._hands.after(fault.seconds, lambda: self._uncordon(free))
+
+    # Nodes that are ill.
+
+    def _say_unhealthy(self, fault: Fault) -> None:
+        nodes = self._nodes_of(fault)[:1]
+        if not nodes:
+            return
+        node = nodes[0]
+        words = f"a monitor says {GPU_CONDITION} of node {node} for {fault.seconds:g} s"
+        self._log.befell(fault, words, node=node, pod_uids=self._uids_on(node))
+        self._tell(node, "True")
+        self._hands.after(fault.seconds, lambda: self._tell(node, "False"))
+
+    def _overheat(self, fault: Fault) -> None:
+        rack, names = self._rack_of(fault)
+        if not names:
+            return
+        uids = self._uids_on(*names)
+        words = (
+            f"the GPUs of rack {rack} fall off the bus, and are back in {fault.seconds:g} s: nodes {', '.join(names)}"
+        )
+        self._log.befell(fault, words, pod_uids=uids)
+        left = LEFT[Sign.XID]
+        for node in names:
+            self._tell(node, "True")
+            self._hands.after(fault.seconds, lambda node=node: self._tell(node, "False"))  # type: ignore[misc]
+        for pod in self._hands.server.objects(PODS):
+            metadata = pod["metadata"]
+            if metadata["uid"] in uids:
+                self._cluster.kubelets.exit_all(
+                    [metadata["name"]], left.code or 1, left.reason, left.message, namespace=metadata["namespace"]
+                )
+
+    def _tell(self, node: str, status: str) -> None:
+        now = timestamp(self._clock.now())
+        condition = {
+            "type": GPU_CONDITION,
+            "status": status,
+            "reason": GPU_CONDITION_REASON if status == "True" else "NoXid",
+            "message": "Xid 79 on GPU 3" if status == "True" else "",
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
+        self._hands.status(MONITOR, NODES, node, None, {"status": {"conditions": [condition]}})
+
+    def _keep_off(self, fault: Fault) -> None:
+        nodes = self._nodes_of(fault)[:1]
+        if not nodes or self._is_cordoned(nodes[0]):
+            return
+        node = nodes[0]
+        words = f"a monitor cordons and taints node {node} for {fault.seconds:g} s"
+        self._log.befell(fault, words, node=node, pod_uids=self._uids_on(node))
+        self._hands.cordon(MONITOR, node, True)
+        taint = {"key": MONITOR_TAINT, "value": "xid-79", "effect": NO_SCHEDULE}
+        self._hands.taint(MONITOR, node, {**taint, "timeAdded": timestamp(self._clock.now())})
+
+        def let_in() -> None:
+            self._hands.untaint(MONITOR, node, MONITOR_TAINT)
+            self._hands.cordon(MONITOR, node, False)
+
+        self._hands.after(fault.seconds, let_in)
+
+    def _swallow_pods(self, fault: Fault) -> None:
+        nodes, pods = self._nodes_of(fault)[:1], self._pods_of(fault)[:1]
+        if not nodes or nodes[0] in self._taken:
+            return
+        node, kubelets = nodes[0], self._cluster.kubelets
+        words = f"node {node} has no healthy device for new pods for {fault.seconds:g} s, and a pod of it was deleted"
+        self._log.befell(fault, words, node=node, pod_uids=(pods[0]["metadata"]["uid"],))
+        kubelets.refuse_devices(node, True)
+        self._hands.remove(CHAOS, PODS, pods[0])
+
+        def mend() -> None:
+            if node not in self._taken:
+                kubelets.refuse_devices(node, False)
+
+        self._hands.after(fault.seconds, mend)

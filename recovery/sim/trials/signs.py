@@ -1,0 +1,77 @@
+"""What failures leave behind: exits of processes with the last lines that they wrote, and what monitors say of nodes.
+
+The lines are as the programs word them, shortened: PyTorch 2 (`CUDA out of memory`, NCCL's watchdog), the NVIDIA
+driver (`NVRM: Xid`), CPython's tracebacks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Sign(StrEnum):
+    """How the end of a process looks from outside."""
+
+    NONE = "none"
+    """An exit code and nothing more."""
+    TRACEBACK = "traceback"
+    """An error of the training script, which comes back wherever it runs."""
+    CUDA_OOM = "cuda-oom"
+    HOST_OOM = "host-oom"
+    """The kernel's killer: the reason says OOMKilled."""
+    XID = "xid"
+    """The GPU fell off the bus."""
+    NCCL_WATCHDOG = "nccl-watchdog"
+    """A survivor of a broken collective: never a cause."""
+    CONNECTION_RESET = "connection-reset"
+    """The same, of a rank that had a socket open to the lost one."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """What an exit leaves behind. `code` None: that of the fault."""
+
+    message: str
+    code: int | None = None
+    reason: str = ""
+
+
+LEFT: Mapping[Sign, Left] = {
+    Sign.NONE: Left(""),
+    Sign.TRACEBACK: Left(
+        'Traceback (most recent call last):\n  File "/workspace/train.py", line 212, in main\n'
+        "    loss = batch['labels']\nKeyError: 'labels'\n",
+        1,
+    ),
+    Sign.CUDA_OOM: Left(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of "
+        "79.11 GiB of which 1.06 GiB is free.\n",
+        1,
+    ),
+    Sign.HOST_OOM: Left("", 137, "OOMKilled"),
+    Sign.XID: Left(
+        "NVRM: Xid (PCI:0000:3b:00): 79, pid=4141, name=python, GPU has fallen off the bus.\n"
+        "RuntimeError: CUDA error: unknown error\n",
+        1,
+    ),
+    Sign.NCCL_WATCHDOG: Left(
+        "[rank5]:[E ProcessGroupNCCL.cpp:632] [Rank 5] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=48211, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600042 milliseconds before timing out.\n",
+        134,
+    ),
+    Sign.CONNECTION_RESET: Left(
+        "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error, "
+        "NCCL version 2.27.3\nncclRemoteError: socketProgress: Connection closed by remote peer, connection reset by "
+        "peer\n",
+        1,
+    ),
+}
+
+PEERS: tuple[Sign, Sign] = (Sign.NCCL_WATCHDOG, Sign.CONNECTION_RESET)
+"""How the survivors of a lost rank end, one as well as the other."""
+
+GPU_CONDITION = "GpuUnhealthy"
+"""A condition of a node, as node-problem-detector's custom plugins set it: True is bad."""
+GPU_CONDITION_REASON = "XidCriticalError"
+MONITOR_TAINT = "nvidia.com/gpu-unhealthy"
+"""What a health monitor taints a node with, beside a cordon of its own, so that nothing new comes to it."""

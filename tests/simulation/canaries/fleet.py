@@ -1,0 +1,57 @@
+"""Bugs in what is done about nodes, and in what is remembered of all of them."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from recovery.core import fencing
+from recovery.core.config import ConfigFacts
+from recovery.core.facts import NodeFacts
+from recovery.core.fleet import FleetLedger
+from recovery.core.policy import Policy, PolicyError
+from recovery.executors import node_quarantine
+from recovery.kube.projections import recovery as projections
+from recovery.kube.projections.metadata import Entry
+
+
+def lets_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To release a node is to let pods in again: whatever keeps them off is taken away, whoever has set it."""
+    release = node_quarantine._release
+
+    def let_in(node: Any, value: str, cordon_is_ours: bool) -> list[dict[str, Any]]:
+        operations = release(node, value, cordon_is_ours)
+        if not any("/spec/" in operation["path"] for operation in operations):
+            return operations
+        return [
+            {"op": "add", "path": "/spec/taints", "value": []},
+            {"op": "add", "path": "/spec/unschedulable", "value": False},
+        ]
+
+    monkeypatch.setattr("recovery.executors.node_quarantine._release", let_in)
+
+
+def assumes_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the policy says about fencing is enough: the RecoveryConfig has been asked when the policy was admitted."""
+    assumed = fencing._assumed
+
+    def by_policy(node: NodeFacts, policy: Policy | PolicyError | None, now: datetime) -> fencing.Fate:
+        if isinstance(policy, Policy):
+            policy = msgspec.structs.replace(policy, may_assume_dead=True)
+        return assumed(node, policy, now)
+
+    monkeypatch.setattr("recovery.core.fencing._assumed", by_policy)
+
+
+def next_leader_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the RecoveryConfig only the spec is kept in memory: its status is our own, and whoever has written it knows
+    it. The next leader has not: it finds room for as many nodes again, and its compare-and-swap succeeds."""
+    decode = projections.decode_config
+
+    def spec_alone(raw: bytes | msgspec.Raw) -> Entry[ConfigFacts]:
+        entry = decode(raw)
+        return msgspec.structs.replace(entry, value=msgspec.structs.replace(entry.value, fleet=FleetLedger()))
+
+    monkeypatch.setattr("recovery.kube.store.decode_config", spec_alone)
+    monkeypatch.setattr("recovery.kube.live.decode_config", spec_alone)
