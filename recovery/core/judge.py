@@ -68,7 +68,8 @@ def judge(look: Look, ledger: Ledger, news: tuple[Evidence, ...] = ()) -> Plan:
     if not news and not evidence and all_run(snapshot):
         # A node that answers again, a fault that has ended: nobody is missing, so there is nothing to restart for.
         return say(ledger, f"{found}; that is over and all {open_.ranks} ranks run: waiting until they are Ready")
-    verdict = verdicts.of(look, ledger, evidence, news=news)
+    open_to_us = evidence if terms.override_native else native.undecided(snapshot, evidence)
+    verdict = verdicts.of(look, ledger, open_to_us or evidence, news=news)
     return carry_out(look, ledger, found, verdict)
 
 

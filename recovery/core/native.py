@@ -38,6 +38,16 @@ def decision(snapshot: Snapshot, evidence: Iterable[Evidence]) -> str | None:
     return ignored[0] if all(ignored) else None
 
 
+def undecided(snapshot: Snapshot, evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
+    """The evidence less that of pods which a podFailurePolicy rule ignores: the user has decided on those for good."""
+    jobs = {job.uid: job for job in snapshot.jobs}
+    return tuple(
+        item
+        for item in evidence
+        if item.job_uid not in jobs or item.kind is LossKind.NODE_FAULT or not _rule(jobs[item.job_uid], item, "Ignore")
+    )
+
+
 def takes_down(snapshot: Snapshot, evidence: Iterable[Evidence]) -> str | None:
     """The native decision that ends or restarts the whole Job, in words; None if there is none."""
     jobs = {job.uid: job for job in snapshot.jobs}

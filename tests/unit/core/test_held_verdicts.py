@@ -226,17 +226,6 @@ def test_what_the_window_lets_through_is_for_the_rules_to_decide_again() -> None
     assert "held until the budget's window let it through" in controller.incident.reason
 
 
-def test_a_group_held_by_its_budget_is_restarted_for_what_costs_nothing() -> None:
-    free = on_exit(42, RuleAction.RECREATE_GROUP, charge=False)
-    controller = Controller(policy(rules=(free,), limit=1))
-    held = restarted_and_lost_again(controller, 1)
-    controller.look(held, 21)
-    assert controller.phase() is Phase.HELD
-    controller.look(held.pod_failed(3, 42, 30), 31)
-    assert len(controller.triggers) == 2
-    assert controller.ledger.budget.charges == (at(1),)
-
-
 def test_an_incident_free_of_charge_gets_no_more_attempts_than_any_other() -> None:
     controller = Controller(policy(rules=(on_exit(42, RuleAction.RECREATE_GROUP, charge=False),)))
     world = training().pod_failed(2, 42, 0)

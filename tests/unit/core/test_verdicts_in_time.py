@@ -241,3 +241,15 @@ def test_what_was_left_to_the_jobs_own_policy_is_not_judged_again_beside_a_new_l
     assert made_to_fail(controller) == []
     assert controller.incident.rule == ""
     assert len(controller.triggers) == 1
+
+
+def test_nor_when_the_verdict_on_the_new_loss_had_to_wait() -> None:
+    """podFailurePolicy ignores exit code 42, and so nothing was asked of the rule that names it."""
+    controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
+    world = training(rules=(natively_on_exit("Ignore", 42),)).pod_failed(2, 42, 0)
+    look_when_asked(controller, world, 1, until=10)
+    assert "standing aside, because podFailurePolicy rule 0" in controller.incident.reason
+    look_when_asked(controller, world.pod_failed(1, 1, 20, message="KeyError: 'lr'"), 21, until=30)
+    assert made_to_fail(controller) == []
+    assert controller.incident.rule == ""
+    assert len(controller.triggers) == 1
