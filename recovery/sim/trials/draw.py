@@ -214,6 +214,8 @@ def _faults(chance: random.Random, jobs: tuple[JobPlan, ...], replicas: int) -> 
     for _ in range(chance.choice((1, 3, 5, 8, 12))):
         kind, _, lasts = chance.choices(_OF_JOBS, weights)[0]
         job = chance.choice(jobs)
+        if job.runtime is Runtime.NATIVE and chance.random() < 0.25:
+            kind, lasts = FaultKind.CONTAINER_KILL, (0, 0)  # what its podFailurePolicy is about
         seconds = round(chance.uniform(*lasts), 1)
         at_seconds = _moment(chance, seconds, found[-1] if found else None)
         code = chance.choice((*_CODES, *(NATIVE_CODE,) * 6 * (job.runtime is Runtime.NATIVE)))
@@ -230,6 +232,10 @@ def _faults(chance: random.Random, jobs: tuple[JobPlan, ...], replicas: int) -> 
                 FaultKey("world", len(found), FaultKind.PROCESS_KILL), 60.0, at_seconds, "", tuple(range(replicas))
             )
             found.append(away)
+        if kind is FaultKind.JOB_WITHOUT_PODS and chance.random() < 0.8:
+            # It shows in a Job that is made while it lasts.
+            key = FaultKey("world", len(found), FaultKind.POD_KILL)
+            found.append(Fault(key, 0.0, round(at_seconds + chance.uniform(0.5, 5.0), 1), str(job), (0,)))
         sign = chance.choice(_SIGNS) if kind in _LEAVES_SIGNS else Sign.NONE
         key = FaultKey("world", len(found), kind)
         found.append(Fault(key, seconds, at_seconds, str(job), indexes, code=code, sign=sign))

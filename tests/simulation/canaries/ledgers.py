@@ -50,10 +50,11 @@ def a_charge_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
         now: datetime,
         *,
         free_of_charge: bool = False,
+        nodes: tuple[str, ...] = (),
     ) -> Ledger:
         uncharged = msgspec.structs.replace(incident.incident_of(ledger), charged=False)
         before = msgspec.structs.replace(ledger, incident=uncharged)
-        return charged_once(before, action, target, reason, now, free_of_charge=free_of_charge)
+        return charged_once(before, action, target, reason, now, free_of_charge=free_of_charge, nodes=nodes)
 
     def but_for_charges(before: Ledger, after: Ledger) -> tuple[str, ...]:
         return tuple(each for each in violations(before, after) if not each.startswith(("OneCharge", "BudgetLimit")))
