@@ -367,8 +367,12 @@ class World:
         nodes = self._quarantined()[:1]
         if not nodes:
             return
-        self._log.befell(fault, f"a user takes our taint off {nodes[0]}", lasting=False)
+        self._log.befell(fault, f"a user takes our taint off {nodes[0]}, and the cordon", lasting=False)
+        node = self._hands.node(nodes[0])
+        mark = parsed_mark(((node or {}).get("metadata", {}).get("annotations") or {}).get(QUARANTINE_ANNOTATION))
         self._hands.untaint(USER, nodes[0], QUARANTINE_TAINT)
+        if mark is None or mark.cordoned:  # else nobody would give the node back
+            self._hands.cordon(USER, nodes[0], False)
 
     def _reset_breaker(self, fault: Fault) -> None:
         if not self._breaker_is_open():

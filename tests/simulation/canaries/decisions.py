@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from recovery.core import budget, incident, judge, matching
-from recovery.core.classify import Disruption
+from recovery.core.classify import Disruption, Finding
 from recovery.core.evidence import Evidence
 from recovery.core.facts import JobFacts, Snapshot, WorkloadFacts
 from recovery.core.ledger import Handled, Ledger
@@ -16,7 +16,7 @@ from recovery.core.matching import Answer
 from recovery.core.plan import Plan
 from recovery.core.policy import SUSPENDED_BY_ANNOTATION
 from recovery.core.restart import say_after_a_while
-from recovery.core.rules import Rule
+from recovery.core.rules import Rule, When
 
 
 def no_native_decision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,8 +60,8 @@ def suspension_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def every_exit_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rule is asked about every pod that has ended, the first rule first: what of it is only the consequence of
-    another loss is not looked at."""
+    """A rule is asked about every pod that has ended, the first rule first: whether it is the consequence of another
+    loss is not looked at, nor whether its message says so."""
 
     def ask(rules: tuple[Rule, ...], disruption: Disruption, snapshot: Snapshot, now: datetime) -> Answer:
         for rule in rules:
@@ -72,8 +72,12 @@ def every_exit_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
                     return answer
         return matching_ask(rules, disruption, snapshot, now)
 
+    def of_itself(finding: Finding, when: When) -> bool:
+        return False
+
     matching_ask = matching.ask
     monkeypatch.setattr("recovery.core.matching.ask", ask)
+    monkeypatch.setattr("recovery.core.matching._tells_of_another", of_itself)
 
 
 def ignored_but_charged(monkeypatch: pytest.MonkeyPatch) -> None:

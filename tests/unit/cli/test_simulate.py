@@ -161,7 +161,9 @@ def test_a_seed_shows_its_timeline_and_its_figures(trials: Trials) -> None:
         "",
         "COVERAGE         TIMES",
         "fault:pod-kill   8",
+        "sign:none        8",
         "runtime:shipped  1",
+        "fencing:Proven   1",
         "trace cafe",
     ]
 
