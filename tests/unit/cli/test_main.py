@@ -66,8 +66,10 @@ def test_wrong_usage_is_said_and_ends_with_2(arguments: list[str], says: str) ->
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "status", "explain", "pause", "resume", "restart", "retry", "reset-budget"]
-    + ["quarantine", "release", "reset-breaker", "simulate"],
+    [
+        *("run", "status", "explain", "pause", "resume", "restart", "retry", "reset-budget"),
+        *("quarantine", "release", "reset-breaker", "simulate"),
+    ],
 )
 def test_every_command_has_help(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"])
