@@ -84,7 +84,7 @@ def next_lines(plan: Plan, snapshot: Snapshot, policy: Deciding, now: datetime) 
             known.add(fate.changes_at)
             yield f"node {name} is taken for dead at {moment(fate.changes_at)}, unless it answers before"
     open_ = ledger.incident if ledger.incident is not None and ledger.incident.closing is None else None
-    if open_ is not None and open_.held:
+    if open_ is not None and open_.held and not open_.fail_job:
         yield f"nothing until a person says so: recovery retry {snapshot.key.name}"
     again_at = plan.look_again_at
     if again_at is not None and again_at not in known and again_at > now:

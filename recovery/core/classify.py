@@ -314,12 +314,13 @@ _STEP = re.compile(r"(?i)\b(?:global[ _]?step|training[ _]step|steps?|iterations
 
 
 def normalised_message(text: str) -> str:
-    """The last line that is not empty, at most 200 characters of it, without what changes from run to run.
+    """The last line that has letters, at most 200 characters of it, without what changes from run to run.
 
     Times, addresses, ids, names of hosts and pods, ranks, process ids and other numbers are replaced by what they are;
     the numbers of errors (XID, errno, exit code, signal) stay, because they tell one failure from another.
     """
-    lines = [line for line in (each.strip() for each in text[-MESSAGE_MAX:].splitlines()) if line]
+    # A line without letters, such as the end of torchrun's banner, is the same whatever has failed.
+    lines = [line for line in map(str.strip, text[-MESSAGE_MAX:].splitlines()) if any(map(str.isalpha, line))]
     return _CHANGING.sub(_replacement, lines[-1])[:NORMALISED_MAX] if lines else ""
 
 

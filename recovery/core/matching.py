@@ -25,7 +25,7 @@ from recovery.core.rules import (
     RuleAction,
     When,
 )
-from recovery.core.signatures import BY_NAME
+from recovery.core.signatures import tells_of_another
 
 TEXT_MAX = 4096
 """Of each text that a message pattern is held against, so many characters count; the kubelet keeps no more either."""
@@ -107,8 +107,7 @@ def _tells_of_another(finding: Finding, when: When) -> bool:
     """By its message it is the consequence of a loss that is not among what is known any more: a rank that waited in
     vain is no reason to end a job for its exit code. A rule that names that message, or its class, means it.
     """
-    row = BY_NAME.get(finding.signature)
-    return row is not None and row.cascade and not when.on_message_pattern and not when.on_class
+    return tells_of_another(finding.signature) and not when.on_message_pattern and not when.on_class
 
 
 def may_change(rules: tuple[Rule, ...], disruption: Disruption, snapshot: Snapshot) -> bool:

@@ -173,14 +173,16 @@ def changed(
         if isinstance(outcome, Refused):
             return outcome
         after = outcome
-    after = msgspec.structs.replace(
-        after,
-        suspicions=_with_suspicions(after.suspicions, limits, change.suspicions, now),
-        futile=_with_futile(after.futile, limits, change.futile, now),
+    # What no longer counts goes first: it must neither be counted once more nor hide what comes under the same name.
+    counting = _pruned(after, limits, now)
+    grown = msgspec.structs.replace(
+        counting,
+        suspicions=_with_suspicions(counting.suspicions, limits, change.suspicions, now),
+        futile=_with_futile(counting.futile, limits, change.futile, now),
     )
-    if after == ledger:
+    if after == ledger and grown == counting:
         return ledger
-    after = _pruned(after, limits, now)
+    after = grown
     if after.breaker is None:
         after = msgspec.structs.replace(after, breaker=_breaker(after.futile, limits, now))
     return after

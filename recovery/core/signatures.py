@@ -287,18 +287,15 @@ _NODE_SIGNS = (
             ("SysLogsXIDError", "True"),
             ("SysLogsSXIDError", "True"),
             ("SysLogsGPUFallenOff", "True"),
-            ("AcceleratedHardwareReady", "False"),
             ("GPUMissing", "True"),
             ("NVLinkStatusInactive", "True"),
-            ("XIDErrors", "True"),
             ("NebiusGPUError", "True"),
             ("GpuUnhealthy", "True"),
             ("GPUUnhealthy", "True"),
             ("GPUHealthy", "False"),
         ),
         means="A health agent says that a GPU or an NVLink of the node is broken.",
-        source="NVSentinel (Gpu...Watch, SysLogs...), EKS's node monitoring agent and Karpenter "
-        "(AcceleratedHardwareReady), AKS (GPUMissing, NVLinkStatusInactive, XIDErrors), Nebius, plugins of "
+        source="NVSentinel (Gpu...Watch, SysLogs...), AKS (GPUMissing, NVLinkStatusInactive), Nebius, plugins of "
         "node-problem-detector",
         blames_node=True,
     ),
@@ -343,6 +340,8 @@ _NODE_SIGNS = (
             ("SysLogsNICDriverError", "True"),
             ("IBLinkFlapping", "True"),
             ("GPUClockThrottling", "True"),
+            ("AcceleratedHardwareReady", "False"),
+            ("XIDErrors", "True"),
             ("UnhealthyNvidiaDevicePlugin", "True"),
             ("UnhealthyNvidiaDCGMServices", "True"),
             ("NetworkingReady", "False"),
@@ -354,7 +353,9 @@ _NODE_SIGNS = (
             ("FrequentUnregisterNetDevice", "True"),
         ),
         means="A health agent says that something of the node is not in order, which need not be what failed.",
-        source="NVSentinel; AKS (IBLinkFlapping, GPUClockThrottling); EKS; node-problem-detector",
+        source="NVSentinel; AKS (IBLinkFlapping, GPUClockThrottling; XIDErrors counts those of the application "
+        "too); EKS and Karpenter (AcceleratedHardwareReady, False also when the agent loses its own DCGM); "
+        "node-problem-detector",
     ),
     Signature(
         name="NodeLeaving",
@@ -546,6 +547,13 @@ _FAULTS = tuple(row for row in SIGNATURES if row.disruption_class is DisruptionC
 """A member runs on a node that a rule calls faulty: nothing else can be read from it."""
 
 BY_NAME = {signature.name: signature for signature in SIGNATURES}
+
+
+def tells_of_another(name: str) -> bool:
+    """The row of that name is what a rank says that waited for another one in vain: its own node has done nothing."""
+    row = BY_NAME.get(name)
+    return row is not None and row.cascade
+
 
 _COMPILED = {signature.name: compiled(signature.message) for signature in SIGNATURES if signature.message}
 

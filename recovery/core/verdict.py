@@ -19,6 +19,7 @@ from recovery.core.look import Look
 from recovery.core.matching import Answer, Match
 from recovery.core.policy import Policy, Restart
 from recovery.core.rules import RuleAction
+from recovery.core.signatures import tells_of_another
 
 EARLY = timedelta(minutes=10)
 """A process that failed within this time of its start failed early: three of four that fail at all do so (Aegis)."""
@@ -158,7 +159,8 @@ def _in_storm(look: Look, ledger: Ledger, disruption: Disruption) -> Verdict | N
     quiet_at = fleet.lost[-1].since + _STORM_QUIET
     if not look.now < quiet_at or look.now >= incident_of(ledger).detected_at + _STORM_WAIT_MAX:
         return None
-    why = f"{len(fleet.lost)} nodes were lost ({storm}): waiting until no more are"
+    recent = sum(look.now - lost.since <= _STORM_WITHIN for lost in fleet.lost)
+    why = f"{recent} nodes were lost ({storm}): waiting until no more are"
     longest = incident_of(ledger).detected_at + _STORM_WAIT_MAX
     return Verdict(Call.WAIT, why, again_at=min(quiet_at, longest), storm=storm)
 
@@ -266,13 +268,14 @@ def _case_against(look: Look, ledger: Ledger, root: Finding) -> str | None:
         return None
     if root.blames_node:
         return f"{root.signature or root.disruption_class} is proof enough against node {pod.node}"
-    if root.disruption_class not in _SUSPICIOUS:
+    if root.disruption_class not in _SUSPICIOUS or tells_of_another(root.signature):
         return None
     limits = look.policy.limits
     known = quarantine.suspected(look.policy.fleet, limits, pod.node, look.now)
     others = [each for each in known if each != open_.id]
-    if len(others) + 1 >= limits.suspicions and others:
-        return f"node {pod.node} is suspected for the {len(others) + 1}. time (incident {others[-1]} before)"
+    if len(others) + 1 >= limits.suspicions:
+        before = f", incident {others[-1]} before" if others else ""
+        return f"node {pod.node} is suspected ({len(others) + 1} of {limits.suspicions} suspicions{before})"
     if any(mark.incident == open_.id and mark.node == pod.node for mark in ledger.failures):
         return f"node {pod.node} is the suspect of this incident for the second time"
     return None
@@ -339,6 +342,6 @@ def suspicion_of(open_: Incident, evidence: tuple[Evidence, ...], look: Look) ->
         return None
     root = classify(evidence, look.snapshot).root
     pod = root.evidence.pod
-    if pod is None or not pod.node or root.disruption_class not in _SUSPICIOUS or root.evidence.kind is LossKind.MANUAL:
+    if pod is None or not pod.node or root.disruption_class not in _SUSPICIOUS or tells_of_another(root.signature):
         return None
     return pod.node, f"{place(pod)}: {root.signature or root.disruption_class}"

@@ -177,8 +177,8 @@ async def test_our_kinds_refuse_what_their_schema_does_not_allow(scene: Scene) -
         ({"budget": {"limit": -1}}, "spec.budget.limit in body should be greater than or equal to 0"),
         ({"budget": {"limit": "ten"}}, "spec.budget.limit in body must be of type integer"),
         ({"timeouts": {"start": ""}}, "spec.timeouts.start in body should be at least 2 chars"),
-        ({"rules": [{"name": "a", "action": "Ignore"}]}, "spec.rules: Forbidden: "),
-        ({"overrideNative": True}, "spec.overrideNative: Forbidden: "),
+        ({"rules": [{"name": "a", "action": "Shrink"}]}, "spec.rules[0].action: Forbidden: "),
+        ({"elastic": {"minNodes": 1, "maxNodes": 2}}, "spec.elastic: Forbidden: "),
     ):
         with refused(RefusedError) as refusal:
             await scene.create(RECOVERY_POLICIES, recovery_policy(**spec))
@@ -216,15 +216,19 @@ async def test_defaults_of_our_kinds_are_filled_in(scene: Scene) -> None:
         "budget": {"limit": 10, "onExhausted": "Hold", "window": "24h"},
         "mode": "Observe",
         "onTerminalFailure": "Leave",
+        "overrideNative": False,
         "priority": 0,
         "restart": "RecreateGroupOnPodRestart",
+        "settle": "2s",
+        "teardown": {"fencing": {"assumeDeadAfter": "60s", "mode": "Proven"}},
         "timeouts": {"rendezvous": "15m", "start": "15m"},
     }
     some = recovery_policy("some", budget={"limit": 3}, backoff={"initial": "1s"}, teardown={}, mode="Enforce")
     spec = (await scene.create(RECOVERY_POLICIES, some))["spec"]
     assert spec["budget"] == {"limit": 3, "onExhausted": "Hold", "window": "24h"}
     assert spec["backoff"] == {"factor": 2, "initial": "1s", "max": "5m", "resetAfter": "30m"}
-    assert (spec["teardown"], spec["mode"], "selector" in spec) == ({}, "Enforce", False)
+    assert spec["teardown"] == {"fencing": {"assumeDeadAfter": "60s", "mode": "Proven"}}
+    assert (spec["mode"], "selector" in spec) == ("Enforce", False)
 
 
 @expectation

@@ -5,6 +5,7 @@ import signal
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ def in_processes(work: Callable[[int], T], seeds: Sequence[int], workers: int) -
     have the processes: close it (`contextlib.closing`) if it may be left early.
     """
     context = multiprocessing.get_context("spawn")  # Forking a process that may have threads is not safe.
+    resource_tracker.ensure_running()  # Started with the first process, it would unblock the signals that we block.
     waiting = iter(seeds)
     busy: dict[Connection, int] = {}
     processes = []

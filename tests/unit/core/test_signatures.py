@@ -127,7 +127,7 @@ TABLE: tuple[Row, ...] = (
         (died(1), around(conditions={type_: status}), "GpuFaultOnNode", HARDWARE, "GpuFaultOnNode")
         for type_, status in (
             *(("GpuMemWatch", "True"), ("GpuNvlinkWatch", "True"), ("SysLogsXIDError", "True")),
-            *(("AcceleratedHardwareReady", "False"), ("XIDErrors", "True"), ("GPUMissing", "True")),
+            *(("NVLinkStatusInactive", "True"), ("GPUMissing", "True")),
             *(("NebiusGPUError", "True"), ("GpuUnhealthy", "True")),
         )
     ),
@@ -240,7 +240,7 @@ NOTHING: dict[str, tuple[Evidence, Snapshot]] = {
     "another number that begins like an XID": (died(1, xid(790)), WELL),
     "the good state of a health condition": (died(1), around(conditions={"GpuMemWatch": "False"})),
     "the ordinary taint of GPU nodes": (died(1), around(taints=("nvidia.com/gpu",))),
-    "a fault of another node": (died(1), around(node="gpu-4", conditions={"XIDErrors": "True"})),
+    "a fault of another node": (died(1), around(node="gpu-4", conditions={"GPUMissing": "True"})),
     "a name of an exception within a sentence": (died(1, "no TypeError: here"), WELL),
     "a pod deleted from a good node": (deleted(), WELL),
     "how a deleted pod's processes ended": (deleted(message="torch.OutOfMemoryError"), WELL),
@@ -249,7 +249,7 @@ NOTHING: dict[str, tuple[Evidence, Snapshot]] = {
     "our own quarantine": (deleted(), around(unschedulable=True, taints=(QUARANTINE_TAINT,))),
     "the node of a replacement": (
         lost(LossKind.POD_DELETED, inferred=True),
-        around(conditions={"XIDErrors": "True"}, unschedulable=True),
+        around(conditions={"GPUMissing": "True"}, unschedulable=True),
     ),
 }
 
@@ -261,7 +261,7 @@ def test_what_tells_nothing_fits_no_row(evidence: Evidence, snapshot: Snapshot) 
 
 @pytest.mark.parametrize("kind", [LossKind.NODE_LOST, LossKind.JOB_FAILING, LossKind.JOB_SET_FAILED, LossKind.MANUAL])
 def test_a_loss_that_says_itself_what_it_is_needs_no_sign(kind: LossKind) -> None:
-    assert signature_of(lost(kind), around(conditions={"XIDErrors": "True"})) is None
+    assert signature_of(lost(kind), around(conditions={"GPUMissing": "True"})) is None
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_without_a_sign_the_kind_of_loss_decides(evidence: Evidence, class_: str
 def test_a_node_that_a_rule_calls_faulty_is_named_by_the_fault_alone() -> None:
     """The member still runs: an exit of before or a cordon says nothing about the fault."""
     fault = lost(LossKind.NODE_FAULT)
-    named = classify((fault,), around(conditions={"XIDErrors": "True"}, unschedulable=True)).root
+    named = classify((fault,), around(conditions={"GPUMissing": "True"}, unschedulable=True)).root
     assert (named.signature, named.disruption_class) == ("GpuFaultOnNode", DisruptionClass.HARDWARE_FAULT)
     other = classify((fault,), around(conditions={"MyOwnCondition": "True"}, unschedulable=True)).root
     assert (other.signature, other.disruption_class) == ("", DisruptionClass.HARDWARE_FAULT)
@@ -306,7 +306,7 @@ FIRST: dict[str, tuple[Evidence, Snapshot, str]] = {
     ),
     "an error of the script goes before a fault that the node has had for long": (
         died(1, f"{TRACEBACK}KeyError: 'labels'"),
-        around(conditions={"XIDErrors": "True"}),
+        around(conditions={"GPUMissing": "True"}),
         "LookupError",
     ),
     "one rank's error goes before the broken connections of its neighbours in the pod": (

@@ -205,7 +205,7 @@ def test_a_node_that_is_suspected_again_is_replaced_by_default() -> None:
     controller = Controller(policy(limits=MAY, fleet=before))
     controller.look(failed(134), 1)
     assert controller.incident.attempts[-1].action is AttemptAction.REPLACE_NODE
-    assert "node gpu-2 is suspected for the 2. time (incident other-7 before)" in controller.incident.reason
+    assert "node gpu-2 is suspected (2 of 2 suspicions, incident other-7 before)" in controller.incident.reason
 
 
 def test_a_first_suspicion_is_noted_and_no_more() -> None:
@@ -378,3 +378,28 @@ def test_the_exit_code_of_a_rank_that_waited_in_vain_ends_no_job_though_nothing_
         controller.look(timed_out, 4)
         assert any(isinstance(action, FailJobSet) for action in controller.workload_actions) is ends
         assert bool(controller.triggers) is not ends
+
+
+def test_a_rank_that_waited_in_vain_brings_no_suspicion_upon_its_node() -> None:
+    """Its message says that another one is missing."""
+    before = FleetLedger(suspicions=(Suspicion("gpu-2", "other-7", at(-3600)),))
+    controller = Controller(policy(limits=MAY, fleet=before))
+    controller.look(
+        training().pod_failed(2, 134, 0, message="[Rank 2] Watchdog caught collective operation timeout"), 1
+    )
+    assert controller.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
+    assert controller.fleet_changes == []
+
+
+def test_one_suspicion_is_enough_where_the_platform_says_so() -> None:
+    controller = Controller(policy(limits=FleetLimits(may_cordon=True, suspicions=1)))
+    controller.look(failed(134), 1)
+    assert controller.incident.attempts[-1].nodes == ("gpu-2",)
+    assert "node gpu-2 is suspected (1 of 1 suspicions)" in controller.incident.reason
+
+
+def test_the_banner_of_a_launcher_is_no_message() -> None:
+    controller = Controller()
+    rule = "=" * 60
+    again(controller, f"{rule}\ntrain.py FAILED\n{rule}", after=100)
+    assert len(controller.triggers) == 2
