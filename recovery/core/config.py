@@ -47,7 +47,7 @@ class SuspicionSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class CircuitBreakerSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """Back to Observe, in the whole cluster, when so many recoveries brought no progress."""
+    """A pause of all recoveries of the cluster, when so many brought no progress, until a person ends it."""
 
     recoveries: int
     """Of all groups together."""
