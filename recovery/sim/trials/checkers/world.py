@@ -63,6 +63,8 @@ class World:
         """Every Job that ever was, by UID, in the order in which they were made."""
         self.nodes: dict[str, Body] = {}
         """Those that exist, by name."""
+        self._wrongs: dict[str, tuple[datetime, str]] = {}
+        """What was last seen to go wrong with a node, by its name, and when."""
         self.fleet = FleetLedger()
         """What the RecoveryConfig says of all nodes at present."""
         self.breaker_open_since: datetime | None = None
@@ -178,6 +180,7 @@ class World:
             if index in job.indexes:
                 self._lose(job, Loss(at, change.revision, f"pod {metadata['name']} replaced another one"))
             job.indexes.add(index)
+        self._placed(job, change, at)
         lost = how_lost(change)
         expected = "deletionTimestamp" in job.body["metadata"] or job.suspended
         if deletion_begins(change) and (expected or ours(change.actor)):
@@ -245,12 +248,22 @@ class World:
         wrong = node_trouble(change)
         if wrong is None:
             return
+        self._wrongs[name] = (at, wrong)
         for job in self.jobs.values():
             on_it = any(pod["spec"].get("nodeName") == name for pod in job.pods.values())
             if on_it and not job.gone:
                 group = self.group(job.group)
                 group.befallen = group.befallen or f"node {name} {wrong}"
                 job.troubles.append(Loss(at, change.revision, f"node {name} {wrong}"))
+
+    def _placed(self, job: JobView, change: Change, at: datetime) -> None:
+        """A pod made before its node went wrong, and bound after that: nobody can tell it from one that ran there."""
+        node, before = change.body["spec"].get("nodeName"), change.before or {"spec": {}}
+        if node not in self._wrongs or before["spec"].get("nodeName") == node:
+            return
+        since, wrong = self._wrongs[node]
+        if datetime.fromisoformat(change.body["metadata"]["creationTimestamp"]) < since:
+            job.troubles.append(Loss(at, change.revision, f"node {node} {wrong}"))
 
     # Jobs and JobSets.
 
