@@ -1,0 +1,27 @@
+"""Where something stands in what was given to us: which document, and the path of the field in it."""
+
+import msgspec
+
+Path = tuple[str | int, ...]
+"""From the root of the document: `("spec", "trainer", "env", 0, "name")`."""
+
+
+class Place(msgspec.Struct, frozen=True, order=True):
+    """A field of a document."""
+
+    document: int
+    """Number of the document among those that are judged together, from 0."""
+    path: Path = ()
+    """Empty: the document itself."""
+
+    def __truediv__(self, step: str | int) -> "Place":
+        """The place of that field, or item, below."""
+        return Place(self.document, (*self.path, step))
+
+
+def written(path: Path) -> str:
+    """As Kubernetes writes field paths: `spec.trainer.env[0].name`; empty for the document itself."""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text

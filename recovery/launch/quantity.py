@@ -1,0 +1,53 @@
+"""Kubernetes quantities: `1500m`, `"8"`, `64Gi`, `1e3` (k8s.io/apimachinery `resource.Quantity`)."""
+
+import re
+from decimal import ROUND_CEILING, Decimal
+
+_SUFFIXES = {
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "": Decimal(1),
+    "k": Decimal("1e3"),
+    "M": Decimal("1e6"),
+    "G": Decimal("1e9"),
+    "T": Decimal("1e12"),
+    "P": Decimal("1e15"),
+    "E": Decimal("1e18"),
+    "Ki": Decimal(2**10),
+    "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40),
+    "Pi": Decimal(2**50),
+    "Ei": Decimal(2**60),
+}
+_FORM = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[eE]([+-]?[0-9]{1,3})|(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]))?")
+_LARGEST = Decimal(2**63 - 1)
+"""The API server caps what is larger; nothing that a pod can ask for is."""
+
+
+class QuantityError(ValueError):
+    """Not a quantity; the message says what is wrong, to follow the value."""
+
+
+def parse(written: object) -> Decimal:
+    """The number that is meant. Raises QuantityError.
+
+    YAML gives `8` and `0.5` as numbers, which the API server takes as well. A negative one is a quantity; whether it
+    may stand where it does is asked elsewhere.
+    """
+    if isinstance(written, bool) or not isinstance(written, (str, int, float)):
+        raise QuantityError("is not a quantity: write a number like 8, 1500m or 64Gi")
+    matched = _FORM.fullmatch(str(written))
+    if matched is None:
+        raise QuantityError("is not a quantity: write a number like 8, 1500m or 64Gi")
+    digits, exponent, suffix = matched.groups()
+    value = Decimal(digits).scaleb(int(exponent)) if exponent else Decimal(digits) * _SUFFIXES[suffix or ""]
+    if abs(value) > _LARGEST:
+        raise QuantityError("is larger than any quantity can be (2^63-1)")
+    return value
+
+
+def rounded_up(value: Decimal) -> int:
+    """The next whole number, as `Quantity.Value()` gives it: 1500m is 2."""
+    return int(value.to_integral_value(rounding=ROUND_CEILING))

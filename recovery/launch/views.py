@@ -1,0 +1,287 @@
+"""What is judged of the objects that users write: the fields that a launch depends on, each with its place.
+
+Frozen records, nothing derived and nothing defaulted: None, or empty, is what the user left out. What Trainer and
+JobSet make of it is in `launch`. `reading` makes these of a document.
+"""
+
+from collections.abc import Mapping
+from decimal import Decimal
+
+import msgspec
+
+from recovery.launch.places import Place
+
+
+class EnvVar(msgspec.Struct, frozen=True):
+    """A variable of a container."""
+
+    name: str
+    place: Place
+    value: str | None = None
+    """None: it comes from elsewhere (`valueFrom`), and cannot be known here."""
+
+
+class Resources(msgspec.Struct, frozen=True):
+    """`resources` of a container, or `resourcesPerNode`."""
+
+    place: Place
+    requests: Mapping[str, Decimal] = {}
+    limits: Mapping[str, Decimal] = {}
+    claims: tuple[str, ...] = ()
+    """Names of the pod's resource claims (DRA) that the container uses."""
+
+
+class Mount(msgspec.Struct, frozen=True):
+    """A volumeMount."""
+
+    volume: str
+    path: str
+    read_only: bool = False
+
+
+class Container(msgspec.Struct, frozen=True):
+    """A container, or an init container."""
+
+    name: str
+    place: Place
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+    resources: Resources | None = None
+    mounts: tuple[Mount, ...] = ()
+    termination_message_policy: str = ""
+    restart_policy: str = ""
+    """Of the container itself (a sidecar's `Always`, KEP-753, or KEP-5307)."""
+    has_readiness_probe: bool = False
+
+
+class Toleration(msgspec.Struct, frozen=True):
+    """A toleration. `seconds` None: for ever."""
+
+    place: Place
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    seconds: int | None = None
+
+
+class Volume(msgspec.Struct, frozen=True):
+    """A volume. `source`: the name of its source as the API has it: `persistentVolumeClaim`, `emptyDir`, `nfs`."""
+
+    name: str
+    place: Place
+    source: str = ""
+
+
+class PodTemplate(msgspec.Struct, frozen=True):
+    """The pod template of a ReplicatedJob, or of a task."""
+
+    place: Place
+    """Of its `spec`."""
+    restart_policy: str = ""
+    grace_seconds: int | None = None
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    resource_claims: tuple[str, ...] = ()
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    node_selector: Mapping[str, str] = {}
+    scheduler_name: str = ""
+    host_network: bool = False
+    priority_class: str = ""
+
+
+class NativeRule(msgspec.Struct, frozen=True):
+    """A rule of a podFailurePolicy or of a failurePolicy: its action, and in words what it is for."""
+
+    action: str
+    place: Place
+    matches: str = ""
+
+
+class ReplicatedJob(msgspec.Struct, frozen=True):
+    """One of `replicatedJobs`."""
+
+    name: str
+    place: Place
+    pods: PodTemplate
+    replicas: int | None = None
+    ancestor: str = ""
+    """Trainer's step label on the Job template: `trainer`, `dataset-initializer`, `model-initializer`; empty: none."""
+    depends_on: tuple[str, ...] = ()
+    """Those whose end (`Complete`) it waits for."""
+    parallelism: int | None = None
+    completions: int | None = None
+    backoff_limit: int | None = None
+    active_deadline_seconds: int | None = None
+    pod_replacement_policy: str = ""
+    pod_failure_rules: tuple[NativeRule, ...] = ()
+
+
+class FailurePolicy(msgspec.Struct, frozen=True):
+    """A JobSet's failurePolicy."""
+
+    place: Place
+    max_restarts: int | None = None
+    restart_strategy: str = ""
+    rules: tuple[NativeRule, ...] = ()
+
+
+class JobSetSpec(msgspec.Struct, frozen=True):
+    """The spec of a JobSet, or of a runtime's template."""
+
+    place: Place
+    jobs: tuple[ReplicatedJob, ...] = ()
+    failure_policy: FailurePolicy | None = None
+    suspended: bool = False
+    publishes_not_ready: bool | None = None
+    """`network.publishNotReadyAddresses`."""
+    dns_hostnames: bool | None = None
+    """`network.enableDNSHostnames`."""
+    subdomain: str = ""
+    """`network.subdomain`."""
+
+
+class TorchPolicy(msgspec.Struct, frozen=True):
+    """`mlPolicy.torch`."""
+
+    place: Place
+    env_targets: tuple[tuple[str, str], ...] = ()
+    """`envInjection.targets`: ReplicatedJob and container."""
+
+
+class MpiPolicy(msgspec.Struct, frozen=True):
+    """`mlPolicy.mpi`."""
+
+    place: Place
+    num_proc_per_node: int | None = None
+    implementation: str = ""
+    run_launcher_as_node: bool | None = None
+
+
+class MlPolicy(msgspec.Struct, frozen=True):
+    """A runtime's `mlPolicy`."""
+
+    place: Place
+    num_nodes: int | None = None
+    torch: TorchPolicy | None = None
+    mpi: MpiPolicy | None = None
+    others: tuple[str, ...] = ()
+    """Frameworks that are set and of which nothing is judged: jax, xgboost, flux."""
+
+
+class PodGroupPolicy(msgspec.Struct, frozen=True):
+    """A runtime's `podGroupPolicy`. `plugin`: coscheduling or volcano."""
+
+    place: Place
+    plugin: str = ""
+
+
+class Runtime(msgspec.Struct, frozen=True):
+    """A TrainingRuntime or ClusterTrainingRuntime."""
+
+    kind: str
+    name: str
+    place: Place
+    job_set: JobSetSpec
+    namespace: str = ""
+    labels: Mapping[str, str] = {}
+    ml_policy: MlPolicy | None = None
+    pod_groups: PodGroupPolicy | None = None
+
+
+class Trainer(msgspec.Struct, frozen=True):
+    """`spec.trainer` of a TrainJob."""
+
+    place: Place
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+    num_nodes: int | None = None
+    num_proc_per_node: int | str | None = None
+    """A word (`auto`, `gpu`, `cpu`, `tpu`) is what torchrun takes; Trainer v2.3 takes numbers only."""
+    resources: Resources | None = None
+
+
+class RuntimeRef(msgspec.Struct, frozen=True):
+    """`spec.runtimeRef`; kind and group as written, empty: Trainer's defaults."""
+
+    place: Place
+    name: str = ""
+    kind: str = ""
+    api_group: str = ""
+
+
+class PodPatch(msgspec.Struct, frozen=True):
+    """What one of `runtimePatches` sets in the pods of a ReplicatedJob. Empty fields: it leaves those."""
+
+    job: str
+    pods: PodTemplate
+    manager: str = ""
+
+
+class TrainJob(msgspec.Struct, frozen=True):
+    """A TrainJob."""
+
+    name: str
+    place: Place
+    runtime: RuntimeRef
+    namespace: str = ""
+    trainer: Trainer | None = None
+    patches: tuple[PodPatch, ...] = ()
+    suspended: bool = False
+    active_deadline_seconds: int | None = None
+    managed_by: str = ""
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+
+
+class JobSet(msgspec.Struct, frozen=True):
+    """A JobSet that a user wrote, without a TrainJob."""
+
+    name: str
+    place: Place
+    spec: JobSetSpec
+    namespace: str = ""
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+
+
+class Task(msgspec.Struct, frozen=True):
+    """A task of a Volcano Job."""
+
+    name: str
+    place: Place
+    pods: PodTemplate
+    replicas: int | None = None
+    min_available: int | None = None
+    policies: tuple[NativeRule, ...] = ()
+
+
+class VolcanoJob(msgspec.Struct, frozen=True):
+    """A Job of `batch.volcano.sh`."""
+
+    name: str
+    place: Place
+    tasks: tuple[Task, ...] = ()
+    plugins: Mapping[str, tuple[str, ...]] = {}
+    """By name, with their arguments: `pytorch: ["--master=master", "--worker=worker", "--port=23456"]`."""
+    min_available: int | None = None
+    max_retry: int | None = None
+    policies: tuple[NativeRule, ...] = ()
+    annotations: Mapping[str, str] = {}
+
+
+class PyTorchJob(msgspec.Struct, frozen=True):
+    """A PyTorchJob of training-operator v1, of which only the way to Trainer v2 is told."""
+
+    name: str
+    place: Place
+
+
+Object = TrainJob | Runtime | JobSet | VolcanoJob | PyTorchJob
