@@ -28,7 +28,7 @@ from recovery.core.plan import (
     SuspendWorkload,
     TouchJob,
 )
-from recovery.core.policy import PAUSED_ANNOTATION, FencingMode, paused
+from recovery.core.policy import PAUSED_ANNOTATION, FencingMode, Mode, paused
 from recovery.core.rules import Rule
 from recovery.core.suspension import in_force, marked_by
 
@@ -47,13 +47,13 @@ def policy_lines(selection: Selection, ledger: Ledger, now: datetime) -> Iterato
         yield f"it cannot be used: {selection.error}"
         return
     left = budget.remaining(ledger.budget, policy.budget_limit, policy.budget_window, now)
-    yield f"mode {policy.mode}, restart {policy.restart}, {left} of {policy.budget_limit} recoveries left"
+    mode = f"{policy.mode} (it says {Mode.ENFORCE})" if policy.breaker else policy.mode
+    yield f"mode {mode}, restart {policy.restart}, {left} of {policy.budget_limit} recoveries left"
     yield from _titled("rules, of which the first that matches decides", _rules(policy.rules))
     if policy.fencing is FencingMode.ASSUME_DEAD:
         after, may = duration(policy.assume_dead_after), "allows" if policy.may_assume_dead else "does not allow"
         yield f"a node that does not answer is taken for dead after {after} (AssumeDead): RecoveryConfig {may} it"
-    if policy.global_pause:
-        yield policy.global_pause
+    yield from (words for words in (policy.global_pause, policy.breaker) if words)
     frees = budget.frees_at(ledger.budget, policy.budget_limit, policy.budget_window, now)
     if frees is not None:
         yield f"the budget allows the next one at {moment(frees)}"
@@ -228,14 +228,14 @@ _BY_VERDICT = {AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE}
 
 
 def _decided_by(incident: Incident) -> str:
-    """Whose restart it is. Empty: there is none of ours, and the sentence says why."""
+    """Whose restart it is, or would be under Enforce. Empty: there is none of ours, and the sentence says why."""
     terms = incident.terms
     policy = f"policy {terms.policy_name}, generation {terms.policy_generation}"
     if incident.rule:
         return f"decided by rule {incident.rule} of {policy}"
     if incident.disruption_class == DisruptionClass.MANUAL:
         return ""
-    if any(attempt.action in _BY_VERDICT for attempt in incident.attempts):
+    if incident.would or any(attempt.action in _BY_VERDICT for attempt in incident.attempts):
         return f"decided by the default ({terms.restart}) of {policy}: no rule matched"
     return ""
 

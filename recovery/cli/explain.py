@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from recovery.cli import account, outlook
-from recovery.cli.connection import CommandError, Connection, chosen_namespace, complain, connect, execute
+from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, execute
+from recovery.cli.ending import complain
 from recovery.cli.jobs import absence, title_of
 from recovery.cli.rows import as_data, job_row, ledger_problem, stamp
 from recovery.cli.selection import Selection, policy_of
@@ -22,7 +23,7 @@ from recovery.core.facts import GroupKey, WorkloadFacts
 from recovery.core.fleet import FleetLedger
 from recovery.core.ledger import Incident, Ledger
 from recovery.core.plan import Plan
-from recovery.kube.oneshot import JobReading, read_incident, read_job
+from recovery.kube.oneshot import JobReading, read_incident, read_job, with_fleet
 
 
 def show_explanation(
@@ -61,7 +62,11 @@ async def _explain(
         workload = reading.snapshot.workload
         if workload is None:
             raise await absence(connection.client, key)
-    explanation = _Explanation(key, workload, reading, now)
+        explanation = _Explanation(key, workload, reading, now)
+        if explanation.asks_the_fleet:
+            snapshot = await with_fleet(connection.client, reading.snapshot, now)
+            reading = msgspec.structs.replace(reading, snapshot=snapshot)
+            explanation = _Explanation(key, workload, reading, now)
     if output is AccountOutput.TEXT:
         explanation.print()
     else:
@@ -97,22 +102,33 @@ class _Explanation:
         self._unreadable = ledger_problem(reading.group)
         self._ledger = reading.group.ledger if reading.group is not None and not self._unreadable else Ledger()
 
-    def _plan(self) -> Plan | None:
+        self._plan = None if self._unreadable else self._decided()
         """None: without a readable ledger nothing is decided."""
-        if self._unreadable:
-            return None
+
+    def _decided(self) -> Plan:
         return decide(self._reading.snapshot, self._ledger, self._selection.decides, self._now)
+
+    @property
+    def asks_the_fleet(self) -> bool:
+        """All nodes of the cluster have a say in the decision: an incident is open, or would be opened."""
+        return self._plan is not None and self._plan.ledger.incident is not None
+
+    def _not_asked(self) -> str:
+        """What the decision leaves out; empty: nothing."""
+        left_out = self.asks_the_fleet and self._reading.snapshot.fleet is None
+        return "nodes may not be listed, so caps, feasible nodes and storms were not asked" if left_out else ""
 
     def print(self) -> None:
         ledger, now = self._ledger, self._now
         print(f"{title_of(self._key, self._workload)}, created {age(self._workload.created_at, now)} ago")
         _print("Policy", account.policy_lines(self._selection, ledger, now))
         _print("Now", account.sight_lines(self._reading.snapshot, self._workload, now))
-        plan = self._plan()
+        plan = self._plan
         if plan is None:
             _print("Decision", [f"none, and no controller of this version takes one: {self._unreadable}"])
             return
-        _print("Decision", account.decision_lines(plan))
+        left_out = self._not_asked()
+        _print("Decision", [*account.decision_lines(plan), *([left_out] if left_out else [])])
         self._print_if_any("Next", outlook.next_lines(plan, self._reading.snapshot, self._selection.decides, now))
         self._print_if_any("Nodes", self._node_lines(plan))
         self._print_if_any("Requests", account.request_lines(self._workload, ledger))
@@ -137,12 +153,15 @@ class _Explanation:
 
     def as_data(self) -> dict[str, Any]:
         """The row of `status -o json` and what the text tells beyond it. `decision` null: nothing is decided."""
-        plan, ledger, snapshot = self._plan(), self._ledger, self._reading.snapshot
-        row = as_data(job_row(self._key, self._workload, self._reading.group, self._reading.policies, self._now))
+        plan, ledger, snapshot = self._plan, self._ledger, self._reading.snapshot
+        decision = plan and {"reason": plan.reason, "wouldDo": account.deeds(plan), "notAsked": self._not_asked()}
+        row = as_data(
+            job_row(self._key, self._workload, self._reading.group, self._reading.policies, self._now, snapshot)
+        )
         return row | {
             "policy": row["policy"] | _policy_data(self._selection, ledger, self._now),
             "now": list(account.sight_lines(snapshot, self._workload, self._now)),
-            "decision": None if plan is None else {"reason": plan.reason, "wouldDo": account.deeds(plan)},
+            "decision": decision,
             "next": list(outlook.next_lines(plan, snapshot, self._selection.decides, self._now)) if plan else [],
             "nodes": list(self._node_lines(plan)),
             "ledgerProblem": self._unreadable,
@@ -166,6 +185,7 @@ def _policy_data(selection: Selection, ledger: Ledger, now: datetime) -> dict[st
         "why": selection.why,
         "restart": str(policy.restart),
         "globalPause": policy.global_pause,
+        "breaker": policy.breaker,
         "budgetFreesAt": stamp(frees_at),
     }
 

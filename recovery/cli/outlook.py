@@ -42,7 +42,7 @@ def node_lines(
         are = "nodes that are not this job's are" if len(others) > 1 else "node that is not this job's is"
         yield f"{len(others)} {are} quarantined"
     if incident is not None and incident.storm:
-        yield f"its failure is part of {incident.storm}, in which many nodes were lost at once"
+        yield f"its failure is part of {incident.storm}: {incident.storm_what}"
 
 
 def _names(snapshot: Snapshot, incident: Incident | None) -> list[str]:
@@ -64,8 +64,9 @@ def _release_words(entry: Quarantined) -> str:
     if entry.releasing:
         return f"is being released: {entry.releasing}"
     ways = []
-    if entry.release_when:
-        ways.append(f"when {entry.release_when} ends")
+    signs = quarantine.signs_of(entry)
+    if signs:
+        ways.append(f"when {' and '.join(signs)} {'ends' if len(signs) == 1 else 'have ended'}")
     if entry.release_at is not None:
         ways.append(f"at {moment(entry.release_at)}")
     ways.append(f"by hand (recovery release {entry.node})")

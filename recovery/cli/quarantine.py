@@ -10,10 +10,11 @@ from datetime import datetime
 import msgspec
 
 from recovery.cli.asking import login
-from recovery.cli.connection import EXIT_FAILURE, CommandError, Connection, complain, connect, error_words, execute
+from recovery.cli.connection import CommandError, Connection, connect, error_words, execute
+from recovery.cli.ending import EXIT_FAILURE, complain
 from recovery.core.config import CONFIG_NAME, ConfigFacts
 from recovery.core.facts import NodeFacts
-from recovery.core.fleet import Quarantined
+from recovery.core.fleet import FleetLedger, Quarantined
 from recovery.core.quarantine import (
     BY_HAND,
     QUARANTINE_ANNOTATION,
@@ -114,11 +115,17 @@ async def _quarantine(connection: Connection, name: str, reason: str, by: str) -
 
 async def _release(connection: Connection, name: str) -> str:
     node = await _node(connection, name)
-    taint, mark, entry = own_taint(node), _mark(node), await _entry(connection, name)
-    if taint is None and mark is None and entry is None:
+    taint, mark, fleet = own_taint(node), _mark(node), await _fleet(connection)
+    entry = next((each for each in fleet.quarantined if each.node == name), None)
+    suspicions = sum(each.node == name for each in fleet.suspicions)
+    quarantined = taint is not None or mark is not None or entry is not None
+    if not quarantined and not suspicions:
         cordon = "; its cordon is somebody else's, and stays" if node.unschedulable else ""
         return f"node {name} is not quarantined by recovery{cordon}"
     await node_quarantine.release_by_hand(connection.client, name, _moment(connection.clock.now()))
+    if not quarantined:
+        were = "1 suspicion" if suspicions == 1 else f"{suspicions} suspicions"
+        return f"node {name} was not quarantined; the controller forgets {were} against it within {_SECONDS} s"
     cordoned = node.unschedulable and not (taint is not None and mark is not None and mark.cordoned)
     cordon = "; its cordon is not ours, and stays" if cordoned else ""
     ledger = f"; the controller drops it from its ledger within {_SECONDS} s" if entry is not None else ""
@@ -149,14 +156,13 @@ async def _node(connection: Connection, name: str) -> NodeFacts:
         raise CommandError(f"there is no node {name}; `kubectl get nodes` lists those that there are") from error
 
 
-async def _entry(connection: Connection, name: str) -> Quarantined | None:
-    """What the controller's ledger holds about the node, for those who may read it. None: nothing."""
+async def _fleet(connection: Connection) -> FleetLedger:
+    """What the controller's ledger holds about nodes, for those who may read it; else it is empty."""
     try:
         config = await _config(connection)
     except (ForbiddenError, NoSuchResourceError):
-        return None
-    entries = config.fleet.quarantined if config is not None else ()
-    return next((entry for entry in entries if entry.node == name), None)
+        return FleetLedger()
+    return config.fleet if config is not None else FleetLedger()
 
 
 async def _config(connection: Connection) -> ConfigFacts | None:

@@ -1,21 +1,26 @@
 """A workload as `status` tells of it: put together from what was read, and turned into cells or data."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from recovery.cli.selection import Selection, policy_of
+from recovery.cli.sight import Sight, sight_of
 from recovery.cli.wording import Cell, age, time_of_day
 from recovery.core import budget
-from recovery.core.facts import GroupKey, WorkloadFacts
-from recovery.core.ledger import SCHEMA_VERSION, LedgerObject
+from recovery.core.facts import GroupKey, Snapshot, WorkloadFacts
+from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject
 from recovery.core.policy import RESUME_AT_ANNOTATION, PolicySet, paused
 from recovery.core.suspension import in_force, marked_by
 from recovery.kube.oneshot import Fleet
 
 HEADER = ("JOB", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "POLICY", "AGE")
 WIDE_HEADER = (*HEADER, "KIND", "NEXT-ATTEMPT", "REASON")
+
+MEANT_TO_RUN = frozenset({"Healthy", "NoPolicy"})
+"""The phases of a job without an open incident that nobody has stopped: it runs, or has not started."""
 
 GONE = "Deleted"
 """The phase of a job that was there when it was last looked for."""
@@ -41,11 +46,13 @@ class JobRow(msgspec.Struct, frozen=True):
     job: str
     kind: str
     phase: str
-    """The incident's phase; without an incident Healthy, or why nobody watches the job."""
+    """The incident's phase; without an incident Healthy, that it has not started, or why nobody watches the job."""
     cause: str
-    """Of the open incident, or of the last one. Empty: there was none."""
+    """Of the open incident; what keeps the job from starting, or which node is silent; of the last incident. Empty:
+    none of them."""
     action: str
     idle_gpus: int
+    """Of the open incident; of a job that has not started those that its pods hold already."""
     restarts: int
     budget_left: int | None
     """None: no policy, no budget."""
@@ -61,21 +68,37 @@ class JobRow(msgspec.Struct, frozen=True):
     next_attempt_at: datetime | None
     created_at: datetime
     reason: str
-    """The newest sentence; empty if there never was an incident."""
+    """The sentence that goes with the cause; empty if there never was an incident, and nothing else is to be said."""
 
 
 def rows_of(fleet: Fleet, now: datetime) -> dict[GroupKey, JobRow]:
-    """By name within namespace."""
-    return {
-        key: job_row(key, workload, fleet.groups.get(workload.uid), fleet.policy_set(key.namespace), now)
-        for key, workload in sorted(fleet.workloads.items())
-    }
+    """By name within namespace, without what only pods and nodes tell."""
+    return {key: _fleet_row(fleet, key, now) for key in sorted(fleet.workloads)}
+
+
+def with_sight(
+    rows: Mapping[GroupKey, JobRow], fleet: Fleet, snapshots: Mapping[GroupKey, Snapshot], now: datetime
+) -> dict[GroupKey, JobRow]:
+    """The rows again. `snapshots`: of the groups that are not all Ready."""
+    seen = {key: _fleet_row(fleet, key, now, snapshot) for key, snapshot in snapshots.items()}
+    return {key: seen.get(key, row) for key, row in rows.items()}
+
+
+def _fleet_row(fleet: Fleet, key: GroupKey, now: datetime, snapshot: Snapshot | None = None) -> JobRow:
+    workload = fleet.workloads[key]
+    return job_row(key, workload, fleet.groups.get(workload.uid), fleet.policy_set(key.namespace), now, snapshot)
 
 
 def job_row(
-    key: GroupKey, workload: WorkloadFacts, group: LedgerObject | None, laid_down: PolicySet, now: datetime
+    key: GroupKey,
+    workload: WorkloadFacts,
+    group: LedgerObject | None,
+    laid_down: PolicySet,
+    now: datetime,
+    snapshot: Snapshot | None = None,
 ) -> JobRow:
-    """`group` None: there never was an incident. `laid_down`: for the job's namespace."""
+    """`group` None: there never was an incident. `laid_down`: for the job's namespace. `snapshot` None: nothing is
+    known beyond the workload and its ledger, or all of the group is Ready."""
     selection = policy_of(laid_down, workload)
     ledger = group.ledger if group is not None and group.readable else None
     policy = selection.policy
@@ -84,14 +107,19 @@ def job_row(
         limit = policy.budget_limit
         left = limit if ledger is None else budget.remaining(ledger.budget, limit, policy.budget_window, now)
     ours = in_force(workload)
+    phase, seen = _phase(workload, group, selection), Sight()
+    if snapshot is not None and phase in MEANT_TO_RUN:
+        seen = sight_of(snapshot, workload, ledger, selection.decides, now)
+    # The last incident was one of a run before: beside the phase of this one it would read like its cause.
+    last = ledger if ledger is not None and not seen.phase else Ledger()
     return JobRow(
         namespace=key.namespace,
         job=key.name,
         kind=workload.kind,
-        phase=_phase(workload, group, selection),
-        cause=ledger.cause if ledger is not None else "",
-        action=ledger.action if ledger is not None else "",
-        idle_gpus=ledger.idle_gpus if ledger is not None else 0,
+        phase=seen.phase or phase,
+        cause=seen.cause or last.cause,
+        action=last.action,
+        idle_gpus=seen.idle_gpus or last.idle_gpus,
         restarts=ledger.totals.restarts if ledger is not None else 0,
         budget_left=left,
         budget_limit=limit,
@@ -103,7 +131,7 @@ def job_row(
         resume_at=resume_at(workload) if ours else None,
         next_attempt_at=ledger.next_attempt_at if ledger is not None else None,
         created_at=workload.created_at,
-        reason=ledger.reason if ledger is not None else "",
+        reason=seen.reason or last.reason,
     )
 
 

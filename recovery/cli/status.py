@@ -7,12 +7,24 @@ from typing import NoReturn
 
 import msgspec
 
-from recovery.cli.connection import CommandError, Connection, chosen_namespace, complain, connect, error_words, execute
+from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, error_words, execute
+from recovery.cli.ending import complain
 from recovery.cli.jobs import namespace_is_missing
-from recovery.cli.rows import GONE, HEADER, WIDE_HEADER, JobRow, as_data, cells_of, rows_of
+from recovery.cli.rows import (
+    GONE,
+    HEADER,
+    MEANT_TO_RUN,
+    WIDE_HEADER,
+    JobRow,
+    as_data,
+    cells_of,
+    rows_of,
+    with_sight,
+)
 from recovery.cli.wording import Output, Table, print_data
 from recovery.core.facts import GroupKey
-from recovery.kube.oneshot import Fleet, read_fleet
+from recovery.kube.oneshot import read_fleet
+from recovery.kube.unready import read_unready
 from recovery.ports import TryLaterError
 
 WATCH_SECONDS = 2.0
@@ -45,28 +57,38 @@ async def _status(
 ) -> int:
     async with connect(kubeconfig, context) as connection:
         where = None if all_namespaces else await chosen_namespace(kubeconfig, context, namespace)
-        fleet = await read_fleet(connection.client, where)
-        said = _complain(fleet, ())
-        rows = rows_of(fleet, connection.clock.now())
+        rows, lines = await _read(connection, where)
+        _complain(lines, ())
         if not rows and where is not None and await namespace_is_missing(connection.client, where):
             raise CommandError(f"there is no namespace {where!r}")
         if not rows:
             place = "in the cluster" if where is None else f"in namespace {where}"
             complain(f"no TrainJobs or JobSets {place}")
         if watch:
-            await _watch(connection, where, _Changes(output, with_namespace=all_namespaces), rows, said)
+            await _watch(connection, where, _Changes(output, with_namespace=all_namespaces), rows, lines)
         _print(rows, connection.clock.now(), output, with_namespace=all_namespaces)
     return 0
 
 
-def _complain(fleet: Fleet, said: Sequence[str]) -> tuple[str, ...]:
-    """Tell on stderr what keeps the listing from being all of it; what was said before is not said again."""
-    pause = fleet.config.pause_words if fleet.config is not None else ""
-    lines = tuple(dict.fromkeys((*fleet.unreadable, *((pause,) if pause else ()))))
+async def _read(connection: Connection, where: str | None) -> tuple[Rows, tuple[str, ...]]:
+    """The rows, and in words what keeps them from being all there is to tell, or is true of all of them.
+
+    A job without an open incident is Healthy only if its group runs whole, or did, which only Jobs and pods tell.
+    """
+    fleet = await read_fleet(connection.client, where)
+    rows = rows_of(fleet, connection.clock.now())
+    asked = [key for key, row in rows.items() if row.phase in MEANT_TO_RUN]
+    unready = await read_unready(connection.client, where, fleet, asked)
+    stop = fleet.config.stop_words if fleet.config is not None else ""
+    lines = (*fleet.unreadable, *unready.unreadable, *((stop,) if stop else ()))
+    return with_sight(rows, fleet, unready.snapshots, connection.clock.now()), tuple(dict.fromkeys(lines))
+
+
+def _complain(lines: Sequence[str], said: Sequence[str]) -> None:
+    """Tell on stderr; what was said before is not said again."""
     for line in lines:
         if line not in said:
             complain(line)
-    return lines
 
 
 def _print(rows: Rows, now: datetime, output: Output, *, with_namespace: bool) -> None:
@@ -96,7 +118,9 @@ class _Changes:
 
     def show(self, rows: Rows, now: datetime) -> None:
         gone = {key: msgspec.structs.replace(row, phase=GONE) for key, row in self._known.items() if key not in rows}
-        changed = [row for key, row in {**rows, **gone}.items() if self._known.get(key) != row]
+        changed = [
+            row for key, row in {**rows, **gone}.items() if self._shown(self._known.get(key)) != self._shown(row)
+        ]
         self._known = rows
         if self._output is Output.JSON:
             for row in changed:
@@ -110,6 +134,12 @@ class _Changes:
                 cells_of(row, now, wide=self._wide, with_namespace=self._with_namespace) for row in changed
             )
 
+    def _shown(self, row: JobRow | None) -> JobRow | None:
+        """The narrow table has no sentences; a scheduler words why a pod has no node anew with each try."""
+        if row is None or self._output is not Output.TABLE:
+            return row
+        return msgspec.structs.replace(row, reason="")
+
 
 async def _watch(
     connection: Connection, where: str | None, changes: _Changes, rows: Rows, said: Sequence[str]
@@ -120,12 +150,12 @@ async def _watch(
         changes.show(rows, connection.clock.now())
         await connection.clock.sleep(WATCH_SECONDS)
         try:
-            fleet = await read_fleet(connection.client, where)
+            rows, lines = await _read(connection, where)
         except TryLaterError as error:
             if not away:
                 complain(f"{error_words(error)}; asking again")
             away = True
             continue
         away = False
-        said = _complain(fleet, said)
-        rows = rows_of(fleet, connection.clock.now())
+        _complain(lines, said)
+        said = lines

@@ -76,7 +76,7 @@ class Keeper:
         if failed is not None:
             raise failed
         newest = self._fleet.newest()
-        return None if newest is None else next_review_at(newest.fleet, fleet_limits(newest.spec), self._clock.now())
+        return None if newest is None else next_review_at(newest.fleet, self._clock.now())
 
     async def _write(self, nodes: Mapping[str, NodeFacts]) -> ConfigFacts | None:
         before: list[FleetLedger] = []
@@ -133,7 +133,7 @@ class Keeper:
         if entry.releasing:
             await node_quarantine.release(self._api, entry)
         else:
-            await node_quarantine.apply(self._api, entry)
+            await node_quarantine.apply(self._api, entry, self._clock.now())
 
     async def _wait(self, due_at: datetime | None) -> None:
         seconds = REVIEW_SECONDS
@@ -161,7 +161,7 @@ class Keeper:
 
 
 def _may_quarantine(config: ConfigFacts) -> bool:
-    return config.spec.allow.cordon and not config.pause_words
+    return config.spec.allow.cordon and not config.stop_words
 
 
 def _pending(config: ConfigFacts) -> tuple[Quarantined, ...]:
@@ -191,5 +191,3 @@ def _log_changes(before: FleetLedger, after: FleetLedger) -> None:
     for node, entry in now.items():
         if node not in was:
             _log.info("quarantine taken in", node=node, by=entry.by, incident=entry.incident, reason=entry.reason)
-    if before.breaker is not None and after.breaker is None:
-        _log.warning("the circuit breaker is closed again")

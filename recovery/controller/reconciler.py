@@ -17,7 +17,6 @@ from recovery.core.decide import decide
 from recovery.core.facts import GroupKey, Snapshot, WorkloadFacts
 from recovery.core.incident import incident_of, say
 from recovery.core.invariants import violations
-from recovery.core.judge import close
 from recovery.core.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject, Outcome
 from recovery.core.plan import (
     Action,
@@ -37,6 +36,7 @@ from recovery.core.plan import (
     TouchJob,
 )
 from recovery.core.policy import PolicySet, applicable
+from recovery.core.steps import close
 from recovery.core.summary import summarise
 from recovery.executors import events, group_recreate, job_failure, suspension
 from recovery.executors.fleet_ledger import FleetWriter

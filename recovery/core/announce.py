@@ -1,9 +1,12 @@
-"""Events: one for each change of the ledger that a person wants to hear of, named so that a repeat is recognised."""
+"""Events: one for each change of a ledger that a person wants to hear of, named so that a repeat is recognised."""
 
+from recovery.core.fleet import FleetLedger
 from recovery.core.ledger import AttemptAction, Incident, Ledger, Outcome, Phase, RequestAnswer
 from recovery.core.plan import EmitEvent
+from recovery.core.policy import Mode
 
 _MAX_NOTE = 1024
+_KEY_TIME = "%Y%m%d%H%M%S%f"
 
 
 def events(before: Ledger, after: Ledger) -> tuple[EmitEvent, ...]:
@@ -13,10 +16,26 @@ def events(before: Ledger, after: Ledger) -> tuple[EmitEvent, ...]:
     return answers if incident is None else (*answers, *_of_incident(before, after, incident))
 
 
+def fleet_events(before: FleetLedger, after: FleetLedger) -> tuple[EmitEvent, ...]:
+    """The circuit breaker opened or closed between two ledgers of the fleet, as Events on the RecoveryConfig."""
+    was, now = before.breaker, after.breaker
+    found = []
+    if was is not None and was != now:
+        note = f"the circuit breaker is closed: policies in mode Enforce act again; it had opened because {was.reason}"
+        found.append(_event(f"breaker-closed-{was.opened_at:{_KEY_TIME}}", False, "CircuitBreakerClosed", note))
+    if now is not None and was != now:
+        note = (
+            f"the circuit breaker is open: {now.reason}; every policy of the cluster counts as mode Observe until a "
+            "person says recovery reset-breaker"
+        )
+        found.append(_event(f"breaker-opened-{now.opened_at:{_KEY_TIME}}", True, "CircuitBreakerOpened", note))
+    return tuple(found)
+
+
 def _answer(told: RequestAnswer) -> EmitEvent:
     """A person asked, and hears what became of it where `kubectl describe` looks."""
     reason = "RequestAccepted" if told.accepted else "RequestRefused"
-    key = f"{told.verb}-{told.at:%Y%m%d%H%M%S%f}"
+    key = f"{told.verb}-{told.at:{_KEY_TIME}}"
     return _event(key, not told.accepted, reason, f"{told.verb}: {told.answer}")
 
 
@@ -72,7 +91,12 @@ _OF_NODES = f"{AttemptAction.REPLACE_NODE}: "
 
 
 def _restraint(known: Incident | None, incident: Incident) -> list[EmitEvent]:
-    """A quarantine that was called for and is not asked for: the platform's SRE may have to find room for it."""
+    """A quarantine that was called for and is not asked for: the platform's SRE may have to find room for it.
+
+    Under Observe none was to be made, so none is refused.
+    """
+    if incident.mode != Mode.ENFORCE:
+        return []
     before = known.considered if known is not None else ()
     news = (text for text in incident.considered if text not in before)
     refused = [text.removeprefix(_OF_NODES) for text in news if text.startswith(_OF_NODES)]

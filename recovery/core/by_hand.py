@@ -11,12 +11,14 @@ from recovery.core.attempts import restart_of
 from recovery.core.classify import classify
 from recovery.core.evidence import Evidence, LossKind, member_jobs
 from recovery.core.gates import barred, ended, finishing
-from recovery.core.judge import close, fail_job, trigger
+from recovery.core.judge import fail_job
 from recovery.core.ledger import Ledger, Outcome, Phase
 from recovery.core.look import Look
 from recovery.core.plan import Plan
 from recovery.core.policy import Mode, Policy, Restart
 from recovery.core.requests import Request, Verb
+from recovery.core.steps import close
+from recovery.core.takedown import trigger
 
 
 def answer(look: Look, policy: Policy, ledger: Ledger, verb: Verb, asked: Request) -> Plan:
@@ -27,7 +29,9 @@ def answer(look: Look, policy: Policy, ledger: Ledger, verb: Verb, asked: Reques
         return _refuse(look, ledger, verb, asked, f"it is dated {asked.at.isoformat()}, which is yet to come")
     if verb is Verb.RESET_BUDGET:
         charges = len(ledger.budget.charges)
-        emptied = msgspec.structs.replace(ledger, budget=budget.reset(ledger.budget, look.now), attempts_in_row=0)
+        emptied = msgspec.structs.replace(
+            ledger, budget=budget.reset(ledger.budget, look.now), attempts_in_row=0, charged_in_row=0
+        )
         return _accept(Plan(emptied, ""), verb, asked, f"{charges} charges no longer count", look)
     if verb is Verb.RETRY:
         return _retry(look, policy, ledger, verb, asked)
@@ -100,7 +104,8 @@ def _no_restart(look: Look, policy: Policy, asked: Request) -> str | None:
     if jobset is None or jobset.deleting_since is not None or not member_jobs(look.snapshot):
         return "there is no Job to restart"
     if policy.mode is Mode.OBSERVE and not asked.force:
-        return f"policy {policy.name} is in mode Observe (force overrides that)"
+        why = policy.breaker or f"policy {policy.name} is in mode Observe"
+        return f"{why} (force overrides that)"
     return finishing(look.snapshot) or barred(workload, policy, forced=asked.force)
 
 

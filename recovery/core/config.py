@@ -47,7 +47,8 @@ class SuspicionSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class CircuitBreakerSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """A pause of all recoveries of the cluster, when so many brought no progress, until a person ends it."""
+    """Every policy of the cluster counts as mode Observe, when so many recoveries brought no progress, until a person
+    ends that."""
 
     recoveries: int
     """Of all groups together."""
@@ -86,12 +87,23 @@ class ConfigFacts(msgspec.Struct, frozen=True):
 
     @property
     def pause_words(self) -> str:
-        """Why all recoveries are paused, in words, the open circuit breaker included; empty: they are not."""
+        """Why all recoveries are paused, in words; empty: they are not."""
         if self.unreadable:
             return f"RecoveryConfig {self.name} cannot be read ({self.unreadable}), so all recoveries are paused"
-        if not self.spec.paused and self.fleet.breaker is not None:
-            return f"the circuit breaker is open: {self.fleet.breaker.reason}; recovery reset-breaker closes it"
         if not self.spec.paused:
             return ""
         why = f": {self.spec.pause_reason}" if self.spec.pause_reason else ""
         return f"RecoveryConfig {self.name} pauses all recoveries{why}"
+
+    @property
+    def breaker_words(self) -> str:
+        """Why every policy counts as mode Observe, in words, and how to end that; empty: the circuit breaker is
+        closed."""
+        if self.fleet.breaker is None:
+            return ""
+        return f"the circuit breaker is open: {self.fleet.breaker.reason}; recovery reset-breaker closes it"
+
+    @property
+    def stop_words(self) -> str:
+        """Why nothing is enforced, whatever the policies say: the pause, else the breaker; empty: they decide."""
+        return self.pause_words or self.breaker_words

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core import by_hand, fencing, incident, matching, phases, requests, suspension, waiting
+from recovery.core import black_holes, by_hand, fencing, incident, matching, phases, requests, suspension, waiting
 from recovery.core.announce import events
 from recovery.core.classify import classify
 from recovery.core.evidence import STALE_AFTER, Evidence, LossKind, fresh, gather
@@ -32,6 +32,7 @@ from recovery.core.plan import (
     SuspendWorkload,
 )
 from recovery.core.policy import Policy, PolicyError, paused
+from recovery.core.storm import seen_at_the_end
 from recovery.core.summary import summarise
 from recovery.core.terminal import failed
 
@@ -116,7 +117,7 @@ def _settled(ledger: Ledger) -> tuple[object, ...]:
     """
     found = ledger.incident
     settled = (
-        (found.id, found.attempts, found.target, found.suspension, found.fail_job, found.closing)
+        (found.id, found.attempts, found.target, found.suspension, found.fail_job, found.would, found.closing)
         if found is not None
         else None
     )
@@ -161,10 +162,16 @@ def _no_failure(look: Look, ledger: Ledger, policy: Policy, reason: str) -> Plan
     moments = [fate.changes_at for fate in fates.values() if fate.changes_at is not None]
     fault_at = matching.next_node_fault_at(policy.rules, look.snapshot, look.now)
     again_at = min([*moments, *([fault_at] if fault_at is not None else [])], default=None)
+    found = waiting.not_started(look.snapshot)
+    asked = black_holes.Asked()
     if silent is not None:
-        return Plan(ledger, f"no failure yet: {silent.why}", look_again_at=again_at)
-    hindered = "" if look.snapshot.trained_at else waiting.words(look.snapshot)
-    return Plan(ledger, f"has not started: {hindered}" if hindered else reason, look_again_at=again_at)
+        reason = f"no failure yet: {silent.why}"
+    elif found is not None:
+        asked = black_holes.before_training(look, policy)
+        words = asked.words or found.words
+        reason = f"has not started: {words}" if words else reason
+    again_at = min((each for each in (again_at, asked.again_at) if each is not None), default=None)
+    return Plan(ledger, reason, actions=asked.actions(ledger.epoch), look_again_at=again_at, not_started=found)
 
 
 def _unusable(policy: PolicyError | None) -> str:
@@ -192,6 +199,7 @@ def _already_failed(look: Look, jobset: JobSetFacts, ledger: Ledger, policy: Pol
 
 
 def _record(look: Look, ledger: Ledger) -> Plan:
+    ledger = seen_at_the_end(ledger, look.snapshot.fleet, look.now)
     closed = incident.incident_of(ledger)
     reason = f"incident {closed.id} is closed: {closed.reason}"
     after = incident.into_history(ledger, look.snapshot)

@@ -59,6 +59,35 @@ class ContainerFacts(msgspec.Struct, frozen=True):
     DRA claims included: `nvidia.com/gpu: GPU-1f2e`."""
 
 
+class Toleration(msgspec.Struct, frozen=True):
+    """Which taints a pod puts up with. Empty `key` (with Exists) and empty `effect` mean all."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class LabelRequirement(msgspec.Struct, frozen=True):
+    """One of the `matchExpressions` of a node affinity: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """What a pod asks of a node, as far as it is known here: CPU, memory and DRA claims are not."""
+
+    selector: tuple[tuple[str, str], ...] = ()
+    """Labels that the node must have, and their values, by label."""
+    affinity: tuple[tuple[LabelRequirement, ...], ...] | None = None
+    """Terms of the required node affinity, one of which must match, in all its requirements. None: any node will do."""
+    tolerations: tuple[Toleration, ...] = ()
+    gpus: int = 0
+    """Accelerators that are extended resources, as nodes tell of them too."""
+
+
 class Fault(msgspec.Struct, frozen=True):
     """A fault of a pod's node that a rule of the policy names (`matching.node_faults`)."""
 
@@ -82,8 +111,11 @@ class PodFacts(msgspec.Struct, frozen=True):
     resource_version: str = ""
     node: str = ""
     """Empty: not scheduled."""
+    accepted_at: datetime | None = None
+    """When its kubelet took it in (`status.startTime`). None: it has not, or did not say."""
     phase: str = "Pending"
     gpus: int = 0
+    """Accelerators, those of DRA claims included (`kube.projections.accelerators`)."""
     ready: bool = False
     ready_since: datetime | None = None
     deleting_since: datetime | None = None
@@ -101,7 +133,7 @@ class PodFacts(msgspec.Struct, frozen=True):
     """`status.reason`: Evicted, UnexpectedAdmissionError, NodeAffinity; empty: none."""
     message: str = ""
     """`status.message`, its beginning."""
-    node_selector: Mapping[str, str] = {}
+    demand: Demand = Demand()
     joined_probe: bool = False
     """Ready says that the rank has joined all the others (`policy.JOINED_PROBE_ANNOTATION`), not only that it runs."""
     gone_at: datetime | None = None
@@ -294,7 +326,17 @@ class LostNode(msgspec.Struct, frozen=True):
     name: str
     since: datetime
     rack: str = ""
-    """Value of its topology label (rack, else block, else zone); empty: it has none."""
+    """Value of the label that names its rack, or the switch at the top of it; empty: it has none. A zone is no rack."""
+
+
+class WaitingGroup(msgspec.Struct, frozen=True):
+    """A group some of whose members have no node, or are about to lose theirs and have to be placed anew."""
+
+    key: GroupKey
+    needed: int
+    """How many nodes its members take, those that have one included."""
+    feasible: tuple[str, ...]
+    """Nodes on which they could run, as `FleetFacts.feasible`; where some ask for accelerators, those of these."""
 
 
 class FleetFacts(msgspec.Struct, frozen=True):
@@ -303,12 +345,17 @@ class FleetFacts(msgspec.Struct, frozen=True):
     nodes: int
     """How many there are."""
     lost: tuple[LostNode, ...] = ()
-    """Those lost within the last five minutes and not back, by time."""
+    """Those lost within the last 15 minutes, back meanwhile or not, by time."""
     feasible: tuple[str, ...] = ()
-    """Nodes on which a pod of the group could run: Ready, not cordoned, without a taint that keeps it off, with its
-    labels and enough accelerators in all (free or not), by name."""
+    """Nodes on which a pod of the group could run: Ready, not cordoned, without a taint that keeps it off, with the
+    labels that it asks for and enough accelerators in all (free or not), by name."""
+    with_accelerators: tuple[str, ...] | None = None
+    """Those of them that would take a member which asks for accelerators: many nodes that would take a launcher make no
+    place for its workers. None: no member asks for any, or it is not known."""
     pods_per_node: int = 1
     """How many pods of the group one such node has room for."""
+    waiting: tuple[WaitingGroup, ...] = ()
+    """The other groups that wait for nodes; not those that want more nodes than there are of the kind."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):

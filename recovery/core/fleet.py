@@ -23,7 +23,8 @@ class Quarantined(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     release_at: datetime | None = None
     """None: by health or by hand only."""
     release_when: str = ""
-    """The condition or taint of the node whose end releases it: `GpuUnhealthy`; empty: none."""
+    """The conditions and taints of the node whose end releases it, all of them: `GpuUnhealthy, vendor.example/bad`;
+    empty: none."""
     applied: bool = False
     """The node has been seen with our taint. One that has been applied and lacks it was released by somebody else."""
     cordoned: bool = True
@@ -42,7 +43,8 @@ class Suspicion(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
 
 class Futile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A recovery that brought no progress: its group was lost again before it had run for `backoff.resetAfter`."""
+    """A recovery that brought no progress: its group was lost again before it had run for `backoff.resetAfter`. It
+    and the restart that followed both cost budget: a preemption, or a person, takes nothing in vain."""
 
     incident: str
     """Of the incident that followed."""
@@ -50,7 +52,7 @@ class Futile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Breaker(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The circuit breaker is open: nothing is enforced in the whole cluster until a person closes it."""
+    """The circuit breaker is open: every policy of the cluster counts as mode Observe until a person closes it."""
 
     opened_at: datetime
     reason: str

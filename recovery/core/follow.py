@@ -11,13 +11,17 @@ from recovery.core.attempts import restart_of
 from recovery.core.evidence import Evidence, fresh, gather, group_runs_whole, restarts_of
 from recovery.core.facts import JobSetFacts, Snapshot
 from recovery.core.gates import barred, ended, finishing
-from recovery.core.judge import close, fail_job, free_the_dead, judge, present
+from recovery.core.judge import fail_job, judge, kept_by_breaker
 from recovery.core.ledger import AttemptAction, Incident, Ledger, Outcome, Phase, Target
 from recovery.core.look import Look
 from recovery.core.plan import Plan, ResumeWorkload, SuspendWorkload
 from recovery.core.policy import Mode, Policy, PolicyError, Restart
 from recovery.core.restart import after_restart, settling_until, whole_again
+from recovery.core.steps import close
+from recovery.core.takedown import free_the_dead
 from recovery.core.terminal import awaits_new_jobset, failed, made_anew
+
+_ADOPTED = ": adopted as this incident's restart"
 
 
 def in_incident(look: Look, ledger: Ledger) -> Plan:
@@ -118,7 +122,7 @@ def _adopt(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Ledger:
     )
     by_jobset = restarts > before.target.from_restarts
     who = f"JobSet {jobset.name} restarts the group itself" if by_jobset else "somebody else deleted the group's Job"
-    reason = f"{before.evidence[0]}; {who}: adopted as this incident's restart"
+    reason = f"{_told(before)}; {who}{_ADOPTED}"
     under_way = restart_of(ledger)
     if under_way is None or ledger.phase not in phases.GOING_DOWN:
         adopted = incident.add_attempt(ledger, AttemptAction.ADOPTED, target, reason, look.now)
@@ -130,6 +134,15 @@ def _adopt(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Ledger:
         attempts = tuple(adopted_attempt if attempt == under_way else attempt for attempt in before.attempts)
         merged = msgspec.structs.replace(merged, attempts=attempts, reason=reason)
     return msgspec.structs.replace(ledger, incident=merged)
+
+
+def _told(open_: Incident) -> str:
+    """How the sentence of an adopted restart begins. Under Observe it does not undo what was told of the loss; but what
+    was told of adopted restarts before it goes, or the sentence would grow with each of them."""
+    if not open_.would:
+        return open_.evidence[0]
+    began, adopted, _ = open_.reason.partition(_ADOPTED)
+    return began.rpartition("; ")[0] if adopted else began
 
 
 def _no_hold(ledger: Ledger) -> Ledger:
@@ -151,8 +164,9 @@ def _before_restart(look: Look, ledger: Ledger) -> Plan:
     # Evidence may come in late and be older than what opened the incident, but not older than the policy.
     since = min(look.policy.since, open_.started_at) if isinstance(look.policy, Policy) else open_.started_at
     more = fresh(snapshot, gather(snapshot), since=since, handled=ledger.handled, now=now)
-    if _enforced_since(open_, look.policy, more):
-        reason = "the policy was switched to Enforce, and another member was lost since: that is an incident of its own"
+    what = _enforced_since(open_, look.policy, more)
+    if what:
+        reason = f"{what}, and another member was lost since: that is an incident of its own"
         return close(ledger, Outcome.OBSERVED, "ModeSwitched", reason, now)
     if more:
         ledger = incident.more_evidence(ledger, more)
@@ -180,17 +194,26 @@ def _before_restart(look: Look, ledger: Ledger) -> Plan:
 
 def _verdict_is_due(look: Look, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:
     """That all run again is no end: a restart in place leaves the others hanging, and the verdict on it is put off, or
-    is to make the JobSet fail."""
+    is to make the JobSet fail. Under Observe the verdict is put off likewise, and the record is to tell it."""
     open_ = incident.incident_of(ledger)
+    observes = open_.mode == Mode.OBSERVE
     if fail_job(look, ledger):
         return True
-    if not incident.acts(ledger) or ledger.phase is Phase.HELD:
+    if observes and not _is_to_be_told(look, open_):
         return False
-    if barred(look.workload, look.policy, forced=open_.forced) is not None:
+    if not observes and (not incident.acts(ledger) or ledger.phase is Phase.HELD):
+        return False
+    if barred(look.workload, look.policy, forced=open_.forced or observes) is not None:
         return False
     if _still_aside(ledger):
         return any(not item.inferred for item in more)
-    return bool(present(look.snapshot, ledger))
+    return bool(incident.present(look.snapshot, ledger))
+
+
+def _is_to_be_told(look: Look, open_: Incident) -> bool:
+    """Under Observe: what Enforce would have done has not been said yet, and nobody enforces meanwhile."""
+    enforced = isinstance(look.policy, Policy) and look.policy.mode is Mode.ENFORCE
+    return incident.decides(open_.terms) and not enforced and not open_.would
 
 
 def _still_aside(ledger: Ledger) -> bool:
@@ -207,8 +230,11 @@ def _restarts_once_started(look: Look, ledger: Ledger) -> bool:
     return put_off and may and ledger.phase is not Phase.HELD and not incident.stood_aside(ledger)
 
 
-def _enforced_since(open_: Incident, policy: Policy | PolicyError | None, more: tuple[Evidence, ...]) -> bool:
-    """What was lost under Enforce must not end in an incident that only observes."""
+def _enforced_since(open_: Incident, policy: Policy | PolicyError | None, more: tuple[Evidence, ...]) -> str:
+    """Why it enforces now, in words: what was lost since must not end in an incident that only observes. Empty: it does
+    not, or nothing was."""
     if open_.mode != Mode.OBSERVE or not isinstance(policy, Policy) or policy.mode is not Mode.ENFORCE:
-        return False
-    return any(item.at is not None and item.at >= policy.since for item in more)
+        return ""
+    if not any(item.at is not None and item.at >= policy.since for item in more):
+        return ""
+    return "the circuit breaker was closed" if kept_by_breaker(open_, policy) else "the policy was switched to Enforce"

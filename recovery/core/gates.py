@@ -51,7 +51,7 @@ def finishing(snapshot: Snapshot) -> str | None:
 def barred(workload: WorkloadFacts, policy: Policy | PolicyError | None, *, forced: bool = False) -> str | None:
     """Why no workload may be written now, whatever the incident's terms: these act before the next write.
 
-    `forced`: a person insisted, who knew of the mode and of the pause.
+    `forced`: a person insisted, who knew of the mode (the open circuit breaker's as well) and of the pause.
     """
     if policy is None:
         return "the RecoveryPolicy was deleted or no longer selects this job"
@@ -60,7 +60,7 @@ def barred(workload: WorkloadFacts, policy: Policy | PolicyError | None, *, forc
     if policy.global_pause:
         return policy.global_pause
     if policy.mode is Mode.OBSERVE and not forced:
-        return f"policy {policy.name} was switched to Observe"
+        return policy.breaker or f"policy {policy.name} was switched to Observe"
     if paused(workload) and not forced:
         return "the job is paused by annotation"
     return None

@@ -114,6 +114,7 @@ def open_incident(
         ledger,
         incident=incident,
         attempts_in_row=0 if rested else ledger.attempts_in_row,
+        charged_in_row=0 if rested else ledger.charged_in_row,
         # The restart did mend what failed early then; only the step it died at may still tell something.
         failures=tuple(msgspec.structs.replace(each, ran_seconds=None) for each in ledger.failures)
         if rested
@@ -154,6 +155,19 @@ def more_evidence(ledger: Ledger, evidence: tuple[Evidence, ...]) -> Ledger:
     return msgspec.structs.replace(ledger, incident=noted, handled=with_keys(ledger.handled, evidence))
 
 
+def consider(ledger: Ledger, considered: tuple[str, ...]) -> Ledger:
+    """Note what was considered and not done, each once."""
+    incident = incident_of(ledger)
+    kept = tuple(dict.fromkeys((*incident.considered, *considered)))[-MAX_CONSIDERED:]
+    return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(incident, considered=kept))
+
+
+def present(snapshot: Snapshot, ledger: Ledger) -> tuple[Evidence, ...]:
+    """The evidence of the open incident that can still be seen."""
+    keys = frozenset(ledger.handled.keys[ledger.handled.earlier :])
+    return tuple(item for item in gather(snapshot) if item.key in keys)
+
+
 def say(ledger: Ledger, reason: str) -> Ledger:
     """Put the sentence into the incident."""
     return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(incident_of(ledger), reason=reason))
@@ -187,10 +201,14 @@ def add_attempt(
         totals = msgspec.structs.replace(
             totals, restarts=totals.restarts + 1, charged=totals.charged + (1 if charge else 0)
         )
+    in_row = ledger.charged_in_row
+    if bump and action is not AttemptAction.ADOPTED:
+        in_row = 0 if free_of_charge else in_row + 1
     return msgspec.structs.replace(
         ledger,
         epoch=epoch,
         totals=totals,
+        charged_in_row=in_row,
         budget=budget.charge(ledger.budget, limit, window, now) if charge else ledger.budget,
         incident=msgspec.structs.replace(
             incident,
@@ -256,10 +274,13 @@ def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
         reason=incident.reason,
         source=closing.source,
         verified=closing.verified,
+        charged=incident.charged,
+        storm=incident.storm,
+        storm_latest_at=incident.storm_latest_at,
     )
     terminal = snapshot.jobset is not None and bool(snapshot.jobset.terminal_state)
-    present = {item.key for item in gather(snapshot)}
-    kept = tuple(key for key in ledger.handled.keys if key in present)
+    seen = {item.key for item in gather(snapshot)}
+    kept = tuple(key for key in ledger.handled.keys if key in seen)
     return msgspec.structs.replace(
         ledger,
         incident=None,
@@ -285,8 +306,12 @@ def acts(ledger: Ledger) -> bool:
     """The open incident is one that may write to the workload: not an observed one, nor one that no rule and no default
     could call for anything."""
     incident = incident_of(ledger)
-    terms = incident.terms
-    return incident.mode == Mode.ENFORCE and (terms.restart != Restart.NONE or bool(terms.rules))
+    return incident.mode == Mode.ENFORCE and decides(incident.terms)
+
+
+def decides(terms: Terms) -> bool:
+    """A rule or the default could call for anything."""
+    return terms.restart != Restart.NONE or bool(terms.rules)
 
 
 def stood_aside(ledger: Ledger) -> bool:

@@ -195,6 +195,9 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A rule, or an exhausted budget, says FailJob: the JobSet is being made to fail."""
     rule: str = ""
     """Name of the rule that decided last; empty: the default (`restart`) did."""
+    would: str = ""
+    """What Enforce would have done (RecreateGroup, ReplaceNode, FailJob, Hold), decided once, on the facts of then;
+    `reason` tells it in words. Empty: it has not been decided, it would be left to Kubernetes, or mode is Enforce."""
     held: str = ""
     """The verdict for which it is held, whatever the budget: until a person says `retry`, or its JobSet has failed
     (`fail_job`). Empty: it is not held, or by its budget only."""
@@ -202,6 +205,10 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What was considered and not done, with the reason; newest last."""
     storm: str = ""
     """Id of the storm that it is part of; empty: none."""
+    storm_what: str = ""
+    """That storm in words, as it was known at the latest verdict, or at the end; empty: none."""
+    storm_latest_at: datetime | None = None
+    """The latest loss of that storm that was known then: by it a storm that goes on is recognised. None: no storm."""
     reason: str = ""
     """The sentence: what was seen, which rule or default decided, what was done, what comes next."""
     closing: Closing | None = None
@@ -228,6 +235,12 @@ class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     source: str = ""
     """How the end of Rendezvous is known: `joined-probe`, `ready`, or empty where the incident did not get that far."""
     verified: bool = False
+    charged: bool = False
+    """It has cost budget."""
+    storm: str = ""
+    """Id of the storm that it was part of; empty: none."""
+    storm_latest_at: datetime | None = None
+    """The latest loss of that storm that it knew of. None: no storm."""
 
 
 class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -325,6 +338,10 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     budget: BudgetState = BudgetState()
     attempts_in_row: int = 0
     """Triggers of ours since the group last ran whole for `backoff.resetAfter`: what backoff counts."""
+    charged_in_row: int = 0
+    """Triggers of ours, one after the other and since the same moment, whose verdict costs budget; one that is free of
+    charge, or by hand, begins anew. From the second on the recovery before it was in vain: what the circuit breaker
+    counts."""
     next_attempt_at: datetime | None = None
     """When the group is resumed, or the budget's window lets the next attempt through. None: nothing is waited for."""
     requests: tuple[RequestAnswer, ...] = ()

@@ -198,14 +198,14 @@ def _node_holds(when: When, pod: PodFacts, snapshot: Snapshot) -> _Holds | None:
     return _all(wanted)
 
 
-def node_sign(when: When, node: NodeFacts) -> str:
-    """The condition or taint of the node that meets the rule, as `Quarantined.release_when` names it: `GpuUnhealthy`,
-    `GpuHealthy=False`. Empty: the rule asks for none, or the node has none of them.
+def node_signs(when: When, node: NodeFacts) -> str:
+    """All conditions and taints of the node that meet the rule, as `Quarantined.release_when` names them:
+    `GpuUnhealthy, GpuHealthy=False, vendor.example/bad`. Empty: the rule asks for none, or the node has none of them.
     """
-    for condition in when.on_node_conditions:
-        if _node_condition(condition, node) is not None:
-            return condition.type if condition.status == "True" else f"{condition.type}={condition.status}"
-    return next((taint.key for taint in when.on_node_taints if _node_taint(taint, node) is not None), "")
+    conditions = (each for each in when.on_node_conditions if _node_condition(each, node) is not None)
+    taints = (each.key for each in when.on_node_taints if _node_taint(each, node) is not None)
+    signs = (each.type if each.status == "True" else f"{each.type}={each.status}" for each in conditions)
+    return ", ".join(dict.fromkeys((*signs, *taints)))
 
 
 # --- the requirements of a rule -------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import msgspec
 
 from recovery.core.fleet import FleetChange
 from recovery.core.ledger import Incident, Ledger
+from recovery.core.waiting import NotStarted
 
 MAX_BACKOFF_LIMIT = 2**31 - 1
 
@@ -180,3 +181,5 @@ class Plan(msgspec.Struct, frozen=True):
     actions: tuple[Action, ...] = ()
     look_again_at: datetime | None = None
     """None: only when something changes."""
+    not_started: NotStarted | None = None
+    """Said of a group in which nothing has failed. None: it runs, or has run, or nobody watches it."""

@@ -255,6 +255,9 @@ class Policy(msgspec.Struct, frozen=True):
     backoff: Backoff = Backoff()
     global_pause: str = ""
     """Why RecoveryConfig pauses all recoveries, in words; empty: it does not."""
+    breaker: str = ""
+    """Why the mode is Observe although the policy says Enforce: the open circuit breaker, in words, and how to close
+    it. Empty: the mode is the policy's own."""
     may_fail_jobs: bool = False
     """RecoveryConfig allows FailJob."""
     rules: tuple[Rule, ...] = ()
@@ -277,11 +280,12 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
     allowed = config.spec if config is not None else ConfigSpec()
     for problem in config_problems(allowed):
         raise PolicyError(f"RecoveryConfig {CONFIG_NAME} cannot be used: {problem}")
+    breaker = config.breaker_words if config is not None and spec.mode is Mode.ENFORCE else ""
     return Policy(
         name=facts.name,
         uid=facts.uid,
         generation=facts.generation,
-        mode=spec.mode,
+        mode=Mode.OBSERVE if breaker else spec.mode,
         restart=spec.restart,
         budget_limit=spec.budget.limit,
         budget_window=parse_duration(spec.budget.window, "spec.budget.window"),
@@ -298,6 +302,7 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
             reset_after=parse_duration(spec.backoff.reset_after, "spec.backoff.resetAfter"),
         ),
         global_pause=config.pause_words if config is not None else "",
+        breaker=breaker,
         may_fail_jobs=allowed.allow.fail_job,
         rules=spec.rules,
         override_native=spec.override_native,

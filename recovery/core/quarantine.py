@@ -3,7 +3,7 @@
 Pure: from the fleet's ledger and what was seen to the next ledger, or to the reason why not. Caps hold whoever asks.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -30,7 +30,7 @@ _AHEAD_MAX = timedelta(minutes=15)
 """By how much a person's clock may be ahead. A time further ahead would release, or close, for ever whatever comes."""
 _CAP_REACHED = "quarantine cap reached"
 _PERMISSION = "spec.allow.cordon"
-_LAST_FEASIBLE = "among the last on which the group can run"
+_LAST_FEASIBLE = "among the last on which"
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -101,15 +101,35 @@ def taint_value(entry: Quarantined) -> str:
     return mark_of(entry, cordoned=False).taint_value
 
 
+def signs_of(entry: Quarantined) -> tuple[str, ...]:
+    """The conditions and taints without which its node is well again; empty: it does not end by health."""
+    return tuple(sign.strip() for sign in entry.release_when.split(",") if sign.strip())
+
+
 def own_taint(node: NodeFacts) -> str | None:
     """The value of our taint on the node. None: it has none."""
     ours = (each for each in node.taints if (each.key, each.effect) == (QUARANTINE_TAINT, TAINT_EFFECT))
     return next((each.value for each in ours), None)
 
 
-def released_by_hand(entry: Quarantined, released_at: datetime | None, now: datetime) -> bool:
-    """A person has ended the quarantine. `released_at`: what the node's annotation says; None: nothing."""
-    return released_at is not None and entry.since <= released_at <= now + _AHEAD_MAX
+def released_at(annotations: Mapping[str, str], now: datetime) -> datetime | None:
+    """When a person released the node, as its annotation says. What was held against the node until then does not count
+    any more. None: nobody has, or the time is so far ahead that it would release the node for ever."""
+    asked_at = parsed_time(annotations.get(RELEASE_ANNOTATION))
+    return asked_at if asked_at is not None and asked_at <= now + _AHEAD_MAX else None
+
+
+def released_by_hand(entry: Quarantined, annotations: Mapping[str, str], now: datetime) -> datetime | None:
+    """When a person ended that quarantine. `annotations`: of its node. None: nobody has."""
+    asked_at = released_at(annotations, now)
+    return asked_at if asked_at is not None and asked_at >= entry.since else None
+
+
+def cleared(at: datetime, node: NodeFacts | None, now: datetime) -> bool:
+    """A person has released the node since: what was held against it at that time does not count any more. (People
+    write whole seconds.)"""
+    asked_at = released_at(node.annotations, now) if node is not None else None
+    return asked_at is not None and at.replace(microsecond=0) <= asked_at
 
 
 def cap(limits: FleetLimits, nodes: int) -> int:
@@ -141,17 +161,38 @@ def admitted(
     return msgspec.structs.replace(ledger, quarantined=(*others, entry))
 
 
-def spared(wanted: str, fleet: FleetFacts, members: int) -> Refused | None:
-    """The node is among the last on which the waiting group could run: it is not taken away. None: enough are left.
+def spared(ledger: FleetLedger, wanted: str, fleet: FleetFacts, members: int) -> Refused | None:
+    """The node is among the last on which the group could run, or another group that waits: it is not taken away.
+    None: enough are left.
 
-    `members`: pods of the group.
+    `members`: pods of the group. Nodes that stand in the ledger count as taken away: their taint may be on its way.
     """
+    taken = {entry.node for entry in ledger.quarantined} - {wanted}
     needed = -(-members // max(1, fleet.pods_per_node))
-    if wanted not in fleet.feasible or len(fleet.feasible) - 1 >= needed:
+    feasible = fleet.with_accelerators if fleet.with_accelerators is not None else fleet.feasible
+    own = _left(taken, feasible, needed)
+    if wanted in feasible and own <= needed:
+        return _last_feasible("the group", own, needed)
+    short = [
+        (other.key, left, other.needed)
+        for other in fleet.waiting
+        if wanted in other.feasible and (left := _left(taken, other.feasible, other.needed)) <= other.needed
+    ]
+    if not short:
         return None
-    return Refused(
-        f"node {wanted} is {_LAST_FEASIBLE}: it needs {needed} of the {len(fleet.feasible)} that fit its pods"
-    )
+    key, left, needed = min(short)  # the same one in every look, so that the sentence stays
+    return _last_feasible(f"group {key}, which waits,", left, needed)
+
+
+def _left(taken: Collection[str], feasible: tuple[str, ...], needed: int) -> int:
+    """How many are feasible and not taken, exactly where that may be no more than needed: they are thousands."""
+    least = len(feasible) - len(taken)
+    return least if least > needed else sum(node not in taken for node in feasible)
+
+
+def _last_feasible(whose: str, left: int, needed: int) -> Refused:
+    there = f"of the {left} that fit its pods" if needed <= left else f"and only {left} fit its pods"
+    return Refused(f"it is {_LAST_FEASIBLE} {whose} can run: the group needs {needed} {there}")
 
 
 def refusal(sentence: str) -> str:
@@ -161,11 +202,20 @@ def refusal(sentence: str) -> str:
 
 
 def changed(
-    ledger: FleetLedger, limits: FleetLimits, change: FleetChange, *, nodes: int, now: datetime
+    ledger: FleetLedger,
+    limits: FleetLimits,
+    change: FleetChange,
+    *,
+    nodes: int,
+    now: datetime,
+    reset_at: datetime | None = None,
 ) -> FleetLedger | Refused:
     """The ledger with all of the change: quarantines admitted, suspicions and futile recoveries counted once for each
     incident, those that no longer count dropped, the breaker opened where the count is reached. The same change twice
     gives the same ledger. Refused: a quarantine was; then nothing of the change is in.
+
+    `reset_at`: when a person asked for the breaker to be closed (None: never). A recovery that was in vain before that
+    is forgotten, and a group whose trigger was put off must not bring it back.
     """
     after = ledger
     for wanted in change.quarantine:
@@ -178,7 +228,7 @@ def changed(
     grown = msgspec.structs.replace(
         counting,
         suspicions=_with_suspicions(counting.suspicions, limits, change.suspicions, now),
-        futile=_with_futile(counting.futile, limits, change.futile, now),
+        futile=_with_futile(counting.futile, limits, _since_reset(change.futile, reset_at, now), now),
     )
     if after == ledger and grown == counting:
         return ledger
@@ -186,6 +236,11 @@ def changed(
     if after.breaker is None:
         after = msgspec.structs.replace(after, breaker=_breaker(after.futile, limits, now))
     return after
+
+
+def counts(at: datetime, limits: FleetLimits, now: datetime) -> bool:
+    """A suspicion of that time is held against its node."""
+    return _counts(at, limits.suspected_within_seconds, now)
 
 
 def suspected(ledger: FleetLedger, limits: FleetLimits, node: str, now: datetime) -> tuple[str, ...]:
@@ -197,17 +252,19 @@ def suspected(ledger: FleetLedger, limits: FleetLimits, node: str, now: datetime
 
 def reviewed(ledger: FleetLedger, limits: FleetLimits, nodes: Mapping[str, NodeFacts], now: datetime) -> FleetLedger:
     """What the keeper of the fleet finds due: entries marked `applied` once their node shows our taint; `releasing`
-    by time, by health (`release_when` no longer holds on a node that is Ready), by a person's annotation; dropped where
-    somebody else took our taint away, or the node is gone, or the release has been carried out.
+    by time, by health (nothing of `release_when` holds any more on a node that is Ready), by a person's annotation;
+    dropped where somebody else took our taint away, or the node is gone, or the release has been carried out.
 
-    Where somebody took the taint and left our annotation, that is removed first: until then the entry is `releasing`.
+    A person's release also takes away the suspicions of before it, whether the node is quarantined or not: the next
+    single one must not quarantine it again. Where somebody took the taint and left our annotation, that is removed
+    first: until then the entry is `releasing`.
     """
     found = tuple(_reviewed(entry, nodes.get(entry.node), now) for entry in ledger.quarantined)
     kept = tuple(entry for entry in found if entry is not None)
     breaker = ledger.breaker if limits.breaker_recoveries is not None else None
-    if kept == ledger.quarantined and breaker == ledger.breaker:
-        return ledger
-    return _pruned(msgspec.structs.replace(ledger, quarantined=kept, breaker=breaker), limits, now)
+    held = tuple(each for each in ledger.suspicions if not cleared(each.at, nodes.get(each.node), now))
+    after = msgspec.structs.replace(ledger, quarantined=kept, suspicions=held, breaker=breaker)
+    return ledger if after == ledger else _pruned(after, limits, now)
 
 
 def taken_in(ledger: FleetLedger, nodes: Iterable[NodeFacts], now: datetime) -> FleetLedger:
@@ -233,12 +290,16 @@ def breaker_reset(ledger: FleetLedger, reset_at: datetime | None, now: datetime)
         return ledger
     if ledger.breaker.opened_at > reset_at:
         return ledger
-    return msgspec.structs.replace(
-        ledger, breaker=None, futile=tuple(each for each in ledger.futile if each.at > reset_at)
-    )
+    return msgspec.structs.replace(ledger, breaker=None, futile=_since_reset(ledger.futile, reset_at, now))
 
 
-def next_review_at(ledger: FleetLedger, limits: FleetLimits, now: datetime) -> datetime | None:
+def _since_reset(futile: tuple[Futile, ...], reset_at: datetime | None, now: datetime) -> tuple[Futile, ...]:
+    if reset_at is None or reset_at > now + _AHEAD_MAX:
+        return futile
+    return tuple(each for each in futile if each.at > reset_at)
+
+
+def next_review_at(ledger: FleetLedger, now: datetime) -> datetime | None:
     """When time alone will call for the next review. None: never."""
     times = [each.release_at for each in ledger.quarantined if each.release_at is not None and not each.releasing]
     return max(now, min(times)) if times else None
@@ -339,19 +400,20 @@ def _reviewed(entry: Quarantined, node: NodeFacts | None, now: datetime) -> Quar
 
 def _release(entry: Quarantined, node: NodeFacts, now: datetime) -> str:
     """Why the node is to be released; empty: it is not."""
-    released_at = parsed_time(node.annotations.get(RELEASE_ANNOTATION))
-    if released_at is not None and released_by_hand(entry, released_at, now):
-        return f"released by hand at {released_at:%Y-%m-%dT%H:%M:%SZ}"
+    asked_at = released_by_hand(entry, node.annotations, now)
+    if asked_at is not None:
+        return f"released by hand at {asked_at:%Y-%m-%dT%H:%M:%SZ}"
     if entry.release_at is not None and entry.release_at <= now:
         return f"its time was over at {entry.release_at:%Y-%m-%dT%H:%M:%SZ}"
-    if entry.release_when and node.ready and not _holds(entry.release_when, node):
-        return f"the node is Ready, and {entry.release_when} has ended"
+    signs = signs_of(entry)
+    if signs and node.ready and not any(_holds(sign, node) for sign in signs):
+        return f"the node is Ready, and {' and '.join(signs)} {'has' if len(signs) == 1 else 'have'} ended"
     return ""
 
 
-def _holds(release_when: str, node: NodeFacts) -> bool:
+def _holds(sign: str, node: NodeFacts) -> bool:
     """`GpuUnhealthy`: a condition that is True, or a taint of that key. `GpuHealthy=False`: that condition is False."""
-    name, named, status = release_when.partition("=")
+    name, named, status = sign.partition("=")
     if any(each.type == name and each.status == (status or "True") for each in node.conditions):
         return True
     return not named and any(each.key == name for each in node.taints)

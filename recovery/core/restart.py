@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core import attempts, fencing, incident, phases, suspension, waiting
+from recovery.core import attempts, black_holes, fencing, incident, phases, restraint, suspension, waiting
 from recovery.core import verdict as verdicts
 from recovery.core.attempts import restart_of
 from recovery.core.evidence import (
@@ -26,24 +26,13 @@ from recovery.core.evidence import (
 from recovery.core.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.gates import barred, finishing
 from recovery.core.history import began_at
-from recovery.core.judge import (
-    carry_out,
-    close,
-    fail_job,
-    free_the_dead,
-    hold_back,
-    native_decision,
-    pod_deletes,
-    present,
-    say,
-    stand_aside,
-    takedown,
-    waits_for,
-)
+from recovery.core.judge import carry_out, fail_job, hold_back, native_decision, waits_for
 from recovery.core.ledger import Attempt, AttemptAction, Ledger, Outcome, Phase
 from recovery.core.look import Look
 from recovery.core.plan import Plan, ReadLive, TouchJob
-from recovery.core.verdict import EARLY
+from recovery.core.steps import close, say, stand_aside
+from recovery.core.takedown import free_the_dead, pod_deletes, takedown
+from recovery.core.verdict import EARLY, Call, Verdict
 
 TOUCH_AFTER = timedelta(seconds=60)
 """A Job without pods for this long is touched, so that its controller looks at it again (k/k 131917, 132042)."""
@@ -96,7 +85,9 @@ def after_restart(look: Look, ledger: Ledger) -> Plan:
     lost = _lost_since(look.snapshot, ledger, look.now)
     if lost and incident.acts(ledger):
         again = _breaks_the_group(look, ledger, lost)
-        earlier = tuple(item for item in present(look.snapshot, ledger) if item.job_uid not in open_.target.job_uids)
+        earlier = tuple(
+            item for item in incident.present(look.snapshot, ledger) if item.job_uid not in open_.target.job_uids
+        )
         decided = native_decision(look, ledger, earlier, again)
         if again and decided is None and ledger.phase is not Phase.HELD:
             return _lost_again(look, ledger, again)
@@ -111,7 +102,43 @@ def after_restart(look: Look, ledger: Ledger) -> Plan:
     waits = found is Phase.SCHEDULING and ledger.phase is Phase.STARTING and _without_capacity(look.snapshot)
     # Waiting for capacity does not count as starting, though all pods had a node before one of them was replaced.
     ledger = phases.enter(ledger, found if waits else phases.later(found, ledger.phase), look.now)
-    return _watch(look, ledger, found, ours=ours)
+    if found in phases.GOING_DOWN or found is Phase.BACKOFF:
+        return _watch(look, ledger, found, ours=ours)
+    return _watch_for_black_holes(look, ledger, found, ours=ours)
+
+
+def _watch_for_black_holes(look: Look, ledger: Ledger, found: Phase, *, ours: bool) -> Plan:
+    """The group is starting: what a node does to it while the others run is held against that node.
+
+    Only a node that is taken away for it calls for another restart, so that there are no more of them than nodes the
+    caps admit; where it may not be, `timeouts.start` goes on as ever.
+    """
+    open_ = incident.incident_of(ledger)
+    # A person insisted on the restart that was made, not on what may come of it for nodes.
+    if not incident.acts(ledger) or barred(look.workload, look.policy) is not None:
+        return _watch(look, ledger, found, ours=ours)
+    asked = black_holes.in_incident(look, ledger)
+    if asked.replace is not None:
+        hole, verdict = asked.replace
+        # What was refused on live facts need not be asked again by each look at the cache.
+        refused = any(text.startswith(f"{verdict.call}: node {hole.node} ") for text in open_.considered)
+        if look.snapshot.live or not refused:
+            wish = restraint.admitted(look, ledger, verdict)
+            if wish.call is Call.REPLACE_NODE and attempts.refused(ledger, look.now) is None:
+                return _try_again(look, ledger, hole.why, verdict=wish)
+            ledger = incident.consider(ledger, wish.considered)
+    plan = _watch(look, ledger, found, ours=ours)
+    moments = [moment for moment in (plan.look_again_at, asked.again_at) if moment is not None]
+    plan = msgspec.structs.replace(
+        plan, actions=(*asked.actions(ledger.epoch), *plan.actions), look_again_at=min(moments, default=None)
+    )
+    # What ended, held or restarted the group in this very look is told instead.
+    if not asked.words or plan.ledger.epoch != ledger.epoch or plan.ledger.phase is not ledger.phase:
+        return plan
+    if open_.attempt is None:
+        return plan
+    reason = f"{open_.attempt.reason}; {asked.words}"
+    return msgspec.structs.replace(plan, ledger=incident.say(plan.ledger, reason), reason=reason)
 
 
 def _watch(look: Look, ledger: Ledger, found: Phase, *, ours: bool) -> Plan:
@@ -144,7 +171,7 @@ def _reissue(look: Look, ledger: Ledger, restart: Attempt) -> Plan:
     if done is not None:
         return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", look.now)
     late = fresh(snapshot, gather(snapshot), since=open_.started_at, handled=ledger.handled, now=look.now)
-    decided = native_decision(look, ledger, (*present(snapshot, ledger), *late), ())
+    decided = native_decision(look, ledger, (*incident.present(snapshot, ledger), *late), ())
     if decided is not None:
         # From all of it: a suspension would hold up what the user's own policy has decided.
         return say(suspension.want(ledger, None), f"{open_.evidence[0]}; standing aside, because {decided}")
@@ -207,9 +234,12 @@ def _lost_again(look: Look, ledger: Ledger, lost: tuple[Evidence, ...]) -> Plan:
     return msgspec.structs.replace(plan, ledger=incident.more_evidence(plan.ledger, lost))
 
 
-def _try_again(look: Look, ledger: Ledger, what: str, lost: tuple[Evidence, ...] = ()) -> Plan:
+def _try_again(
+    look: Look, ledger: Ledger, what: str, lost: tuple[Evidence, ...] = (), verdict: Verdict | None = None
+) -> Plan:
     """Another trigger within the incident, or what the rules say about what was lost since. Charged only if none was,
-    but never more of them than the budget allows. `lost` empty: nothing was, it took too long.
+    but never more of them than the budget allows. `lost` empty: nothing was, it took too long. `verdict` None: it is
+    still to be found.
     """
     bar = barred(look.workload, look.policy)  # a person insisted on the restart that was made, not on another
     if bar is not None:
@@ -222,14 +252,15 @@ def _try_again(look: Look, ledger: Ledger, what: str, lost: tuple[Evidence, ...]
     done = finishing(look.snapshot)
     if done is not None:
         return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", look.now)
-    verdict = verdicts.of(look, ledger, lost)
+    if verdict is None:
+        verdict = verdicts.of(look, ledger, lost)
     return carry_out(look, ledger, what, verdict, attempt=len(attempts.ours(ledger)) + 1, lost=lost)
 
 
 def _held(look: Look, ledger: Ledger) -> Plan:
     """Held after a restart, until the window lets the next attempt through."""
     open_ = incident.incident_of(ledger)
-    lost = tuple(item for item in present(look.snapshot, ledger) if item.job_uid not in open_.target.job_uids)
+    lost = tuple(item for item in incident.present(look.snapshot, ledger) if item.job_uid not in open_.target.job_uids)
     free = not attempts.judged(ledger) and not verdicts.of(look, ledger, lost).charge
     refusal = attempts.refused(ledger, look.now, free=free)
     if refusal is not None:
@@ -388,7 +419,7 @@ def _under_way_since(look: Look, ledger: Ledger) -> datetime:
     resumed has not even begun.
     """
     runs = (look.now if stands_still(job) else began_at(job) for job in member_jobs(look.snapshot))
-    return max(incident.incident_of(ledger).phases[-1].started_at, *runs)
+    return max([incident.incident_of(ledger).phases[-1].started_at, *runs])  # somebody may have deleted every Job
 
 
 def _watch_the_start(look: Look, ledger: Ledger) -> Plan:

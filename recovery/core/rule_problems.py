@@ -20,7 +20,11 @@ _WELL = frozenset({("Ready", "True"), ("MemoryPressure", "False"), ("DiskPressur
 """Conditions of every node that is well."""
 _INSTEAD = {
     RuleAction.IGNORE: "use `restart: None` to have nothing done at all",
-    RuleAction.FAIL_JOB: "use `budget: {limit: 0, onExhausted: FailJob}` to have every failure end the job",
+    # What is free of charge never asks the budget.
+    RuleAction.FAIL_JOB: (
+        "use `budget: {limit: 0, onExhausted: FailJob}` to have every failure end the job that costs budget: a "
+        "preemption, and what a rule makes free of charge, are restarted all the same"
+    ),
 }
 
 

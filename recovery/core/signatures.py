@@ -12,7 +12,14 @@ from recovery.core.evidence import Evidence, LossKind
 from recovery.core.facts import Snapshot
 from recovery.core.patterns import compiled
 from recovery.core.signatures_of_nodes import DISRUPTIONS, HARDWARE_MESSAGES, NODE_SIGNS, XID
-from recovery.core.signatures_of_programs import EXIT_CODES, MEMORY, OTHER_MESSAGES, PEERS_MISSING, USER_ERRORS
+from recovery.core.signatures_of_programs import (
+    EXIT_CODES,
+    LAUNCHER,
+    MEMORY,
+    OTHER_MESSAGES,
+    PEERS_MISSING,
+    USER_ERRORS,
+)
 from recovery.core.signs import EXITED, DisruptionClass, Signature, fits, texts
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -21,6 +28,7 @@ SIGNATURES: tuple[Signature, ...] = (
     *MEMORY,
     *USER_ERRORS,
     *NODE_SIGNS,
+    *LAUNCHER,
     *PEERS_MISSING,
     *OTHER_MESSAGES,
     *EXIT_CODES,

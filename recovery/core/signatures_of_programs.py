@@ -125,6 +125,27 @@ USER_ERRORS = (
     ),
 )
 
+LAUNCHER = (
+    Signature(
+        name="LauncherStopped",
+        disruption_class=DisruptionClass.KILLED,
+        kinds=EXITED,
+        message=r"SignalException: Process \d+ got signal: (?:15|Signals\.SIGTERM)\b",
+        means="torchrun was told to end by SIGTERM, and exits with 1.",
+        source="PyTorch, torch/distributed/elastic/multiprocessing/api.py",
+    ),
+    Signature(
+        name="RankKilled",
+        disruption_class=DisruptionClass.KILLED,
+        kinds=EXITED,
+        message=r"(?s)Root Cause \(first observed failure\):.{0,600}"
+        r"\bSignal (?:9|15) \(SIG(?:KILL|TERM)\) received by PID",
+        means="By torchrun's report the first rank of the pod to fail was killed, and nobody says why.",
+        source="PyTorch, torch/distributed/elastic/multiprocessing/errors",
+    ),
+)
+"""What torchrun says of its ranks comes before what a neighbour of the killed one says in the same message."""
+
 PEERS_MISSING = (
     Signature(
         name="NcclWatchdog",

@@ -10,12 +10,14 @@ from recovery.core import attempts, incident, phases, suspension
 from recovery.core.evidence import LossKind, fresh, gather
 from recovery.core.facts import JobSetFacts
 from recovery.core.gates import barred
-from recovery.core.judge import backed_off, close, native_decision, present
+from recovery.core.judge import enforced_now, native_decision, would_words
 from recovery.core.ledger import AttemptAction, Ledger, Outcome, Phase, Target
 from recovery.core.look import Look
 from recovery.core.plan import DeleteJobSet, Plan
-from recovery.core.policy import OnTerminalFailure
+from recovery.core.policy import Mode, OnTerminalFailure
 from recovery.core.restart import say_after_a_while
+from recovery.core.steps import close
+from recovery.core.takedown import backed_off
 
 _MADE_ANEW_BY_TRAINER = "TrainJob"
 
@@ -30,7 +32,7 @@ def failed(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Plan:
     detail = "; ".join((detail, *(item.text for item in jobs)))
     open_ = incident.incident_of(ledger)
     late = fresh(snapshot, gather(snapshot), since=open_.started_at, handled=ledger.handled, now=now)
-    decided = native_decision(look, ledger, (*present(snapshot, ledger), *late, *jobs), ())
+    decided = native_decision(look, ledger, (*incident.present(snapshot, ledger), *late, *jobs), ())
     at = condition.since if condition is not None and condition.since is not None else now
     ended_at = phases.within_second(at, now)
     if open_.fail_job:
@@ -40,13 +42,16 @@ def failed(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Plan:
         reason = f"JobSet {jobset.name} failed, because {decided}"
         return close(ledger, Outcome.FAILED, "NativePolicy", reason, ended_at)
     gave_up = f"the platform gave up: JobSet {jobset.name} is Failed ({detail})"
-    wanted = open_.terms.on_terminal_failure == OnTerminalFailure.RECREATE_JOB_SET and incident.acts(ledger)
-    if not wanted:
+    wanted = open_.terms.on_terminal_failure == OnTerminalFailure.RECREATE_JOB_SET and incident.decides(open_.terms)
+    if not wanted or (open_.mode == Mode.OBSERVE and enforced_now(look)):
         return close(ledger, Outcome.FAILED, "PlatformGaveUp", f"{gave_up}; it is left as it is", ended_at)
     refused = _not_made_anew(look, ledger)
     if refused is not None:
         reason = f"{gave_up}; it is not made anew, because {refused}"
         return close(ledger, Outcome.FAILED, "PlatformGaveUp", reason, ended_at)
+    if open_.mode == Mode.OBSERVE:
+        would = would_words(look, ledger, f"delete JobSet {jobset.name}, so that Trainer makes it anew")
+        return close(ledger, Outcome.FAILED, "PlatformGaveUp", f"{gave_up}; {would}", ended_at)
     if ledger.epoch != look.epoch:  # this look has adopted a restart already
         return Plan(ledger, open_.reason, look_again_at=now)
     return _recreate(look, jobset, ledger, gave_up)
@@ -55,7 +60,9 @@ def failed(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Plan:
 def _not_made_anew(look: Look, ledger: Ledger) -> str | None:
     if look.workload.kind != _MADE_ANEW_BY_TRAINER:
         return "nobody makes a JobSet again that belongs to no TrainJob"
-    bar = barred(look.workload, look.policy)
+    # To an incident that only observes the mode is no bar, nor a job that is paused.
+    observes = incident.incident_of(ledger).mode == Mode.OBSERVE
+    bar = barred(look.workload, look.policy, forced=observes)
     if bar is not None:
         return bar
     refusal = attempts.refused(ledger, look.now)

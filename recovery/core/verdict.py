@@ -20,12 +20,10 @@ from recovery.core.matching import Answer, Match
 from recovery.core.policy import Policy, Restart
 from recovery.core.rules import RuleAction
 from recovery.core.signatures import tells_of_another
+from recovery.core.storm import Storm, charged_before, storm_of
 
 EARLY = timedelta(minutes=10)
 """A process that failed within this time of its start failed early: three of four that fail at all do so (Aegis)."""
-_STORM_NODES = 3
-"""So many nodes lost within a minute have one cause."""
-_STORM_WITHIN = timedelta(seconds=60)
 _STORM_QUIET = timedelta(seconds=3)
 """In a storm the trigger waits until no node was lost for so long: the next one would take the new group down again."""
 _STORM_WAIT_MAX = timedelta(seconds=30)
@@ -82,7 +80,10 @@ class Verdict(msgspec.Struct, frozen=True):
     """What was considered and not done, with the reason."""
     again_at: datetime | None = None
     """Wait: until then. Else: when time alone may change the verdict; None: never."""
-    storm: str = ""
+    storm: Storm | None = None
+    """The storm that took the root away. None: none did."""
+    paid_by: str = ""
+    """The incident that was charged for the same storm, so that this one is not. Empty: `charge` has another reason."""
     mark: FailureMark | None = None
     """How the root showed. None: without an exit there is nothing to recognise."""
 
@@ -91,10 +92,11 @@ def of(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...], *, news: tupl
     """The verdict on this evidence; without any, the default. It does not ask whether a cap allows it."""
     terms = incident_of(ledger).terms
     if not evidence:
-        return _default(look, ledger, None)
+        return _default(ledger, None)
     disruption = _of_news(classify(evidence, look.snapshot), news)
     answer = matching.ask(terms.rules, disruption, look.snapshot, look.now)
-    waiting = _settling(look, ledger, disruption) or _in_storm(look, ledger, disruption)
+    storm = _storm(look, ledger, disruption)
+    waiting = _settling(look, ledger, disruption) or _in_storm(look, ledger, storm)
     if waiting is not None:
         return waiting
     if answer.match is None and answer.ignored and len(answer.ignored) >= len(causes(disruption)):
@@ -104,12 +106,13 @@ def of(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...], *, news: tupl
     # One real loss among faults of nodes, and the others hang.
     only_faults = all(each.kind is LossKind.NODE_FAULT for each in evidence)
     verdict = (
-        _by_rule(look, ledger, answer.match, only_faults=only_faults)
+        _by_rule(look, answer.match, only_faults=only_faults)
         if answer.match is not None
         else _by_default(look, ledger, root)
     )
-    storm = _storm(look, disruption)
-    return msgspec.structs.replace(verdict, mark=_mark(root, ledger), storm=storm, again_at=answer.changes_at)
+    if storm is not None:
+        verdict = _of_storm(verdict, storm, ledger)
+    return msgspec.structs.replace(verdict, mark=_mark(root, ledger), again_at=answer.changes_at)
 
 
 def causes(disruption: Disruption) -> tuple[Finding, ...]:
@@ -151,33 +154,38 @@ def _settling(look: Look, ledger: Ledger, disruption: Disruption) -> Verdict | N
     return Verdict(Call.WAIT, "its cause may still come in: the rules are asked when it has settled", again_at=until)
 
 
-def _in_storm(look: Look, ledger: Ledger, disruption: Disruption) -> Verdict | None:
+def _in_storm(look: Look, ledger: Ledger, storm: Storm | None) -> Verdict | None:
     """Nodes are being lost right now: the group would come back on the next one of them."""
-    storm, fleet = _storm(look, disruption), look.snapshot.fleet
-    if not storm or fleet is None or ledger.phase is Phase.HELD:
+    if storm is None or ledger.phase is Phase.HELD:
         return None
-    quiet_at = fleet.lost[-1].since + _STORM_QUIET
-    if not look.now < quiet_at or look.now >= incident_of(ledger).detected_at + _STORM_WAIT_MAX:
+    quiet_at, longest = storm.latest_at + _STORM_QUIET, incident_of(ledger).detected_at + _STORM_WAIT_MAX
+    if not look.now < quiet_at or look.now >= longest:
         return None
-    recent = sum(look.now - lost.since <= _STORM_WITHIN for lost in fleet.lost)
-    why = f"{recent} nodes were lost ({storm}): waiting until no more are"
-    longest = incident_of(ledger).detected_at + _STORM_WAIT_MAX
+    why = f"{storm.what} ({storm.id}): waiting until no more are"
     return Verdict(Call.WAIT, why, again_at=min(quiet_at, longest), storm=storm)
 
 
-def _storm(look: Look, disruption: Disruption) -> str:
-    """The id of the storm that took the root away. Empty: none did."""
-    fleet = look.snapshot.fleet
-    if fleet is None or disruption.disruption_class is not DisruptionClass.NODE_LOST:
-        return ""
-    recent = [lost for lost in fleet.lost if look.now - lost.since <= _STORM_WITHIN]
-    return f"storm-{recent[0].since:%Y%m%dT%H%M%SZ}" if len(recent) >= _STORM_NODES else ""
+def _storm(look: Look, ledger: Ledger, disruption: Disruption) -> Storm | None:
+    """The storm that took the root away. None: none did, or the fleet was not asked."""
+    fleet, pod = look.snapshot.fleet, disruption.root.evidence.pod
+    if fleet is None or pod is None or disruption.disruption_class is not DisruptionClass.NODE_LOST:
+        return None
+    return storm_of(pod.node, fleet, ledger, look.now)
+
+
+def _of_storm(verdict: Verdict, storm: Storm, ledger: Ledger) -> Verdict:
+    """One charge for each group in each storm, whatever the rule says that decides on the loss."""
+    verdict = msgspec.structs.replace(verdict, storm=storm)
+    paid = charged_before(ledger, storm)
+    if paid is None or not verdict.charge:
+        return verdict
+    return msgspec.structs.replace(verdict, charge=False, paid_by=paid.id)
 
 
 # --- by rule, by default -------------------------------------------------------------------------------------------
 
 
-def _by_rule(look: Look, ledger: Ledger, match: Match, *, only_faults: bool) -> Verdict:
+def _by_rule(look: Look, match: Match, *, only_faults: bool) -> Verdict:
     rule, words = match.rule, f"{_words(match)} says {match.rule.action}"
     match rule.action:
         case RuleAction.FAIL_JOB:
@@ -192,7 +200,7 @@ def _by_rule(look: Look, ledger: Ledger, match: Match, *, only_faults: bool) -> 
 
 
 def _by_default(look: Look, ledger: Ledger, root: Finding) -> Verdict:
-    verdict = _default(look, ledger, root)
+    verdict = _default(ledger, root)
     if verdict.call is Call.NONE:
         return verdict
     again = _comes_back(root, ledger)
@@ -204,7 +212,7 @@ def _by_default(look: Look, ledger: Ledger, root: Finding) -> Verdict:
     return _replacing(look, root, f"{verdict.why}, and {against}", "", charge=verdict.charge, only_faults=False)
 
 
-def _default(look: Look, ledger: Ledger, root: Finding | None) -> Verdict:
+def _default(ledger: Ledger, root: Finding | None) -> Verdict:
     terms = incident_of(ledger).terms
     if terms.restart == Restart.NONE:
         why = f"policy {terms.policy_name} says restart: None, so it is left to Kubernetes"
@@ -219,7 +227,7 @@ def _replacing(look: Look, finding: Finding, why: str, rule: str, *, charge: boo
     node = finding.evidence.pod.node if finding.evidence.pod is not None else ""
     runs = only_faults
     wish = Verdict(Call.REPLACE_NODE, why, rule=rule, charge=charge, node=node, still_runs=runs)
-    refused = _not_replaced(look, node, finding)
+    refused = _not_replaced(look, node)
     if refused is None:
         return wish
     if refused:
@@ -241,7 +249,7 @@ def not_replaced(wish: Verdict, refused: str) -> Verdict:
     return msgspec.structs.replace(changed, why=why)
 
 
-def _not_replaced(look: Look, node: str, finding: Finding) -> str | None:
+def _not_replaced(look: Look, node: str) -> str | None:
     """Why no node is quarantined, in words; empty: there is no need. None: it may be."""
     if not node:
         return "no node is known for it"
@@ -268,7 +276,7 @@ def _case_against(look: Look, ledger: Ledger, root: Finding) -> str | None:
         return None
     if root.blames_node:
         return f"{root.signature or root.disruption_class} is proof enough against node {pod.node}"
-    if root.disruption_class not in _SUSPICIOUS or tells_of_another(root.signature):
+    if not may_be_the_nodes(root):
         return None
     limits = look.policy.limits
     known = quarantine.suspected(look.policy.fleet, limits, pod.node, look.now)
@@ -276,9 +284,15 @@ def _case_against(look: Look, ledger: Ledger, root: Finding) -> str | None:
     if len(others) + 1 >= limits.suspicions:
         before = f", incident {others[-1]} before" if others else ""
         return f"node {pod.node} is suspected ({len(others) + 1} of {limits.suspicions} suspicions{before})"
-    if any(mark.incident == open_.id and mark.node == pod.node for mark in ledger.failures):
+    marks = (mark for mark in ledger.failures if mark.incident == open_.id and mark.node == pod.node)
+    if any(not quarantine.cleared(mark.at, look.snapshot.nodes.get(pod.node), look.now) for mark in marks):
         return f"node {pod.node} is the suspect of this incident for the second time"
     return None
+
+
+def may_be_the_nodes(finding: Finding) -> bool:
+    """The node on which it happened may be at fault: it is suspected for it, no more."""
+    return finding.disruption_class in _SUSPICIOUS and not tells_of_another(finding.signature)
 
 
 # --- the same failure again ----------------------------------------------------------------------------------------
@@ -342,6 +356,6 @@ def suspicion_of(open_: Incident, evidence: tuple[Evidence, ...], look: Look) ->
         return None
     root = classify(evidence, look.snapshot).root
     pod = root.evidence.pod
-    if pod is None or not pod.node or root.disruption_class not in _SUSPICIOUS or tells_of_another(root.signature):
+    if pod is None or not pod.node or not may_be_the_nodes(root):
         return None
     return pod.node, f"{place(pod)}: {root.signature or root.disruption_class}"

@@ -1,29 +1,48 @@
-"""Kubernetes Events on the workload: the sentences, where `kubectl describe` shows them."""
+"""Kubernetes Events on the workload, and on the RecoveryConfig: the sentences, where `kubectl describe` shows them."""
 
 from datetime import datetime
 
+from recovery.core.config import ConfigFacts
 from recovery.core.facts import WorkloadFacts
 from recovery.core.plan import EmitEvent
-from recovery.ports import EVENTS, AlreadyExistsError, ApiClient
+from recovery.ports import EVENTS, RECOVERY_CONFIGS, AlreadyExistsError, ApiClient
 from recovery.workloads import resource_of
 
 _COMPONENT = "recovery-controller"
+_CLUSTER_NAMESPACE = "default"
+"""Of Events on what has no namespace; the API server refuses any other (k/k `validation/events.go`)."""
 
 
 async def emit(api: ApiClient, namespace: str, workload: WorkloadFacts, action: EmitEvent, now: datetime) -> None:
     """Create the Event. Its name follows from the incident and the change, so a repeat is recognised and dropped."""
+    about = {
+        "apiVersion": resource_of(workload).api_version,
+        "kind": workload.kind,
+        "namespace": namespace,
+        "name": workload.name,
+        "uid": workload.uid,
+    }
+    await _create(api, namespace, about, action, now)
+
+
+async def emit_on_config(api: ApiClient, config: ConfigFacts, action: EmitEvent, now: datetime) -> None:
+    """The same on the RecoveryConfig, which is the cluster's."""
+    about = {
+        "apiVersion": RECOVERY_CONFIGS.api_version,
+        "kind": RECOVERY_CONFIGS.kind,
+        "name": config.name,
+        "uid": config.uid,
+    }
+    await _create(api, _CLUSTER_NAMESPACE, about, action, now)
+
+
+async def _create(api: ApiClient, namespace: str, about: dict[str, str], action: EmitEvent, now: datetime) -> None:
     at = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     body = {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{workload.name[:180]}.{action.key}", "namespace": namespace},
-        "involvedObject": {
-            "apiVersion": resource_of(workload).api_version,
-            "kind": workload.kind,
-            "namespace": namespace,
-            "name": workload.name,
-            "uid": workload.uid,
-        },
+        "metadata": {"name": f"{about['name'][:180]}.{action.key}", "namespace": namespace},
+        "involvedObject": about,
         "type": "Warning" if action.warning else "Normal",
         "reason": action.reason,
         "message": action.note,

@@ -8,22 +8,28 @@ import asyncio
 from collections.abc import Callable
 
 import msgspec
+import structlog
 
 from recovery.core import quarantine
+from recovery.core.announce import fleet_events
 from recovery.core.config import ConfigFacts
 from recovery.core.fleet import FleetChange, FleetLedger
 from recovery.core.policy import PolicyError, fleet_limits
 from recovery.core.quarantine import Refused
-from recovery.executors import node_quarantine
+from recovery.executors import events, node_quarantine
 from recovery.ports import (
     RECOVERY_CONFIGS,
     ApiClient,
+    ApiError,
     Clock,
     ConflictError,
     GroupStore,
+    NotLeadingError,
     PatchKind,
     ReadAgainError,
 )
+
+_log = structlog.get_logger("recovery.controller")
 
 _TRIES_MAX = 5
 _FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(FleetLedger))
@@ -81,7 +87,7 @@ class FleetWriter:
         due = [each for each in wanted if each is not None and not (each.applied or each.releasing or each.by)]
         try:
             outcomes = await asyncio.gather(
-                *(node_quarantine.apply(self._api, entry) for entry in due), return_exceptions=True
+                *(node_quarantine.apply(self._api, entry, self._clock.now()) for entry in due), return_exceptions=True
             )
         finally:
             self.changed.set()
@@ -133,11 +139,26 @@ class FleetWriter:
         version = msgspec.json.decode(answer, type=_Written).metadata.resource_version
         self._own = msgspec.structs.replace(config, fleet=ledger, resource_version=version)
         self._doubtful = False
+        await self._tell(config.fleet, self._own)
         return self._own
 
+    async def _tell(self, before: FleetLedger, config: ConfigFacts) -> None:
+        """That the circuit breaker has opened or closed: once for all groups, by whoever has written it down.
+
+        A process that ends between the two has told nobody; the ledger and its metric do.
+        """
+        for event in fleet_events(before, config.fleet):
+            _log.warning(event.note, config=config.name)
+            try:
+                await events.emit_on_config(self._api, config, event, self._clock.now())
+            except NotLeadingError:
+                raise
+            except ApiError as error:  # no recovery waits for an Event
+                _log.warning("an Event on the RecoveryConfig is not written", reason=event.reason, error=str(error))
+
     def _with(self, config: ConfigFacts, change: FleetChange) -> FleetLedger | Refused:
-        if config.pause_words:
-            return Refused(config.pause_words) if change.quarantine else config.fleet
+        if config.stop_words:
+            return Refused(config.stop_words) if change.quarantine else config.fleet
         try:
             limits = fleet_limits(config.spec)
         except PolicyError as error:
@@ -146,7 +167,8 @@ class FleetWriter:
         # A person may have been faster.
         meant = [nodes[each.node] for each in change.quarantine if each.node in nodes]
         known = quarantine.taken_in(config.fleet, meant, now)
-        return quarantine.changed(known, limits, change, nodes=len(nodes), now=now)
+        reset_at = config.reset_breaker_at
+        return quarantine.changed(known, limits, change, nodes=len(nodes), now=now, reset_at=reset_at)
 
 
 def _merged(ledger: FleetLedger) -> dict[str, object]:

@@ -5,6 +5,7 @@ was read; so both deeds may be done twice, late, or by two controllers.
 """
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from recovery.core.quarantine import (
     Mark,
     mark_of,
     parsed_mark,
-    parsed_time,
+    released_by_hand,
     taint_value,
 )
 from recovery.ports import NODES, ApiClient, ConflictError, NotFoundError, PatchKind, TestFailedError
@@ -59,13 +60,13 @@ class _Node(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Node).decode
 
 
-async def apply(api: ApiClient, entry: Quarantined) -> None:
+async def apply(api: ApiClient, entry: Quarantined, now: datetime) -> None:
     """Cordon the node, taint it and say why. Raises ApiError; a node that keeps changing is ConflictError.
 
     One that is gone, or was made anew under that name, is left alone, and so is one that a person has quarantined or
     has released since.
     """
-    await _patched(api, entry.node, entry.node_uid, lambda node: _quarantine(node, entry))
+    await _patched(api, entry.node, entry.node_uid, lambda node: _quarantine(node, entry, now))
 
 
 async def release(api: ApiClient, entry: Quarantined) -> None:
@@ -135,12 +136,11 @@ async def _patched(
             return
 
 
-def _quarantine(node: _Node, entry: Quarantined) -> list[Body]:
+def _quarantine(node: _Node, entry: Quarantined, now: datetime) -> list[Body]:
     taint = node.own_taint
     if taint is not None and taint.get("value", "") in {BY_HAND, taint_value(entry)}:
         return []
-    released_at = parsed_time((node.metadata.annotations or {}).get(RELEASE_ANNOTATION))
-    if released_at is not None and released_at >= entry.since:
+    if released_by_hand(entry, node.metadata.annotations or {}, now) is not None:
         return []
     return _marked(node, entry)
 

@@ -7,7 +7,7 @@ written on an owner before the pods go. Read the other way round, or all at once
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TypeVar
 
 import msgspec
@@ -18,6 +18,7 @@ from recovery.core.facts import GroupKey, JobFacts, NodeFacts, WorkloadFacts
 from recovery.core.ledger import LedgerObject
 from recovery.core.policy import PolicyFacts, PolicySet
 from recovery.kube.pages import read_identity, read_page
+from recovery.kube.projections.events import EventRecord, decode_event
 from recovery.kube.projections.metadata import Entry
 from recovery.kube.projections.nodes import decode_node, decode_renewal
 from recovery.kube.projections.pods import decode_pod
@@ -54,23 +55,6 @@ _log = structlog.get_logger("recovery.kube")
 
 NODES_IN_FLIGHT_MAX = 64
 """Of one look: a rack that is lost is some dozen nodes, each read once for each group on it."""
-
-_NEVER = datetime.min.replace(tzinfo=UTC)
-
-
-class _Event(msgspec.Struct, frozen=True, rename="camel"):
-    """An Event, dated by whichever of the two ways its author used."""
-
-    message: str = ""
-    event_time: datetime | None = None
-    last_timestamp: datetime | None = None
-
-    @property
-    def at(self) -> datetime:
-        return self.last_timestamp or self.event_time or _NEVER
-
-
-_decode_event = msgspec.json.Decoder(_Event).decode
 
 
 class LiveReader:
@@ -199,8 +183,8 @@ class LiveReader:
             body = await self._client.list(EVENTS, namespace=key.namespace, field_selector=selector)
         except ForbiddenError:
             return job
-        events = [_decoded(EVENTS, _decode_event, raw) for raw in read_page(EVENTS, body).items or ()]
-        newest = max(events, key=lambda event: event.at, default=_Event())
+        events = [_decoded(EVENTS, decode_event, raw) for raw in read_page(EVENTS, body).items or ()]
+        newest = max(events, key=lambda event: event.at, default=EventRecord())
         return msgspec.structs.replace(job, failed_create=newest.message)
 
 

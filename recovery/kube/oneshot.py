@@ -16,16 +16,20 @@ from recovery.core.config import CONFIG_NAME, ConfigFacts
 from recovery.core.facts import GroupKey, NodeFacts, Snapshot, WorkloadFacts
 from recovery.core.ledger import Closing, Incident, LedgerObject
 from recovery.core.policy import PolicyFacts, PolicySet
+from recovery.kube.capacity import Capacity
+from recovery.kube.fleet import LostNodes, fleet_facts
 from recovery.kube.incarnations import Incarnations
 from recovery.kube.live import LiveReader
 from recovery.kube.pages import read_identity, read_page
 from recovery.kube.projections.metadata import Entry, Metadata
+from recovery.kube.projections.nodes import decode_node
 from recovery.kube.projections.recovery import decode_config, decode_policy, decode_recovery_group
-from recovery.kube.projections.workloads import decode_job_set, decode_train_job
+from recovery.kube.projections.workloads import JobSetRecord, decode_job_set, decode_train_job
 from recovery.kube.snapshots import Parts, snapshot_of
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     JOB_SETS,
+    NODES,
     RECOVERY_CONFIGS,
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,
@@ -65,6 +69,8 @@ class Fleet(msgspec.Struct, frozen=True):
     config: ConfigFacts | None
     """None: there is no RecoveryConfig, or it may not be read; `unreadable` tells of the latter."""
     unreadable: tuple[str, ...]
+    jobsets: Mapping[GroupKey, JobSetRecord] = {}
+    """Those of the TrainJobs included."""
 
     def policy_set(self, namespace: str) -> PolicySet:
         """What is laid down for the workloads of that namespace."""
@@ -106,19 +112,28 @@ _decode_incident = msgspec.json.Decoder(Incident).decode
 _decode_closing = msgspec.json.Decoder(Closing).decode
 
 
+class _Workloads(msgspec.Struct, frozen=True):
+    """TrainJobs and JobSets, and in words which of them could not be read."""
+
+    workloads: Mapping[GroupKey, WorkloadFacts]
+    jobsets: Mapping[GroupKey, JobSetRecord]
+    unreadable: tuple[str, ...]
+
+
 async def read_fleet(client: ApiClient, namespace: str | None) -> Fleet:
     """The workloads of the namespace, their RecoveryGroups, and what is laid down; None: of all. Raises ApiError."""
-    (workloads, unreadable), groups, laid_down = await asyncio.gather(
-        read_workloads(client, namespace),
-        _list(client, RECOVERY_GROUPS, namespace, decode_recovery_group),
+    found, groups, laid_down = await asyncio.gather(
+        _workloads(client, namespace),
+        read_all(client, RECOVERY_GROUPS, namespace, decode_recovery_group),
         _laid_down(client, namespace),
     )
     return Fleet(
-        workloads=workloads,
+        workloads=found.workloads,
         groups={entry.value.workload_uid: entry.value for entry in groups.entries},
         policies=laid_down.policies,
         config=laid_down.config,
-        unreadable=(*unreadable, *groups.unreadable, *laid_down.unreadable),
+        unreadable=(*found.unreadable, *groups.unreadable, *laid_down.unreadable),
+        jobsets=found.jobsets,
     )
 
 
@@ -126,13 +141,8 @@ async def read_workloads(
     client: ApiClient, namespace: str | None
 ) -> tuple[Mapping[GroupKey, WorkloadFacts], tuple[str, ...]]:
     """TrainJobs, and the JobSets that nothing controls; and in words which could not be read. Raises ApiError."""
-    train_jobs, jobsets = await asyncio.gather(
-        _train_jobs(client, namespace), _list(client, JOB_SETS, namespace, decode_job_set)
-    )
-    bare = {GroupKey(each.namespace, each.name): each.value.workload for each in jobsets.entries}
-    workloads = {key: workload for key, workload in bare.items() if workload is not None}
-    workloads |= {GroupKey(entry.namespace, entry.name): entry.value for entry in train_jobs.entries}
-    return workloads, (*train_jobs.unreadable, *jobsets.unreadable)
+    found = await _workloads(client, namespace)
+    return found.workloads, found.unreadable
 
 
 async def read_job(client: ApiClient, key: GroupKey) -> JobReading:
@@ -158,10 +168,37 @@ async def read_job(client: ApiClient, key: GroupKey) -> JobReading:
     )
 
 
+async def with_fleet(client: ApiClient, snapshot: Snapshot, now: datetime) -> Snapshot:
+    """The snapshot with what a verdict asks of all nodes: caps, storms, where the group could run. They are listed for
+    it; where they may not be, the snapshot stays as it was. Raises ApiError.
+
+    Less than a running controller knows: nodes that are gone, or back, are no loss of late, and no other group waits.
+    """
+    try:
+        listed = await read_all(client, NODES, None, decode_node)
+    except ForbiddenError:
+        return snapshot
+    lost = LostNodes()
+    for entry in sorted(listed.entries, key=lambda entry: entry.value.ready_since or now):
+        lost.seen(None, entry.value, now, listed=True)
+    capacity = Capacity({entry.name: entry.value for entry in listed.entries})
+    return msgspec.structs.replace(snapshot, fleet=fleet_facts(snapshot, capacity, lost.of_late(now), ()))
+
+
+async def _workloads(client: ApiClient, namespace: str | None) -> _Workloads:
+    train_jobs, listed = await asyncio.gather(
+        _train_jobs(client, namespace), read_all(client, JOB_SETS, namespace, decode_job_set)
+    )
+    jobsets = {GroupKey(each.namespace, each.name): each.value for each in listed.entries}
+    workloads = {key: jobset.workload for key, jobset in jobsets.items() if jobset.workload is not None}
+    workloads |= {GroupKey(entry.namespace, entry.name): entry.value for entry in train_jobs.entries}
+    return _Workloads(workloads, jobsets, (*train_jobs.unreadable, *listed.unreadable))
+
+
 async def _train_jobs(client: ApiClient, namespace: str | None) -> Listing[WorkloadFacts]:
     """A cluster without Trainer has none."""
     try:
-        return await _list(client, TRAIN_JOBS, namespace, decode_train_job)
+        return await read_all(client, TRAIN_JOBS, namespace, decode_train_job)
     except NoSuchResourceError:
         return Listing(())
 
@@ -175,7 +212,7 @@ async def _parts(client: ApiClient, key: GroupKey) -> Parts:
 
 async def _laid_down(client: ApiClient, namespace: str | None) -> _LaidDown:
     own, of_cluster, (config, about_config) = await asyncio.gather(
-        _list(client, RECOVERY_POLICIES, namespace, decode_policy), _cluster_policies(client), _config(client)
+        read_all(client, RECOVERY_POLICIES, namespace, decode_policy), _cluster_policies(client), _config(client)
     )
     return _LaidDown(
         policies=tuple(entry.value for entry in (*own.entries, *of_cluster.entries)),
@@ -187,7 +224,7 @@ async def _laid_down(client: ApiClient, namespace: str | None) -> _LaidDown:
 async def _cluster_policies(client: ApiClient) -> Listing[PolicyFacts]:
     """Users of one namespace may rarely read what is laid down for the cluster: without it the rest is still told."""
     try:
-        return await _list(client, CLUSTER_RECOVERY_POLICIES, None, decode_policy)
+        return await read_all(client, CLUSTER_RECOVERY_POLICIES, None, decode_policy)
     except ForbiddenError as error:
         return Listing((), (f"ClusterRecoveryPolicies may not be read, so none is taken into account: {error}",))
 
@@ -212,7 +249,7 @@ async def read_incident(client: ApiClient, key: GroupKey, incident_id: str) -> I
 
     Ids count from 1 again where a RecoveryGroup was deleted: of several records of one id the newest is meant.
     """
-    records = await _list(client, RECOVERY_INCIDENTS, key.namespace, _decode_spec)
+    records = await read_all(client, RECOVERY_INCIDENTS, key.namespace, _decode_spec)
     named = ((_decode_name(entry.value), entry) for entry in records.entries)
     mine = [(name, entry) for name, entry in named if name.id == incident_id and name.group == key.name]
     if not mine:
@@ -238,14 +275,28 @@ async def _read_nodes(reader: LiveReader, names: Iterable[str]) -> Mapping[str, 
         return {}
 
 
-async def _list(
-    client: ApiClient, resource: Resource, namespace: str | None, decode: Callable[[msgspec.Raw], Entry[T]]
+async def read_all(
+    client: ApiClient,
+    resource: Resource,
+    namespace: str | None,
+    decode: Callable[[msgspec.Raw], Entry[T]],
+    *,
+    label_selector: str = "",
+    field_selector: str = "",
 ) -> Listing[T]:
+    """All objects of the namespace that are selected, page by page; None: of all namespaces. Raises ApiError."""
     entries: list[Entry[T]] = []
     unreadable: list[str] = []
     token = ""
     while True:
-        body = await client.list(resource, namespace=namespace, limit=PAGE_OBJECTS_MAX, continue_token=token)
+        body = await client.list(
+            resource,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            limit=PAGE_OBJECTS_MAX,
+            continue_token=token,
+        )
         page = read_page(resource, body)
         for raw in page.items or ():
             try:

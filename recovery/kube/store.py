@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from recovery.core.config import CONFIG_NAME, ConfigFacts
-from recovery.core.facts import GroupKey, JobFacts, NodeFacts, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.facts import GroupKey, JobFacts, NodeFacts, PodFacts, Snapshot, WaitingGroup, WorkloadFacts
 from recovery.core.fencing import OUT_OF_SERVICE_TAINT
 from recovery.core.ledger import LedgerObject
 from recovery.core.policy import PolicyFacts, PolicySet
+from recovery.kube.capacity import Capacity
 from recovery.kube.fleet import LostNodes, fleet_facts
 from recovery.kube.incarnations import Incarnations
 from recovery.kube.informer import Informer
@@ -34,6 +35,7 @@ from recovery.kube.projections.recovery import (
 )
 from recovery.kube.projections.workloads import JobRecord, JobSetRecord, decode_job, decode_job_set, decode_train_job
 from recovery.kube.snapshots import Parts, snapshot_of
+from recovery.kube.waiting import PodsToPlace, waiting_group
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     JOB_SETS,
@@ -95,7 +97,9 @@ class KubeGroupStore:
         self._jobsets: dict[GroupKey, JobSetRecord] = {}
         self._jobs: dict[GroupKey, dict[str, JobFacts]] = {}
         self._pods: dict[GroupKey, dict[str, PodRecord]] = {}
+        self._to_place = PodsToPlace()
         self._nodes: dict[str, NodeFacts] = {}
+        self._capacity = Capacity(self._nodes)
         self._lost_nodes = LostNodes()
         self._pods_on_node: dict[str, dict[GroupKey, int]] = {}
         self._policies: dict[str, dict[str, PolicyFacts]] = {}
@@ -180,7 +184,7 @@ class KubeGroupStore:
             live=True,
         )
         lost = self._lost_nodes.of_late(self._clock.now())
-        fleet = fleet_facts(snapshot, (*before.pods, *parts.pods), self._nodes, lost)
+        fleet = fleet_facts(snapshot, self._capacity, lost, tuple(self._waiting_besides(key)))
         return msgspec.structs.replace(snapshot, fleet=fleet)
 
     async def read_config_live(self) -> ConfigFacts | None:
@@ -238,6 +242,13 @@ class KubeGroupStore:
             jobs=tuple(self._jobs.get(key, {}).values()),
             pods=tuple(self._pods.get(key, {}).values()),
         )
+
+    def _waiting_besides(self, own: GroupKey) -> Iterator[WaitingGroup]:
+        """The other groups that wait, as the watches tell of them."""
+        for key, asking in self._to_place.groups():
+            group = waiting_group(key, self._parts(key), asking, self._capacity) if key != own else None
+            if group is not None:
+                yield group
 
     def _vanished(self, before: Parts, live: Parts) -> Iterable[PodFacts]:
         """Pods that were known before the reading began, and that it did not find under a Job that lives on.
@@ -309,6 +320,7 @@ class KubeGroupStore:
         mine = self._pods.setdefault(key, {})
         before = mine.get(entry.name)
         mine[entry.name] = entry.value
+        self._to_place.changed(key, before, entry.value)
         before_node = before.facts.node if before is not None else ""
         if before_node != pod.node:
             self._count_on_node(before_node, key, -1)
@@ -323,6 +335,7 @@ class KubeGroupStore:
         key = entry.value.group
         before = _remove(self._pods, key, entry.name)
         if before is not None:
+            self._to_place.changed(key, before, None)
             self._count_on_node(before.facts.node, key, -1)
         self._incarnations.pod_gone(entry.value.facts, self._clock.now())
         self._notify(key)
@@ -342,12 +355,13 @@ class KubeGroupStore:
     def _put_node(self, entry: Entry[NodeFacts]) -> None:
         before, node = self._nodes.get(entry.name), entry.value
         self._nodes[entry.name] = node
+        self._capacity.changed(before, node)
         self._lost_nodes.seen(before, node, self._clock.now(), listed=not self._nodes_informer.synced)
         if before is None or _what_counts(before) != _what_counts(node):
             self._notify_groups_on(entry.name)
 
     def _drop_node(self, entry: Entry[NodeFacts]) -> None:
-        self._nodes.pop(entry.name, None)
+        self._capacity.changed(self._nodes.pop(entry.name, None), None)
         self._lost_nodes.gone(entry.value, self._clock.now())
         self._notify_groups_on(entry.name)
 

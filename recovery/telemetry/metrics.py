@@ -13,11 +13,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from recovery.core.facts import GroupKey
 from recovery.core.incident import restarted
 from recovery.core.ledger import Incident, Ledger, Phase, PhaseSpan
+from recovery.core.policy import Mode
 from recovery.core.quarantine import refusal
+from recovery.core.waiting import NotStarted
 from recovery.ports import Clock, GroupStore
 from recovery.telemetry.decisions import decisions
 from recovery.telemetry.fleet import FleetCollector
 from recovery.telemetry.ledgers import PREFIX, SCOPE, LedgerCollector
+from recovery.telemetry.starts import StartCollector
 
 CONTROLLER = "group"
 """Label of the only kind of reconciler and queue there is."""
@@ -41,6 +44,8 @@ class Metrics:
         self.registry.register(self._ledgers)
         self._fleet = FleetCollector(clock, PREFIX)
         self.registry.register(self._fleet)
+        self._starts = StartCollector(PREFIX)
+        self.registry.register(self._starts)
         self._incident_instruments()
         self._own_instruments()
         self._gauge("build_info", "What runs.", "version").labels(version).set(1)
@@ -91,6 +96,7 @@ class Metrics:
         """Tell of the ledgers of this store and of its RecoveryConfig, while this process leads."""
         self._ledgers.follow(store)
         self._fleet.follow(store)
+        self._starts.follow(store)
 
     def follow_queue(self, depth: Callable[[], int]) -> None:
         """Ask for the queue's depth at every scrape."""
@@ -103,6 +109,10 @@ class Metrics:
 
     # --- reported by the controller --------------------------------------------------------------------------------
 
+    def looked(self, key: GroupKey, found: NotStarted | None) -> None:
+        """A look at the group is over. `found` None: it has started, or nobody watches it."""
+        self._starts.looked(key, found)
+
     def ledger_written(self, key: GroupKey, before: Ledger, after: Ledger) -> None:
         """Observe what ended with this write, and count what it decided."""
         for made in decisions(before, after):
@@ -113,7 +123,7 @@ class Metrics:
         if incident is None:
             return
         known = before.incident if before.incident is not None and before.incident.id == incident.id else None
-        for sentence in incident.considered:
+        for sentence in incident.considered if incident.mode == Mode.ENFORCE else ():
             if (why := refusal(sentence)) and (known is None or sentence not in known.considered):
                 self._refusals.labels(why).inc()
         ended = _spans_ended(known, incident)
@@ -151,6 +161,7 @@ class Metrics:
     def leadership_changed(self, *, leads: bool) -> None:
         """This process has begun to lead, or has ceased to: who leads tells of the ledgers."""
         self._ledgers.leads = self._fleet.leads = leads
+        self._starts.forget()
         self._leader.set(leads)
         self._leader_transitions.inc()
 

@@ -4,6 +4,8 @@ Every name that those controllers and we agree on stands here once, with who wri
 that are ours alone stand in `core.policy`.
 """
 
+from collections.abc import Iterable
+
 from recovery.core.facts import GroupKey, JobFacts, JobSetFacts
 from recovery.ports import JOB_SETS
 
@@ -36,6 +38,11 @@ GROUPS_SELECTOR = JOBSET_NAME_LABEL
 def group_selector(key: GroupKey) -> str:
     """The label selector of the Jobs and pods of one group."""
     return f"{JOBSET_NAME_LABEL}={key.name}"
+
+
+def groups_selector(names: Iterable[str]) -> str:
+    """The label selector of the Jobs and pods of the groups of these names, in whatever namespace."""
+    return f"{JOBSET_NAME_LABEL} in ({','.join(names)})"
 
 
 def prepares(replicated_job: str, jobset: JobSetFacts) -> bool:

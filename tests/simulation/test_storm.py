@@ -28,6 +28,8 @@ SPARES = max(GROUPS // 2, 4)
 NODES_IN_ALL = GROUPS * PODS + SPARES
 STRUCK = NODES_IN_ALL // 4
 STORM_SECONDS = 30.0
+EVERY_SECONDS = 45.0
+"""A storm that goes on takes a node so often."""
 BEGINS_SECONDS = 120.0
 DECIDED_WITHIN_SECONDS = 5.0
 WRITES_PER_GROUP_MOST = 40
@@ -148,6 +150,35 @@ def test_a_quarter_of_all_nodes_dies(record_property: Callable[[str, object], No
     assert not outcome.violations, str(outcome.violations[0])
     charges = [write.after.totals.charged for write in ledger_writes(outcome.evidence)]
     assert max(charges) == 1, "one cause, one charge for each group"
+
+
+def test_a_storm_that_goes_on_is_charged_once() -> None:
+    """A rack dies, then node after node, two of them under the group when it has come back. The verdict on the first
+    one falls before the others of its rack are known to be lost.
+    """
+    elsewhere = [f"node-{number}" for number in range(20, 25)]
+    faults = [_dies(0, FaultKind.RACK_POWER_LOSS, 0, index=0)]
+    faults += [_dies(number, FaultKind.NODE_POWER_LOSS, number, node=node) for number, node in enumerate(elsewhere, 1)]
+    faults += [_dies(6, FaultKind.NODE_POWER_LOSS, 2, index=1), _dies(7, FaultKind.NODE_POWER_LOSS, 5, index=2)]
+    job = JobPlan(namespace="team-a", name="llm", runtime=Runtime.PREPARED, pods=6, policy=DEAD)
+    plan = storm(FaultKind.NODE_POWER_LOSS, DEAD, 30)
+    outcome = run_trial(msgspec.structs.replace(plan, jobs=(job,), faults=tuple(faults), spare_nodes=20))
+    assert not outcome.violations, str(outcome.violations[0])
+    latest = [write.after for write in ledger_writes(outcome.evidence)][-1]
+    assert latest.totals.incidents == 3, "it had come back in between"
+    assert {each.storm for each in latest.history} == {latest.history[-1].storm}
+    assert latest.history[-1].storm.startswith("storm-rack-")
+    assert latest.totals.charged == 1
+    same = f"free of charge: the same storm as incident {latest.history[-1].id}"
+    assert all(same in each.reason for each in latest.history[:-1])
+
+
+def _dies(number: int, kind: FaultKind, after: int, *, index: int | None = None, node: str = "") -> Fault:
+    """Of the node of the group's pod of that index, or of that node elsewhere."""
+    struck = () if index is None else (index,)
+    at_seconds = BEGINS_SECONDS + EVERY_SECONDS * after
+    job = "" if index is None else "team-a/llm"
+    return Fault(FaultKey("world", number, kind), 600.0, at_seconds=at_seconds, job=job, indexes=struck, node=node)
 
 
 @pytest.mark.parametrize("percent", [30, 5])

@@ -1,6 +1,10 @@
-"""What counts as a GPU, in what pods ask for and in what nodes offer."""
+"""What counts as a GPU, in what pods ask for, in what nodes offer, and among the devices of DRA claims."""
 
+import re
 from collections.abc import Mapping
+
+_WORDS = re.compile(r"[./]")
+_ACCELERATOR_WORDS = frozenset({"gpu", "gaudi"})
 
 
 def accelerators(amounts: Mapping[str, str]) -> int:
@@ -12,3 +16,14 @@ def accelerators(amounts: Mapping[str, str]) -> int:
 def _is_accelerator(resource: str) -> bool:
     """GPUs of any vendor (nvidia.com/gpu, amd.com/gpu), Gaudi, and slices of an NVIDIA GPU, each counted as one."""
     return resource.endswith("/gpu") or resource == "habana.ai/gaudi" or resource.startswith("nvidia.com/mig-")
+
+
+def is_accelerator_device(resource_id: str) -> bool:
+    """Whether a device of a DRA claim is a GPU of any vendor, or a Gaudi, by the `resourceID` that the kubelet tells.
+
+    That is its first CDI name, such as `k8s.gpu.nvidia.com/device=gpu-0`, else DRIVER/POOL/DEVICE
+    (`pkg/kubelet/cm/dra/manager.go`). Network cards and the channels of a compute domain come by claims as well.
+    """
+    kind, cdi, _ = resource_id.partition("=")
+    driver = kind if cdi else resource_id.partition("/")[0]
+    return not _ACCELERATOR_WORDS.isdisjoint(_WORDS.split(driver))

@@ -1,18 +1,27 @@
 """Pods: the hot path. A pod comes in with some 10 KB, most of it spec and managed fields, and leaves as PodFacts.
 
-What thousands of pods share (names of nodes, Jobs and containers, node selectors, tolerations) is kept once.
+What thousands of pods share (names of nodes, Jobs and containers, what they ask of a node) is kept once.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
 from sys import intern
 
 import msgspec
 
-from recovery.core.facts import Condition, ContainerFacts, ExitFacts, GroupKey, PodFacts
+from recovery.core.facts import (
+    Condition,
+    ContainerFacts,
+    Demand,
+    ExitFacts,
+    GroupKey,
+    LabelRequirement,
+    PodFacts,
+    Toleration,
+)
 from recovery.core.policy import JOINED_PROBE_ANNOTATION
-from recovery.kube.projections.accelerators import accelerators
+from recovery.kube.projections.accelerators import accelerators, is_accelerator_device
 from recovery.kube.projections.metadata import Entry, Metadata, RawCondition, conditions
 from recovery.workloads.jobset import COMPLETION_INDEX_LABEL, JOBSET_NAME_LABEL, REPLICATED_JOB_LABEL
 
@@ -26,22 +35,12 @@ _MESSAGE_MAX = 1024
 """Of a pod's message, of its conditions' and of why a container waits: what a sentence quotes, and no more."""
 
 
-class Toleration(msgspec.Struct, frozen=True, rename="camel"):
-    """Which taints the pod puts up with. Empty `key` (with Exists) and empty `effect` mean all."""
-
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-
 class PodRecord(msgspec.Struct, frozen=True):
-    """A pod, where it belongs, and what decides where it could run besides `facts.node_selector`."""
+    """A pod, and where it belongs."""
 
     group: GroupKey
     replicated_job: str
     facts: PodFacts
-    tolerations: tuple[Toleration, ...] = ()
 
 
 class _Labels(msgspec.Struct, frozen=True):
@@ -59,19 +58,45 @@ class _PodMetadata(Metadata, frozen=True, rename="camel"):
     annotations: _Annotations = _Annotations()
 
 
+class _Claim(msgspec.Struct, frozen=True):
+    """One of the pod's DRA claims that a container uses; `request` empty: all of its devices."""
+
+    name: str
+    request: str = ""
+
+
 class _Resources(msgspec.Struct, frozen=True):
     limits: dict[str, str] = {}
     requests: dict[str, str] = {}
+    claims: tuple[_Claim, ...] = ()
 
 
 class _ContainerSpec(msgspec.Struct, frozen=True):
     resources: _Resources = _Resources()
 
 
+class _NodeSelectorTerm(msgspec.Struct, frozen=True, rename="camel"):
+    match_expressions: tuple[LabelRequirement, ...] = ()
+    match_fields: list[LabelRequirement] = []
+
+
+class _NodeSelector(msgspec.Struct, frozen=True, rename="camel"):
+    node_selector_terms: list[_NodeSelectorTerm] = []
+
+
+class _NodeAffinity(msgspec.Struct, frozen=True):
+    required: _NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+
+
+class _Affinity(msgspec.Struct, frozen=True, rename="camel"):
+    node_affinity: _NodeAffinity = _NodeAffinity()
+
+
 class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     containers: list[_ContainerSpec] = []
     node_name: str = ""
     node_selector: dict[str, str] = {}
+    affinity: _Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
     termination_grace_period_seconds: int = 30
 
@@ -122,9 +147,12 @@ class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
+    start_time: datetime | None = None
     conditions: list[RawCondition] = []
     container_statuses: list[_ContainerStatus] = []
     init_container_statuses: list[_ContainerStatus] = []
+    extended_resource_claim_status: dict[str, msgspec.Raw] | None = None
+    """Set where the scheduler has satisfied extended resources by a DRA claim of its own making (KEP-5004)."""
 
 
 class _Pod(msgspec.Struct, frozen=True):
@@ -140,6 +168,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Entry[PodRecord]:
     pod = _decode(raw)
     meta, status = pod.metadata, pod.status
     job = meta.controller
+    extended = sum(_gpus(container.resources) for container in pod.spec.containers)
     ready = next((c for c in status.conditions if c.type == "Ready" and c.status == "True"), None)
     facts = PodFacts(
         name=meta.name,
@@ -150,8 +179,9 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Entry[PodRecord]:
         created_at=meta.creation_timestamp,
         resource_version=meta.resource_version,
         node=intern(pod.spec.node_name),
+        accepted_at=status.start_time,
         phase=intern(status.phase),
-        gpus=sum(_gpus(container.resources) for container in pod.spec.containers),
+        gpus=extended or _claimed_gpus(pod),
         ready=ready is not None,
         ready_since=ready.last_transition_time if ready is not None else None,
         deleting_since=meta.deleting_since,
@@ -162,23 +192,33 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Entry[PodRecord]:
         conditions=_telling(status.conditions),
         reason=intern(status.reason),
         message=status.message[:_MESSAGE_MAX],
-        node_selector=_shared_selector(tuple(pod.spec.node_selector.items())),
+        demand=_demand(pod, extended),
         joined_probe=meta.annotations.joined_probe == _JOINED_BY_READINESS,
     )
     group = GroupKey(namespace=intern(meta.namespace), name=intern(meta.labels.group))
-    tolerations = _shared_tolerations(pod.spec.tolerations)
-    return meta.entry(PodRecord(group, intern(meta.labels.replicated_job), facts, tolerations))
+    return meta.entry(PodRecord(group, intern(meta.labels.replicated_job), facts))
+
+
+def _demand(pod: _Pod, gpus: int) -> Demand:
+    """Nodes do not tell of extended resources that DRA provides, so a pod that got them so counts as asking for none.
+
+    A term that has `matchFields` alone is about the names of nodes, which nobody trains by: it is taken to match all.
+    """
+    spec = pod.spec
+    required = spec.affinity.node_affinity.required if spec.affinity is not None else None
+    terms = None
+    if required is not None and not any(
+        each.match_fields and not each.match_expressions for each in required.node_selector_terms
+    ):
+        terms = tuple(each.match_expressions for each in required.node_selector_terms)
+    gpus = gpus if pod.status.extended_resource_claim_status is None else 0
+    return _shared_demand(Demand(tuple(sorted(spec.node_selector.items())), terms, spec.tolerations, gpus))
 
 
 @lru_cache(maxsize=4096)
-def _shared_selector(pairs: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
-    """The same mapping for all pods that ask for the same: nobody writes into it."""
-    return dict(pairs)
-
-
-@lru_cache(maxsize=4096)
-def _shared_tolerations(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
-    return tolerations
+def _shared_demand(demand: Demand) -> Demand:
+    """The same one for all pods that ask for the same."""
+    return demand
 
 
 def _telling(raw: Iterable[RawCondition]) -> tuple[Condition, ...]:
@@ -235,3 +275,22 @@ def _exit(raw: _Terminated | None) -> ExitFacts | None:
 def _gpus(resources: _Resources) -> int:
     """Accelerators of one container. Limits speak; requests count only where a resource has no limit."""
     return accelerators(resources.requests | resources.limits)
+
+
+def _claimed_gpus(pod: _Pod) -> int:
+    """Accelerators that come by DRA claims: those that the kubelet tells of, from Kubernetes 1.36 on.
+
+    Before it has, or where it does not, each claim that a container names counts as one: how many devices it asks for
+    stands in the ResourceClaim alone.
+    """
+    claims = {claim for container in pod.spec.containers for claim in container.resources.claims}
+    if not claims:
+        return 0
+    told = {
+        device.id
+        for status in pod.status.container_statuses
+        for resource in status.allocated_resources_status
+        for device in resource.resources
+        if resource.name.startswith("claim:")
+    }
+    return sum(map(is_accelerator_device, told)) if told else len(claims)

@@ -210,6 +210,8 @@ class JobRecord(msgspec.Struct, frozen=True):
 
     group: GroupKey
     facts: JobFacts
+    ready: int = 0
+    """`status.ready`: pods that are Ready and not being deleted, as its controller last counted them."""
 
 
 class _JobLabels(msgspec.Struct, frozen=True):
@@ -281,6 +283,7 @@ class _JobSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 class _JobStatus(msgspec.Struct, frozen=True):
     active: int = 0
+    ready: int = 0
     failed: int = 0
     succeeded: int = 0
     conditions: list[RawCondition] = []
@@ -320,4 +323,4 @@ def decode_job(raw: bytes | msgspec.Raw) -> Entry[JobRecord]:
         conditions=conditions(status.conditions),
         touched=meta.annotations.touched,
     )
-    return meta.entry(JobRecord(GroupKey(namespace=meta.namespace, name=meta.labels.group), facts))
+    return meta.entry(JobRecord(GroupKey(namespace=meta.namespace, name=meta.labels.group), facts, status.ready))

@@ -128,6 +128,10 @@ class Kubelets:
         """Its device plugin has none that is healthy: each pod that is bound to it meanwhile fails at admission."""
         self._node(name).refuses_devices = refused
 
+    def break_runtime(self, name: str, broken: bool) -> None:
+        """Its disk is full: no container is made any more, of old pods or of new ones; what runs goes on."""
+        self._node(name).break_runtime(broken)
+
     # Faults of pods.
 
     def exit_container(  # the parts of a termination, as in `state.terminated`

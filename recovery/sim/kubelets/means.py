@@ -58,6 +58,11 @@ class Host:
     connected: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while its kubelet reaches the API server."""
     powered: asyncio.Event = field(default_factory=asyncio.Event)
+    runtime: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while its container runtime makes containers."""
+
+    def __post_init__(self) -> None:
+        self.runtime.set()
 
 
 @dataclass(frozen=True)

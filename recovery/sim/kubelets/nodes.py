@@ -102,6 +102,13 @@ class NodeRun:
         """It has joined the cluster and reaches the API server."""
         return self._host.connected.is_set()
 
+    def break_runtime(self, broken: bool) -> None:
+        """Whether its runtime makes containers; what runs goes on."""
+        if broken:
+            self._host.runtime.clear()
+        else:
+            self._host.runtime.set()
+
     def start(self) -> None:
         """Join the cluster, for the first time or after a loss, and act on what happened meanwhile."""
         for run in self.runs.values():

@@ -31,6 +31,8 @@ from recovery.sim.timers import Timer
 MINIMUM_GRACE_SECONDS = 1.0
 """A kubelet gives every process this long, however small a grace was asked for."""
 
+NO_CONTAINERS = "failed to create containerd container: mkdir /var/lib/containerd: no space left on device"
+
 POWER_LOSS = Exit(255, "Unknown", "the node lost power")
 
 
@@ -138,6 +140,9 @@ class PodRun:
             await self._host.powered.wait()
             if self._ending.is_set():
                 return  # Learned in the same instant as the power came back.
+            if not self._host.runtime.is_set():
+                await self._wait_for_runtime(container)
+                continue
             started_seconds = clock.monotonic_seconds()
             process = self._start(container)
             await process.exited.wait()
@@ -150,6 +155,14 @@ class PodRun:
             back_off_seconds = min(
                 max(settings.back_off_seconds, 2 * back_off_seconds), settings.longest_back_off_seconds
             )
+
+    async def _wait_for_runtime(self, container: Container) -> None:
+        """The kubelet tries again and again (kuberuntime_container.go `startContainer`)."""
+        if isinstance(container.state, Terminated):
+            container.last = container.state
+        container.state = Waiting("CreateContainerError", NO_CONTAINERS)
+        self._note()
+        await self._host.runtime.wait()
 
     async def _wait_to_restart(self, container: Container, back_off_seconds: float) -> None:
         if back_off_seconds == 0.0:

@@ -52,6 +52,7 @@ _MACHINE_KINDS = {
     MachineAction.UNHEALTHY: FaultKind.NODE_UNHEALTHY,
     MachineAction.MONITORED: FaultKind.NODE_MONITORED,
     MachineAction.BLACK_HOLE: FaultKind.BLACK_HOLE,
+    MachineAction.BROKEN_RUNTIME: FaultKind.BROKEN_RUNTIME,
     MachineAction.RACK_POWER_LOSS: FaultKind.RACK_POWER_LOSS,
     MachineAction.RACK_OVERHEATS: FaultKind.RACK_OVERHEATS,
 }

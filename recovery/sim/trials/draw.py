@@ -29,6 +29,7 @@ _OF_JOBS: tuple[tuple[FaultKind, float, _Seconds], ...] = (
     (FaultKind.NODE_UNHEALTHY, 3, (20, 900)),
     (FaultKind.NODE_MONITORED, 2, (20, 900)),
     (FaultKind.BLACK_HOLE, 2, (30, 600)),
+    (FaultKind.BROKEN_RUNTIME, 2, (30, 900)),
     (FaultKind.RACK_POWER_LOSS, 1.5, (60, 600)),
     (FaultKind.RACK_OVERHEATS, 3, (20, 600)),
     (FaultKind.NO_CAPACITY, 1, (60, 600)),

@@ -46,6 +46,8 @@ class FaultKind(StrEnum):
     """For `seconds` a monitor keeps pods off the node, by a cordon and a taint of its own; what runs there runs on."""
     BLACK_HOLE = "black-hole"
     """A pod is deleted, and for `seconds` its node, which says that it is Ready, lets every new pod fail."""
+    BROKEN_RUNTIME = "broken-runtime"
+    """A pod is deleted, and for `seconds` its node, which says that it is Ready, makes no container: new pods wait."""
     RACK_POWER_LOSS = "rack-power-loss"
     """All nodes of a rack lose power within some seconds."""
     RACK_OVERHEATS = "rack-overheats"

@@ -55,6 +55,7 @@ class NodeFaults:
             FaultKind.NODE_UNHEALTHY: self._say_unhealthy,
             FaultKind.NODE_MONITORED: self._keep_off,
             FaultKind.BLACK_HOLE: self._swallow_pods,
+            FaultKind.BROKEN_RUNTIME: self._break_runtime,
             FaultKind.RACK_POWER_LOSS: self._lose_rack,
             FaultKind.RACK_OVERHEATS: self._overheat,
             FaultKind.NO_CAPACITY: self._cordon_free_nodes,
@@ -251,17 +252,24 @@ class NodeFaults:
         self._hands.after(fault.seconds, let_in)
 
     def _swallow_pods(self, fault: Fault) -> None:
+        self._spoil(fault, "has no healthy device for new pods", self._cluster.kubelets.refuse_devices)
+
+    def _break_runtime(self, fault: Fault) -> None:
+        self._spoil(fault, "makes no container", self._cluster.kubelets.break_runtime)
+
+    def _spoil(self, fault: Fault, what: str, spoil: Callable[[str, bool], None]) -> None:
+        """The node is a black hole from now on, and a pod of it is deleted, so that another one comes there."""
         nodes, pods = self._nodes_of(fault)[:1], self._pods_of(fault)[:1]
         if not nodes or nodes[0] in self._taken:
             return
-        node, kubelets = nodes[0], self._cluster.kubelets
-        words = f"node {node} has no healthy device for new pods for {fault.seconds:g} s, and a pod of it was deleted"
+        node = nodes[0]
+        words = f"node {node} {what} for {fault.seconds:g} s, and a pod of it was deleted"
         self._log.befell(fault, words, node=node, pod_uids=(pods[0]["metadata"]["uid"],))
-        kubelets.refuse_devices(node, True)
+        spoil(node, True)
         self._hands.remove(CHAOS, PODS, pods[0])
 
         def mend() -> None:
             if node not in self._taken:
-                kubelets.refuse_devices(node, False)
+                spoil(node, False)
 
         self._hands.after(fault.seconds, mend)

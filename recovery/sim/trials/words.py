@@ -161,6 +161,8 @@ class MachineAction(StrEnum):
     """A monitor cordons and taints the node."""
     BLACK_HOLE = "black-hole"
     """A pod is deleted, and its node lets every new one fail."""
+    BROKEN_RUNTIME = "broken-runtime"
+    """A pod is deleted, and its node makes no container: new pods wait there."""
     RACK_POWER_LOSS = "rack-power-loss"
     """All nodes of the rack (four each) lose power within seconds."""
     RACK_OVERHEATS = "rack-overheats"

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from recovery.core import budget, incident, judge, matching
+from recovery.core import budget, incident, matching, steps
 from recovery.core.classify import Disruption, Finding
 from recovery.core.evidence import Evidence
 from recovery.core.facts import JobFacts, Snapshot, WorkloadFacts
@@ -82,7 +82,7 @@ def every_exit_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ignored_but_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     """An incident costs budget, whatever is done about it: who ignores one has had it all the same."""
-    leave = judge.stand_aside
+    leave = steps.stand_aside
 
     def stand_aside(ledger: Ledger, reason: str, now: datetime) -> Ledger:
         after = leave(ledger, reason, now)

@@ -67,7 +67,10 @@ class PlainCluster:
         self.denied: set[tuple[str, str]] = set()
         """Verb and plural, with `/subresource` if there is one."""
         self.page_size: int | None = None
-        self.pages = 0
+        self.got: list[str] = []
+        """Plurals of what was asked for one by one, in this order."""
+        self.listed: list[str] = []
+        """Plurals of what was listed, in this order, once for each page."""
         self.patches: list[str] = []
         """What was patched, in this order."""
         self.patched: Callable[[Object], None] = lambda _: None
@@ -78,6 +81,7 @@ class PlainCluster:
         self.objects.setdefault(resource.plural, []).extend(objects)
 
     async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
+        self.got.append(resource.plural)
         for item in self._items("get", resource, namespace):
             if item["metadata"]["name"] == name:
                 return json.dumps(item).encode()
@@ -94,11 +98,11 @@ class PlainCluster:
         limit: int | None = None,
         continue_token: str = "",
     ) -> bytes:
-        self.pages += 1
         items = self._items("list", resource, namespace)
-        if "=" in label_selector:
-            label, value = label_selector.split("=")
-            items = [item for item in items if item["metadata"].get("labels", {}).get(label) == value]
+        self.listed.append(resource.plural)
+        label, values = _selected(label_selector)
+        if label:
+            items = [item for item in items if item["metadata"].get("labels", {}).get(label) in values]
         start = int(continue_token or 0)
         end = start + (self.page_size or len(items))
         token = str(end) if end < len(items) else ""
@@ -195,6 +199,7 @@ class PlainCluster:
         child = {
             "metadata": metadata(f"{name}-node-0", namespace, f"{uid}-j", owner=f"{uid}-js", labels=group),
             "spec": {"parallelism": ranks, "completions": ranks},
+            "status": {"ready": ranks if running is None else running},
         }
         self.put(JOBS, child)
         for index in range(ranks):
@@ -204,6 +209,25 @@ class PlainCluster:
             if not any(node["metadata"]["name"] == f"gpu-{index}" for node in self.objects.get(NODES.plural, [])):
                 self.add_node(f"gpu-{index}", ready=True)
         return job
+
+    def has_no_node(self, pod: str, message: str = "0/9 nodes are available: 9 Insufficient nvidia.com/gpu.") -> None:
+        """The scheduler has found no place for the pod."""
+        found = next(item for item in self.objects[PODS.plural] if item["metadata"]["name"] == pod)
+        found["spec"].pop("nodeName", None)
+        why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        found["status"] = {"phase": "Pending", "conditions": [why]}
+
+    def goes_silent(self, node: str) -> None:
+        """As the node controller tells of it: Ready of the node is Unknown, that of its pods False, and Jobs count."""
+        self.add_node(node, ready=False)
+        for item in self.objects[PODS.plural]:
+            if item["spec"].get("nodeName") != node:
+                continue
+            [ready] = [each for each in item["status"]["conditions"] if each["type"] == "Ready"]
+            ready["status"] = "False"
+            owner = item["metadata"]["ownerReferences"][0]["uid"]
+            [job] = [each for each in self.objects[JOBS.plural] if each["metadata"]["uid"] == owner]
+            job["status"]["ready"] -= 1
 
     def add_policy(self, name: str = "default", *, namespace: str = "team-a", **spec: Any) -> None:
         self.put(RECOVERY_POLICIES, {"metadata": metadata(name, namespace, f"policy-{name}"), "spec": spec})
@@ -266,6 +290,15 @@ def pod(running: bool, *, node: str) -> Object:
             "containerStatuses": [{"name": "node", "state": state}],
         },
     }
+
+
+def _selected(label_selector: str) -> tuple[str, frozenset[str]]:
+    """`label=value` or `label in (one,other)`; a label alone selects all that a test puts in: no label is asked for."""
+    label, _, listed = label_selector.partition(" in ")
+    if listed:
+        return label, frozenset(listed.strip("()").split(","))
+    label, _, value = label_selector.partition("=")
+    return (label, frozenset({value})) if value else ("", frozenset())
 
 
 def _merge(into: Object, change: Object) -> None:

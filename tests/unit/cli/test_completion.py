@@ -82,7 +82,10 @@ def test_namespaces(complete: Complete) -> None:
     assert complete("status", "-n", "team") == ["team-a", "team-b", ":4"]
 
 
-@pytest.mark.parametrize("words", [("status", "--kubeconfig", ""), ("status", "--kubeconfig=/et")])
+@pytest.mark.parametrize(
+    "words",
+    [("status", "--kubeconfig", ""), ("status", "--kubeconfig=/et"), ("lint", ""), ("explain-launch", "a.yaml", "b")],
+)
 def test_files_are_the_shells_to_offer(words: tuple[str, ...], complete: Complete) -> None:
     assert complete(*words) == [":0"]
 

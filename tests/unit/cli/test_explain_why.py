@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from recovery.ports import PODS, RECOVERY_CONFIGS
+from recovery.ports import NODES, PODS, RECOVERY_CONFIGS
 from tests.unit.cli.cluster import CREATED, Object, PlainCluster, metadata
 from tests.unit.cli.test_explain import explain, incident_details, record, section
 from tests.unit.cli.test_status import open_incident
@@ -177,13 +177,14 @@ def test_a_node_that_the_incident_replaced_is_told_of_although_no_pod_is_there_a
     assert section(explain("llm"), "Nodes")[0].startswith("node gpu-77 is quarantined since ")
 
 
-def test_a_storm_is_told(cluster: PlainCluster) -> None:
+def test_a_storm_is_told_with_its_rack(cluster: PlainCluster) -> None:
+    what = "2 nodes of rack r17 were lost within a minute"
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
-    cluster.add_group("llm", group_with("TearingDown", storm="storm-1"))
+    cluster.add_group("llm", group_with("TearingDown", storm="storm-r17-1", stormWhat=what))
     add_config(cluster)
     [line] = section(explain("llm"), "Nodes")
-    assert line == "its failure is part of storm-1, in which many nodes were lost at once"
+    assert line == "its failure is part of storm-r17-1: 2 nodes of rack r17 were lost within a minute"
 
 
 def test_an_open_circuit_breaker_is_told_with_how_to_close_it(cluster: PlainCluster) -> None:
@@ -191,8 +192,15 @@ def test_an_open_circuit_breaker_is_told_with_how_to_close_it(cluster: PlainClus
     cluster.add_policy(mode="Enforce")
     breaker = {"openedAt": "2026-11-02T08:59:00Z", "reason": "5 recoveries within 60 minutes brought no progress"}
     add_config(cluster, circuitBreaker={"recoveries": 5}, status={"breaker": breaker})
-    [line] = [line for line in section(explain("llm"), "Policy") if "circuit breaker" in line]
-    assert line.startswith("the circuit breaker is open: 5 recoveries within 60 minutes brought no progress")
+    lines = section(explain("llm"), "Policy")
+    assert "mode Observe (it says Enforce), restart RecreateGroupOnPodRestart, 10 of 10 recoveries left" in lines
+    assert (
+        "the circuit breaker is open: 5 recoveries within 60 minutes brought no progress; recovery reset-breaker "
+        "closes it"
+    ) in lines
+    told = json.loads(explain("llm", "-o", "json"))["policy"]
+    assert (told["mode"], told["globalPause"]) == ("Observe", "")
+    assert told["breaker"] in lines
 
 
 def test_as_data_it_has_what_comes_next_and_what_is_held_against_nodes(cluster: PlainCluster) -> None:
@@ -243,5 +251,62 @@ def test_a_failure_that_is_in_no_ledger_yet_is_told_in_full(cluster: PlainCluste
     lines = section(text, "Incident, as it would be opened now")
     assert "  - pod llm-1 (rank 1, node gpu-1) failed with exit code 137" in lines
     assert "  llm-1  gpu-1  1     137" in lines
-    assert ("decided by rule killed of policy default, generation 1" in lines) == (mode == "Enforce")
+    assert "decided by rule killed of policy default, generation 1" in lines
     assert "\nIncident:" not in text
+
+
+# --- all nodes of the cluster --------------------------------------------------------------------------------------
+
+REPLACES = {"name": "killed", "action": "ReplaceNode", "when": {"onExitCodes": KILLED}}
+
+
+def with_a_failure(cluster: PlainCluster, mode: str, *, spare: int) -> None:
+    """Rank 1 of two was killed; `spare` nodes more than the job runs on."""
+    cluster.add_job("llm")
+    for number in range(2, 2 + spare):
+        cluster.add_node(f"gpu-{number}", ready=True)
+    for node in cluster.objects[NODES.plural]:
+        node["status"]["allocatable"] = {"nvidia.com/gpu": "8"}
+    cluster.add_policy(mode=mode, rules=[REPLACES])
+    add_config(cluster, allow={"cordon": True}, quarantine={"maxNodes": 1, "maxPercent": 100})
+    fail_pod(cluster, "2026-11-02T08:59:30Z")
+
+
+@pytest.mark.parametrize("mode", ["Observe", "Enforce"])
+@pytest.mark.parametrize(("spare", "replaced"), [(1, True), (0, False)])
+def test_it_decides_within_the_caps_and_the_nodes_that_there_are(
+    cluster: PlainCluster, mode: str, spare: int, replaced: bool
+) -> None:
+    with_a_failure(cluster, mode, spare=spare)
+    text = explain("llm")
+    considered = [line for line in section(text, "Incident, as it would be opened now") if "- ReplaceNode: " in line]
+    if replaced:
+        assert "quarantin" in section(text, "Decision")[0]
+        assert considered == []
+    else:
+        [line] = considered
+        assert "it is among the last on which the group can run" in line
+
+
+def test_a_cap_that_is_full_is_seen(cluster: PlainCluster) -> None:
+    with_a_failure(cluster, "Observe", spare=3)
+    cluster.objects[RECOVERY_CONFIGS.plural][0]["status"] = {"quarantined": [quarantined("gpu-4")]}
+    assert "quarantine cap reached: 1 of 1 nodes" in section(explain("llm"), "Decision")[0]
+
+
+NOT_ASKED = "nodes may not be listed, so caps, feasible nodes and storms were not asked"
+
+
+def test_who_may_not_list_nodes_is_told_what_was_not_asked(cluster: PlainCluster) -> None:
+    with_a_failure(cluster, "Enforce", spare=3)
+    assert NOT_ASKED not in explain("llm")
+    cluster.denied.add(("list", NODES.plural))
+    assert section(explain("llm"), "Decision")[-1] == NOT_ASKED
+    assert json.loads(explain("llm", "-o", "json"))["decision"]["notAsked"] == NOT_ASKED
+
+
+def test_nodes_are_not_listed_for_a_job_that_is_well(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    cluster.denied.add(("list", NODES.plural))
+    assert NOT_ASKED not in explain("llm")

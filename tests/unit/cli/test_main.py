@@ -54,6 +54,8 @@ def test_version() -> None:
         (["restart", "llm", "--reason", " "], "--reason must not be empty"),
         (["retry", "llm", "--wait", "-1"], "should be greater than or equal to 0"),
         (["explain"], "Missing argument"),
+        (["lint", "-", "--format", "xml"], "'xml' is not one of"),
+        (["explain-launch", "-", "--format", "sarif"], "'sarif' is not one of"),
         (["frobnicate"], "No such command"),
     ],
 )
@@ -68,7 +70,7 @@ def test_wrong_usage_is_said_and_ends_with_2(arguments: list[str], says: str) ->
     "command",
     [
         *("run", "status", "explain", "pause", "resume", "restart", "retry", "reset-budget"),
-        *("quarantine", "release", "reset-breaker", "simulate"),
+        *("quarantine", "release", "reset-breaker", "lint", "explain-launch", "simulate"),
     ],
 )
 def test_every_command_has_help(command: str) -> None:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from recovery.cli.connection import Connection
 from recovery.cli.main import app
-from recovery.core.fleet import FleetChange, Futile
+from recovery.core.fleet import FleetChange, Futile, Suspicion
 from recovery.core.quarantine import QUARANTINE_ANNOTATION, RELEASE_ANNOTATION, RESET_BREAKER_ANNOTATION, parsed_mark
 from recovery.executors import node_quarantine
 from recovery.ports import RECOVERY_CONFIGS, ForbiddenError
@@ -121,8 +121,19 @@ def test_a_quarantine_that_is_decided_and_not_yet_set_is_released_as_well(fleet:
     with pytest.raises(ForbiddenError):
         by_controller(fleet)
     assert "within 30 s" in run("release", "gpu-1").stdout
-    asyncio.run(node_quarantine.apply(fleet.client, fleet.wanted()))
+    asyncio.run(node_quarantine.apply(fleet.client, fleet.wanted(), fleet.clock.now()))
     assert fleet.quarantined == []
+
+
+def test_a_node_that_is_only_suspected_is_released_of_that(fleet: Fleet) -> None:
+    held = tuple(Suspicion("gpu-1", incident, at(5)) for incident in ("inc-1", "inc-2"))
+    asyncio.run(fleet.writer().change(FleetChange(suspicions=held)))
+    said = run("release", "gpu-1", "gpu-2").stdout
+    assert said == (
+        "node gpu-1 was not quarantined; the controller forgets 2 suspicions against it within 30 s\n"
+        "node gpu-2 is not quarantined by recovery\n"
+    )
+    assert fleet.node("gpu-1")["metadata"]["annotations"] == {RELEASE_ANNOTATION: "2026-11-21T12:00:10Z"}
 
 
 def test_a_missing_permission_is_one_line(fleet: Fleet) -> None:

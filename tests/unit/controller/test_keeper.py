@@ -9,10 +9,18 @@ import pytest
 from structlog.testing import capture_logs
 
 from recovery.controller.keeper import REVIEW_SECONDS, Keeper
-from recovery.core.fleet import FleetChange, FleetLedger, Futile
+from recovery.core.fleet import FleetChange, FleetLedger, Futile, Suspicion
 from recovery.core.quarantine import QUARANTINE_TAINT, RELEASE_ANNOTATION, RESET_BREAKER_ANNOTATION
 from recovery.executors.node_quarantine import quarantine_by_hand, release_by_hand
-from recovery.ports import NODES, RECOVERY_CONFIGS, ForbiddenError, NotLeadingError, PatchKind, UnknownOutcomeError
+from recovery.ports import (
+    EVENTS,
+    NODES,
+    RECOVERY_CONFIGS,
+    ForbiddenError,
+    NotLeadingError,
+    PatchKind,
+    UnknownOutcomeError,
+)
 from recovery.sim.virtual_time import VirtualClock, virtual_time
 from tests.unit.core.world import at
 from tests.unit.executors.fleet import Fleet, Store
@@ -150,6 +158,17 @@ async def test_a_person_releases_a_node_whatever_is_allowed_or_paused(spec: dict
     annotate(fleet, 20)
     await review(fleet, 30)
     assert (fleet.quarantined, fleet.cordoned("gpu-1"), fleet.ledger) == ([], False, FleetLedger())
+
+
+async def test_a_release_by_hand_takes_the_suspicions_with_it_also_of_a_node_that_was_only_suspected() -> None:
+    fleet = Fleet(spec=ALLOWED)
+    held = tuple(Suspicion(f"gpu-{number}", "inc-1", at(5)) for number in (1, 2, 3))
+    await fleet.writer().change(FleetChange(quarantine=(fleet.wanted("gpu-1"),), suspicions=held))
+    annotate(fleet, 20)
+    annotate(fleet, 20, "gpu-2")
+    await review(fleet, 30)
+    assert fleet.quarantined == []
+    assert [each.node for each in fleet.ledger.suspicions] == ["gpu-3"]
 
 
 async def test_a_release_leaves_the_taint_and_the_cordon_of_others() -> None:
@@ -298,7 +317,10 @@ async def test_a_person_closes_the_breaker() -> None:
     assert fleet.ledger.breaker is not None
     fleet.patch_config({"metadata": {"annotations": {RESET_BREAKER_ANNOTATION: "2026-11-21T12:00:20Z"}}})
     await review(fleet, 21)
+    await review(fleet, 60)
     assert fleet.ledger == FleetLedger()
+    told = [event["reason"] for event in fleet.server.objects(EVENTS)]
+    assert told == ["CircuitBreakerOpened", "CircuitBreakerClosed"]
 
 
 # --- the loop ------------------------------------------------------------------------------------------------------

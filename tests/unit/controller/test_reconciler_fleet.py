@@ -5,17 +5,36 @@ from datetime import datetime
 import msgspec
 import pytest
 
-from recovery.core.facts import Snapshot
-from recovery.core.fleet import FleetChange, Quarantined
+from recovery.core.facts import ContainerFacts, Snapshot
+from recovery.core.fleet import FleetChange, FleetLimits, Quarantined
 from recovery.core.ledger import Ledger
 from recovery.core.plan import ChangeFleet, EmitEvent, Plan
 from recovery.core.policy import Policy, PolicyError
+from recovery.executors.fleet_ledger import FleetWriter
 from tests.unit.controller.scene import Scene
-from tests.unit.core.world import at, training
+from tests.unit.core.world import at, group, training
 
 WANTED = Quarantined("gpu-1", "uid-1", "XID 79", at(0), incident="inc-1")
 ASKS = ChangeFleet(epoch=1, change=FleetChange(quarantine=(WANTED,)))
 SAYS = EmitEvent(key="inc-1.quarantine", warning=True, reason="QuarantineRefused", note="the cap is reached")
+
+
+async def test_what_a_group_without_an_incident_asks_of_the_fleet_is_done_and_makes_no_ledger(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[FleetChange] = []
+
+    async def change(_: FleetWriter, what: FleetChange) -> None:
+        asked.append(what)
+
+    monkeypatch.setattr(FleetWriter, "change", change)
+    container = ContainerFacts(name="node", waiting_reason="CreateContainerError")
+    world = group(4, born=-300).started(0, -290).started(1, -290).started(2, -290)
+    scene = Scene(world.scheduled(3).with_pod(3, containers=(container,)))
+    monkeypatch.setattr("recovery.core.policy.fleet_limits", lambda _: FleetLimits(may_cordon=True))
+    await scene.look()
+    assert scene.api.said() == []
+    assert [(each.node, each.incident) for what in asked for each in what.suspicions] == [("gpu-3", "start-jobset-1")]
 
 
 async def test_a_quarantine_that_the_fleet_refuses_is_decided_on_live_facts(monkeypatch: pytest.MonkeyPatch) -> None:

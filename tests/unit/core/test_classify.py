@@ -163,6 +163,10 @@ OURS: dict[str, tuple[Evidence, Snapshot]] = {
     "of a pod that was asked to go": (died(143, seconds=5, deleting_since=at(3)), WELL),
     "of a pod that was asked to go at the same time": (died(137, seconds=2, deleting_since=at(3)), WELL),
     "of a pod that was asked to go, nobody knows when it ended": (died(137, seconds=None, deleting_since=at(3)), WELL),
+    "of a pod that was asked to go, as torchrun passes it on": (
+        died(1, "SignalException: Process 1 got signal: 15", seconds=5, deleting_since=at(3)),
+        WELL,
+    ),
     "of a Job that is deleted": (died(137, seconds=5), GROUP.job_deleted(3).snapshot()),
     "of a Job that fails": (died(143, seconds=5), GROUP.job_failing("BackoffLimitExceeded", 3).snapshot()),
 }

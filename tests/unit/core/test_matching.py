@@ -23,7 +23,7 @@ from recovery.core.facts import (
     Snapshot,
     Taint,
 )
-from recovery.core.matching import Answer, ask, may_change, next_node_fault_at, node_faults, node_sign
+from recovery.core.matching import Answer, ask, may_change, next_node_fault_at, node_faults, node_signs
 from recovery.core.rules import Rule, RuleAction
 from tests.unit.core.world import START, at
 
@@ -612,14 +612,21 @@ def test_a_taint_without_a_time_calls_for_another_node_or_for_nothing() -> None:
         ({"onNodeConditions": [{"type": "Other"}, {"type": "GpuUnhealthy"}]}, "GpuUnhealthy"),
         ({"onNodeConditions": [{"type": "GpuHealthy", "status": "False"}]}, "GpuHealthy=False"),
         ({"onNodeConditions": [{"type": "Other"}], "onNodeTaints": [{"key": "c"}, {"key": "a"}]}, "a"),
+        (
+            {
+                "onNodeConditions": [{"type": "GpuUnhealthy"}, {"type": "GpuHealthy", "status": "False"}],
+                "onNodeTaints": [{"key": "a"}, {"key": "a", "effect": "NoSchedule"}],
+            },
+            "GpuUnhealthy, GpuHealthy=False, a",
+        ),
         ({"onNodeTaints": [{"key": "c"}]}, ""),
         ({"onClass": ["HardwareFault"]}, ""),
     ],
-    ids=["condition", "condition of another status", "taint", "none of them", "asks for none"],
+    ids=["condition", "condition of another status", "taint", "all of them", "none of them", "asks for none"],
 )
-def test_the_sign_of_a_node_is_what_meets_the_rule(when: Json, sign: str) -> None:
+def test_the_signs_of_a_node_are_all_that_meets_the_rule(when: Json, sign: str) -> None:
     node = gpu(BAD_GPU, Condition("GpuHealthy", "False"), taints=(Taint("a"),))
-    assert node_sign(rule(**when).when, node) == sign
+    assert node_signs(rule(**when).when, node) == sign
 
 
 def test_each_rule_and_each_pod_has_a_fault_of_its_own() -> None:

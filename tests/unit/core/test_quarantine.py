@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.core.facts import Condition, FleetFacts, NodeFacts, Taint
+from recovery.core.facts import Condition, FleetFacts, GroupKey, NodeFacts, Taint, WaitingGroup
 from recovery.core.fleet import Breaker, FleetChange, FleetLedger, FleetLimits, Futile, Quarantined, Suspicion
 from recovery.core.quarantine import (
     BY_HAND,
@@ -176,17 +176,70 @@ def test_a_release_that_never_ends_in_time_is_no_time() -> None:
 def test_the_last_nodes_of_a_waiting_group_are_spared(
     wanted: str, feasible: str, members: int, per_node: int, is_spared: bool
 ) -> None:
-    refused = spared(wanted, FleetFacts(nodes=9, feasible=tuple(feasible), pods_per_node=per_node), members)
+    fleet = FleetFacts(nodes=9, feasible=tuple(feasible), pods_per_node=per_node)
+    refused = spared(FleetLedger(), wanted, fleet, members)
     assert (refused is not None) == is_spared
     if refused is not None:
         assert refusal(refused.why) == "feasible"
 
 
 def test_the_sentence_tells_how_many_are_needed() -> None:
-    refused = spared("a", FleetFacts(nodes=9, feasible=("a", "b")), 2)
+    refused = spared(FleetLedger(), "a", FleetFacts(nodes=9, feasible=("a", "b")), 2)
     assert refused == Refused(
-        "node a is among the last on which the group can run: it needs 2 of the 2 that fit its pods"
+        "it is among the last on which the group can run: the group needs 2 of the 2 that fit its pods"
     )
+    fewer = spared(FleetLedger(), "a", FleetFacts(nodes=9, feasible=("a", "b")), 3)
+    assert fewer == Refused(
+        "it is among the last on which the group can run: the group needs 3 and only 2 fit its pods"
+    )
+
+
+def waits(name: str, needed: int, feasible: str) -> WaitingGroup:
+    return WaitingGroup(GroupKey("ml", name), needed, tuple(feasible))
+
+
+@pytest.mark.parametrize(
+    ("waiting", "for_whom"),
+    [
+        ([], ""),
+        ([waits("b", 3, "abcd")], ""),
+        ([waits("b", 4, "abcd")], "ml/b"),
+        ([waits("b", 5, "abcd")], "ml/b"),  # it would run once the nodes that are down are back
+        ([waits("b", 3, "bcd")], ""),  # the node is of no use to it
+        ([waits("b", 1, "a")], "ml/b"),
+        ([waits("b", 2, "abcd"), waits("c", 2, "ab")], "ml/c"),
+        ([waits("c", 2, "ab"), waits("b", 2, "ac")], "ml/b"),  # in every look the same one
+    ],
+)
+def test_the_last_nodes_of_any_group_that_waits_are_spared(waiting: list[WaitingGroup], for_whom: str) -> None:
+    fleet = FleetFacts(nodes=9, feasible=tuple("abcdefgh"), waiting=tuple(waiting))
+    refused = spared(FleetLedger(), "a", fleet, 2)
+    assert (refused is not None) == bool(for_whom)
+    if refused is not None:
+        assert f"group {for_whom}, which waits, can run" in refused.why
+        assert refusal(refused.why) == "feasible"
+
+
+def test_the_sentence_names_the_group_that_waits() -> None:
+    fleet = FleetFacts(nodes=9, feasible=tuple("abcdefgh"), waiting=(waits("llm", 4, "abcd"),))
+    assert spared(FleetLedger(), "a", fleet, 2) == Refused(
+        "it is among the last on which group ml/llm, which waits, can run: the group needs 4 of the 4 that fit its pods"
+    )
+
+
+@pytest.mark.parametrize(
+    ("entered", "is_spared"), [((), False), (("a",), False), (("x", "y"), False), (("b",), True), (("b", "c"), True)]
+)
+@pytest.mark.parametrize("whose", ["own", "other"])
+def test_nodes_of_the_ledger_count_as_taken_whether_they_bear_the_taint_yet_or_not(
+    entered: tuple[str, ...], is_spared: bool, whose: str
+) -> None:
+    """Two groups that decide in the same second would take the last two else."""
+    mine = FleetFacts(nodes=9, feasible=tuple("abcde"))
+    others = FleetFacts(nodes=9, feasible=tuple("abcdefghij"), waiting=(waits("llm", 4, "abcde"),))
+    before = ledger(*(entry(name) for name in entered))
+    refused = spared(before, "a", mine if whose == "own" else others, 4)
+    assert (refused is not None) == is_spared
 
 
 # --- suspicion and the breaker -------------------------------------------------------------------------------------
@@ -307,6 +360,9 @@ def test_a_release_lasts_until_the_node_bears_nothing_of_it() -> None:
         ({"release_when": "nvidia.com/gpu-xid"}, {"taints": (Taint("nvidia.com/gpu-xid"),)}, ""),
         ({"release_when": "GpuHealthy=False"}, {"conditions": (Condition("GpuHealthy", "False"),)}, ""),
         ({"release_when": "GpuHealthy=False"}, {"conditions": (Condition("GpuHealthy", "True"),)}, "the node is Ready"),
+        ({"release_when": "A, v/b"}, {"conditions": (Condition("A", "True"),)}, ""),
+        ({"release_when": "A, v/b"}, {"taints": (Taint("v/b"),)}, ""),
+        ({"release_when": "A, v/b"}, {}, "the node is Ready, and A and v/b have ended"),
         ({}, {"annotations": {RELEASE_ANNOTATION: "2026-11-21T12:00:00Z"}}, "released by hand at 2026-11-21T12:00:00Z"),
         ({}, {"annotations": {RELEASE_ANNOTATION: "2026-11-21T11:59:59Z"}}, ""),
         ({}, {"annotations": {RELEASE_ANNOTATION: "2099-01-01T00:00:00Z"}}, ""),
@@ -336,12 +392,42 @@ def test_a_quarantine_that_is_decided_and_not_yet_set_can_be_released_as_well() 
     assert look(after, released) == FleetLedger()
 
 
+def test_a_release_by_hand_takes_away_what_was_held_against_the_node_before() -> None:
+    """Else the next single suspicion would quarantine it again at once."""
+    suspicions = (suspicion("inc-1", -5), suspicion("inc-2", 4), suspicion("inc-3", 6), suspicion("inc-2", 0, "gpu-2"))
+    before = msgspec.structs.replace(ledger(entry(applied=True)), suspicions=suspicions)
+    others = node("gpu-2")
+    bears = node(bears=entry())
+    released = msgspec.structs.replace(
+        bears, annotations={**bears.annotations, RELEASE_ANNOTATION: "2026-11-21T12:00:05Z"}
+    )
+    after = look(before, released, others)
+    assert only(after).releasing.startswith("released by hand")
+    assert after.suspicions == (suspicion("inc-3", 6), suspicion("inc-2", 0, "gpu-2"))
+
+
+def test_a_node_that_is_only_suspected_can_be_released_of_that() -> None:
+    before = FleetLedger(suspicions=(suspicion("inc-1"),))
+    assert look(before, node()) is before
+    assert look(before, node(annotations={RELEASE_ANNOTATION: "2099-01-01T00:00:00Z"})) is before, "for ever"
+    assert look(before, node(annotations={RELEASE_ANNOTATION: "2026-11-21T12:00:00Z"})) == FleetLedger()
+
+
+@pytest.mark.parametrize("fields", [{"release_at": at(9)}, {"release_when": "GpuUnhealthy"}], ids=["time", "health"])
+def test_a_release_by_time_or_health_leaves_the_suspicions_to_decay(fields: dict[str, Any]) -> None:
+    made = entry(applied=True, **fields)
+    before = msgspec.structs.replace(ledger(made), suspicions=(suspicion("inc-1"),))
+    after = look(before, node(bears=made))
+    assert only(after).releasing
+    assert after.suspicions == before.suspicions
+
+
 def test_only_time_calls_for_a_review() -> None:
-    assert next_review_at(ledger(entry()), LIMITS, at(10)) is None
+    assert next_review_at(ledger(entry()), at(10)) is None
     several = ledger(entry("a", release_at=at(50)), entry("b", release_at=at(30)), entry("c", release_at=at(20)))
-    assert next_review_at(several, LIMITS, at(10)) == at(20)
-    assert next_review_at(several, LIMITS, at(40)) == at(40), "it is due already"
-    assert next_review_at(ledger(entry(release_at=at(50), releasing="by hand")), LIMITS, at(10)) is None
+    assert next_review_at(several, at(10)) == at(20)
+    assert next_review_at(several, at(40)) == at(40), "it is due already"
+    assert next_review_at(ledger(entry(release_at=at(50), releasing="by hand")), at(10)) is None
 
 
 # --- what nodes tell that the ledger does not know -----------------------------------------------------------------

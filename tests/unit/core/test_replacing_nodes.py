@@ -5,7 +5,7 @@ import pytest
 
 from recovery.core.facts import Condition, FailurePolicyFacts, Taint
 from recovery.core.fleet import FleetLedger, FleetLimits, Quarantined
-from recovery.core.ledger import AttemptAction, Handled, Ledger
+from recovery.core.ledger import AttemptAction
 from recovery.core.rules import NodeConditionRule, Rule, RuleAction, When
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.test_verdicts import MAY, on_exit
@@ -172,19 +172,3 @@ def test_a_fault_under_a_member_of_a_group_that_still_starts_waits_until_all_run
     controller.look(faulty(starting.all_started(18), "gpu-1", 14), 19)
     assert len(controller.triggers) == 2
     assert controller.incident.attempts[-1].nodes == ("gpu-1",)
-
-
-# --- the breaker ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("by_hand", [True, False])
-def test_a_restart_by_hand_is_no_recovery_in_vain(by_hand: bool) -> None:
-    """The breaker counts what the controller tries again and again, not what a person wants."""
-    limits = FleetLimits(breaker_recoveries=3)
-    before = Ledger(attempts_in_row=2, handled=Handled(until=at(-60)))
-    controller = Controller(policy(limits=limits), before)
-    asked = training().asked("recovery.trainjob.dev/restart", at(0).isoformat())
-    controller.look(asked if by_hand else training().pod_failed(2, 1, 0), 1)
-    assert len(controller.triggers) == 1
-    in_vain = [each.incident for change in controller.fleet_changes for each in change.futile]
-    assert in_vain == ([] if by_hand else [controller.incident.id])

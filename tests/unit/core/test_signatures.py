@@ -14,6 +14,24 @@ from recovery.core.signs import DisruptionClass
 from tests.unit.core.signs import around, container, died, lost
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "/workspace/train.py", line 212, in main\n'
+TORCHRUN_REPORT = """RuntimeError: [gloo] Connection closed by peer [10.0.0.7]:4411
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-21_12:00:00
+  host      : llm-node-0-1
+  rank      : 9 (local_rank: 1)
+  exitcode  : {exitcode} (pid: 41)
+  error_file: <N/A>
+  traceback : Signal {signal} received by PID 41
+============================================================
+"""
+"""What torchrun says last, after what a neighbour of the killed rank said."""
 WELL = around()
 
 Row = tuple[Evidence, Snapshot, str, str, str]
@@ -154,6 +172,13 @@ TABLE: tuple[Row, ...] = (
         WELL,
         *("DeviceAllocation", HARDWARE, "DeviceAllocation"),
     ),
+    (
+        died(1, "torch.distributed.elastic.multiprocessing.api.SignalException: Process 1 got signal: 15"),
+        WELL,
+        *("LauncherStopped", "Killed", "LauncherStopped"),
+    ),
+    (died(1, TORCHRUN_REPORT.format(exitcode=-9, signal="9 (SIGKILL)")), WELL, "RankKilled", "Killed", "RankKilled"),
+    (died(1, TORCHRUN_REPORT.format(exitcode=-15, signal="15 (SIGTERM)")), WELL, "RankKilled", "Killed", "RankKilled"),
     (
         died(134, "[Rank 5] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=48211)"),
         WELL,

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from recovery.core.facts import Condition, Taint
+from recovery.core.facts import Condition, GroupKey, Taint, WaitingGroup
 from recovery.core.fleet import FleetLedger, FleetLimits, Quarantined, Suspicion
 from recovery.core.ledger import AttemptAction, Outcome, Phase
 from recovery.core.plan import ChangeFleet, DeleteJob, FailJobSet
@@ -200,6 +200,18 @@ def test_the_last_feasible_nodes_are_spared() -> None:
     assert "node gpu-2 is not quarantined" in controller.incident.reason
 
 
+def test_so_are_those_of_another_group_that_waits_and_the_group_is_recreated_all_the_same() -> None:
+    controller = Controller(policy(rules=(on_exit(42, RuleAction.REPLACE_NODE),), limits=MAY))
+    other = WaitingGroup(GroupKey("ml", "other"), 2, ("gpu-2", "gpu-3"))
+    controller.look(msgspec.structs.replace(failed(), waiting=(other,)), 1)
+    assert controller.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
+    assert (
+        "node gpu-2 is not quarantined: it is among the last on which group ml/other, which waits, can run: "
+        "the group needs 2 of the 2 that fit its pods"
+    ) in controller.incident.reason
+    assert [change.quarantine for change in controller.fleet_changes] in ([], [()])
+
+
 def test_a_node_that_is_suspected_again_is_replaced_by_default() -> None:
     before = FleetLedger(suspicions=(Suspicion("gpu-2", "other-7", at(-3600)),))
     controller = Controller(policy(limits=MAY, fleet=before))
@@ -229,6 +241,15 @@ def test_what_a_crash_left_undone_is_asked_of_the_fleet_again_and_only_then() ->
     after.look(failed(), 11)
     assert after.fleet_changes == []
     assert len(after.triggers) == 1
+
+
+def test_but_not_for_a_group_that_waits_for_the_node_by_then() -> None:
+    controller = Controller(policy(rules=(on_exit(42, RuleAction.REPLACE_NODE),), limits=MAY))
+    controller.write(controller.plan(failed(), 1))  # the ledger, and the process ends
+    other = WaitingGroup(GroupKey("ml", "other"), 2, ("gpu-2", "gpu-3"))
+    controller.look(msgspec.structs.replace(failed(), waiting=(other,)), 10)
+    assert [entry.node for change in controller.fleet_changes for entry in change.quarantine] == []
+    assert len(controller.triggers) == 1
 
 
 # --- what comes back -----------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from recovery.core.facts import (
     ReplicatedJobFacts,
     Snapshot,
     Taint,
+    WaitingGroup,
     WorkloadFacts,
 )
 from recovery.core.history import all_ran_at
@@ -63,6 +64,8 @@ class World(msgspec.Struct, frozen=True):
     lost_nodes: tuple[LostNode, ...] = ()
     """Of the whole cluster."""
     cluster_nodes: int = 100
+    waiting: tuple[WaitingGroup, ...] = ()
+    """Other groups that wait for nodes."""
 
     # --- what there is ---------------------------------------------------------------------------------------------
 
@@ -79,7 +82,7 @@ class World(msgspec.Struct, frozen=True):
         }
         names = (f"gpu-{number}" for number in range(self.cluster_nodes))
         feasible = tuple(name for name in names if name not in off)
-        fleet = FleetFacts(nodes=self.cluster_nodes, lost=self.lost_nodes, feasible=feasible)
+        fleet = FleetFacts(self.cluster_nodes, self.lost_nodes, feasible, waiting=self.waiting)
         return Snapshot(
             key=GroupKey("ml", "train"),
             workload=self.workload,
@@ -177,9 +180,10 @@ class World(msgspec.Struct, frozen=True):
         taint = Taint("node.kubernetes.io/out-of-service", "nodeshutdown", "NoExecute", whole(seconds))
         return self.with_node(name, taints=(taint,))
 
-    def nodes_lost(self, *lost: tuple[str, float]) -> "World":
-        """Nodes of the cluster, of this group or not."""
-        return msgspec.structs.replace(self, lost_nodes=tuple(LostNode(name, whole(seconds)) for name, seconds in lost))
+    def nodes_lost(self, *lost: tuple[str, float] | tuple[str, float, str]) -> "World":
+        """Nodes of the cluster, of this group or not, with the moment and the rack."""
+        nodes = tuple(LostNode(name, whole(seconds), *rack) for name, seconds, *rack in lost)
+        return msgspec.structs.replace(self, lost_nodes=nodes)
 
     # --- losses ----------------------------------------------------------------------------------------------------
 

@@ -1,15 +1,25 @@
 """The fleet's ledger is swapped, one writer at a time, within its caps, and before any node is touched."""
 
 import asyncio
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from recovery.core.fleet import FleetChange, Futile, Suspicion
 from recovery.core.quarantine import BY_HAND, QUARANTINE_TAINT
 from recovery.executors.fleet_ledger import QuarantineRefusedError
-from recovery.ports import RECOVERY_CONFIGS, ConflictError, PatchKind, UnknownOutcomeError
+from recovery.ports import (
+    EVENTS,
+    RECOVERY_CONFIGS,
+    ConflictError,
+    ForbiddenError,
+    PatchKind,
+    Resource,
+    UnknownOutcomeError,
+)
 from tests.unit.core.world import at
-from tests.unit.executors.fleet import STALE, Fleet, Store
+from tests.unit.executors.fleet import STALE, Client, Fleet, Store
 
 ALLOWED = {"allow": {"cordon": True}}
 ONE = {**ALLOWED, "quarantine": {"maxNodes": 1, "maxPercent": 100}}
@@ -175,3 +185,37 @@ async def test_an_open_breaker_admits_nothing_more() -> None:
     assert fleet.ledger.breaker is not None
     with pytest.raises(QuarantineRefusedError, match="the circuit breaker is open"):
         await writer.change(FleetChange(quarantine=(fleet.wanted(),)))
+
+
+async def test_the_breaker_is_told_of_once_on_the_config_whichever_group_has_opened_it() -> None:
+    fleet = Fleet(spec={**ALLOWED, "circuitBreaker": {"recoveries": 2}})
+    writer = fleet.writer()
+    with capture_logs() as logs:
+        for number in range(5):
+            await writer.change(FleetChange(futile=(Futile(f"inc-{number}", at(5)),)))
+    (event,) = fleet.server.objects(EVENTS)
+    assert (event["metadata"]["namespace"], event["reason"], event["type"]) == (
+        "default",
+        "CircuitBreakerOpened",
+        "Warning",
+    )
+    config = fleet.server.get(RECOVERY_CONFIGS, "default")
+    assert event["involvedObject"] == {
+        "apiVersion": RECOVERY_CONFIGS.api_version,
+        "kind": "RecoveryConfig",
+        "name": "default",
+        "uid": config["metadata"]["uid"],
+    }
+    assert "2 recoveries within 60 minutes brought no progress" in event["message"]
+    assert [(log["event"], log["log_level"]) for log in logs] == [(event["message"], "warning")]
+
+
+async def test_an_event_that_is_refused_keeps_nobody_from_a_recovery() -> None:
+    fleet = Fleet(spec={**ALLOWED, "circuitBreaker": {"recoveries": 1}})
+
+    class NoEvents(Client):
+        async def create(self, resource: Resource, *args: Any, **kwargs: Any) -> bytes:
+            raise ForbiddenError("events: forbidden", status=403)
+
+    await fleet.writer(api=NoEvents(fleet.server)).change(FleetChange(futile=(Futile("inc-1", at(5)),)))
+    assert fleet.ledger.breaker is not None

@@ -3,9 +3,11 @@
 import msgspec
 import pytest
 
+from recovery.core.fleet import Quarantined
 from recovery.core.quarantine import QUARANTINE_ANNOTATION, QUARANTINE_TAINT, RELEASE_ANNOTATION, Mark, parsed_mark
-from recovery.executors.node_quarantine import apply, quarantine_by_hand, release, release_by_hand
-from recovery.ports import NODES, ConflictError, NotFoundError
+from recovery.executors import node_quarantine
+from recovery.executors.node_quarantine import quarantine_by_hand, release, release_by_hand
+from recovery.ports import NODES, ApiClient, ConflictError, NotFoundError
 from tests.unit.core.world import at
 from tests.unit.executors.fleet import STALE, Fleet
 
@@ -17,6 +19,11 @@ def mark(fleet: Fleet, name: str = "gpu-1") -> Mark:
     found = parsed_mark(fleet.node(name)["metadata"]["annotations"][QUARANTINE_ANNOTATION])
     assert found is not None
     return found
+
+
+async def apply(api: ApiClient, entry: Quarantined) -> None:
+    """Ten seconds after START."""
+    await node_quarantine.apply(api, entry, at(10))
 
 
 async def test_cordon_taint_and_annotation_come_in_one_patch() -> None:
@@ -131,6 +138,14 @@ async def test_a_node_that_a_person_quarantined_or_released_since_is_left_alone(
         await apply(fleet.client, fleet.wanted(name))
     assert fleet.taints("gpu-1") == ["quarantined=by-hand"]
     assert fleet.taints("gpu-2") == []
+
+
+async def test_a_release_dated_far_ahead_is_none_here_as_in_the_review() -> None:
+    """Else the node stood in the ledger for ever, and was never quarantined."""
+    fleet = Fleet()
+    fleet.patch_node("gpu-1", {"metadata": {"annotations": {RELEASE_ANNOTATION: "2099-01-01T00:00:00Z"}}})
+    await apply(fleet.client, fleet.wanted())
+    assert fleet.quarantined == ["gpu-1"]
 
 
 async def test_the_next_incident_takes_the_place_of_the_one_before_it_with_its_cordon() -> None:

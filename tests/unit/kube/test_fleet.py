@@ -59,14 +59,22 @@ class TestLost:
         assert await lost(world) == [("a", 15, "r1"), ("b", 20, "")], "by time"
         assert (await fleet(world, pod(0))).nodes == 2
 
-    async def test_one_that_is_back_is_not_lost(self, world: World) -> None:
-        await world.tell(NODES, node("a"))
+    async def test_one_that_is_back_was_lost_all_the_same(self, world: World) -> None:
+        """What it took with it may show only now. One that is lost again counts from then."""
+        world.clock.seconds = 10
+        await world.tell(NODES, node("a"), node("b"))
         await world.tell(NODES, node("a", ready="False"))
-        assert [name for name, _, _ in await lost(world)] == ["a"]
+        await world.tell(NODES, node("b", ready="False", since_seconds=1))
         await world.tell(NODES, node("a", since_seconds=5))
-        assert await lost(world) == []
+        assert await lost(world) == [("a", 0, ""), ("b", 1, "")]
+        await world.tell(NODES, node("a", ready="False", since_seconds=7))
+        assert await lost(world) == [("b", 1, ""), ("a", 7, "")]
+        world.clock.seconds = LOST_FOR.total_seconds() + 2
+        await world.tell(NODES, node("c"))
+        await world.tell(NODES, node("c"), type_="DELETED")
+        assert list(world.store._lost_nodes._lost) == ["a", "c"], "nothing is left behind"
 
-    async def test_after_five_minutes_it_is_told_of_no_more(self, world: World) -> None:
+    async def test_after_a_quarter_of_an_hour_it_is_told_of_no_more(self, world: World) -> None:
         await world.tell(NODES, node("a"), node("b"))
         await world.tell(NODES, node("a"), type_="DELETED")
         world.clock.seconds = LOST_FOR.total_seconds() - 1
@@ -76,7 +84,19 @@ class TestLost:
         await world.tell(NODES, node("b"), type_="DELETED")
         assert list(world.store._lost_nodes._lost) == ["b"], "nothing is left behind"
 
+    async def test_a_clock_that_is_ahead_is_no_loss_without_end(self, world: World) -> None:
+        """It would be part of every storm to come, and keep what was lost before it from being forgotten."""
+        await world.tell(NODES, node("a"), node("b"))
+        world.clock.seconds = 20
+        await world.tell(NODES, node("a", ready="False", since_seconds=86_400))
+        assert await lost(world) == [("a", 20, "")]
+        world.clock.seconds += LOST_FOR.total_seconds()
+        assert await lost(world) == []
+        await world.tell(NODES, node("b"), type_="DELETED")
+        assert list(world.store._lost_nodes._lost) == ["b"], "nothing is left behind"
+
     async def test_a_node_that_goes_on_being_silent_is_lost_once(self, world: World) -> None:
+        world.clock.seconds = 1
         await world.tell(NODES, node("a"))
         await world.tell(NODES, node("a", ready="Unknown", since_seconds=1))
         world.clock.seconds = 100
@@ -104,12 +124,15 @@ class TestLost:
         ("labels", "rack"),
         [
             ({"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/rack": "r"}, "r"),
-            ({"topology.kubernetes.io/zone": "z", "cloud.provider.com/topology-block": "b"}, "b"),
-            ({"topology.kubernetes.io/zone": "z"}, "z"),
+            ({"topology.k8s.aws/network-node-layer-3": "3", "topology.k8s.aws/network-node-layer-4": "4"}, "4"),
+            ({"cloud.google.com/gce-topology-block": "b", "cloud.google.com/gce-topology-subblock": "s"}, "s"),
+            ({"topology.kubernetes.io/zone": "z", "cloud.google.com/gce-topology-block": "b"}, ""),
             ({"kubernetes.io/hostname": "h"}, ""),
         ],
     )
-    def test_what_nodes_share(self, labels: Body, rack: str) -> None:
+    def test_a_rack_is_the_smallest_thing_that_nodes_share_a_block_or_a_zone_is_none(
+        self, labels: Body, rack: str
+    ) -> None:
         body = node("a", labels=labels)
         assert rack_of(decode_node(json.dumps(body).encode()).value) == rack
 
@@ -156,6 +179,16 @@ class TestFeasible:
         leader, follower = pod(0), asks(pod(1), nodeSelector={"rack": "1"})
         assert (await fleet(world, follower)).feasible == ("a",)
         assert (await fleet(world, leader, follower)).feasible == ("a", "b")
+
+    async def test_a_launcher_that_fits_anywhere_makes_no_place_for_its_workers(self, world: World) -> None:
+        """Else the last node with accelerators would be quarantined, because many without would take the launcher."""
+        cpu = node("cpu")
+        cpu["status"]["allocatable"] = {}
+        await world.tell(NODES, node("a"), cpu)
+        launcher = asks(pod(1), containers=[{"name": "node"}])
+        found = await fleet(world, pod(0), launcher)
+        assert (found.feasible, found.with_accelerators, found.pods_per_node) == (("a", "cpu"), ("a",), 1)
+        assert (await fleet(world, launcher)).with_accelerators is None
 
     async def test_pods_that_vanished_tell_where_it_could_run_as_well(self, world: World) -> None:
         await world.tell(NODES, node("a"))

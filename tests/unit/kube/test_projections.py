@@ -11,24 +11,27 @@ from recovery.core.config import AllowSpec, ConfigSpec
 from recovery.core.facts import (
     Condition,
     ContainerFacts,
+    Demand,
     ExitCodesRequirement,
     ExitFacts,
     FailurePolicyFacts,
     FailurePolicyRule,
     GroupKey,
+    LabelRequirement,
     NodeFacts,
     PodConditionPattern,
     PodFacts,
     PodFailureRule,
     ReplicatedJobFacts,
     Taint,
+    Toleration,
     WorkloadFacts,
 )
 from recovery.core.fleet import FleetLedger, Suspicion
 from recovery.core.ledger import SCHEMA_VERSION, Ledger, Outcome, Phase, Suspension, Target
 from recovery.core.policy import Mode
 from recovery.kube.projections.nodes import decode_node, decode_renewal
-from recovery.kube.projections.pods import Toleration, decode_pod
+from recovery.kube.projections.pods import decode_pod
 from recovery.kube.projections.recovery import (
     UNREADABLE_SCHEMA_VERSION,
     decode_config,
@@ -60,6 +63,14 @@ def changed(name: str, **paths: Any) -> bytes:
     return json.dumps(body).encode()
 
 
+WHILE_SILENT = tuple(
+    Toleration(f"node.kubernetes.io/{how}", "Exists", "", "NoExecute") for how in ("not-ready", "unreachable")
+)
+H100 = {"key": "gpu", "operator": "In", "values": ["h100"]}
+CDI_GPU = "k8s.gpu.nvidia.com/claim=dab5ab50-gpu-0"
+BY_NAME = {"key": "metadata.name", "operator": "In", "values": ["gpu-0001"]}
+
+
 class TestPods:
     def test_a_running_pod(self) -> None:
         entry = decode_pod(fixture("pod_running"))
@@ -75,12 +86,14 @@ class TestPods:
             created_at=at("09:25:46"),
             resource_version="573",
             node="gpu-0001",
+            accepted_at=at("09:27:54"),
             phase="Running",
             gpus=8,
             ready=True,
             ready_since=at("09:27:54"),
             grace_seconds=30,
             containers=(ContainerFacts(name="node", running_since=at("09:27:54")),),
+            demand=Demand(tolerations=WHILE_SILENT, gpus=8),
         )
         assert entry.value.facts.running
 
@@ -169,11 +182,29 @@ class TestPods:
             {"tolerationSeconds": 5},
         ]
         raw = changed("pod_running", spec__nodeSelector={"gpu": "h100"}, spec__tolerations=tolerations)
-        one, two = decode_pod(raw).value, decode_pod(raw).value
-        assert one.facts.node_selector == {"gpu": "h100"}
-        assert one.tolerations == (Toleration("nvidia.com/gpu", "Exists", "", "NoSchedule"), Toleration())
-        assert one.facts.node_selector is two.facts.node_selector
-        assert one.tolerations is two.tolerations
+        one, two = decode_pod(raw).value.facts.demand, decode_pod(raw).value.facts.demand
+        tolerated = (Toleration("nvidia.com/gpu", "Exists", "", "NoSchedule"), Toleration())
+        assert one == Demand(selector=(("gpu", "h100"),), tolerations=tolerated, gpus=8)
+        assert one is two
+
+    @pytest.mark.parametrize(
+        ("terms", "affinity"),
+        [
+            (None, None),
+            ([], ()),
+            ([{"matchExpressions": [H100]}, {}], ((LabelRequirement("gpu", "In", ("h100",)),), ())),
+            ([{"matchExpressions": [H100], "matchFields": [BY_NAME]}], ((LabelRequirement("gpu", "In", ("h100",)),),)),
+            ([{"matchExpressions": [H100]}, {"matchFields": [BY_NAME]}], None),
+        ],
+    )
+    def test_the_affinity_that_it_requires(self, terms: list[object] | None, affinity: object) -> None:
+        """What it prefers decides nothing, and names of nodes are not looked at."""
+        preferred = {"weight": 1, "preference": {"matchExpressions": [{"key": "x", "operator": "Exists"}]}}
+        by_node: dict[str, object] = {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}
+        if terms is not None:
+            by_node["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": terms}
+        raw = changed("pod_running", spec__affinity={"nodeAffinity": by_node, "podAntiAffinity": {}})
+        assert decode_pod(raw).value.facts.demand.affinity == affinity
 
     @pytest.mark.parametrize(("value", "joined"), [("readiness", True), ("none", False), ("", False)])
     def test_ready_means_joined_only_where_the_runtime_was_prepared_for_it(self, value: str, joined: bool) -> None:
@@ -197,7 +228,47 @@ class TestPods:
     )
     def test_accelerators_are_counted(self, containers: list[dict[str, object]], gpus: int) -> None:
         raw = changed("pod_running", spec__containers=[{"name": "c", "resources": each} for each in containers])
-        assert decode_pod(raw).value.facts.gpus == gpus
+        facts = decode_pod(raw).value.facts
+        assert (facts.gpus, facts.demand.gpus) == (gpus, gpus)
+
+    @pytest.mark.parametrize(
+        ("resources", "told", "gpus"),
+        [
+            # What the kubelet tells of: the claim of the first container has two GPUs and a network card.
+            ([{"claims": [{"name": "gpus"}]}], {"claim:gpus": [CDI_GPU, f"{CDI_GPU}-b", "dra.net/node-1/eth1"]}, 2),
+            ([{"claims": [{"name": "gpus", "request": "a"}]}], {"claim:gpus/a": ["gpu.amd.com/gpu-0001/0"]}, 1),
+            ([{"claims": [{"name": "gaudi"}]}], {"claim:gaudi": ["gaudi.intel.com/node-1/card0"]}, 1),
+            ([{"claims": [{"name": "nics"}]}], {"claim:nics": ["dra.net/gpu/eth1"]}, 0),
+            # It has not told yet: so many claims.
+            ([{"claims": [{"name": "gpus"}]}], {"rdma/hca": ["mlx5_0"]}, 1),
+            ([{"claims": [{"name": "gpus"}]}, {"claims": [{"name": "gpus"}]}], {}, 1),
+            ([{"claims": [{"name": "gpus", "request": "a"}, {"name": "gpus", "request": "b"}]}], {}, 2),
+            ([{"limits": {"cpu": "4"}}], {"rdma/hca": ["mlx5_0"]}, 0),
+        ],
+    )
+    def test_devices_of_claims_are_accelerators(
+        self, resources: list[dict[str, object]], told: dict[str, list[str]], gpus: int
+    ) -> None:
+        status = [{"name": name, "resources": [{"resourceID": each} for each in ids]} for name, ids in told.items()]
+        raw = changed(
+            "pod_running",
+            spec__containers=[{"name": f"c{number}", "resources": each} for number, each in enumerate(resources)],
+            status__containerStatuses=[{"name": "c0", "allocatedResourcesStatus": status}],
+        )
+        facts = decode_pod(raw).value.facts
+        assert (facts.gpus, facts.demand.gpus) == (gpus, 0), "no node tells of them among its resources"
+
+    def test_a_claim_beside_gpus_that_are_resources_is_about_something_else(self) -> None:
+        """A compute domain, or a network card."""
+        resources = {"limits": {"nvidia.com/gpu": "4"}, "claims": [{"name": "domain"}]}
+        raw = changed("pod_running", spec__containers=[{"name": "node", "resources": resources}])
+        facts = decode_pod(raw).value.facts
+        assert (facts.gpus, facts.demand.gpus) == (4, 4)
+
+    def test_gpus_that_a_driver_of_dra_provides_are_not_looked_for_among_those_that_nodes_tell_of(self) -> None:
+        claim = {"resourceClaimName": "made-by-the-scheduler", "requestMappings": []}
+        facts = decode_pod(changed("pod_running", status__extendedResourceClaimStatus=claim)).value.facts
+        assert (facts.gpus, facts.demand.gpus) == (8, 0)
 
     def test_strings_that_pods_share_are_shared(self) -> None:
         one, two = (decode_pod(fixture(name)).value for name in ("pod_running", "pod_restarted"))
@@ -295,6 +366,7 @@ class TestWorkloads:
         assert job.jobset_uid == "0960e724-676e-452b-8e2e-6b0ceae771f6"
         assert (job.parallelism, job.completions, job.backoff_limit, job.pod_restart_policy) == (4, 4, 6, "OnFailure")
         assert (job.suspended, job.pod_failure_rules, job.touched) == (False, (), "")
+        assert record.ready == 4
 
     def test_a_job_with_policies_of_its_own(self) -> None:
         rules = [

@@ -16,6 +16,7 @@ NAMES = {
     "build_info": "gauge",
     "job_gpus": "gauge",
     "gpus_idle": "gauge",
+    "gpus_not_started": "gauge",
     "gpu_idle_seconds": "counter",
     "failures": "counter",
     "decisions": "counter",

@@ -20,6 +20,7 @@ from recovery.sim.trials.checkers.deeds import (
     OnlyTargets,
     PausedUntouched,
 )
+from recovery.sim.trials.checkers.feasible import LastNodesSpared
 from recovery.sim.trials.checkers.nodes import (
     ForceOnlyTheDead,
     ForeignKept,
@@ -57,6 +58,7 @@ _RULES: tuple[type[Rule], ...] = (
     QuarantineWithinCap,
     QuarantinePermitted,
     QuarantineReleased,
+    LastNodesSpared,
     ForeignKept,
     ObserveWritesNothing,
     PausedUntouched,

@@ -106,7 +106,10 @@ class World:
         label = metadata.get("labels", {}).get(JOBSET_NAME_LABEL)
         if label:
             return GroupKey(namespace, label)
-        group = body.get("spec", {}).get("group") or body.get("involvedObject", {}).get("name")
+        about = body.get("involvedObject", {})
+        if about.get("kind") == RECOVERY_CONFIGS.kind:  # the cluster's, though its Events are in a namespace
+            return None
+        group = body.get("spec", {}).get("group") or about.get("name")
         return GroupKey(namespace, group) if group else None
 
     def group_of_request(self, record: RequestRecord) -> GroupKey | None:

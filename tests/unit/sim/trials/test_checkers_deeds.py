@@ -3,7 +3,7 @@
 import pytest
 
 from recovery.core.ledger import AttemptAction, Suspension
-from recovery.ports import JOB_SETS, JOBS, PODS, RECOVERY_CONFIGS
+from recovery.ports import EVENTS, JOB_SETS, JOBS, PODS, RECOVERY_CONFIGS
 from recovery.sim.trials.checkers.deeds import (
     HealthyUntouched,
     LedgerBeforeDeed,
@@ -135,6 +135,11 @@ class TestHealthyUntouched:
     def test_the_platforms_own_writes_are_none_of_its_business(self) -> None:
         case = Case(HealthyUntouched)
         case.put(JOBS, "llm-node-0", {"status": {"active": 2}}, by="job-controller")
+        assert case.found == []
+
+    def test_an_event_about_the_whole_cluster_is_no_write_to_a_group(self) -> None:
+        case = Case(HealthyUntouched)
+        case.put(EVENTS, "breaker", {"involvedObject": {"kind": "RecoveryConfig", "name": "llm"}}, by=CONTROLLER)
         assert case.found == []
 
     def test_an_answer_to_a_person_is_no_idle_write(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from recovery.core.quarantine import QUARANTINE_TAINT, RELEASE_ANNOTATION
 from recovery.ports import NODES, PODS, RECOVERY_CONFIGS
+from recovery.sim.trials.checkers.feasible import LastNodesSpared
 from recovery.sim.trials.checkers.nodes import (
     ForceOnlyTheDead,
     ForeignKept,
@@ -112,6 +113,79 @@ class TestQuarantinePermitted:
         enter(case, 0)
         taint(case, 0, TAINT)
         assert case.found == ["controller-0 quarantines node-0, which RecoveryConfig does not allow"]
+
+
+class TestLastNodesSpared:
+    """Forty nodes, all of one kind, of which some are down; the group has two pods."""
+
+    def case(self, well: int = 2, *, waits_since: float = 1000, unplaced: int = 1) -> Case:
+        case = case_of(LastNodesSpared)
+        for number in range(well, 40):
+            case.put(NODES, f"node-{number}", ready("False"), by="kubelet")
+        case.now = waits_since
+        for index in range(unplaced):
+            case.pod(index, "job-1", name=f"llm-node-0-{index}-again")
+        case.now = 1500
+        return case
+
+    @pytest.mark.parametrize(("well", "found"), [(2, True), (1, True), (3, False)])
+    def test_a_node_without_which_too_few_are_left_is_found(self, well: int, found: bool) -> None:
+        case = self.case(well)
+        enter(case, 0)
+        assert bool(case.found) is found
+        if well == 2:
+            assert case.found == [
+                "controller-0 enters node-0 as quarantined, though Job llm-node-0 waits: 1 of 2 nodes are left for it"
+            ]
+
+    def test_a_person_may(self) -> None:
+        case = self.case()
+        enter(case, 0, by="jane")
+        assert case.found == []
+
+    def test_a_group_that_has_its_places_does_not_wait(self) -> None:
+        case = self.case(unplaced=0)
+        enter(case, 0)
+        assert case.found == []
+
+    def test_one_that_is_suspended_does_not_either(self) -> None:
+        case = self.case()
+        case.annotate(suspend=True)
+        enter(case, 0)
+        assert case.found == []
+
+    def test_one_that_needs_more_nodes_than_there_are_is_not_asked(self) -> None:
+        case = self.case()
+        case.job("job-1", parallelism=41, completions=41)
+        enter(case, 0)
+        assert case.found == []
+
+    def test_that_it_waits_need_not_be_known_at_once(self) -> None:
+        case = self.case(waits_since=1450)
+        enter(case, 0)
+        assert case.found == []
+
+    def test_nor_that_another_node_was_lost_or_that_this_one_came_back(self) -> None:
+        lost = self.case(3)
+        lost.put(NODES, "node-2", ready("False"), by="kubelet")
+        enter(lost, 0)
+        back = self.case(2)
+        back.put(NODES, "node-0", ready("False"), by="kubelet")
+        back.put(NODES, "node-0", ready("True"), by="kubelet")
+        enter(back, 0)
+        assert (lost.found, back.found) == ([], [])
+
+    def test_but_what_the_ledger_has_held_for_long_it_knows(self) -> None:
+        case = self.case(4)
+        enter(case, 1)
+        case.now += 30
+        enter(case, 1, 2)
+        case.now += 30
+        enter(case, 1, 2, 3)
+        assert case.found == [], "those before are not old enough"
+        case.now += 300
+        enter(case, 0, 1, 2, 3)
+        assert "enters node-0" in case.found[0]
 
 
 class TestForeignKept:

@@ -152,6 +152,7 @@ def test_what_is_left_out_has_a_default() -> None:
                 ("unhealthy", FaultKind.NODE_UNHEALTHY),
                 ("monitored", FaultKind.NODE_MONITORED),
                 ("black-hole", FaultKind.BLACK_HOLE),
+                ("broken-runtime", FaultKind.BROKEN_RUNTIME),
                 ("rack-power-loss", FaultKind.RACK_POWER_LOSS),
                 ("rack-overheats", FaultKind.RACK_OVERHEATS),
             )
@@ -218,7 +219,7 @@ def test_chaos_of_the_world_has_a_moment(chaos: str, kind: FaultKind, seconds: f
 
 
 _OF_NODES = {FaultKind.USER_RELEASE, FaultKind.USER_UNTAINT, FaultKind.USER_RESET_BREAKER}
-_BEGINNINGS = ("pod-", "container-", "cascade", "crash-", "node-", "black-", "rack-", "user-", "policy-")
+_BEGINNINGS = ("pod-", "container-", "cascade", "crash-", "node-", "black-", "broken-", "rack-", "user-", "policy-")
 _OF_JOBS = {kind for kind in FaultKind if kind.startswith(_BEGINNINGS)} - _OF_NODES
 
 

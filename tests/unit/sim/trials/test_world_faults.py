@@ -480,6 +480,22 @@ def test_a_black_hole_fails_every_new_pod_at_admission() -> None:
     assert all(not pod["status"].get("containerStatuses") for pod in refused), "nothing of it ever ran"
 
 
+def test_a_broken_runtime_lets_every_new_pod_wait_for_its_container() -> None:
+    outcome = outcome_of(in_world(FaultKind.BROKEN_RUNTIME, seconds=30.0))
+    node = happening(outcome, FaultKind.BROKEN_RUNTIME).node
+    waiting = [
+        (moment, pod["spec"]["nodeName"])
+        for moment, _, pod in states(outcome, PODS)
+        for status in (pod.get("status") or {}).get("containerStatuses") or ()
+        if status["state"].get("waiting", {}).get("reason") == "CreateContainerError"
+    ]
+    assert waiting
+    assert {where for _, where in waiting} == {node}
+    assert all(FAULT <= moment <= FAULT + 31 for moment, _ in waiting)
+    assert runs_at_the_end(outcome)
+    assert outcome.violations == ()
+
+
 def test_survivors_of_a_cascade_end_after_the_first_each_in_its_own_moment() -> None:
     outcome = outcome_of(in_world(FaultKind.CASCADE, indexes=(0,), code=7))
     ends = [

@@ -1,0 +1,88 @@
+"""What `status` tells of a group that is not all Ready although no incident is open: the ledger knows nothing of it.
+
+Nothing here is written or decided: the functions are the controller's own, applied to what was read for the listing.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from recovery.core import fencing, waiting
+from recovery.core.evidence import member_jobs
+from recovery.core.facts import Snapshot, WorkloadFacts
+from recovery.core.gates import left_alone
+from recovery.core.history import began_at
+from recovery.core.ledger import Ledger
+from recovery.core.policy import Policy, PolicyError
+from recovery.core.waiting import NotStarted
+
+NOT_STARTED = "NotStarted"
+"""The phase of a job that has not run whole, and something is known that keeps it from it."""
+STARTING = "Starting"
+"""The phase of one of which nothing is known but that it has not run whole yet; the same word as an incident's."""
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """What there is to tell. Empty: it is as it is without this."""
+
+    phase: str = ""
+    cause: str = ""
+    idle_gpus: int = 0
+    reason: str = ""
+
+
+def sight_of(
+    snapshot: Snapshot,
+    workload: WorkloadFacts,
+    ledger: Ledger | None,
+    policy: Policy | PolicyError | None,
+    now: datetime,
+) -> Sight:
+    """`ledger` None: there is none. What the group has, or has not, whoever may act on it: a pause changes nothing."""
+    alone = left_alone(snapshot, workload)
+    if alone is not None:
+        code, why = alone
+        return Sight(NOT_STARTED, code, 0, f"has not started: {why}") if code == "NoJobSet" else Sight()
+    fates = fencing.fates_of_nodes(snapshot, policy, now)
+    silent = {name: fate.why for name, fate in fates.items() if fate.dead_since is None}
+    found = None if _has_trained(snapshot, ledger) else waiting.not_started(snapshot)
+    phase = ""
+    if found is not None:
+        phase = NOT_STARTED if silent or found.cause else STARTING
+    return Sight(
+        phase=phase,
+        cause=_silent_words(tuple(silent)) or (found.cause if found is not None else ""),
+        idle_gpus=found.gpus if found is not None else 0,
+        reason=_reason(tuple(silent.values()), found),
+    )
+
+
+def _has_trained(snapshot: Snapshot, ledger: Ledger | None) -> bool:
+    """An incident was opened since the Jobs' run began, so the group had run whole by then, whatever pods tell now."""
+    began = max(map(began_at, member_jobs(snapshot)), default=None)
+    if ledger is None or began is None:
+        return False
+    opened = [closed.started_at for closed in ledger.history]
+    if ledger.incident is not None:
+        opened.append(ledger.incident.started_at)
+    return any(moment >= began for moment in opened)
+
+
+def _silent_words(nodes: tuple[str, ...]) -> str:
+    if not nodes:
+        return ""
+    if len(nodes) == 1:
+        return f"node {nodes[0]} does not answer"
+    return f"node {nodes[0]} and {len(nodes) - 1} more do not answer"
+
+
+def _reason(silent: tuple[str, ...], found: NotStarted | None) -> str:
+    """The controller's own sentences, and how many run."""
+    if silent:
+        return f"no failure yet: {silent[0]}"
+    if found is None:
+        return ""
+    run = f"{found.running} of {found.members} pods run"
+    if found.words:
+        return f"has not started: {found.words}; {run}"
+    return f"on its way: {run}, and nothing is known to keep the others"

@@ -1,0 +1,69 @@
+"""A node falls ill that another job, which waits, cannot do without: it is not taken, and it is said for whom."""
+
+import pytest
+
+from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
+from recovery.sim.trials.history import ledger_writes
+from recovery.sim.trials.plan import JobPlan, Runtime, TrialPlan
+from recovery.sim.trials.trial import Outcome, run_trial
+from tests.simulation.test_storm import DEAD, ILL, fleets
+
+ILL_AT_SECONDS = 600.0
+"""Long after `large` began to wait: a controller must know of it by then."""
+
+
+def trial(nodes_that_die: int) -> Outcome:
+    """Five nodes, four of them with `large`, one with `small`. Some of the four lose power, and later the one of
+    `small` falls ill."""
+    jobs = (
+        JobPlan(namespace="team-a", name="large", runtime=Runtime.PREPARED, pods=4, policy=DEAD),
+        JobPlan(namespace="team-a", name="small", runtime=Runtime.PREPARED, pods=1, policy=ILL),
+    )
+    die, ill = FaultKind.NODE_POWER_LOSS, FaultKind.NODE_UNHEALTHY
+    faults = (
+        *(
+            Fault(FaultKey("world", rank, die), seconds=1200.0, at_seconds=120.0, job="team-a/large", indexes=(rank,))
+            for rank in range(nodes_that_die)
+        ),
+        Fault(FaultKey("world", 9, ill), seconds=300.0, at_seconds=ILL_AT_SECONDS, job="team-a/small", indexes=(0,)),
+    )
+    return run_trial(
+        TrialPlan(
+            seed=7,
+            jobs=jobs,
+            faults=faults,
+            active_seconds=1500.0,
+            healing_seconds=900.0,
+            config={"allow": {"cordon": True, "assumeDead": True}, "quarantine": {"maxPercent": 60}},
+            spare_nodes=0,
+        )
+    )
+
+
+def quarantined(outcome: Outcome) -> set[str]:
+    return {entry.node for fleet in fleets(outcome) for entry in fleet.quarantined}
+
+
+def said_of_small(outcome: Outcome) -> set[str]:
+    return {write.after.reason for write in ledger_writes(outcome.evidence) if write.group.name == "small"}
+
+
+def test_a_node_that_another_group_waits_for_is_spared() -> None:
+    outcome = trial(nodes_that_die=1)
+    assert not outcome.violations, str(outcome.violations[0])
+    assert quarantined(outcome) == set()
+    told = [reason for reason in said_of_small(outcome) if "group team-a/large, which waits, can run" in reason]
+    assert told
+    assert all("the group needs 4 of the 4 that fit its pods" in reason for reason in told)
+
+
+def test_where_all_nodes_are_well_it_is_quarantined() -> None:
+    outcome = trial(nodes_that_die=0)
+    assert not outcome.violations, str(outcome.violations[0])
+    assert len(quarantined(outcome)) == 1
+
+
+def test_a_controller_that_takes_it_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recovery.core.quarantine.spared", lambda *_: None)
+    found = {(violation.invariant, str(violation.group)) for violation in trial(nodes_that_die=1).violations}
+    assert found == {("LastNodesSpared", "team-a/large")}
