@@ -13,16 +13,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from recovery.cli.connection import (
-    EXIT_FAILURE,
-    CommandError,
-    Connection,
-    chosen_namespace,
-    complain,
-    connect,
-    execute,
-)
+from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, execute
 from recovery.cli.each import attempted
+from recovery.cli.ending import EXIT_FAILURE, complain
 from recovery.cli.jobs import absence, title_of
 from recovery.cli.rows import ledger_problem
 from recovery.cli.selection import Selection, policy_of

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from recovery.cli.ending import EXIT_FAILURE, EXIT_INTERRUPTED, complain
 from recovery.cli.preflight import absent_resources, install_words
-from recovery.cli.wording import printable
 from recovery.controller.clock import SystemClock
 from recovery.kube.client import KubeApiClient
 from recovery.kube.context import default_namespace
@@ -29,11 +29,6 @@ from recovery.ports import (
     UnauthorizedError,
 )
 from recovery.telemetry.server import ServerError
-
-EXIT_FAILURE = 1
-EXIT_INTERRUPTED = 130
-"""128 and the number of SIGINT: what a shell expects of a command that ended by Ctrl-C."""
-
 
 _FORBIDDEN = re.compile(
     r'(User ".*" cannot (\S+) resource "([^"]+)" in API group "([^"]*)"(?: in the namespace "([^"]+)")?.*)', re.DOTALL
@@ -86,11 +81,6 @@ def execute(work: Coroutine[Any, Any, int]) -> NoReturn:
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     sys.exit(code)
-
-
-def complain(line: str) -> None:
-    """One line on stderr, whatever line breaks and control characters others have put into it."""
-    print(f"recovery: {printable(' '.join(line.split()))}", file=sys.stderr)
 
 
 def _fail(line: str) -> NoReturn:

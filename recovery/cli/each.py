@@ -3,15 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from recovery.cli.connection import (
-    EXIT_FAILURE,
-    CommandError,
-    Connection,
-    chosen_namespace,
-    complain,
-    connect,
-    error_words,
-)
+from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, error_words
+from recovery.cli.ending import EXIT_FAILURE, complain
 from recovery.core.facts import GroupKey
 from recovery.ports import ApiError, NoSuchResourceError, TryLaterError, UnauthorizedError
 

@@ -6,12 +6,15 @@ The commands are imported when they are called: what talks to a cluster takes lo
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from recovery.cli.completion import job_names, namespaces, node_names
-from recovery.cli.wording import AccountOutput, Output
+from recovery.cli.wording import AccountOutput, LaunchFormat, LintFormat, Output
+
+if TYPE_CHECKING:
+    from recovery.cli.manifests import Cluster
 
 
 def _typer(name: str, *, add_completion: bool) -> typer.Typer:
@@ -94,6 +97,16 @@ Nodes = Annotated[
 ]
 WaitSeconds = Annotated[
     float, typer.Option(min=0, metavar="SECONDS", help="For the controller's answer. 0: do not wait.")
+]
+Manifests = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE", help="Files, folders, and - for stdin; they are judged together.", show_default=False
+    ),
+]
+FromCluster = Annotated[
+    bool,
+    typer.Option("--cluster", help="Read the runtimes that no FILE has from the cluster. Default: ask no cluster."),
 ]
 
 
@@ -322,10 +335,42 @@ def release(nodes: Nodes, kubeconfig: Kubeconfig = None, context: Context = None
 
 @app.command("reset-breaker")
 def reset_breaker(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
-    """Close the circuit breaker, so that recoveries go on."""
+    """Close the circuit breaker, so that policies in mode Enforce act again."""
     from recovery.cli.quarantine import reset_breaker as reset
 
     reset(kubeconfig, context)
+
+
+@app.command("lint")
+def lint(
+    files: Manifests,
+    output: Annotated[LintFormat, typer.Option("--format", help="How findings are printed.")] = LintFormat.TEXT,
+    cluster: FromCluster = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+) -> None:
+    """Tell what is wrong with TrainJobs, runtimes, JobSets and Volcano Jobs before they start."""
+    from recovery.cli.lint import show_lint
+
+    show_lint(files, output, _cluster(kubeconfig, context, namespace, asked=cluster))
+
+
+@app.command("explain-launch")
+def explain_launch(
+    files: Manifests,
+    job: Annotated[str | None, typer.Option(metavar="NAME", help="Tell of this one only.", show_default=False)] = None,
+    output: Annotated[LaunchFormat, typer.Option("--format", help="How the settings are printed.")] = LaunchFormat.TEXT,
+    log_level: Annotated[LogLevel, typer.Option(help="debug: each decision is a line on stderr.")] = LogLevel.INFO,
+    cluster: FromCluster = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+) -> None:
+    """Tell with which settings a job would start, what set each, and what a failure would do to it."""
+    from recovery.cli.explain_launch import show_launch
+
+    show_launch(files, job, output, log_level, _cluster(kubeconfig, context, namespace, asked=cluster))
 
 
 @app.command("simulate")
@@ -359,6 +404,18 @@ def simulate(
         simulation.simulate_seeds(seeds, workers=workers, shrinking=shrink)
     elif scenario is not None:
         simulation.simulate_scenario(scenario, shrinking=shrink)
+
+
+def _cluster(kubeconfig: str | None, context: str | None, namespace: str | None, *, asked: bool) -> "Cluster | None":
+    """None: no cluster is asked."""
+    from recovery.cli.manifests import Cluster
+
+    if asked:
+        return Cluster(kubeconfig, context, namespace)
+    for name, value in (("kubeconfig", kubeconfig), ("context", context), ("namespace", namespace)):
+        if value is not None:
+            raise typer.BadParameter(f"--{name} goes with --cluster: without it no cluster is asked")
+    return None
 
 
 def _one_scope(namespace: str | None, *, all_namespaces: bool) -> None:

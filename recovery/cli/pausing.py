@@ -6,8 +6,9 @@ therefore what follows once the controller has been stopped for good: nothing el
 
 from collections.abc import Sequence
 
-from recovery.cli.connection import Connection, chosen_namespace, complain, connect, error_words, execute
+from recovery.cli.connection import Connection, chosen_namespace, connect, error_words, execute
 from recovery.cli.each import each_job
+from recovery.cli.ending import complain
 from recovery.cli.jobs import find, title_of
 from recovery.core.facts import GroupKey, WorkloadFacts
 from recovery.core.plan import ResumeWorkload

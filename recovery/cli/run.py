@@ -13,7 +13,8 @@ import msgspec
 import structlog
 
 from recovery.admission.settings import AdmissionSettings
-from recovery.cli.connection import EXIT_INTERRUPTED, CommandError, Connection, chosen_namespace, connect, execute
+from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, execute
+from recovery.cli.ending import EXIT_INTERRUPTED
 from recovery.cli.preflight import (
     ENFORCE,
     NODE_LEASES,

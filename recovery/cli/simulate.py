@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from recovery.cli.connection import EXIT_FAILURE, EXIT_INTERRUPTED, complain
+from recovery.cli.ending import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, complain
 from recovery.cli.wording import aligned, printable
 from recovery.sim.trials.coverage import NEVER_HIT, never_hit
 from recovery.sim.trials.draw import draw_plan
@@ -21,7 +21,6 @@ from recovery.sim.trials.timeline import timeline
 from recovery.sim.trials.trial import Outcome, run_trial
 from recovery.sim.trials.workers import WorkerError, in_processes
 
-EXIT_USAGE = 2
 MAX_COUNTEREXAMPLES = 5
 """Told in full, each of another invariant; of the other broken trials only what broke."""
 

@@ -125,6 +125,22 @@ class Output(StrEnum):
     YAML = "yaml"
 
 
+class LintFormat(StrEnum):
+    """How findings are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    GITHUB = "github"
+    SARIF = "sarif"
+
+
+class LaunchFormat(StrEnum):
+    """How the settings of a launch are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 class AccountOutput(StrEnum):
     """How an account of one job is printed."""
 

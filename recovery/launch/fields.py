@@ -4,6 +4,8 @@ Nothing is raised, so that everything that is wrong in a document is told at onc
 gives what it would give if the field were missing.
 """
 
+import difflib
+import json
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -23,8 +25,9 @@ _KINDS = {
     str: "a string",
     bool: "true or false",
     int: "a whole number",
-    float: "a number",
 }
+_QUOTE_MAX = 60
+"""Characters of a value that are quoted."""
 
 
 class Field:
@@ -62,6 +65,10 @@ class Field:
     def text(self, default: str = "") -> str:
         return self.value if self._is(str) else default
 
+    def is_text(self) -> bool:
+        """It is there, and text; told if it is there and is not."""
+        return self._is(str)
+
     def texts(self) -> tuple[str, ...]:
         """A list of strings."""
         return tuple(item.text() for item in self.items())
@@ -70,7 +77,7 @@ class Field:
         return self.value if self._is(bool) else None
 
     def whole(self) -> int | None:
-        """A whole number; YAML's `8`, not `"8"` nor `8.0`, as the API server has it."""
+        """A whole number, not one in quotes, as the API server has it."""
         return self.value if self._is(int) else None
 
     def quantity(self) -> Decimal | None:
@@ -80,7 +87,9 @@ class Field:
             value = parse(self.value)
         except QuantityError as error:
             self.finding(
-                BAD_QUANTITY, f"{self.value!r} {error}", "write a whole number, or one with a suffix: 8, 1500m, 64Gi"
+                BAD_QUANTITY,
+                f"{_short(repr(self.value))} {error}",
+                "write a whole number, or one with a suffix: 8, 1500m, 64Gi",
             )
             return None
         if value < 0:
@@ -88,12 +97,12 @@ class Field:
             return None
         return value
 
-    def only(self, *names: str, mend: str = "") -> None:
-        """Say of every field that is not among these that the API has none such. `mend`: what to do about it."""
-        for name, field in self.fields():
-            if name not in names:
-                near = mend or f"remove it; known here are {', '.join(sorted(names))}"
-                field.finding(UNKNOWN_FIELD, f"there is no field {written(field.place.path)}", near)
+    def unknown(self, known: tuple[str, ...]) -> None:
+        """Say of this field that the API has none such. `known`: those that it has there."""
+        near = difflib.get_close_matches(str(self.place.path[-1]), known, n=1)
+        known_here = f"remove it; known here are {', '.join(sorted(known))}"
+        mend = f"did you mean {near[0]}? Else remove it" if near else known_here
+        self.finding(UNKNOWN_FIELD, f"there is no field {written(self.place.path)}", mend)
 
     def finding(self, code: Code, message: str, mend: str) -> None:
         """Something is wrong with this field."""
@@ -104,9 +113,37 @@ class Field:
             return False
         if isinstance(self.value, kind) and not (kind is int and isinstance(self.value, bool)):
             return True
-        is_now = next(
-            (words for known, words in _KINDS.items() if type(self.value) is known), type(self.value).__name__
-        )
         name = written(self.place.path) or "the document"
-        self.finding(WRONG_TYPE, f"{name} is {is_now} where {_KINDS[kind]} is wanted", f"write {_KINDS[kind]}")
+        self.finding(
+            WRONG_TYPE, f"{name} is {_told(self.value)} where {_KINDS[kind]} is wanted", _as_kind(self.value, kind)
+        )
         return False
+
+
+def _told(value: Any) -> str:
+    """A value of the wrong kind: `the string "16"`, `a list`."""
+    if isinstance(value, dict | list):
+        return _KINDS[type(value)]
+    if isinstance(value, bool):
+        return f"the boolean {json.dumps(value)}"
+    return f"the {'string' if isinstance(value, str) else 'number'} {_short(json.dumps(value))}"
+
+
+def is_placeholder(text: str) -> bool:
+    """What Helm, envsubst or a shell is to replace: `{{ .Values.nodes }}`, `${NODES}`, `$NODES`."""
+    return "{{" in text or text.startswith("$")
+
+
+def _as_kind(value: Any, kind: type) -> str:
+    """How to make it of that kind: most often it is a matter of quotes."""
+    if isinstance(value, str) and is_placeholder(value):
+        return "fill the placeholder in first, with helm template or envsubst"
+    if kind is str and not isinstance(value, dict | list):
+        return f'write "{_short(json.dumps(value))}", in quotes'
+    if (kind is int and isinstance(value, str) and value.isdecimal()) or (kind is bool and value in ("true", "false")):
+        return f"write {_short(value)}, without quotes"
+    return f"write {_KINDS[kind]}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _QUOTE_MAX else f"{text[:_QUOTE_MAX]}…"

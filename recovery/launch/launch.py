@@ -3,6 +3,8 @@
 Every value keeps the place that it came from, so that a finding names the line to change, whichever file it is in.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from recovery.launch.places import Place
@@ -62,6 +64,10 @@ class Launch(msgspec.Struct, frozen=True):
     """None: a JobSet, or a TrainJob whose runtime is not known here."""
     members: tuple[Member, ...] = ()
     """Those that train, in their order; initializers are none. Empty: the runtime is not known."""
+    labels: Mapping[str, str] = {}
+    """Of the object that is judged: the queue of Kueue is one."""
+    annotations: Mapping[str, str] = {}
+    """Of the object that is judged."""
 
     @property
     def nodes(self) -> int:

@@ -51,3 +51,13 @@ def parse(written: object) -> Decimal:
 def rounded_up(value: Decimal) -> int:
     """The next whole number, as `Quantity.Value()` gives it: 1500m is 2."""
     return int(value.to_integral_value(rounding=ROUND_CEILING))
+
+
+def shown(value: Decimal) -> str:
+    """As a person would write it: 8, 1500m, 900Gi."""
+    if value != value.to_integral_value():
+        return f"{(value * 1000).normalize():f}m"
+    for suffix in ("Ti", "Gi", "Mi"):
+        if value and value % _SUFFIXES[suffix] == 0:
+            return f"{int(value / _SUFFIXES[suffix])}{suffix}"
+    return str(int(value))

@@ -101,6 +101,14 @@ class NativeRule(msgspec.Struct, frozen=True):
     action: str
     place: Place
     matches: str = ""
+    exit_codes: tuple[int, ...] = ()
+    """`onExitCodes.values` of a podFailurePolicy rule."""
+    exit_codes_operator: str = ""
+    """`In` or `NotIn`; empty: the rule asks for no exit codes."""
+    pod_conditions: tuple[str, ...] = ()
+    """Types of `onPodConditions` that a podFailurePolicy rule asks to be True: `DisruptionTarget`."""
+    job_reasons: tuple[str, ...] = ()
+    """`onJobFailureReasons` of a failurePolicy rule: `DeadlineExceeded`. Empty: any."""
 
 
 class ReplicatedJob(msgspec.Struct, frozen=True):
@@ -114,9 +122,12 @@ class ReplicatedJob(msgspec.Struct, frozen=True):
     """Trainer's step label on the Job template: `trainer`, `dataset-initializer`, `model-initializer`; empty: none."""
     depends_on: tuple[str, ...] = ()
     """Those whose end (`Complete`) it waits for."""
+    depends_on_ready: tuple[str, ...] = ()
+    """Those that it waits for until they are `Ready`."""
     parallelism: int | None = None
     completions: int | None = None
     backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
     active_deadline_seconds: int | None = None
     pod_replacement_policy: str = ""
     pod_failure_rules: tuple[NativeRule, ...] = ()
@@ -192,6 +203,7 @@ class Runtime(msgspec.Struct, frozen=True):
     labels: Mapping[str, str] = {}
     ml_policy: MlPolicy | None = None
     pod_groups: PodGroupPolicy | None = None
+    annotations: Mapping[str, str] = {}
 
 
 class Trainer(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.cluster.controlplane.processes import die_with_parent
 
@@ -205,13 +206,26 @@ def _build(tool: Tool, target: Path) -> None:
     for built, name in tool.renamed:
         (target / built).rename(target / name)
     if tool.manifests:
-        source = Path(_go(tool, scratch, "list", "-m", "-f", "{{.Dir}}", tool.module).strip())
+        source = _source(tool, scratch)
         for path in tool.manifests:
             _copy(source / path, target / "manifests" / tool.name / path)
     shutil.rmtree(scratch)
     missing = tool.missing_from(target)
     if missing:
         raise BuildError(f"building {tool.name} made no {', '.join(path.name for path in missing)}; see {tool.folder}")
+
+
+def source_folder(tool: Tool) -> Path:
+    """Where Go keeps the sources of the tool's module: its samples too, which no build is made of."""
+    with TemporaryDirectory() as scratch:
+        return _source(tool, Path(scratch))
+
+
+def _source(tool: Tool, scratch: Path) -> Path:
+    found = _go(tool, scratch, "list", "-m", "-f", "{{.Dir}}", tool.module).strip()
+    if not found:
+        raise BuildError(f"the sources of {tool.module} are not there: run `go mod download` in {tool.folder}")
+    return Path(found)
 
 
 def _copy(source: Path, target: Path) -> None:

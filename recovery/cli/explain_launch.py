@@ -1,0 +1,223 @@
+"""`recovery explain-launch FILE...`: with which values a job would start, what set each of them, and what would happen
+to it today if it lost a pod, all ranks or a node."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+import msgspec
+import structlog
+
+from recovery.cli.ending import EXIT_FAILURE, EXIT_USAGE, complain
+from recovery.cli.lint_formats import as_data, print_json, print_text
+from recovery.cli.manifests import Cluster, Located, Manifests, located, title, with_manifests
+from recovery.cli.wording import LaunchFormat, aligned, printable
+from recovery.launch.documents import Document
+from recovery.launch.findings import Finding, Severity
+from recovery.launch.launch import Launch, Setting
+from recovery.launch.lint import UNKNOWN_RUNTIME, Subject, explain, judge, lint, subjects
+from recovery.launch.places import Place, written
+from recovery.launch.processes import Processes, processes_of
+from recovery.launch.recoverability.outlook import outlook
+from recovery.launch.recoverability.words import counted
+from recovery.launch.views import VolcanoJob
+from recovery.telemetry.logs import configure_logs
+
+_VALUE_MAX = 72
+"""Characters of a value in a table; JSON has all of them."""
+
+_log = structlog.get_logger("recovery.cli")
+
+
+class _Start(msgspec.Struct, frozen=True):
+    """What is told of one object that starts a group."""
+
+    document: Document
+    runtime: Document | None
+    """None: it is not known, or there is none to know."""
+    group: Launch | VolcanoJob
+    settings: tuple[Setting, ...]
+    processes: Processes | None
+    """None: neither torch nor MPI starts processes in it."""
+    outlook: tuple[str, ...]
+
+
+def show_launch(
+    names: Sequence[str], job: str | None, output: LaunchFormat, log_level: str, cluster: Cluster | None
+) -> NoReturn:
+    """Print what the objects of these files would start, or the one called `job`. 1: something in them is an error, or
+    the cluster cannot be asked; 2: a file cannot be read, or nothing in it starts a job. `cluster` None: no cluster is
+    asked for the runtimes that no file has."""
+    configure_logs(log_level)
+    with_manifests(names, cluster, lambda manifests: _show(manifests, job, output))
+
+
+def _show(manifests: Manifests, job: str | None, output: LaunchFormat) -> int:
+    documents = {document.number: document for document in manifests.documents}
+    there = [each for each in subjects(manifests.documents) if each.group is not None]
+    chosen = [each for each in there if each.group is not None and job in (None, each.group.name)]
+    if job is not None and not chosen:
+        names = ", ".join(each.group.name for each in there if each.group is not None)
+        complain(f"there is nothing called {job!r} that would start a job{f'; there is {names}' if names else ''}")
+        return EXIT_USAGE
+    findings = lint(manifests.documents) if job is None else _findings(chosen, documents)
+    found = located(findings, manifests.documents)
+    told = [each for each in found if _is_told(each)]
+    starts = [start for each in chosen for start in _starts(each, documents)]
+    _log_decisions(starts, found, documents)
+    if not starts and not told:
+        complain("nothing in what was given starts a job: no TrainJob, runtime, JobSet or Job of Volcano")
+        return EXIT_USAGE
+    if output is LaunchFormat.JSON:
+        print_json({"launches": [_data(each, documents) for each in starts], "findings": as_data(told)})
+    else:
+        _print_all(starts, told, documents)
+    return EXIT_FAILURE if any(each.finding.code.severity is Severity.ERROR for each in told) else 0
+
+
+def _findings(chosen: Sequence[Subject], documents: Mapping[int, Document]) -> list[Finding]:
+    """Of those alone."""
+    found: list[Finding] = []
+    for each in chosen:
+        others = [document for number, document in documents.items() if number != each.document.number]
+        found.extend(judge(each.document, others))
+    return found
+
+
+def _is_told(each: Located) -> bool:
+    """What keeps the job from starting, and why there is nothing to explain; the rest is for `recovery lint`."""
+    return each.finding.code.severity is Severity.ERROR or each.finding.code == UNKNOWN_RUNTIME
+
+
+def _starts(subject: Subject, documents: Mapping[int, Document]) -> Iterator[_Start]:
+    group = subject.group
+    if isinstance(group, VolcanoJob):
+        yield _Start(subject.document, None, group, explain(group), None, ())
+    elif group is not None:
+        runtime = documents[group.runtime.place.document] if group.runtime is not None else None
+        other = runtime if runtime is not subject.document else None
+        yield _Start(subject.document, other, group, explain(group), processes_of(group), outlook(group))
+
+
+def _print_all(starts: Sequence[_Start], told: Sequence[Located], documents: Mapping[int, Document]) -> None:
+    for turn, start in enumerate(starts):
+        if turn:
+            print()
+        _print_start(start, documents)
+    if starts and told:
+        print("\nFindings:")
+    print_text(told)
+
+
+def _print_start(start: _Start, documents: Mapping[int, Document]) -> None:
+    print(printable(_heading(start)))
+    for target in dict.fromkeys(each.target for each in start.settings):
+        rows = [
+            (each.name, _shortened(printable(each.value)), printable(each.rule), _where(each.place, documents))
+            for each in start.settings
+            if each.target == target
+        ]
+        _print_section(target, aligned(("NAME", "VALUE", "SET BY", "AT"), rows))
+    if start.processes is not None:
+        _print_section("Processes that each node starts", _process_lines(start.processes))
+    if start.outlook:
+        _print_section("What a failure would do", start.outlook)
+
+
+def _heading(start: _Start) -> str:
+    """`TrainJob/llama (llama.yaml:2) with ClusterTrainingRuntime/torch (torch.yaml:1): 16 pods, 128 GPUs`."""
+    words = _titled(start.document)
+    if start.runtime is not None:
+        words += f" with {_titled(start.runtime)}"
+    if isinstance(start.group, Launch) and start.group.nodes:
+        words += f": {counted(start.group.nodes, 'pod')}"
+        if start.group.gpus:
+            words += f", {counted(start.group.gpus, 'GPU')}"
+    return words
+
+
+def _titled(document: Document) -> str:
+    at = f"{document.file}:{document.line_of(())}" if document.file else "as the cluster has it"
+    return f"{title(document)} ({at})"
+
+
+def _process_lines(processes: Processes) -> Iterator[str]:
+    if (processes.count, processes.rule) == (processes.trainer_count, processes.trainer_rule):
+        yield f"{processes.count}: {processes.rule}"
+        return
+    yield f"Trainer 2.3 starts {processes.trainer_count}: {processes.trainer_rule}"
+    verb = "is" if processes.count == processes.trainer_count else "would be"
+    yield f"by the devices it {verb} {processes.count}: {processes.rule}"
+
+
+def _shortened(value: str) -> str:
+    return value if len(value) <= _VALUE_MAX else f"{value[: _VALUE_MAX - 1]}…"
+
+
+def _where(place: Place | None, documents: Mapping[int, Document]) -> str:
+    """`llama.yaml:12`; of an object of the cluster its title. Empty: no field sets it."""
+    if place is None:
+        return ""
+    document = documents[place.document]
+    return f"{document.file}:{document.line_of(place.path)}" if document.file else title(document)
+
+
+def _print_section(heading: str, lines: Sequence[str] | Iterator[str]) -> None:
+    print(f"\n{printable(heading)}:")
+    for line in lines:
+        print(f"  {printable(line)}")
+
+
+def _data(start: _Start, documents: Mapping[int, Document]) -> dict[str, Any]:
+    group = start.group
+    return {
+        "kind": start.document.kind,
+        "name": group.name,
+        **_at(group.place, documents),
+        "runtime": title(start.runtime) if start.runtime is not None else None,
+        "pods": group.nodes if isinstance(group, Launch) else None,
+        "gpus": group.gpus if isinstance(group, Launch) else None,
+        "settings": [
+            {"target": each.target, "name": each.name, "value": each.value, "rule": each.rule}
+            | _at(each.place, documents)
+            for each in start.settings
+        ],
+        "processes": start.processes and _process_data(start.processes),
+        "outlook": list(start.outlook),
+    }
+
+
+def _process_data(processes: Processes) -> dict[str, Any]:
+    return {
+        "count": processes.count,
+        "rule": processes.rule,
+        "trainerCount": processes.trainer_count,
+        "trainerRule": processes.trainer_rule,
+    }
+
+
+def _at(place: Place | None, documents: Mapping[int, Document]) -> dict[str, Any]:
+    """All null: no field sets it. `file` and `line` null: the object came from the cluster."""
+    if place is None:
+        return {"file": None, "line": None, "path": None}
+    document = documents[place.document]
+    return {
+        "file": document.file or None,
+        "line": document.line_of(place.path) or None,
+        "path": written(place.path),
+    }
+
+
+def _log_decisions(starts: Sequence[_Start], found: Sequence[Located], documents: Mapping[int, Document]) -> None:
+    for start in starts:
+        log = _log.bind(job=title(start.document))
+        log.debug("runtime", decision=title(start.runtime) if start.runtime is not None else "")
+        for each in start.settings:
+            where = _where(each.place, documents)
+            log.debug("setting", decision=each.value, name=each.name, target=each.target, rule=each.rule, at=where)
+        if start.processes is not None:
+            log.debug("processes", **_process_data(start.processes))
+        for sentence in start.outlook:
+            log.debug("outlook", decision=sentence)
+    for finding in found:
+        code = finding.finding.code
+        _log.debug("finding", decision=finding.sentence, severity=code.severity, code=code.name, at=finding.where)

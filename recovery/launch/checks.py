@@ -1,0 +1,66 @@
+"""The checks that there are: the one place where a new one is entered, so that lint, admission, explain-launch and the
+list of codes all know of it."""
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from recovery.launch import environment, launchers, mpi, names, processes, resources, runtimes, torch_env, volcano
+from recovery.launch.findings import Code, Finding
+from recovery.launch.launch import Launch, Setting
+from recovery.launch.recoverability import (
+    checkpoints,
+    effective,
+    gang,
+    intervals,
+    logs,
+    native_policies,
+    nccl,
+    nodes,
+    pods,
+)
+from recovery.launch.views import VolcanoJob
+
+
+class LaunchCheck(msgspec.Struct, frozen=True):
+    """A module that judges groups of Trainer and JobSet."""
+
+    codes: tuple[Code, ...]
+    check: Callable[[Launch], Iterator[Finding]]
+    settings: Callable[[Launch], Iterator[Setting]] | None = None
+    """What it tells to explain-launch. None: it sets nothing."""
+
+
+class VolcanoCheck(msgspec.Struct, frozen=True):
+    """A module that judges Jobs of Volcano."""
+
+    codes: tuple[Code, ...]
+    check: Callable[[VolcanoJob], Iterator[Finding]]
+    settings: Callable[[VolcanoJob], Iterator[Setting]] | None = None
+    """What it tells to explain-launch. None: it sets nothing."""
+
+
+LAUNCH_CHECKS: tuple[LaunchCheck, ...] = (
+    LaunchCheck(names.CODES, names.check),
+    LaunchCheck(runtimes.CODES, runtimes.check),
+    LaunchCheck(resources.CODES, resources.check),
+    LaunchCheck(processes.CODES, processes.check, processes.settings),
+    LaunchCheck(torch_env.CODES, torch_env.check, torch_env.settings),
+    LaunchCheck(mpi.CODES, mpi.check, mpi.settings),
+    LaunchCheck(environment.CODES, environment.check, environment.settings),
+    LaunchCheck(launchers.CODES, launchers.check),
+    LaunchCheck(pods.CODES, pods.check, effective.settings),
+    LaunchCheck(nodes.CODES, nodes.check),
+    LaunchCheck(native_policies.CODES, native_policies.check),
+    LaunchCheck(gang.CODES, gang.check),
+    LaunchCheck(nccl.CODES, nccl.check),
+    LaunchCheck(checkpoints.CODES, checkpoints.check),
+    LaunchCheck(intervals.CODES, intervals.check),
+    LaunchCheck(logs.CODES, logs.check),
+)
+"""In the order in which explain-launch tells their settings."""
+
+VOLCANO_CHECKS: tuple[VolcanoCheck, ...] = (
+    VolcanoCheck(volcano.CODES, volcano.check, volcano.settings),
+    VolcanoCheck((), resources.check_volcano),  # its code stands with the other checks
+)

@@ -1,0 +1,150 @@
+"""Text as users give it to `recovery lint`, and objects as admission gets them, as documents: a body, and the line of
+every field of it.
+
+Nothing is raised: what cannot be read is a document with an empty body and the finding that says why.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.places import Path, Place, written
+from recovery.launch.yaml_text import Parsed, TextError, parsed
+
+CHARACTERS_MAX = 20_000_000
+"""Of one file: `kubectl get trainjobs -A -o yaml` of the largest cluster."""
+
+NOT_YAML = Code("not-yaml", Severity.ERROR, "the text cannot be read as YAML or JSON")
+TOO_LARGE = Code("too-large", Severity.ERROR, "the text holds more than is read")
+DUPLICATE_KEY = Code("duplicate-key", Severity.ERROR, "a field stands twice in the same object")
+NOT_AN_OBJECT = Code("not-an-object", Severity.ERROR, "a document is no Kubernetes object")
+TEMPLATE = Code("template", Severity.ERROR, "the file is a template that has not been rendered yet")
+CODES = (NOT_YAML, TEMPLATE, TOO_LARGE, DUPLICATE_KEY, NOT_AN_OBJECT)
+
+
+class Document(msgspec.Struct, frozen=True):
+    """One object as it was given."""
+
+    number: int
+    """`Place.document` of all that is found in it."""
+    body: Mapping[str, Any]
+    """With `apiVersion` and `kind`; empty: it cannot be read, and `problems` say why."""
+    file: str = ""
+    """As the user named it; empty: it came from no file."""
+    lines: Mapping[Path, int] = {}
+    """Of the fields of the whole text document, counted from 1; empty: it came from no file."""
+    root: Path = ()
+    """Of the body in that text document: of an item of a List, `("items", 0)`."""
+    problems: tuple[Finding, ...] = ()
+    """What is wrong with the text."""
+
+    @property
+    def kind(self) -> str:
+        return str(self.body.get("kind", ""))
+
+    @property
+    def api_version(self) -> str:
+        return str(self.body.get("apiVersion", ""))
+
+    def line_of(self, path: Path) -> int:
+        """The line of that field; of one that is not there, or came by an alias, that of its nearest parent that is.
+        0: it came from no file."""
+        steps = (*self.root, *path)
+        while steps and steps not in self.lines:
+            steps = steps[:-1]
+        return self.lines.get(steps, 0)
+
+
+def documents(text: str, *, file: str = "", first: int = 0) -> tuple[Document, ...]:
+    """What stands in that text: one document for each object. `first`: the number of the first of them, where several
+    files are judged together."""
+    return tuple(_documents(text, file, first))
+
+
+def document_of(body: Mapping[str, Any], *, number: int = 0) -> Document:
+    """An object that came from no file."""
+    return Document(number, body)
+
+
+def _documents(text: str, file: str, first: int) -> Iterator[Document]:
+    number = first
+    if len(text) > CHARACTERS_MAX:
+        yield _unread(number, file, 1, TOO_LARGE, f"the text is longer than {CHARACTERS_MAX:,} characters", "split it")
+        return
+    try:
+        for each in parsed(text):
+            for document in _split(each, file, number):
+                yield document
+                number += 1
+    except TextError as error:
+        if _is_template(text, error.line):
+            message, mend = (
+                "this is a template that has not been rendered yet",
+                "render it first: helm template … | recovery lint -",
+            )
+            yield _unread(number, file, error.line, TEMPLATE, message, mend)
+        else:
+            yield _unread(
+                number, file, error.line, TOO_LARGE if error.too_large else NOT_YAML, error.message, error.mend
+            )
+
+
+def _is_template(text: str, line: int) -> bool:
+    """The braces of Helm or Jinja stand in that line."""
+    lines = text.splitlines()
+    return line <= len(lines) and ("{{" in lines[line - 1] or "{%" in lines[line - 1])
+
+
+def _split(each: Parsed, file: str, number: int) -> Iterator[Document]:
+    """The objects of one text document: none if it is empty, the items if it is a List."""
+    body = each.value
+    if body is None:
+        return
+    if not isinstance(body, dict) or body.get("kind") != "List":
+        yield _document(body, each, file, number, ())
+        return
+    items = body.get("items")
+    if items is not None and not isinstance(items, list):
+        problem = Finding(NOT_AN_OBJECT, Place(number, ("items",)), "items of a List is no list", "write a list there")
+        yield Document(number, {}, file, each.lines, problems=(problem,))
+        return
+    for index, item in enumerate(items or ()):
+        yield _document(item, each, file, number + index, ("items", index))
+
+
+def _document(body: Any, each: Parsed, file: str, number: int, root: Path) -> Document:
+    place = Place(number)
+    found = [_repeated(place, path[len(root) :], line) for path, line in each.repeated if path[: len(root)] == root]
+    missing = _missing(body)
+    if missing:
+        mend = "write `apiVersion` and `kind` of the object, or remove the document"
+        found.append(Finding(NOT_AN_OBJECT, place, missing, mend))
+    return Document(number, {} if missing else body, file, each.lines, root, tuple(found))
+
+
+def _missing(body: Any) -> str:
+    """What keeps a document from being an object; empty: nothing."""
+    if not isinstance(body, dict):
+        return f"the document is {'a list' if isinstance(body, list) else 'a single value'}, and no object"
+    for name in ("apiVersion", "kind"):
+        value = body.get(name)
+        if not isinstance(value, str) or not value:
+            return f"the document has no {name}, so nobody can tell what it is"
+    return ""
+
+
+def _repeated(place: Place, path: Path, first_line: int) -> Finding:
+    for step in path:
+        place = place / step
+    return Finding(
+        DUPLICATE_KEY,
+        place,
+        f"{written(path)} stands twice, first in line {first_line}: kubectl takes the last one and says nothing",
+        "remove one of them",
+    )
+
+
+def _unread(number: int, file: str, line: int, code: Code, message: str, mend: str) -> Document:
+    return Document(number, {}, file, {(): line}, problems=(Finding(code, Place(number), message, mend),))

@@ -1,0 +1,225 @@
+"""All checks together: documents in, findings out; the same for `recovery lint` and for admission."""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from recovery.launch import containers, reading, removed
+from recovery.launch import documents as texts
+from recovery.launch.checks import LAUNCH_CHECKS, VOLCANO_CHECKS
+from recovery.launch.documents import Document
+from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.kinds import CLUSTER_TRAINING_RUNTIME, TRAINING_RUNTIME
+from recovery.launch.launch import Launch, Setting
+from recovery.launch.places import Place
+from recovery.launch.reading import UNKNOWN_KIND, Reading, read
+from recovery.launch.reading.trainjobs import is_runtime
+from recovery.launch.resolving import launch_of, launch_of_job_set, launch_of_runtime
+from recovery.launch.views import JobSet, Runtime, TrainJob, VolcanoJob
+
+IGNORE_ANNOTATION = "recovery.trainjob.dev/lint-ignore"
+"""On a TrainJob, runtime, JobSet or Volcano Job, set by a person: names of codes, with commas between them. Findings of
+these are not told of that object, nor, where it is a TrainJob, of its runtime on its behalf."""
+
+UNKNOWN_RUNTIME = Code("unknown-runtime", Severity.NOTE, "the runtime of a TrainJob is not among the given files")
+UNKNOWN_CODE = Code("unknown-code", Severity.WARNING, "the lint-ignore annotation names a code that does not exist")
+
+CODES: tuple[Code, ...] = (
+    *texts.CODES,
+    *reading.CODES,
+    *removed.CODES,
+    UNKNOWN_RUNTIME,
+    UNKNOWN_CODE,
+    *(code for each in LAUNCH_CHECKS for code in each.codes),
+    *(code for each in VOLCANO_CHECKS for code in each.codes),
+)
+"""All that there are."""
+
+_NAMED_MAX = 3
+"""So many unknown codes are named."""
+_NAME_MAX = 60
+"""Longer than any name of a code: of what somebody wrote instead, the beginning is enough."""
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """What one given object starts."""
+
+    document: Document
+    group: Launch | VolcanoJob | None
+    """None: nothing, or nothing that is judged."""
+
+
+class _Given(msgspec.Struct, frozen=True):
+    """The objects that are judged together."""
+
+    documents: Mapping[int, Document]
+    readings: Mapping[int, Reading]
+    runtimes: Mapping[tuple[str, str, str], int]
+    """By kind, namespace (empty for a ClusterTrainingRuntime) and name: the number; of two of one name the last one's,
+    as kubectl would apply them."""
+
+
+def lint(documents: Sequence[Document]) -> tuple[Finding, ...]:
+    """What is wrong with these objects, in the order of documents and lines.
+
+    TrainJobs are judged with their runtimes, if those are among the documents. Such a runtime is judged by the jobs
+    that use it, another one by itself.
+    """
+    given = _given(documents)
+    found = (finding for subject in _subjects(given) for finding in _judged(subject, given))
+    return _in_order(_kinds_once(found, given), given)
+
+
+def judge(subject: Document, context: Sequence[Document]) -> tuple[Finding, ...]:
+    """What is wrong with that one object, for admission. `context`: what it may refer to; the numbers of all documents
+    differ. What is found in the runtime of a TrainJob carries the runtime's number in its place, what is found in the
+    object itself carries its own."""
+    given = _given((subject, *context))
+    return _in_order(_judged(_subject(subject, given), given), given)
+
+
+def subjects(documents: Sequence[Document]) -> tuple[Subject, ...]:
+    """What these objects start, for explain-launch; a runtime that a given TrainJob uses starts nothing by itself."""
+    return tuple(_subjects(_given(documents)))
+
+
+def explain(group: Launch | VolcanoJob) -> tuple[Setting, ...]:
+    """With which values it starts, and what set each of them."""
+    if isinstance(group, VolcanoJob):
+        return tuple(each for check in VOLCANO_CHECKS if check.settings for each in check.settings(group))
+    of_checks = (each for check in LAUNCH_CHECKS if check.settings for each in check.settings(group))
+    return (*containers.settings(group), *of_checks)
+
+
+def _given(documents: Iterable[Document]) -> _Given:
+    by_number = {document.number: document for document in documents}
+    readings = {number: read(document) for number, document in by_number.items()}
+    runtimes = {
+        _runtime_key(view.kind, view.namespace, view.name): number
+        for number, reading in readings.items()
+        if isinstance(view := reading.view, Runtime)
+    }
+    return _Given(by_number, readings, runtimes)
+
+
+def _runtime_key(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
+    return kind, namespace if kind == TRAINING_RUNTIME.name else "", name
+
+
+def _runtime_number(job: TrainJob, given: _Given) -> int | None:
+    """Of the document with the runtime of that job. None: it is not there."""
+    reference = job.runtime
+    if not is_runtime(reference):
+        return None
+    kind = reference.kind or CLUSTER_TRAINING_RUNTIME.name
+    return given.runtimes.get(_runtime_key(kind, job.namespace, reference.name))
+
+
+def _subjects(given: _Given) -> Iterator[Subject]:
+    jobs = (reading.view for reading in given.readings.values())
+    used = {_runtime_number(job, given) for job in jobs if isinstance(job, TrainJob)}
+    for number, document in given.documents.items():
+        yield Subject(document, None) if number in used else _subject(document, given)
+
+
+def _subject(document: Document, given: _Given) -> Subject:
+    view = given.readings[document.number].view
+    group: Launch | VolcanoJob | None = None
+    if isinstance(view, TrainJob):
+        number = _runtime_number(view, given)
+        runtime = given.readings[number].view if number is not None else None
+        group = launch_of(view, runtime if isinstance(runtime, Runtime) else None)
+    elif isinstance(view, Runtime):
+        group = launch_of_runtime(view)
+    elif isinstance(view, JobSet):
+        group = launch_of_job_set(view)
+    elif isinstance(view, VolcanoJob):
+        group = view
+    return Subject(document, group)
+
+
+def _judged(subject: Subject, given: _Given) -> Iterator[Finding]:
+    """What is wrong with an object and what it starts, without what is silenced there, or where the finding lies."""
+    own = _ignored(subject.document)
+    yield from _unknown_codes(subject.document)
+    for finding in (*given.readings[subject.document.number].findings, *_of_group(subject.group, given)):
+        if finding.code.name not in own and finding.code.name not in _ignored(given.documents[finding.place.document]):
+            yield finding
+
+
+def _of_group(group: Launch | VolcanoJob | None, given: _Given) -> Iterator[Finding]:
+    if isinstance(group, VolcanoJob):
+        for volcano_check in VOLCANO_CHECKS:
+            yield from volcano_check.check(group)
+    elif isinstance(group, Launch):
+        if group.train_job is not None and group.runtime is None:
+            yield from _unknown_runtime(group.train_job, given)
+        for check in LAUNCH_CHECKS:
+            yield from check.check(group)
+
+
+def _unknown_runtime(job: TrainJob, given: _Given) -> Iterator[Finding]:
+    reference = job.runtime
+    if not reference.name or not is_runtime(reference):
+        return  # told by what reads it
+    kind = reference.kind or CLUSTER_TRAINING_RUNTIME.name
+    named = next((each for each in given.runtimes if each[2] == reference.name), None)
+    message = f"the {kind} {reference.name} is not known here, so what its settings decide is not judged"
+    mend = "pass its file too; recovery lint --cluster reads it from the cluster"
+    if named is not None and named[0] != kind:
+        mend = f"write runtimeRef.kind: {named[0]} if the one that was given is meant; else pass its file too"
+    elif named is not None:
+        message += f" (the one of that name is in namespace {named[1] or 'default'}, the job in "
+        message += f"{job.namespace or 'default'})"
+    yield Finding(UNKNOWN_RUNTIME, reference.place, message, mend)
+
+
+def _ignored(document: Document) -> list[str]:
+    """Names of the codes that the object silences."""
+    metadata = document.body.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    value = annotations.get(IGNORE_ANNOTATION) if isinstance(annotations, dict) else None
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else []
+
+
+def _unknown_codes(document: Document) -> Iterator[Finding]:
+    known = [code.name for code in CODES]
+    unknown = [name for name in _ignored(document) if name not in known]
+    if not unknown:
+        return
+    near = difflib.get_close_matches(unknown[0][:_NAME_MAX], known, n=1)
+    first = ", ".join(name[:_NAME_MAX] for name in unknown[:_NAMED_MAX])
+    more = f" and {len(unknown) - _NAMED_MAX} more" if len(unknown) > _NAMED_MAX else ""
+    yield Finding(
+        UNKNOWN_CODE,
+        Place(document.number, ("metadata", "annotations", IGNORE_ANNOTATION)),
+        f"there is no code {first}{more}, so nothing is silenced by it",
+        f"did you mean {near[0]}?" if near else "write the name of a code as docs/lint/README.md has it",
+    )
+
+
+def _kinds_once(found: Iterable[Finding], given: _Given) -> Iterator[Finding]:
+    """Without what is told a second time of a kind that is not judged."""
+    told: set[tuple[str, str]] = set()
+    for finding in found:
+        if finding.code == UNKNOWN_KIND:
+            document = given.documents[finding.place.document]
+            kind = (document.kind, document.api_version)
+            if kind in told:
+                continue
+            told.add(kind)
+        yield finding
+
+
+def _in_order(found: Iterable[Finding], given: _Given) -> tuple[Finding, ...]:
+    """By document and line; the same code at the same place once."""
+    once: dict[tuple[Code, Place], Finding] = {}
+    for finding in found:
+        once.setdefault((finding.code, finding.place), finding)
+
+    def turn(finding: Finding) -> tuple[int, int]:
+        number = finding.place.document
+        return number, given.documents[number].line_of(finding.place.path)
+
+    return tuple(sorted(once.values(), key=turn))

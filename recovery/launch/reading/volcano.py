@@ -1,0 +1,41 @@
+"""Jobs of Volcano (`batch.volcano.sh/v1alpha1`)."""
+
+from recovery.launch.fields import Field
+from recovery.launch.reading.numbers import number, pods
+from recovery.launch.reading.objects import annotations_of, name_of
+from recovery.launch.reading.pods import pod_template
+from recovery.launch.views import NativeRule, Task, VolcanoJob
+
+
+def volcano_job(body: Field) -> VolcanoJob:
+    """A document of kind Job of Volcano's group."""
+    spec = body["spec"]
+    return VolcanoJob(
+        name=name_of(body),
+        place=body.place,
+        tasks=tuple(_task(each) for each in spec["tasks"].items()),
+        plugins={name: each.texts() for name, each in spec["plugins"].fields()},
+        min_available=pods(spec["minAvailable"], least=0),
+        max_retry=number(spec["maxRetry"]),
+        policies=tuple(_rule(each) for each in spec["policies"].items()),
+        annotations=annotations_of(body["metadata"]),
+    )
+
+
+def _task(field: Field) -> Task:
+    return Task(
+        name=field["name"].text(),
+        place=field.place,
+        pods=pod_template(field["template"]),
+        replicas=pods(field["replicas"], least=0),
+        min_available=pods(field["minAvailable"], least=0),
+        policies=tuple(_rule(each) for each in field["policies"].items()),
+    )
+
+
+def _rule(field: Field) -> NativeRule:
+    """A lifecycle policy: the events, or the exit code, that it is for."""
+    events = ", ".join((*field["events"].texts(), *([field["event"].text()] if field["event"].there else ())))
+    code = field["exitCode"].whole()
+    told = (f"event {events}" if events else "", f"exit code {code}" if code is not None else "")
+    return NativeRule(field["action"].text(), field.place, "; ".join(each for each in told if each))

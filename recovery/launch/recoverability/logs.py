@@ -1,0 +1,52 @@
+"""Whether the output of each rank can be read by itself.
+
+Source: PyTorch `torch/distributed/run.py`: `--log-dir`, `--redirects` and `--tee`, or PET_LOG_DIR, PET_REDIRECTS and
+PET_TEE; by default all ranks of a pod write to its one log, without a prefix.
+"""
+
+from collections.abc import Iterator
+
+from recovery.launch.commands import Torchrun, run_by
+from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.launch import Launch, Member
+from recovery.launch.recoverability.container import command_place
+from recovery.launch.recoverability.effective import is_group
+from recovery.launch.views import Container
+
+NO_PER_RANK_LOGS = Code("no-per-rank-logs", Severity.NOTE, "all ranks of a pod write to one log, without their names")
+CODES = (NO_PER_RANK_LOGS,)
+
+_APART = frozenset({"log-dir", "redirects", "r", "tee", "t", "logs-specs"})
+_APART_VARIABLES = frozenset({"PET_LOG_DIR", "PET_REDIRECTS", "PET_TEE", "TORCHELASTIC_ERROR_FILE"})
+
+
+def check(launch: Launch) -> Iterator[Finding]:
+    if not is_group(launch):
+        return
+    for member in launch.members:
+        main, ranks = member.main, _ranks(launch, member)
+        if main is None or ranks < 2 or not _in_one_log(main):
+            continue
+        yield Finding(
+            NO_PER_RANK_LOGS,
+            command_place(launch, main),
+            f"the {ranks} ranks of a pod write to its one log without their names: which of them failed first, and at "
+            "what, is hard to tell afterwards",
+            "pass torchrun --tee 3, which names the rank in each line, and --log-dir on a volume that outlives the pod",
+        )
+
+
+def _in_one_log(main: Container) -> bool:
+    """torchrun starts the ranks, which is plain, and nobody has told it to keep their output apart."""
+    torchrun = run_by(main)
+    if not isinstance(torchrun, Torchrun) or _APART & torchrun.flags.keys():
+        return False
+    return not any(each.name in _APART_VARIABLES for each in main.env)
+
+
+def _ranks(launch: Launch, member: Member) -> int:
+    """Processes of one pod, as far as the manifest says: the number it names, else one for each GPU."""
+    trainer = launch.train_job.trainer if launch.train_job is not None else None
+    if trainer is not None and isinstance(trainer.num_proc_per_node, int):
+        return trainer.num_proc_per_node
+    return member.gpus_per_pod

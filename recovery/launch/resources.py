@@ -1,0 +1,80 @@
+"""Requests and limits that the API server refuses in a pod template, so that no Job can be made of it.
+
+By validateResourceRequirements of Kubernetes (pkg/apis/core/validation/validation.go). What is extended, such as
+nvidia.com/gpu, is whole, and has a limit that equals the request. The TrainJob's resourcesPerNode is merged into the
+runtime's resources before that, name by name: what either says alone may be right.
+"""
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.launch import Launch
+from recovery.launch.places import Place
+from recovery.launch.quantity import shown
+from recovery.launch.views import Container, PodTemplate, Resources, VolcanoJob
+
+RESOURCES_REFUSED = Code("resources-refused", Severity.ERROR, "the requests and limits of a container contradict")
+CODES = (RESOURCES_REFUSED,)
+
+_KUBERNETES = "kubernetes.io/"
+_HUGE_PAGES = "hugepages-"
+
+
+def check(launch: Launch) -> Iterator[Finding]:
+    """Of what will be started; a runtime by itself is only half of that."""
+    if launch.runtime is not None and launch.train_job is None:
+        return
+    trainer = launch.train_job.trainer if launch.train_job is not None else None
+    merged = trainer.resources.place if trainer is not None and trainer.resources is not None else None
+    for job in launch.job_set.jobs:
+        yield from _of(job.pods, merged)
+
+
+def check_volcano(job: VolcanoJob) -> Iterator[Finding]:
+    for task in job.tasks:
+        yield from _of(task.pods, None)
+
+
+def is_extended(name: str) -> bool:
+    """A resource that is none of Kubernetes' own: devices."""
+    return "/" in name and _KUBERNETES not in name
+
+
+def _of(pods: PodTemplate, merged: Place | None) -> Iterator[Finding]:
+    """`merged`: the place of resourcesPerNode, with which a container's resources stand where it was merged in."""
+    for container in (*pods.init_containers, *pods.containers):
+        if container.resources is not None:
+            yield from _contradictions(container, container.resources, merged)
+
+
+def _contradictions(container: Container, resources: Resources, merged: Place | None) -> Iterator[Finding]:
+    for name in {**resources.requests, **resources.limits}:
+        told = _told(name, resources.requests.get(name), resources.limits.get(name))
+        if told is None:
+            continue
+        message, mend = told
+        with_runtime = resources.place == merged
+        place = resources.place / ("requests" if name in resources.requests else "limits") / name
+        where = ", with resourcesPerNode merged into the runtime's," if with_runtime else ""
+        refused = "the API server refuses that, and no pod is ever made"
+        yield Finding(RESOURCES_REFUSED, place, f"container {container.name}{where} {message}: {refused}", mend)
+
+
+def _told(name: str, request: Decimal | None, limit: Decimal | None) -> tuple[str, str] | None:
+    """What contradicts, to follow the container's name, and the mend. None: nothing."""
+    wholes = is_extended(name)
+    amount = limit if limit is not None else request
+    if wholes and amount is not None and amount != amount.to_integral_value():
+        return f"has {shown(amount)} {name}, of which there are whole ones only", "write a whole number"
+    if request is None:
+        return None
+    if limit is None:
+        needs_limit = wholes or name.startswith(_HUGE_PAGES)
+        mend = f"write {name}: {shown(request)} under limits too"
+        return (f"requests {shown(request)} {name} and has no limit of it", mend) if needs_limit else None
+    if request > limit or (request != limit and (wholes or name.startswith(_HUGE_PAGES))):
+        must = "equal" if wholes or name.startswith(_HUGE_PAGES) else "not exceed"
+        told = f"requests {shown(request)} {name} with a limit of {shown(limit)}, and the request must {must} the limit"
+        return told, f"write the same {name} under requests and limits"
+    return None

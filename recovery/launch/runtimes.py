@@ -1,0 +1,113 @@
+"""What Trainer's webhooks ask of a runtime, and of the patches that a TrainJob makes to it.
+
+By pkg/webhooks/trainingruntime_webhook.go and pkg/runtime/framework/plugins/jobset/jobset.go of Trainer 2.3.
+"""
+
+from collections.abc import Iterator
+
+from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.launch import Launch
+from recovery.launch.views import PodPatch, ReplicatedJob, Runtime, Trainer
+
+MISSING_CONTAINER = Code(
+    "missing-container", Severity.ERROR, "a ReplicatedJob lacks the container that Trainer looks for in it"
+)
+NOT_ONE_REPLICA = Code("not-one-replica", Severity.ERROR, "a ReplicatedJob that Trainer fills has several replicas")
+NO_TRAINER_JOB = Code("no-trainer-job", Severity.ERROR, "no ReplicatedJob is marked as the one that trains")
+PATCH_NOWHERE = Code("patch-nowhere", Severity.ERROR, "runtimePatches is for something that the runtime does not have")
+PATCH_REFUSED = Code("patch-refused", Severity.ERROR, "runtimePatches sets variables that it may not set")
+CODES = (MISSING_CONTAINER, NOT_ONE_REPLICA, NO_TRAINER_JOB, PATCH_NOWHERE, PATCH_REFUSED)
+
+STEP_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
+CONTAINERS = {
+    "trainer": "node",
+    "dataset-initializer": "dataset-initializer",
+    "model-initializer": "model-initializer",
+}
+"""By step, the container that Trainer's webhook wants to find."""
+
+
+def check(launch: Launch) -> Iterator[Finding]:
+    if launch.runtime is None:
+        return
+    for job in launch.runtime.job_set.jobs:
+        yield from _of_step(job)
+    if launch.train_job is None:
+        return
+    if launch.train_job.trainer is not None:
+        yield from _marked(launch.runtime, launch.train_job.trainer)
+    for patch in launch.train_job.patches:
+        yield from _patch(launch.runtime, patch)
+
+
+def _of_step(job: ReplicatedJob) -> Iterator[Finding]:
+    wanted = CONTAINERS.get(job.ancestor)
+    if wanted is None:
+        return
+    if job.replicas not in (None, 1):
+        message = (
+            f"ReplicatedJob {job.name} has {job.replicas} replicas, and Trainer's webhook refuses any number but 1"
+        )
+        mend = "write replicas: 1, and the number of pods as numNodes"
+        yield Finding(NOT_ONE_REPLICA, job.place / "replicas", message, mend)
+    if job.pods.containers and all(container.name != wanted for container in job.pods.containers):
+        message = (
+            f"ReplicatedJob {job.name} is marked as {job.ancestor} and has no container called {wanted}, so that "
+            "Trainer's webhook refuses the runtime"
+        )
+        yield Finding(MISSING_CONTAINER, job.pods.place / "containers", message, f"call its main container {wanted}")
+
+
+def _marked(runtime: Runtime, trainer: Trainer) -> Iterator[Finding]:
+    """Without a mark, Trainer has nowhere to put what the TrainJob sets."""
+    if not runtime.job_set.jobs or any(job.ancestor == "trainer" for job in runtime.job_set.jobs):
+        return
+    mpi = runtime.ml_policy is not None and runtime.ml_policy.mpi is not None
+    there = {
+        "image": trainer.image,
+        "command": trainer.command,
+        "args": trainer.args,
+        # Under MPI these go to the ReplicatedJob called `node`, marked or not.
+        "numNodes": trainer.num_nodes if not mpi else None,
+        "env": trainer.env if not mpi else (),
+        "resourcesPerNode": trainer.resources if not mpi else None,
+    }
+    lost = [name for name, value in there.items() if value]
+    if lost:
+        message = (
+            f"spec.trainer sets {', '.join(lost)}, and no ReplicatedJob of runtime {runtime.name} is marked as "
+            "trainer, so that Trainer drops all of it"
+        )
+        mend = f"add the label {STEP_LABEL}: trainer to template.metadata.labels of the ReplicatedJob that trains"
+        yield Finding(NO_TRAINER_JOB, trainer.place, message, mend)
+
+
+def _patch(runtime: Runtime, patch: PodPatch) -> Iterator[Finding]:
+    """Trainer lays patches over the template before its webhook looks for what they name, and so finds all of it: what
+    was not there is added by name, with no image, and no pod can be made of that."""
+    if not patch.job:
+        return
+    job = next((job for job in runtime.job_set.jobs if job.name == patch.job), None)
+    place = patch.pods.place
+    if job is None:
+        known = ", ".join(job.name for job in runtime.job_set.jobs) or "none"
+        message = (
+            f"runtimePatches is for ReplicatedJob {patch.job}, which runtime {runtime.name} does not have: Trainer "
+            "adds it without containers, and the JobSet is refused"
+        )
+        yield Finding(PATCH_NOWHERE, place, message, f"write one that it has: {known}")
+        return
+    there = {container.name for container in (*job.pods.containers, *job.pods.init_containers)}
+    for container in (*patch.pods.containers, *patch.pods.init_containers):
+        if container.name not in there:
+            message = (
+                f"runtimePatches is for container {container.name}, which ReplicatedJob {patch.job} does not have: "
+                "Trainer adds it without an image, and no pod can be made"
+            )
+            known = ", ".join(sorted(there))
+            yield Finding(PATCH_NOWHERE, container.place, message, f"write one that it has: {known}")
+    for container in patch.pods.containers:
+        if container.env and container.name in CONTAINERS.values() and container.name in there:
+            instead = "spec.trainer.env" if container.name == "node" else "spec.initializer"
+            message = f"runtimePatches sets env of container {container.name}, and Trainer's webhook refuses that"
+            yield Finding(PATCH_REFUSED, container.place / "env", message, f"set the variables in {instead}")

@@ -1,0 +1,39 @@
+"""Manifests in files, and what the commands about them say."""
+
+from pathlib import Path
+
+import yaml
+from typer.testing import CliRunner, Result
+
+from recovery.cli.main import app
+from tests.unit.cli.cluster import Object, metadata
+
+BASES = Path(__file__).parents[1] / "launch" / "bases"
+TORCH = (BASES / "torch.yaml").read_text()
+"""A TrainJob in line 2, its numProcPerNode in line 15, and its ClusterTrainingRuntime: nothing is wrong with them."""
+JOB, RUNTIME = TORCH.split("---\n")
+SEVEN = TORCH.replace("numProcPerNode: 8", "numProcPerNode: 7")
+"""With one warning, in line 15."""
+WORD = TORCH.replace("numProcPerNode: 8", "numProcPerNode: gpu")
+"""With one error, in line 15."""
+
+
+def recovery(*arguments: str, stdin: str | bytes = "", exit_code: int = 0) -> Result:
+    result = CliRunner().invoke(app, arguments, input=stdin)
+    assert result.exit_code == exit_code, result.output
+    assert "Traceback" not in result.output
+    return result
+
+
+def written_to(path: Path, text: str | bytes = TORCH) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return str(path)
+
+
+def runtime_object(name: str = "torch-prepared", namespace: str = "") -> Object:
+    """The runtime as the API server answers. `namespace` empty: a ClusterTrainingRuntime."""
+    found: Object = yaml.safe_load(RUNTIME)
+    found["metadata"] = metadata(name, namespace, "uid-1") | {"managedFields": [{"manager": "kubectl"}]}
+    found["kind"] = "TrainingRuntime" if namespace else "ClusterTrainingRuntime"
+    return found
