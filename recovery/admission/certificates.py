@@ -9,6 +9,7 @@ import base64
 import ipaddress
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from recovery.ports import (
     ApiError,
     Clock,
     ConflictError,
+    ForbiddenError,
     NotFoundError,
     PatchKind,
     Resource,
@@ -33,7 +35,10 @@ from recovery.ports import (
 
 SECRET_NAME = "recovery-admission"  # noqa: S105 - its name, not its content
 CONFIGURATION_NAME = "recovery-admission"
-"""The one ValidatingWebhookConfiguration that is written to."""
+"""The ValidatingWebhookConfiguration of policies and of the RecoveryConfig."""
+LAUNCH_CONFIGURATION_NAME = "recovery-launch"
+"""The ValidatingWebhookConfiguration and the MutatingWebhookConfiguration of TrainJobs and runtimes, where the platform
+has installed them (manifests/admission/launch)."""
 SERVICE_NAME = "recovery-admission"
 SECRETS = Resource("", "v1", "secrets", "Secret")
 WEBHOOK_CONFIGURATIONS = Resource(
@@ -41,6 +46,13 @@ WEBHOOK_CONFIGURATIONS = Resource(
     "v1",
     "validatingwebhookconfigurations",
     "ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+MUTATING_CONFIGURATIONS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
     namespaced=False,
 )
 
@@ -135,7 +147,7 @@ class _WebhookConfiguration(msgspec.Struct, frozen=True):
 
 
 class SelfMade:
-    """Keeps the Secret, the webhook configuration and the file that is served from in agreement."""
+    """Keeps the Secret, the webhook configurations and the file that is served from in agreement."""
 
     def __init__(self, client: ApiClient, *, clock: Clock, namespace: str, listening_host: str, folder: Path) -> None:
         """`folder`: where the certificate and its key come to lie in one file, because TLS reads them from files."""
@@ -158,7 +170,15 @@ class SelfMade:
     async def look(self) -> None:
         """Make what has to be made, and bring it to where it is used. Raises ApiError, CertificateError."""
         certificates = await self._agreed()
-        await self._inject(certificates.authorities)
+        if not await self._inject(WEBHOOK_CONFIGURATIONS, CONFIGURATION_NAME, certificates.authorities):
+            self._complain(
+                f"ValidatingWebhookConfiguration {CONFIGURATION_NAME} is not there, so nothing is checked when it is "
+                "written; apply manifests/admission"
+            )
+        for resource in (WEBHOOK_CONFIGURATIONS, MUTATING_CONFIGURATIONS):
+            # Without that component there is neither the configuration nor the right to look for it.
+            with suppress(ForbiddenError):
+                await self._inject(resource, LAUNCH_CONFIGURATION_NAME, certificates.authorities)
         content = certificates.serving + certificates.key
         if not self.file.exists() or self.file.read_bytes() != content:
             # In one move: a certificate read together with the key of another would end the server.
@@ -196,16 +216,12 @@ class SelfMade:
             return made
         raise CertificateError(f"Secret {self._namespace}/{SECRET_NAME} changes faster than it can be written")
 
-    async def _inject(self, authorities: bytes) -> None:
-        """Have the API server trust them, where our webhooks are registered."""
+    async def _inject(self, resource: Resource, name: str, authorities: bytes) -> bool:
+        """Have the API server trust them, where our webhooks are registered. False: they are not."""
         try:
-            raw = await self._client.get(WEBHOOK_CONFIGURATIONS, CONFIGURATION_NAME)
+            raw = await self._client.get(resource, name)
         except NotFoundError:
-            self._complain(
-                f"ValidatingWebhookConfiguration {CONFIGURATION_NAME} is not there, so nothing is checked when it is "
-                "written; apply manifests/admission"
-            )
-            return
+            return False
         found = msgspec.json.decode(raw, type=_WebhookConfiguration)
         bundle = base64.b64encode(authorities).decode()
         places = [place for place, each in enumerate(found.webhooks) if each.client_config.ca_bundle != authorities]
@@ -213,14 +229,15 @@ class SelfMade:
             {"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": bundle} for place in places
         ]
         if not patch:
-            return
+            return True
         try:
-            await self._client.patch(
-                WEBHOOK_CONFIGURATIONS, CONFIGURATION_NAME, [_same(found.metadata), *patch], kind=PatchKind.JSON
-            )
+            await self._client.patch(resource, name, [_same(found.metadata), *patch], kind=PatchKind.JSON)
         except (ConflictError, TestFailedError):
-            return  # another replica injects the same; the next look tells
-        _log.info("the certificate authority was injected", configuration=CONFIGURATION_NAME, webhooks=len(places))
+            return True  # another replica injects the same; the next look tells
+        _log.info(
+            "the certificate authority was injected", configuration=f"{resource.kind} {name}", webhooks=len(places)
+        )
+        return True
 
     def _complain(self, words: str) -> None:
         """Once, however often it is so."""

@@ -16,6 +16,7 @@ import structlog
 
 from recovery.admission.accepted import Register
 from recovery.admission.certificates import SelfMade
+from recovery.admission.runtimes import Runtimes
 from recovery.admission.settings import AdmissionSettings
 from recovery.admission.webhooks import serve_webhooks
 from recovery.kube.client import KubeApiClient
@@ -129,6 +130,7 @@ class Admission:
                 beside.append(group.create_task(made.keep()))
             await serve_webhooks(
                 register.judge,
+                Runtimes(client),
                 session,
                 host=self._settings.host,
                 port=self._settings.port,

@@ -1,13 +1,16 @@
-"""kopf, reduced to what is wanted of it: an HTTPS server for three webhooks.
+"""kopf, reduced to what is wanted of it: an HTTPS server for webhooks, by the path of each.
 
 It has no create or update handlers, because those annotate the objects; it watches nothing, because it would not notice
 what was deleted while a watch was interrupted; and it manages no webhook configuration. What is left are a few
 discovery requests at the start, for which it borrows our connection pool and credentials.
+
+Nothing is ever refused for a defect of ours: what a webhook did not mean to raise is logged, and the object admitted.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +19,27 @@ import kopf
 import structlog
 
 from recovery.admission.accepted import in_one_line
+from recovery.admission.launches import (
+    LAUNCHES,
+    asks_to_be_prepared,
+    changed,
+    changes_of,
+    record_of,
+    verdict_of,
+)
 from recovery.admission.objects import JUDGED, JudgedObject, from_request
+from recovery.admission.runtimes import Runtimes
 from recovery.admission.verdict import Verdict
 from recovery.kube.session import USER_AGENT, Session
-from recovery.ports import Resource
+from recovery.ports import TRAIN_JOBS, Resource
 
 CERTIFICATE_LOOK_SECONDS = 10.0
 """Between looks whether the certificate on disk is another one."""
 UNPROCESSABLE = 422
 """As the API server itself answers for an invalid object."""
+
+PREPARE_PATH = "prepare-trainjobs"
+"""Of the one webhook that changes anything."""
 
 _log = structlog.get_logger("recovery.admission")
 
@@ -33,6 +48,7 @@ Judge = Callable[[JudgedObject], Verdict]
 
 async def serve_webhooks(
     judge: Judge,
+    runtimes: Runtimes,
     session: Session,
     *,
     host: str,
@@ -61,12 +77,16 @@ async def serve_webhooks(
     # Ten minutes after kopf has ended by an error it would send SIGKILL, and that takes the whole process.
     settings.process.ultimate_exiting_timeout = None
     await kopf.operator(
-        registry=_registry(judge, session), settings=settings, standalone=True, clusterwide=True, stop_flag=stop
+        registry=_registry(judge, runtimes, session),
+        settings=settings,
+        standalone=True,
+        clusterwide=True,
+        stop_flag=stop,
     )
 
 
 class _Server(kopf.WebhookServer):
-    """kopf's server, telling when it listens."""
+    """kopf's server, telling when it listens, and remembering nothing of what passes."""
 
     def __init__(self, listening: Callable[[bool], None], **settings: Any) -> None:
         super().__init__(**settings)
@@ -74,14 +94,21 @@ class _Server(kopf.WebhookServer):
 
     async def __call__(self, fn: Any) -> AsyncIterator[Any]:
         try:
-            async for client_config in super().__call__(fn):
+            async for client_config in super().__call__(partial(fn, memories=_NoMemories())):
                 self._listening(True)
                 yield client_config
         finally:
             self._listening(False)
 
 
-def _registry(judge: Judge, session: Session) -> kopf.OperatorRegistry:
+class _NoMemories:
+    """In place of kopf's, which keep a memo of every object that is changed until its deletion is watched: for ever."""
+
+    async def recall_memo(self, *_: Any, **__: Any) -> kopf.Memo:
+        return kopf.Memo()
+
+
+def _registry(judge: Judge, runtimes: Runtimes, session: Session) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
     logins = 0
 
@@ -93,7 +120,9 @@ def _registry(judge: Judge, session: Session) -> kopf.OperatorRegistry:
         return kopf.AiohttpSession(server=session.server, aiohttp_session=_borrow(session))
 
     kopf.on.login(registry=registry)(login)
-    for resource in JUDGED:
+    reviews = {resource: _policy_review(resource, judge) for resource in JUDGED}
+    reviews |= {resource: _launch_review(resource, runtimes) for resource in LAUNCHES}
+    for resource, review in reviews.items():
         kopf.on.validate(
             resource.group,
             resource.version,
@@ -101,11 +130,36 @@ def _registry(judge: Judge, session: Session) -> kopf.OperatorRegistry:
             id=resource.plural,  # which is the path, too
             operations=["CREATE", "UPDATE"],
             registry=registry,
-        )(_reviewer(resource, judge))
+        )(_never_in_the_way(resource, review))
+    kopf.on.mutate(
+        TRAIN_JOBS.group,
+        TRAIN_JOBS.version,
+        TRAIN_JOBS.plural,
+        id=PREPARE_PATH,
+        operations=["CREATE"],
+        registry=registry,
+    )(_never_in_the_way(TRAIN_JOBS, _preparation(runtimes)))
     return registry
 
 
-def _reviewer(resource: Resource, judge: Judge) -> Any:
+def _never_in_the_way(resource: Resource, review: Any) -> Any:
+    """To kopf whatever a handler raises is a refusal."""
+
+    async def guarded(**request: Any) -> None:
+        try:
+            await review(**request)
+        except kopf.AdmissionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary: an object is never refused for a defect of ours
+            name = request.get("name")
+            _log.error(
+                "admitted unchecked: this is a bug", object=f"{resource.kind} {name}", error=str(error), exc_info=error
+            )
+
+    return guarded
+
+
+def _policy_review(resource: Resource, judge: Judge) -> Any:
     async def review(
         new: Mapping[str, Any],
         old: Mapping[str, Any] | None,
@@ -128,6 +182,47 @@ def _reviewer(resource: Resource, judge: Judge) -> Any:
         raise kopf.AdmissionError(in_one_line(verdict.errors), code=UNPROCESSABLE)
 
     return review
+
+
+def _launch_review(resource: Resource, runtimes: Runtimes) -> Any:
+    async def review(
+        new: Mapping[str, Any],
+        old: Mapping[str, Any] | None,
+        warnings: list[str],
+        userinfo: Mapping[str, Any],
+        **_: Any,
+    ) -> None:
+        body, before = dict(new), dict(old) if old is not None else None
+        metadata = body.get("metadata", {})
+        if "deletionTimestamp" in metadata or not changed(body, before):
+            return
+        verdict = verdict_of(body, before, await runtimes.of(body))
+        warnings.extend(verdict.warnings)
+        if not verdict.errors:
+            return
+        where = "/".join(each for each in (metadata.get("namespace"), metadata.get("name")) if each)
+        title = f"{resource.kind} {where}"
+        _log.info("refused", object=title, user=userinfo.get("username"), why=in_one_line(verdict.errors))
+        raise kopf.AdmissionError("\n".join(verdict.errors), code=UNPROCESSABLE)
+
+    return review
+
+
+def _preparation(runtimes: Runtimes) -> Any:
+    async def prepare(new: Mapping[str, Any], patch: kopf.Patch, **_: Any) -> None:
+        body = dict(new)
+        changes = changes_of(body, await runtimes.of(body)) if asks_to_be_prepared(body) else ()
+        if not changes:
+            return
+        for change in changes:
+            *parents, last = change.path
+            field: Any = patch
+            for step in parents:
+                field = field.setdefault(step, {})
+            field[last] = change.value
+        patch.setdefault("metadata", {})["annotations"] = record_of(changes)
+
+    return prepare
 
 
 def _borrow(session: Session) -> aiohttp.ClientSession:

@@ -37,9 +37,12 @@ async def exit_rank(job: Job, rank: int, code: int) -> str:
 
 
 @asynccontextmanager
-async def no_room(fleet: Fleet) -> AsyncIterator[None]:
-    """No new pod gets a node until this is over: all are tainted. (Whose pod goes from a cordoned node was drained.)"""
-    names = [node["metadata"]["name"] for node in json.loads(await fleet.api.list(NODES))["items"]]
+async def no_room(fleet: Fleet, *, but_on: int = 0) -> AsyncIterator[None]:
+    """No new pod gets a node until this is over: all but so many are tainted.
+
+    (Whose pod goes from a cordoned node was drained.)
+    """
+    names = [node["metadata"]["name"] for node in json.loads(await fleet.api.list(NODES))["items"]][but_on:]
     try:
         for name in names:
             await _taint(fleet, name, [{"key": _NO_ROOM, "effect": "NoSchedule"}])

@@ -5,11 +5,8 @@ shipped. The controller's ServiceAccount is what makes the certificate, injects 
 """
 
 import asyncio
-import json
-import random
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,98 +16,13 @@ import pytest_asyncio
 import yaml
 
 from recovery.admission.certificates import CONFIGURATION_NAME, SECRET_NAME
-from recovery.admission.serve import Admission, Cluster, serve_admission
-from recovery.admission.settings import AdmissionSettings
-from recovery.controller.clock import SystemClock
-from tests.cluster.controlplane.kubectl import KubectlError
 from tests.cluster.controlplane.ports import PortClaims
 from tests.cluster.controlplane.start import ControlPlane
-from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, ControllerProcess, Object, policy, train_job, until
+from tests.cluster.webhooks import SYSTEM, Webhooks, config, eventually
 
-SYSTEM = "recovery-system"
 POLICIES_CRD = REPOSITORY / "manifests" / "crd" / "recoverypolicies.yaml"
 BAD: Object = {"budget": {"window": "7d"}, "backoff": {"initial": "10m", "max": "5m"}}
-
-
-class Webhooks:
-    """The shipped registration, sent to one port; and replicas that serve there."""
-
-    def __init__(self, control_plane: ControlPlane, kubeconfig: Path, port: int) -> None:
-        self.control_plane = control_plane
-        self.kubeconfig = kubeconfig
-        self.port = port
-
-    async def register(self) -> None:
-        rendered = await self.control_plane.kubectl("kustomize", str(REPOSITORY / "manifests/admission/self-made"))
-        manifests = list(yaml.safe_load_all(rendered))
-        for manifest in manifests:
-            for webhook in manifest.get("webhooks", []):
-                path = webhook["clientConfig"]["service"]["path"]
-                webhook["clientConfig"] = {"url": f"https://127.0.0.1:{self.port}{path}"}
-        await self.control_plane.kubectl(
-            "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=yaml.safe_dump_all(manifests)
-        )
-
-    @asynccontextmanager
-    async def served(self, *ports: int) -> AsyncIterator[list[Admission]]:
-        """By one replica at the registered port, or by several at these."""
-        cluster, admissions = Cluster(SYSTEM, str(self.kubeconfig)), []
-        async with AsyncExitStack() as stack:
-            for port in ports or (self.port,):
-                serving = serve_admission(
-                    AdmissionSettings("127.0.0.1", port), cluster, SystemClock(), random.Random(port)
-                )
-                admissions.append(await stack.enter_async_context(serving))
-            await until("admission is served", lambda: all(each.up for each in admissions))
-            yield admissions
-
-    async def asked(self) -> None:
-        """Until the API server asks the webhooks: it notices a registration, and its trust, a little later."""
-        paused = config(paused=True)
-        await eventually(lambda: self.said(paused), "pauses all recoveries")
-
-    async def said(self, *objects: Object, namespace: str = "default") -> str:
-        """What kubectl prints on stderr when these are tried: warnings or a refusal."""
-        try:
-            await self.control_plane.kubectl(
-                "apply", "--server-side", "--dry-run=server", "--warnings-as-errors", "--namespace", namespace,
-                "--filename=-", stdin=yaml.safe_dump_all(objects),
-            )  # fmt: skip
-        except KubectlError as error:
-            return error.stderr
-        return ""
-
-    async def get(self, *arguments: str) -> Object:
-        asked = ("get", "-o", "json", "--show-managed-fields", *arguments)
-        found: Object = json.loads(await self.control_plane.kubectl(*asked))
-        return found
-
-    async def accepted(self, *arguments: str) -> Object:
-        """The condition Accepted of an object; empty while there is none."""
-        conditions = (await self.get(*arguments)).get("status", {}).get("conditions", [])
-        return next((dict(each) for each in conditions if each["type"] == "Accepted"), {})
-
-
-def config(**spec: Any) -> Object:
-    return {
-        "apiVersion": "recovery.trainjob.dev/v1alpha1",
-        "kind": "RecoveryConfig",
-        "metadata": {"name": "default"},
-        "spec": spec,
-    }
-
-
-async def eventually(ask: Any, words: str, timeout_seconds: float = GUARD_SECONDS) -> str:
-    """Ask until the answer contains the words."""
-    answer = ""
-    try:
-        async with asyncio.timeout(timeout_seconds):
-            while words not in (answer := str(await ask())):
-                await asyncio.sleep(0.1)
-    except TimeoutError:
-        raise AssertionError(f"{words!r} did not come; the last answer was {answer!r}") from None
-    return answer
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

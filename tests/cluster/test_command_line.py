@@ -4,6 +4,7 @@ All of it is run as they run it, as a process of its own.
 """
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from recovery.cli.preflight import WATCHED
+from recovery.sim.kubelets.nodes import NodeDeath
 from tests.cluster.acts import lose, no_room, until_rounds
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
@@ -24,7 +26,8 @@ from tests.cluster.controller_record import Samples, ask, has_looked, recovery, 
 from tests.cluster.controlplane.processes import die_with_parent
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
-from tests.cluster.scene import ControllerProcess, Job, until
+from tests.cluster.scene import ControllerProcess, Fleet, Job, Object, until
+from tests.cluster.test_nodes import marked_not_ready, silent
 
 RUN = ("run", "--metrics-address", "127.0.0.1:0", "--log-level", "warning")
 STATUS = ("status", "-n", "default")
@@ -318,6 +321,44 @@ async def status_and_explain(control_plane: ControlPlane, job: Job) -> tuple[lis
     header, line = status.out.splitlines()
     assert header.split() == ["JOB", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "POLICY", "AGE"]
     return line.split(), explained.out
+
+
+async def test_status_says_why_a_job_has_not_started_and_which_node_is_silent(
+    installed: ControlPlane, training: StartsTraining, fleet: Fleet, namespace: str, controller: StartsController
+) -> None:
+    async with controller() as process:
+        async with no_room(fleet, but_on=3):
+            starting = asyncio.create_task(training(ranks=4))
+            waits = await until_listed(installed, namespace, phase="NotStarted", idleGPUs=24)
+            scrapes = await until_seen(process, "recovery_gpus_not_started", {"namespace": namespace}, 24)
+        assert re.fullmatch("rank [0-3]: Unschedulable", waits["cause"])
+        assert re.match(r"has not started: pod llm-node-0-\S+ \(rank [0-3], not scheduled\) waits: ", waits["reason"])
+        assert waits["reason"].endswith("; 3 of 4 pods run")
+        assert scrapes[-1].by("reason", "recovery_gpus_not_started", namespace=namespace) == {"Unschedulable": 24}
+
+        job = await starting
+        runs = await until_listed(installed, namespace, phase="Healthy", idleGPUs=0)
+        assert (runs["cause"], runs["reason"], await job.closed_incidents(0)) == ("", "", [])
+        await has_looked(process, job)
+        assert (await scrape(process)).by("reason", "recovery_gpus_not_started", namespace=namespace) == {}
+
+        node = (await job.pods())[1]["spec"]["nodeName"]
+        async with silent(fleet, node, NodeDeath.PARTITION):
+            await marked_not_ready(fleet, node)
+            cut_off = await until_listed(installed, namespace, phase="Healthy", cause=f"node {node} does not answer")
+        assert cut_off["reason"].startswith(f"no failure yet: node {node} has not answered since ")
+
+
+async def until_listed(control_plane: ControlPlane, namespace: str, **wanted: object) -> Object:
+    """The only job of the namespace, as `status -o json` has it once it has these fields."""
+    found: Object = {}
+    async with asyncio.timeout(GUARD_SECONDS):
+        while any(found.get(name) != value for name, value in wanted.items()):
+            where = ("-n", namespace, "-o", "json", "--kubeconfig", str(control_plane.kubeconfig))
+            told = await recovery("status", *where)
+            assert (told.exit_code, told.out[:1]) == (0, "[")
+            [found] = json.loads(told.out) or [{}]
+    return found
 
 
 async def test_explain_of_a_job_that_is_not_there_is_one_line(installed: ControlPlane, namespace: str) -> None:

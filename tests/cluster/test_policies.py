@@ -27,6 +27,7 @@ from tests.cluster.verdict import remember
 
 POLICIES = REPOSITORY / "policies"
 PERMISSIONS = POLICIES / "permissions"
+EXAMPLES = REPOSITORY / "examples" / "training"
 CHOSEN = "recovery.trainjob.dev/policy"
 GPU_CONDITION = "GpuMemWatch"
 TRACEBACK = "Traceback (most recent call last):\nTypeError: forward() missing 1 required positional argument"
@@ -101,6 +102,42 @@ def assert_holds(kept: Any, written: Any, path: str) -> None:
                 assert_holds(one, other, f"{path}[{number}]")
         case _:
             assert kept == written, path
+
+
+async def test_the_example_trainings_are_taken_and_trainer_makes_what_they_ask_for(
+    installed: ControlPlane, namespace: str
+) -> None:
+    """examples/training, applied as docs/training.md says. That lint finds nothing in it, a unit test shows."""
+    await installed.kubectl("apply", "-n", namespace, "-k", str(EXAMPLES))
+    for name in ("ddp", "fsdp"):
+        job_set = await job_set_of(f"example-{name}", installed, namespace)
+        [replicated] = job_set["spec"]["replicatedJobs"]
+        pod = replicated["template"]["spec"]["template"]["spec"]
+        [container] = pod["containers"]
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        assert mounts == {"checkpoints": "/checkpoints", "scripts": "/scripts"}
+        assert [volume["name"] for volume in pod["volumes"]] == ["checkpoints", "scripts"]
+        assert (container["command"][-1], container["args"][0]) == (
+            f"/scripts/{name}.py",
+            f"--checkpoint-dir=/checkpoints/{name}",
+        )
+        variables = {each["name"]: each.get("value") for each in container["env"]}
+        assert (variables["PET_NNODES"], variables["PET_NPROC_PER_NODE"]) == ("2", "8")
+        assert container["readinessProbe"]["exec"]["command"][-1] == "/tmp/recovery-joined"
+        assert replicated["template"]["spec"]["backoffLimit"] == 1000
+    scripts = json.loads(await installed.kubectl("get", "configmap", "example-training", "-n", namespace, "-o", "json"))
+    assert (scripts["immutable"], sorted(scripts["data"])) == (True, ["ddp.py", "fsdp.py"])
+
+
+async def job_set_of(name: str, installed: ControlPlane, namespace: str) -> Object:
+    """Once Trainer has made it."""
+    async with asyncio.timeout(GUARD_SECONDS):
+        while True:
+            found = await installed.kubectl("get", "jobset", name, "-n", namespace, "-o", "json", "--ignore-not-found")
+            if found:
+                job_set: Object = json.loads(found)
+                return job_set
+            await asyncio.sleep(0.1)
 
 
 async def test_permissions_add_up_under_names_of_their_own(installed: ControlPlane) -> None:

@@ -14,6 +14,7 @@ from recovery.ports import (
     RECOVERY_CONFIGS,
     RECOVERY_POLICIES,
     ApiError,
+    ForbiddenError,
     NotFoundError,
     PatchKind,
     Resource,
@@ -51,13 +52,14 @@ class StillClock:
 
 
 class FakeApi:
-    """`patches` are those that were applied; `refusals` are raised by the next patches, `races` happen before them."""
+    """`patches` are those that were applied; `refusals` are raised by the next patches; `forbidden` may not be read."""
 
     def __init__(self, *objects: Object) -> None:
         self.objects: dict[Key, Object] = {}
         self.patches: list[tuple[Key, list[Object]]] = []
         self.attempts = 0
         self.refusals: list[ApiError] = []
+        self.forbidden: set[Key] = set()
         self._version = 100
         self._watchers: list[tuple[str, asyncio.Queue[bytes]]] = []
         for found in objects:
@@ -83,6 +85,8 @@ class FakeApi:
 
     async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
         key = (resource.plural, namespace or "", name)
+        if key in self.forbidden:
+            raise ForbiddenError(f"cannot get {resource.plural}", status=403)
         if key not in self.objects:
             raise NotFoundError(f"{resource.plural} {name} not found", status=404)
         return json.dumps(self.objects[key]).encode()

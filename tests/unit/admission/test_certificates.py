@@ -26,6 +26,7 @@ SERVICE = "recovery-admission.recovery-system.svc"
 NAMES = [SERVICE, "127.0.0.1"]
 SECRET = ("secrets", "recovery-system", "recovery-admission")
 CONFIGURATION = ("validatingwebhookconfigurations", "", "recovery-admission")
+LAUNCH = [(f"{kind}webhookconfigurations", "", "recovery-launch") for kind in ("validating", "mutating")]
 
 
 def secret() -> Object:
@@ -33,9 +34,9 @@ def secret() -> Object:
     return {"kind": "Secret", "metadata": {"name": "recovery-admission", "namespace": "recovery-system"}}
 
 
-def configuration(name: str = "recovery-admission") -> Object:
+def configuration(name: str = "recovery-admission", kind: str = "ValidatingWebhookConfiguration") -> Object:
     webhooks = [{"name": f"{each}.example", "clientConfig": {"service": {"name": "x"}}} for each in ("a", "b")]
-    return {"kind": "ValidatingWebhookConfiguration", "metadata": {"name": name}, "webhooks": webhooks}
+    return {"kind": kind, "metadata": {"name": name}, "webhooks": webhooks}
 
 
 def replica(api: FakeApi, folder: Path, clock: StillClock | None = None) -> SelfMade:
@@ -242,3 +243,22 @@ async def test_without_a_webhook_configuration_it_serves_and_says_so_once(tmp_pa
             await made.look()
     assert made.file.exists()
     assert [line["log_level"] for line in lines if "is not there" in line["event"]] == ["warning"]
+
+
+async def test_where_the_platform_has_train_jobs_judged_these_webhooks_are_trusted_too(tmp_path: Path) -> None:
+    mutating = configuration("recovery-launch", "MutatingWebhookConfiguration")
+    api = FakeApi(secret(), configuration(), configuration("recovery-launch"), mutating)
+    await replica(api, tmp_path).look()
+    assert {key for key, _ in api.patches} == {SECRET, CONFIGURATION, *LAUNCH}
+    [authorities] = {bundle for key in (CONFIGURATION, *LAUNCH) for bundle in bundles(api, key)}
+    assert authorities
+
+
+async def test_where_it_has_not_there_is_no_right_to_look_and_nothing_to_say(tmp_path: Path) -> None:
+    api = FakeApi(secret(), configuration())
+    api.forbidden.update(LAUNCH)
+    with capture_logs() as lines:
+        await replica(api, tmp_path / "a").look()
+        api.forbidden.clear()
+        await replica(api, tmp_path / "b").look()
+    assert [line for line in lines if line["log_level"] != "info"] == []

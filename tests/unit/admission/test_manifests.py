@@ -6,8 +6,18 @@ from typing import Any
 import pytest
 import yaml
 
-from recovery.admission.certificates import CONFIGURATION_NAME, SECRET_NAME, SERVICE_NAME, serving_names
+from recovery.admission.certificates import (
+    CONFIGURATION_NAME,
+    LAUNCH_CONFIGURATION_NAME,
+    SECRET_NAME,
+    SERVICE_NAME,
+    serving_names,
+)
+from recovery.admission.launches import LAUNCHES
 from recovery.admission.objects import JUDGED
+from recovery.admission.runtimes import READ_SECONDS_MAX
+from recovery.admission.webhooks import PREPARE_PATH
+from recovery.launch.preparing import PREPARE_ANNOTATION
 
 ADMISSION = Path(__file__).resolve().parents[3] / "manifests" / "admission"
 MANAGER = ADMISSION.parent / "manager" / "deployment.yaml"
@@ -16,8 +26,9 @@ OWN = {f"{resource.plural}/status" for resource in JUDGED}
 
 
 def documents(way: str) -> list[dict[str, Any]]:
-    """Every object of one way to a certificate, before its patches."""
-    files = [path for folder in {"base", way} for path in sorted((ADMISSION / folder).glob("*.yaml"))]
+    """Every object of one way to a certificate, before its patches; `way` may be below another folder."""
+    folders = {(ADMISSION / way).parent / "base", ADMISSION / way}
+    files = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
     found = [document for path in files for document in yaml.safe_load_all(path.read_text())]
     return [document for document in found if document["kind"] not in {"Kustomization", "Component"}]
 
@@ -87,7 +98,74 @@ def test_one_of_cert_manager_takes_no_right_but_for_the_condition() -> None:
     assert only("cert-manager", "Certificate")["spec"]["dnsNames"] == serving_names(NAMESPACE, "0.0.0.0")
 
 
-@pytest.mark.parametrize("way", ["self-made", "cert-manager"])
+LAUNCH_SECONDS = 3
+LAUNCH_WEBHOOK = {
+    "matchPolicy": "Equivalent",
+    "failurePolicy": "Ignore",
+    "timeoutSeconds": LAUNCH_SECONDS,
+    "sideEffects": "None",
+    "admissionReviewVersions": ["v1"],
+}
+
+
+def test_webhooks_of_train_jobs_fail_open_sooner_than_a_user_would_notice_and_ask_for_no_status() -> None:
+    configuration = only("launch/base", "ValidatingWebhookConfiguration")
+    assert configuration["metadata"]["name"] == LAUNCH_CONFIGURATION_NAME
+    assert LAUNCH_SECONDS > READ_SECONDS_MAX
+    for webhook, resource in zip(configuration["webhooks"], LAUNCHES, strict=True):
+        assert webhook["rules"] == [
+            {
+                "apiGroups": [resource.group],
+                "apiVersions": [resource.version],
+                "resources": [resource.plural],
+                "operations": ["CREATE", "UPDATE"],
+                "scope": "Namespaced" if resource.namespaced else "Cluster",
+            }
+        ]
+        assert [each["name"] for each in webhook["matchConditions"]] == ["the-spec-is-new", "not-being-deleted"]
+        assert webhook["clientConfig"]["service"]["path"] == f"/{resource.plural}"
+        assert webhook.items() >= LAUNCH_WEBHOOK.items()
+
+
+def test_no_train_job_is_sent_to_be_changed_but_one_whose_owner_asks_for_it() -> None:
+    configuration = only("launch/base", "MutatingWebhookConfiguration")
+    assert configuration["metadata"]["name"] == LAUNCH_CONFIGURATION_NAME
+    [webhook] = configuration["webhooks"]
+    [rule] = webhook["rules"]
+    assert (rule["resources"], rule["operations"]) == (["trainjobs"], ["CREATE"])
+    [condition] = webhook["matchConditions"]
+    assert f'["{PREPARE_ANNOTATION}"].orValue("") == "true"' in condition["expression"]
+    assert webhook["clientConfig"]["service"]["path"] == f"/{PREPARE_PATH}"
+    assert webhook.items() >= (LAUNCH_WEBHOOK | {"reinvocationPolicy": "Never"}).items()
+
+
+def test_judging_train_jobs_takes_the_right_to_read_runtimes_by_name_and_to_have_the_certificate_trusted() -> None:
+    reads = {("ClusterRole", resource.plural, "", "get") for resource in LAUNCHES if resource.kind != "TrainJob"}
+    assert rights("launch/cert-manager") == reads
+    assert rights("launch/self-made") == reads | {
+        ("ClusterRole", plural, LAUNCH_CONFIGURATION_NAME, verb)
+        for plural in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
+        for verb in ("get", "patch")
+    }
+
+
+def test_cert_manager_is_told_of_every_webhook_of_train_jobs() -> None:
+    component = yaml.safe_load((ADMISSION / "launch" / "cert-manager" / "kustomization.yaml").read_text())
+    kinds = {document["kind"] for document in documents("launch/base") if "webhooks" in document}
+    assert {(patch["target"]["kind"], patch["target"]["name"]) for patch in component["patches"]} == {
+        (kind, LAUNCH_CONFIGURATION_NAME) for kind in kinds
+    }
+    for patch in component["patches"]:
+        [operation] = yaml.safe_load(patch["patch"])
+        assert operation["value"] == {"cert-manager.io/inject-ca-from": "recovery-system/recovery-admission"}
+
+
+def test_nothing_asks_about_train_jobs_until_the_platform_installs_it() -> None:
+    named = "\n".join(path.read_text() for path in ADMISSION.parent.rglob("kustomization.yaml"))
+    assert [line for line in named.splitlines() if not line.startswith("#") and "launch/" in line] == []
+
+
+@pytest.mark.parametrize("way", ["self-made", "cert-manager", "launch/self-made", "launch/cert-manager"])
 def test_every_role_is_bound_to_the_controller(way: str) -> None:
     found = documents(way)
     roles = {(each["kind"], each["metadata"]["name"]) for each in found if each["kind"] in {"Role", "ClusterRole"}}

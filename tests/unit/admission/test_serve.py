@@ -1,6 +1,7 @@
 """Admission beside a controller: HTTPS, a thread of its own, and nothing that could end or block the process."""
 
 import asyncio
+import base64
 import json
 import logging
 import random
@@ -16,7 +17,9 @@ from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 from aiohttp import web
+from kopf._core.reactor import inventory
 from structlog.testing import capture_logs
 
 from recovery.admission import serve, webhooks
@@ -27,11 +30,16 @@ from recovery.controller.clock import SystemClock
 from recovery.kube.informer import INITIAL_EVENTS_END
 from recovery.ports import RECOVERY_GROUP_NAME
 from tests.unit.admission.api import Object, recovery_config, recovery_policy
+from tests.unit.launch.pages import BASES, merged
 
 GROUPS = {
     RECOVERY_GROUP_NAME: ("v1alpha1", ["recoverypolicies", "clusterrecoverypolicies", "recoveryconfigs"]),
+    "trainer.kubeflow.org": ("v1alpha1", ["trainjobs", "trainingruntimes", "clustertrainingruntimes"]),
     "apiextensions.k8s.io": ("v1", ["customresourcedefinitions"]),
 }
+
+
+JOB, RUNTIME = (each for each in yaml.safe_load_all((BASES / "torch.yaml").read_text()) if each)
 
 
 class Cluster127:
@@ -53,6 +61,8 @@ class Cluster127:
             return web.json_response({"kind": "Status", "code": 401, "reason": "Unauthorized"}, status=401)
         if "watch" in request.query:
             return await self._watch(request)
+        if request.path.endswith("/clustertrainingruntimes/torch-prepared"):
+            return web.json_response(RUNTIME)
         return web.json_response(self._discovery(request.path))
 
     def _discovery(self, path: str) -> Object:
@@ -131,10 +141,10 @@ class Folder:
         async with serve_admission(settings, cluster, SystemClock(), random.Random(1)) as admission:
             yield admission
 
-    async def review(self, made: Certificates, request: Object) -> Object:
-        """What the webhook answers."""
+    async def review(self, made: Certificates, request: Object, path: str = "") -> Object:
+        """What the webhook answers; `path` empty: the one that judges that kind."""
         trusting = ssl.create_default_context(cadata=made.authorities.decode())
-        url = f"https://127.0.0.1:{self.port}/{request['resource']['resource']}"
+        url = f"https://127.0.0.1:{self.port}/{path or request['resource']['resource']}"
         review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
         async with (
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting)) as session,
@@ -158,10 +168,11 @@ def _free_port() -> int:
 
 def asked(new: Object, old: Object | None = None) -> Object:
     """The request of an AdmissionReview."""
-    plural = {"RecoveryPolicy": "recoverypolicies", "RecoveryConfig": "recoveryconfigs"}[new["kind"]]
+    kind = new["kind"]
+    plural = {"RecoveryPolicy": "recoverypolicies"}.get(kind, kind.lower() + "s")
     return {
         "uid": "1",
-        "resource": {"group": RECOVERY_GROUP_NAME, "version": "v1alpha1", "resource": plural},
+        "resource": {"group": new["apiVersion"].partition("/")[0], "version": "v1alpha1", "resource": plural},
         "operation": "UPDATE" if old is not None else "CREATE",
         "userInfo": {"username": "ann"},
         "object": new,
@@ -223,18 +234,98 @@ async def test_a_refusal_names_every_field_and_its_mend_and_is_no_error_of_ours(
     assert [record.getMessage() for record in caplog.records if record.name.startswith("kopf")] == []
 
 
-async def test_a_defect_of_ours_is_logged_with_its_traceback(
-    folder: Folder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: Any) -> Any:
-        raise RuntimeError("a defect")
+RESERVED = merged(JOB, {"spec": {"trainer": {"env": [{"name": "PET_NNODES", "value": "2"}]}}})
+NO_NODES = merged(RESERVED, {"spec": {"trainer": {"numNodes": 0}}})
+LEAVING = merged(RESERVED, {"metadata": {"deletionTimestamp": "2026-03-01T12:00:00Z"}})
+NO_SIDECAR = merged(
+    RUNTIME,
+    {"spec": {"mlPolicy": {"torch": {"envInjection": {"targets": [{"jobName": "node", "containerNames": ["side"]}]}}}}},
+)
 
-    monkeypatch.setattr(webhooks, "from_request", broken)
+LAUNCH_ANSWERS: dict[str, tuple[Object, list[str]]] = {
+    "a good job": (asked(JOB), []),
+    "a bad job": (asked(NO_NODES), ["bad-number", "reserved-env"]),
+    "a bad job is labelled": (asked(merged(NO_NODES, {"metadata": {"labels": {"a": "b"}}}), NO_NODES), []),
+    "a bad job that is being deleted": (asked(LEAVING, JOB), []),
+    "a bad runtime": (asked(NO_SIDECAR), ["injection-target"]),
+    "a runtime becomes bad": (asked(NO_SIDECAR, RUNTIME), ["injection-target"]),
+}
+
+
+@pytest.mark.parametrize(("request_body", "refused"), LAUNCH_ANSWERS.values(), ids=LAUNCH_ANSWERS.keys())
+async def test_train_jobs_and_runtimes_are_refused_with_a_line_for_each_error(
+    folder: Folder, request_body: Object, refused: list[str]
+) -> None:
     made = folder.certify()
     async with folder.admission() as admission:
         await comes(lambda: admission.up)
-        await folder.review(made, asked(recovery_policy()))
-    assert any("a defect" in record.getMessage() and record.exc_info for record in caplog.records)
+        answer = await folder.review(made, request_body)
+    lines = answer.get("status", {}).get("message", "").splitlines()
+    assert [line.partition(": ")[0] for line in lines] == refused
+    assert answer["allowed"] is not bool(refused)
+    assert not {"patch", "warnings"} & set(answer)
+
+
+CPUS = {"requests": {"cpu": 4, "nvidia.com/gpu": None}, "limits": {"cpu": 8, "nvidia.com/gpu": None}}
+MISCOUNTED = merged(JOB, {"spec": {"trainer": {"numProcPerNode": None, "resourcesPerNode": CPUS}}})
+PREPARED = merged(
+    MISCOUNTED, {"metadata": {"annotations": {"recovery.trainjob.dev/prepare-launch": "true", "team": "a"}}}
+)
+
+
+async def test_who_asks_for_it_gets_one_field_and_the_record_of_it(folder: Folder) -> None:
+    made = folder.certify()
+    async with folder.admission() as admission:
+        await comes(lambda: admission.up)
+        answers = [
+            await folder.review(made, asked(each), webhooks.PREPARE_PATH) for each in (PREPARED, MISCOUNTED, JOB)
+        ]
+    assert [answer["allowed"] for answer in answers] == [True] * 3
+    assert ["patch" in answer for answer in answers] == [True, False, False]
+    patch = json.loads(base64.b64decode(answers[0]["patch"]))
+    record = "spec.trainer.numProcPerNode=8 (one for each CPU of the limit of 8, rounded up)"
+    assert sorted(patch, key=lambda each: str(each["path"])) == [
+        {"op": "add", "path": "/metadata/annotations/recovery.trainjob.dev~1prepared", "value": record},
+        {"op": "add", "path": "/spec/trainer/numProcPerNode", "value": 8},
+    ]
+
+
+DEFECTS = {
+    "of a policy": ("from_request", asked(BAD), ""),
+    "of a TrainJob": ("verdict_of", asked(RESERVED), ""),
+    "in preparing": ("changes_of", asked(PREPARED), webhooks.PREPARE_PATH),
+}
+
+
+@pytest.mark.parametrize(("broken", "request_body", "path"), DEFECTS.values(), ids=DEFECTS.keys())
+async def test_a_defect_of_ours_admits_and_is_logged_with_its_traceback(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, broken: str, request_body: Object, path: str
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(webhooks, broken, fail)
+    made = folder.certify()
+    with capture_logs() as lines:
+        async with folder.admission() as admission:
+            await comes(lambda: admission.up)
+            answer = await folder.review(made, request_body, path)
+    assert answer["allowed"]
+    [line] = [line for line in lines if line["log_level"] == "error"]
+    assert (line["event"], line["error"]) == ("admitted unchecked: this is a bug", "a defect")
+    assert line["exc_info"].__traceback__ is not None
+    assert line["object"].endswith(request_body["object"]["metadata"]["name"])
+
+
+async def test_nothing_is_remembered_of_what_passes(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kopf keeps a memo of each object until its deletion is watched; nothing is watched here."""
+    remembered: list[object] = []
+    monkeypatch.setattr(inventory.ResourceMemories, "_build_key", lambda _, body: remembered.append(body))
+    made = folder.certify()
+    async with folder.admission() as admission:
+        await comes(lambda: admission.up)
+        assert not (await folder.review(made, asked(RESERVED, JOB)))["allowed"]
+    assert remembered == []
 
 
 # --- how it lives --------------------------------------------------------------------------------------------------

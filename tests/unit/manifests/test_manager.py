@@ -11,8 +11,9 @@ from recovery.controller import runner
 from recovery.controller.leadership import LeaseTimes
 from tests.unit.manifests.kustomize import MANIFESTS, REPOSITORY, Object, files, kustomization, objects, only
 
-OPTIONAL = {MANIFESTS / "prometheus", MANIFESTS / "admission" / "cert-manager"}
-"""Folders that a cluster applies if it has what they need."""
+LAUNCH = MANIFESTS / "admission" / "launch"
+OPTIONAL = {MANIFESTS / "prometheus", MANIFESTS / "admission" / "cert-manager", LAUNCH / "base", LAUNCH / "self-made"}
+"""Folders that a cluster applies if it has what they need, or wants what they do."""
 
 NAMES = {"app.kubernetes.io/name": "trainjob-recovery"}
 

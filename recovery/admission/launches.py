@@ -1,0 +1,173 @@
+"""TrainJobs and their runtimes as admission judges them: by the checks of `recovery lint`, and with restraint.
+
+Pure: objects in, sentences out. What is refused is what surely fails by the object's own fields. All else is a warning,
+and whatever cannot be known, of a runtime that could not be read, is not told.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from recovery.admission.verdict import Verdict
+from recovery.launch.documents import document_of
+from recovery.launch.findings import Finding, Severity
+from recovery.launch.lint import judge
+from recovery.launch.places import Path
+from recovery.launch.preparing import PREPARE_ANNOTATION, PREPARED_ANNOTATION, Change, prepare
+from recovery.launch.reading import read
+from recovery.launch.resolving import launch_of
+from recovery.launch.views import Runtime, TrainJob
+from recovery.ports import TRAIN_JOBS, Resource
+
+TRAINING_RUNTIMES = Resource("trainer.kubeflow.org", "v1alpha1", "trainingruntimes", "TrainingRuntime")
+CLUSTER_TRAINING_RUNTIMES = Resource(
+    "trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False
+)
+LAUNCHES = (TRAIN_JOBS, TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES)
+
+TRAINER_MANAGES = frozenset({"", "trainer.kubeflow.org/trainjob-controller"})
+"""`spec.managedBy` of a TrainJob that Trainer runs in this cluster; another one may run elsewhere, with another runtime
+of the same name (MultiKueue)."""
+REFUSALS_MAX = 20
+LINE_CHARACTERS_MAX = 1000
+"""Of one sentence: it quotes what users write, of whatever length."""
+WARNINGS_MAX = 5
+WARNING_CHARACTERS_MAX = 3000
+"""Of all warnings together. Beyond 4,096, of whomever, the API server cuts each at 256
+(k8s.io/apiserver pkg/endpoints/filters/warning.go)."""
+
+Body = Mapping[str, Any]
+
+_SUBJECT, _RUNTIME = 0, 1
+
+
+class RuntimeName(msgspec.Struct, frozen=True):
+    """Where the runtime of a TrainJob is found."""
+
+    resource: Resource
+    namespace: str
+    """Empty: it is of the cluster."""
+    name: str
+
+
+def runtime_name(body: Body) -> RuntimeName | None:
+    """Of the object that is judged. None: it is a runtime itself, or what its job depends on is not in this cluster."""
+    job = read(document_of(body)).view
+    if not isinstance(job, TrainJob) or job.managed_by not in TRAINER_MANAGES or not job.runtime.name:
+        return None
+    if job.runtime.api_group not in ("", TRAIN_JOBS.group):
+        return None
+    if job.runtime.kind in ("", CLUSTER_TRAINING_RUNTIMES.kind):
+        return RuntimeName(CLUSTER_TRAINING_RUNTIMES, "", job.runtime.name)
+    if job.runtime.kind == TRAINING_RUNTIMES.kind:
+        return RuntimeName(TRAINING_RUNTIMES, job.namespace, job.runtime.name)
+    return None
+
+
+def verdict_of(new: Body, old: Body | None, runtime: Body | None) -> Verdict:
+    """What to say of a TrainJob or a runtime. `old`: what it was, None: it is created. `runtime`: of a TrainJob, None:
+    it is not known.
+
+    A change is refused for what was not wrong before it, so that whatever is in the cluster can be changed all the
+    same. A TrainJob that is created suspended is not refused for what depends on its runtime: whoever suspends it,
+    Kueue for one, may patch that before it starts.
+    """
+    found = [finding for finding in _findings(new, runtime) if finding.code.severity is not Severity.NOTE]
+    refused = [finding for finding in found if _is_error(finding) and finding.place.document == _SUBJECT]
+    if refused and old is not None:
+        before = _fields(_findings(old, runtime))
+        refused = [finding for finding in refused if _field(finding) not in before]
+    if refused and old is None and _suspended(new):
+        alone = _fields(_findings(new, None))
+        refused = [finding for finding in refused if _field(finding) in alone]
+    fatal = set(refused)
+    warned = sorted((finding for finding in found if finding not in fatal), key=_turn)
+    return Verdict(
+        tuple(_limited([_told(each, runtime) for each in refused], REFUSALS_MAX)),
+        tuple(_limited([_told(each, runtime) for each in warned], WARNINGS_MAX, WARNING_CHARACTERS_MAX)),
+    )
+
+
+def changed(new: Body, old: Body | None) -> bool:
+    """There is something to judge: the object is made, or its spec is another one. Whoever suspends and resumes jobs,
+    Kueue or the controller itself, is not told each time what is wrong with them."""
+    return old is None or _without_suspend(new) != _without_suspend(old)
+
+
+def asks_to_be_prepared(body: Body) -> bool:
+    return _annotations(body).get(PREPARE_ANNOTATION) == "true"
+
+
+def changes_of(body: Body, runtime: Body | None) -> tuple[Change, ...]:
+    """What to set in a TrainJob that asks for it. `runtime` None: it is not known, and nothing is set."""
+    job = read(document_of(body, number=_SUBJECT)).view
+    its = read(document_of(runtime, number=_RUNTIME)).view if runtime is not None else None
+    if not isinstance(job, TrainJob) or not isinstance(its, Runtime):
+        return ()
+    return prepare(launch_of(job, its))
+
+
+def record_of(changes: Sequence[Change]) -> dict[str, str]:
+    """The annotation that says what was changed."""
+    return {PREPARED_ANNOTATION: "; ".join(str(change) for change in changes)}
+
+
+def _findings(body: Body, runtime: Body | None) -> tuple[Finding, ...]:
+    context = (document_of(runtime, number=_RUNTIME),) if runtime is not None else ()
+    return judge(document_of(body, number=_SUBJECT), context)
+
+
+def _fields(found: Sequence[Finding]) -> set[tuple[str, int, Path]]:
+    return {_field(finding) for finding in found}
+
+
+def _field(finding: Finding) -> tuple[str, int, Path]:
+    """What is wrong where: the same, whatever numbers the sentence has."""
+    return finding.code.name, finding.place.document, finding.place.path
+
+
+def _is_error(finding: Finding) -> bool:
+    return finding.code.severity is Severity.ERROR
+
+
+def _turn(finding: Finding) -> tuple[bool, bool]:
+    """Warnings that are cut off are those of the runtime, and of these the lesser ones."""
+    return finding.place.document != _SUBJECT, not _is_error(finding)
+
+
+def _told(finding: Finding, runtime: Body | None) -> str:
+    """One line; the API server shows no control characters in a warning."""
+    where = ""
+    if finding.place.document == _RUNTIME and runtime is not None:
+        where = f"{runtime.get('kind')} {runtime.get('metadata', {}).get('name')}: "
+    mend = f" ({finding.mend})" if finding.mend else ""
+    line = " ".join(f"{where}{finding.code.name}: {finding.message}{mend}".split())
+    return line if len(line) <= LINE_CHARACTERS_MAX else f"{line[: LINE_CHARACTERS_MAX - 1]}…"
+
+
+def _limited(lines: Sequence[str], lines_max: int, characters_max: int | None = None) -> Iterator[str]:
+    """`characters_max`: of all together. None: as many as there are."""
+    characters = 0
+    for number, line in enumerate(lines):
+        characters += len(line)
+        if number == lines_max or (characters_max is not None and characters > characters_max):
+            yield f"and {len(lines) - number} more; `recovery lint` shows all"
+            return
+        yield line
+
+
+def _suspended(body: Body) -> bool:
+    spec = body.get("spec")
+    return isinstance(spec, Mapping) and spec.get("suspend") is True
+
+
+def _without_suspend(body: Body) -> Body | None:
+    spec = body.get("spec")
+    return {name: value for name, value in spec.items() if name != "suspend"} if isinstance(spec, Mapping) else None
+
+
+def _annotations(body: Body) -> Body:
+    metadata = body.get("metadata")
+    found = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,360 @@
+"""What `recovery lint` and `recovery explain-launch` say, against what the API server, Trainer and JobSet do.
+
+Nothing of ours serves here. Every example of docs/lint goes through the real webhooks; and TrainJobs are made, to
+compare what becomes of them with what was told beforehand.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from recovery.admission.launches import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES
+from recovery.controller.clock import SystemClock
+from recovery.kube.http import HttpTransport
+from recovery.kube.request import Request
+from recovery.kube.session import open_session
+from recovery.launch.documents import document_of, documents
+from recovery.launch.findings import Severity
+from recovery.launch.lint import CODES, explain, lint, subjects
+from recovery.ports import JOB_SETS, JOBS, TRAIN_JOBS, NotFoundError, RefusedError, Resource
+from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.patience import GUARD_SECONDS
+from tests.unit.launch.pages import NONE, Example, examples, merged
+
+Object = dict[str, Any]
+WRITTEN = {resource.kind: resource for resource in (TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES, TRAIN_JOBS, JOB_SETS)}
+"""What an example may consist of, those first on which the others depend."""
+RUNTIMES = frozenset({TRAINING_RUNTIMES.kind, CLUSTER_TRAINING_RUNTIMES.kind})
+BASES_OF_TRAINER = frozenset({NONE, "torch", "mpi", "jobset"})
+SERVICES = Resource("", "v1", "services", "Service")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+
+FAILS_LATER = frozenset(
+    {
+        *("bad-number", "name-too-long", "no-trainer-job", "patch-nowhere", "master-nowhere"),
+        *("pod-failure-policy-refused", "gang-waits-for-itself", "resources-refused"),
+    }
+)
+"""Errors that nobody refuses when the objects are written: no pods come of them, or none that train as written."""
+IN_THE_TEXT_ONLY = frozenset({"duplicate-key", "too-large"})
+"""The API server gets what is left of it: the last of two keys, the aliases written out."""
+
+
+class Server:
+    """The API server, asked without retries."""
+
+    def __init__(self, transport: HttpTransport) -> None:
+        self._transport = transport
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, control_plane: ControlPlane) -> AsyncIterator["Server"]:
+        async with open_session(kubeconfig=str(control_plane.kubeconfig)) as session:
+            yield cls(HttpTransport(session, clock=SystemClock()))
+
+    async def create(self, found: Object, namespace: str, *, dry: bool = False) -> Object:
+        """As the API server has it then; as strictly as kubectl asks. Raises RefusedError. `dry`: it is not kept.
+
+        Waits until Trainer's cache has the runtime of a TrainJob.
+        """
+        resource = WRITTEN[found["kind"]]
+        body = {**found, "metadata": {**found["metadata"], **({"namespace": namespace} if resource.namespaced else {})}}
+        query = {"fieldValidation": "Strict"} | ({"dryRun": "All"} if dry else {})
+        where = namespace if resource.namespaced else None
+        request = Request("create", resource, where, query=query, body=msgspec.json.encode(body))
+        async with asyncio.timeout(GUARD_SECONDS):
+            while True:
+                try:
+                    return dict(json.loads(await self._transport.send(request)))
+                except RefusedError as error:
+                    if "must be created before" not in str(error):
+                        raise
+                await asyncio.sleep(0.05)
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Object:
+        """Waits until it is there."""
+        async with asyncio.timeout(GUARD_SECONDS):
+            while True:
+                try:
+                    return dict(json.loads(await self._transport.send(Request("get", resource, namespace, name))))
+                except NotFoundError:
+                    await asyncio.sleep(0.05)
+
+
+def manifest(example: Example, runtime: str) -> list[Object]:
+    """The objects of an example, the runtime under a name of its own. Empty: it is no YAML, or of another API."""
+    try:
+        found = [each for each in yaml.safe_load_all(example.manifest()) if isinstance(each, dict)]
+    except yaml.YAMLError:
+        return []
+    found = [each for each in found if _is_known(each)]
+    for each in found:
+        if each["kind"] in RUNTIMES:
+            each["metadata"]["name"] = runtime
+        elif isinstance(each.get("spec", {}).get("runtimeRef"), dict):
+            each["spec"]["runtimeRef"]["name"] = runtime
+    return sorted(found, key=lambda each: [*WRITTEN].index(each["kind"]))
+
+
+def _is_known(found: Object) -> bool:
+    resource = WRITTEN.get(found.get("kind", ""))
+    return resource is not None and found.get("apiVersion") == resource.api_version
+
+
+async def made_of(server: Server, objects: list[Object], namespace: str) -> tuple[list[Object], str]:
+    """The objects as the API server has them, and why it has no more of them; empty: it took all. Runtimes are really
+    made, as Trainer looks for them."""
+    made = []
+    for found in objects:
+        try:
+            made.append(await server.create(found, namespace, dry=found["kind"] not in RUNTIMES))
+        except RefusedError as error:
+            return made, str(error)
+    return made, ""
+
+
+def found_in(objects: list[Object]) -> dict[str, Severity]:
+    """What the lint finds, by code."""
+    given = [document_of(each, number=number) for number, each in enumerate(objects)]
+    return {finding.code.name: finding.code.severity for finding in lint(given)}
+
+
+def examples_of_trainer() -> Iterator[tuple[str, list[Object]]]:
+    """Every example of every page that consists of Trainer's objects and JobSets, by page and title."""
+    for code in CODES:
+        for title, example in examples(code).items():
+            name = f"{code.name}-{title.lower()}"
+            objects = manifest(example, name) if example.base in BASES_OF_TRAINER else []
+            if objects and code.name not in IN_THE_TEXT_ONLY:
+                yield name, objects
+
+
+async def test_what_the_lint_calls_an_error_is_refused_by_the_real_webhooks_and_nothing_else_is(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    taken, wrongly_admitted, refused_by_nobody = 0, [], set()
+    async with Server.of(control_plane) as server:
+        for title, objects in examples_of_trainer():
+            found = found_in(objects)
+            errors = {code for code, severity in found.items() if severity is Severity.ERROR}
+            made, refusal = await made_of(server, objects, namespace)
+            if refusal and not errors:
+                wrongly_admitted.append(f"{title}: {refusal}")
+            elif not refusal:
+                taken += 1
+                refused_by_nobody |= errors
+                assert found_in(made) == found, f"{title}: what the API server fills in changes no verdict"
+    assert wrongly_admitted == []
+    assert refused_by_nobody == FAILS_LATER, "whose error nobody refuses has to be shown otherwise (NO_POD)"
+    assert taken > 100, "there are examples, and they are asked about"
+
+
+NO_POD = {
+    "name-too-long": "TrainJobResourcesCreationFailed",
+    "patch-nowhere": "TrainJobResourcesCreationFailed",
+    "pod-failure-policy-refused": "JobCreationFailed",
+    "resources-refused": "JobCreationFailed",
+    "bad-number": "Completed",
+}
+"""By code, the Event that says what comes of it in place of pods: zero nodes are complete at once."""
+
+
+@pytest.mark.parametrize(("code", "reason"), NO_POD.items())
+async def test_of_an_error_that_nobody_refuses_no_pod_comes(
+    control_plane: ControlPlane, namespace: str, code: str, reason: str
+) -> None:
+    (objects,) = (objects for title, objects in examples_of_trainer() if title == f"{code}-bad")
+    objects[0] = merged(objects[0], {"metadata": {"name": namespace}, "spec": {"podGroupPolicy": None}})
+    objects[1]["spec"]["runtimeRef"]["name"] = namespace
+    events = ("get", "events", "--namespace", namespace, "--field-selector", f"reason={reason}", "--output=name")
+    async with Server.of(control_plane) as server, asyncio.timeout(GUARD_SECONDS):
+        for found in objects:
+            await server.create(found, namespace)
+        while not await control_plane.kubectl(*events):
+            await asyncio.sleep(0.2)
+    assert await control_plane.kubectl("get", "pods", "--namespace", namespace, "--output=name") == ""
+
+
+# --- what becomes of a TrainJob --------------------------------------------------------------------------------------
+
+CPUS = (
+    "requests: {cpu: 4, memory: null, nvidia.com/gpu: null}\n      limits: {cpu: 8, memory: null, nvidia.com/gpu: null}"
+)
+NO_NUMBERS = "kind: TrainJob\nspec:\n  trainer:\n    numProcPerNode: null\n"
+GROUPS: dict[str, tuple[str, str]] = {
+    "numbers that are given": ("torch", ""),
+    "GPUs to be counted by torchrun": ("torch", NO_NUMBERS),
+    "a CPU request below the limit": ("torch", NO_NUMBERS + f"    resourcesPerNode:\n      {CPUS}\n"),
+    "no resources at all, and the nodes of the runtime": (
+        "torch",
+        NO_NUMBERS + "    numNodes: null\n    resourcesPerNode: null\n---\n"
+        "kind: ClusterTrainingRuntime\nspec: {mlPolicy: {numNodes: 3}}\n",
+    ),
+    "accelerators that have no gpu in their name": (
+        "torch",
+        NO_NUMBERS
+        + "    resourcesPerNode:\n      requests: null\n      limits: {nvidia.com/gpu: null, habana.ai/gaudi: 8}\n",
+    ),
+    "no spec.trainer": ("torch", "kind: TrainJob\nspec: {trainer: null}\n"),
+    "variables in other containers too": (
+        "torch",
+        """\
+kind: ClusterTrainingRuntime
+spec:
+  mlPolicy: {torch: {envInjection: {targets: [{jobName: node, containerNames: [preflight]}]}}}
+  template:
+    spec:
+      replicatedJobs:
+      - name: node
+        template: {spec: {template: {spec: {initContainers: [{name: preflight, image: busybox}]}}}}
+""",
+    ),
+    "variables of the TrainJob and of the runtime": (
+        "torch",
+        """\
+kind: TrainJob
+spec: {trainer: {env: [{name: NCCL_DEBUG, value: WARN}]}}
+---
+kind: ClusterTrainingRuntime
+spec:
+  template:
+    spec:
+      replicatedJobs:
+      - name: node
+        template:
+          spec:
+            template:
+              spec: {containers: [{name: node, env: [{name: A, value: b}, {name: PET_NNODES, value: "9"}]}]}
+""",
+    ),
+    "JobSet's and the Job's defaults": (
+        "torch",
+        """\
+kind: ClusterTrainingRuntime
+spec:
+  template:
+    spec:
+      replicatedJobs:
+      - name: node
+        template:
+          spec: {backoffLimit: null, template: {spec: {restartPolicy: null, terminationGracePeriodSeconds: null}}}
+""",
+    ),
+    "MPI whose launcher is a node": ("mpi", ""),
+    "MPI whose launcher is none": (
+        "mpi",
+        "kind: ClusterTrainingRuntime\nspec: {mlPolicy: {mpi: {runLauncherAsNode: false}}}\n",
+    ),
+    "MPI with one node": ("mpi", "kind: TrainJob\nspec: {trainer: {numNodes: 1, numProcPerNode: null}}\n"),
+}
+COUNTS = {"PET_NPROC_PER_NODE", "OMPI_MCA_orte_set_default_slots"}
+UNSEEN = {"numProcPerNode", "pods that train", "hostfile"} | {
+    f"tolerationSeconds of node.kubernetes.io/{taint}" for taint in ("not-ready", "unreachable")
+}
+"""What is told and stands in no object of these: it is compared by itself, or follows only when there are pods."""
+NO_POD_GROUPS = "kind: ClusterTrainingRuntime\nspec: {podGroupPolicy: null}\n"
+"""The scheduler's plugins are not installed here."""
+INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+
+
+def group_of(base: str, fragment: str, runtime: str) -> tuple[list[Object], dict[tuple[str, str], str]]:
+    """The objects, suspended so that no pods come of them, and by target and name what explain-launch tells."""
+    text = "---\n".join(each for each in (fragment, NO_POD_GROUPS) if each)
+    objects = manifest(Example(base, text), runtime)
+    objects[-1]["spec"]["suspend"] = True
+    (launch,) = (each.group for each in subjects(documents(yaml.safe_dump_all(objects))) if each.group is not None)
+    return objects, {(each.target, each.name): each.value for each in explain(launch)}
+
+
+async def what_came_of(server: Server, namespace: str, name: str) -> dict[tuple[str, str], str]:
+    """As explain-launch tells it: by target and name, the value."""
+    job_set = await server.get(JOB_SETS, namespace, name)
+    made: dict[tuple[str, str], str] = {}
+    for job_name in (each["name"] for each in job_set["spec"]["replicatedJobs"]):
+        spec = (await server.get(JOBS, namespace, f"{name}-{job_name}-0"))["spec"]
+        pods, target = spec["template"]["spec"], f"ReplicatedJob {job_name}"
+        assert spec["parallelism"] == spec["completions"]
+        made[target, "parallelism and completions"] = str(spec["parallelism"])
+        made[target, "restartPolicy"] = pods["restartPolicy"]
+        made[target, "backoffLimit"] = str(spec["backoffLimit"])
+        made[target, "podReplacementPolicy"] = spec["podReplacementPolicy"]
+        made[target, "terminationGracePeriodSeconds"] = str(pods["terminationGracePeriodSeconds"])
+        for toleration in pods.get("tolerations", ()):
+            made[target, f"tolerationSeconds of {toleration['key']}"] = str(toleration["tolerationSeconds"])
+        for container in (*pods["containers"], *pods.get("initContainers", ())):
+            for setting, value in settings_of(container, spec):
+                made[f"container {container['name']} of {target}", setting] = value
+        last = f"{name}-{job_name}-0-{spec['completions'] - 1}.{name}"
+        first = f"{name}-{job_name}-0-0.{name}"
+        made["headless Service", "DNS names"] = f"{first} to {last}" if first != last else first
+    service = await server.get(SERVICES, namespace, name)
+    made["headless Service", "name"] = service["metadata"]["name"]
+    made["headless Service", "publishNotReadyAddresses"] = str(service["spec"]["publishNotReadyAddresses"]).lower()
+    return made
+
+
+def settings_of(container: Object, job: Object) -> Iterator[tuple[str, str]]:
+    yield "image", container["image"]
+    for words in ("command", "args"):
+        if words in container:
+            yield words, " ".join(container[words])
+    for kind in ("requests", "limits"):
+        for resource, amount in container["resources"].get(kind, {}).items():
+            yield f"{kind} {resource}", amount
+    for variable in container.get("env", ()):
+        yield variable["name"], value_of(variable, job)
+    for port in container.get("ports", ()):
+        yield "containerPort", str(port["containerPort"])
+
+
+def value_of(variable: Object, job: Object) -> str:
+    """The index of a pod is told as all that there are."""
+    if "value" in variable:
+        return str(variable["value"])
+    assert variable["valueFrom"] == {"fieldRef": {"apiVersion": "v1", "fieldPath": INDEX}}
+    return f"0 to {job['completions'] - 1}" if job["completions"] > 1 else "0"
+
+
+def hosts_of(told: str) -> list[str]:
+    """The lines of a hostfile that is told as `a-0.b to a-2.b slots=8; c-0.b slots=8`."""
+    lines = []
+    for part in told.split("; "):
+        names, slots = part.rsplit(" ", 1)
+        first, _, last = names.partition(" to ")
+        stem, _, domain = first.partition(".")
+        stem, count = stem.rpartition("-")[0], int((last or first).partition(".")[0].rpartition("-")[2]) + 1
+        lines += [f"{stem}-{number}.{domain} {slots}" for number in range(count)]
+    return lines
+
+
+@pytest.mark.parametrize(("base", "fragment"), GROUPS.values(), ids=GROUPS.keys())
+async def test_explain_launch_tells_what_trainer_and_job_set_do(
+    control_plane: ControlPlane, namespace: str, base: str, fragment: str
+) -> None:
+    objects, told = group_of(base, fragment, runtime=namespace)
+    name = objects[-1]["metadata"]["name"]
+    async with Server.of(control_plane) as server:
+        for found in objects:
+            await server.create(found, namespace)
+        made = await what_came_of(server, namespace, name)
+        if base == "mpi":
+            lines = (await server.get(CONFIG_MAPS, namespace, f"{name}-mpi-hostfile"))["data"]["hostfile"].splitlines()
+            assert hosts_of(told[f"ConfigMap {name}-mpi-hostfile", "hostfile"]) == lines
+    assert {key: told[key] for key in told.keys() & made.keys()} == {
+        key: made[key] for key in told.keys() & made.keys()
+    }
+    assert {setting for _, setting in told.keys() - made.keys()} <= UNSEEN, "what is told is there"
+    assert {key for key in made.keys() - told.keys() if is_main(key[0])} == set(), "what is there is told"
+    counted = {value for (_, setting), value in made.items() if setting in COUNTS} - {"auto"}
+    assert counted <= {value for (_, setting), value in told.items() if setting == "numProcPerNode"}
+
+
+def is_main(target: str) -> bool:
+    """Of an init container only the variables of Trainer's are told."""
+    return target.startswith("container node ")
