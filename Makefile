@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+# For the example trainings alone.
+EXAMPLES_VENV ?= .venv-examples
 # Options for pytest, as in: make unit ARGS="-k ledger"; -n0 runs in one process and shows what is printed
 ARGS ?=
 # How many trials `make soak` runs.
@@ -16,10 +18,11 @@ BIN := $(VENV)/bin
 # making the environment anew empties it.
 STAMP := $(VENV)/.installed
 UNFINISHED := build/venv-unfinished
+EXAMPLES_STAMP := $(EXAMPLES_VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv unit lint simulation soak contract cluster cluster-build test-cluster demo bench test manifests lock clean check-go
+.PHONY: help venv unit examples lint simulation soak contract cluster cluster-build test-cluster demo bench test manifests lock clean check-go
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -39,8 +42,20 @@ $(STAMP): requirements.lock pyproject.toml
 	@rm -f $(UNFINISHED)
 	@touch $@
 
+# Of its own, so that the other stays small: torch for Linux comes with CUDA, which its import needs without a GPU too.
+# 5.4 GB on disk; one to five minutes, by the network and the disk.
+$(EXAMPLES_STAMP): requirements-examples.lock | $(STAMP)
+	@echo "installing requirements-examples.lock into $(EXAMPLES_VENV): 5.4 GB"
+	@$(PYTHON) -m venv --clear $(EXAMPLES_VENV)
+	@$(EXAMPLES_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes \
+	  -r requirements-examples.lock
+	@touch $@
+
 unit: $(STAMP)  ## the unit tests, in seconds
 	$(BIN)/python -m pytest tests/unit tests/contract --world=simulated -n auto --timeout=60 --junitxml=build/unit.xml $(ARGS)
+
+examples: $(STAMP) $(EXAMPLES_STAMP)  ## the example trainings: killed, run again, the same losses; installs torch (5.4 GB)
+	EXAMPLES_VENV=$(EXAMPLES_VENV) $(BIN)/python -m pytest tests/examples --timeout=600 --junitxml=build/examples.xml $(ARGS)
 
 simulation: $(STAMP)  ## the controller in a modelled cluster under faults: 1,000 seeds, every stop, the canaries
 	@rm -f build/simulation.txt
@@ -87,19 +102,24 @@ demo: $(STAMP) $(if $(REAL),check-go)  ## three incidents of a 1,024-GPU job, in
 bench: $(STAMP) $(if $(filter simulation,$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-test: $(STAMP)  ## the whole check: lint, unit tests, simulation, control plane, cluster tests; a skipped test fails it
-	@$(BIN)/python -m tests.stages lint unit simulation cluster-build contract test-cluster
+test: $(STAMP)  ## the whole check: lint, unit tests, examples, simulation, control plane, cluster tests; a skipped test fails it
+	@$(BIN)/python -m tests.stages lint unit examples simulation cluster-build contract test-cluster
 
 manifests: $(STAMP)  ## generate CRDs and the reference from recovery/core
 	@$(BIN)/python -m recovery.crds
 
-lock: $(STAMP)  ## resolve pyproject.toml into both locks; UPGRADE=1 takes the newest of everything
+lock: $(STAMP)  ## resolve pyproject.toml into the locks; UPGRADE=1 takes the newest of everything
 	@$(PIP) install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --quiet --no-header --no-emit-index-url --generate-hashes --python-version 3.11 \
 	  $(if $(UPGRADE),--upgrade) --extra dev --output-file requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --quiet --no-header --no-emit-index-url --generate-hashes --python-version 3.11 \
 	  $(if $(UPGRADE),--upgrade) --output-file requirements-runtime.lock
+	@# The extra alone, without what ours depends on: the scripts import nothing of ours.
+	$(BIN)/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	  print(*project["optional-dependencies"]["examples"], sep="\n")' | \
+	  $(BIN)/uv pip compile - --universal --quiet --no-header --no-emit-index-url --generate-hashes --python-version 3.11 \
+	  $(if $(UPGRADE),--upgrade) --output-file requirements-examples.lock
 
 clean:  ## remove what was made here; the control plane's programs stay in their cache
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(EXAMPLES_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,7 +3,7 @@
 A suite that collects nothing, or skips what it cannot run here, ends with success and proves nothing. So each suite's
 JUnit report is read: no tests, or a skipped one (an expected failure is one too), fail the run.
 
-    python -m tests.stages lint unit simulation cluster-build contract test-cluster
+    python -m tests.stages lint unit examples simulation cluster-build contract test-cluster
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 REPORTS = Path("build")
-SUITES = frozenset({"unit", "simulation", "contract", "test-cluster"})
+SUITES = frozenset({"unit", "examples", "simulation", "contract", "test-cluster"})
 """Targets that write a report of their name."""
 
 
