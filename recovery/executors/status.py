@@ -12,9 +12,12 @@ from recovery.ports import (
     AlreadyExistsError,
     ApiClient,
     PatchKind,
+    RefusedError,
 )
 from recovery.workloads import resource_of
 from recovery.workloads.naming import recovery_group_name
+
+_CRD = f"{RECOVERY_GROUPS.plural}.{RECOVERY_GROUPS.group}"
 
 
 class WorkloadReference(msgspec.Struct, frozen=True):
@@ -33,6 +36,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
 
 class _Written(msgspec.Struct):
     metadata: _Metadata
+    status: Ledger | None = None
 
 
 class LedgerWriter:
@@ -48,7 +52,8 @@ class LedgerWriter:
 
         Raises ReadAgainError subclasses when somebody else wrote meanwhile, or when the outcome is unknown: the caller
         reads the ledger live and decides again. A RecoveryGroup that was created without a status is harmless: it says
-        that nothing has happened yet.
+        that nothing has happened yet. Raises RefusedError where the CRD is of an older version and has dropped a part
+        of what was written: without it nothing may follow, because the next look would not know of it.
         """
         if known is None:
             known = await self._create(namespace, workload)
@@ -60,9 +65,17 @@ class LedgerWriter:
         answer = await self._api.patch(
             RECOVERY_GROUPS, known.name, body, kind=PatchKind.JSON, namespace=namespace, subresource="status"
         )
-        version = msgspec.json.decode(answer, type=_Written).metadata.resource_version
+        written = msgspec.json.decode(answer, type=_Written)
+        if written.status != ledger:
+            raise RefusedError(
+                f"RecoveryGroup {namespace}/{known.name} has not kept all that was written into its status: the CRD "
+                f"{_CRD} is older than this controller (kubectl apply --server-side -k manifests/crd)"
+            )
         return msgspec.structs.replace(
-            known, resource_version=version, ledger=ledger, schema_version=ledger.schema_version
+            known,
+            resource_version=written.metadata.resource_version,
+            ledger=ledger,
+            schema_version=ledger.schema_version,
         )
 
     async def _create(self, namespace: str, workload: WorkloadFacts) -> LedgerObject:

@@ -15,7 +15,7 @@ import msgspec
 from recovery.core.facts import Demand, LabelRequirement, NodeFacts, PodFacts, Taint, Toleration
 from recovery.core.quarantine import QUARANTINE_TAINT
 
-ANSWERS_MAX = 1_000
+ANSWERS_MAX = 250
 """So many are remembered: exclusive placement gives each group a node selector of its own."""
 CHANGES_MAX = 10_000
 """So many changes of nodes are written down before everything is looked at anew."""

@@ -267,7 +267,7 @@ class FakeApi:
     def _put(self, group: LedgerObject) -> bytes:
         self.groups[group.name] = group
         metadata = {"name": group.name, "uid": group.uid, "resourceVersion": group.resource_version}
-        return msgspec.json.encode({"metadata": metadata})
+        return msgspec.json.encode({"metadata": metadata, "status": group.ledger})
 
     def _next_version(self) -> str:
         self._version += 1

@@ -24,6 +24,7 @@ from recovery.ports import (
     ConflictError,
     ForbiddenError,
     PatchKind,
+    RefusedError,
     UnknownOutcomeError,
 )
 from tests.unit.controller.fakes import FakeApi
@@ -59,6 +60,25 @@ def closed() -> Incident:
 
 
 # --- the ledger ------------------------------------------------------------------------------------------------------
+
+
+class OlderDefinition(FakeApi):
+    """Its CRD knows nothing of `epoch`, and the API server drops what a CRD does not know."""
+
+    async def patch(self, *arguments: Any, **named: Any) -> bytes:
+        body = msgspec.json.decode(await super().patch(*arguments, **named))
+        del body["status"]["epoch"]
+        return msgspec.json.encode(body)
+
+
+async def test_a_ledger_that_was_not_kept_whole_is_refused_before_anything_is_done_for_it() -> None:
+    with pytest.raises(RefusedError) as refused:
+        await LedgerWriter(OlderDefinition()).write("ml", workload(), None, LEDGER)
+    assert str(refused.value) == (
+        f"RecoveryGroup ml/{NAME} has not kept all that was written into its status: the CRD "
+        "recoverygroups.recovery.trainjob.dev is older than this controller "
+        "(kubectl apply --server-side -k manifests/crd)"
+    )
 
 
 async def test_a_ledger_is_created_empty_and_never_stands_in_the_way_of_its_jobs_deletion() -> None:
