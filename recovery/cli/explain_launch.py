@@ -118,7 +118,7 @@ def _print_start(start: _Start, documents: Mapping[int, Document]) -> None:
         ]
         _print_section(target, aligned(("NAME", "VALUE", "SET BY", "AT"), rows))
     if start.processes is not None:
-        _print_section("Processes that each node starts", _process_lines(start.processes))
+        _print_section("Processes of each node, as the launcher is told", _process_lines(start.processes))
     if start.outlook:
         _print_section("What a failure would do", start.outlook)
 
@@ -144,7 +144,7 @@ def _process_lines(processes: Processes) -> Iterator[str]:
     if (processes.count, processes.rule) == (processes.trainer_count, processes.trainer_rule):
         yield f"{processes.count}: {processes.rule}"
         return
-    yield f"Trainer 2.3 starts {processes.trainer_count}: {processes.trainer_rule}"
+    yield f"Trainer 2.3 says {processes.trainer_count}: {processes.trainer_rule}"
     verb = "is" if processes.count == processes.trainer_count else "would be"
     yield f"by the devices it {verb} {processes.count}: {processes.rule}"
 

@@ -47,7 +47,7 @@ LAUNCH_CHECKS: tuple[LaunchCheck, ...] = (
     LaunchCheck(processes.CODES, processes.check, processes.settings),
     LaunchCheck(torch_env.CODES, torch_env.check, torch_env.settings),
     LaunchCheck(mpi.CODES, mpi.check, mpi.settings),
-    LaunchCheck(environment.CODES, environment.check, environment.settings),
+    LaunchCheck(environment.CODES, environment.check),
     LaunchCheck(launchers.CODES, launchers.check),
     LaunchCheck(pods.CODES, pods.check, effective.settings),
     LaunchCheck(nodes.CODES, nodes.check),

@@ -6,6 +6,7 @@ What Trainer adds by itself is told by the modules of its frameworks.
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
+from recovery.launch.environment import reserved_by
 from recovery.launch.launch import Launch, Member, Setting
 from recovery.launch.places import Place, written
 from recovery.launch.quantity import shown
@@ -20,8 +21,9 @@ def settings(launch: Launch) -> Iterator[Setting]:
         if member.main is not None:
             target = f"container {member.main.name} of ReplicatedJob {member.job.name}"
             yield from _commanded(launch, member, member.main, target)
-            for variable in member.main.env:
-                value = "from its valueFrom" if variable.value is None else variable.value
+            _, reserved = reserved_by(launch)
+            for variable in (each for each in member.main.env if each.name not in reserved):
+                value = "known only in the cluster (valueFrom)" if variable.value is None else variable.value
                 yield Setting(target, variable.name, value, _variable_rule(launch, variable), variable.place)
             if member.main.resources is not None:
                 yield from _resources(launch, member.main.resources, target)

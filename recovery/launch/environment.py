@@ -1,4 +1,4 @@
-"""Variables of the training containers: those of the manifests, and those that Trainer 2.3 sets itself (pkg/constants).
+"""Variables of the training containers that Trainer 2.3 sets itself (pkg/constants), and who else sets them.
 
 A TrainJob that sets one of the latter is refused by Trainer's webhook; one in the runtime's container is overridden
 without a word.
@@ -7,7 +7,7 @@ without a word.
 from collections.abc import Iterator, Mapping
 
 from recovery.launch.findings import Code, Finding, Severity
-from recovery.launch.launch import Launch, Setting
+from recovery.launch.launch import Launch
 from recovery.launch.views import Container
 
 RESERVED_ENV = Code("reserved-env", Severity.ERROR, "the TrainJob sets a variable that Trainer sets itself")
@@ -56,7 +56,7 @@ XGBOOST: Mapping[str, str] = {
 
 
 def check(launch: Launch) -> Iterator[Finding]:
-    framework, reserved = _reserved(launch)
+    framework, reserved = reserved_by(launch)
     trainer = launch.train_job.trainer if launch.train_job is not None else None
     for variable in trainer.env if trainer is not None else ():
         if variable.name in reserved:
@@ -73,24 +73,7 @@ def check(launch: Launch) -> Iterator[Finding]:
             yield Finding(ENV_OVERRIDDEN, variable.place, message, reserved[variable.name])
 
 
-def settings(launch: Launch) -> Iterator[Setting]:
-    """The variables that somebody wrote, for each container that trains; not those that Trainer sets."""
-    _, reserved = _reserved(launch)
-    for member in launch.members:
-        for variable in member.main.env if member.main is not None else ():
-            if member.main is None or variable.name in reserved:
-                continue
-            of_job = launch.train_job is not None and variable.place.document == launch.train_job.place.document
-            yield Setting(
-                target=f"container {member.main.name} of ReplicatedJob {member.job.name}",
-                name=variable.name,
-                value=variable.value if variable.value is not None else "known only in the cluster (valueFrom)",
-                rule="env of the TrainJob" if of_job else "env of the container",
-                place=variable.place,
-            )
-
-
-def _reserved(launch: Launch) -> tuple[str, Mapping[str, str]]:
+def reserved_by(launch: Launch) -> tuple[str, Mapping[str, str]]:
     """The framework of the runtime and its variables. Empty: none, or the runtime is not known."""
     policy = launch.runtime.ml_policy if launch.runtime is not None else None
     if policy is None:

@@ -37,10 +37,10 @@ def parse(written: object) -> Decimal:
     may stand where it does is asked elsewhere.
     """
     if isinstance(written, bool) or not isinstance(written, (str, int, float)):
-        raise QuantityError("is not a quantity: write a number like 8, 1500m or 64Gi")
+        raise QuantityError("is not a quantity")
     matched = _FORM.fullmatch(str(written))
     if matched is None:
-        raise QuantityError("is not a quantity: write a number like 8, 1500m or 64Gi")
+        raise QuantityError("is not a quantity")
     digits, exponent, suffix = matched.groups()
     value = Decimal(digits).scaleb(int(exponent)) if exponent else Decimal(digits) * _SUFFIXES[suffix or ""]
     if abs(value) > _LARGEST:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from recovery.launch.findings import Code, Finding, Severity
 from recovery.launch.launch import Launch
+from recovery.launch.places import Place, written
 from recovery.launch.views import PodPatch, ReplicatedJob, Runtime, Trainer
 
 MISSING_CONTAINER = Code(
@@ -16,7 +17,10 @@ NOT_ONE_REPLICA = Code("not-one-replica", Severity.ERROR, "a ReplicatedJob that 
 NO_TRAINER_JOB = Code("no-trainer-job", Severity.ERROR, "no ReplicatedJob is marked as the one that trains")
 PATCH_NOWHERE = Code("patch-nowhere", Severity.ERROR, "runtimePatches is for something that the runtime does not have")
 PATCH_REFUSED = Code("patch-refused", Severity.ERROR, "runtimePatches sets variables that it may not set")
-CODES = (MISSING_CONTAINER, NOT_ONE_REPLICA, NO_TRAINER_JOB, PATCH_NOWHERE, PATCH_REFUSED)
+INITIALIZER_NOWHERE = Code(
+    "initializer-nowhere", Severity.ERROR, "spec.initializer asks for something that the runtime has no job for"
+)
+CODES = (MISSING_CONTAINER, INITIALIZER_NOWHERE, NOT_ONE_REPLICA, NO_TRAINER_JOB, PATCH_NOWHERE, PATCH_REFUSED)
 
 STEP_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
 CONTAINERS = {
@@ -25,6 +29,8 @@ CONTAINERS = {
     "model-initializer": "model-initializer",
 }
 """By step, the container that Trainer's webhook wants to find."""
+_INITIALIZER_VOLUME = "initializer"
+"""Name of the volumeMount that Trainer's webhook wants in the container of an initializer."""
 
 
 def check(launch: Launch) -> Iterator[Finding]:
@@ -36,6 +42,8 @@ def check(launch: Launch) -> Iterator[Finding]:
         return
     if launch.train_job.trainer is not None:
         yield from _marked(launch.runtime, launch.train_job.trainer)
+    for step, place in launch.train_job.initializers.items():
+        yield from _initializer(launch, step, place)
     for patch in launch.train_job.patches:
         yield from _patch(launch.runtime, patch)
 
@@ -80,6 +88,26 @@ def _marked(runtime: Runtime, trainer: Trainer) -> Iterator[Finding]:
         )
         mend = f"add the label {STEP_LABEL}: trainer to template.metadata.labels of the ReplicatedJob that trains"
         yield Finding(NO_TRAINER_JOB, trainer.place, message, mend)
+
+
+def _initializer(launch: Launch, step: str, place: Place) -> Iterator[Finding]:
+    """By the names of the ReplicatedJob, its container and the volumeMount, whatever the job is marked as."""
+    assert launch.runtime is not None, "asked of a known runtime only"
+    refuses = f"so that Trainer's webhook refuses a TrainJob with {written(place.path)}"
+    job = next((each for each in launch.job_set.jobs if each.name == step), None)
+    if job is None:
+        message = f"runtime {launch.runtime.name} has no ReplicatedJob {step}, {refuses}"
+        mend = f"remove {written(place.path)}, or name a runtime that has one; or add ReplicatedJob {step} to this one"
+        yield Finding(INITIALIZER_NOWHERE, place, message, mend)
+        return
+    container = next((each for each in job.pods.containers if each.name == step), None)
+    if container is None or all(mount.volume != _INITIALIZER_VOLUME for mount in container.mounts):
+        message = (
+            f"ReplicatedJob {step} of runtime {launch.runtime.name} has no container {step} with a volumeMount "
+            f"{_INITIALIZER_VOLUME}, {refuses}"
+        )
+        mend = f"mount the volume {_INITIALIZER_VOLUME}, which the training reads from, in container {step}"
+        yield Finding(INITIALIZER_NOWHERE, place, message, mend)
 
 
 def _patch(runtime: Runtime, patch: PodPatch) -> Iterator[Finding]:

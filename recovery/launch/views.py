@@ -245,6 +245,8 @@ class TrainJob(msgspec.Struct, frozen=True):
     runtime: RuntimeRef
     namespace: str = ""
     trainer: Trainer | None = None
+    initializers: Mapping[str, Place] = {}
+    """Those of `spec.initializer`, by Trainer's step for each: `dataset-initializer`, `model-initializer`."""
     patches: tuple[PodPatch, ...] = ()
     suspended: bool = False
     active_deadline_seconds: int | None = None

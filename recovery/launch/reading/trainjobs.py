@@ -50,6 +50,11 @@ def train_job(body: Field) -> TrainJob:
         runtime=_runtime_ref(spec["runtimeRef"], kind),
         namespace=namespace_of(body),
         trainer=_trainer(spec["trainer"], kind) if spec["trainer"].there else None,
+        initializers={
+            f"{what}-initializer": spec["initializer"][what].place
+            for what in ("dataset", "model")
+            if spec["initializer"][what].there
+        },
         patches=tuple(patch for each in spec["runtimePatches"].items() for patch in _patches(each)),
         suspended=bool(spec["suspend"].flag()),
         active_deadline_seconds=number(spec["activeDeadlineSeconds"], least=1, most=2**63 - 1),

@@ -108,23 +108,28 @@ def _node(launch: Launch, member: Member) -> str:
     lasting = [patience_seconds(member.template, taint) for taint in (NOT_READY, UNREACHABLE)]
     grace = grace_seconds(member.template)
     waits = "" if launch.nodes < 2 else f"; {_size(launch)} wait meanwhile"
+    then = _fenced(launch, member)
     if None in lasting:
-        return f"{start} and its pods are never given up, because they tolerate that for ever{waits}. {_fenced()}"
+        return f"{start} and its pods are never given up, because they tolerate that for ever{waits}. {then}"
     patience = max(each for each in lasting if each is not None)
     total = span(NODE_MARKED_SECONDS + patience)
     given_up = f"{start} and its pods are given up {patience} s later, after {total} in all"
     if grace == 0:
-        return f"{given_up}{waits}; with a grace of 0 they are gone at once, and are replaced elsewhere. {_fenced()}"
+        replaced = ", and are replaced elsewhere" if backoff_limit(member.job) else ""
+        return f"{given_up}{waits}; with a grace of 0 they are gone at once{replaced}. {then}"
     return (
         f"{given_up}{waits}; with a grace of {grace} s they then stay Terminating, and block every restart, until the "
-        f"node is back or somebody proves it dead. {_fenced()}"
+        f"node is back or somebody proves it dead. {then}"
     )
 
 
-def _fenced() -> str:
+def _fenced(launch: Launch, member: Member) -> str:
+    if backoff_limit(member.job) == 0:
+        return f"Then its Job fails (backoffLimit 0), {_after_job_failed(launch)}"
     return (
         "The controller in Enforce recreates the group once the Node object is deleted or tainted "
         "node.kubernetes.io/out-of-service, or with fencing AssumeDead after assumeDeadAfter (60 s)."
+        f"{_rules_first(member.job)}"
     )
 
 

@@ -58,13 +58,13 @@ def test_each_value_stands_with_what_set_it_and_where(tmp_path: Path) -> None:
 
 
 def test_a_value_that_is_set_needs_one_line_for_the_processes() -> None:
-    assert section(explain(), "Processes that each node starts") == ["8: spec.trainer.numProcPerNode"]
+    assert section(explain(), "Processes of each node, as the launcher is told") == ["8: spec.trainer.numProcPerNode"]
 
 
 def test_where_trainer_counts_otherwise_both_numbers_are_told() -> None:
     text = explain(stdin=TORCH.replace("    numProcPerNode: 8\n", "").replace("nvidia.com/gpu", "habana.ai/gaudi"))
-    theirs, ours = section(text, "Processes that each node starts")
-    assert theirs.startswith("Trainer 2.3 starts ")
+    theirs, ours = section(text, "Processes of each node, as the launcher is told")
+    assert theirs.startswith("Trainer 2.3 says ")
     assert ours.startswith("by the devices it would be 8: ")
 
 

@@ -59,14 +59,16 @@ def test_every_variable_is_told_with_where_it_comes_from() -> None:
     trainer = {"kind": "TrainJob", "spec": {"trainer": {"env": [{"name": "A", "value": "mine"}]}}}
     node_name = {"fieldRef": {"fieldPath": "spec.nodeName"}}
     variables = [{"name": "A", "value": "a"}, {"name": "B", "value": "b"}, {"name": "C", "valueFrom": node_name}]
+    variables.append({"name": "PET_NNODES", "value": "overridden by Trainer"})
 
     found = of_node(told("torch", trainer, runtime_container(env=variables)))
 
     assert {name: found[name] for name in "ABC"} == {
         "A": ("mine", "spec.trainer.env of the TrainJob"),
         "B": ("b", "the env of the runtime's container"),
-        "C": ("from its valueFrom", "the env of the runtime's container"),
+        "C": ("known only in the cluster (valueFrom)", "the env of the runtime's container"),
     }
+    assert "PET_NNODES" not in found, "its value is Trainer's, and told as such"
 
 
 def test_a_resource_that_only_the_runtime_names_stays() -> None:

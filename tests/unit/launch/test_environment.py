@@ -2,9 +2,9 @@
 
 import pytest
 
-from recovery.launch.environment import MPI, TORCH, XGBOOST, check, settings
+from recovery.launch.environment import MPI, TORCH, XGBOOST, check
 from recovery.launch.places import written
-from tests.unit.launch.manifests import group, told, values
+from tests.unit.launch.manifests import group, told
 
 NODE_ENV = "containers: [{name: node, env: [{name: %s, value: x}]}]"
 RUNTIME = (
@@ -86,24 +86,3 @@ def test_of_mpi_those_of_the_launcher_are_overridden() -> None:
     launch = group(RUNTIME % ("launcher", NODE_ENV % "OMPI_MCA_plm_rsh_args"), base="mpi")
 
     assert [each.code.name for each in check(launch)] == ["env-overridden"]
-
-
-def test_explain_tells_the_variables_that_somebody_wrote_and_who() -> None:
-    launch = group(
-        "kind: TrainJob\nspec: {trainer: {env: [{name: A, value: '1'}, "
-        "{name: TOKEN, valueFrom: {secretKeyRef: {name: t, key: k}}}]}}\n---\n"
-        + RUNTIME
-        % ("node", "containers: [{name: node, env: [{name: B, value: '2'}, {name: PET_NNODES, value: '4'}]}]")
-    )
-    target = "container node of ReplicatedJob node"
-
-    assert values(settings(launch)) == {
-        (target, "A"): "1",
-        (target, "B"): "2",
-        (target, "TOKEN"): "known only in the cluster (valueFrom)",
-    }
-    assert {each.name: each.rule for each in settings(launch)} == {
-        "A": "env of the TrainJob",
-        "B": "env of the container",
-        "TOKEN": "env of the TrainJob",
-    }

@@ -93,7 +93,7 @@ def test_a_quantity_is_a_number() -> None:
 
 @pytest.mark.parametrize(
     ("value", "message"),
-    [("900GB", "'900GB' is not a quantity: write a number like 8, 1500m or 64Gi"), (-1, "-1 is negative")],
+    [("900GB", "'900GB' is not a quantity"), (-1, "-1 is negative")],
 )
 def test_a_quantity_that_is_none(value: object, message: str) -> None:
     document, found = fields(memory=value)

@@ -170,6 +170,13 @@ def test_if_all_ranks_exit(launch: Launch, sentence: str) -> None:
             "and its pods are never given up, because they tolerate that for ever; 16 pods wait meanwhile. " + FENCES,
             id="tolerated for ever",
         ),
+        pytest.param(
+            group(job(pods(grace_seconds=0), backoff_limit=0)),
+            "and its pods are given up 30 s later, after 1 min 20 s in all; 128 GPUs wait meanwhile; with a grace of 0 "
+            "they are gone at once. Then its Job fails (backoffLimit 0), and the JobSet, which has no failurePolicy, "
+            "fails with it for good. The controller stands aside: that is your decision.",
+            id="a native decision",
+        ),
     ],
 )
 def test_if_a_node_is_lost(launch: Launch, sentence: str) -> None:

@@ -121,3 +121,33 @@ def test_patches(manifest: str, sentences: list[str]) -> None:
 @pytest.mark.parametrize("base", ["torch", "mpi", "jobset"])
 def test_nothing_is_told_of_a_group_that_is_right(base: str) -> None:
     assert told(check, group(base=base)) == []
+
+
+MOUNTED = "volumeMounts: [{name: initializer, mountPath: /workspace}]"
+
+
+def initialized(what: str, job: str, container: str, mount: str) -> str:
+    return (
+        f"kind: TrainJob\nspec: {{initializer: {{{what}: {{storageUri: hf://x/y}}}}}}\n---\n"
+        "kind: ClusterTrainingRuntime\nspec: {template: {spec: {replicatedJobs: [{name: "
+        f"{job}, template: {{spec: {{template: {{spec: {{containers: [{{name: {container}, {mount}}}]}}}}}}}}}}]}}}}}}"
+    )
+
+
+@pytest.mark.parametrize("what", ["dataset", "model"])
+def test_what_is_to_be_initialized_needs_a_job_for_it(what: str) -> None:
+    step = f"{what}-initializer"
+    refuses = f"so that Trainer's webhook refuses a TrainJob with spec.initializer.{what}"
+    assert told(check, group(initialized(what, step, step, MOUNTED))) == []
+    assert told(check, group(initialized(what, "other", step, MOUNTED))) == [
+        f"initializer-nowhere: runtime torch-prepared has no ReplicatedJob {step}, {refuses} (remove "
+        f"spec.initializer.{what}, or name a runtime that has one; or add ReplicatedJob {step} to this one)"
+    ]
+    without = (
+        f"initializer-nowhere: ReplicatedJob {step} of runtime torch-prepared has no container {step} with a "
+        f"volumeMount initializer, {refuses} (mount the volume initializer, which the training reads from, in "
+        f"container {step})"
+    )
+    assert told(check, group(initialized(what, step, "main", MOUNTED))) == [without]
+    elsewhere = "volumeMounts: [{name: scratch, mountPath: /workspace}]"
+    assert told(check, group(initialized(what, step, step, elsewhere))) == [without]
