@@ -57,8 +57,9 @@ TRAINER: dict[str, Codes] = {
     # schedulerName: that is left to whoever runs the cluster, hence a note. Its `python3 -c` starts one process
     # whatever PET_NPROC_PER_NODE says, so that nothing is told of that.
     "examples/yaml/04-volcano-integration.yaml": ("gang-scheduler-unnamed", IN_PLACE, NODE_LOSS, SILENT),
-    # As 04, with 2 nodes and no gang.
-    "examples/yaml/05-multi-step.yaml": (IN_PLACE, NODE_LOSS, SILENT),
+    # As 04, with 2 nodes and no gang. Its initializer mounts no volume, and Trainer's own webhook refuses such a job:
+    # test_launch_reality has the page's Bad example, which is the same, refused by the real one.
+    "examples/yaml/05-multi-step.yaml": (IN_PLACE, NODE_LOSS, SILENT, "initializer-nowhere"),
 }
 JOBSET: dict[str, Codes] = {
     # An empty JobSet: valid, and nothing is in it that could be judged.
@@ -115,12 +116,13 @@ def test_every_sample_was_judged_with_its_runtime(folders: dict[str, Path], samp
     assert tuple(each.code.name for each in found) == TOGETHER[sample, runtime]
 
 
-def test_nothing_that_is_shipped_is_an_error(folders: dict[str, Path]) -> None:
+def test_nothing_that_is_shipped_is_an_error_but_what_trainer_itself_refuses(folders: dict[str, Path]) -> None:
     read = [_read(folder, *_files(folder)) for folder in folders.values()]
-    severities = Counter(finding.code.severity for each in read for finding in lint(each))
+    found = [finding.code for each in read for finding in lint(each)]
+    severities = Counter(code.severity for code in found)
 
     assert sum(len(each) for each in read) == len(TRAINER) + len(JOBSET) + 2  # 04 and 05 hold two objects each
-    assert severities[Severity.ERROR] == 0
+    assert [code.name for code in found if code.severity is Severity.ERROR] == ["initializer-nowhere"]
     assert severities[Severity.WARNING] > 0
 
 
