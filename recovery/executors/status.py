@@ -3,6 +3,7 @@
 from datetime import UTC
 
 import msgspec
+import structlog
 
 from recovery.core.facts import WorkloadFacts
 from recovery.core.ledger import Incident, Ledger, LedgerObject
@@ -12,12 +13,11 @@ from recovery.ports import (
     AlreadyExistsError,
     ApiClient,
     PatchKind,
-    RefusedError,
 )
 from recovery.workloads import resource_of
 from recovery.workloads.naming import recovery_group_name
 
-_CRD = f"{RECOVERY_GROUPS.plural}.{RECOVERY_GROUPS.group}"
+_log = structlog.get_logger("recovery.controller")
 
 
 class WorkloadReference(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
 
 class _Written(msgspec.Struct):
     metadata: _Metadata
-    status: Ledger | None = None
+    status: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class LedgerWriter:
@@ -44,6 +44,7 @@ class LedgerWriter:
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
+        self._told_of_crd = False
 
     async def write(
         self, namespace: str, workload: WorkloadFacts, known: LedgerObject | None, ledger: Ledger
@@ -52,8 +53,11 @@ class LedgerWriter:
 
         Raises ReadAgainError subclasses when somebody else wrote meanwhile, or when the outcome is unknown: the caller
         reads the ledger live and decides again. A RecoveryGroup that was created without a status is harmless: it says
-        that nothing has happened yet. Raises RefusedError where the CRD is of an older version and has dropped a part
-        of what was written: without it nothing may follow, because the next look would not know of it.
+        that nothing has happened yet.
+
+        A CRD of an older version drops what it does not know. That is said, once, and the recovery goes on: what every
+        version knows, the target and its attempts, is what makes it happen once; and to hold here would hold this look
+        only, as the next one reads what was kept.
         """
         if known is None:
             known = await self._create(namespace, workload)
@@ -66,10 +70,13 @@ class LedgerWriter:
             RECOVERY_GROUPS, known.name, body, kind=PatchKind.JSON, namespace=namespace, subresource="status"
         )
         written = msgspec.json.decode(answer, type=_Written)
-        if written.status != ledger:
-            raise RefusedError(
-                f"RecoveryGroup {namespace}/{known.name} has not kept all that was written into its status: the CRD "
-                f"{_CRD} is older than this controller (kubectl apply --server-side -k manifests/crd)"
+        if not self._told_of_crd and not _is(written.status, ledger):
+            self._told_of_crd = True
+            _log.error(
+                "ledgers are not kept whole: this CRD is older than the controller; "
+                "kubectl apply --server-side -k manifests/crd",
+                crd=f"{RECOVERY_GROUPS.plural}.{RECOVERY_GROUPS.group}",
+                group=f"{namespace}/{known.name}",
             )
         return msgspec.structs.replace(
             known,
@@ -132,6 +139,14 @@ class LedgerWriter:
             await self._api.create(RECOVERY_INCIDENTS, body, namespace=namespace)
         except AlreadyExistsError:
             return
+
+
+def _is(status: msgspec.Raw, ledger: Ledger) -> bool:
+    """The status is that ledger, and not what was left of it."""
+    try:
+        return msgspec.json.decode(status, type=Ledger) == ledger
+    except msgspec.ValidationError:  # a field is gone without which the rest cannot be read
+        return False
 
 
 def reference_to(workload: WorkloadFacts) -> WorkloadReference:

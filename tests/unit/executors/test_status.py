@@ -1,9 +1,11 @@
 """The ledger's way to the API server: created harmlessly, swapped by its version, put on record at the end."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
+import structlog
 
 from recovery.core.facts import WorkloadFacts
 from recovery.core.ledger import (
@@ -24,7 +26,6 @@ from recovery.ports import (
     ConflictError,
     ForbiddenError,
     PatchKind,
-    RefusedError,
     UnknownOutcomeError,
 )
 from tests.unit.controller.fakes import FakeApi
@@ -63,22 +64,48 @@ def closed() -> Incident:
 
 
 class OlderDefinition(FakeApi):
-    """Its CRD knows nothing of `epoch`, and the API server drops what a CRD does not know."""
+    """Its CRD does not know of what `keep` leaves out, and the API server drops what a CRD does not know."""
+
+    def __init__(self, keep: Callable[[Ledger], object]) -> None:
+        super().__init__()
+        self._keep = keep
 
     async def patch(self, *arguments: Any, **named: Any) -> bytes:
         body = msgspec.json.decode(await super().patch(*arguments, **named))
-        del body["status"]["epoch"]
-        return msgspec.json.encode(body)
+        return msgspec.json.encode(body | {"status": self._keep(self.ledger)})
 
 
-async def test_a_ledger_that_was_not_kept_whole_is_refused_before_anything_is_done_for_it() -> None:
-    with pytest.raises(RefusedError) as refused:
-        await LedgerWriter(OlderDefinition()).write("ml", workload(), None, LEDGER)
-    assert str(refused.value) == (
-        f"RecoveryGroup ml/{NAME} has not kept all that was written into its status: the CRD "
-        "recoverygroups.recovery.trainjob.dev is older than this controller "
-        "(kubectl apply --server-side -k manifests/crd)"
-    )
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda ledger: msgspec.structs.replace(ledger, epoch=0),
+        lambda _: None,
+        lambda _: {"incident": {"id": "without its other fields"}},
+    ],
+    ids=["a field is gone", "nothing is left", "what is left cannot be read"],
+)
+async def test_a_ledger_that_its_crd_does_not_keep_whole_is_said_once_and_holds_nothing_up(
+    keep: Callable[[Ledger], object],
+) -> None:
+    writer = LedgerWriter(OlderDefinition(keep))
+    with structlog.testing.capture_logs() as said:
+        made = await writer.write("ml", workload(), None, LEDGER)
+        await writer.write("ml", workload(), made, msgspec.structs.replace(LEDGER, epoch=4))
+    assert said == [
+        {
+            "log_level": "error",
+            "event": "ledgers are not kept whole: this CRD is older than the controller; "
+            "kubectl apply --server-side -k manifests/crd",
+            "crd": "recoverygroups.recovery.trainjob.dev",
+            "group": f"ml/{NAME}",
+        }
+    ]
+
+
+async def test_of_one_that_is_kept_whole_nothing_is_said() -> None:
+    with structlog.testing.capture_logs() as said:
+        await LedgerWriter(FakeApi()).write("ml", workload(), None, LEDGER)
+    assert said == []
 
 
 async def test_a_ledger_is_created_empty_and_never_stands_in_the_way_of_its_jobs_deletion() -> None:
