@@ -147,6 +147,11 @@ class PodFacts(msgspec.Struct, frozen=True):
     """Set by `decide` from the rules of the policy. None: no rule asks for anything about its node."""
 
     @property
+    def all_containers(self) -> tuple[ContainerFacts, ...]:
+        """Init containers first."""
+        return (*self.init_containers, *self.containers)
+
+    @property
     def running(self) -> bool:
         """All containers run. A pod that is being deleted still counts: its processes live."""
         return (

@@ -33,23 +33,58 @@ def rank(pod: PodFacts) -> _Rank:
 
 
 def began_at(job: JobFacts) -> datetime:
-    """When the Job's present run began: with its creation, or when it was resumed.
+    """When the Job's present run began: with its creation, or when its controller had resumed it.
 
-    A suspended Job keeps its UID and deletes its pods; those, and what they have done, are no facts about the next run.
+    Pods of the run may be older than that: see `resumed_at`. It serves to measure how long a Job has been waiting.
     """
-    resumed = next((c.since for c in job.conditions if c.type == "Suspended" and c.status == "False"), None)
+    resumed = resumed_at(job)
     return job.created_at if resumed is None else max(job.created_at, resumed)
 
 
+def resumed_at(job: JobFacts) -> datetime | None:
+    """When the Job controller wrote that the Job is resumed. None: the Job was never suspended, or still is.
+
+    The controller creates the pods of the run first and writes this condition afterwards, in the same sync
+    (`syncJob` and `manageJob` in pkg/controller/job/job_controller.go, Kubernetes 1.36). So most pods of the run are
+    older than their condition, by seconds at stock limits of 20 requests a second.
+    """
+    return next((c.since for c in job.conditions if c.type == "Suspended" and c.status == "False"), None)
+
+
 def pods_of_run(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]:
-    """The Job's pods of its present run, those that vanished under it included."""
-    began = began_at(job)
-    return tuple(pod for pod in pods if pod.job_uid == job.uid and pod.created_at >= began)
+    """The Job's pods of its present run, those that vanished under it included.
+
+    A suspended Job keeps its UID and deletes its active pods only. So a pod that lives is always of the present run.
+    One that ended, or was asked to go, before the Job was resumed is of an earlier run, and its end is no loss.
+    """
+    resumed = resumed_at(job)
+    mine = (pod for pod in pods if pod.job_uid == job.uid)
+    if resumed is None:
+        return tuple(mine)
+    return tuple(pod for pod in mine if (ended := _ended_at(pod)) is None or max(ended, pod.created_at) >= resumed)
+
+
+def _ended_at(pod: PodFacts) -> datetime | None:
+    """When the pod ended, or its deletion was requested. None: it lives."""
+    if pod.phase in {"Failed", "Succeeded"}:
+        # A deletion that follows only clears the object away.
+        ends = (c.exit.finished_at for c in pod.all_containers if c.exit is not None)
+        exits = [moment for moment in ends if moment is not None]
+        disrupted = [c.since for c in pod.conditions if c.type == "DisruptionTarget" and c.since is not None]
+        return max(exits or disrupted, default=pod.created_at)
+    return pod.deleting_since if pod.deleting_since is not None else pod.gone_at
 
 
 def trained_at(job: JobFacts, pods: Sequence[PodFacts], remembered: datetime | None) -> datetime | None:
-    """`remembered`, or what the pods tell where that was before the Job was suspended and resumed."""
-    if remembered is None or remembered >= began_at(job):
+    """`remembered`, or what the pods tell where that was in a run from before the Job was suspended.
+
+    A run begins with its first pod, which is older than the condition that says so.
+    """
+    resumed = resumed_at(job)
+    if remembered is None or resumed is None or remembered >= resumed:
+        return remembered
+    created = (pod.created_at for pod in pods_of_run(job, pods))
+    if remembered >= min(created, default=resumed):
         return remembered
     return all_ran_at(job, pods)
 
@@ -127,21 +162,24 @@ def _before_replacements(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | 
     members = sorted((p for p in newest.values() if p.gone_at is None), key=lambda p: p.created_at)
     if job.failed == 0 or len(members) != member_count(job):
         return None
-    ran_at: datetime | None = None
+    resumed, ran_at = resumed_at(job), None
     for earlier, later in pairwise(members):
         start = started_at(earlier)
         if start is None:
             return None
         ran_at = start if ran_at is None else max(ran_at, start)
-        if later.created_at > ran_at and rank(later) not in replaced:
+        # A resumed Job may have counted failures in an earlier run, and its controller creates pods in batches: only
+        # those from after its condition replace others.
+        first = ran_at if resumed is None else max(ran_at, resumed)
+        if later.created_at > first and rank(later) not in replaced:
             return ran_at
     return None
 
 
 def replacements(job: JobFacts, pods: Sequence[PodFacts], trained_at: datetime) -> tuple[PodFacts, ...]:
-    """Pods of `job` created after the group trained: each stands in for a member that was lost.
+    """Pods of `job` created after the group trained: each replaces a member that was lost.
 
-    A Job that has not counted a failure has not replaced anybody: it was scaled up, or it ignores that failure.
+    A Job that has counted no failure has replaced no pod: it was scaled up, or it ignores that failure.
     """
     if job.failed == 0:
         return ()

@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.facts import JobFacts, PodFacts
-from recovery.core.history import all_ran_at, member_count
+from recovery.core.history import all_ran_at, member_count, trained_at
 
 
 class _Incarnation:
@@ -40,12 +40,14 @@ class Incarnations:
     def job_seen(self, job: JobFacts) -> bool:
         """Take note of a Job. True: its group may just have become whole, so `train` is worth a call.
 
-        A suspended Job deletes its own pods, and one that was made smaller deletes the highest indexes: no losses.
+        A suspended Job deletes its own pods, and one that was made smaller deletes the highest indexes: no losses. The
+        next run of a suspended Job has yet to train.
         """
         mine = self._by_job.setdefault(job.uid, _Incarnation())
         mine.job = job
         if job.suspended:
             mine.gone.clear()
+            mine.trained_at = None
         for index in [index for index in mine.gone if index is not None and index >= member_count(job)]:
             del mine.gone[index]
         return mine.whole and mine.trained_at is None
@@ -88,14 +90,13 @@ class Incarnations:
         return mine.gone.values() if mine is not None else ()
 
     def train(self, job: JobFacts, pods: Iterable[PodFacts]) -> datetime | None:
-        """When all members are known to have run at once, remembered from the first answer on.
+        """When all members are known to have run at once, remembered until the Job is suspended. None: never.
 
         `pods`: those of the Job, vanished ones included.
         """
-        mine = self._by_job.get(job.uid)
-        if mine is not None and mine.trained_at is not None:
-            return mine.trained_at
-        moment = all_ran_at(job, tuple(pods))
+        mine, members = self._by_job.get(job.uid), tuple(pods)
+        remembered = mine.trained_at if mine is not None else None
+        moment = all_ran_at(job, members) if remembered is None else trained_at(job, members, remembered)
         if mine is not None:
             mine.trained_at = moment
         return moment

@@ -296,13 +296,20 @@ class World(msgspec.Struct, frozen=True):
         assert self.workload is not None
         return self.with_workload(annotations={**self.workload.annotations, annotation: value})
 
-    def resumed(self, seconds: float) -> "World":
-        """The same Job again, its pods made anew."""
-        condition = Condition("Suspended", "False", "JobResumed", "Job resumed", whole(seconds))
+    def resumed_condition(self, seconds: float) -> Condition:
+        """What the Job controller writes once it has created the pods."""
+        return Condition("Suspended", "False", "JobResumed", "Job resumed", whole(seconds))
+
+    def resumed(self, seconds: float, *, dated: float | None = None) -> "World":
+        """The same Job again with new pods; those that were active are gone. `dated`: when its controller wrote the
+        condition; None: at once."""
+        condition = self.resumed_condition(seconds if dated is None else dated)
         awake = self.with_workload(suspended=False).with_jobset(suspended=False)
         awake = awake.with_job(suspended=False, conditions=(condition,))
         pods = tuple(_pod(awake.job, index, 50, whole(seconds)) for index in range(awake.job.parallelism))
-        return msgspec.structs.replace(awake, pods=(*awake.pods, *pods))
+        ended = {"Failed", "Succeeded"}
+        left = tuple(pod for pod in awake.pods if pod.phase in ended or pod.deleting_since is not None)
+        return msgspec.structs.replace(awake, pods=(*left, *pods))
 
     def paused(self, value: str = "true") -> "World":
         return self.with_workload(annotations={"recovery.trainjob.dev/paused": value})

@@ -5,7 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from recovery.core.facts import ContainerFacts, JobFacts, PodFacts
+from recovery.core.facts import Condition, ContainerFacts, JobFacts, PodFacts
 from recovery.kube.incarnations import Incarnations
 from tests.unit.kube.testing import START
 
@@ -145,3 +145,19 @@ def test_a_job_that_is_not_remembered_is_judged_by_its_pods_alone() -> None:
     memory = Incarnations()
     assert memory.train(job(), [pod(0), pod(1)]) == START + timedelta(seconds=1)
     assert memory.train(job(), []) is None
+
+
+def test_a_suspension_ends_what_was_remembered(memory: Incarnations) -> None:
+    memory.train(job(), [pod(0), pod(1)])
+    memory.job_seen(job(suspended=True))
+    assert memory.train(job(), [pod(0, created=600)]) is None
+
+
+def test_so_does_a_resume_whose_suspension_was_not_seen(memory: Incarnations) -> None:
+    """A relist tells the newest state only."""
+    memory.train(job(), [pod(0), pod(1)])
+    condition = Condition("Suspended", "False", "JobResumed", "Job resumed", START + timedelta(seconds=603))
+    resumed = msgspec.structs.replace(job(), conditions=(condition,))
+    assert memory.train(resumed, [pod(0, created=600)]) is None
+    assert memory.train(resumed, [pod(0, created=600), pod(1, created=602)]) == START + timedelta(seconds=603)
+    assert memory.train(resumed, []) == START + timedelta(seconds=603), "remembered again"
