@@ -14,6 +14,7 @@ import msgspec
 from recovery.core.facts import Condition, ContainerFacts, ExitFacts, JobFacts, PodFacts, Snapshot
 from recovery.core.history import member_count, pods_of_run, rank, replacements, started_at, trained_at
 from recovery.core.ledger import Handled, Suspect
+from recovery.core.training_container import restarts_in_place
 
 STALE_AFTER = timedelta(minutes=15)
 """Evidence older than this, of a rank that runs again, is a baseline."""
@@ -280,10 +281,37 @@ def _lost(pod: PodFacts, job: JobFacts, job_kills: bool) -> Evidence | None:
         text = f"{place(pod)} failed{_exit_words(ended)}"
         at = ended.finished_at if ended is not None else None
         return Evidence(key, LossKind.POD_FAILED, text, pod.job_uid, at=at, pod=pod, exit=ended)
+    final = final_exit(pod, job)
+    if final is not None and _ended_before(final.exit, pod):
+        text = f"container {final.name} of {place(pod)} exited{_exit_words(final.exit)} for good{_kept_words(pod)}"
+        at = final.exit.finished_at if final.exit is not None else None
+        return Evidence(key, LossKind.POD_FAILED, text, pod.job_uid, at=at, pod=pod, exit=final.exit)
     deleted_at = pod.deleting_since if pod.deleting_since is not None else pod.gone_at
     if deleted_at is None or job_kills:
         return None
     return Evidence(key, LossKind.POD_DELETED, f"{place(pod)} was deleted", pod.job_uid, at=deleted_at, pod=pod)
+
+
+def final_exit(pod: PodFacts, job: JobFacts) -> ContainerFacts | None:
+    """The training container that has failed and that the kubelet does not restart. None: there is none.
+
+    The pod fails with it, but only when its other containers have ended as well: until then the kubelet reports phase
+    Running (`getPhase` in pkg/kubelet/kubelet_pods.go), and the Job controller waits.
+    """
+    if pod.phase in {"Failed", "Succeeded"}:
+        return None
+    ended = (each for each in pod.containers if each.exit is not None and each.exit.code != 0)
+    return next((each for each in ended if each.exit and not restarts_in_place(job, each.name, each.exit.code)), None)
+
+
+def kept_running_by(pod: PodFacts) -> tuple[str, ...]:
+    """The other containers that still run and so keep the phase of the pod from being Failed."""
+    return tuple(each.name for each in pod.other_containers if each.running_since is not None)
+
+
+def _kept_words(pod: PodFacts) -> str:
+    others = kept_running_by(pod)
+    return f", while {', '.join(others)} still run{'s' if len(others) == 1 else ''}" if others else ""
 
 
 def _ended_before(ended: ExitFacts | None, pod: PodFacts) -> bool:
@@ -348,9 +376,12 @@ def _disruption_target(pod: PodFacts) -> Condition | None:
 
 
 def _first_exit(pod: PodFacts) -> ExitFacts | None:
-    """The first failing exit among the containers of a pod that has ended."""
-    ended = [c.exit for c in (*pod.init_containers, *pod.containers) if c.exit is not None and c.exit.code != 0]
-    return min(ended, key=lambda e: (e.finished_at is None, e.finished_at), default=None)
+    """The first failing exit of a pod that has ended: of its training, else of any other container."""
+    for containers in ((*pod.init_containers, *pod.containers), pod.other_containers):
+        ended = [each.exit for each in containers if each.exit is not None and each.exit.code != 0]
+        if ended:
+            return min(ended, key=lambda e: (e.finished_at is None, e.finished_at))
+    return None
 
 
 def _exit_words(ended: ExitFacts | None) -> str:

@@ -45,6 +45,8 @@ class ContainerFacts(msgspec.Struct, frozen=True):
 
     name: str
     restarts: int = 0
+    ready: bool = False
+    """`ready` of its status: it runs and its readiness probe, if it has one, succeeds."""
     running_since: datetime | None = None
     """None: not running."""
     exit: ExitFacts | None = None
@@ -117,7 +119,12 @@ class PodFacts(msgspec.Struct, frozen=True):
     gpus: int = 0
     """Accelerators, those of DRA claims included (`kube.projections.accelerators`)."""
     ready: bool = False
+    """The training is Ready: the pod is, or its training containers are and only others are not."""
     ready_since: datetime | None = None
+    """Where others keep the pod from being Ready: when the training containers started."""
+    ready_denied: bool = False
+    """The pod is not Ready although all of its containers are: the node controller took Ready from it, or a readiness
+    gate is closed."""
     deleting_since: datetime | None = None
     """When the deletion was asked for (deletionTimestamp less the grace period). None: not being deleted."""
     grace_seconds: int = 30
@@ -125,6 +132,11 @@ class PodFacts(msgspec.Struct, frozen=True):
     deletion_grace_seconds: int | None = None
     """metadata.deletionGracePeriodSeconds: the grace of the deletion under way. None: not being deleted."""
     containers: tuple[ContainerFacts, ...] = ()
+    """The training containers, once `training_container.assigned` has told them from the others; until then all."""
+    other_containers: tuple[ContainerFacts, ...] = ()
+    """Helpers and sidecars, native sidecars included (init containers with restartPolicy Always)."""
+    training_known: bool = True
+    """False: no rule selects a training container, so that `containers` is empty and exits are no evidence."""
     init_containers: tuple[ContainerFacts, ...] = ()
     conditions: tuple[Condition, ...] = ()
     """All but those that only tell that the pod is on its way or well (Initialized, Ready, ContainersReady,
@@ -134,6 +146,9 @@ class PodFacts(msgspec.Struct, frozen=True):
     message: str = ""
     """`status.message`, its beginning."""
     demand: Demand = Demand()
+    index_failures: int = 0
+    """How many pods of its index failed before it (`batch.kubernetes.io/job-index-failure-count`); counted only where
+    the Job has a backoffLimitPerIndex."""
     joined_probe: bool = False
     """Ready says that the rank has joined all the others (`policy.JOINED_PROBE_ANNOTATION`), not only that it runs."""
     gone_at: datetime | None = None
@@ -148,19 +163,20 @@ class PodFacts(msgspec.Struct, frozen=True):
 
     @property
     def all_containers(self) -> tuple[ContainerFacts, ...]:
-        """Init containers first."""
-        return (*self.init_containers, *self.containers)
+        """Init containers first, the training before the others."""
+        return (*self.init_containers, *self.containers, *self.other_containers)
 
     @property
     def running(self) -> bool:
-        """All containers run. A pod that is being deleted still counts: its processes live."""
-        return (
-            self.gone_at is None
-            and self.dead_since is None
-            and self.phase == "Running"
-            and bool(self.containers)
-            and all(c.running_since is not None for c in self.containers)
-        )
+        """Its training containers run. A pod that is being deleted still counts: its processes live.
+
+        The phase does not say so: a helper whose image cannot be pulled keeps the whole pod Pending.
+        """
+        if self.gone_at is not None or self.dead_since is not None or self.phase in {"Succeeded", "Failed"}:
+            return False
+        if not self.training_known:
+            return self.phase == "Running"
+        return bool(self.containers) and all(c.running_since is not None for c in self.containers)
 
 
 class ExitCodesRequirement(msgspec.Struct, frozen=True):
@@ -186,6 +202,25 @@ class PodFailureRule(msgspec.Struct, frozen=True):
     on_pod_conditions: tuple[PodConditionPattern, ...] = ()
 
 
+class RestartRule(msgspec.Struct, frozen=True):
+    """One of a container's `restartPolicyRules` (KEP-5307): the exit codes after which the kubelet restarts it."""
+
+    operator: str
+    """In or NotIn."""
+    values: tuple[int, ...] = ()
+
+
+class ContainerTemplate(msgspec.Struct, frozen=True):
+    """One container of a Job's pod template; init containers are not among them."""
+
+    name: str
+    accelerators: int = 0
+    """How many it asks for, those of DRA claims included."""
+    restart_policy: str = ""
+    """Its own `restartPolicy`; empty: the pod's applies."""
+    restart_rules: tuple[RestartRule, ...] = ()
+
+
 class JobFacts(msgspec.Struct, frozen=True):
     """A child Job of the JobSet."""
 
@@ -201,7 +236,15 @@ class JobFacts(msgspec.Struct, frozen=True):
     parallelism: int = 1
     completions: int | None = None
     backoff_limit: int = 6
+    backoff_limit_per_index: int | None = None
+    """How often the pod of one index may fail before that index has failed for good. None: no limit of its own."""
+    failed_indexes: str = ""
+    """`status.failedIndexes`: those that have failed for good, such as `1,3-5`."""
     pod_restart_policy: str = "Never"
+    containers: tuple[ContainerTemplate, ...] = ()
+    """Of the pod template. Empty: not known; a real Job has one at least."""
+    training_container: str = ""
+    """The annotation `recovery.trainjob.dev/container` of the pod template; empty: there is none."""
     pod_failure_rules: tuple[PodFailureRule, ...] = ()
     active: int = 0
     failed: int = 0

@@ -3,6 +3,7 @@
 from recovery.core.evidence import member_jobs, pods_of
 from recovery.core.facts import Snapshot, WorkloadFacts
 from recovery.core.policy import Mode, Policy, PolicyError, paused
+from recovery.core.training_container import ended_well
 
 
 def ended(workload: WorkloadFacts) -> tuple[str, str] | None:
@@ -41,10 +42,15 @@ def finishing(snapshot: Snapshot) -> str | None:
     for job in member_jobs(snapshot):
         if job.condition("Complete") is not None or job.condition("SuccessCriteriaMet") is not None:
             return f"Job {job.name} has met its success criteria"
-        done = next((pod for pod in pods_of(snapshot, job) if pod.phase == "Succeeded"), None)
+        pods = pods_of(snapshot, job)
+        done = next((pod for pod in pods if pod.phase == "Succeeded"), None)
         if done is not None or job.succeeded > 0:
             who = f"pod {done.name}" if done is not None else f"a pod of Job {job.name}"
             return f"{who} has Succeeded, so the training is finishing"
+        done = next((pod for pod in pods if pod.phase != "Failed" and ended_well(pod)), None)
+        if done is not None:
+            names = ", ".join(each.name for each in done.containers)
+            return f"container {names} of pod {done.name} has exited 0, so the training is finishing"
     return None
 
 

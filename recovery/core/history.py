@@ -133,6 +133,8 @@ def _process_spans(pod: PodFacts) -> list[_Span]:
 
     A process that was asked to go is on its way out, whether it has ended yet or not.
     """
+    if not pod.training_known:
+        return _pod_span(pod)
     if not pod.containers:
         return []
     container = pod.containers[0]
@@ -146,6 +148,14 @@ def _process_spans(pod: PodFacts) -> list[_Span]:
         ended = min((moment for moment in (pod.deleting_since, pod.gone_at) if moment is not None), default=None)
         spans.append((max(*starts, pod.created_at), ended))
     return spans
+
+
+def _pod_span(pod: PodFacts) -> list[_Span]:
+    """Of a pod whose training container is not known: from when its kubelet said that all is started."""
+    if pod.ready_since is None:
+        return []
+    ended = min((moment for moment in (pod.deleting_since, pod.gone_at) if moment is not None), default=None)
+    return [(max(pod.ready_since, pod.created_at), ended)]
 
 
 def _before_replacements(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:

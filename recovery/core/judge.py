@@ -86,7 +86,7 @@ def native_decision(
     `all_of_it`: what ends or restarts the whole Job has decided on all of it. `news`: what else may be decided on.
     """
     if incident.incident_of(ledger).terms.override_native:
-        return None
+        return native.trained_to_the_end(news)
     return native.takes_down(look.snapshot, all_of_it) or native.decision(look.snapshot, news)
 
 
@@ -257,7 +257,7 @@ def waits_for(snapshot: Snapshot, ledger: Ledger) -> str | None:
 
 
 def _is_pending(pod: PodFacts) -> bool:
-    return pod.phase == "Pending" and pod.deleting_since is None
+    return pod.phase == "Pending" and not pod.running and pod.deleting_since is None
 
 
 def hold_back(look: Look, ledger: Ledger, found: str, refusal: Refusal) -> Plan:

@@ -171,7 +171,11 @@ def _faults(rules: Iterable[Rule], snapshot: Snapshot) -> Iterator[tuple[PodFact
         if stands_still(job):
             continue
         for pod in pods_of(snapshot, job):
-            if pod.phase != "Running" or pod.deleting_since is not None or pod.dead_since is not None:
+            if (
+                not (pod.phase == "Running" or pod.running)
+                or pod.deleting_since is not None
+                or pod.dead_since is not None
+            ):
                 continue
             for rule in asking:
                 targets = rule.when.target_replicated_jobs
@@ -280,7 +284,7 @@ def _exits(item: Evidence) -> Iterator[tuple[str, ExitFacts]]:
     pod = item.pod
     if pod is None:
         return
-    for container in (*pod.init_containers, *pod.containers):
+    for container in pod.all_containers:
         mine = (container.exit, container.last_exit) if item.kind is LossKind.CONTAINER_RESTARTED else ()
         ended = container.exit if item.kind is LossKind.POD_FAILED else item.exit if item.exit in mine else None
         if ended is not None and ended.code != 0:

@@ -11,14 +11,13 @@ from enum import StrEnum
 import msgspec
 
 from recovery.core import rule_problems
+from recovery.core.annotations import OWN_ANNOTATION_PREFIX
 from recovery.core.config import CONFIG_NAME, ConfigFacts, ConfigSpec
 from recovery.core.durations import parse_duration, unreadable
 from recovery.core.facts import WorkloadFacts
 from recovery.core.fleet import FleetLedger, FleetLimits
 from recovery.core.rules import Rule
 
-OWN_ANNOTATION_PREFIX = "recovery.trainjob.dev/"
-"""Annotations that the controller or its users write; no others are read."""
 POLICY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}policy"
 """On the workload, set by a person: the policy to use, by name; of the namespace if it has one so called, else the
 cluster's."""

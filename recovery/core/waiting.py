@@ -127,7 +127,8 @@ def _hindrance(pod: PodFacts) -> _Hindered | None:
     unplaced = next((each for each in pod.conditions if each.type == "PodScheduled" and not pod.node), None)
     if unplaced is not None:
         return _waits(pod, Hindrance.UNSCHEDULABLE, unplaced.reason or "Unschedulable", unplaced.message)
-    for container in (*pod.init_containers, *pod.containers):
+    # A native sidecar that does not start keeps the training from starting, so the others come last and not never.
+    for container in pod.all_containers:
         reason = container.waiting_reason
         if reason not in _ON_ITS_WAY:
             return _waits(pod, _OF_REASONS.get(reason, Hindrance.OTHER), reason, container.waiting_message)

@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.facts import GroupKey, JobFacts, JobSetFacts, NodeFacts, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.training_container import assigned, select
 from recovery.kube.incarnations import Incarnations
 from recovery.kube.projections.pods import PodRecord
 from recovery.kube.projections.workloads import JobSetRecord
@@ -68,7 +69,7 @@ def snapshot_of(
     for lost in vanished:
         if lost.job_uid in members:
             pods.setdefault(lost.uid, lost)
-    ordered = tuple(sorted(pods.values(), key=lambda pod: pod.name))
+    ordered = _assigned(jobs, parts.workload, sorted(pods.values(), key=lambda pod: pod.name), nodes)
     names = dict.fromkeys(pod.node for pod in ordered if pod.node)
     return Snapshot(
         key=key,
@@ -82,6 +83,24 @@ def snapshot_of(
         expected_jobs=_expected_jobs(adapter, jobset, parts.jobs, members),
         live=live,
     )
+
+
+def _assigned(
+    jobs: Iterable[JobFacts],
+    workload: WorkloadFacts | None,
+    pods: Iterable[PodFacts],
+    nodes: Mapping[str, NodeFacts],
+) -> tuple[PodFacts, ...]:
+    """The pods with their training containers told from the others; a pod whose Job is not known stays as it is."""
+    selections = {job.uid: select(job, workload) for job in jobs}
+
+    def each(pod: PodFacts) -> PodFacts:
+        selection, node = selections.get(pod.job_uid), nodes.get(pod.node)
+        if selection is None:
+            return pod
+        return assigned(pod, selection, node_answers=node is None or node.reachable)
+
+    return tuple(map(each, pods))
 
 
 def _expected_jobs(

@@ -18,6 +18,7 @@ from recovery.core.facts import GroupKey, JobFacts, NodeFacts, PodFacts, Snapsho
 from recovery.core.fencing import OUT_OF_SERVICE_TAINT
 from recovery.core.ledger import LedgerObject
 from recovery.core.policy import PolicyFacts, PolicySet
+from recovery.core.training_container import Selection, assigned, select
 from recovery.kube.capacity import Capacity
 from recovery.kube.fleet import LostNodes, fleet_facts
 from recovery.kube.incarnations import Incarnations
@@ -91,6 +92,8 @@ class KubeGroupStore:
         self._observer: InformerObserver = observer or NoObserver()
         self._live = LiveReader(client, train_jobs=train_jobs)
         self._incarnations = Incarnations()
+        self._selections: dict[str, Selection] = {}
+        """Which containers train, by Job UID."""
         self._train_jobs: dict[GroupKey, WorkloadFacts] = {}
         self._bare: set[GroupKey] = set()
         """The JobSets that nothing controls: workloads, unless a TrainJob has the name."""
@@ -280,6 +283,7 @@ class KubeGroupStore:
     def _put_train_job(self, entry: Entry[WorkloadFacts]) -> None:
         key = GroupKey(entry.namespace, entry.name)
         self._train_jobs[key] = entry.value
+        self._select_again(key)
         self._notify(key)
 
     def _drop_train_job(self, entry: Entry[WorkloadFacts]) -> None:
@@ -294,6 +298,7 @@ class KubeGroupStore:
             self._bare.add(key)
         else:
             self._bare.discard(key)
+        self._select_again(key)
         self._notify(key)
 
     def _drop_jobset(self, entry: Entry[JobSetRecord]) -> None:
@@ -305,13 +310,16 @@ class KubeGroupStore:
     def _put_job(self, entry: Entry[JobRecord]) -> None:
         key, job = entry.value.group, entry.value.facts
         self._jobs.setdefault(key, {})[entry.name] = job
-        if self._incarnations.job_seen(job):
+        whole = self._incarnations.job_seen(job)
+        self._select_again(key)
+        if whole:
             self._train(key, job)
         self._notify(key)
 
     def _drop_job(self, entry: Entry[JobRecord]) -> None:
         key = entry.value.group
         self._incarnations.job_gone(entry.uid)
+        self._selections.pop(entry.uid, None)
         _remove(self._jobs, key, entry.name)
         self._notify(key)
 
@@ -325,10 +333,7 @@ class KubeGroupStore:
         if before_node != pod.node:
             self._count_on_node(before_node, key, -1)
             self._count_on_node(pod.node, key, 1)
-        if self._incarnations.pod_seen(pod):
-            job = next((job for job in self._jobs.get(key, {}).values() if job.uid == pod.job_uid), None)
-            if job is not None:
-                self._train(key, job)
+        self._pod_seen(key, pod)
         self._notify(key)
 
     def _drop_pod(self, entry: Entry[PodRecord]) -> None:
@@ -340,9 +345,31 @@ class KubeGroupStore:
         self._incarnations.pod_gone(entry.value.facts, self._clock.now())
         self._notify(key)
 
+    def _pod_seen(self, key: GroupKey, pod: PodFacts) -> None:
+        """Whether it runs is for its training containers to say, which its Job knows."""
+        job = next((job for job in self._jobs.get(key, {}).values() if job.uid == pod.job_uid), None)
+        selection = self._selections.get(pod.job_uid)
+        whole = self._incarnations.pod_seen(pod if selection is None else assigned(pod, selection))
+        if whole and job is not None:
+            self._train(key, job)
+
+    def _select_again(self, key: GroupKey) -> None:
+        """The group's Jobs or its workload have changed, and with them, rarely, which containers train."""
+        workload = self._parts(key).workload
+        for job in self._jobs.get(key, {}).values():
+            selection = select(job, workload)
+            if self._selections.get(job.uid) == selection:
+                continue
+            self._selections[job.uid] = selection
+            for pod in self._pods.get(key, {}).values():
+                if pod.facts.job_uid == job.uid:
+                    self._pod_seen(key, pod.facts)
+
     def _train(self, key: GroupKey, job: JobFacts) -> None:
         pods = [pod.facts for pod in self._pods.get(key, {}).values() if pod.facts.job_uid == job.uid]
-        self._incarnations.train(job, [*pods, *self._incarnations.vanished(job.uid)])
+        known = (*pods, *self._incarnations.vanished(job.uid))
+        selection = self._selections[job.uid]
+        self._incarnations.train(job, [assigned(pod, selection) for pod in known])
 
     def _count_on_node(self, node: str, key: GroupKey, change: int) -> None:
         if not node:

@@ -25,6 +25,10 @@ COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 """On pods of Indexed Jobs. Written by the Job controller; read here as the pod's index, from which torchrun's node rank
 comes as well."""
 
+INDEX_FAILURES_ANNOTATION = "batch.kubernetes.io/job-index-failure-count"
+"""On pods of Jobs with a backoffLimitPerIndex: how many pods of the index failed before. Written by the Job controller;
+read here to see whether the next failure is the last that the index may have (KEP-3850)."""
+
 DEPENDENCY_COMPLETE = "Complete"
 """`dependsOn[].status` of a ReplicatedJob that starts when another one is finished; the other status is Ready."""
 

@@ -5,8 +5,8 @@ from sys import intern
 
 import msgspec
 
+from recovery.core.annotations import OWN_ANNOTATION_PREFIX
 from recovery.core.facts import NodeFacts, Taint
-from recovery.core.policy import OWN_ANNOTATION_PREFIX
 from recovery.kube.projections.accelerators import accelerators
 from recovery.kube.projections.metadata import Entry, Metadata, RawCondition, conditions
 

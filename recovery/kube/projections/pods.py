@@ -21,9 +21,15 @@ from recovery.core.facts import (
     Toleration,
 )
 from recovery.core.policy import JOINED_PROBE_ANNOTATION
-from recovery.kube.projections.accelerators import accelerators, is_accelerator_device
+from recovery.kube.projections.accelerators import is_accelerator_device
+from recovery.kube.projections.containers import ContainerSpec
 from recovery.kube.projections.metadata import Entry, Metadata, RawCondition, conditions
-from recovery.workloads.jobset import COMPLETION_INDEX_LABEL, JOBSET_NAME_LABEL, REPLICATED_JOB_LABEL
+from recovery.workloads.jobset import (
+    COMPLETION_INDEX_LABEL,
+    INDEX_FAILURES_ANNOTATION,
+    JOBSET_NAME_LABEL,
+    REPLICATED_JOB_LABEL,
+)
 
 _JOINED_BY_READINESS = "readiness"
 """The one value of the joined-probe annotation that means something."""
@@ -50,29 +56,13 @@ class _Labels(msgspec.Struct, frozen=True):
 
 
 class _Annotations(msgspec.Struct, frozen=True):
+    index_failures: str = msgspec.field(name=INDEX_FAILURES_ANNOTATION, default="")
     joined_probe: str = msgspec.field(name=JOINED_PROBE_ANNOTATION, default="")
 
 
 class _PodMetadata(Metadata, frozen=True, rename="camel"):
     labels: _Labels = _Labels()
     annotations: _Annotations = _Annotations()
-
-
-class _Claim(msgspec.Struct, frozen=True):
-    """One of the pod's DRA claims that a container uses; `request` empty: all of its devices."""
-
-    name: str
-    request: str = ""
-
-
-class _Resources(msgspec.Struct, frozen=True):
-    limits: dict[str, str] = {}
-    requests: dict[str, str] = {}
-    claims: tuple[_Claim, ...] = ()
-
-
-class _ContainerSpec(msgspec.Struct, frozen=True):
-    resources: _Resources = _Resources()
 
 
 class _NodeSelectorTerm(msgspec.Struct, frozen=True, rename="camel"):
@@ -93,7 +83,8 @@ class _Affinity(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    containers: list[_ContainerSpec] = []
+    containers: list[ContainerSpec] = []
+    init_containers: list[ContainerSpec] = []
     node_name: str = ""
     node_selector: dict[str, str] = {}
     affinity: _Affinity | None = None
@@ -138,6 +129,7 @@ class _ResourceStatus(msgspec.Struct, frozen=True):
 class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     restart_count: int = 0
+    ready: bool = False
     state: _ContainerState = _ContainerState()
     last_state: _ContainerState = _ContainerState()
     allocated_resources_status: list[_ResourceStatus] = []
@@ -168,8 +160,11 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Entry[PodRecord]:
     pod = _decode(raw)
     meta, status = pod.metadata, pod.status
     job = meta.controller
-    extended = sum(_gpus(container.resources) for container in pod.spec.containers)
+    extended = sum(container.resources.gpus for container in pod.spec.containers)
     ready = next((c for c in status.conditions if c.type == "Ready" and c.status == "True"), None)
+    containers_ready = any(c.type == "ContainersReady" and c.status == "True" for c in status.conditions)
+    sidecars = {container.name for container in pod.spec.init_containers if container.native_sidecar}
+    init = tuple(_container(each) for each in status.init_container_statuses)
     facts = PodFacts(
         name=meta.name,
         uid=meta.uid,
@@ -184,15 +179,18 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Entry[PodRecord]:
         gpus=extended or _claimed_gpus(pod),
         ready=ready is not None,
         ready_since=ready.last_transition_time if ready is not None else None,
+        ready_denied=ready is None and containers_ready,
         deleting_since=meta.deleting_since,
         grace_seconds=pod.spec.termination_grace_period_seconds,
         deletion_grace_seconds=meta.deletion_grace_period_seconds,
         containers=tuple(_container(each) for each in status.container_statuses),
-        init_containers=tuple(_container(each) for each in status.init_container_statuses),
+        other_containers=tuple(each for each in init if each.name in sidecars),
+        init_containers=tuple(each for each in init if each.name not in sidecars),
         conditions=_telling(status.conditions),
         reason=intern(status.reason),
         message=status.message[:_MESSAGE_MAX],
         demand=_demand(pod, extended),
+        index_failures=int(meta.annotations.index_failures or 0),
         joined_probe=meta.annotations.joined_probe == _JOINED_BY_READINESS,
     )
     group = GroupKey(namespace=intern(meta.namespace), name=intern(meta.labels.group))
@@ -241,6 +239,7 @@ def _container(raw: _ContainerStatus) -> ContainerFacts:
     return ContainerFacts(
         name=intern(raw.name),
         restarts=raw.restart_count,
+        ready=raw.ready,
         running_since=state.running.started_at if state.running is not None else None,
         exit=_exit(state.terminated),
         last_exit=_exit(last.terminated),
@@ -270,11 +269,6 @@ def _exit(raw: _Terminated | None) -> ExitFacts | None:
         started_at=raw.started_at,
         finished_at=raw.finished_at,
     )
-
-
-def _gpus(resources: _Resources) -> int:
-    """Accelerators of one container. Limits speak; requests count only where a resource has no limit."""
-    return accelerators(resources.requests | resources.limits)
 
 
 def _claimed_gpus(pod: _Pod) -> int:

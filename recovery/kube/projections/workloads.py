@@ -4,6 +4,7 @@ from sys import intern
 
 import msgspec
 
+from recovery.core.annotations import OWN_ANNOTATION_PREFIX, TRAINING_CONTAINER_ANNOTATION
 from recovery.core.facts import (
     Condition,
     ExitCodesRequirement,
@@ -17,7 +18,8 @@ from recovery.core.facts import (
     ReplicatedJobFacts,
     WorkloadFacts,
 )
-from recovery.core.policy import OWN_ANNOTATION_PREFIX, TOUCHED_ANNOTATION
+from recovery.core.policy import TOUCHED_ANNOTATION
+from recovery.kube.projections.containers import ContainerSpec, templates
 from recovery.kube.projections.metadata import Entry, Metadata, RawCondition, conditions
 from recovery.ports import JOB_SETS, TRAIN_JOBS, Resource
 from recovery.workloads.jobset import (
@@ -266,9 +268,19 @@ class _PodFailurePolicy(msgspec.Struct, frozen=True):
 
 class _TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
     restart_policy: str = "Never"
+    containers: list[ContainerSpec] = []
+
+
+class _TemplateAnnotations(msgspec.Struct, frozen=True):
+    training_container: str = msgspec.field(name=TRAINING_CONTAINER_ANNOTATION, default="")
+
+
+class _TemplateMetadata(msgspec.Struct, frozen=True):
+    annotations: _TemplateAnnotations = _TemplateAnnotations()
 
 
 class _Template(msgspec.Struct, frozen=True):
+    metadata: _TemplateMetadata = _TemplateMetadata()
     spec: _TemplateSpec = _TemplateSpec()
 
 
@@ -276,13 +288,15 @@ class _JobSpec(msgspec.Struct, frozen=True, rename="camel"):
     parallelism: int = 1
     completions: int | None = None
     backoff_limit: int = 6
+    backoff_limit_per_index: int | None = None
     suspend: bool | None = None
     template: _Template = _Template()
     pod_failure_policy: _PodFailurePolicy = _PodFailurePolicy()
 
 
-class _JobStatus(msgspec.Struct, frozen=True):
+class _JobStatus(msgspec.Struct, frozen=True, rename="camel"):
     active: int = 0
+    failed_indexes: str = ""
     ready: int = 0
     failed: int = 0
     succeeded: int = 0
@@ -315,7 +329,11 @@ def decode_job(raw: bytes | msgspec.Raw) -> Entry[JobRecord]:
         parallelism=spec.parallelism,
         completions=spec.completions,
         backoff_limit=spec.backoff_limit,
+        backoff_limit_per_index=spec.backoff_limit_per_index,
+        failed_indexes=status.failed_indexes,
         pod_restart_policy=spec.template.spec.restart_policy,
+        containers=templates(spec.template.spec.containers),
+        training_container=spec.template.metadata.annotations.training_container,
         pod_failure_rules=tuple(rule.facts() for rule in spec.pod_failure_policy.rules),
         active=status.active,
         failed=status.failed,

@@ -7,9 +7,10 @@ from datetime import datetime
 import msgspec
 
 from recovery.core import plan
+from recovery.core.annotations import OWN_ANNOTATION_PREFIX
 from recovery.core.facts import GroupKey
 from recovery.core.ledger import Ledger
-from recovery.core.policy import OWN_ANNOTATION_PREFIX, SUSPENDED_BY_ANNOTATION, TOUCHED_ANNOTATION
+from recovery.core.policy import SUSPENDED_BY_ANNOTATION, TOUCHED_ANNOTATION
 from recovery.ports import (
     EVENTS,
     JOB_SETS,

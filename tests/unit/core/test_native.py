@@ -2,10 +2,19 @@
 
 import pytest
 
-from recovery.core.facts import ExitCodesRequirement, FailurePolicyFacts, PodConditionPattern, PodFailureRule
+from recovery.core.facts import (
+    ContainerFacts,
+    ContainerTemplate,
+    ExitCodesRequirement,
+    ExitFacts,
+    FailurePolicyFacts,
+    PodConditionPattern,
+    PodFailureRule,
+    RestartRule,
+)
 from recovery.core.ledger import AttemptAction, Outcome, Phase
 from tests.unit.core.driver import Controller, observing
-from tests.unit.core.world import World, training
+from tests.unit.core.world import World, at, training
 
 
 def on_exit(action: str, *codes: int, operator: str = "In", container: str | None = None) -> PodFailureRule:
@@ -17,6 +26,8 @@ def on_condition(action: str, type_: str = "DisruptionTarget", status: str = "Tr
 
 
 RESTARTS = FailurePolicyFacts(max_restarts=3)
+SIDECAR = ContainerFacts("log-shipper", ready=True, running_since=at(-3590))
+FAILED_SIDECAR = ContainerFacts("log-shipper", exit=ExitFacts(1))
 
 
 def decided_natively(world: World) -> bool:
@@ -54,6 +65,25 @@ STANDS_ASIDE = {
     "the failurePolicy has a failing Job": training(failure_policy=RESTARTS).job_failing("BackoffLimitExceeded", 0),
     "the Job fails by its podFailurePolicy": training().job_failing("PodFailurePolicy", 0),
     "the Job fails by its deadline": training().job_failing("DeadlineExceeded", 0),
+    "exit code, FailJob, while a sidecar keeps the pod Running": (
+        training(rules=(on_exit("FailJob", 42),)).container_exited(3, 42, 0).with_other(3, SIDECAR)
+    ),
+    "exit code of a container beside the training": (
+        training(rules=(on_exit("Ignore", 7, container="log-shipper"),))
+        .pod_failed(3, 1, 0)
+        .with_other(3, ContainerFacts("log-shipper", exit=ExitFacts(7)))
+    ),
+    "the training had exited 0": training().pod_failed(3, 0, 0).with_other(3, FAILED_SIDECAR),
+    "the last failure of its index": (
+        training().with_job(backoff_limit_per_index=2).with_pod(3, index_failures=2).pod_failed(3, 1, 0)
+    ),
+    "the first failure of its index, and no second is allowed": (
+        training().with_job(backoff_limit_per_index=0).pod_deleted(3, 0)
+    ),
+    "another index has failed for good": (
+        training().with_job(backoff_limit_per_index=2, failed_indexes="1").pod_failed(3, 1, 0)
+    ),
+    "more indexes failed than the Job may lose": training().job_failing("MaxFailedIndexesExceeded", 0),
     "another pod of the cascade fails the Job": (
         training(rules=(on_exit("FailJob", 42),)).pod_failed(3, 1, 0).pod_failed(2, 42, 1)
     ),
@@ -72,9 +102,21 @@ ACTS = {
     ),
     "another exit code": training(rules=(on_exit("FailJob", 42),)).pod_failed(3, 137, 0),
     "a listed code under NotIn": training(rules=(on_exit("FailJob", 42, operator="NotIn"),)).pod_failed(3, 42, 0),
-    "a clean exit is no exit code": training(rules=(on_exit("FailJob", 1, operator="NotIn"),)).pod_failed(3, 0, 0),
+    "a clean exit is no exit code": training(rules=(on_exit("FailJob", 1, operator="NotIn"),))
+    .pod_failed(3, 1, 0)
+    .with_other(3, ContainerFacts("helper", exit=ExitFacts(0))),
     "another container": training(rules=(on_exit("FailJob", 42, container="sidecar"),)).pod_failed(3, 42, 0),
-    "exit codes are of ended pods only": training(rules=(on_exit("FailJob", 42),)).container_exited(3, 42, 0),
+    "a container that is restarted in place": training(rules=(on_exit("FailJob", 42),))
+    .with_job(
+        containers=(ContainerTemplate("node", restart_policy="Never", restart_rules=(RestartRule("In", (42,)),)),)
+    )
+    .container_exited(3, 42, 0),
+    "its index may fail once more": (
+        training().with_job(backoff_limit_per_index=2).with_pod(3, index_failures=1).pod_failed(3, 1, 0)
+    ),
+    "a restart in place is no failure of the index": (
+        training(restart_policy="OnFailure").with_job(backoff_limit_per_index=0).container_restarted(3, 1, 0)
+    ),
     "another condition": training(rules=(on_condition("FailJob", "ConfigIssue"),)).evicted(3, 0),
     "deleted, not disrupted": training(rules=(on_condition("Ignore"),)).pod_deleted(3, 0),
     "a second pod that no rule ignores": training(rules=(on_condition("Ignore"),)).evicted(3, 0).pod_failed(2, 1, 0),

@@ -134,6 +134,10 @@ class World(msgspec.Struct, frozen=True):
         pods = tuple(msgspec.structs.replace(pod, **changes) if pod.uid == uid else pod for pod in self.pods)
         return msgspec.structs.replace(self, pods=pods)._remember()
 
+    def with_other(self, index: int, *others: ContainerFacts) -> "World":
+        """Helpers and sidecars beside the training of that rank."""
+        return self.with_pod(index, other_containers=others)
+
     def _remember(self) -> "World":
         """What the store remembers: the first moment at which all ran."""
         known = dict(self.trained_at)

@@ -92,7 +92,7 @@ class TestPods:
             ready=True,
             ready_since=at("09:27:54"),
             grace_seconds=30,
-            containers=(ContainerFacts(name="node", running_since=at("09:27:54")),),
+            containers=(ContainerFacts(name="node", ready=True, running_since=at("09:27:54")),),
             demand=Demand(tolerations=WHILE_SILENT, gpus=8),
         )
         assert entry.value.facts.running

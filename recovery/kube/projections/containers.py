@@ -1,0 +1,71 @@
+"""Containers as pods and the pod templates of Jobs declare them, as far as decisions read them."""
+
+from collections.abc import Iterable
+from sys import intern
+
+import msgspec
+
+from recovery.core.facts import ContainerTemplate, RestartRule
+from recovery.kube.projections.accelerators import accelerators
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """One of the pod's DRA claims that a container uses; `request` empty: all of its devices."""
+
+    name: str
+    request: str = ""
+
+
+class Resources(msgspec.Struct, frozen=True):
+    """What a container asks for."""
+
+    limits: dict[str, str] = {}
+    requests: dict[str, str] = {}
+    claims: tuple[Claim, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """Accelerators that are extended resources. Requests count only where a resource has no limit."""
+        return accelerators(self.requests | self.limits)
+
+
+class _ExitCodes(msgspec.Struct, frozen=True):
+    operator: str
+    values: tuple[int, ...] = ()
+
+
+class _RestartRule(msgspec.Struct, frozen=True, rename="camel"):
+    exit_codes: _ExitCodes | None = None
+
+
+class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """A container, or an init container."""
+
+    name: str = ""
+    resources: Resources = Resources()
+    restart_policy: str | None = None
+    restart_policy_rules: tuple[_RestartRule, ...] = ()
+
+    @property
+    def native_sidecar(self) -> bool:
+        """An init container that runs beside the others (KEP-753)."""
+        return self.restart_policy == "Always"
+
+
+def templates(specs: Iterable[ContainerSpec]) -> tuple[ContainerTemplate, ...]:
+    """The containers of a pod template. DRA claims count where no container asks for extended resources."""
+    containers = tuple(specs)
+    by_claims = not any(each.resources.gpus for each in containers)
+    return tuple(
+        ContainerTemplate(
+            name=intern(each.name),
+            accelerators=len(each.resources.claims) if by_claims else each.resources.gpus,
+            restart_policy=intern(each.restart_policy or ""),
+            restart_rules=tuple(
+                RestartRule(rule.exit_codes.operator, rule.exit_codes.values)
+                for rule in each.restart_policy_rules
+                if rule.exit_codes is not None
+            ),
+        )
+        for each in containers
+    )
