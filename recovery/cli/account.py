@@ -8,9 +8,10 @@ from recovery.cli.rows import resume_at
 from recovery.cli.selection import Selection
 from recovery.cli.wording import age, aligned, duration, moment
 from recovery.core import budget, requests
+from recovery.core.annotations import TRAINING_CONTAINER_ANNOTATION
 from recovery.core.classify import DisruptionClass
 from recovery.core.evidence import member_jobs, pods_of
-from recovery.core.facts import JobFacts, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.facts import ContainerFacts, JobFacts, PodFacts, Snapshot, WorkloadFacts
 from recovery.core.fleet import FleetChange
 from recovery.core.history import member_count
 from recovery.core.ledger import Attempt, AttemptAction, ClosedIncident, Incident, Ledger, PhaseSpan, Suspect
@@ -31,6 +32,7 @@ from recovery.core.plan import (
 from recovery.core.policy import PAUSED_ANNOTATION, FencingMode, Mode, paused
 from recovery.core.rules import Rule
 from recovery.core.suspension import in_force, marked_by
+from recovery.core.training_container import SelectedBy, select
 
 _TROUBLED_PODS_MAX = 8
 _INDENT = "  "
@@ -82,6 +84,9 @@ def sight_lines(snapshot: Snapshot, workload: WorkloadFacts, now: datetime) -> I
         yield "no living Job of the group"
 
 
+_OTHERS_MAX = 8
+"""States of other containers that are shown for one Job."""
+
 _NOT_TRAINED = (
     "that all of its pods have run at once does not follow from what they tell now; until they have, its Job replaces "
     "a lost one, and nothing is restarted"
@@ -96,6 +101,7 @@ def _job_lines(snapshot: Snapshot, job: JobFacts, now: datetime) -> Iterator[str
     yield f"Job {job.name}{dying}: {ready} of {member_count(job)} pods run and are Ready, {gpus} GPUs"
     if job.uid not in snapshot.trained_at:
         yield f"{_INDENT}{_NOT_TRAINED}"
+    yield from _container_lines(snapshot, job, pods)
     troubled = [pod for pod in pods if not (pod.ready and pod.running and pod.deleting_since is None)]
     for pod in troubled[:_TROUBLED_PODS_MAX]:
         yield f"{_INDENT}pod {pod.name}: {_pod_words(snapshot, pod, now)}"
@@ -104,6 +110,20 @@ def _job_lines(snapshot: Snapshot, job: JobFacts, now: datetime) -> Iterator[str
         yield f"{_INDENT}and {', '.join(f'{count} {phase}' for phase, count in sorted(phases.items()))} more"
     if job.failed_create:
         yield f"{_INDENT}it cannot create pods: {job.failed_create}"
+
+
+def _container_lines(snapshot: Snapshot, job: JobFacts, pods: Sequence[PodFacts]) -> Iterator[str]:
+    """Which containers train, where pods have more than one, and how the others are."""
+    selection = select(job, snapshot.workload)
+    if selection.by is SelectedBy.UNKNOWN:
+        yield (
+            f"{_INDENT}no container is known to train, so exits open nothing and only lost pods do: name it with the "
+            f"annotation {TRAINING_CONTAINER_ANNOTATION}"
+        )
+    others = Counter(f"{each.name} {_container_words(each)}" for pod in pods for each in pod.other_containers)
+    if others and selection.names:
+        states = ", ".join(f"{words} ({count} pods)" for words, count in sorted(others.items())[:_OTHERS_MAX])
+        yield f"{_INDENT}beside the training container {', '.join(selection.names)}: {states}; that opens no incident"
 
 
 def _pod_words(snapshot: Snapshot, pod: PodFacts, now: datetime) -> str:
@@ -122,6 +142,15 @@ def _pod_words(snapshot: Snapshot, pod: PodFacts, now: datetime) -> str:
         since = f" for {age(node.ready_since, now)}" if node.ready_since is not None else ""
         words.append(f"on {pod.node}, which is not Ready{since} ({node.ready_reason or 'no reason given'})")
     return ", ".join(words)
+
+
+def _container_words(container: ContainerFacts) -> str:
+    restarts = f", {container.restarts} restarts" if container.restarts else ""
+    if container.running_since is not None:
+        return f"running{restarts}"
+    if container.exit is not None:
+        return f"exited {container.exit.code}{restarts}"
+    return f"{container.waiting_reason or 'not started'}{restarts}"
 
 
 def _rules(rules: Sequence[Rule]) -> list[str]:

@@ -7,18 +7,29 @@ and only from facts read live. Deciding twice on the same facts changes nothing 
 This module asks what comes before an incident and dispatches; `judge` decides on an incident, `follow` sees it through.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core import black_holes, by_hand, fencing, incident, matching, phases, requests, suspension, waiting
+from recovery.core import (
+    black_holes,
+    by_hand,
+    fencing,
+    group_conditions,
+    incident,
+    matching,
+    phases,
+    requests,
+    suspension,
+    waiting,
+)
 from recovery.core.announce import events
 from recovery.core.classify import classify
 from recovery.core.evidence import STALE_AFTER, Evidence, LossKind, fresh, gather
 from recovery.core.facts import Fault, JobSetFacts, Snapshot
 from recovery.core.follow import first_look, in_incident
 from recovery.core.gates import finishing, left_alone
-from recovery.core.ledger import Ledger, Phase
+from recovery.core.ledger import Incident, Ledger, Phase
 from recovery.core.look import Look
 from recovery.core.plan import (
     ChangeFleet,
@@ -66,8 +77,20 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
         return Plan(ledger, plan.reason, actions=(ReadLive(),))
     if plan.ledger == ledger and ledger.incident is None:
         return plan
-    after = summarise(plan.ledger, workload, now)
+    after = summarise(plan.ledger, workload, now, _observed(look, plan.ledger))
     return msgspec.structs.replace(plan, ledger=after, actions=(*plan.actions, *events(ledger, after)))
+
+
+def _observed(look: Look, ledger: Ledger) -> tuple[group_conditions.GroupCondition, ...]:
+    """What the pods show while an incident is open; between incidents nothing is written for it."""
+    open_ = ledger.incident
+    if open_ is None:
+        return ()
+    return group_conditions.conditions_of(look.snapshot, _finish_timeout(open_), look.now)
+
+
+def _finish_timeout(open_: Incident) -> timedelta:
+    return timedelta(seconds=open_.terms.finish_timeout_seconds)
 
 
 def _marked(snapshot: Snapshot, policy: Policy | PolicyError | None, now: datetime, noticed: datetime) -> Snapshot:
@@ -95,7 +118,11 @@ def _in_time(look: Look, plan: Plan) -> Plan:
         return plan
     fates = fencing.fates_of_nodes(look.snapshot, look.policy, look.now)
     fault_at = matching.next_node_fault_at(look.policy.rules, look.snapshot, look.now)
-    moments = (*(fate.changes_at for fate in fates.values()), fault_at, plan.look_again_at)
+    open_ = plan.ledger.incident
+    kept_at = (
+        group_conditions.next_change_at(look.snapshot, _finish_timeout(open_), look.now) if open_ is not None else None
+    )
+    moments = (*(fate.changes_at for fate in fates.values()), fault_at, kept_at, plan.look_again_at)
     again_at = min((moment for moment in moments if moment is not None), default=None)
     return msgspec.structs.replace(plan, look_again_at=again_at)
 

@@ -53,6 +53,7 @@ def terms_of(policy: Policy) -> Terms:
         backoff_factor=policy.backoff.factor,
         backoff_max_seconds=policy.backoff.longest.total_seconds(),
         rendezvous_timeout_seconds=policy.rendezvous_timeout.total_seconds(),
+        finish_timeout_seconds=policy.finish_timeout.total_seconds(),
         rules=policy.rules,
         override_native=policy.override_native,
         settle_seconds=policy.settle.total_seconds(),

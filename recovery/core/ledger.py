@@ -102,6 +102,7 @@ class Terms(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     backoff_max_seconds: float = 0.0
     rendezvous_timeout_seconds: float = 0.0
     """0: none (an incident of schema version 1)."""
+    finish_timeout_seconds: float = 600.0
     rules: tuple[Rule, ...] = ()
     override_native: bool = False
     settle_seconds: float = 0.0

@@ -171,6 +171,9 @@ class TimeoutsSpec(msgspec.Struct, frozen=True, rename="camel"):
     rendezvous: str = "15m"
     """From when all pods run until all ranks have joined; counts only where a joined probe tells of it, and had told of
     a member when the incident began."""
+    finish: str = "10m"
+    """How long a pod may stay Running after its training container has failed for good, because another container of it
+    runs on; then a condition names that container. Nothing is restarted for it."""
 
 
 class PolicySpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -249,6 +252,7 @@ class Policy(msgspec.Struct, frozen=True):
     since: datetime
     """Evidence from before this moment is a baseline."""
     rendezvous_timeout: timedelta = timedelta(minutes=15)
+    finish_timeout: timedelta = timedelta(minutes=10)
     on_exhausted: OnExhausted = OnExhausted.HOLD
     on_terminal_failure: OnTerminalFailure = OnTerminalFailure.LEAVE
     backoff: Backoff = Backoff()
@@ -292,6 +296,7 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
         start_timeout=parse_duration(spec.timeouts.start, "spec.timeouts.start"),
         since=max(facts.created_at, facts.mode_since),
         rendezvous_timeout=parse_duration(spec.timeouts.rendezvous, "spec.timeouts.rendezvous"),
+        finish_timeout=parse_duration(spec.timeouts.finish, "spec.timeouts.finish"),
         on_exhausted=spec.budget.on_exhausted,
         on_terminal_failure=spec.on_terminal_failure,
         backoff=Backoff(
@@ -346,6 +351,7 @@ def problems(spec: PolicySpec) -> Iterator[str]:
     yield from _no_time(
         spec.timeouts.rendezvous, "spec.timeouts.rendezvous", "every rendezvous would be given up at once"
     )
+    yield from _no_time(spec.timeouts.finish, "spec.timeouts.finish", "every pod that ends would be reported at once")
     backoff = spec.backoff
     wrong = (*unreadable(backoff.initial, "spec.backoff.initial"), *unreadable(backoff.max, "spec.backoff.max"))
     yield from wrong

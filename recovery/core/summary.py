@@ -6,12 +6,18 @@ import msgspec
 
 from recovery.core import budget
 from recovery.core.facts import WorkloadFacts
+from recovery.core.group_conditions import GroupCondition
 from recovery.core.ledger import BudgetState, Incident, Ledger, LedgerCondition, Phase
 from recovery.core.policy import paused
 
 
-def summarise(ledger: Ledger, workload: WorkloadFacts, now: datetime) -> Ledger:
-    """The ledger with its columns and conditions brought up to date; the same facts give the same ledger."""
+def summarise(
+    ledger: Ledger, workload: WorkloadFacts, now: datetime, observed: tuple[GroupCondition, ...] | None = None
+) -> Ledger:
+    """The ledger with its columns and conditions brought up to date; the same facts give the same ledger.
+
+    `observed`: the conditions that the pods show. None: they were not asked, and what is known of them stays.
+    """
     incident = ledger.incident
     open_ = incident if incident is not None and incident.closing is None else None
     last = ledger.history[0] if ledger.history else None
@@ -28,7 +34,8 @@ def summarise(ledger: Ledger, workload: WorkloadFacts, now: datetime) -> Ledger:
         )
     elif last is not None:
         shown = msgspec.structs.replace(shown, cause=last.cause, reason=last.reason, idle_gpus=0)
-    return msgspec.structs.replace(shown, conditions=_conditions(shown, open_, workload, now))
+    own = _conditions(shown, open_, workload, now)
+    return msgspec.structs.replace(shown, conditions=(*own, *_observed(shown, own, observed, now)))
 
 
 def _next_attempt_at(ledger: Ledger, open_: Incident | None) -> datetime | None:
@@ -63,6 +70,23 @@ def _conditions(
     return tuple(
         _condition(known.get(type_), type_, "True" if holds else "False", str(reason), message, now)
         for type_, holds, reason in wanted
+    )
+
+
+def _observed(
+    ledger: Ledger, own: tuple[LedgerCondition, ...], observed: tuple[GroupCondition, ...] | None, now: datetime
+) -> tuple[LedgerCondition, ...]:
+    """Those of the pods. One that never held is not listed; one that holds no longer is False."""
+    ours = {condition.type for condition in own}
+    known = {condition.type: condition for condition in ledger.conditions if condition.type not in ours}
+    if observed is None:
+        return tuple(known.values())
+    holds = {condition.type: condition for condition in observed}
+    return tuple(
+        _condition(known.get(type_), type_, "True", holds[type_].reason, holds[type_].message, now)
+        if type_ in holds
+        else _condition(known[type_], type_, "False", "NotObserved", "", now)
+        for type_ in sorted({*known, *holds})
     )
 
 

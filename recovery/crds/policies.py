@@ -66,6 +66,7 @@ SAYS: dict[str, Schema] = {
     "spec.teardown.graceSeconds": integer(1, INT32_MAX) | {"nullable": True},
     "spec.timeouts.start": bounded_duration(longer_than_nothing("every start would be given up at once")),
     "spec.timeouts.rendezvous": bounded_duration(longer_than_nothing("every rendezvous would be given up at once")),
+    "spec.timeouts.finish": bounded_duration(longer_than_nothing("every pod that ends would be reported at once")),
 }
 
 
