@@ -25,13 +25,15 @@ class World(Protocol):
 class Expectation:
     """A coroutine function that asserts what it expects of the scene that it is given."""
 
-    def __init__(self, body: Body, *, slow: bool) -> None:
+    def __init__(self, body: Body, *, slow: bool = False, stock_limits: bool = False) -> None:
         self.name: str = getattr(body, "__name__", "")
         self.key = f"{body.__module__}.{self.name}"
         """Unique."""
         self.body = body
         self.slow = slow
         """Most of it is waiting, in real time tens of seconds."""
+        self.stock_limits = stock_limits
+        """The controller-manager sends 20 requests a second with bursts of 30, its default; else 500 and 1000."""
 
 
 Test = Callable[[World], None]
@@ -39,12 +41,17 @@ Test = Callable[[World], None]
 
 def expectation(body: Body) -> Test:
     """Make a test of it."""
-    return _test_of(Expectation(body, slow=False))
+    return _test_of(Expectation(body))
 
 
 def slow_expectation(body: Body) -> Test:
     """The same, of one that waits for what is slow by design: it is begun first, and all of them at once."""
     return _test_of(Expectation(body, slow=True))
+
+
+def stock_expectation(body: Body) -> Test:
+    """The same, of one that is about the controller-manager's own request limits: nothing else asks it meanwhile."""
+    return _test_of(Expectation(body, stock_limits=True))
 
 
 def _test_of(wanted: Expectation) -> Test:

@@ -1,7 +1,8 @@
 """The world of real programs: etcd, kube-apiserver, the controllers as shipped; only the kubelets are modelled.
 
 All expectations that are asked for begin together, the slow ones at once and the others a few at a time: the waiting of
-one is the working time of another.
+one is the working time of another. Those about stock request limits have a control plane of their own, where they come
+one after the other: its controllers have one budget of requests, which whoever works beside them would spend.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import secrets
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from typing import Literal
 
 from recovery.controller.clock import SystemClock
 from recovery.kube.client import KubeApiClient
@@ -60,17 +62,25 @@ async def _outcome(task: asyncio.Task[None]) -> None:
 
 
 async def _begin(stack: AsyncExitStack, expectations: Sequence[Expectation]) -> dict[str, asyncio.Task[None]]:
-    return await stack.enter_async_context(_running(expectations))
+    results: dict[str, asyncio.Task[None]] = {}
+    raised = [each for each in expectations if not each.stock_limits]
+    stock = [each for each in expectations if each.stock_limits]
+    if raised:
+        results |= await stack.enter_async_context(_running(raised, "raised", TOGETHER))
+    if stock:
+        results |= await stack.enter_async_context(_running(stock, "stock", 1))
+    return results
 
 
 @asynccontextmanager
-async def _running(expectations: Sequence[Expectation]) -> AsyncIterator[dict[str, asyncio.Task[None]]]:
-    """The outcomes to come, by the keys of the expectations."""
-    settings = ControlPlaneSettings(request_limits="raised")
-    async with ControlPlane.start(settings, provide()) as control_plane:
+async def _running(
+    expectations: Sequence[Expectation], limits: Literal["raised", "stock"], together: int
+) -> AsyncIterator[dict[str, asyncio.Task[None]]]:
+    """The outcomes to come, by the keys of the expectations; at most `together` of those that are not slow at once."""
+    async with ControlPlane.start(ControlPlaneSettings(request_limits=limits), provide()) as control_plane:
         await install(control_plane)
         async with _stage(control_plane) as stage:
-            slots = asyncio.Semaphore(TOGETHER)
+            slots = asyncio.Semaphore(together)
             ordered = sorted(expectations, key=lambda expectation: not expectation.slow)
             tasks = {each.key: asyncio.create_task(_look(stage, each, slots)) for each in ordered}
             try:

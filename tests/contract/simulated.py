@@ -26,6 +26,7 @@ LIMIT_SECONDS = 1200.0
 """Of one expectation."""
 RAISED_LIMITS = ClusterSettings(manager_requests_per_second=500.0, manager_burst=1000, kubelets=KUBELET)
 """As in the real world."""
+STOCK_LIMITS = ClusterSettings(kubelets=KUBELET)
 
 
 class SimulatedWorld:
@@ -72,7 +73,8 @@ class DirectTransport:
 
 async def _look(expectation: Expectation) -> None:
     clock, entropy = VirtualClock(), random.Random(1)
-    cluster = EmbeddedCluster(clock=clock, entropy=entropy, nodes=(), settings=RAISED_LIMITS)
+    settings = STOCK_LIMITS if expectation.stock_limits else RAISED_LIMITS
+    cluster = EmbeddedCluster(clock=clock, entropy=entropy, nodes=(), settings=settings)
     # Here the pods do as their images say; they do not train.
     client = ModelClient(cluster.server, "kubelet")
     cluster.kubelets = Kubelets(client, clock, entropy, ByImage(clock), KUBELET)

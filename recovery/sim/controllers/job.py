@@ -30,7 +30,7 @@ from recovery.sim.controllers.job_pods import (
     to_remove,
     tracked,
 )
-from recovery.sim.controllers.job_status import COMPLETED, JobLook, finished
+from recovery.sim.controllers.job_status import JobLook, finished
 from recovery.sim.controllers.limits import Limiter
 
 T = TypeVar("T")
@@ -195,7 +195,7 @@ class JobController(ModelController[JobKey]):
         else:
             accepted = deleting(job) or await self._manage(key, look, backoff)
             if look.complete():
-                look.ending = COMPLETED
+                look.complete_at(self.clock.now())
             elif not deleting(job):
                 self._say_whether_suspended(look)
         await self._track(key, look, backoff)
@@ -213,13 +213,15 @@ class JobController(ModelController[JobKey]):
         look.let_end(look.active_pods)
 
     def _say_whether_suspended(self, look: JobLook) -> None:
+        """After the pods were made or deleted: on a resume the condition is younger than every pod of that sync."""
+        now = self.clock.now()
         if look.suspended:
-            if look.set_condition("Suspended", "True", "JobSuspended", "Job suspended"):
+            if look.set_condition("Suspended", "True", "JobSuspended", "Job suspended", now):
                 self._events.tell(look.job, "Suspended", "Job suspended")
                 look.start_time = None
-        elif look.set_condition("Suspended", "False", "JobResumed", "Job resumed"):
+        elif look.set_condition("Suspended", "False", "JobResumed", "Job resumed", now):
             self._events.tell(look.job, "Resumed", "Job resumed")
-            look.start_time = timestamp(look.now)
+            look.start_time = timestamp(now)
 
     # How many pods there are to be.
 
@@ -281,11 +283,12 @@ class JobController(ModelController[JobKey]):
         look.settle()
         to_release = look.count()
         look.announce()
+        counted_at = self.clock.now()
         if await self._write(look):
             self._backoffs[key] = backoff
         await _all(self._release(pod) for pod in to_release)
         look.settle(pod["metadata"]["uid"] for pod in to_release)
-        ended = look.finish()
+        ended = look.finish(counted_at, self.clock.now())
         await self._write(look)
         if ended and look.ending is not None:
             if look.ending.fails:

@@ -86,6 +86,8 @@ class JobLook:
         self.ready = sum(ready(pod) for pod in self.active_pods)
         self.terminating = sum(terminating(pod) for pod in self.pods)
         self.ending: Ending | None = None
+        self._ending_since = now
+        """When `ending` was found out: the date of the interim condition."""
         status: Body = job.get("status", {})
         self.start_time: str | None = status.get("startTime")
         self.conditions: list[Body] = list(status.get("conditions", ()))
@@ -314,26 +316,37 @@ class JobLook:
         self._counted_succeeded += len(self._uncounted_succeeded) - len(succeeded_left)
         self._uncounted_failed, self._uncounted_succeeded = failed_left, succeeded_left
 
+    def complete_at(self, moment: datetime) -> None:
+        """All completions are there, which is found out only after pods were managed."""
+        self.ending, self._ending_since = COMPLETED, moment
+
     def announce(self) -> None:
         """Say that it will end."""
         ending = self.ending
         if ending is not None and not condition_is(self.job, ending.interim):
-            self.set_condition(ending.interim, "True", ending.reason, ending.message)
+            self.set_condition(ending.interim, "True", ending.reason, ending.message, self._ending_since)
 
-    def finish(self) -> bool:
-        """Say that it has ended, unless pods are to be counted or to end yet. True: it has ended by this."""
+    def finish(self, counted_at: datetime, moment: datetime) -> bool:
+        """Say that it has ended, unless pods are to be counted or to end yet. True: it has ended by this.
+
+        `counted_at`: when its pods had been counted, and `moment`: when their finalizers were gone as well.
+        """
         uncounted = self._capped or self._uncounted_failed or self._uncounted_succeeded
         if self.ending is None or uncounted or self.terminating > 0:
             return False
-        self.set_condition(self.ending.final, "True", self.ending.reason, self.ending.message)
+        self.set_condition(self.ending.final, "True", self.ending.reason, self.ending.message, moment)
         if not self.ending.fails:
-            self._completion_time = timestamp(self.now)
+            self._completion_time = timestamp(counted_at)
         return True
 
-    def set_condition(self, kind: str, status: str, reason: str, message: str) -> bool:
-        """True if that changed anything; False is not said where nothing was said before."""
+    def set_condition(self, kind: str, status: str, reason: str, message: str, moment: datetime) -> bool:
+        """True if that changed anything; False is not said where nothing was said before.
+
+        `moment` dates the condition. It is the time of the step that sets it, not of the sync's beginning: a sync of
+        many pods takes seconds at stock request limits, and whoever compares the dates of pods and conditions sees it.
+        """
         said = {"type": kind, "status": status, "reason": reason, "message": message}
-        at = timestamp(self.now)
+        at = timestamp(moment)
         for place, condition_ in enumerate(self.conditions):
             if condition_["type"] == kind:
                 if all(condition_[key] == value for key, value in said.items()):

@@ -1,0 +1,154 @@
+"""What shows only when a sync takes seconds: 64 pods, and a controller-manager that sends 20 requests a second.
+
+The Job controller makes or deletes all pods first and writes the Job's conditions afterwards, in the same sync. So the
+dates of a Job's conditions and of its pods are not those of one moment, and which of them are earlier is a promise that
+others build on.
+"""
+
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from recovery.ports import JOB_SETS, JOBS, PODS, TRAIN_JOBS
+from tests.contract.bodies import job, train_job
+from tests.contract.expectations import stock_expectation
+from tests.contract.scene import Event, Object, Scene, Story, condition, deleting, ended, index_of, ready, uid, uids
+
+PODS_WANTED = 64
+BATCHES = (range(1), range(1, 3), range(3, 7), range(7, 15), range(15, 31), range(31, 63), range(63, 64))
+"""Indexes in the order in which they are asked for: each batch is twice as large as the one before."""
+
+
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def created(pod: Object) -> datetime:
+    return moment(pod["metadata"]["creationTimestamp"])
+
+
+def asked_to_go(pod: Object) -> datetime:
+    """When its deletion was requested: the API dates the end of the grace period."""
+    metadata = pod["metadata"]
+    return moment(metadata["deletionTimestamp"]) - timedelta(seconds=metadata["deletionGracePeriodSeconds"])
+
+
+def dated(body: Object, kind: str) -> datetime:
+    """The date of the condition of that type, whatever its status."""
+    return next(moment(each["lastTransitionTime"]) for each in body["status"]["conditions"] if each["type"] == kind)
+
+
+def resumed(body: Object) -> bool:
+    conditions = body.get("status", {}).get("conditions", [])
+    return any((each["type"], each["status"]) == ("Suspended", "False") for each in conditions)
+
+
+def found(story: Story, name: str) -> Object:
+    body = story.named(name)
+    assert body is not None
+    return body
+
+
+async def follow_jobs_and_pods(scene: Scene) -> tuple[Story, Story]:
+    return await scene.follow(JOBS), await scene.follow(PODS)
+
+
+async def started(scene: Scene) -> tuple[Story, Story, list[Object]]:
+    jobs, pods = await follow_jobs_and_pods(scene)
+    await scene.create(JOBS, job("llm", PODS_WANTED))
+    return jobs, pods, await scene.running(pods, PODS_WANTED)
+
+
+def born(pods: Story) -> list[Event]:
+    return [event for event in pods.events if event.type == "ADDED"]
+
+
+def assert_resumed_after_its_pods(jobs: Story, name: str, pods: Story) -> None:
+    """Of a Job whose pods were all made by the sync that resumed it."""
+    made = found(jobs, name)
+    assert len(born(pods)) == PODS_WANTED
+    oldest, youngest = (choose(created(each.object) for each in born(pods)) for choose in (min, max))
+    assert oldest < youngest, "64 creations take longer than a second"
+    assert dated(made, "Suspended") >= youngest
+    assert moment(made["status"]["startTime"]) >= youngest, "a deadline counts from when all pods are there"
+    told = jobs.told_of(uid(made), resumed)
+    assert all(event.position < told for event in born(pods))
+
+
+@stock_expectation
+async def test_a_job_is_dated_as_resumed_only_when_all_its_pods_are_made(scene: Scene) -> None:
+    jobs, pods = await follow_jobs_and_pods(scene)
+    await scene.create(JOBS, job("llm", PODS_WANTED, suspend=True))
+    await scene.has_condition(jobs, "llm", "Suspended")
+    await scene.patch(JOBS, "llm", {"spec": {"suspend": False}})
+    await scene.until("it is resumed", lambda: resumed(jobs.named("llm") or {}))
+    assert_resumed_after_its_pods(jobs, "llm", pods)
+
+
+@stock_expectation
+async def test_a_train_job_that_was_made_suspended_is_no_different(scene: Scene) -> None:
+    """What Kueue does to every job. TrainJob and JobSet say that they are resumed before the Job does."""
+    trainings, sets = await scene.follow(TRAIN_JOBS), await scene.follow(JOB_SETS)
+    jobs, pods = await follow_jobs_and_pods(scene)
+    body = train_job("llm", PODS_WANTED)
+    body["spec"]["suspend"] = True
+    await scene.create(TRAIN_JOBS, body)
+    await scene.has_condition(jobs, "llm-node-0", "Suspended")
+    await scene.patch(TRAIN_JOBS, "llm", {"spec": {"suspend": False}})
+    await scene.until("the Job is resumed", lambda: resumed(jobs.named("llm-node-0") or {}))
+    assert_resumed_after_its_pods(jobs, "llm-node-0", pods)
+    told = jobs.told_of(uid(found(jobs, "llm-node-0")), resumed)
+    for story in (trainings, sets):
+        assert story.told_of(uid(found(story, "llm")), resumed) < told
+
+
+@stock_expectation
+async def test_pods_are_made_in_batches_each_twice_the_one_before(scene: Scene) -> None:
+    _, pods, _ = await started(scene)
+    positions = {index_of(event.object): event.position for event in born(pods)}
+    for batch, following in pairwise(BATCHES):
+        assert max(positions[index] for index in batch) < min(positions[index] for index in following)
+
+
+@stock_expectation
+async def test_a_job_is_dated_as_suspended_only_when_all_its_pods_were_asked_to_go(scene: Scene) -> None:
+    jobs, pods, before = await started(scene)
+    await scene.patch(JOBS, "llm", {"spec": {"suspend": True}})
+    await scene.has_condition(jobs, "llm", "Suspended")
+    made = found(jobs, "llm")
+    told = jobs.told_of(uid(made), lambda body: condition(body, "Suspended") is not None)
+    assert all(pods.told_of(uid(pod), deleting) < told for pod in before)
+    last_states = [pods.states(uid(pod))[-1] for pod in before]
+    assert min(map(asked_to_go, last_states)) < dated(made, "Suspended"), "64 deletions take longer than a second"
+    assert max(map(asked_to_go, last_states)) <= dated(made, "Suspended")
+
+
+@stock_expectation
+async def test_a_failing_job_is_dated_from_before_and_a_failed_one_from_after_its_pods_were_ended(scene: Scene) -> None:
+    rules = [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}]
+    jobs, pods = await follow_jobs_and_pods(scene)
+    await scene.create(JOBS, job("llm", PODS_WANTED, podFailurePolicy={"rules": rules}))
+    first, *others = await scene.running(pods, PODS_WANTED)
+    scene.exit(first, 42)
+    await scene.has_condition(jobs, "llm", "Failed")
+    made = found(jobs, "llm")
+    told = jobs.told_of(uid(made), lambda body: condition(body, "FailureTarget") is not None)
+    failed = jobs.told_of(uid(made), lambda body: condition(body, "Failed") is not None)
+    assert all(pods.told_of(uid(pod), deleting) < told for pod in others)
+    assert all(pods.told_of(uid(pod), ended) < failed for pod in others)
+    last_states = [pods.states(uid(pod))[-1] for pod in others]
+    assert dated(made, "FailureTarget") <= min(map(asked_to_go, last_states))
+    assert dated(made, "FailureTarget") < max(map(asked_to_go, last_states)) <= dated(made, "Failed")
+
+
+@stock_expectation
+async def test_a_job_is_dated_as_complete_only_when_no_pod_is_held_any_more(scene: Scene) -> None:
+    """Its completionTime is earlier: taking the finalizers away comes between."""
+    jobs, pods, running = await started(scene)
+    names = [pod["metadata"]["name"] for pod in running]
+    scene.kubelets.exit_all(names, 0, namespace=scene.namespace)
+    await scene.has_condition(jobs, "llm", "Complete")
+    made = found(jobs, "llm")
+    assert not ready(pods)
+    assert uids(pods.present.values()) == uids(running)
+    completed = moment(made["status"]["completionTime"])
+    assert dated(made, "SuccessCriteriaMet") <= completed < dated(made, "Complete")
