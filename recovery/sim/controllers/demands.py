@@ -126,11 +126,19 @@ CORDON = {"key": UNSCHEDULABLE, "effect": NO_SCHEDULE}
 
 
 def amounts_of(spec: Body) -> dict[str, int]:
-    """What a pod requests: its containers together, or the largest of its init containers where that is more."""
-    amounts: dict[str, int] = dict(_requests(spec["containers"]))
+    """What a pod requests: its containers and native sidecars together, or what an init container and the sidecars
+    started before it need, where that is more.
+    """
+    sidecars: list[Body] = []
+    largest: dict[str, int] = {}
     for container in spec.get("initContainers") or ():
-        for name, amount in _requests([container]).items():
-            amounts[name] = max(amounts.get(name, 0), amount)
+        for name, amount in _requests([*sidecars, container]).items():
+            largest[name] = max(largest.get(name, 0), amount)
+        if container.get("restartPolicy") == "Always":
+            sidecars.append(container)
+    amounts = _requests([*spec["containers"], *sidecars])
+    for name, amount in largest.items():
+        amounts[name] = max(amounts.get(name, 0), amount)
     for name, quantity in (spec.get("overhead") or {}).items():
         amounts[name] = amounts.get(name, 0) + thousandths(quantity)
     return {name: amount for name, amount in amounts.items() if amount}

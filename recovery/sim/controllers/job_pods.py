@@ -105,9 +105,14 @@ def restart_count(pod: Body) -> int:
 
 
 def finished_at(pod: Body) -> datetime:
-    """When its last container ended; else when it ceased to be ready, was deleted, or at last was made."""
+    """When its last container ended, native sidecars included, which outlive the others; else when it ceased to be
+    ready, was deleted, or at last was made.
+    """
     status, metadata = pod.get("status", {}), pod["metadata"]
-    ends = [container.get("state", {}).get("terminated") for container in status.get("containerStatuses", ())]
+    sidecars = {each["name"] for each in pod["spec"].get("initContainers", ()) if each.get("restartPolicy") == "Always"}
+    beside = (each for each in status.get("initContainerStatuses", ()) if each["name"] in sidecars)
+    containers = (*status.get("containerStatuses", ()), *beside)
+    ends = [container.get("state", {}).get("terminated") for container in containers]
     if ends and all(end and end.get("finishedAt") for end in ends):
         return max(moment_of(end["finishedAt"]) for end in ends)
     readiness = condition(pod, "Ready")

@@ -144,7 +144,7 @@ class Kubelets:
         namespace: str = "default",
         container: str = "",
     ) -> None:
-        """End a running process of the pod; `container` empty: the first that runs."""
+        """End a running process of the pod; `container` empty: the first that runs, native sidecars last."""
         running = self._pod(namespace, pod).processes()
         process = next((process for process in running if container in {"", process.container.name}), None)
         if process is None:
@@ -186,6 +186,16 @@ class Kubelets:
     def end_crash_loop(self, name_prefix: str, *, namespace: str = "default") -> None:
         """The process that runs at present may run on, too. No effect if there is none."""
         self._means.faults.crashes.pop((namespace, name_prefix), None)
+
+    def withhold_image(self, image: str) -> None:
+        """No registry has it: from now on no container of this image starts for the first time in its pod."""
+        self._means.faults.missing_images.setdefault(image, asyncio.Event())
+
+    def provide_image(self, image: str) -> None:
+        """It is there: what waits for it starts. No effect on an image that was not withheld."""
+        missing = self._means.faults.missing_images.pop(image, None)
+        if missing:
+            missing.set()
 
     # Within.
 

@@ -40,12 +40,42 @@ class ReadinessProbe(msgspec.Struct, frozen=True, rename="camel"):
     period_seconds: int = 10
 
 
+class ExitCodes(msgspec.Struct, frozen=True):
+    operator: str
+    """In or NotIn."""
+    values: tuple[int, ...] = ()
+
+    def match(self, code: int) -> bool:
+        return (code in self.values) == (self.operator == "In")
+
+
+class RestartRule(msgspec.Struct, frozen=True, rename="camel"):
+    """One of a container's `restartPolicyRules` (KEP-5307)."""
+
+    action: str
+    """Restart; RestartAllContainers is not modelled."""
+    exit_codes: ExitCodes
+
+
 class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     image: str = ""
     env: tuple[EnvironmentVariable, ...] = ()
     readiness_probe: ReadinessProbe | None = None
     """None: it is ready as soon as it runs."""
+    restart_policy: str | None = None
+    """None: that of its pod. An init container that says Always is a native sidecar (KEP-753)."""
+    restart_policy_rules: tuple[RestartRule, ...] = ()
+
+    def restarts(self, pod_policy: str, code: int) -> bool:
+        """Whether it is started again after this exit code (`ContainerShouldRestart` of `pkg/api/v1/pod/util.go`)."""
+        for rule in self.restart_policy_rules:
+            if rule.exit_codes.match(code):
+                if rule.action != "Restart":
+                    raise ValueError(f"container {self.name}: the restart rule's action {rule.action} is not modelled")
+                return True
+        policy = self.restart_policy or pod_policy
+        return policy == "Always" or (policy == "OnFailure" and code != 0)
 
     def variable(self, name: str) -> str | None:
         """The literal value of an environment variable. None: not set."""
@@ -55,6 +85,7 @@ class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
     restart_policy: str = "Always"
+    termination_grace_period_seconds: int = 30
     containers: tuple[ContainerSpec, ...] = ()
     init_containers: tuple[ContainerSpec, ...] = ()
 

@@ -1,8 +1,9 @@
-"""Faults of pods that do not run yet, or not any more: they are chosen by how their name begins.
+"""Faults of pods that do not run yet, or not any more: they are chosen by how their name begins, or by an image.
 
 A pod that a Job makes in place of another has a new name with the same beginning, so these faults follow the rank.
 """
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -32,6 +33,8 @@ class PodFaults:
         self.start_delays_seconds: dict[Prefix, float] = {}
         self.ready_delays_seconds: dict[Prefix, float] = {}
         self.crashes: dict[Prefix, Crash] = {}
+        self.missing_images: dict[str, asyncio.Event] = {}
+        """What is set when the image can be pulled."""
 
     def start_delay_seconds(self, pod: Pod) -> float:
         return sum(_of(self.start_delays_seconds, pod))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from recovery.sim.kubelets.objects import ContainerSpec
+from recovery.sim.kubelets.objects import TERMINAL_PHASES, ContainerSpec
 from recovery.sim.kubelets.processes import SIGKILL_CODE, Exit, Process
 
 IMAGE_DIGEST = "sha256:" + "0" * 64
@@ -72,32 +72,52 @@ class PodState:
     restart_policy: str
     containers: Sequence[Container]
     init_containers: Sequence[Container]
+    """In the order of the spec, native sidecars among them."""
     over: bool = False
     """The kubelet will start nothing more of this pod: it was deleted and its processes have ended."""
 
     @property
+    def sidecars(self) -> list[Container]:
+        """The native ones: init containers that go on beside the containers."""
+        return [container for container in self.init_containers if is_sidecar(container)]
+
+    @property
     def phase(self) -> str:
+        """Running while any container or native sidecar runs or will run again: `getPhase` in kubelet_pods.go."""
         if not self.over:
-            if any(_exit_code(container) != 0 for container in self.init_containers):
+            if not all(is_sidecar(container) or _exit_code(container) == 0 for container in self.init_containers):
                 return "Pending"
-            if any(isinstance(container.state, Waiting) and container.process is None for container in self.containers):
+            if any(map(_never_ran, (*self.sidecars, *self.containers))):
                 return "Pending"
-            if not all(self._finished(container) for container in self.containers):
+            if not all(self.finished(container) for container in self.containers):
+                return "Running"
+            if any(isinstance(container.state, Running) for container in self.sidecars):
                 return "Running"
         return "Succeeded" if all(_exit_code(container) == 0 for container in self.containers) else "Failed"
 
-    def _finished(self, container: Container) -> bool:
+    def finished(self, container: Container) -> bool:
         """It ended and its restart policy leaves it at that."""
         code = _exit_code(container)
-        return code is not None and not restarts(self.restart_policy, code)
+        return code is not None and not container.spec.restarts(self.restart_policy, code)
+
+    def _initialized(self) -> bool:
+        """Once a container has started, a native sidecar that restarts no longer counts (generate.go)."""
+        if any(container.process for container in self.containers):
+            return True
+        return all(
+            isinstance(container.state, Running) if is_sidecar(container) else _exit_code(container) == 0
+            for container in self.init_containers
+        )
 
     def conditions(self, before: Mapping[str, Condition], now: datetime) -> dict[str, Condition]:
         """By type; a condition whose status is what it was `before` keeps the moment since when."""
-        initialized = all(_exit_code(container) == 0 for container in self.init_containers)
-        unready = [container.spec.name for container in self.containers if not container.ready]
+        initialized = self._initialized()
+        phase = self.phase
+        unready = [container.spec.name for container in (*self.sidecars, *self.containers) if not container.ready]
+        ready = not unready and phase not in TERMINAL_PHASES
         message = f"containers with unready status: [{' '.join(unready)}]" if unready else ""
         reason = "ContainersNotReady" if unready else ""
-        match self.phase:
+        match phase:
             case "Succeeded":
                 reason, message = "PodCompleted", ""
             case "Failed":
@@ -105,10 +125,10 @@ class PodState:
         uninitialized = "" if initialized else "ContainersNotInitialized"
         sandbox = any(isinstance(container.state, Running) for container in (*self.init_containers, *self.containers))
         said = {
-            "PodReadyToStartContainers": (sandbox or self.phase == "Running", "", ""),
+            "PodReadyToStartContainers": (sandbox or phase == "Running", "", ""),
             "Initialized": (initialized, uninitialized, ""),
-            "ContainersReady": (not unready, reason, message),
-            "Ready": (not unready, reason, message),
+            "ContainersReady": (ready, reason, message),
+            "Ready": (ready, reason, message),
         }
         after = {}
         for kind, (status, why, text) in said.items():
@@ -118,9 +138,13 @@ class PodState:
         return after
 
 
-def restarts(restart_policy: str, code: int) -> bool:
-    """Whether a container that ended with this code is started again."""
-    return restart_policy == "Always" or (restart_policy == "OnFailure" and code != 0)
+def is_sidecar(container: Container) -> bool:
+    """Of an init container: whether it is a native sidecar."""
+    return container.spec.restart_policy == "Always"
+
+
+def _never_ran(container: Container) -> bool:
+    return isinstance(container.state, Waiting) and container.process is None
 
 
 def _exit_code(container: Container) -> int | None:

@@ -1,13 +1,14 @@
 """The life of one pod on one node.
 
-Three things go on at once. Living: the start, the init containers, the containers and their restarts. Ending: once the
-pod is being deleted or its object is gone, nothing more is started, the processes get SIGTERM and, at the end of their
-grace, SIGKILL. Speaking: whatever state all this has led to is written to the pod's status, one write at a time, and
-when the pod is over its object is deleted.
+Three things go on at once. Living: the start, the init containers, the containers and their restarts, and the end of
+the native sidecars once no container will run again. Ending: once the pod is being deleted or its object is gone,
+nothing more is started, the processes get SIGTERM and, at the end of their grace, SIGKILL. Speaking: whatever state all
+this has led to is written to the pod's status, one write at a time, and when the pod is over its object is deleted.
 """
 
 import asyncio
 import math
+from collections.abc import Iterable
 
 from recovery.ports import PODS, NotFoundError, PatchKind
 from recovery.sim.kubelets.means import Host, Means, PodStart
@@ -22,7 +23,7 @@ from recovery.sim.kubelets.pod_status import (
     Terminated,
     Waiting,
     container_id,
-    restarts,
+    is_sidecar,
     status_patch,
 )
 from recovery.sim.kubelets.processes import SIGKILL_CODE, Exit, Process
@@ -92,9 +93,8 @@ class PodRun:
         self._killable.clear()
 
     def processes(self) -> list[Process]:
-        """Those that run."""
-        latest = (container.process for container in self._state.containers)
-        return [process for process in latest if process and process.exit is None]
+        """Those that run: of the containers, then of the native sidecars."""
+        return _running([*self._state.containers, *self._state.sidecars])
 
     # Living.
 
@@ -115,11 +115,31 @@ class PodRun:
 
     async def _live(self) -> None:
         await self._means.clock.sleep(self.start.seconds)
-        for container in self._state.init_containers:
-            await self._initialize(container)
         async with asyncio.TaskGroup() as tasks:
-            for container in self._state.containers:
-                tasks.create_task(self._keep_running(container))
+            sidecars = []
+            for container in self._state.init_containers:
+                if is_sidecar(container):
+                    started = asyncio.Event()
+                    sidecars.append(tasks.create_task(self._keep_running(container, started)))
+                    await started.wait()
+                else:
+                    await self._initialize(container)
+            containers = [
+                tasks.create_task(self._keep_running(container, asyncio.Event()))
+                for container in self._state.containers
+            ]
+            await asyncio.wait(containers)
+            for sidecar in sidecars:
+                sidecar.cancel()  # none is restarted any more
+        await self._leave_sidecars()
+
+    async def _leave_sidecars(self) -> None:
+        """No container will run again: the kubelet ends the pod, which goes on running until its sidecars have left."""
+        if not _running(self._state.sidecars):
+            return
+        grace_seconds = max(MINIMUM_GRACE_SECONDS, self.pod.spec.termination_grace_period_seconds)
+        self._kill_within(grace_seconds)
+        await self._end_sidecars()
 
     async def _initialize(self, container: Container) -> None:
         """Init containers run one after another and succeed: what they do is not modelled."""
@@ -132,7 +152,8 @@ class PodRun:
         container.ready = True
         self._note()
 
-    async def _keep_running(self, container: Container) -> None:
+    async def _keep_running(self, container: Container, started: asyncio.Event) -> None:
+        """Sets `started` each time that it runs. Returns when it has ended for good."""
         settings = self._means.settings
         clock = self._means.clock
         back_off_seconds = 0.0
@@ -140,14 +161,18 @@ class PodRun:
             await self._host.powered.wait()
             if self._ending.is_set():
                 return  # Learned in the same instant as the power came back.
+            missing = self._means.faults.missing_images.get(container.spec.image)
+            if missing and container.process is None:
+                await self._wait_for_image(container, missing)
+                continue
             if not self._host.runtime.is_set():
                 await self._wait_for_runtime(container)
                 continue
             started_seconds = clock.monotonic_seconds()
             process = self._start(container)
+            started.set()
             await process.exited.wait()
-            assert process.exit is not None
-            if not restarts(self._state.restart_policy, process.exit.code):
+            if self._state.finished(container):
                 return
             if clock.monotonic_seconds() - started_seconds > 2 * settings.longest_back_off_seconds:
                 back_off_seconds = 0.0
@@ -155,6 +180,12 @@ class PodRun:
             back_off_seconds = min(
                 max(settings.back_off_seconds, 2 * back_off_seconds), settings.longest_back_off_seconds
             )
+
+    async def _wait_for_image(self, container: Container, there: asyncio.Event) -> None:
+        """The kubelet alternates between ErrImagePull and this; the one that stays is told."""
+        container.state = Waiting("ImagePullBackOff", f'Back-off pulling image "{container.spec.image}"')
+        self._note()
+        await there.wait()
 
     async def _wait_for_runtime(self, container: Container) -> None:
         """The kubelet tries again and again (kuberuntime_container.go `startContainer`)."""
@@ -236,15 +267,17 @@ class PodRun:
         """A grace can only be shortened: the earliest end asked for holds."""
         if self._state.over:
             return
-        left_seconds = max(MINIMUM_GRACE_SECONDS, grace_seconds)
-        kill_at_seconds = self._means.clock.monotonic_seconds() + left_seconds
+        self._kill_within(max(MINIMUM_GRACE_SECONDS, grace_seconds))
+        self._ending.set()
+
+    def _kill_within(self, seconds: float) -> None:
+        kill_at_seconds = self._means.clock.monotonic_seconds() + seconds
         if kill_at_seconds >= self._kill_at_seconds:
             return
         self._kill_at_seconds = kill_at_seconds
         if self._kill:
             self._kill.cancel()
-        self._kill = self._means.timers.after(left_seconds, self._kill_processes)
-        self._ending.set()
+        self._kill = self._means.timers.after(seconds, self._kill_processes)
 
     def _kill_processes(self) -> None:
         if self._killable.is_set():
@@ -252,15 +285,23 @@ class PodRun:
                 process.end(Exit(SIGKILL_CODE))
 
     async def _end_processes(self) -> None:
-        ending = self.processes()
-        if self._killable.is_set():
-            for process in ending:
-                self._means.workload.process_termed(process)
-        for process in ending:
-            await process.exited.wait()
+        await self._end(_running(self._state.containers))
+        await self._end_sidecars()
         await self._killable.wait()
         if self._kill:
             self._kill.cancel()
+
+    async def _end_sidecars(self) -> None:
+        """One after the other, the last one first (kuberuntime_termination_order.go)."""
+        for sidecar in reversed(self._state.sidecars):
+            await self._end(_running([sidecar]))
+
+    async def _end(self, processes: list[Process]) -> None:
+        if self._killable.is_set():
+            for process in processes:
+                self._means.workload.process_termed(process)
+        for process in processes:
+            await process.exited.wait()
 
     # Speaking.
 
@@ -312,3 +353,8 @@ class PodRun:
             )
         except NotFoundError:
             return
+
+
+def _running(containers: Iterable[Container]) -> list[Process]:
+    latest = (container.process for container in containers)
+    return [process for process in latest if process and process.exit is None]

@@ -77,7 +77,11 @@ def test_failures_from_before_the_last_success_are_forgotten() -> None:
 
 def _ended_at(second: int) -> dict[str, Any]:
     ended = {"exitCode": 0, "finishedAt": f"2026-11-02T08:00:{second:02}Z"}
-    return {"metadata": {}, "status": {"containerStatuses": [{"name": "node", "state": {"terminated": ended}}]}}
+    return {
+        "metadata": {},
+        "spec": {},
+        "status": {"containerStatuses": [{"name": "node", "state": {"terminated": ended}}]},
+    }
 
 
 @virtual_time

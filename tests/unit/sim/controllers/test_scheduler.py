@@ -296,3 +296,13 @@ def test_a_pod_asks_for_its_containers_together_or_for_its_largest_init_containe
 
     spec = {"containers": [container("4", "1"), container("4", "1")], "initContainers": [container("0", "16")]}
     assert amounts_of(spec) == {GPUS: 8000, "cpu": 16000}
+
+
+def test_native_sidecars_count_beside_the_containers_and_beside_the_init_containers_after_them() -> None:
+    def container(cpu: str, **more: str) -> dict[str, Any]:
+        return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **more}
+
+    sidecar = container("2", restartPolicy="Always")
+    assert amounts_of({"containers": [container("4")], "initContainers": [sidecar]}) == {"cpu": 6000}
+    assert amounts_of({"containers": [container("4")], "initContainers": [sidecar, container("8")]}) == {"cpu": 10000}
+    assert amounts_of({"containers": [container("4")], "initContainers": [container("8"), sidecar]}) == {"cpu": 8000}

@@ -1,0 +1,187 @@
+"""Pods of several containers: which phase they are in, what a native sidecar does, who restarts by a rule of its own.
+
+Source: Kubernetes 1.36 `pkg/kubelet/kubelet_pods.go` (getPhase), `pkg/kubelet/status/generate.go`, KEP-753, KEP-5307.
+"""
+
+from typing import Any
+
+from recovery.ports import PODS
+from recovery.sim.api.kinds.kind import Body
+from recovery.sim.kubelets.means import KubeletSettings
+from recovery.sim.virtual_time import virtual_time
+from tests.unit.sim.cluster import QUICK, Cluster, Obedient, obedient_cluster, pod
+
+LEAVES_SECONDS = 2.0
+"""How long a process of `Obedient` takes to leave after SIGTERM."""
+NATIVE: Body = {"restartPolicy": "Always"}
+"""What makes an init container a native sidecar."""
+
+
+async def bind(
+    c: Cluster[Obedient],
+    *containers: str,
+    init: tuple[tuple[str, Body], ...] = (),
+    special: dict[str, Body] | None = None,
+    **details: Any,
+) -> None:
+    """A pod `p`; `init`: name and more fields of each init container; `special`: more fields of a container."""
+    body = pod("p", "node-0", containers=containers, **details)
+    body["spec"]["initContainers"] = [{"name": name, "image": "init:1", **more} for name, more in init]
+    for container in body["spec"]["containers"]:
+        container.update((special or {}).get(container["name"], {}))
+    c.api.put(PODS, body)
+    await c.pass_seconds(QUICK)
+
+
+def states(c: Cluster[Obedient]) -> dict[str, str]:
+    """What each container does: the one key of its state."""
+    status = c.status("p")
+    told = (*status.get("initContainerStatuses", ()), *status["containerStatuses"])
+    return {each["name"]: next(iter(each["state"])) for each in told}
+
+
+def restarts(c: Cluster[Obedient], container: str) -> int:
+    status = c.status("p")
+    told = (*status.get("initContainerStatuses", ()), *status["containerStatuses"])
+    return next(int(each["restartCount"]) for each in told if each["name"] == container)
+
+
+def ready(c: Cluster[Obedient]) -> tuple[str, str]:
+    """Status and reason of the pod's Ready."""
+    found = c.condition("p", "Ready")
+    return found["status"], found.get("reason", "")
+
+
+@virtual_time
+async def test_a_pod_runs_while_any_of_its_containers_does() -> None:
+    async with obedient_cluster() as c:
+        await bind(c, "node", "shipper")
+        c.kubelets.exit_container("p", 42, container="node")
+        await c.pass_seconds(QUICK)
+        assert c.phase("p") == "Running"
+        assert states(c) == {"node": "terminated", "shipper": "running"}
+        assert ready(c) == ("False", "ContainersNotReady")
+        c.kubelets.exit_container("p", 0, container="shipper")
+        await c.pass_seconds(QUICK)
+        assert c.phase("p") == "Failed"
+
+
+@virtual_time
+async def test_a_native_sidecar_starts_before_the_containers_and_runs_beside_them() -> None:
+    async with obedient_cluster(KubeletSettings(start_seconds=(0.0, 0.0), init_container_seconds=5.0)) as c:
+        await bind(c, "node", init=(("proxy", NATIVE), ("fetch", {})))
+        assert states(c) == {"proxy": "running", "fetch": "running", "node": "waiting"}
+        assert c.phase("p") == "Pending"
+        assert c.condition("p", "Initialized")["status"] == "False"
+        await c.pass_seconds(5.0)
+        assert states(c) == {"proxy": "running", "fetch": "terminated", "node": "running"}
+        assert c.phase("p") == "Running"
+        assert ready(c) == ("True", "")
+        assert c.condition("p", "Initialized")["status"] == "True"
+
+
+@virtual_time
+async def test_a_native_sidecar_holds_up_the_end_of_its_pod_for_as_long_as_it_takes_to_leave() -> None:
+    async with obedient_cluster() as c:
+        await bind(c, "node", init=(("proxy", NATIVE),))
+        c.kubelets.exit_container("p", 42, container="node")
+        await c.pass_seconds(QUICK)
+        assert (c.phase("p"), states(c)) == ("Running", {"proxy": "running", "node": "terminated"})
+        await c.pass_seconds(LEAVES_SECONDS)
+        assert (c.phase("p"), states(c)) == ("Failed", {"proxy": "terminated", "node": "terminated"})
+        assert ready(c) == ("False", "PodFailed")
+        assert restarts(c, "proxy") == 0
+
+
+@virtual_time
+async def test_a_native_sidecar_that_does_not_leave_is_killed_after_the_pods_grace() -> None:
+    async with obedient_cluster(deaf=True) as c:
+        await bind(c, "node", init=(("proxy", NATIVE),), grace_seconds=7)
+        c.kubelets.exit_container("p", 0, container="node")
+        await c.pass_seconds(6.9)
+        assert c.phase("p") == "Running"
+        await c.pass_seconds(0.3)
+        assert c.phase("p") == "Succeeded"
+
+
+@virtual_time
+async def test_a_native_sidecar_restarts_whatever_the_pods_policy_and_the_pod_keeps_running() -> None:
+    async with obedient_cluster() as c:
+        await bind(c, "node", init=(("proxy", NATIVE),), restart_policy="Never")
+        c.kubelets.exit_container("p", 1, container="proxy")
+        await c.pass_seconds(QUICK)
+        assert (c.phase("p"), states(c)["proxy"]) == ("Running", "terminated")
+        assert ready(c) == ("False", "ContainersNotReady")
+        assert c.condition("p", "Initialized")["status"] == "True"
+        await c.pass_seconds(1.0)
+        assert (c.phase("p"), restarts(c, "proxy")) == ("Running", 1)
+        assert ready(c) == ("True", "")
+
+
+@virtual_time
+async def test_a_native_sidecar_that_waits_to_restart_does_not_hold_up_the_end() -> None:
+    async with obedient_cluster() as c:
+        await bind(c, "node", init=(("proxy", NATIVE),))
+        for _ in range(2):
+            c.kubelets.exit_container("p", 1, container="proxy")
+            await c.pass_seconds(1.0)
+        assert states(c)["proxy"] == "waiting"
+        c.kubelets.exit_container("p", 0, container="node")
+        await c.pass_seconds(QUICK)
+        assert c.phase("p") == "Succeeded"
+        await c.pass_seconds(60.0)
+        assert restarts(c, "proxy") == 1
+
+
+@virtual_time
+async def test_native_sidecars_are_asked_to_leave_after_the_containers_the_last_one_first() -> None:
+    async with obedient_cluster() as c:
+        await bind(c, "node", init=(("proxy", NATIVE), ("mesh", NATIVE)))
+        await c.api.delete(PODS, "p", namespace="default")
+        await c.pass_seconds(LEAVES_SECONDS + QUICK)
+        assert states(c) == {"proxy": "running", "mesh": "running", "node": "terminated"}
+        await c.pass_seconds(LEAVES_SECONDS)
+        assert states(c) == {"proxy": "running", "mesh": "terminated", "node": "terminated"}
+        await c.pass_seconds(LEAVES_SECONDS)
+        assert c.gone("p")
+
+
+@virtual_time
+async def test_a_container_whose_image_is_nowhere_keeps_its_pod_pending_whatever_the_others_do() -> None:
+    async with obedient_cluster() as c:
+        c.kubelets.withhold_image("gone:1")
+        await bind(c, "node", "shipper", special={"shipper": {"image": "gone:1"}})
+        assert states(c) == {"node": "running", "shipper": "waiting"}
+        assert c.status("p")["containerStatuses"][1]["state"]["waiting"]["reason"] == "ImagePullBackOff"
+        assert c.phase("p") == "Pending"
+        c.kubelets.exit_container("p", 1, container="node")
+        await c.pass_seconds(QUICK)
+        assert c.phase("p") == "Pending"
+        c.kubelets.provide_image("gone:1")
+        await c.pass_seconds(QUICK)
+        assert c.phase("p") == "Running"
+
+
+@virtual_time
+async def test_a_container_with_a_policy_of_its_own_does_not_follow_the_pods() -> None:
+    async with obedient_cluster() as c:
+        await bind(c, "node", "shipper", restart_policy="Never", special={"shipper": {"restartPolicy": "Always"}})
+        c.kubelets.exit_container("p", 1, container="shipper")
+        await c.pass_seconds(1.0)
+        assert (c.phase("p"), restarts(c, "shipper"), states(c)["shipper"]) == ("Running", 1, "running")
+
+
+@virtual_time
+async def test_a_restart_rule_that_names_the_exit_code_goes_before_every_policy() -> None:
+    rules = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]
+    own: Body = {"restartPolicy": "Never", "restartPolicyRules": rules}
+    async with obedient_cluster() as c:
+        await bind(c, "node", restart_policy="Never", special={"node": own})
+        c.kubelets.exit_container("p", 42)
+        await c.pass_seconds(QUICK)
+        assert c.phase("p") == "Running"
+        await c.pass_seconds(1.0)
+        assert restarts(c, "node") == 1
+        c.kubelets.exit_container("p", 1)
+        await c.pass_seconds(QUICK)
+        assert c.phase("p") == "Failed"
