@@ -61,6 +61,12 @@ class StartsTraining(Protocol):
     ) -> Job: ...
 
 
+class MakesRuntime(Protocol):
+    """What the fixture `runtime` gives: makes a ClusterTrainingRuntime of that spec and returns its name."""
+
+    async def __call__(self, spec: Object) -> str: ...
+
+
 @pytest.fixture(scope="session")
 def toolbox() -> Toolbox:
     """Built here, in minutes and silence, if nothing is cached; `python -m tests.cluster.controlplane.build` tells."""
@@ -155,3 +161,18 @@ async def training(installed: ControlPlane, fleet: Fleet, namespace: str) -> Asy
     yield start
     for job in jobs:
         await job.remove()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def runtime(installed: ControlPlane, namespace: str) -> AsyncIterator[MakesRuntime]:
+    name = f"runtime-{namespace.rpartition('-')[2]}"
+
+    async def make(spec: Object) -> str:
+        framework = next(key for key in spec["mlPolicy"] if key != "numNodes")
+        head = {"name": name, "labels": {"trainer.kubeflow.org/framework": framework}}
+        kind = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime"}
+        await apply(installed, None, {**kind, "metadata": head, "spec": spec})
+        return name
+
+    yield make
+    await installed.kubectl("delete", "clustertrainingruntime", name, "--wait=false", "--ignore-not-found")

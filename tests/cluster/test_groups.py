@@ -17,7 +17,7 @@ from aiohttp import web
 from recovery.ports import JOB_SETS, JOBS, PODS, TRAIN_JOBS, PatchKind
 from tests.cluster.acts import INDEX, incidents_of, second_is_over, until_condition
 from tests.cluster.api_proxy import ApiProxy
-from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.conftest import MakesRuntime, StartsController, StartsTraining
 from tests.cluster.controller_record import ask, has_looked, recovery, workload_writes
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
@@ -76,27 +76,6 @@ MPI: Object = {
     },
 }
 """As deepspeed-distributed, but for the probe of sshd, which would keep the launcher waiting for 10 s each time."""
-
-
-class MakesRuntime(Protocol):
-    """What the fixture `runtime` gives: makes a ClusterTrainingRuntime of that spec and returns its name."""
-
-    async def __call__(self, spec: Object) -> str: ...
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def runtime(installed: ControlPlane, namespace: str) -> AsyncIterator[MakesRuntime]:
-    name = f"runtime-{namespace.rpartition('-')[2]}"
-
-    async def make(spec: Object) -> str:
-        framework = next(key for key in spec["mlPolicy"] if key != "numNodes")
-        head = {"name": name, "labels": {"trainer.kubeflow.org/framework": framework}}
-        kind = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime"}
-        await apply(installed, None, {**kind, "metadata": head, "spec": spec})
-        return name
-
-    yield make
-    await installed.kubectl("delete", "clustertrainingruntime", name, "--wait=false", "--ignore-not-found")
 
 
 class StartsJobSet(Protocol):
