@@ -8,10 +8,8 @@ from datetime import datetime
 import msgspec
 
 from recovery.core import fencing, waiting
-from recovery.core.evidence import member_jobs
 from recovery.core.facts import Snapshot, WorkloadFacts
 from recovery.core.gates import left_alone
-from recovery.core.history import began_at
 from recovery.core.ledger import Ledger
 from recovery.core.policy import Policy, PolicyError
 from recovery.core.waiting import NotStarted
@@ -45,7 +43,8 @@ def sight_of(
         return Sight(NOT_STARTED, code, 0, f"has not started: {why}") if code == "NoJobSet" else Sight()
     fates = fencing.fates_of_nodes(snapshot, policy, now)
     silent = {name: fate.why for name, fate in fates.items() if fate.dead_since is None}
-    found = None if _has_trained(snapshot, ledger) else waiting.not_started(snapshot)
+    started = ledger is not None and waiting.lost_a_member(snapshot, ledger)
+    found = None if started else waiting.not_started(snapshot)
     phase = ""
     if found is not None:
         phase = NOT_STARTED if silent or found.cause else STARTING
@@ -55,17 +54,6 @@ def sight_of(
         idle_gpus=found.gpus if found is not None else 0,
         reason=_reason(tuple(silent.values()), found),
     )
-
-
-def _has_trained(snapshot: Snapshot, ledger: Ledger | None) -> bool:
-    """An incident was opened since the Jobs' run began, so the group had run whole by then, whatever pods tell now."""
-    began = max(map(began_at, member_jobs(snapshot)), default=None)
-    if ledger is None or began is None:
-        return False
-    opened = [closed.started_at for closed in ledger.history]
-    if ledger.incident is not None:
-        opened.append(ledger.incident.started_at)
-    return any(moment >= began for moment in opened)
 
 
 def _silent_words(nodes: tuple[str, ...]) -> str:

@@ -241,6 +241,8 @@ class Policy(msgspec.Struct, frozen=True):
     """A policy resolved for deciding: durations parsed, every default in place."""
 
     name: str
+    title: str
+    """Kind and name, as a message names it."""
     uid: str
     generation: int
     mode: Mode
@@ -286,6 +288,7 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
     breaker = config.breaker_words if config is not None and spec.mode is Mode.ENFORCE else ""
     return Policy(
         name=facts.name,
+        title=facts.title,
         uid=facts.uid,
         generation=facts.generation,
         mode=Mode.OBSERVE if breaker else spec.mode,

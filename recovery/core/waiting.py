@@ -10,7 +10,8 @@ import msgspec
 from recovery.core.evidence import member_jobs, place, pods_of
 from recovery.core.facts import PodFacts, Snapshot
 from recovery.core.gates import finishing
-from recovery.core.history import member_count, pods_of_run, trained_at
+from recovery.core.history import began_at, member_count, pods_of_run, trained_at
+from recovery.core.ledger import Ledger
 
 _ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
 _MAX_QUOTE = 300
@@ -91,6 +92,17 @@ def not_started(snapshot: Snapshot) -> NotStarted | None:
         cause=f"{found.who}: {found.reason}" if found is not None else "",
         words=found.words if found is not None else "",
     )
+
+
+def lost_a_member(snapshot: Snapshot, ledger: Ledger) -> bool:
+    """An incident began in the present run of the Jobs: the group had run whole by then, whatever its pods tell now."""
+    began = max(map(began_at, member_jobs(snapshot)), default=None)
+    if began is None:
+        return False
+    opened = [closed.started_at for closed in ledger.history]
+    if ledger.incident is not None:
+        opened.append(ledger.incident.started_at)
+    return any(moment >= began for moment in opened)
 
 
 def words(snapshot: Snapshot) -> str:

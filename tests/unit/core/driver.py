@@ -90,6 +90,7 @@ def policy(
     """The policy `default`, in force since a day before START unless it says otherwise."""
     return Policy(
         name="default",
+        title="RecoveryPolicy ml/default",
         uid="policy-1",
         generation=1,
         mode=mode,
