@@ -5,6 +5,7 @@ from typing import Protocol
 from recovery.core.facts import GroupKey
 from recovery.core.ledger import Ledger
 from recovery.core.plan import Plan
+from recovery.core.protection import Protection
 
 
 class ControllerObserver(Protocol):
@@ -12,6 +13,10 @@ class ControllerObserver(Protocol):
 
     def decided(self, key: GroupKey, before: Ledger, plan: Plan) -> None:
         """A look came to a decision (looks that only asked for a live read are not told)."""
+        ...
+
+    def protection_found(self, key: GroupKey, found: Protection) -> None:
+        """A reconcile has found out whether the job is protected; also where its ledger cannot be read."""
         ...
 
     def ledger_written(self, key: GroupKey, before: Ledger, after: Ledger) -> None:

@@ -36,6 +36,7 @@ from recovery.core.plan import (
     TouchJob,
 )
 from recovery.core.policy import PolicySet, applicable
+from recovery.core.protection import protection
 from recovery.core.steps import close
 from recovery.core.summary import summarise
 from recovery.executors import events, group_recreate, job_failure, suspension
@@ -118,9 +119,11 @@ class Reconciler:
             workload = snapshot.workload
             if workload is None:
                 return None
-            known = self._known_ledger(key, workload)
+            newest, policy, now = self._newest_ledger(key, workload), applicable(policies, workload), self._clock.now()
+            self._observer.protection_found(key, protection(workload, snapshot, newest, policy, now))
+            known = _readable(newest)
             before = known.ledger if known is not None else Ledger()
-            plan = decide(snapshot, before, applicable(policies, workload), self._clock.now())
+            plan = decide(snapshot, before, policy, now)
             if any(isinstance(action, ReadLive) for action in plan.actions):
                 snapshot, policies = await self._read_live(key)
                 continue
@@ -238,7 +241,7 @@ class Reconciler:
 
     async def _say_refused(self, key: GroupKey, workload: WorkloadFacts, refused: RefusedError) -> None:
         """A deed that the API server will not have done must not stand in the ledger as if it had been."""
-        known = self._known_ledger(key, workload)
+        known = _readable(self._newest_ledger(key, workload))
         if known is None or known.ledger.incident is None or known.ledger.incident.closing is not None:
             return
         said = f"{known.ledger.incident.evidence[0]}; decided, but the API server refuses it: {refused}"
@@ -271,7 +274,7 @@ class Reconciler:
             case ReadLive():
                 raise AssertionError("a live read is done by the look itself")
 
-    def _known_ledger(self, key: GroupKey, workload: WorkloadFacts) -> LedgerObject | None:
+    def _newest_ledger(self, key: GroupKey, workload: WorkloadFacts) -> LedgerObject | None:
         """The newest ledger known: the cache's, or our own last write for as long as the cache lags behind it.
 
         No longer: a RecoveryGroup that the cache had and has no more was deleted, and is gone for us as well.
@@ -281,10 +284,7 @@ class Reconciler:
         if ours is not None and cached is not None and _at_least(cached, ours):
             self._forget(key, workload.uid)
             ours = None
-        newest = cached if ours is None else ours
-        if newest is not None and not newest.readable:
-            raise LedgerUnreadableError(_unreadable(newest))
-        return newest
+        return cached if ours is None else ours
 
     async def _read_live(self, key: GroupKey) -> tuple[Snapshot, PolicySet]:
         """Everything that the next decision stands on.
@@ -330,6 +330,13 @@ class Reconciler:
         if incident is not None and incident.closing is not None:
             return self._clock.now()  # it is still to be recorded
         return plan.look_again_at
+
+
+def _readable(newest: LedgerObject | None) -> LedgerObject | None:
+    """The ledger that is decided by. Raises LedgerUnreadableError."""
+    if newest is not None and not newest.readable:
+        raise LedgerUnreadableError(_unreadable(newest))
+    return newest
 
 
 def _unreadable(found: LedgerObject) -> str:

@@ -14,12 +14,14 @@ from recovery.core.facts import GroupKey
 from recovery.core.incident import restarted
 from recovery.core.ledger import Incident, Ledger, Phase, PhaseSpan
 from recovery.core.policy import Mode
+from recovery.core.protection import Protection
 from recovery.core.quarantine import refusal
 from recovery.core.waiting import NotStarted
 from recovery.ports import Clock, GroupStore
 from recovery.telemetry.decisions import decisions
 from recovery.telemetry.fleet import FleetCollector
 from recovery.telemetry.ledgers import PREFIX, SCOPE, LedgerCollector
+from recovery.telemetry.protections import ProtectionCollector
 from recovery.telemetry.starts import StartCollector
 
 CONTROLLER = "group"
@@ -46,6 +48,8 @@ class Metrics:
         self.registry.register(self._fleet)
         self._starts = StartCollector(PREFIX)
         self.registry.register(self._starts)
+        self._protections = ProtectionCollector(PREFIX)
+        self.registry.register(self._protections)
         self._incident_instruments()
         self._own_instruments()
         self._gauge("build_info", "What runs.", "version").labels(version).set(1)
@@ -97,6 +101,7 @@ class Metrics:
         self._ledgers.follow(store)
         self._fleet.follow(store)
         self._starts.follow(store)
+        self._protections.follow(store)
 
     def follow_queue(self, depth: Callable[[], int]) -> None:
         """Ask for the queue's depth at every scrape."""
@@ -112,6 +117,10 @@ class Metrics:
     def looked(self, key: GroupKey, found: NotStarted | None) -> None:
         """A look at the group is over. `found` None: it has started, or nobody watches it."""
         self._starts.looked(key, found)
+
+    def protection_found(self, key: GroupKey, found: Protection) -> None:
+        """A reconcile has found out whether the job is protected."""
+        self._protections.found(key, found)
 
     def ledger_written(self, key: GroupKey, before: Ledger, after: Ledger) -> None:
         """Observe what ended with this write, and count what it decided."""
@@ -160,8 +169,9 @@ class Metrics:
 
     def leadership_changed(self, *, leads: bool) -> None:
         """This process has begun to lead, or has ceased to: who leads tells of the ledgers."""
-        self._ledgers.leads = self._fleet.leads = leads
+        self._ledgers.leads = self._fleet.leads = self._protections.leads = leads
         self._starts.forget()
+        self._protections.forget()
         self._leader.set(leads)
         self._leader_transitions.inc()
 

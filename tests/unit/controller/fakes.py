@@ -16,6 +16,7 @@ from recovery.core.facts import GroupKey, NodeFacts, Snapshot
 from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject
 from recovery.core.plan import Plan
 from recovery.core.policy import Mode, PolicyFacts, PolicySet, PolicySpec
+from recovery.core.protection import Protection
 from recovery.ports import (
     RECOVERY_GROUPS,
     AlreadyExistsError,
@@ -358,12 +359,16 @@ class Ears:
 
     def __init__(self) -> None:
         self.plans: list[Plan] = []
+        self.protections: list[Protection] = []
         self.writes: list[tuple[Ledger, Ledger]] = []
         self.finished: list[tuple[GroupKey, str | None]] = []
         self.leads: list[bool] = []
 
     def decided(self, key: GroupKey, before: Ledger, plan: Plan) -> None:
         self.plans.append(plan)
+
+    def protection_found(self, key: GroupKey, found: Protection) -> None:
+        self.protections.append(found)
 
     def ledger_written(self, key: GroupKey, before: Ledger, after: Ledger) -> None:
         self.writes.append((before, after))

@@ -6,6 +6,7 @@ import pytest
 from recovery.controller.reconciler import RestlessGroupError
 from recovery.core.ledger import Handled, Ledger
 from recovery.core.policy import Mode
+from recovery.core.protection import ProtectionReason
 from recovery.ports import (
     EVENTS,
     JOBS,
@@ -28,6 +29,16 @@ async def test_a_group_that_is_whole_costs_no_request_and_no_live_read() -> None
     assert scene.api.said() == []
     assert scene.store.live_reads == 0
     assert len(scene.ears.plans) == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [(Mode.ENFORCE, ProtectionReason.PROTECTED), (Mode.OBSERVE, ProtectionReason.OBSERVE)],
+)
+async def test_each_reconcile_tells_whether_the_job_is_protected(mode: Mode, reason: ProtectionReason) -> None:
+    scene = Scene(training(4), mode=mode)
+    await scene.look()
+    assert [found.reason for found in scene.ears.protections] == [reason]
 
 
 async def test_the_ledger_is_written_before_anything_is_deleted() -> None:

@@ -9,6 +9,7 @@ from recovery.core.facts import Snapshot
 from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
 from recovery.core.plan import DeleteJob, Plan
 from recovery.core.policy import BudgetSpec, Policy, PolicyError
+from recovery.core.protection import ProtectionReason
 from recovery.ports import (
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,
@@ -38,6 +39,7 @@ async def test_a_ledger_that_cannot_be_read_holds_everything(version: int, ledge
         await scene.look()
     assert scene.api.said() == []
     assert list(scene.api.groups.values()) == [before]
+    assert [found.reason for found in scene.ears.protections] == [ProtectionReason.LEDGER_UNREADABLE]
 
 
 async def test_a_ledger_of_an_earlier_schema_is_gone_on_with() -> None:

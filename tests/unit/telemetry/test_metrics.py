@@ -17,6 +17,7 @@ NAMES = {
     "job_gpus": "gauge",
     "gpus_idle": "gauge",
     "gpus_not_started": "gauge",
+    "unprotected_jobs": "gauge",
     "gpu_idle_seconds": "counter",
     "failures": "counter",
     "decisions": "counter",

@@ -1,0 +1,62 @@
+"""The metric of unprotected jobs: what the last reconcile of each job has found, counted at the scrape.
+
+A scrape reads no pods and resolves no policies: it counts one remembered answer for each job. Whatever changes an
+answer starts a reconcile, except the budget's window, which the periodic reconcile of all jobs follows.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from recovery.core.facts import GroupKey
+from recovery.core.protection import UNPROTECTED, Protection, ProtectionReason
+from recovery.ports import GroupStore
+
+
+class ProtectionCollector(Collector):
+    """A prometheus collector over all workloads, with or without a policy. Without a store, or while another process
+    leads, it has no series; else it has one for each reason that a job can be unprotected for, 0 included."""
+
+    def __init__(self, prefix: str) -> None:
+        """`prefix`: of every name."""
+        self._prefix = prefix
+        self._store: GroupStore | None = None
+        self._reasons: dict[GroupKey, ProtectionReason] = {}
+        self.leads = False
+        """Whether this process acts, and so reconciles the jobs."""
+
+    def follow(self, store: GroupStore) -> None:
+        """Count the jobs of this store from now on."""
+        self._store = store
+
+    def forget(self) -> None:
+        """A term begins or ends: the answers of the one before say nothing about now."""
+        self._reasons.clear()
+
+    def found(self, key: GroupKey, found: Protection) -> None:
+        """A reconcile has found the answer for this job."""
+        self._reasons[key] = found.reason
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: a registry would collect instead, to learn the names."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        if self._store is None or not self.leads:
+            return
+        there = frozenset(self._store.keys())
+        self._reasons = {key: reason for key, reason in self._reasons.items() if key in there}
+        jobs = dict.fromkeys(UNPROTECTED, 0)
+        for reason in self._reasons.values():
+            if reason in jobs:
+                jobs[reason] += 1
+        unprotected = GaugeMetricFamily(
+            f"{self._prefix}unprotected_jobs",
+            "Jobs that hang after a loss until a person acts, by what keeps the controller from acting. "
+            "Told by the leader only.",
+            labels=("reason",),
+        )
+        for reason, count in jobs.items():
+            unprotected.add_metric((reason,), count)
+        yield unprotected
