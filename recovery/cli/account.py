@@ -30,12 +30,19 @@ from recovery.core.plan import (
     TouchJob,
 )
 from recovery.core.policy import PAUSED_ANNOTATION, FencingMode, Mode, paused
+from recovery.core.protection import Protection, remedy, sentence
 from recovery.core.rules import Rule
 from recovery.core.suspension import in_force, marked_by
 from recovery.core.training_container import SelectedBy, select
 
 _TROUBLED_PODS_MAX = 8
 _INDENT = "  "
+
+
+def protection_line(found: Protection) -> str:
+    """Whether a loss starts a recovery; if not, why not, and what a person can do about it."""
+    answer = {True: "yes", False: "no", None: "not needed"}[found.protected]
+    return " ".join(words for words in (f"Protected: {answer}.", sentence(found), remedy(found)) if words)
 
 
 def policy_lines(selection: Selection, ledger: Ledger, now: datetime) -> Iterator[str]:

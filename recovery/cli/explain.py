@@ -23,6 +23,7 @@ from recovery.core.facts import GroupKey, WorkloadFacts
 from recovery.core.fleet import FleetLedger
 from recovery.core.ledger import Incident, Ledger
 from recovery.core.plan import Plan
+from recovery.core.protection import Protection, protection
 from recovery.kube.oneshot import JobReading, read_incident, read_job, with_fleet
 
 
@@ -118,9 +119,14 @@ class _Explanation:
         left_out = self.asks_the_fleet and self._reading.snapshot.fleet is None
         return "nodes may not be listed, so caps, feasible nodes and storms were not asked" if left_out else ""
 
+    def _protection(self) -> Protection:
+        reading = self._reading
+        return protection(self._workload, reading.snapshot, reading.group, self._selection.decides, self._now)
+
     def print(self) -> None:
         ledger, now = self._ledger, self._now
         print(f"{title_of(self._key, self._workload)}, created {age(self._workload.created_at, now)} ago")
+        print(printable(account.protection_line(self._protection())))
         _print("Policy", account.policy_lines(self._selection, ledger, now))
         _print("Now", account.sight_lines(self._reading.snapshot, self._workload, now))
         plan = self._plan

@@ -13,11 +13,12 @@ from recovery.core import budget
 from recovery.core.facts import GroupKey, Snapshot, WorkloadFacts
 from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject
 from recovery.core.policy import RESUME_AT_ANNOTATION, PolicySet, paused
+from recovery.core.protection import Protection, protection, remedy, sentence
 from recovery.core.suspension import in_force, marked_by
 from recovery.kube.oneshot import Fleet
 
-HEADER = ("JOB", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "POLICY", "AGE")
-WIDE_HEADER = (*HEADER, "KIND", "NEXT-ATTEMPT", "REASON")
+HEADER = ("JOB", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "POLICY", "PROTECTED", "AGE")
+WIDE_HEADER = (*HEADER, "KIND", "NEXT-ATTEMPT", "REMEDY", "REASON")
 
 MEANT_TO_RUN = frozenset({"Healthy", "NoPolicy"})
 """The phases of a job without an open incident that nobody has stopped: it runs, or has not started."""
@@ -37,6 +38,7 @@ _STYLES = {
     "Unreadable": "bold red",
 }
 _STYLE_OF_INCIDENTS = "yellow"
+_STYLE_OF_UNPROTECTED = "yellow"
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -69,6 +71,8 @@ class JobRow(msgspec.Struct, frozen=True):
     created_at: datetime
     reason: str
     """The sentence that goes with the cause; empty if there never was an incident, and nothing else is to be said."""
+    protection: Protection
+    """Whether a loss starts a recovery, and if not, why not."""
 
 
 def rows_of(fleet: Fleet, now: datetime) -> dict[GroupKey, JobRow]:
@@ -132,6 +136,7 @@ def job_row(
         next_attempt_at=ledger.next_attempt_at if ledger is not None else None,
         created_at=workload.created_at,
         reason=seen.reason or last.reason,
+        protection=protection(workload, snapshot, group, selection.decides, now),
     )
 
 
@@ -189,6 +194,12 @@ def as_data(row: JobRow) -> dict[str, Any]:
         "nextAttemptAt": stamp(row.next_attempt_at),
         "createdAt": stamp(row.created_at),
         "reason": row.reason,
+        "protection": {
+            "protected": row.protection.protected,
+            "reason": str(row.protection.reason),
+            "message": sentence(row.protection),
+            "remedy": remedy(row.protection),
+        },
     }
 
 
@@ -209,13 +220,16 @@ def cells_of(row: JobRow, now: datetime, *, wide: bool, with_namespace: bool) ->
         str(row.restarts),
         f"{row.budget_left}/{row.budget_limit}" if row.budget_limit is not None else "",
         _policy_words(row),
+        _protection_words(row.protection),
         age(row.created_at, now),
     )
     next_attempt = time_of_day(row.next_attempt_at, now) if row.next_attempt_at is not None else ""
-    texts = (*narrow, row.kind, next_attempt, row.reason) if wide else narrow
-    style = _STYLES.get(row.phase, _STYLE_OF_INCIDENTS)
-    of_phase = HEADER.index("PHASE") + with_namespace
-    return tuple(Cell(text, style if column == of_phase else "") for column, text in enumerate(texts))
+    texts = (*narrow, row.kind, next_attempt, remedy(row.protection), row.reason) if wide else narrow
+    styles = {
+        HEADER.index("PHASE") + with_namespace: _STYLES.get(row.phase, _STYLE_OF_INCIDENTS),
+        HEADER.index("PROTECTED") + with_namespace: _STYLE_OF_UNPROTECTED if row.protection.protected is False else "",
+    }
+    return tuple(Cell(text, styles.get(column, "")) for column, text in enumerate(texts))
 
 
 def _phase_words(row: JobRow, now: datetime) -> str:
@@ -224,6 +238,13 @@ def _phase_words(row: JobRow, now: datetime) -> str:
     if row.resume_at is None:
         return f"{row.phase}, suspended by the controller"
     return f"{row.phase}, resumes {time_of_day(row.resume_at, now)}"
+
+
+def _protection_words(found: Protection) -> str:
+    """Empty: the job needs no protection now."""
+    if found.protected is None:
+        return ""
+    return "yes" if found.protected else f"no: {found.reason}"
 
 
 def _policy_words(row: JobRow) -> str:

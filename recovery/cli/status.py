@@ -23,6 +23,7 @@ from recovery.cli.rows import (
 )
 from recovery.cli.wording import Output, Table, print_data
 from recovery.core.facts import GroupKey
+from recovery.core.protection import Protection
 from recovery.kube.oneshot import read_fleet
 from recovery.kube.unready import read_unready
 from recovery.ports import TryLaterError
@@ -138,7 +139,8 @@ class _Changes:
         """The narrow table has no sentences; a scheduler words why a pod has no node anew with each try."""
         if row is None or self._output is not Output.TABLE:
             return row
-        return msgspec.structs.replace(row, reason="")
+        code = Protection(row.protection.reason, row.kind, row.job)
+        return msgspec.structs.replace(row, reason="", protection=code)
 
 
 async def _watch(

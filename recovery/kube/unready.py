@@ -77,16 +77,16 @@ def _by_group(records: Iterable[R]) -> dict[GroupKey, list[R]]:
 
 
 def _all_ready(fleet: Fleet, key: GroupKey, jobs: Sequence[JobRecord]) -> bool:
-    """As JobSet counts its ready Jobs, initializers included: a group too many only costs a reading."""
+    """As JobSet counts its ready Jobs, initializers included: a group too many only costs a reading.
+
+    A member that has succeeded is not Ready: the group is finishing, which its pods tell.
+    """
     jobset = fleet.jobsets.get(key)
     if jobset is None or len(jobs) < sum(each.replicas for each in jobset.facts.replicated_jobs):
         return False
     return all(
         each.facts.deleting_since is None
-        and (
-            each.facts.condition("Complete") is not None
-            or each.ready + each.facts.succeeded >= member_count(each.facts)
-        )
+        and (each.facts.condition("Complete") is not None or each.ready >= member_count(each.facts))
         for each in jobs
     )
 

@@ -18,8 +18,10 @@ import pytest_asyncio
 from aiohttp import web
 
 from recovery.cli.preflight import WATCHED
+from recovery.core import protection
+from recovery.core.policy import POLICY_ANNOTATION
 from recovery.sim.kubelets.nodes import NodeDeath
-from tests.cluster.acts import lose, no_room, until_rounds
+from tests.cluster.acts import PAUSED, annotate, lose, no_room, until_rounds
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import Samples, ask, has_looked, recovery, scrape
@@ -32,6 +34,7 @@ from tests.cluster.test_nodes import marked_not_ready, silent
 RUN = ("run", "--metrics-address", "127.0.0.1:0", "--log-level", "warning")
 STATUS = ("status", "-n", "default")
 EXPLAIN = ("explain", "llm", "-n", "default")
+UNPROTECTED = "recovery_unprotected_jobs"
 every_command = pytest.mark.parametrize("command", [RUN, STATUS, EXPLAIN], ids=lambda command: str(command[0]))
 
 REASON_OF_PHASE = {
@@ -281,6 +284,8 @@ async def test_status_and_explain_tell_of_a_job_before_during_and_after_an_incid
         nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in await job.pods()}
         row, account = await status_and_explain(installed, job)
         assert row[:7] == ["llm", "Healthy", "-", "-", "0", "0", "10/10"]
+        assert row[-2] == "yes"
+        assert "\nProtected: yes. RecoveryPolicy " in account
         assert "Job llm-node-0: 4 of 4 pods run and are Ready, 8 GPUs" in account
         assert "\nDecision:\n  no failure\n" in account
 
@@ -318,9 +323,10 @@ async def status_and_explain(control_plane: ControlPlane, job: Job) -> tuple[lis
     status, explained = await asyncio.gather(recovery("status", *where), recovery("explain", job.name, *where))
     assert (status.exit_code, status.err) == (0, "")
     assert (explained.exit_code, explained.err) == (0, "")
-    header, line = status.out.splitlines()
-    assert header.split() == ["JOB", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "POLICY", "AGE"]
-    return line.split(), explained.out
+    header, line = (re.split(" {2,}", line) for line in status.out.splitlines())
+    columns = ["JOB", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "POLICY", "PROTECTED", "AGE"]
+    assert header == columns
+    return line, explained.out
 
 
 async def test_status_says_why_a_job_has_not_started_and_which_node_is_silent(
@@ -339,6 +345,7 @@ async def test_status_says_why_a_job_has_not_started_and_which_node_is_silent(
         job = await starting
         runs = await until_listed(installed, namespace, phase="Healthy", idleGPUs=0)
         assert (runs["cause"], runs["reason"], await job.closed_incidents(0)) == ("", "", [])
+        assert (waits["protection"]["reason"], runs["protection"]["reason"]) == ("NotStarted", "Protected")
         await has_looked(process, job)
         assert (await scrape(process)).by("reason", "recovery_gpus_not_started", namespace=namespace) == {}
 
@@ -347,6 +354,27 @@ async def test_status_says_why_a_job_has_not_started_and_which_node_is_silent(
             await marked_not_ready(fleet, node)
             cut_off = await until_listed(installed, namespace, phase="Healthy", cause=f"node {node} does not answer")
         assert cut_off["reason"].startswith(f"no failure yet: node {node} has not answered since ")
+
+
+async def test_a_job_that_is_not_protected_says_why_and_the_leader_counts_it(
+    installed: ControlPlane, training: StartsTraining, controller: StartsController
+) -> None:
+    job = await training(ranks=4)
+    async with controller() as process:
+        await has_looked(process, job)
+        before = (await scrape(process)).by("reason", UNPROTECTED)
+        assert set(before) == {str(reason) for reason in protection.UNPROTECTED}
+        for make_so, reason in (
+            (annotate(job, PAUSED, "new image"), "PausedByAnnotation"),
+            (annotate(job, POLICY_ANNOTATION, "gold"), "NoPolicy"),
+        ):
+            await make_so
+            await until_seen(process, UNPROTECTED, {"reason": reason}, before[reason] + 1)
+            row, account = await status_and_explain(installed, job)
+            assert row[-2] == f"no: {reason}"
+        assert f"Protected: no. The annotation {POLICY_ANNOTATION} names gold, and no policy has that name." in account
+        after = (await scrape(process)).by("reason", UNPROTECTED)
+    assert after["PausedByAnnotation"] == before["PausedByAnnotation"], "a job counts once"
 
 
 async def until_listed(control_plane: ControlPlane, namespace: str, **wanted: object) -> Object:

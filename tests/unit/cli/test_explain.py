@@ -1,5 +1,6 @@
 """`recovery explain`: an account that a person can act on."""
 
+import json
 from typing import Any
 
 import pytest
@@ -28,7 +29,10 @@ def test_a_healthy_job(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
     text = explain("llm")
-    assert text.startswith("TrainJob team-a/llm, created 60m ago\n")
+    assert text.splitlines()[:2] == [
+        "TrainJob team-a/llm, created 60m ago",
+        "Protected: yes. RecoveryPolicy team-a/default restarts the group when it loses a member.",
+    ]
     assert section(text, "Policy") == [
         "RecoveryPolicy default, the only one that selects the job",
         "mode Enforce, restart RecreateGroupOnPodRestart, 10 of 10 recoveries left",
@@ -47,6 +51,34 @@ def test_without_a_policy_it_says_why_none_applies(cluster: PlainCluster) -> Non
     text = explain("llm")
     assert section(text, "Policy") == ["none: there is no RecoveryPolicy in the namespace and no ClusterRecoveryPolicy"]
     assert section(text, "Decision") == ["no RecoveryPolicy applies to this job"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "line"),
+    [
+        (
+            {"mode": "Observe"},
+            "Protected: no. RecoveryPolicy team-a/default only observes. Set spec.mode: Enforce to act.",
+        ),
+        (
+            {"budget": {"window": "soon"}},
+            "Protected: no. The policy cannot be used: RecoveryPolicy team-a/default: spec.budget.window: 'soon'",
+        ),
+    ],
+)
+def test_a_job_that_is_not_protected_says_why_and_what_to_do(cluster: PlainCluster, spec: Object, line: str) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(**spec)
+    assert explain("llm").splitlines()[1].startswith(line)
+
+
+def test_a_job_that_has_not_started_needs_no_protection_yet(cluster: PlainCluster) -> None:
+    cluster.add_job("llm", running=1)
+    cluster.add_policy(mode="Enforce")
+    assert explain("llm").splitlines()[1] == (
+        "Protected: not needed. The group has not run whole yet. Until then its Jobs replace a lost member."
+    )
+    assert json.loads(explain("llm", "-o", "json"))["protection"]["reason"] == "NotStarted"
 
 
 def test_troubled_pods_are_named_with_what_is_known_of_their_nodes(cluster: PlainCluster) -> None:

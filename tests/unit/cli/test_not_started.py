@@ -103,6 +103,13 @@ def test_who_may_act_on_the_job_changes_nothing_about_it(cluster: PlainCluster) 
     assert told("held")["paused"]
 
 
+def test_a_job_that_has_not_started_needs_a_policy_and_no_protection_yet(cluster: PlainCluster) -> None:
+    cluster.add_job("llm", ranks=4, running=3)
+    assert told()["protection"]["reason"] == "NoPolicy"
+    cluster.add_policy(mode="Enforce")
+    assert (told()["protection"]["protected"], told()["protection"]["reason"]) == (None, "NotStarted")
+
+
 @pytest.mark.parametrize(
     ("change", "phase"),
     [
@@ -254,6 +261,7 @@ def test_who_may_not_read_jobs_or_pods_is_told_what_is_missing(cluster: PlainClu
     assert result.stderr == (
         f"recovery: a job that has not started is not told from one that runs: list {plural}: forbidden\n"
     )
+    assert "no: Observe" in result.stdout
 
 
 def test_who_may_not_read_nodes_is_told_the_rest(cluster: PlainCluster) -> None:

@@ -1,8 +1,10 @@
 """`recovery status`: one line for every TrainJob, with or without a RecoveryGroup."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from unittest.mock import AsyncMock
 
 import pytest
@@ -11,7 +13,8 @@ from typer.testing import CliRunner, Result
 
 from recovery.cli.main import app
 from recovery.core.ledger import SCHEMA_VERSION
-from recovery.ports import JOB_SETS, RECOVERY_CONFIGS, TRAIN_JOBS, TryLaterError
+from recovery.core.protection import ProtectionReason
+from recovery.ports import JOB_SETS, JOBS, PODS, RECOVERY_CONFIGS, TRAIN_JOBS, TryLaterError
 from tests.unit.cli.cluster import Object, PlainCluster, StoppedClock, metadata
 
 
@@ -23,9 +26,14 @@ def status(*arguments: str) -> Result:
 
 def row(name: str, *arguments: str) -> dict[str, str]:
     """A job's cells by column."""
-    header, *lines = status(*arguments).stdout.splitlines()
-    cells = next(line.split() for line in lines if name in line.split())
-    return dict(zip(header.split(), cells, strict=True))
+    header, *lines = map(cells_of, status(*arguments).stdout.splitlines())
+    cells = next(cells for cells in lines if name in cells)
+    return dict(zip(header, cells, strict=True))
+
+
+def cells_of(line: str) -> list[str]:
+    """Columns are two or more spaces apart."""
+    return re.split(" {2,}", line)
 
 
 def open_incident(phase: str) -> Object:
@@ -79,6 +87,7 @@ def test_a_healthy_job_is_told_of_from_its_own_objects(cluster: PlainCluster) ->
         "RESTARTS": "0",
         "BUDGET": "10/10",
         "POLICY": "default(Enforce)",
+        "PROTECTED": "yes",
         "AGE": "60m",
     }
 
@@ -124,22 +133,84 @@ def test_a_paused_job_and_an_unusable_policy_are_marked(cluster: PlainCluster) -
     assert row("llm")["POLICY"] == "default(Invalid,paused)"
 
 
+PAUSED = {"metadata": {"annotations": {"recovery.trainjob.dev/paused": "true"}}}
+
+
+@pytest.mark.parametrize(
+    ("change", "spec", "answer"),
+    [
+        ({}, {"mode": "Enforce"}, "yes"),
+        ({}, {"mode": "Observe"}, "no: Observe"),
+        ({}, {"mode": "Enforce", "restart": "None"}, "no: RestartNone"),
+        ({}, {"mode": "Enforce", "budget": {"limit": 0}}, "no: BudgetExhausted"),
+        ({}, {"budget": {"window": "soon"}}, "no: PolicyUnusable"),
+        (PAUSED, {"mode": "Enforce"}, "no: PausedByAnnotation"),
+        ({"spec": {"suspend": True}}, {"mode": "Observe"}, "-"),
+        ({"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, {}, "-"),
+        ({"status": {"conditions": [{"type": "Failed", "status": "True"}]}}, {}, "-"),
+    ],
+)
+def test_a_column_says_whether_the_job_is_protected_and_if_not_why(
+    cluster: PlainCluster, change: Object, spec: Object, answer: str
+) -> None:
+    job = cluster.add_job("llm")
+    for field, value in change.items():
+        job[field].update(value)
+    cluster.add_policy(**spec)
+    assert row("llm")["PROTECTED"] == answer
+
+
+def test_a_job_whose_training_is_finishing_needs_no_protection(cluster: PlainCluster) -> None:
+    cluster.add_job("llm", ranks=3)
+    cluster.objects[PODS.plural][0]["status"] = {"phase": "Succeeded"}
+    cluster.objects[JOBS.plural][0]["status"] = {"ready": 2, "succeeded": 1}
+    assert row("llm")["PROTECTED"] == "-"
+
+
+def test_a_group_that_waits_for_a_person_is_not_protected(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    cluster.add_group("llm", open_incident("Held"))
+    assert row("llm")["PROTECTED"] == "no: Held"
+    assert row("llm", "-o", "wide")["REMEDY"] == "Run recovery retry llm to restart the group."
+
+
+def test_the_brakes_of_the_cluster_show_in_every_row(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    config: Object = {"metadata": metadata("default", "", "config"), "spec": {"paused": True}}
+    cluster.put(RECOVERY_CONFIGS, config)
+    assert row("llm")["PROTECTED"] == "no: PausedGlobally"
+    config["spec"] = {"circuitBreaker": {"recoveries": 2}}
+    config["status"] = {"breaker": {"openedAt": "2026-11-02T08:59:00Z", "reason": "2 recoveries brought no progress"}}
+    assert row("llm")["PROTECTED"] == "no: BreakerOpen"
+    [found] = json.loads(status("-o", "json").stdout)
+    assert found["protection"] == {
+        "protected": False,
+        "reason": "BreakerOpen",
+        "message": "The circuit breaker is open: 2 recoveries brought no progress.",
+        "remedy": "Run recovery reset-breaker to close it.",
+    }
+
+
 def test_a_ledger_of_a_newer_version_is_not_guessed_at(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy()
     cluster.add_group("llm", {"schemaVersion": SCHEMA_VERSION + 1, "phase": "Meditating"})
     assert row("llm")["PHASE"] == "Unreadable"
+    cluster.add_policy("acting", mode="Enforce", priority=1)
+    assert row("llm")["PROTECTED"] == "no: LedgerUnreadable"
 
 
 def test_all_namespaces_have_a_column_and_their_own_policies(cluster: PlainCluster) -> None:
     cluster.add_job("llm", namespace="team-b")
     cluster.add_job("llm", namespace="team-a")
     cluster.add_policy("loose", namespace="team-b", mode="Observe")
-    lines = [line.split()[:3] + line.split()[-2:-1] for line in status("-A").stdout.splitlines()]
+    lines = [cells_of(line)[:3] + cells_of(line)[-3:-1] for line in status("-A").stdout.splitlines()]
     assert lines == [
-        ["NAMESPACE", "JOB", "PHASE", "POLICY"],
-        ["team-a", "llm", "NoPolicy", "-"],
-        ["team-b", "llm", "Healthy", "loose(Observe)"],
+        ["NAMESPACE", "JOB", "PHASE", "POLICY", "PROTECTED"],
+        ["team-a", "llm", "NoPolicy", "-", "no: NoPolicy"],
+        ["team-b", "llm", "Healthy", "loose(Observe)", "no: Observe"],
     ]
 
 
@@ -178,6 +249,12 @@ def test_json_holds_what_the_table_holds_and_the_sentence(cluster: PlainCluster)
             "nextAttemptAt": None,
             "createdAt": "2026-11-02T08:00:00Z",
             "reason": "pod llm-1 failed with exit code 137",
+            "protection": {
+                "protected": True,
+                "reason": "Protected",
+                "message": "RecoveryPolicy team-a/default restarts the group when it loses a member.",
+                "remedy": "",
+            },
         }
     ]
     cluster.objects[TRAIN_JOBS.plural].clear()
@@ -223,9 +300,10 @@ def test_a_bare_job_set_is_listed_and_wide_tells_the_kind_and_the_sentence(clust
     cluster.add_group("llm", open_incident("Starting"))
     lines = status("-o", "wide").stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["JOB", "llm", "raw"]
-    assert lines[0].split()[-3:] == ["KIND", "NEXT-ATTEMPT", "REASON"]
-    assert lines[1].endswith("TrainJob  -             pod llm-1 failed with exit code 137")
-    assert lines[2].split()[-3:] == ["JobSet", "-", "-"]
+    create = "Create a RecoveryPolicy whose spec.selector matches the labels of the job."
+    assert cells_of(lines[0])[-4:] == ["KIND", "NEXT-ATTEMPT", "REMEDY", "REASON"]
+    assert cells_of(lines[1])[-4:] == ["TrainJob", "-", create, "pod llm-1 failed with exit code 137"]
+    assert cells_of(lines[2])[-4:] == ["JobSet", "-", create, "-"]
 
 
 def test_yaml_holds_what_json_holds(cluster: PlainCluster) -> None:
@@ -289,6 +367,19 @@ def test_watch_prints_all_and_then_what_changes(cluster: PlainCluster, monkeypat
     ]
 
 
+def test_watch_prints_a_change_of_protection_but_not_each_wording_of_it(
+    cluster: PlainCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    annotations = cluster.add_job("llm")["metadata"].setdefault("annotations", {})
+    cluster.add_policy(mode="Enforce")
+    paused = "recovery.trainjob.dev/paused"
+    watched = Watched(
+        monkeypatch, lambda: annotations.update({paused: "new image"}), lambda: annotations.update({paused: "old"})
+    )
+    lines = [cells_of(line)[-2] for line in watched.status().stdout.splitlines()]
+    assert lines == ["PROTECTED", "yes", "no: PausedByAnnotation"]
+
+
 def test_watch_gives_json_a_line_each(cluster: PlainCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.add_job("llm")
     watched = Watched(monkeypatch, lambda: cluster.add_group("llm", open_incident("TearingDown")))
@@ -314,3 +405,8 @@ def test_watch_outlasts_an_api_server_that_is_away_and_says_so_once(
         "recovery: no cluster: the API server does not answer: list trainjobs: refused; asking again\n"
     )
     assert result.stdout.splitlines()[-1].split()[:2] == ["llm", "TearingDown"]
+
+
+def test_the_documentation_names_every_reason() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "commands.md").read_text()
+    assert [reason for reason in ProtectionReason if f"`{reason}`" not in page] == [ProtectionReason.PROTECTED]
