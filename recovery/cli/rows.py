@@ -83,7 +83,7 @@ def rows_of(fleet: Fleet, now: datetime) -> dict[GroupKey, JobRow]:
 def with_sight(
     rows: Mapping[GroupKey, JobRow], fleet: Fleet, snapshots: Mapping[GroupKey, Snapshot], now: datetime
 ) -> dict[GroupKey, JobRow]:
-    """The rows again. `snapshots`: of the groups that are not all Ready."""
+    """The rows again. `snapshots`: of the groups that are meant to run."""
     seen = {key: _fleet_row(fleet, key, now, snapshot) for key, snapshot in snapshots.items()}
     return {key: seen.get(key, row) for key, row in rows.items()}
 
@@ -102,7 +102,7 @@ def job_row(
     snapshot: Snapshot | None = None,
 ) -> JobRow:
     """`group` None: there never was an incident. `laid_down`: for the job's namespace. `snapshot` None: nothing is
-    known beyond the workload and its ledger, or all of the group is Ready."""
+    known beyond the workload and its ledger."""
     selection = policy_of(laid_down, workload)
     ledger = group.ledger if group is not None and group.readable else None
     policy = selection.policy

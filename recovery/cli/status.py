@@ -77,12 +77,13 @@ async def _read(connection: Connection, where: str | None) -> tuple[Rows, tuple[
     A job without an open incident is Healthy only if its group runs whole, or did, which only Jobs and pods tell.
     """
     fleet = await read_fleet(connection.client, where)
-    rows = rows_of(fleet, connection.clock.now())
+    now = connection.clock.now()
+    rows = rows_of(fleet, now)
     asked = [key for key, row in rows.items() if row.phase in MEANT_TO_RUN]
-    unready = await read_unready(connection.client, where, fleet, asked)
+    unready = await read_unready(connection.client, where, fleet, asked, now)
     stop = fleet.config.stop_words if fleet.config is not None else ""
     lines = (*fleet.unreadable, *unready.unreadable, *((stop,) if stop else ()))
-    return with_sight(rows, fleet, unready.snapshots, connection.clock.now()), tuple(dict.fromkeys(lines))
+    return with_sight(rows, fleet, {**unready.snapshots, **unready.ready}, now), tuple(dict.fromkeys(lines))
 
 
 def _complain(lines: Sequence[str], said: Sequence[str]) -> None:

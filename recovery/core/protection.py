@@ -11,13 +11,16 @@ from enum import StrEnum
 import msgspec
 
 from recovery.core import attempts, budget, incident, waiting
+from recovery.core.annotations import TRAINING_CONTAINER_ANNOTATION
 from recovery.core.config import CONFIG_NAME
+from recovery.core.evidence import member_jobs
 from recovery.core.facts import Snapshot, WorkloadFacts
 from recovery.core.gates import ended, finishing
 from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
 from recovery.core.policy import PAUSED_ANNOTATION, POLICY_ANNOTATION, Mode, Policy, PolicyError, Restart, paused
 from recovery.core.rules import Rule, RuleAction, When
 from recovery.core.suspension import in_force
+from recovery.core.training_container import SelectedBy, select
 
 
 class ProtectionReason(StrEnum):
@@ -58,6 +61,8 @@ class ProtectionReason(StrEnum):
     now."""
     BUDGET_EXHAUSTED = "BudgetExhausted"
     """The budget allows no further recovery now, so the next loss is Held."""
+    TRAINING_CONTAINER_UNKNOWN = "TrainingContainerUnknown"
+    """No rule selects the training container of a Job, so the exits of its containers are no losses."""
     NO_JOB_SET = "NoJobSet"
     """The job has no JobSet, or it is being deleted."""
     NOT_STARTED = "NotStarted"
@@ -84,6 +89,7 @@ UNPROTECTED = (
     ProtectionReason.HELD,
     ProtectionReason.INCIDENT_OBSERVED,
     ProtectionReason.BUDGET_EXHAUSTED,
+    ProtectionReason.TRAINING_CONTAINER_UNKNOWN,
 )
 """The reasons that need attention: those of the metric `unprotected_jobs`, and each "no" of `recovery status`."""
 
@@ -102,6 +108,8 @@ class Protection(msgspec.Struct, frozen=True):
     """RuleIgnoresAll: name of the rule."""
     incident: str = ""
     """Held, IncidentObserved: id of the incident."""
+    child_job: str = ""
+    """TrainingContainerUnknown: name of the Job."""
     recovery_group: str = ""
     """LedgerUnreadable: name of the RecoveryGroup."""
     schema_version: int = SCHEMA_VERSION
@@ -145,6 +153,8 @@ def protection(
         found = _by_incident(workload, recovery_group.ledger, now)
     if found is None:
         found = _by_budget(workload, _ledger_of(recovery_group), policy, now)
+    if found is None and snapshot is not None:
+        found = _by_container(workload, snapshot)
     if found is None:
         reason = _before_start(snapshot, _ledger_of(recovery_group)) or ProtectionReason.PROTECTED
         found = Protection(reason, workload.kind, workload.name)
@@ -239,6 +249,15 @@ def _by_budget(workload: WorkloadFacts, ledger: Ledger, policy: Policy, now: dat
     return Protection(ProtectionReason.BUDGET_EXHAUSTED, workload.kind, workload.name, until=until)
 
 
+def _by_container(workload: WorkloadFacts, snapshot: Snapshot) -> Protection | None:
+    """A lost pod starts a recovery, but a container that exits and starts again in place does not."""
+    for job in member_jobs(snapshot):
+        if select(job, workload).by is SelectedBy.UNKNOWN:
+            reason = ProtectionReason.TRAINING_CONTAINER_UNKNOWN
+            return Protection(reason, workload.kind, workload.name, child_job=job.name)
+    return None
+
+
 def _before_start(snapshot: Snapshot | None, ledger: Ledger) -> ProtectionReason | None:
     """There is no group yet that a loss leaves hanging. None: there is, or nothing was read of it."""
     if snapshot is None or _is_open(ledger):
@@ -322,6 +341,10 @@ _WORDS: Mapping[ProtectionReason, tuple[str, str]] = {
         "The budget of {policy} is exhausted{until}, so the controller holds the next loss.",
         "Run recovery reset-budget {job}, or raise spec.budget.limit.",
     ),
+    ProtectionReason.TRAINING_CONTAINER_UNKNOWN: (
+        "No rule selects the container of Job {child_job} that trains, so only the loss of a whole pod counts.",
+        f"Name it in the annotation {TRAINING_CONTAINER_ANNOTATION} of the pod template or of the {{kind}}.",
+    ),
     ProtectionReason.NO_JOB_SET: ("The {kind} has no JobSet.", ""),
     ProtectionReason.NOT_STARTED: (
         "The group has not run whole yet. Until then its Jobs replace a lost member.",
@@ -359,6 +382,7 @@ def _rendered(template: str, found: Protection) -> str:
         policy=found.policy,
         rule=found.rule,
         incident=found.incident,
+        child_job=found.child_job,
         recovery_group=found.recovery_group,
         schema_version=found.schema_version,
         detail=detail,

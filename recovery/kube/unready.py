@@ -6,13 +6,14 @@ pkg/controller/util/node/controller_utils.go). So a fleet that is well costs one
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import TypeVar
 
 import msgspec
 
 from recovery.core.facts import GroupKey, JobFacts, NodeFacts, PodFacts, Snapshot
-from recovery.core.history import member_count
+from recovery.core.history import began_at, member_count
 from recovery.kube.incarnations import Incarnations
 from recovery.kube.live import LiveReader
 from recovery.kube.oneshot import Fleet, read_all
@@ -35,10 +36,14 @@ class Unready(msgspec.Struct, frozen=True):
 
     snapshots: Mapping[GroupKey, Snapshot] = {}
     """Their nodes are those of pods that are not Ready, `NODES_MAX` in all, those of pods that run first."""
+    ready: Mapping[GroupKey, Snapshot] = {}
+    """The other groups, without pods and nodes: of their Jobs it is known that all members run."""
     unreadable: tuple[str, ...] = ()
 
 
-async def read_unready(client: ApiClient, namespace: str | None, fleet: Fleet, keys: Iterable[GroupKey]) -> Unready:
+async def read_unready(
+    client: ApiClient, namespace: str | None, fleet: Fleet, keys: Iterable[GroupKey], now: datetime
+) -> Unready:
     """Of these groups of the fleet; `namespace`: that it was read for, None: all. Raises ApiError.
 
     Who may not read Jobs or pods is told so; who may not read nodes or Events is told the rest.
@@ -63,7 +68,8 @@ async def read_unready(client: ApiClient, namespace: str | None, fleet: Fleet, k
         facts = (job.facts for job in jobs.get(key, ()))
         told = tuple(msgspec.structs.replace(job, failed_create=failed_creates.get(job.uid, "")) for job in facts)
         snapshots[key] = _snapshot(key, fleet, told, tuple(pods.get(key, ())), nodes)
-    return Unready(snapshots, (*listed.unreadable, *about_pods, *about_nodes))
+    ready = {key: _of_ready(key, fleet, jobs[key], now) for key in asked if key not in snapshots and key in jobs}
+    return Unready(snapshots, ready, (*listed.unreadable, *about_pods, *about_nodes))
 
 
 R = TypeVar("R", JobRecord, PodRecord)
@@ -77,16 +83,16 @@ def _by_group(records: Iterable[R]) -> dict[GroupKey, list[R]]:
 
 
 def _all_ready(fleet: Fleet, key: GroupKey, jobs: Sequence[JobRecord]) -> bool:
-    """As JobSet counts its ready Jobs, initializers included: a group too many only costs a reading.
-
-    A member that has succeeded is not Ready: the group is finishing, which its pods tell.
-    """
+    """As JobSet counts its ready Jobs, initializers included: a group too many only costs a reading."""
     jobset = fleet.jobsets.get(key)
     if jobset is None or len(jobs) < sum(each.replicas for each in jobset.facts.replicated_jobs):
         return False
     return all(
         each.facts.deleting_since is None
-        and (each.facts.condition("Complete") is not None or each.ready >= member_count(each.facts))
+        and (
+            each.facts.condition("Complete") is not None
+            or each.ready + each.facts.succeeded >= member_count(each.facts)
+        )
         for each in jobs
     )
 
@@ -141,6 +147,12 @@ async def _failed_creates(
 def _decode_event(raw: msgspec.Raw) -> Entry[EventRecord]:
     """Without a name: what counts is the object that it is about."""
     return Entry("", "", "", "", decode_event(raw))
+
+
+def _of_ready(key: GroupKey, fleet: Fleet, jobs: Iterable[JobRecord], now: datetime) -> Snapshot:
+    """All members are Ready now. That says that the group has started, also where the clock here lags behind."""
+    found = _snapshot(key, fleet, tuple(job.facts for job in jobs), (), {})
+    return msgspec.structs.replace(found, trained_at={job.uid: max(now, began_at(job)) for job in found.jobs})
 
 
 def _snapshot(

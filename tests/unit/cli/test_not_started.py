@@ -290,3 +290,11 @@ def test_watch_prints_a_start_in_its_steps_but_not_each_wording_of_the_scheduler
     watched = Watched(monkeypatch, lambda: cluster.has_no_node("llm-1", "0/8 nodes are available."), starts)
     lines = [line.split()[:2] for line in watched.status().stdout.splitlines()]
     assert lines == [["JOB", "PHASE"], ["llm", "NotStarted"], ["llm", "NoPolicy"]]
+
+
+def test_a_group_that_is_all_ready_has_started_where_the_clock_lags_behind(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    resumed = {"type": "Suspended", "status": "False", "lastTransitionTime": "2026-11-02T09:00:05Z"}
+    cluster.objects[JOBS.plural][0]["status"]["conditions"] = [resumed]
+    assert (told()["phase"], told()["protection"]["reason"]) == ("Healthy", "Protected")

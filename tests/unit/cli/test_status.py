@@ -165,6 +165,16 @@ def test_a_job_whose_training_is_finishing_needs_no_protection(cluster: PlainClu
     cluster.objects[PODS.plural][0]["status"] = {"phase": "Succeeded"}
     cluster.objects[JOBS.plural][0]["status"] = {"ready": 2, "succeeded": 1}
     assert row("llm")["PROTECTED"] == "-"
+    assert "pods" not in cluster.listed, "its Job tells"
+
+
+def test_a_group_without_a_training_container_is_seen_though_all_are_ready(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    containers = [{"name": "model"}, {"name": "data"}]
+    cluster.objects[JOBS.plural][0]["spec"]["template"] = {"spec": {"containers": containers}}
+    assert row("llm")["PROTECTED"] == "no: TrainingContainerUnknown"
+    assert "pods" not in cluster.listed
 
 
 def test_a_group_that_waits_for_a_person_is_not_protected(cluster: PlainCluster) -> None:

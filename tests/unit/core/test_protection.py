@@ -5,6 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from recovery.core.facts import ContainerTemplate
 from recovery.core.fleet import Breaker, FleetLedger
 from recovery.core.ledger import SCHEMA_VERSION, BudgetState, Ledger, LedgerObject
 from recovery.core.policy import Mode, OnTerminalFailure, Policy, PolicyError, Restart
@@ -150,6 +151,17 @@ def test_without_pods_the_group_counts_as_one_that_runs() -> None:
     workload = group().workload
     assert workload is not None
     assert protection(workload, None, None, policy(), NOW).reason is ProtectionReason.PROTECTED
+
+
+def test_exits_are_no_losses_where_no_rule_selects_the_training_container() -> None:
+    two = (ContainerTemplate("model"), ContainerTemplate("data"))
+    world = training().with_job(containers=two)
+    answer = found(world, policy())
+    assert (answer.reason, answer.child_job) == (ProtectionReason.TRAINING_CONTAINER_UNKNOWN, "train-node-0")
+    named = world.with_workload(annotations={"recovery.trainjob.dev/container": "model"})
+    assert found(named, policy()).reason is ProtectionReason.PROTECTED
+    assert found(world, None).reason is ProtectionReason.NO_POLICY
+    assert found(group().with_job(containers=two), policy()).reason is ProtectionReason.TRAINING_CONTAINER_UNKNOWN
 
 
 @pytest.mark.parametrize(
