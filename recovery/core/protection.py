@@ -16,6 +16,7 @@ from recovery.core.config import CONFIG_NAME
 from recovery.core.evidence import member_jobs
 from recovery.core.facts import Snapshot, WorkloadFacts
 from recovery.core.gates import ended, finishing
+from recovery.core.group_conditions import POD_KEPT_RUNNING
 from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
 from recovery.core.policy import PAUSED_ANNOTATION, POLICY_ANNOTATION, Mode, Policy, PolicyError, Restart, paused
 from recovery.core.rules import Rule, RuleAction, When
@@ -59,6 +60,8 @@ class ProtectionReason(StrEnum):
     INCIDENT_OBSERVED = "IncidentObserved"
     """An incident opened while the policy did not act. The controller takes no action in it, whatever the policy says
     now."""
+    POD_KEPT_RUNNING = "PodKeptRunning"
+    """The Job's own policy decides on a failed pod, and another container keeps that pod Running."""
     BUDGET_EXHAUSTED = "BudgetExhausted"
     """The budget allows no further recovery now, so the next loss is Held."""
     TRAINING_CONTAINER_UNKNOWN = "TrainingContainerUnknown"
@@ -88,6 +91,7 @@ UNPROTECTED = (
     ProtectionReason.RULE_IGNORES_ALL,
     ProtectionReason.HELD,
     ProtectionReason.INCIDENT_OBSERVED,
+    ProtectionReason.POD_KEPT_RUNNING,
     ProtectionReason.BUDGET_EXHAUSTED,
     ProtectionReason.TRAINING_CONTAINER_UNKNOWN,
 )
@@ -107,7 +111,7 @@ class Protection(msgspec.Struct, frozen=True):
     rule: str = ""
     """RuleIgnoresAll: name of the rule."""
     incident: str = ""
-    """Held, IncidentObserved: id of the incident."""
+    """Held, IncidentObserved, PodKeptRunning: id of the incident."""
     child_job: str = ""
     """TrainingContainerUnknown: name of the Job."""
     recovery_group: str = ""
@@ -228,17 +232,20 @@ def _by_incident(workload: WorkloadFacts, ledger: Ledger, now: datetime) -> Prot
     open_ = ledger.incident
     if open_ is None or open_.closing is not None:
         return None
+    kept_running = next((c for c in ledger.conditions if (c.type, c.status) == (POD_KEPT_RUNNING, "True")), None)
     reason: ProtectionReason | None = None
-    until = None
+    detail, until = open_.held, None
     if ledger.phase is Phase.HELD:
         reason, until = ProtectionReason.HELD, ledger.next_attempt_at
     elif not incident.acts(ledger):
         reason = ProtectionReason.INCIDENT_OBSERVED
+    elif kept_running is not None:
+        reason, detail = ProtectionReason.POD_KEPT_RUNNING, kept_running.message
     elif (refusal := attempts.refused(ledger, now)) is not None:
         reason, until = ProtectionReason.BUDGET_EXHAUSTED, refusal.frees_at
     if reason is None:
         return None
-    return Protection(reason, workload.kind, workload.name, incident=open_.id, detail=open_.held, until=until)
+    return Protection(reason, workload.kind, workload.name, incident=open_.id, detail=detail, until=until)
 
 
 def _by_budget(workload: WorkloadFacts, ledger: Ledger, policy: Policy, now: datetime) -> Protection | None:
@@ -336,6 +343,10 @@ _WORDS: Mapping[ProtectionReason, tuple[str, str]] = {
     ProtectionReason.INCIDENT_OBSERVED: (
         "Incident {incident} opened while no policy acted, so the controller leaves it alone.",
         "Run recovery restart {job} if its ranks hang.",
+    ),
+    ProtectionReason.POD_KEPT_RUNNING: (
+        "A failed pod stays Running{because}.",
+        "End that container, or delete the pod.",
     ),
     ProtectionReason.BUDGET_EXHAUSTED: (
         "The budget of {policy} is exhausted{until}, so the controller holds the next loss.",

@@ -7,7 +7,7 @@ import pytest
 
 from recovery.core.facts import ContainerTemplate
 from recovery.core.fleet import Breaker, FleetLedger
-from recovery.core.ledger import SCHEMA_VERSION, BudgetState, Ledger, LedgerObject
+from recovery.core.ledger import SCHEMA_VERSION, BudgetState, Ledger, LedgerCondition, LedgerObject
 from recovery.core.policy import Mode, OnTerminalFailure, Policy, PolicyError, Restart
 from recovery.core.protection import (
     UNPROTECTED,
@@ -247,6 +247,18 @@ def test_an_incident_that_only_observes_stays_so_after_the_switch_to_enforce() -
     assert answer.reason is ProtectionReason.INCIDENT_OBSERVED
     assert remedy(answer) == "Run recovery restart train if its ranks hang."
     assert after_a_loss(policy(restart=Restart.NONE), then=policy()).reason is ProtectionReason.INCIDENT_OBSERVED
+
+
+def test_a_failed_pod_that_a_sidecar_keeps_running_waits_for_a_person() -> None:
+    controller = Controller(policy())
+    controller.look(training().pod_failed(2, 1, 0), 1)
+    says = "container shipper keeps pod train-node-0-2 Running after node exited 42"
+    holds = LedgerCondition("PodKeptRunning", "True", "ContainerStillRuns", says, at(601))
+    ledger = msgspec.structs.replace(controller.ledger, conditions=(holds,))
+    answer = found(training(), policy(), ledger)
+    assert (answer.reason, answer.detail) == (ProtectionReason.POD_KEPT_RUNNING, says)
+    over = msgspec.structs.replace(ledger, conditions=(msgspec.structs.replace(holds, status="False"),))
+    assert found(training(), policy(), over).reason is ProtectionReason.PROTECTED
 
 
 def test_our_own_suspension_is_part_of_a_recovery() -> None:
