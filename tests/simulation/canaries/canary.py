@@ -20,4 +20,7 @@ class Canary:
     plant: Callable[[pytest.MonkeyPatch], None]
     """Puts the bug in its place until the monkeypatch is undone. Its docstring says what the bug is."""
     likely: Property
-    """Plans that have what the bug needs are tried first. It sees what was drawn, nothing of what comes of it."""
+    """What the bug needs of a plan: it orders the search for another seed. It sees what was drawn, not what comes of
+    it."""
+    seed: int
+    """The first seed of that search whose trial finds the bug."""
