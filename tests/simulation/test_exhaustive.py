@@ -15,14 +15,19 @@ REACHED = {
     "eight pods": (f"outcome:{Ending.RECOVERED}", "action:DeleteJob"),
     "two Jobs": (f"outcome:{Ending.RECOVERED}", "action:DeleteJob"),
     "JobSet's own restart": (f"outcome:{Ending.RECOVERED}", "attempt:Adopted"),
-    "budget exhausted": ("phase:Held", "exhausted:Suspend", "action:SuspendWorkload"),
+    "budget exhausted": ("phase:Held", "exhausted:Suspend", "action:SuspendWorkload", "phase:Backoff"),
     "leader hand-over": (f"outcome:{Ending.RECOVERED}", "action:DeleteJob"),
     # Its ledger goes with it; how it ended stands in the RecoveryIncident alone.
     "TrainJob deleted": ("phase:TearingDown", "action:RecordIncident"),
     "node": (f"outcome:{Ending.RECOVERED}", f"class:{DisruptionClass.NODE_LOST}", "action:ForceDeletePods"),
     "drain": (f"outcome:{Ending.RECOVERED}", f"class:{DisruptionClass.POD_DISRUPTED}"),
     "quarantine": (f"outcome:{Ending.RECOVERED}", f"attempt:{AttemptAction.REPLACE_NODE}", "action:ChangeFleet"),
-    "storm": (f"outcome:{Ending.RECOVERED}", f"class:{DisruptionClass.NODE_LOST}", "action:ForceDeletePods"),
+    "storm": (
+        f"outcome:{Ending.RECOVERED}",
+        f"class:{DisruptionClass.NODE_LOST}",
+        "action:ForceDeletePods",
+        "fleet:storm",
+    ),
     "FailJob": (f"outcome:{Ending.FAILED}", "action:FailJobSet"),
 }
 """What the incident has to meet with when nobody stops the controller, or it would not be that incident."""

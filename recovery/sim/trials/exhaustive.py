@@ -92,8 +92,9 @@ CANONICAL: Mapping[str, TrialPlan] = {
         _fault(0, FaultKind.CRASH_LOOP, seconds=400.0),
         job=replace(
             _JOB,
+            pods=2,
             runtime=Runtime.PREPARED,
-            policy={**ENFORCE, "budget": {"limit": 2, "onExhausted": "Suspend", "window": "10m"}},
+            policy={**ENFORCE, "budget": {"limit": 1, "onExhausted": "Suspend", "window": "10m"}},
         ),
     ),
     "leader hand-over": _plan(_fault(0, FaultKind.POD_KILL), job=replace(_JOB, grace_seconds=5), replicas=2),
@@ -109,7 +110,7 @@ CANONICAL: Mapping[str, TrialPlan] = {
     "storm": _plan(
         _fault(0, FaultKind.RACK_POWER_LOSS, seconds=600.0),
         job=replace(_JOB, pods=2, grace_seconds=5, policy=_ASSUME_DEAD),
-        others=2,
+        others=1,
         spare_nodes=5,
     ),
     "FailJob": _plan(
