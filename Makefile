@@ -22,7 +22,7 @@ EXAMPLES_STAMP := $(EXAMPLES_VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv unit examples lint simulation soak contract cluster cluster-build test-cluster demo bench test manifests lock clean check-go
+.PHONY: help venv unit examples lint seeds simulation soak contract cluster cluster-build test-cluster demo bench test manifests lock clean check-go
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -57,10 +57,15 @@ unit: $(STAMP)  ## the unit tests, in seconds
 examples: $(STAMP) $(EXAMPLES_STAMP)  ## the example trainings: killed, run again, the same losses; installs torch (5.4 GB)
 	EXAMPLES_VENV=$(EXAMPLES_VENV) $(BIN)/python -m pytest tests/examples --timeout=600 --junitxml=build/examples.xml $(ARGS)
 
-simulation: $(STAMP)  ## the controller in a modelled cluster under faults: 1,000 seeds, every stop, the canaries
-	@rm -f build/simulation.txt
-	$(BIN)/python -m pytest tests/simulation -n auto --dist worksteal --timeout=1200 --junitxml=build/simulation.xml $(ARGS)
-	@cat build/simulation.txt
+# Alone: it starts a process for each core itself, and xdist would start as many once more.
+seeds: $(STAMP)  ## the controller in a modelled cluster: 1,000 trials under faults that a seed draws
+	@rm -f build/seeds.txt
+	$(BIN)/python -m pytest tests/simulation/test_seeds.py --timeout=1200 --junitxml=build/seeds.xml $(ARGS)
+	@cat build/seeds.txt
+
+simulation: $(STAMP)  ## the same cluster: incidents stopped at every write, the canaries, storms, determinism
+	$(BIN)/python -m pytest tests/simulation --ignore=tests/simulation/test_seeds.py -n auto --dist worksteal --timeout=1200 \
+	  --junitxml=build/simulation.xml $(ARGS)
 
 soak: $(STAMP)  ## the same seeds and many more: SEEDS=20000, hours
 	SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/simulation/test_seeds.py --timeout=0 -s $(ARGS)
@@ -102,8 +107,8 @@ demo: $(STAMP) $(if $(REAL),check-go)  ## three incidents of a 1,024-GPU job, in
 bench: $(STAMP) $(if $(filter simulation,$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-test: $(STAMP)  ## the whole check: lint, unit tests, examples, simulation, control plane, cluster tests; a skipped test fails it
-	@$(BIN)/python -m tests.stages lint unit examples simulation cluster-build contract test-cluster
+test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulation, control plane, cluster tests; a skipped test fails it
+	@$(BIN)/python -m tests.stages lint unit examples seeds simulation cluster-build contract test-cluster
 
 manifests: $(STAMP)  ## generate CRDs and the reference from recovery/core
 	@$(BIN)/python -m recovery.crds

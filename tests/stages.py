@@ -1,9 +1,10 @@
 """Runs make targets one after the other, tells what each took, and believes a suite only if its tests really ran.
 
 A suite that collects nothing, or skips what it cannot run here, ends with success and proves nothing. So each suite's
-JUnit report is read: no tests, or a skipped one (an expected failure is one too), fail the run.
+JUnit report is read: no tests, or a skipped one (an expected failure is one too), fail the run. From the same reports
+the end of the run names the slowest tests, so that minutes are cut where they go.
 
-    python -m tests.stages lint unit examples simulation cluster-build contract test-cluster
+    python -m tests.stages lint unit examples seeds simulation cluster-build contract test-cluster
 """
 
 import os
@@ -15,8 +16,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 REPORTS = Path("build")
-SUITES = frozenset({"unit", "examples", "simulation", "contract", "test-cluster"})
+SUITES = frozenset({"unit", "examples", "seeds", "simulation", "contract", "test-cluster"})
 """Targets that write a report of their name."""
+SLOWEST_COUNT = 10
+SLOW_SECONDS = 1.0
+"""Faster tests are never named among the slowest."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +62,19 @@ def run_stage(name: str) -> Stage:
     return Stage(name, seconds, tests, complaint)
 
 
+def slowest(report: Path) -> list[str]:
+    """The tests that took longest, each with its seconds: set-up, the test itself and tear-down."""
+    cases = [(float(case.get("time", "0")), case) for case in ElementTree.parse(report).iter("testcase")]
+    slow = sorted((each for each in cases if each[0] >= SLOW_SECONDS), key=lambda each: -each[0])
+    return [f"{seconds:>9.1f} s  {case.get('classname')}::{case.get('name')}" for seconds, case in slow[:SLOWEST_COUNT]]
+
+
 def table(stages: list[Stage]) -> str:
-    """Seconds and tests of each stage, and their sums."""
+    """Minutes and tests of each stage, and their sums."""
     rows = [(stage.name, stage.seconds, stage.tests) for stage in stages]
     rows.append(("total", sum(stage.seconds for stage in stages), sum(stage.tests or 0 for stage in stages)))
-    lines = [f"{'stage':<14}{'seconds':>9}{'tests':>7}"]
-    lines += [f"{name:<14}{seconds:>9.1f}{'-' if tests is None else tests:>7}" for name, seconds, tests in rows]
+    lines = [f"{'stage':<14}{'minutes':>9}{'tests':>7}"]
+    lines += [f"{name:<14}{seconds / 60:>9.1f}{'-' if tests is None else tests:>7}" for name, seconds, tests in rows]
     return "\n".join(lines)
 
 
@@ -73,6 +84,9 @@ def main(names: list[str]) -> int:
         stages.append(run_stage(name))
         if stages[-1].complaint:
             break
+    for stage in stages:
+        if stage.tests and (lines := slowest(REPORTS / f"{stage.name}.xml")):
+            print("\n".join((f"\n== {stage.name}: slowest tests", *lines)))
     print(f"\n{table(stages)}")
     complaint = stages[-1].complaint
     if complaint:

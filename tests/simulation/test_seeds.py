@@ -15,8 +15,8 @@ from recovery.sim.trials.workers import in_processes
 
 SEEDS = int(os.environ.get("SEEDS", "1000"))
 HOURS_LEAST = 2.0
-FIGURES = Path("build/simulation.txt")
-"""Printed by `make`: what a parallel run of pytest prints, nobody sees."""
+FIGURES = Path("build/seeds.txt")
+"""Printed by `make`: pytest shows what a test prints only if the test fails."""
 
 
 def test_no_seed_breaks_an_invariant(record_property: Callable[[str, object], None]) -> None:

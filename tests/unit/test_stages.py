@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stages import Stage, check_report, table
+from tests.stages import Stage, check_report, slowest, table
 
 RAN = '<testcase classname="tests.unit.test_a" name="test_ran"/>'
 SKIPPED = '<testcase classname="tests.unit.test_a" name="test_not"><skipped message="no"/></testcase>'
@@ -35,6 +35,17 @@ def test_without_a_report_nothing_ran(tmp_path: Path, text: str | None) -> None:
 
 
 def test_the_table_adds_up() -> None:
-    lines = table([Stage("lint", 1.25, None, ""), Stage("unit", 2.5, 40, "")]).splitlines()
+    lines = table([Stage("lint", 72, None, ""), Stage("unit", 150, 40, "")]).splitlines()
     assert lines[1].split() == ["lint", "1.2", "-"]
-    assert lines[-1].split() == ["total", "3.8", "40"]
+    assert lines[-1].split() == ["total", "3.7", "40"]
+
+
+def test_the_slowest_tests_come_first_and_fast_ones_not_at_all(tmp_path: Path) -> None:
+    report = tmp_path / "unit.xml"
+    times = [0.9, *(float(seconds) for seconds in range(1, 13)), 0.5]
+    cases = "".join(f'<testcase classname="tests.a" name="test_{each:g}" time="{each}"/>' for each in times)
+    report.write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
+    assert [line.split()[0] for line in slowest(report)] == [f"{seconds}.0" for seconds in range(12, 2, -1)]
+    assert slowest(report)[0].split() == ["12.0", "s", "tests.a::test_12"]
+    report.write_text('<testsuites><testsuite><testcase name="test_fast" time="0.9"/></testsuite></testsuites>')
+    assert slowest(report) == []
