@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.bench import nodes, recoveries, simulation
+from tests.bench import idle_jobs, nodes, recoveries, simulation
 
 
 def _simulation() -> None:
@@ -31,13 +31,19 @@ def _nodes() -> None:
     _keep("nodes", [asdict(row) for row in rows])
 
 
+def _idle_jobs() -> None:
+    rows = asyncio.run(idle_jobs.measure())
+    print(idle_jobs.table(rows), flush=True)
+    _keep("idle-jobs", [asdict(row) for row in rows])
+
+
 def _keep(part: str, rows: list[dict[str, object]]) -> None:
     target = Path(f"build/bench-{part}.json")
     target.parent.mkdir(exist_ok=True)
     target.write_text(json.dumps(rows, indent=1) + "\n")
 
 
-PARTS = {"simulation": _simulation, "recoveries": _recoveries, "nodes": _nodes}
+PARTS = {"simulation": _simulation, "recoveries": _recoveries, "nodes": _nodes, "idle-jobs": _idle_jobs}
 
 
 def _main(arguments: Sequence[str] | None = None) -> None:

@@ -1,0 +1,34 @@
+"""Jobs without a policy cost the controller no request. What they cost in memory, `make bench` measures."""
+
+from collections.abc import Iterable
+
+from tests.cluster.api_proxy import ApiProxy, SeenRequest
+from tests.cluster.conftest import StartsController
+from tests.cluster.idle_jobs import idle_jobs, until_quiet
+from tests.cluster.scene import Fleet
+
+JOBS_COUNT = 20
+
+
+async def test_jobs_without_a_policy_cause_no_request(
+    namespace: str, fleet: Fleet, proxy: ApiProxy, controller: StartsController
+) -> None:
+    """Neither when they come nor when they go. They are suspended and have no pods: requests depend on the group."""
+    async with controller() as process:
+        asked = len(proxy.requests)
+        async with idle_jobs(fleet.api, namespace, JOBS_COUNT):
+            assert await until_quiet(process) >= JOBS_COUNT, "it has seen every one of them"
+            assert for_the_jobs(proxy.requests[asked:]) == []
+        await until_quiet(process)
+        assert for_the_jobs(proxy.requests[asked:]) == []
+
+
+def for_the_jobs(requests: Iterable[SeenRequest]) -> list[str]:
+    """Neither about the Lease nor a watch that goes on where it stood: an API server that is busy ends some."""
+    asked = (seen for seen in requests if seen.resource != "leases" and not goes_on(seen))
+    return [f"{seen.method} {seen.path}?{seen.query}" for seen in asked]
+
+
+def goes_on(seen: SeenRequest) -> bool:
+    """It reads nothing that has been read before."""
+    return seen.is_watch and "resourceVersion=" in seen.query and "sendInitialEvents" not in seen.query
