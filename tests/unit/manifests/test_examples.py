@@ -1,5 +1,6 @@
 """The manifests of the example trainings fit their scripts, their runtime and each other; lint has nothing to say."""
 
+import ast
 import re
 from typing import Any
 
@@ -79,3 +80,18 @@ def test_the_policy_selects_these_jobs_and_all_is_applied_together() -> None:
     for name in TRAIN_JOBS:
         assert selected.items() <= load(name)["metadata"]["labels"].items()
     assert {path.name for path in files(TRAINING)} == {"checkpoints.yaml", "policy.yaml", *TRAIN_JOBS}
+
+
+def definitions(script: str) -> dict[str, str]:
+    """The source of each function and class of a script, by name."""
+    text = (TRAINING / script).read_text()
+    defined = (node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef | ast.ClassDef))
+    return {node.name: ast.get_source_segment(text, node) or "" for node in defined}
+
+
+def test_the_scripts_differ_only_in_how_they_store_and_shard() -> None:
+    """tests/examples tries with one script what is the same in both."""
+    ddp, fsdp = definitions("ddp.py"), definitions("fsdp.py")
+    differ = {name for name in ddp.keys() & fsdp.keys() if ddp[name] != fsdp[name]}
+    assert differ == {"arguments", "Checkpoints", "resume", "train"}
+    assert {"batches", "Termination", "check_settings", "main"} <= ddp.keys() & fsdp.keys()
