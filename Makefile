@@ -119,6 +119,11 @@ lock: $(STAMP)  ## resolve pyproject.toml into the locks; UPGRADE=1 takes the ne
 	  $(if $(UPGRADE),--upgrade) --extra dev --output-file requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --quiet --no-header --no-emit-index-url --generate-hashes --python-version 3.11 \
 	  $(if $(UPGRADE),--upgrade) --output-file requirements-runtime.lock
+	@# What the image is built with: the build backend, at the versions that requirements.lock has.
+	$(BIN)/python -c 'import tomllib; build = tomllib.load(open("pyproject.toml", "rb"))["build-system"]; \
+	  print(*build["requires"], sep="\n")' | \
+	  $(BIN)/uv pip compile - --quiet --no-header --no-emit-index-url --generate-hashes --python-version 3.11 \
+	  $(if $(UPGRADE),--upgrade) --constraint requirements.lock --output-file requirements-build.lock
 	@# The extra alone, without what ours depends on: the scripts import nothing of ours.
 	$(BIN)/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	  print(*project["optional-dependencies"]["examples"], sep="\n")' | \

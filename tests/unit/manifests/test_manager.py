@@ -167,29 +167,3 @@ def test_probes_scrapes_and_the_process_agree_on_the_port() -> None:
     monitor = only("prometheus", "ServiceMonitor")["spec"]
     assert service["metadata"]["labels"].items() >= monitor["selector"]["matchLabels"].items()
     assert monitor["endpoints"] == [{"port": "metrics", "path": "/metrics"}]
-
-
-# --- the image -----------------------------------------------------------------------------------------------------
-
-
-def copied() -> set[str]:
-    """What the Containerfile takes from the repository."""
-    lines = (REPOSITORY / "Containerfile").read_text().splitlines()
-    copies = [line.split()[1:-1] for line in lines if line.startswith("COPY ") and "--from" not in line]
-    return {source for sources in copies for source in sources}
-
-
-def test_the_image_is_built_from_what_is_there_and_sent_and_nothing_else() -> None:
-    ignore = (REPOSITORY / ".containerignore").read_text().splitlines()
-    assert "*" in ignore
-    assert {line.removeprefix("!") for line in ignore if line.startswith("!")} == copied()
-    assert all((REPOSITORY / source).exists() for source in copied())
-
-
-def test_the_image_has_the_locked_dependencies_and_names_no_registry() -> None:
-    text = (REPOSITORY / "Containerfile").read_text()
-    assert "--require-hashes -r requirements-runtime.lock" in text
-    lines = text.splitlines()
-    assert [line for line in lines if line.startswith("FROM ")] == ["FROM ${BASE} AS build", "FROM ${BASE}"]
-    [base] = [line.partition("=")[2] for line in lines if line.startswith("ARG BASE")]
-    assert "/" not in base
