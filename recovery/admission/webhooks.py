@@ -76,9 +76,13 @@ async def serve_webhooks(
     settings.scanning.disabled = True  # else it watches all CRDs and namespaces
     # Ten minutes after kopf has ended by an error it would send SIGKILL, and that takes the whole process.
     settings.process.ultimate_exiting_timeout = None
+    # Only peers see it, and a standalone operator has none. Without it kopf asks for the name of the user, which raises
+    # KeyError in a container: its UID has no passwd entry.
+    identity: Any = USER_AGENT
     await kopf.operator(
         registry=_registry(judge, runtimes, session),
         settings=settings,
+        identity=identity,
         standalone=True,
         clusterwide=True,
         stop_flag=stop,
@@ -245,8 +249,9 @@ def _borrow(session: Session) -> aiohttp.ClientSession:
 
 def _quieten() -> None:
     """What kopf logs as warnings and errors though it is neither."""
-    # It runs in a thread, so it leaves signals alone, and says so at every start.
-    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
+    # It runs in a thread, so it leaves signals alone, and says so at every start. It raises what it logs as failed, and
+    # whoever tries again logs that once.
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.CRITICAL)
     # Every refusal is an error of a handler to it. What a handler did not mean to raise comes with a traceback.
     objects = logging.getLogger("kopf.objects")
     if _has_traceback not in objects.filters:

@@ -7,6 +7,7 @@ anyway is refused at once, with the same sentence, also where no controller runs
 
 import asyncio
 import getpass
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -94,11 +95,11 @@ async def _ask(
 
 
 def login() -> str:
-    """The name of the user of this machine; empty: there is none."""
+    """The name of this machine's user. The number where it has no name, as in a container: `uid 65532`."""
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a UID without a name, as containers have
-        return ""
+    except (OSError, KeyError):  # KeyError: before Python 3.13
+        return f"uid {os.getuid()}"
 
 
 async def _prepare(connection: Connection, key: GroupKey, verb: Verb, request: Request) -> _Asked | str:

@@ -48,7 +48,7 @@ def quarantine(kubeconfig: str | None, context: str | None, nodes: Sequence[str]
 
     async def work() -> int:
         async with connect(kubeconfig, context) as connection:
-            by = await context_user(kubeconfig, context) or login() or "somebody"
+            by = await context_user(kubeconfig, context) or login()
             return await _each(nodes, lambda name: _quarantine(connection, name, reason, by))
 
     execute(work())

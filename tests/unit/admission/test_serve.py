@@ -345,6 +345,14 @@ async def test_kopf_only_reads_with_our_credentials_and_leaves_signals_to_us(
     assert "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" not in {path for _, path, _ in cluster.requests}
 
 
+@pytest.mark.usefixtures("nameless_user")
+async def test_a_user_without_a_name_serves_too(folder: Folder) -> None:
+    made = folder.certify()
+    async with folder.admission() as admission:
+        await comes(lambda: admission.up)
+        assert not (await folder.review(made, asked(BAD)))["allowed"]
+
+
 async def test_a_new_certificate_is_served_without_a_restart(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhooks, "CERTIFICATE_LOOK_SECONDS", 0.02)
     old = folder.certify()

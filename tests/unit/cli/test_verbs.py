@@ -1,6 +1,7 @@
 """The on-call verbs: what they write, what they refuse before they write, and what they say."""
 
 import json
+import os
 from typing import Any
 
 import msgspec
@@ -159,6 +160,20 @@ def test_restart_is_asked_for_with_reason_and_name_and_its_answer_is_printed(clu
     result = run("restart", "llm", "--reason", "stuck")
     assert result.stdout == "TrainJob team-a/llm: incident 7: deleting Job llm-node-0\n"
     assert asked_for(job, "restart") == Request(at=NOW, reason="stuck", by="jane")
+
+
+@pytest.mark.usefixtures("nameless_user")
+def test_who_asks_from_a_container_is_named_by_the_number(
+    cluster: PlainCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nobody(*_: object) -> str:
+        return ""
+
+    monkeypatch.setattr("recovery.cli.asking.context_user", nobody)
+    job = enforced(cluster)
+    controller(cluster, accepted=True, answer="done")
+    run("restart", "llm", "--reason", "stuck")
+    assert asked_for(job, "restart") == Request(at=NOW, reason="stuck", by=f"uid {os.getuid()}")
 
 
 def test_a_refusal_by_the_controller_is_1(cluster: PlainCluster) -> None:
