@@ -33,6 +33,10 @@ THREAD_END_SECONDS_MAX = 10.0
 _log = structlog.get_logger("recovery.admission")
 
 
+class EndedError(Exception):
+    """Nothing failed, and nothing serves."""
+
+
 class Cluster(msgspec.Struct, frozen=True):
     """Where we are; `kubeconfig` and `context` as `open_session` takes them."""
 
@@ -51,6 +55,10 @@ class Admission:
         self._clock = clock
         self._entropy = entropy
         self._listening = False
+        self._reasons: tuple[str, ...] = ()
+        """What ended the last attempt. Empty: none has failed since the webhooks were last served."""
+        self._logged: set[str] = set()
+        """The reasons in the log since then."""
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         # A daemon, so that the process ends without it if it hangs.
@@ -60,6 +68,11 @@ class Admission:
     def up(self) -> bool:
         """The webhooks are served."""
         return self._listening and self._thread.is_alive()
+
+    @property
+    def why_not_served(self) -> str | None:
+        """In one line. None: the webhooks are served."""
+        return None if self.up else "; ".join(self._reasons) or "not listening yet"
 
     def start(self) -> None:
         self._thread.start()
@@ -81,11 +94,7 @@ class Admission:
             try:
                 await self._serve_until_stopped()
             except Exception as error:  # noqa: BLE001 - the boundary: the controller goes on, whatever it was
-                _log.error(
-                    "admission has failed: objects are admitted unchecked until it is back",
-                    error=_words(error),
-                    retry_seconds=RETRY_SECONDS,
-                )
+                self._failed(error)
             if not self._stop.is_set():
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), RETRY_SECONDS)
@@ -139,12 +148,27 @@ class Admission:
                 listening=self._listens,
                 stop=self._stop,
             )
+            if not self._stop.is_set():
+                raise EndedError("the webhook server ended by itself")
             for task in beside:
                 task.cancel()
+
+    def _failed(self, error: Exception) -> None:
+        """Log it if it has a reason that is not in the log yet. Of several, each retry may meet other ones."""
+        self._reasons = tuple(_reasons(error))
+        if not self._logged.issuperset(self._reasons):
+            _log.error(
+                "admission has failed: objects are admitted unchecked until it is back",
+                error="; ".join(self._reasons),
+                retry_seconds=RETRY_SECONDS,
+            )
+        self._logged.update(self._reasons)
 
     def _listens(self, listening: bool) -> None:
         if listening and not self._listening:
             _log.info("serving admission webhooks", address=f"{self._settings.host}:{self._settings.port}")
+            self._reasons = ()
+            self._logged.clear()
         self._listening = listening
 
 
@@ -161,8 +185,8 @@ async def serve_admission(
         await admission.end()
 
 
-def _words(error: BaseException) -> str:
-    """In one line what went wrong, of a group what its parts say."""
+def _reasons(error: BaseException) -> list[str]:
+    """What went wrong, one line for each part of a group."""
     if isinstance(error, BaseExceptionGroup):
-        return "; ".join(_words(part) for part in error.exceptions)
-    return " ".join(f"{type(error).__name__}: {error}".split())
+        return [reason for part in error.exceptions for reason in _reasons(part)]
+    return [" ".join(f"{type(error).__name__}: {error}".split())]

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -112,8 +112,8 @@ async def _run(
         if election is not None and namespace is not None:
             leadership = _candidate(connection, namespace, election.lease_seconds)
         own_namespace = await chosen_namespace(kubeconfig, context, namespace)
-        async with _admitting(admission, kubeconfig, context, own_namespace, connection, telemetry):
-            await _control(connection, telemetry, leadership, watched, stop.event, metrics_host, metrics_port)
+        async with _admitting(admission, kubeconfig, context, own_namespace, connection, telemetry) as unserved:
+            await _control(connection, telemetry, leadership, watched, unserved, stop.event, metrics_host, metrics_port)
     _log.info("stopped")
     return stop.exit_code
 
@@ -173,17 +173,20 @@ async def _admitting(
     namespace: str,
     connection: Connection,
     telemetry: Telemetry,
-) -> AsyncIterator[None]:
-    """Serve the webhooks meanwhile, whether this process leads or not."""
+) -> AsyncIterator[Callable[[], str | None]]:
+    """Serve the webhooks meanwhile, whether this process leads or not.
+
+    Gives a function that says why they are not served. It returns None while they are, and if none are asked for.
+    """
     if settings is None:
-        yield
+        yield lambda: None
         return
     from recovery.admission.serve import Cluster, serve_admission  # noqa: PLC0415 - kopf is long in loading
 
     cluster = Cluster(namespace, kubeconfig, context)
     async with serve_admission(settings, cluster, connection.clock, connection.entropy) as admission:
         telemetry.follow_admission(lambda: admission.up)
-        yield
+        yield lambda: admission.why_not_served
 
 
 async def _control(
@@ -191,6 +194,7 @@ async def _control(
     telemetry: Telemetry,
     leadership: Leadership,
     watched: Sequence[Resource],
+    unserved: Callable[[], str | None],
     stop: asyncio.Event,
     host: str,
     port: int,
@@ -206,10 +210,8 @@ async def _control(
     )
 
     def missing() -> Sequence[str]:
-        if program.store.synced():
-            return ()
-        waiting = [resource.plural for resource in watched if resource.plural not in telemetry.listed_resources]
-        return waiting or ["a watch that was refused"]
+        synced, listed = program.store.synced(), telemetry.listed_resources
+        return waits_for(watched, listed, synced=synced, unserved=unserved())
 
     async with serve(host, port, registry=telemetry.registry, missing=missing):
         _log.info("starting", server=connection.server, version=version("trainjob-recovery"))
@@ -217,3 +219,19 @@ async def _control(
             asyncio.create_task(program.run(stop)),
             asyncio.create_task(measure_lag(clock, telemetry.event_loop_lagged)),
         )
+
+
+def waits_for(
+    watched: Sequence[Resource], listed: Collection[str], *, synced: bool, unserved: str | None
+) -> Sequence[str]:
+    """What keeps this process from being ready, for `/readyz`; empty: it is ready.
+
+    A Service sends webhooks to ready pods only, so a replica that serves none must not be ready. Nothing else depends
+    on this answer: the process stands for election and recovers jobs all the same, and `/healthz` does not restart it.
+
+    `listed`: plurals of the resources. `unserved`: why no webhooks are served; None: they are, or none are asked for.
+    """
+    unlisted = [] if synced else [resource.plural for resource in watched if resource.plural not in listed]
+    if not synced and not unlisted:
+        unlisted = ["a watch that was refused"]
+    return unlisted if unserved is None else [*unlisted, f"admission webhooks ({unserved})"]

@@ -271,6 +271,11 @@ async def install(control_plane: ControlPlane) -> None:
     await control_plane.kubectl("wait", "--for=condition=Established", "--timeout=180s", "crd", "--all")
 
 
+CONTAINER_USER = ("unshare", "--user", "--map-user=65532", "--map-group=65532")
+"""Runs a command as the shipped image does: without privileges, under a UID that has no passwd entry. It is a UID of a
+user namespace, so that the process may read the checkout and the interpreter wherever they lie."""
+
+
 class ControllerProcess:
     """`recovery run` in a process of its own; its log is JSON lines in a file."""
 
@@ -281,15 +286,22 @@ class ControllerProcess:
     @classmethod
     @asynccontextmanager
     async def running(
-        cls, kubeconfig: Path, log: Path, *, standby: bool = False, options: Sequence[str] = ()
+        cls,
+        kubeconfig: Path,
+        log: Path,
+        *,
+        standby: bool = False,
+        options: Sequence[str] = (),
+        in_container: bool = False,
     ) -> AsyncIterator["ControllerProcess"]:
         """Started and leading; ended with SIGTERM, or SIGKILL if that does not help.
 
         If another one was killed before, this one leads when the other's lease has expired. `standby`: do not wait for
-        that, only until it knows who leads.
+        that, only until it knows who leads. `in_container`: as the user of the shipped image (CONTAINER_USER).
         """
         with log.open("ab") as sink:
             process = await asyncio.create_subprocess_exec(
+                *(CONTAINER_USER if in_container else ()),
                 sys.executable,
                 "-m",
                 "recovery.cli.main",
@@ -307,6 +319,7 @@ class ControllerProcess:
                 stderr=sink,
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,
+                env={"PATH": os.environ["PATH"], "HOME": "/"} if in_container else None,
                 preexec_fn=die_with_parent(),
             )
         controller = cls(process, log)

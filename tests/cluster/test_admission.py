@@ -10,15 +10,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 import pytest_asyncio
 import yaml
 
 from recovery.admission.certificates import CONFIGURATION_NAME, SECRET_NAME
+from tests.cluster.controller_record import ask
 from tests.cluster.controlplane.ports import PortClaims
 from tests.cluster.controlplane.start import ControlPlane
-from tests.cluster.scene import REPOSITORY, ControllerProcess, Object, policy, train_job, until
+from tests.cluster.scene import REPOSITORY, ControllerProcess, Object, policy, train_job
 from tests.cluster.webhooks import SYSTEM, Webhooks, config, eventually
 
 POLICIES_CRD = REPOSITORY / "manifests" / "crd" / "recoverypolicies.yaml"
@@ -156,21 +156,34 @@ async def test_while_nobody_serves_everything_is_admitted_and_judged_later(webho
     assert (condition["reason"], condition["observedGeneration"]) == ("Accepted", 1)
 
 
-async def test_the_controller_serves_it_and_its_sudden_death_blocks_nobody(
+@pytest.mark.usefixtures("lenient_schema")
+async def test_the_controller_serves_it_as_the_user_of_the_image_and_its_sudden_death_blocks_nobody(
     webhooks: Webhooks, namespace: str, tmp_path: Path
 ) -> None:
     options = ("--admission-address", f"127.0.0.1:{webhooks.port}")
-    async with ControllerProcess.running(webhooks.kubeconfig, tmp_path / "log", options=options) as controller:
-        await until(
-            "it serves", lambda: any("serving admission" in str(line.get("msg")) for line in controller.lines())
-        )
+    async with ControllerProcess.running(
+        webhooks.kubeconfig, tmp_path / "log", options=options, in_container=True
+    ) as controller:
+        await eventually(lambda: ask(controller, "/readyz"), "200")
         await webhooks.asked()
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(f"{controller.metrics_url()}/metrics") as response,
-        ):
-            assert "recovery_admission_up 1.0" in await response.text()
+        refused = await webhooks.said(policy(**BAD), namespace=namespace)
+        assert 'admission webhook "recoverypolicies.recovery.trainjob.dev" denied the request: ' in refused
+        assert "recovery_admission_up 1.0\n" in (await ask(controller, "/metrics"))[1]
         await controller.kill()
         assert await webhooks.said(policy(), train_job("llm", ranks=2), namespace=namespace) == ""
     async with ControllerProcess.running(webhooks.kubeconfig, tmp_path / "log2", options=options) as controller:
         assert await controller.end() == 0
+
+
+async def test_a_replica_that_cannot_serve_leads_and_lives_and_says_why_it_is_not_ready(
+    webhooks: Webhooks, tmp_path: Path
+) -> None:
+    nothing = tmp_path / "certificates"
+    nothing.mkdir()
+    options = ("--admission-address", f"127.0.0.1:{webhooks.port}", "--admission-certificates", str(nothing))
+    async with ControllerProcess.running(webhooks.kubeconfig, tmp_path / "log", options=options) as controller:
+        assert controller.leads()
+        why = "not ready, waiting for: admission webhooks (FileNotFoundError: "
+        await eventually(lambda: ask(controller, "/readyz"), f"(503, '{why}")
+        assert await ask(controller, "/healthz") == (200, "ok\n")
+        assert "recovery_admission_up 0.0\n" in (await ask(controller, "/metrics"))[1]

@@ -28,7 +28,7 @@ from recovery.admission.serve import Admission, Cluster, serve_admission
 from recovery.admission.settings import AdmissionSettings
 from recovery.controller.clock import SystemClock
 from recovery.kube.informer import INITIAL_EVENTS_END
-from recovery.ports import RECOVERY_GROUP_NAME
+from recovery.ports import RECOVERY_GROUP_NAME, ApiError
 from tests.unit.admission.api import Object, recovery_config, recovery_policy
 from tests.unit.launch.pages import BASES, merged
 
@@ -370,16 +370,74 @@ async def test_a_new_certificate_is_served_without_a_restart(folder: Folder, mon
     assert answer["allowed"]
 
 
-async def test_a_certificate_that_comes_later_is_waited_for(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_certificate_that_comes_later_is_waited_for(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(serve, "RETRY_SECONDS", 0.02)
     with capture_logs() as lines:
         async with folder.admission() as admission:
             await comes(lambda: any("admission has failed" in line["event"] for line in lines))
-            assert not admission.up
+            assert "No such file" in str(admission.why_not_served)
             made = folder.certify()
             await comes(lambda: admission.up)
             assert (await folder.review(made, asked(recovery_policy())))["allowed"]
-    assert "No such file" in next(line["error"] for line in lines if "admission has failed" in line["event"])
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("kopf")] == []
+
+
+async def test_each_reason_for_not_serving_is_logged_once_until_the_webhooks_are_served(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "RETRY_SECONDS", 0.01)
+    one, other = OSError("no disk"), ApiError("no right")
+    attempts = iter([one, one, ExceptionGroup("", [one, other]), other, None, None, "serves", one, one, "serves"])
+    answers: list[str | None] = []
+    serves, fails = asyncio.Event(), threading.Event()
+
+    async def attempt(*_: Any, listening: Callable[[bool], None], stop: asyncio.Event, **__: Any) -> None:
+        answers.append(admission.why_not_served)
+        outcome = next(attempts)
+        if isinstance(outcome, Exception):
+            raise outcome
+        if outcome == "serves":
+            listening(True)
+            answers.append(admission.why_not_served)
+            loop.call_soon_threadsafe(serves.set)
+            while not stop.is_set() and not fails.is_set():
+                await asyncio.sleep(0.01)
+            fails.clear()
+            listening(False)
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(serve, "serve_webhooks", attempt)
+    folder.certify()
+    with capture_logs() as lines:
+        async with asyncio.timeout(20), folder.admission() as admission:
+            await serves.wait()
+            serves.clear()
+            fails.set()
+            await serves.wait()
+    ended = "EndedError: the webhook server ended by itself"
+    assert [line["error"] for line in lines if line["log_level"] == "error"] == [
+        "OSError: no disk",
+        "OSError: no disk; ApiError: no right",
+        ended,
+        ended,
+        "OSError: no disk",
+    ]
+    assert answers == [
+        "not listening yet",
+        "OSError: no disk",
+        "OSError: no disk",
+        "OSError: no disk; ApiError: no right",
+        "ApiError: no right",
+        ended,
+        ended,
+        None,
+        ended,
+        "OSError: no disk",
+        "OSError: no disk",
+        None,
+    ]
 
 
 async def test_it_is_not_up_when_its_certificate_has_gone(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

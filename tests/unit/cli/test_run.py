@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from recovery.cli import run
 from recovery.cli.connection import CommandError, Connection
 from recovery.cli.main import app
-from recovery.cli.run import Election, Stop, check
-from recovery.ports import ForbiddenError, Resource
+from recovery.cli.run import Election, Stop, check, waits_for
+from recovery.ports import NODES, PODS, ForbiddenError, Resource
 from recovery.program import first_of
 from tests.unit.cli.cluster import Middle, PlainCluster, StoppedClock
 
@@ -164,3 +164,22 @@ async def test_all_that_is_missing_is_one_line() -> None:
     said = r"^permissions are missing, in all namespaces .*: create events; and in namespace ops .*: create leases"
     with pytest.raises(CommandError, match=said):
         await check(connection(cluster), "ops")
+
+
+# --- readiness ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("listed", "synced", "unserved", "missing"),
+    [
+        ((), False, None, ["pods", "nodes"]),
+        (("nodes",), False, "not listening yet", ["pods", "admission webhooks (not listening yet)"]),
+        (("pods", "nodes"), False, None, ["a watch that was refused"]),
+        (("pods", "nodes"), True, "OSError: no disk", ["admission webhooks (OSError: no disk)"]),
+        (("pods", "nodes"), True, None, []),
+    ],
+)
+def test_it_is_ready_when_all_caches_are_listed_and_the_webhooks_served(
+    listed: tuple[str, ...], synced: bool, unserved: str | None, missing: list[str]
+) -> None:
+    assert waits_for((PODS, NODES), listed, synced=synced, unserved=unserved) == missing

@@ -159,6 +159,7 @@ def test_probes_scrapes_and_the_process_agree_on_the_port() -> None:
         assert container()[probe]["httpGet"] == {"path": path, "port": "metrics"}
 
     service = only("default", "Service", "recovery-controller-metrics")
+    assert service["spec"]["publishNotReadyAddresses"] is True, "a replica may lead without being ready"
     [port] = service["spec"]["ports"]
     assert (port["name"], port["port"], port["targetPort"]) == ("metrics", ports["metrics"], "metrics")
     labels = deployment()["spec"]["template"]["metadata"]["labels"]
