@@ -3,6 +3,8 @@
 import re
 from collections.abc import Mapping
 
+_DEVICES = frozenset({"google.com/tpu", "habana.ai/gaudi", "gpu.intel.com/i915", "gpu.intel.com/xe"})
+_DEVICE_ENDINGS = ("/gpu", "/gpu.shared")
 _WORDS = re.compile(r"[./]")
 _ACCELERATOR_WORDS = frozenset({"gpu", "gaudi"})
 
@@ -14,8 +16,11 @@ def accelerators(amounts: Mapping[str, str]) -> int:
 
 
 def _is_accelerator(resource: str) -> bool:
-    """GPUs of any vendor (nvidia.com/gpu, amd.com/gpu), Gaudi, and slices of an NVIDIA GPU, each counted as one."""
-    return resource.endswith("/gpu") or resource == "habana.ai/gaudi" or resource.startswith("nvidia.com/mig-")
+    """GPUs of any vendor, Gaudi, TPUs, and shares and slices of an NVIDIA GPU, each counted as one.
+
+    Parts such as `nvidia.com/gpumem` are none. `recovery.launch.processes` has the same list for manifests.
+    """
+    return resource in _DEVICES or resource.endswith(_DEVICE_ENDINGS) or resource.startswith("nvidia.com/mig-")
 
 
 def is_accelerator_device(resource_id: str) -> bool:

@@ -223,6 +223,9 @@ class TestPods:
             ([{"limits": {"nvidia.com/gpu": "8", "cpu": "32"}, "requests": {"nvidia.com/gpu": "8"}}], 8),
             ([{"requests": {"amd.com/gpu": "4"}}, {"limits": {"amd.com/gpu": "2"}}], 6),
             ([{"limits": {"habana.ai/gaudi": "8", "nvidia.com/mig-1g.5gb": "2", "nvidia.com/mig-3g.20gb": "1"}}], 11),
+            ([{"limits": {"google.com/tpu": "4", "gpu.intel.com/i915": "1", "gpu.intel.com/xe": "2"}}], 7),
+            ([{"limits": {"nvidia.com/gpu.shared": "2"}}], 2),
+            ([{"limits": {"nvidia.com/gpumem": "3000", "gpu.intel.com/memory.max": "8"}}], 0),
             ([{"limits": {"cpu": "500m", "memory": "2Gi"}}, {}], 0),
         ],
     )
