@@ -18,6 +18,7 @@ from recovery.launch.recoverability import (
     nccl,
     nodes,
     pods,
+    training_container,
 )
 from recovery.launch.views import VolcanoJob
 
@@ -49,6 +50,7 @@ LAUNCH_CHECKS: tuple[LaunchCheck, ...] = (
     LaunchCheck(mpi.CODES, mpi.check, mpi.settings),
     LaunchCheck(environment.CODES, environment.check),
     LaunchCheck(launchers.CODES, launchers.check),
+    LaunchCheck(training_container.CODES, training_container.check, training_container.settings),
     LaunchCheck(pods.CODES, pods.check, effective.settings),
     LaunchCheck(nodes.CODES, nodes.check),
     LaunchCheck(native_policies.CODES, native_policies.check),

@@ -40,9 +40,10 @@ class Member(msgspec.Struct, frozen=True):
     pods: int
     """How many there will be: replicas times parallelism."""
     main: Container | None
-    """The container that trains: the one named `node` where Trainer looks for one, else the first. None: none is."""
+    """The container that trains, of several `node`, else the first. Where no rule selects one, the first of the pod.
+    None: it has none."""
     gpus_per_pod: int
-    """Accelerators, counted as `processes` counts them."""
+    """Accelerators of all containers that train, counted as `processes` counts them."""
 
     @property
     def template(self) -> PodTemplate:

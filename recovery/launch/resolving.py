@@ -9,12 +9,13 @@ and the container's DRA claims are lost by it. And of an MPI runtime numNodes go
 of every other to the first that is *marked* as trainer.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from recovery.launch.launch import Launch, Member
 from recovery.launch.processes import gpus_of
+from recovery.launch.recoverability.training_container import select
 from recovery.launch.views import (
     Container,
     EnvVar,
@@ -61,12 +62,12 @@ def launch_of_runtime(runtime: Runtime) -> Launch:
 def launch_of_job_set(job_set: JobSet) -> Launch:
     """The group of a JobSet that somebody wrote without Trainer."""
     jobs = job_set.spec.jobs
-    members = tuple(_member(job, job.pods.containers[:1]) for job in jobs if job.name not in _prepare(jobs))
+    members = (_member(job, job_set.annotations, of_trainer=False) for job in jobs if job.name not in _prepare(jobs))
     return Launch(
         job_set.place,
         job_set.name,
         job_set.spec,
-        members=members,
+        members=tuple(members),
         labels=job_set.labels,
         annotations=job_set.annotations,
     )
@@ -81,7 +82,8 @@ def _launch(runtime: Runtime, train_job: TrainJob | None) -> Launch:
     done = tuple(_resolved(job, pods, runtime.ml_policy, trainer) for job, pods in zip(jobs, counts, strict=True))
     suspended = train_job.suspended if train_job is not None else runtime.job_set.suspended
     spec = replace(runtime.job_set, jobs=done, suspended=suspended)
-    members = tuple(_member(job, _main(job)) for job in _trains(done))
+    of_job = train_job.annotations if train_job is not None else {}
+    members = tuple(_member(job, of_job, of_trainer=True) for job in _trains(done))
     judged = runtime if train_job is None else train_job
     return Launch(judged.place, judged.name, spec, train_job, runtime, members, judged.labels, judged.annotations)
 
@@ -216,15 +218,12 @@ def _prepare(jobs: tuple[ReplicatedJob, ...]) -> frozenset[str]:
     return frozenset(name for job in jobs for name in job.depends_on)
 
 
-def _main(job: ReplicatedJob) -> tuple[Container, ...]:
-    """The container that trains, or none."""
-    named = tuple(each for each in job.pods.containers if each.name == NODE)
-    return (named or job.pods.containers)[:1]
-
-
-def _member(job: ReplicatedJob, main: tuple[Container, ...]) -> Member:
-    container = main[0] if main else None
-    return Member(job, _pods(job), container, gpus_of(container.resources) if container is not None else 0)
+def _member(job: ReplicatedJob, annotations: Mapping[str, str], *, of_trainer: bool) -> Member:
+    """`annotations`: of the TrainJob or JobSet."""
+    selected = select(job.pods, annotations, of_trainer=of_trainer).containers
+    training = selected or job.pods.containers[:1]
+    main = next((each for each in training if each.name == NODE), training[0] if training else None)
+    return Member(job, _pods(job), main, sum(gpus_of(each.resources) for each in training))
 
 
 def _pods(job: ReplicatedJob) -> int:

@@ -16,7 +16,9 @@ import yaml
 
 from recovery.admission.launches import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES
 from recovery.controller.clock import SystemClock
+from recovery.core.training_container import select
 from recovery.kube.http import HttpTransport
+from recovery.kube.projections.workloads import decode_job
 from recovery.kube.request import Request
 from recovery.kube.session import open_session
 from recovery.launch.documents import document_of, documents
@@ -277,10 +279,13 @@ async def what_came_of(server: Server, namespace: str, name: str) -> dict[tuple[
     job_set = await server.get(JOB_SETS, namespace, name)
     made: dict[tuple[str, str], str] = {}
     for job_name in (each["name"] for each in job_set["spec"]["replicatedJobs"]):
-        spec = (await server.get(JOBS, namespace, f"{name}-{job_name}-0"))["spec"]
-        pods, target = spec["template"]["spec"], f"ReplicatedJob {job_name}"
+        job = await server.get(JOBS, namespace, f"{name}-{job_name}-0")
+        spec, target = job["spec"], f"ReplicatedJob {job_name}"
+        pods = spec["template"]["spec"]
         assert spec["parallelism"] == spec["completions"]
         made[target, "parallelism and completions"] = str(spec["parallelism"])
+        facts = decode_job(json.dumps(job).encode()).value.facts
+        made[target, "training container"] = " and ".join(select(facts, None).names)
         made[target, "restartPolicy"] = pods["restartPolicy"]
         made[target, "backoffLimit"] = str(spec["backoffLimit"])
         made[target, "podReplacementPolicy"] = spec["podReplacementPolicy"]

@@ -1,0 +1,168 @@
+"""Which containers of a pod train. The controller counts the exits, the restarts and the readiness of these alone.
+
+This is the rule of `recovery.core.training_container`, for manifests. `launch` may not import `core`, so a test draws
+pod templates and asks both.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.launch import Launch, Member, Setting
+from recovery.launch.places import Place
+from recovery.launch.processes import CLAIM, devices_of
+from recovery.launch.recoverability.effective import runtime_alone
+from recovery.launch.views import Container, PodTemplate
+
+TRAINING_CONTAINER_UNKNOWN = Code(
+    "training-container-unknown", Severity.WARNING, "no rule selects the container that trains"
+)
+CODES = (TRAINING_CONTAINER_UNKNOWN,)
+
+ANNOTATION = "recovery.trainjob.dev/container"
+"""On a pod template, or on the TrainJob or JobSet for all of its pod templates: the name of the container that trains.
+A person sets it; the controller reads it."""
+TRAINER_CONTAINERS = frozenset({"node", "launcher"})
+"""What Trainer calls the containers that it configures."""
+
+_CONSEQUENCE = (
+    "the controller counts lost pods only, and a rank that exits or restarts inside its pod opens no incident"
+)
+
+
+class SelectedBy(StrEnum):
+    """The rule that selected the training containers of a pod template."""
+
+    TRAINER = "Trainer"
+    TEMPLATE = "TemplateAnnotation"
+    WORKLOAD = "WorkloadAnnotation"
+    ACCELERATORS = "Accelerators"
+    ONLY_ONE = "OnlyOne"
+    UNKNOWN = "Unknown"
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """The containers that train, in their order; none under UNKNOWN."""
+
+    by: SelectedBy
+    containers: tuple[Container, ...] = ()
+
+
+def select(pods: PodTemplate, workload: Mapping[str, str], *, of_trainer: bool) -> Selection:
+    """`workload`: annotations of the TrainJob or JobSet. `of_trainer`: a TrainJob makes these pods.
+
+    An annotation on the workload is about all of its pod templates: one without that container goes on with the next
+    rule. One on the template is about this template: where it names no container of it, none is selected.
+    """
+    trainers = tuple(each for each in pods.containers if each.name in TRAINER_CONTAINERS)
+    if trainers and of_trainer:
+        return Selection(SelectedBy.TRAINER, trainers)
+    if pods.annotations.get(ANNOTATION):
+        named = _named(pods, pods.annotations)
+        return Selection(SelectedBy.TEMPLATE if named else SelectedBy.UNKNOWN, named)
+    named = _named(pods, workload)
+    if named:
+        return Selection(SelectedBy.WORKLOAD, named)
+    asking = _with_accelerators(pods)
+    if asking:
+        return Selection(SelectedBy.ACCELERATORS, asking)
+    if len(pods.containers) == 1:
+        return Selection(SelectedBy.ONLY_ONE, pods.containers)
+    return Selection(SelectedBy.UNKNOWN)
+
+
+def selection(launch: Launch, member: Member) -> Selection:
+    """Of the pods of that ReplicatedJob. Annotations of a runtime itself reach no job."""
+    workload = {} if runtime_alone(launch) else launch.annotations
+    return select(member.template, workload, of_trainer=launch.runtime is not None)
+
+
+def settings(launch: Launch) -> Iterator[Setting]:
+    """Which containers train, and what selects them."""
+    for member in launch.members:
+        found = selection(launch, member)
+        if not member.template.containers:
+            continue
+        yield Setting(
+            target=f"ReplicatedJob {member.job.name}",
+            name="training container",
+            value=" and ".join(each.name for each in found.containers) or "unknown",
+            rule=_rule(launch, found),
+            place=_place(launch, member, found),
+        )
+
+
+def check(launch: Launch) -> Iterator[Finding]:
+    for member in launch.members:
+        if member.template.containers and selection(launch, member).by is SelectedBy.UNKNOWN:
+            yield _misnamed(launch, member) or _unknown(member)
+
+
+def _named(pods: PodTemplate, annotations: Mapping[str, str]) -> tuple[Container, ...]:
+    return tuple(each for each in pods.containers if each.name == annotations.get(ANNOTATION))
+
+
+def _with_accelerators(pods: PodTemplate) -> tuple[Container, ...]:
+    """Resource claims count only where no container asks for a resource: then they are for something else."""
+    devices = [(each, devices_of(each.resources)) for each in pods.containers]
+    asking = tuple(each for each, found in devices if found and CLAIM not in found)
+    return asking or tuple(each for each, found in devices if found)
+
+
+def _rule(launch: Launch, found: Selection) -> str:
+    several = len(found.containers) > 1
+    match found.by:
+        case SelectedBy.TRAINER:
+            return "Trainer's names for them" if several else "Trainer's name for it"
+        case SelectedBy.TEMPLATE:
+            return f"the annotation {ANNOTATION} of the pod template"
+        case SelectedBy.WORKLOAD:
+            return f"the annotation {ANNOTATION} of the {'JobSet' if launch.train_job is None else 'TrainJob'}"
+        case SelectedBy.ACCELERATORS:
+            return "they ask for accelerators" if several else "it asks for accelerators"
+        case SelectedBy.ONLY_ONE:
+            return "the only container"
+        case SelectedBy.UNKNOWN:
+            return "no rule selects one: the controller counts lost pods only"
+
+
+def _place(launch: Launch, member: Member, found: Selection) -> Place:
+    if found.by is SelectedBy.TEMPLATE:
+        return _annotation_place(launch, member)
+    if found.by is SelectedBy.WORKLOAD:
+        return launch.place / "metadata" / "annotations" / ANNOTATION
+    return found.containers[0].place if found.containers else member.template.place / "containers"
+
+
+def _annotation_place(launch: Launch, member: Member) -> Place:
+    """Of the pod template's annotation: in the last patch that sets it, else in the template itself."""
+    patches = launch.train_job.patches if launch.train_job is not None else ()
+    setting = [each.pods for each in patches if each.job == member.job.name and ANNOTATION in each.pods.annotations]
+    spec = setting[-1].place if setting else member.template.place
+    return Place(spec.document, spec.path[:-1]) / "metadata" / "annotations" / ANNOTATION
+
+
+def _misnamed(launch: Launch, member: Member) -> Finding | None:
+    """The annotation of the pod template names none of its containers. None: it has none."""
+    named = member.template.annotations.get(ANNOTATION)
+    if not named:
+        return None
+    known = " or ".join(each.name for each in member.template.containers)
+    message = (
+        f"the annotation {ANNOTATION} names {named}, and the pod template of ReplicatedJob {member.job.name} has no "
+        f"such container, so none of them counts as the one that trains: {_CONSEQUENCE}"
+    )
+    place = _annotation_place(launch, member)
+    return Finding(TRAINING_CONTAINER_UNKNOWN, place, message, f"write one that it has: {known}")
+
+
+def _unknown(member: Member) -> Finding:
+    names = " and ".join(each.name for each in member.template.containers)
+    message = (
+        f"no rule selects a training container of ReplicatedJob {member.job.name}: it has {names}, none of them asks "
+        f"for accelerators, and no annotation names one of them, so {_CONSEQUENCE}"
+    )
+    mend = f"add the annotation {ANNOTATION} with the name of the one that trains to its pod template"
+    return Finding(TRAINING_CONTAINER_UNKNOWN, member.template.place / "containers", message, mend)
