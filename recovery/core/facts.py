@@ -240,6 +240,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     """How often the pod of one index may fail before that index has failed for good. None: no limit of its own."""
     failed_indexes: str = ""
     """`status.failedIndexes`: those that have failed for good, such as `1,3-5`."""
+    active_deadline_seconds: int | None = None
+    """`spec.activeDeadlineSeconds`, counted from `status.startTime` of this Job. None: no deadline."""
     pod_restart_policy: str = "Never"
     containers: tuple[ContainerTemplate, ...] = ()
     """Of the pod template. Empty: not known; a real Job has one at least."""
@@ -303,6 +305,9 @@ class JobSetFacts(msgspec.Struct, frozen=True):
     terminal_state: str = ""
     """Completed, Failed, or empty."""
     failure_policy: FailurePolicyFacts | None = None
+    active_deadline_seconds: int | None = None
+    """`spec.activeDeadlineSeconds` (KEP-1186, jobset#1320), counted from the last resume. None: no deadline, or a JobSet
+    controller without this field, such as 0.12."""
     conditions: tuple[Condition, ...] = ()
     deleting_since: datetime | None = None
 
@@ -322,6 +327,9 @@ class WorkloadFacts(msgspec.Struct, frozen=True):
     generation: int
     created_at: datetime
     suspended: bool = False
+    active_deadline_seconds: int | None = None
+    """`spec.activeDeadlineSeconds`. Trainer counts it from the creation or the last resume (`reconcileDeadline` in
+    pkg/controller/trainjob_controller.go, v2.3). None: no deadline."""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     conditions: tuple[Condition, ...] = ()

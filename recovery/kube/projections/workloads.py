@@ -37,8 +37,9 @@ class _WorkloadMetadata(Metadata, frozen=True, rename="camel"):
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class _Suspend(msgspec.Struct, frozen=True):
+class _TrainJobSpec(msgspec.Struct, frozen=True, rename="camel"):
     suspend: bool | None = None
+    active_deadline_seconds: int | None = None
 
 
 class _Conditions(msgspec.Struct, frozen=True):
@@ -47,7 +48,7 @@ class _Conditions(msgspec.Struct, frozen=True):
 
 class _TrainJob(msgspec.Struct, frozen=True):
     metadata: _WorkloadMetadata
-    spec: _Suspend = _Suspend()
+    spec: _TrainJobSpec = _TrainJobSpec()
     status: _Conditions = _Conditions()
 
 
@@ -57,11 +58,11 @@ _decode_train_job = msgspec.json.Decoder(_TrainJob).decode
 def decode_train_job(raw: bytes | msgspec.Raw) -> Entry[WorkloadFacts]:
     job = _decode_train_job(raw)
     met = conditions(job.status.conditions)
-    return job.metadata.entry(_workload(TRAIN_JOBS, job.metadata, suspend=job.spec.suspend, met=met))
+    return job.metadata.entry(_workload(TRAIN_JOBS, job.metadata, job.spec, met))
 
 
 def _workload(
-    resource: Resource, meta: _WorkloadMetadata, *, suspend: bool | None, met: tuple[Condition, ...]
+    resource: Resource, meta: _WorkloadMetadata, spec: "_TrainJobSpec | _JobSetSpec", met: tuple[Condition, ...]
 ) -> WorkloadFacts:
     """All labels, because policies select by them; of the annotations only ours, which leaves out whole manifests."""
     return WorkloadFacts(
@@ -71,7 +72,8 @@ def _workload(
         resource_version=meta.resource_version,
         generation=meta.generation,
         created_at=meta.creation_timestamp,
-        suspended=bool(suspend),
+        suspended=bool(spec.suspend),
+        active_deadline_seconds=spec.active_deadline_seconds or None,
         labels=meta.labels,
         annotations={key: value for key, value in meta.annotations.items() if key.startswith(OWN_ANNOTATION_PREFIX)},
         conditions=met,
@@ -158,6 +160,7 @@ class _JobSetSpec(msgspec.Struct, frozen=True, rename="camel"):
     replicated_jobs: list[_ReplicatedJob] = []
     suspend: bool | None = None
     failure_policy: _FailurePolicy | None = None
+    active_deadline_seconds: int | None = None
 
 
 class _JobSetStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -191,6 +194,7 @@ def decode_job_set(raw: bytes | msgspec.Raw) -> Entry[JobSetRecord]:
         restarts_counted=status.restarts_count_towards_max,
         terminal_state=status.terminal_state,
         failure_policy=spec.failure_policy.facts() if spec.failure_policy is not None else None,
+        active_deadline_seconds=spec.active_deadline_seconds or None,
         conditions=conditions(status.conditions),
         deleting_since=meta.deleting_since,
     )
@@ -198,7 +202,7 @@ def decode_job_set(raw: bytes | msgspec.Raw) -> Entry[JobSetRecord]:
     if owner is not None:
         return meta.entry(JobSetRecord(owner.uid, facts))
     met = tuple(map(_as_core_calls_it, facts.conditions))
-    return meta.entry(JobSetRecord("", facts, _workload(JOB_SETS, meta, suspend=spec.suspend, met=met)))
+    return meta.entry(JobSetRecord("", facts, _workload(JOB_SETS, meta, spec, met)))
 
 
 def _as_core_calls_it(condition: Condition) -> Condition:
@@ -289,6 +293,7 @@ class _JobSpec(msgspec.Struct, frozen=True, rename="camel"):
     completions: int | None = None
     backoff_limit: int = 6
     backoff_limit_per_index: int | None = None
+    active_deadline_seconds: int | None = None
     suspend: bool | None = None
     template: _Template = _Template()
     pod_failure_policy: _PodFailurePolicy = _PodFailurePolicy()
@@ -331,6 +336,7 @@ def decode_job(raw: bytes | msgspec.Raw) -> Entry[JobRecord]:
         backoff_limit=spec.backoff_limit,
         backoff_limit_per_index=spec.backoff_limit_per_index,
         failed_indexes=status.failed_indexes,
+        active_deadline_seconds=spec.active_deadline_seconds,
         pod_restart_policy=spec.template.spec.restart_policy,
         containers=templates(spec.template.spec.containers),
         training_container=spec.template.metadata.annotations.training_container,

@@ -299,6 +299,23 @@ class TestWorkloads:
         assert job.suspended
         assert job.condition("Complete") == Condition("Complete", "True", since=at("10:00:00"))
 
+    @pytest.mark.parametrize(("written", "deadline"), [(3600, 3600), (0, None), (None, None)], ids=str)
+    def test_the_deadline_of_a_train_job_or_a_job_set(self, written: int | None, deadline: int | None) -> None:
+        """Trainer omits a deadline of 0. JobSet 0.12 has no such field; jobset#1320 adds it under the same name."""
+        train_job = decode_train_job(changed("trainjob", spec__activeDeadlineSeconds=written)).value
+        assert train_job.active_deadline_seconds == deadline
+        raw = changed("jobset", spec__activeDeadlineSeconds=written, metadata__ownerReferences=None)
+        record = decode_job_set(raw).value
+        assert record.facts.active_deadline_seconds == deadline
+        assert record.workload is not None
+        assert record.workload.active_deadline_seconds == deadline
+
+    def test_the_deadline_and_the_limit_per_index_of_a_job(self) -> None:
+        job = decode_job(changed("job", spec__activeDeadlineSeconds=600, spec__backoffLimitPerIndex=1)).value.facts
+        assert (job.active_deadline_seconds, job.backoff_limit_per_index) == (600, 1)
+        job = decode_job(fixture("job")).value.facts
+        assert (job.active_deadline_seconds, job.backoff_limit_per_index) == (None, None)
+
     def test_a_job_set(self) -> None:
         record = decode_job_set(fixture("jobset")).value
         assert record.owner_uid == "1a93898b-ffca-4ca8-9e18-ad099985668f"
