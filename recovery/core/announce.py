@@ -50,6 +50,8 @@ def _of_incident(before: Ledger, after: Ledger, incident: Incident) -> tuple[Emi
     elif after.phase is Phase.HELD and before.phase is not Phase.HELD:
         reason = "HeldUntilRetry" if incident.held else "Held"
         found.append(_event(f"{incident.id}.held-{number}", True, reason, incident.reason))
+    if known is not None and known.withheld is None and incident.withheld is not None:
+        found.append(_event(f"{incident.id}.withheld-{number}", True, "RestartWithheld", incident.reason))
     was, now = known.suspension if known is not None else None, incident.suspension
     if was is not None and now is None and incident.closing is None:
         found.append(_event(f"{incident.id}.resumed-{number}", False, "Resumed", incident.reason))

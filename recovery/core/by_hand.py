@@ -60,7 +60,7 @@ def _retry(look: Look, policy: Policy, ledger: Ledger, verb: Verb, asked: Reques
     open_ = ledger.incident
     if open_ is None:
         return _refuse(look, ledger, verb, asked, "no incident is open")
-    if ledger.phase is Phase.HELD:
+    if ledger.phase is Phase.HELD or open_.withheld is not None:
         why = _no_restart(look, policy, asked)
         if why is None and fail_job(look, ledger):
             why = "the group is Held for good"

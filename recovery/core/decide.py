@@ -144,7 +144,16 @@ def _settled(ledger: Ledger) -> tuple[object, ...]:
     """
     found = ledger.incident
     settled = (
-        (found.id, found.attempts, found.target, found.suspension, found.fail_job, found.would, found.closing)
+        (
+            found.id,
+            found.attempts,
+            found.target,
+            found.suspension,
+            found.withheld,
+            found.fail_job,
+            found.would,
+            found.closing,
+        )
         if found is not None
         else None
     )

@@ -306,8 +306,9 @@ class JobSetFacts(msgspec.Struct, frozen=True):
     """Completed, Failed, or empty."""
     failure_policy: FailurePolicyFacts | None = None
     active_deadline_seconds: int | None = None
-    """`spec.activeDeadlineSeconds` (KEP-1186, jobset#1320), counted from the last resume. None: no deadline, or a JobSet
-    controller without this field, such as 0.12."""
+    """`spec.activeDeadlineSeconds` (KEP-1186, jobset#1320), counted from the last resume. None: no deadline.
+
+    JobSet 0.12 has no such field."""
     conditions: tuple[Condition, ...] = ()
     deleting_since: datetime | None = None
 

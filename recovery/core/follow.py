@@ -6,7 +6,7 @@ Level-triggered: every look starts from the facts, so that it does not matter wh
 
 import msgspec
 
-from recovery.core import incident, phases, suspension
+from recovery.core import backoff, incident, phases, suspension
 from recovery.core.attempts import restart_of
 from recovery.core.evidence import Evidence, fresh, gather, group_runs_whole, restarts_of
 from recovery.core.facts import JobSetFacts, Snapshot
@@ -174,7 +174,7 @@ def _before_restart(look: Look, ledger: Ledger) -> Plan:
     if done is not None:
         return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", now)
     waits_until = None
-    put_off = _restarts_once_started(look, ledger) or _verdict_is_due(look, ledger, more)
+    put_off = _is_put_off(look, ledger, more)
     if group_runs_whole(snapshot) and not put_off:
         waits_until = settling_until(look, ledger)
         if waits_until is None:
@@ -187,9 +187,21 @@ def _before_restart(look: Look, ledger: Ledger) -> Plan:
         plan = Plan(ledger, incident.incident_of(ledger).reason, actions=free_the_dead(look, ledger))
     else:
         plan = judge(look, ledger, news if aside else ())
+        if put_off and _still_aside(plan.ledger) and group_runs_whole(snapshot):
+            # What put the end off has just been left to the platform: nothing may change by itself any more.
+            waits_until = now
     if plan.look_again_at is not None and waits_until is not None:
         waits_until = min(waits_until, plan.look_again_at)
     return msgspec.structs.replace(plan, look_again_at=waits_until or plan.look_again_at)
+
+
+def _is_put_off(look: Look, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:
+    """That all run again is no end: the restart, or the verdict, is still to come."""
+    waits = incident.incident_of(ledger).withheld
+    if waits is not None:
+        seen = bool(incident.present(look.snapshot, ledger))
+        return not backoff.recovered_by_itself(look.snapshot, waits, seen=seen)
+    return _restarts_once_started(look, ledger) or _verdict_is_due(look, ledger, more)
 
 
 def _verdict_is_due(look: Look, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:

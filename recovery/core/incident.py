@@ -253,7 +253,7 @@ def close(ledger: Ledger, closing: Closing) -> Ledger:
     ledger = phases.close_span(ledger, closing.ended_at)
     ended_at = incident_of(ledger).phases[-1].ended_at or closing.ended_at
     closing = msgspec.structs.replace(closing, ended_at=ended_at)
-    incident = msgspec.structs.replace(incident_of(ledger), closing=closing, suspension=None)
+    incident = msgspec.structs.replace(incident_of(ledger), closing=closing, suspension=None, withheld=None)
     return msgspec.structs.replace(ledger, phase=Phase.HEALTHY, incident=incident)
 
 

@@ -98,6 +98,8 @@ def _charges(before: Ledger, after: Ledger) -> list[str]:
         found.append(f"OneCharge: {rise} charges are counted, {charged} belong to an incident that had none")
     if now is not None and now.suspension is not None and (now.closing is not None or now.mode != Mode.ENFORCE):
         found.append(f"Suspension: incident {now.id} is {'closed' if now.closing is not None else 'only observed'}")
+    if now is not None and now.withheld is not None and (after.phase is not Phase.BACKOFF or now.mode != Mode.ENFORCE):
+        found.append(f"Withheld: a restart of incident {now.id} waits in phase {after.phase}, mode {now.mode}")
     if known is not None and now is not None and known.resumed_by_others:
         if not now.resumed_by_others:
             found.append(f"Suspension: it is forgotten that somebody else has resumed incident {now.id}")

@@ -58,7 +58,7 @@ def judge(look: Look, ledger: Ledger, news: tuple[Evidence, ...] = ()) -> Plan:
     stuck = attempts.refused(ledger, now) if attempts.judged(ledger) else None
     if stuck is not None:
         return hold_back(look, ledger, found, stuck)
-    if not news and not evidence and all_run(snapshot):
+    if not news and not evidence and open_.withheld is None and all_run(snapshot):
         # A node that answers again, a fault that has ended: nobody is missing, so there is nothing to restart for.
         return say(ledger, f"{found}; that is over and all {open_.ranks} ranks run: waiting until they are Ready")
     open_to_us = evidence if terms.override_native else native.undecided(snapshot, evidence)
@@ -281,7 +281,7 @@ def _exhausted(look: Look, ledger: Ledger) -> Ledger:
     open_ = msgspec.structs.replace(incident.incident_of(ledger), suspension=None, forced=False)
     ledger = msgspec.structs.replace(ledger, incident=open_)
     match open_.terms.on_exhausted:
-        case OnExhausted.SUSPEND if suspension.refused(look.workload, open_) is None:
+        case OnExhausted.SUSPEND if suspension.refused(look, open_) is None:
             return suspension.want(ledger, Suspension())
         case OnExhausted.FAIL_JOB if isinstance(look.policy, Policy) and look.policy.may_fail_jobs:
             return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(open_, fail_job=True))
@@ -311,7 +311,7 @@ def _consequence(look: Look, ledger: Ledger) -> str:
     if open_.fail_job:
         return "; the JobSet is made to fail (onExhausted: FailJob)"
     match open_.terms.on_exhausted:
-        case OnExhausted.SUSPEND if (not_ours := suspension.refused(look.workload, open_)) is not None:
+        case OnExhausted.SUSPEND if (not_ours := suspension.refused(look, open_)) is not None:
             return f"; it is not suspended, because {not_ours}"
         case OnExhausted.FAIL_JOB:
             return "; it is not made to fail, because RecoveryConfig does not allow FailJob"

@@ -117,6 +117,15 @@ class Suspension(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """It was seen to be in force. One that has landed and is gone was ended by somebody else, and is not renewed."""
 
 
+class Withheld(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A restart that is decided and waits for its backoff while the job is not suspended: its pods keep their GPUs."""
+
+    until: datetime
+    """When the restart is made, unless the group has recovered by itself."""
+    lost_at: datetime
+    """When the first member was lost that it is for: what runs since before then still waits for that member."""
+
+
 class Suspect(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Where the failure showed first."""
 
@@ -185,6 +194,8 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """It has cost budget."""
     suspension: Suspension | None = None
     """None: the workload is not to be suspended by us; a suspension that carries our annotation is ended."""
+    withheld: Withheld | None = None
+    """None: no restart is withheld. Only in phase Backoff."""
     resumed_by_others: bool = False
     """Somebody else has ended a suspension of ours: this incident does not suspend the workload again."""
     probe_proven: bool = False
@@ -344,7 +355,8 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     charge, or by hand, begins anew. From the second on the recovery before it was in vain: what the circuit breaker
     counts."""
     next_attempt_at: datetime | None = None
-    """When the group is resumed, or the budget's window lets the next attempt through. None: nothing is waited for."""
+    """When the group is resumed, a withheld restart is made, or the budget's window lets the next attempt through.
+    None: nothing is waited for."""
     requests: tuple[RequestAnswer, ...] = ()
     """The newest answer for each verb."""
     handled: Handled = Handled()

@@ -130,6 +130,8 @@ def end_of_rendezvous(snapshot: Snapshot, span_started_at: datetime, now: dateti
 def enter(ledger: Ledger, phase: Phase, at: datetime) -> Ledger:
     """End the running span at `at`, book its GPU-seconds, begin `phase`. The same phase again changes nothing.
 
+    A withheld restart waits in phase Backoff, and the wait ends with the phase.
+
     A clock that jumped back makes a span of no length, never a gap: the next one begins where this one ended.
     """
     incident = ledger.incident
@@ -147,7 +149,8 @@ def enter(ledger: Ledger, phase: Phase, at: datetime) -> Ledger:
         merged = msgspec.structs.replace(oldest, ended_at=second.ended_at, idle_gpu_seconds=spent)
         phases = (merged, *phases[2:])
     phases = (*phases, PhaseSpan(phase=phase, started_at=began_at))
-    return msgspec.structs.replace(ledger, phase=phase, incident=msgspec.structs.replace(incident, phases=phases))
+    incident = msgspec.structs.replace(incident, phases=phases, withheld=None)
+    return msgspec.structs.replace(ledger, phase=phase, incident=incident)
 
 
 def close_span(ledger: Ledger, at: datetime) -> Ledger:

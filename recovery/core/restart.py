@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core import attempts, black_holes, fencing, incident, phases, restraint, suspension, waiting
+from recovery.core import attempts, backoff, black_holes, fencing, incident, phases, restraint, suspension, waiting
 from recovery.core import verdict as verdicts
 from recovery.core.attempts import restart_of
 from recovery.core.evidence import (
@@ -83,6 +83,9 @@ def after_restart(look: Look, ledger: Ledger) -> Plan:
     if found is Phase.DECIDED and ours:
         return _reissue(look, ledger, restart)
     lost = _lost_since(look.snapshot, ledger, look.now)
+    withheld = open_.withheld
+    if withheld is not None and backoff.recovered_by_itself(look.snapshot, withheld, seen=bool(lost)):
+        return whole_again(look, incident.more_evidence(ledger, lost))
     if lost and incident.acts(ledger):
         again = _breaks_the_group(look, ledger, lost)
         earlier = tuple(
@@ -91,7 +94,11 @@ def after_restart(look: Look, ledger: Ledger) -> Plan:
         decided = native_decision(look, ledger, earlier, again)
         if again and decided is None and ledger.phase is not Phase.HELD:
             return _lost_again(look, ledger, again)
-        ledger = _left_to_platform(look, ledger, lost, decided)
+        if decided is not None or withheld is None:
+            ledger = _left_to_platform(look, ledger, lost, decided)
+    withheld = incident.incident_of(ledger).withheld
+    if withheld is not None and backoff.lives_on(look.snapshot, withheld):
+        return _try_again(look, ledger, f"{open_.evidence[-1]}; a member was lost again since", lost)
     if found is Phase.HEALTHY:
         waits_until = settling_until(look, ledger) if ledger.phase is Phase.HELD else None
         if waits_until is None:

@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from recovery.core import incident
-from recovery.core.ledger import AttemptAction, Closing, Ledger, Outcome
+from recovery.core import incident, phases
+from recovery.core.ledger import AttemptAction, Closing, Ledger, Outcome, Phase
 from recovery.core.plan import Plan
 
 _THEN = "; then "
@@ -16,6 +16,8 @@ def say(ledger: Ledger, reason: str) -> Plan:
 
 def stand_aside(ledger: Ledger, reason: str, now: datetime) -> Ledger:
     """Leave it to the platform, and remember that: the evidence for it may be gone before the platform has acted."""
+    if incident.incident_of(ledger).withheld is not None:
+        ledger = phases.enter(ledger, Phase.DECIDED, now)
     attempt = incident.incident_of(ledger).attempt
     if attempt is not None and incident.stood_aside(ledger):
         # How it began, and what came last: a cascade must not make the sentence grow.

@@ -43,6 +43,8 @@ def _next_attempt_at(ledger: Ledger, open_: Incident | None) -> datetime | None:
         return None
     if open_.suspension is not None and open_.suspension.until is not None:
         return open_.suspension.until
+    if open_.withheld is not None:
+        return open_.withheld.until
     return ledger.next_attempt_at if ledger.phase is Phase.HELD else None
 
 

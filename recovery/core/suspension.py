@@ -28,12 +28,27 @@ def in_force(workload: WorkloadFacts) -> bool:
     return workload.suspended and marked_by(workload) is not None
 
 
-def refused(workload: WorkloadFacts, open_: Incident) -> str | None:
-    """Why we must not suspend this workload, in words. None: we may."""
+def refused(look: Look, open_: Incident) -> str | None:
+    """Why this incident must not suspend the workload, in words. None: it may."""
     if open_.resumed_by_others:
         return "somebody else has resumed this job before"
-    queue = workload.labels.get(KUEUE_QUEUE_LABEL)
-    return None if queue is None else f"Kueue owns the suspension of this job (queue {queue})"
+    return not_ours(look)
+
+
+def not_ours(look: Look) -> str | None:
+    """Why nobody may suspend this workload for a backoff, in words. None: we may.
+
+    Kueue owns `spec.suspend` of what it admits. A deadline of the TrainJob or the JobSet counts from the last resume,
+    so that a suspension would give the job more time than its user has allowed.
+    """
+    queue = look.workload.labels.get(KUEUE_QUEUE_LABEL)
+    if queue is not None:
+        return f"Kueue owns the suspension of this job (queue {queue})"
+    for facts in (look.workload, look.snapshot.jobset):
+        if facts is not None and facts.active_deadline_seconds is not None:
+            kind = facts.kind if isinstance(facts, WorkloadFacts) else "JobSet"
+            return f"a suspension would reset the deadline of the {kind} ({facts.active_deadline_seconds} s)"
+    return None
 
 
 def want(ledger: Ledger, suspension: Suspension | None) -> Ledger:

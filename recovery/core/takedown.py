@@ -3,13 +3,8 @@
 Ledger first: each deed follows from the target that stands in it, so that it may be done again after a crash.
 """
 
-from datetime import timedelta
-
-import msgspec
-
-from recovery.core import budget, incident, phases, restraint, suspension
+from recovery.core import backoff, incident, job_limits, phases, restraint, suspension
 from recovery.core import verdict as verdicts
-from recovery.core.attempts import words
 from recovery.core.evidence import Evidence
 from recovery.core.facts import Snapshot
 from recovery.core.gates import barred, finishing
@@ -42,12 +37,17 @@ def trigger(
     """Take the group down: the ledger gets the target first, then each Job is deleted by UID and resourceVersion.
 
     `by_hand`: a person wants it now: no backoff, no charge. `verdict`: what it is done for; None: a person wants it.
+    `lost`: what was lost since the last restart. Empty after a restart: the group took too long.
     """
     done = finishing(look.snapshot)
     if done is not None:
         return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", look.now)
     if not by_hand:
-        ledger, reason = backed_off(look, ledger, reason)
+        hurry = _no_time_to_wait(look, ledger, lost)
+        waits = backoff.withheld(look, ledger, reason, lost or incident.present(look.snapshot, ledger), hurry)
+        if waits is not None:
+            return waits
+        ledger, reason = backoff.taken(look, ledger, reason, hurry)
     target = incident.target_of(look.snapshot)
     nodes = (verdict.node,) if verdict is not None and verdict.call is Call.REPLACE_NODE else ()
     action = AttemptAction.REPLACE_NODE if nodes else AttemptAction.RECREATE_GROUP
@@ -60,18 +60,12 @@ def trigger(
     return Plan(after, reason, actions=takedown(look, after))
 
 
-def backed_off(look: Look, ledger: Ledger, reason: str) -> tuple[Ledger, str]:
-    """The ledger with one more attempt in a row and the suspension that its delay asks for, and the sentence."""
-    open_ = msgspec.structs.replace(incident.incident_of(ledger), forced=False)  # nobody insisted on this attempt
-    number = ledger.attempts_in_row + 1
-    ledger = msgspec.structs.replace(ledger, attempts_in_row=number, incident=open_)
-    wait = budget.delay(open_.terms, number)
-    not_ours = suspension.refused(look.workload, open_)
-    if wait and not_ours is not None:
-        reason, wait = f"{reason}; no backoff, because {not_ours}", timedelta()
-    elif wait:
-        reason += f"; it stays suspended for {words(wait)} first (attempt {number} in a row)"
-    return suspension.until(look.now + wait, ledger, look.workload, begin=bool(wait)), reason
+def _no_time_to_wait(look: Look, ledger: Ledger, lost: tuple[Evidence, ...]) -> str | None:
+    """Why the trigger must not be withheld, in words. None: it may be."""
+    waits = incident.incident_of(ledger).withheld is not None
+    if incident.restarted(ledger) and not lost and not waits:
+        return "the group has been given its time to start"
+    return job_limits.no_time_to_wait(look.snapshot)
 
 
 def takedown(look: Look, ledger: Ledger) -> tuple[Action, ...]:

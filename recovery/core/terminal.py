@@ -6,7 +6,7 @@ there, the group is on its way down.
 
 import msgspec
 
-from recovery.core import attempts, incident, phases, suspension
+from recovery.core import attempts, backoff, incident, phases, suspension
 from recovery.core.evidence import LossKind, fresh, gather
 from recovery.core.facts import JobSetFacts
 from recovery.core.gates import barred
@@ -17,7 +17,6 @@ from recovery.core.plan import DeleteJobSet, Plan
 from recovery.core.policy import Mode, OnTerminalFailure
 from recovery.core.restart import say_after_a_while
 from recovery.core.steps import close
-from recovery.core.takedown import backed_off
 
 _MADE_ANEW_BY_TRAINER = "TrainJob"
 
@@ -74,7 +73,11 @@ def _recreate(look: Look, jobset: JobSetFacts, ledger: Ledger, gave_up: str) -> 
     reason = (
         f"{gave_up}; policy {name} says onTerminalFailure: RecreateJobSet: deleting it, so that Trainer makes it anew"
     )
-    ledger, reason = backed_off(look, ledger, reason)
+    # Nothing of the job runs any more, so that no exit can come in between.
+    waits = backoff.withheld(look, ledger, reason, (), hurry=None)
+    if waits is not None:
+        return waits
+    ledger, reason = backoff.taken(look, ledger, reason, hurry=None)
     uids = tuple(job.uid for job in look.snapshot.jobs if job.jobset_uid == jobset.uid)
     target = Target(job_set_uid=jobset.uid, job_uids=uids, from_restarts=jobset.restarts)
     after = incident.add_attempt(ledger, AttemptAction.RECREATE_JOB_SET, target, reason, look.now)

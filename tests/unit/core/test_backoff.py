@@ -10,7 +10,7 @@ from recovery.core.budget import delay
 from recovery.core.facts import FailurePolicyFacts
 from recovery.core.ledger import Outcome, Phase, Terms
 from recovery.core.plan import DeleteJob, DeletePods, RaiseBackoffLimit, ResumeWorkload, SuspendWorkload
-from recovery.core.policy import KUEUE_QUEUE_LABEL, Backoff, Mode
+from recovery.core.policy import Backoff, Mode
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training
 
@@ -214,17 +214,6 @@ def test_a_group_that_ran_whole_for_long_enough_begins_at_its_first_attempt() ->
     failed_again(controller)
     assert suspensions(controller) == []
     assert controller.ledger.attempts_in_row == 1
-
-
-def test_under_kueue_there_is_no_backoff_and_it_is_said_why() -> None:
-    controller = Controller(WAITS)
-    world = training(4).with_workload(labels={KUEUE_QUEUE_LABEL: "research"}).pod_deleted(3, 0)
-    controller.look(world, 0.2)
-    world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_ready(4)
-    controller.settle(world, 4.5)
-    controller.look(world.pod_deleted(2, 300), 300.2)
-    assert suspensions(controller) == []
-    assert "no backoff, because Kueue owns the suspension of this job (queue research)" in controller.incident.reason
 
 
 def test_who_has_resumed_the_job_once_is_not_suspended_again_in_the_same_incident() -> None:

@@ -9,7 +9,15 @@ import pytest
 from recovery.core import requests
 from recovery.core.decide import decide
 from recovery.core.ledger import Ledger, Outcome
-from recovery.core.plan import DeleteJob, DeleteJobSet, DeletePods, RaiseBackoffLimit, ReadLive, TouchJob
+from recovery.core.plan import (
+    DeleteJob,
+    DeleteJobSet,
+    DeletePods,
+    RaiseBackoffLimit,
+    ReadLive,
+    SuspendWorkload,
+    TouchJob,
+)
 from recovery.core.policy import Backoff, OnExhausted, OnTerminalFailure, Policy
 from recovery.core.requests import Request, Verb
 from recovery.core.suspension import marked_by
@@ -107,6 +115,9 @@ def test_one_recovery_whatever_write_it_dies_before(
     assert dies_before > 5, "every write has been died before"
 
 
+WITH_DEADLINE = training(backoff_limit=50).with_workload(active_deadline_seconds=3600)
+
+
 class Story(msgspec.Struct, frozen=True):
     """What happens when, under which policy, and what must have come of it whatever the controller died before."""
 
@@ -120,6 +131,10 @@ class Story(msgspec.Struct, frozen=True):
     """UIDs that a trigger may name."""
     stands: str
     """UID of the Job that runs in the end."""
+    world: World = training()
+    """As it is before the first event."""
+    suspends: bool = True
+    """The controller may suspend the workload on the way."""
 
 
 def asked(verb: Verb, seconds: float) -> Callable[[World], World]:
@@ -143,6 +158,28 @@ STORIES = {
         charged=2,
         taken_down={"job-1", "job-2"},
         stands="job-3",
+    ),
+    "withheld before the second attempt": Story(
+        policy=policy(backoff=Backoff(initial=timedelta(seconds=10))),
+        events={0: loses(3, 0), 30: loses(2, 30)},
+        seconds=75,
+        epoch=2,
+        charged=2,
+        taken_down={"job-1", "job-2"},
+        stands="job-3",
+        world=WITH_DEADLINE,
+        suspends=False,
+    ),
+    "withheld until the Job would not survive another exit of each rank": Story(
+        policy=policy(backoff=Backoff(initial=timedelta(seconds=1000))),
+        events={0: loses(3, 0), 30: loses(2, 30), 36: loses(1, 36)},
+        seconds=75,
+        epoch=2,
+        charged=2,
+        taken_down={"job-1", "job-2"},
+        stands="job-3",
+        world=training(backoff_limit=5).with_workload(active_deadline_seconds=3600),
+        suspends=False,
     ),
     "suspended until the window lets it through": Story(
         policy=policy(limit=1, window_seconds=50, on_exhausted=OnExhausted.SUSPEND),
@@ -185,7 +222,7 @@ STORIES = {
 
 def tell(story: Story, dies_before: int, *, forgets: bool, back_after: float) -> tuple[Mortal, bool]:
     """The whole story, and whether the controller died in it."""
-    cluster = Cluster(training())
+    cluster = Cluster(story.world)
     controller = Mortal(cluster, dies_before, story.policy)
     died, absent_until = False, 0.0
     for second in range(story.seconds):
@@ -226,6 +263,7 @@ def test_nothing_is_repeated_lost_or_left_suspended_whatever_it_dies_before(
         assert all(world.pod(index).ready for index in range(4))
         assert world.workload is not None
         assert (world.workload.suspended, marked_by(world.workload)) == (False, None)
+        assert story.suspends or not any(isinstance(action, SuspendWorkload) for action in controller.done)
         if not died:
             break
         dies_before += 1

@@ -7,7 +7,7 @@ import pytest
 
 from recovery.core import incident, phases
 from recovery.core.invariants import violations
-from recovery.core.ledger import AttemptAction, Incident, Ledger, Phase, Suspension, Target
+from recovery.core.ledger import AttemptAction, Incident, Ledger, Phase, Suspension, Target, Withheld
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import at, training
 
@@ -211,6 +211,11 @@ BREAKS: dict[str, tuple[Ledger, Callable[[Ledger], Ledger], str]] = {
         with_incident(opened(), resumed_by_others=True),
         lambda x: with_incident(x, resumed_by_others=False),
         "Suspension: it is forgotten that somebody else has resumed incident 0d2f5c9e-1",
+    ),
+    "a restart that waits outside of its phase": (
+        opened(),
+        lambda x: with_incident(x, withheld=Withheld(until=at(60), lost_at=at(0))),
+        "Withheld: a restart of incident 0d2f5c9e-1 waits in phase Decided, mode Enforce",
     ),
     "no phases": (opened(), lambda x: with_incident(x, phases=()), "Phases: incident 0d2f5c9e-1 has none"),
     "a late first phase": (opened(), lambda x: first_span(x, started_at=at(0.5)), "Phases: the first begins at"),

@@ -76,10 +76,12 @@ WORLDS = {
     "restarts itself": training(RANKS, failure_policy=FailurePolicyFacts(max_restarts=2), backoff_limit=1),
     "has rules": training(RANKS, rules=(on_exit("FailJob", 42), on_condition("Ignore"))),
     "has not trained": group(RANKS, born=-1),
+    "has a deadline": training(RANKS, backoff_limit=50).with_workload(active_deadline_seconds=3600),
 }
 WORLD = st.sampled_from(list(WORLDS))
 PATIENT = {
     "plain": training(RANKS, backoff_limit=50),
+    "has a deadline": training(RANKS, backoff_limit=50).with_workload(active_deadline_seconds=3600),
     "restarts itself": training(RANKS, failure_policy=FailurePolicyFacts(max_restarts=50), backoff_limit=1),
     "restarts itself at once": training(RANKS, failure_policy=FailurePolicyFacts(max_restarts=50), backoff_limit=0),
 }
@@ -135,6 +137,8 @@ class Walk:
         self.forgot = False
         self.hung: set[str] = set()
         """Jobs that lost a member after all had run: the other ranks wait for it for ever."""
+        self.waiting: dict[str, set[tuple[str, int]]] = {}
+        """The processes of those Jobs that ran when the member was lost: pods by UID, and their restarts."""
         self.cut_off: set[str] = set()
         """The same, until the member's node answers again."""
 
@@ -182,6 +186,7 @@ class Walk:
         self.cluster.tick(self.seconds)
         if self.world.jobs and self.world.job.suspended:
             self.hung.discard(self.world.job.uid)
+        self.meet_again()
         late, self.late = self.late, []
         for action in late:
             self.cluster.do(action, self.seconds)
@@ -197,6 +202,7 @@ class Walk:
             or pod.phase in {"Failed", "Succeeded"}
         ):
             return
+        processes = self.processes()
         match step:
             case ("deleted", index):
                 self.cluster.world = self.world.pod_deleted(index, self.seconds)
@@ -211,6 +217,20 @@ class Walk:
                 return
         if self.world.job.uid in self.world.trained_at:
             self.hung.add(self.world.job.uid)
+            self.waiting.setdefault(self.world.job.uid, processes)
+
+    def processes(self, *, ready: bool = False) -> set[tuple[str, int]]:
+        """Of the ranks that run; `ready`: of those that are Ready."""
+        pods = [self.world.find(index) for index in range(RANKS)] if self.world.jobs else []
+        running = (pod for pod in pods if pod is not None and pod.running and (pod.ready or not ready))
+        return {(pod.uid, pod.containers[0].restarts) for pod in running}
+
+    def meet_again(self) -> None:
+        """Ranks all of which have begun anew since the loss, and are Ready, wait for nobody that is gone."""
+        uid, processes = self.world.job.uid if self.world.jobs else "", self.processes(ready=True)
+        if len(processes) == RANKS and processes.isdisjoint(self.waiting.get(uid, processes)):
+            self.hung.discard(uid)
+            del self.waiting[uid]
 
     def silence(self, index: int) -> None:
         """The node of that rank does not answer any more; its processes may live."""
@@ -452,7 +472,19 @@ def test_once_all_is_quiet_nothing_waits_for_what_will_not_come(
 @STEPS
 @given(st.sampled_from(list(PATIENT)), st.lists(st.one_of(LOSSES, NODES, WAIT, PLATFORM), max_size=12))
 def test_in_the_end_nobody_hangs_and_nothing_is_open(world: str, steps: list[tuple[Any, ...]]) -> None:
-    walk = Walk(PATIENT[world], Controller(policy(limit=20)))
+    _nobody_hangs(Walk(PATIENT[world], Controller(policy(limit=20))), steps)
+
+
+@MANY_STEPS
+@given(st.lists(st.one_of(LOSSES, NODES, WAIT, PLATFORM), max_size=12))
+def test_in_the_end_nobody_hangs_where_restarts_are_withheld(steps: list[tuple[Any, ...]]) -> None:
+    backoff = Backoff(initial=timedelta(seconds=3), longest=timedelta(seconds=10))
+    walk = Walk(PATIENT["has a deadline"], Controller(policy(limit=20, backoff=backoff)))
+    _nobody_hangs(walk, steps)
+    assert not any(isinstance(action, SuspendWorkload) for action in walk.controller.done)
+
+
+def _nobody_hangs(walk: Walk, steps: list[tuple[Any, ...]]) -> None:
     for step in steps:
         walk.take(step)
     walk.nodes_back()
