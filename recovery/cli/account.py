@@ -79,16 +79,26 @@ def sight_lines(snapshot: Snapshot, workload: WorkloadFacts, now: datetime) -> I
         yield f"the {workload.kind} is suspended by the controller for incident {marked_by(workload)}, {ends}"
     elif workload.suspended:
         yield f"the {workload.kind} is suspended"
+    if workload.active_deadline_seconds is not None:
+        yield _deadline_line(workload.kind, workload.active_deadline_seconds)
     jobset = snapshot.jobset
     if jobset is None:
         yield "no JobSet"
         return
     state = jobset.terminal_state or ("suspended" if jobset.suspended else "")
     yield f"JobSet {jobset.name}{', ' + state if state else ''}, {jobset.restarts} restarts of its own"
+    if jobset.active_deadline_seconds is not None and jobset.uid != workload.uid:
+        yield _deadline_line("JobSet", jobset.active_deadline_seconds)
     for job in snapshot.jobs:
         yield from _job_lines(snapshot, job, now)
     if not member_jobs(snapshot):
         yield "no living Job of the group"
+
+
+def _deadline_line(kind: str, seconds: int) -> str:
+    return (
+        f"the {kind} has a deadline of {seconds} s, which a suspension would reset: a backoff does not suspend the job"
+    )
 
 
 _OTHERS_MAX = 8
@@ -106,6 +116,11 @@ def _job_lines(snapshot: Snapshot, job: JobFacts, now: datetime) -> Iterator[str
     gpus = sum(pod.gpus for pod in pods if pod.node)
     dying = f", being deleted for {age(job.deleting_since, now)}" if job.deleting_since is not None else ""
     yield f"Job {job.name}{dying}: {ready} of {member_count(job)} pods run and are Ready, {gpus} GPUs"
+    if job.active_deadline_seconds is not None:
+        yield (
+            f"{_INDENT}its deadline of {job.active_deadline_seconds} s counts from the start of this Job: each restart "
+            "of the group begins it again"
+        )
     if job.uid not in snapshot.trained_at:
         yield f"{_INDENT}{_NOT_TRAINED}"
     yield from _container_lines(snapshot, job, pods)

@@ -97,4 +97,6 @@ def next_lines(plan: Plan, snapshot: Snapshot, policy: Deciding, now: datetime) 
 def _attempt_words(ledger: Ledger) -> str:
     if ledger.phase is Phase.HELD:
         return "the budget lets the next attempt through"
+    if ledger.incident is not None and ledger.incident.withheld is not None:
+        return "the group is restarted, unless it has recovered by itself,"
     return "the job is resumed, and the next attempt begins"

@@ -11,7 +11,7 @@ from recovery.cli.sight import Sight, sight_of
 from recovery.cli.wording import Cell, age, time_of_day
 from recovery.core import budget
 from recovery.core.facts import GroupKey, Snapshot, WorkloadFacts
-from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject
+from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
 from recovery.core.policy import RESUME_AT_ANNOTATION, PolicySet, paused
 from recovery.core.protection import Protection, protection, remedy, sentence
 from recovery.core.suspension import in_force, marked_by
@@ -233,6 +233,8 @@ def cells_of(row: JobRow, now: datetime, *, wide: bool, with_namespace: bool) ->
 
 
 def _phase_words(row: JobRow, now: datetime) -> str:
+    if not row.suspended_by and row.phase == Phase.BACKOFF and row.next_attempt_at is not None:
+        return f"{row.phase}, restarts {time_of_day(row.next_attempt_at, now)}"
     if not row.suspended_by:
         return row.phase
     if row.resume_at is None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from recovery.ports import NODES, PODS, RECOVERY_CONFIGS
+from recovery.ports import JOB_SETS, JOBS, NODES, PODS, RECOVERY_CONFIGS
 from tests.unit.cli.cluster import CREATED, Object, PlainCluster, metadata
 from tests.unit.cli.test_explain import explain, incident_details, record, section
 from tests.unit.cli.test_status import open_incident
@@ -95,6 +95,36 @@ def test_a_healthy_job_waits_for_nothing(cluster: PlainCluster) -> None:
     text = explain("llm")
     assert "\nNext:" not in text
     assert "\nNodes:" not in text
+
+
+def test_a_restart_that_waits_for_its_backoff_is_told_with_its_moment(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")["spec"]["activeDeadlineSeconds"] = 3600
+    cluster.objects[JOBS.plural][0]["spec"]["backoffLimit"] = 50
+    cluster.objects[PODS.plural][1]["metadata"] |= {
+        "deletionTimestamp": "2026-11-02T09:00:28Z",
+        "deletionGracePeriodSeconds": 30,
+    }
+    cluster.add_policy(mode="Enforce", backoff={"initial": "90s"})
+    cluster.add_group("llm", {"schemaVersion": 3, "attemptsInRow": 1, "handled": {"until": "2026-11-02T08:50:00Z"}})
+    text = explain("llm")
+    [line] = section(text, "Next")
+    assert line == "the group is restarted, unless it has recovered by itself, at 2026-11-02 09:01:30Z"
+    [decided] = section(text, "Decision")
+    assert "not before 2026-11-02T09:01:30Z (attempt 2 in a row waits 90s)" in decided
+
+
+def test_deadlines_are_told_with_what_a_backoff_makes_of_them(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")["spec"]["activeDeadlineSeconds"] = 7200
+    cluster.objects[JOB_SETS.plural][0]["spec"]["activeDeadlineSeconds"] = 5400
+    cluster.objects[JOBS.plural][0]["spec"]["activeDeadlineSeconds"] = 3600
+    kept = "which a suspension would reset: a backoff does not suspend the job"
+    assert section(explain("llm"), "Now") == [
+        f"the TrainJob has a deadline of 7200 s, {kept}",
+        "JobSet llm, 0 restarts of its own",
+        f"the JobSet has a deadline of 5400 s, {kept}",
+        "Job llm-node-0: 2 of 2 pods run and are Ready, 16 GPUs",
+        "  its deadline of 3600 s counts from the start of this Job: each restart of the group begins it again",
+    ]
 
 
 def test_when_a_silent_node_is_taken_for_dead_is_told(cluster: PlainCluster) -> None:

@@ -304,6 +304,13 @@ def test_our_own_suspension_is_told_from_others_with_its_end(cluster: PlainClust
     assert "  Backoff, suspended by the controller  " in status().stdout
 
 
+def test_a_backoff_without_a_suspension_is_told_with_its_end(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy()
+    cluster.add_group("llm", open_incident("Backoff") | {"nextAttemptAt": "2026-11-02T09:03:10Z"})
+    assert "  Backoff, restarts 09:03:10Z  " in status().stdout
+
+
 def test_a_bare_job_set_is_listed_and_wide_tells_the_kind_and_the_sentence(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_bare_job_set("raw")
