@@ -36,8 +36,8 @@ def withheld(look: Look, ledger: Ledger, reason: str, lost: tuple[Evidence, ...]
     ledger = phases.enter(ledger, Phase.BACKOFF, look.now)
     open_ = msgspec.structs.replace(incident.incident_of(ledger), withheld=waits)
     reason += (
-        f"; not before {waits.until:%Y-%m-%dT%H:%M:%SZ} (attempt {number} in a row waits {words(wait)}); the job keeps "
-        f"its GPUs until then, because {not_ours}"
+        f"; not before {waits.until:%Y-%m-%dT%H:%M:%SZ} (attempt {number} in a row waits {words(wait)}), and the job "
+        f"is not suspended until then, because {not_ours}"
     )
     ledger = incident.say(msgspec.structs.replace(ledger, incident=open_), reason)
     return Plan(ledger, reason, look_again_at=waits.until)

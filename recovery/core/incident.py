@@ -330,6 +330,8 @@ def outcome_when_whole(ledger: Ledger) -> tuple[Outcome, str]:
         return Outcome.HELD, "RunsWholeAgain"
     if restarted(ledger):
         return Outcome.RECOVERED, "AllRanksReady"  # or joined: `source` tells which
+    if incident.withheld is not None:
+        return Outcome.SUPERSEDED, "RunsWholeAgain"
     return Outcome.OBSERVED, "LeftToKubernetes"
 
 

@@ -40,7 +40,7 @@ JOINED_PROBE_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}joined-probe"
 """On the pod template of a prepared runtime: `readiness` says that a pod becomes Ready when its rank has joined all
 others, so that Ready is the end of Rendezvous and not only of the start."""
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-"""On a workload that Kueue admits; there `spec.suspend` is Kueue's, and it undoes a suspension of ours at once."""
+"""On a workload that Kueue admits; there `spec.suspend` is Kueue's, and the controller does not suspend it."""
 TOUCHED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}touched"
 """On a Job that got no pods, set by the watchdog so that the Job controller looks at it again: the attempt for which
 that was done, because one attempt touches once."""
@@ -74,7 +74,8 @@ class OnExhausted(StrEnum):
     """What an exhausted budget means for a group that has lost a member.
 
     Hold: nothing more is written, its pods stay. Suspend: the workload is suspended, so that its GPUs are free, until
-    the window lets the next attempt through. FailJob: the JobSet is made to fail, where RecoveryConfig allows it.
+    the window lets the next attempt through; under Kueue, or with a deadline of the TrainJob or the JobSet, this is
+    Hold. FailJob: the JobSet is made to fail, where RecoveryConfig allows it.
     """
 
     HOLD = "Hold"
@@ -132,7 +133,8 @@ class BudgetSpec(msgspec.Struct, frozen=True, rename="camel"):
 class BackoffSpec(msgspec.Struct, frozen=True, rename="camel"):
     """The delay before attempt n of a row: 0 for the first, then min(max, initial x factor^(n-2)).
 
-    The workload is suspended for that long, so that its GPUs are free. Not under Kueue, which owns the suspension.
+    The workload is suspended for that long, so that its GPUs are free. Under Kueue, which owns the suspension, and with
+    a deadline of the TrainJob or the JobSet, which a suspension would reset, the restart waits instead.
     """
 
     initial: str = "10s"

@@ -46,7 +46,8 @@ class StartsController(Protocol):
 class StartsTraining(Protocol):
     """What the fixture `training` gives: `job = await training(runtime="torch-recoverable")` trains when it returns.
 
-    `spec` is of the RecoveryPolicy; `with_policy` False: the namespace gets none.
+    `spec` is of the RecoveryPolicy; `with_policy` False: the namespace gets none. `deadline_seconds` None: the TrainJob
+    has no deadline.
     """
 
     async def __call__(
@@ -57,6 +58,7 @@ class StartsTraining(Protocol):
         ranks: int = RANKS,
         gpus: int = 8,
         with_policy: bool = True,
+        deadline_seconds: int | None = None,
         **spec: Any,
     ) -> Job: ...
 
@@ -149,12 +151,14 @@ async def training(installed: ControlPlane, fleet: Fleet, namespace: str) -> Asy
         ranks: int = RANKS,
         gpus: int = 8,
         with_policy: bool = True,
+        deadline_seconds: int | None = None,
         **spec: Any,
     ) -> Job:
         rules: list[Object] = [policy(**{"teardown": {"graceSeconds": 1}, **spec})] if with_policy else []
         job = Job(installed, fleet, namespace, name, ranks)
         jobs.append(job)
-        await apply(installed, namespace, *rules, train_job(name, ranks=ranks, gpus=gpus, runtime=runtime))
+        made = train_job(name, ranks=ranks, gpus=gpus, runtime=runtime, deadline_seconds=deadline_seconds)
+        await apply(installed, namespace, *rules, made)
         await job.trains()
         return job
 

@@ -227,13 +227,22 @@ class Job:
             ) from None
 
 
-def train_job(name: str, *, ranks: int, gpus: int = 8, runtime: str = "torch-distributed") -> Object:
-    """A TrainJob as a user writes it."""
+def train_job(
+    name: str,
+    *,
+    ranks: int,
+    gpus: int = 8,
+    runtime: str = "torch-distributed",
+    deadline_seconds: int | None = None,
+) -> Object:
+    """A TrainJob as a user writes it. `deadline_seconds` None: without a deadline."""
+    deadline = {} if deadline_seconds is None else {"activeDeadlineSeconds": deadline_seconds}
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
         "metadata": {"name": name},
         "spec": {
+            **deadline,
             "runtimeRef": {"name": runtime},
             "trainer": {
                 "numNodes": ranks,

@@ -7,14 +7,23 @@ from datetime import datetime
 import pytest
 
 from recovery.ports import JOB_SETS, JOBS
-from tests.cluster.acts import annotate, edit, exit_rank, incidents_of, lose, until_condition, until_said
+from tests.cluster.acts import (
+    annotate,
+    edit,
+    exit_rank,
+    incidents_of,
+    lose,
+    second_is_over,
+    until_condition,
+    until_said,
+)
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import has_looked, recovery
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Fleet, Job, Object, apply
-from tests.cluster.stations import PASSING, in_phase, policy_for
+from tests.cluster.stations import PASSING, WAITING, in_phase, policy_for
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 OURS = "recovery.trainjob.dev/suspended-by"
@@ -64,6 +73,32 @@ async def test_the_new_job_is_made_suspended_and_no_pod_starts_before_its_time(
     assert phases == [phase for phase in order if phase in phases]
     assert "Backoff" in phases
     assert len(proxy.writes(suspends)) == 1
+
+
+async def test_with_a_deadline_eight_exits_of_the_shipped_runtime_are_answered_at_once_and_without_a_suspension(
+    training: StartsTraining, proxy: ApiProxy, controller: StartsController
+) -> None:
+    """Its Job fails with the sixth restart of a container: a second attempt that waited would come too late."""
+    job = await training(ranks=8, gpus=1, deadline_seconds=3600, **WAITING)
+    [before] = await job.items(JOB_SETS)
+    async with controller() as process:
+        await lose(job, 1)
+        await job.closed_incidents(1)
+        await job.trains(past=job.fleet.world.step_of(job.training))
+        await second_is_over()
+        step = job.fleet.world.step_of(job.training)
+        await asyncio.gather(*(exit_rank(job, rank, 1) for rank in range(8)))
+        closed, _ = await job.closed_incidents(2)
+        await has_looked(process, job)
+    assert closed["outcome"] == "Recovered"
+    assert "no backoff, because a suspension would reset the deadline of the TrainJob (3600 s)" in closed["reason"]
+    await job.trains(past=step)
+    [after] = await job.items(JOB_SETS)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert not after["status"].get("terminalState")
+    assert proxy.writes(suspends) == []
+    conditions = (await train_job_of(job))["status"].get("conditions", [])
+    assert not [each for each in conditions if each["type"] == "Suspended"]
 
 
 async def test_a_user_who_resumes_the_job_ends_the_backoff(

@@ -95,8 +95,8 @@ def test_the_restart_waits_for_the_backoff_and_then_comes_once_without_any_suspe
 def test_it_is_said_until_when_it_waits_and_why(owner: str, why: str) -> None:
     controller, _ = waiting(OWNERS[owner](training(4, backoff_limit=50)))
     assert controller.incident.reason.endswith(
-        "; not before 2026-11-21T12:06:00Z (attempt 2 in a row waits 1m); the job keeps its GPUs until then, because "
-        + why
+        "; not before 2026-11-21T12:06:00Z (attempt 2 in a row waits 1m), and the job is not suspended until then, "
+        f"because {why}"
     )
 
 
@@ -234,7 +234,7 @@ def test_a_group_all_of_whose_ranks_have_begun_anew_has_recovered_by_itself() ->
     controller.look(world, 361)
     closing = controller.recorded[-1].closing
     assert closing is not None
-    assert (closing.outcome, closing.outcome_reason) == (Outcome.OBSERVED, "LeftToKubernetes")
+    assert (closing.outcome, closing.outcome_reason) == (Outcome.SUPERSEDED, "RunsWholeAgain")
     assert (len(controller.triggers), controller.ledger.totals.charged) == (1, 1)
 
 
