@@ -97,7 +97,9 @@ def recovered_by_itself(snapshot: Snapshot, waits: Withheld, *, seen: bool) -> b
 
 
 def _began_after(pod: PodFacts, moment: datetime) -> bool:
-    """A process of this pod began after that moment. In whole seconds, what began in the same one may be older."""
+    """The training of this pod began after that moment. In whole seconds, what began in the same one may be older."""
+    if pod.created_at > moment:
+        return True
     for container in pod.containers:
         if container.running_since is not None and container.running_since > moment:
             return True

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from recovery.core import requests
+from recovery.core.backoff import recovered_by_itself
 from recovery.core.ledger import Outcome, Phase
 from recovery.core.plan import DeleteJob, DeleteJobSet, FailJobSet, SuspendWorkload
 from recovery.core.policy import KUEUE_QUEUE_LABEL, PAUSED_ANNOTATION, Backoff, Mode, OnExhausted, OnTerminalFailure
@@ -250,6 +251,17 @@ def test_ranks_that_began_in_the_second_of_the_loss_may_be_older_than_it_and_han
     assert controller.phase() is Phase.BACKOFF
     controller.look(world, 71)
     assert len(controller.triggers) == 2
+
+
+def test_a_replacement_is_younger_than_the_loss_although_no_rule_tells_which_container_trains() -> None:
+    """Else a replaced member whose loss nobody can see any more would look like one that was never lost."""
+    controller, world = waiting()
+    world = world.came_back(2, 305, 308)
+    for rank in range(4):
+        world = world.with_pod(rank, training_known=False, containers=())
+    waits = controller.incident.withheld
+    assert waits is not None
+    assert not recovered_by_itself(world.snapshot(), waits, seen=False)
 
 
 def test_a_group_that_has_joined_again_has_recovered_by_itself() -> None:
