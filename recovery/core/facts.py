@@ -331,6 +331,8 @@ class WorkloadFacts(msgspec.Struct, frozen=True):
     active_deadline_seconds: int | None = None
     """`spec.activeDeadlineSeconds`. Trainer counts it from the creation or the last resume (`reconcileDeadline` in
     pkg/controller/trainjob_controller.go, v2.3). None: no deadline."""
+    patched_by: tuple[str, ...] = ()
+    """Managers of a TrainJob's `spec.runtimePatches`. Kueue is one of them once it has admitted the job."""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     conditions: tuple[Condition, ...] = ()

@@ -41,6 +41,9 @@ JOINED_PROBE_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}joined-probe"
 others, so that Ready is the end of Rendezvous and not only of the start."""
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """On a workload that Kueue admits; there `spec.suspend` is Kueue's, and the controller does not suspend it."""
+KUEUE_PATCH_MANAGER = "kueue.x-k8s.io/manager"
+"""The manager of Kueue's entry in `spec.runtimePatches` of a TrainJob that it has admitted. Kueue also admits jobs
+without a queue label (`manageJobsWithoutQueueName`)."""
 TOUCHED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}touched"
 """On a Job that got no pods, set by the watchdog so that the Job controller looks at it again: the attempt for which
 that was done, because one attempt touches once."""

@@ -15,7 +15,7 @@ from recovery.core.gates import barred
 from recovery.core.ledger import Incident, Ledger, Phase, Suspension
 from recovery.core.look import Look
 from recovery.core.plan import Action, ResumeWorkload, SuspendWorkload
-from recovery.core.policy import KUEUE_QUEUE_LABEL, RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION
+from recovery.core.policy import KUEUE_PATCH_MANAGER, KUEUE_QUEUE_LABEL, RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION
 
 
 def marked_by(workload: WorkloadFacts) -> str | None:
@@ -44,6 +44,8 @@ def not_ours(look: Look) -> str | None:
     queue = look.workload.labels.get(KUEUE_QUEUE_LABEL)
     if queue is not None:
         return f"Kueue owns the suspension of this job (queue {queue})"
+    if KUEUE_PATCH_MANAGER in look.workload.patched_by:
+        return f"Kueue owns the suspension of this job (runtimePatches of manager {KUEUE_PATCH_MANAGER})"
     for facts in (look.workload, look.snapshot.jobset):
         if facts is not None and facts.active_deadline_seconds is not None:
             kind = facts.kind if isinstance(facts, WorkloadFacts) else "JobSet"

@@ -37,9 +37,14 @@ class _WorkloadMetadata(Metadata, frozen=True, rename="camel"):
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class _RuntimePatch(msgspec.Struct, frozen=True):
+    manager: str = ""
+
+
 class _TrainJobSpec(msgspec.Struct, frozen=True, rename="camel"):
     suspend: bool | None = None
     active_deadline_seconds: int | None = None
+    runtime_patches: list[_RuntimePatch] = []
 
 
 class _Conditions(msgspec.Struct, frozen=True):
@@ -58,7 +63,9 @@ _decode_train_job = msgspec.json.Decoder(_TrainJob).decode
 def decode_train_job(raw: bytes | msgspec.Raw) -> Entry[WorkloadFacts]:
     job = _decode_train_job(raw)
     met = conditions(job.status.conditions)
-    return job.metadata.entry(_workload(TRAIN_JOBS, job.metadata, job.spec, met))
+    facts = _workload(TRAIN_JOBS, job.metadata, job.spec, met)
+    managers = tuple(intern(patch.manager) for patch in job.spec.runtime_patches)
+    return job.metadata.entry(msgspec.structs.replace(facts, patched_by=managers) if managers else facts)
 
 
 def _workload(

@@ -10,7 +10,15 @@ from recovery.core import requests
 from recovery.core.backoff import recovered_by_itself
 from recovery.core.ledger import Outcome, Phase
 from recovery.core.plan import DeleteJob, DeleteJobSet, FailJobSet, SuspendWorkload
-from recovery.core.policy import KUEUE_QUEUE_LABEL, PAUSED_ANNOTATION, Backoff, Mode, OnExhausted, OnTerminalFailure
+from recovery.core.policy import (
+    KUEUE_PATCH_MANAGER,
+    KUEUE_QUEUE_LABEL,
+    PAUSED_ANNOTATION,
+    Backoff,
+    Mode,
+    OnExhausted,
+    OnTerminalFailure,
+)
 from recovery.core.requests import Request, Verb
 from recovery.core.rules import ExitCodes, Operator, Rule, RuleAction, When
 from tests.unit.core.driver import Controller, policy
@@ -24,6 +32,7 @@ OWNERS: dict[str, Callable[[World], World]] = {
     "TrainJob": lambda world: world.with_workload(active_deadline_seconds=DEADLINE_SECONDS),
     "JobSet": lambda world: world.with_jobset(active_deadline_seconds=DEADLINE_SECONDS),
     "Kueue": lambda world: world.with_workload(labels={KUEUE_QUEUE_LABEL: "research"}),
+    "Kueue without a queue label": lambda world: world.with_workload(patched_by=(KUEUE_PATCH_MANAGER,)),
 }
 """Whose the suspension is, or whose deadline it would reset."""
 

@@ -299,6 +299,12 @@ class TestWorkloads:
         assert job.suspended
         assert job.condition("Complete") == Condition("Complete", "True", since=at("10:00:00"))
 
+    def test_who_has_patched_the_runtime_of_a_train_job(self) -> None:
+        patches = [{"manager": "kueue.x-k8s.io/manager", "trainingRuntimeSpec": {}}]
+        assert decode_train_job(changed("trainjob", spec__runtimePatches=patches)).value.patched_by == (
+            "kueue.x-k8s.io/manager",
+        )
+
     @pytest.mark.parametrize(("written", "deadline"), [(3600, 3600), (0, None), (None, None)], ids=str)
     def test_the_deadline_of_a_train_job_or_a_job_set(self, written: int | None, deadline: int | None) -> None:
         """Trainer omits a deadline of 0. JobSet 0.12 has no such field; jobset#1320 adds it under the same name."""
