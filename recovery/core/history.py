@@ -55,24 +55,31 @@ def pods_of_run(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]
     """The Job's pods of its present run, those that vanished under it included.
 
     A suspended Job keeps its UID and deletes its active pods only. So a pod that lives is always of the present run.
-    One that ended, or was asked to go, before the Job was resumed is of an earlier run, and its end is no loss.
+    One that ended, or was asked to go, before the Job was resumed is of an earlier run, and its end is no loss. Where
+    both happened in one second it counts as earlier: a suspension may last that short (Kueue undoes those of others at
+    once), while a run of which all pods have started, and one was lost, is older than that.
     """
     resumed = resumed_at(job)
     mine = (pod for pod in pods if pod.job_uid == job.uid)
     if resumed is None:
         return tuple(mine)
-    return tuple(pod for pod in mine if (ended := _ended_at(pod)) is None or max(ended, pod.created_at) >= resumed)
+    return tuple(pod for pod in mine if (ended := _ended_at(pod)) is None or max(ended, pod.created_at) > resumed)
 
 
 def _ended_at(pod: PodFacts) -> datetime | None:
-    """When the pod ended, or its deletion was requested. None: it lives."""
-    if pod.phase in {"Failed", "Succeeded"}:
-        # A deletion that follows only clears the object away.
-        ends = (c.exit.finished_at for c in pod.all_containers if c.exit is not None)
-        exits = [moment for moment in ends if moment is not None]
-        disrupted = [c.since for c in pod.conditions if c.type == "DisruptionTarget" and c.since is not None]
-        return max(exits or disrupted, default=pod.created_at)
-    return pod.deleting_since if pod.deleting_since is not None else pod.gone_at
+    """When the pod ended, or its deletion was requested, whichever was first. None: it lives.
+
+    A deletion that follows the end only clears the object away, and a pod that is asked to go may take its whole grace
+    period to end.
+    """
+    asked = pod.deleting_since if pod.deleting_since is not None else pod.gone_at
+    if pod.phase not in {"Failed", "Succeeded"}:
+        return asked
+    ends = (c.exit.finished_at for c in pod.all_containers if c.exit is not None)
+    exits = [moment for moment in ends if moment is not None]
+    disrupted = [c.since for c in pod.conditions if c.type == "DisruptionTarget" and c.since is not None]
+    ended = max(exits or disrupted, default=pod.created_at)
+    return ended if asked is None else min(ended, asked)
 
 
 def trained_at(job: JobFacts, pods: Sequence[PodFacts], remembered: datetime | None) -> datetime | None:

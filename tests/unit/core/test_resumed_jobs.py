@@ -6,6 +6,7 @@ the same sync. The condition is therefore younger than most pods of the run that
 
 import msgspec
 
+from recovery.core.facts import ContainerFacts, ExitFacts
 from recovery.core.history import all_ran_at, pods_of_run, trained_at
 from recovery.core.waiting import not_started
 from tests.unit.core.driver import Controller, policy
@@ -72,6 +73,24 @@ def test_a_pod_that_failed_earlier_and_is_deleted_now_too() -> None:
 def test_pods_that_the_suspension_deletes_are_no_losses_of_the_next_run() -> None:
     world = training(born=-3600).all_deleted(-20).suspended().resumed(0, dated=3).all_ready(20)
     assert untouched(world, 60) == "no failure"
+
+
+def test_nor_are_they_where_the_suspension_lasts_less_than_a_second() -> None:
+    """Kueue undoes an outside suspension at once. The API server dates deletions and conditions in whole seconds."""
+    world = training(born=-3600).all_deleted(0).suspended().resumed(0).all_ready(1)
+    assert untouched(world, 2) == "no failure"
+
+
+def test_nor_is_the_end_of_one_that_used_up_its_grace_period_until_after_the_resume() -> None:
+    world = training(born=-3600).pod_deleted(1, -20).suspended()
+    old = world.pod(1).uid
+    world = world.resumed(-10, dated=-9).all_ready(0)
+    exited = ContainerFacts("node", exit=ExitFacts(137, "Error", "", at(-3600), at(5)))
+    pods = tuple(
+        msgspec.structs.replace(pod, phase="Failed", containers=(exited,)) if pod.uid == old else pod
+        for pod in world.pods
+    )
+    assert untouched(msgspec.structs.replace(world, pods=pods), 6) == "no failure"
 
 
 def test_that_the_earlier_run_trained_says_nothing_about_the_next_one() -> None:
