@@ -257,7 +257,9 @@ def waits_for(snapshot: Snapshot, ledger: Ledger) -> str | None:
 
 
 def _is_pending(pod: PodFacts) -> bool:
-    return pod.phase == "Pending" and not pod.running and pod.deleting_since is None
+    """Its training has yet to start. A sidecar that never starts keeps the phase Pending whatever the training does."""
+    started = any(each.running_since or each.exit or each.last_exit for each in pod.containers)
+    return pod.phase == "Pending" and not started and pod.deleting_since is None
 
 
 def hold_back(look: Look, ledger: Ledger, found: str, refusal: Refusal) -> Plan:

@@ -1,6 +1,8 @@
 """RecreateGroupAfterStart, and Rendezvous where a joined probe tells of it."""
 
-from recovery.core.facts import Condition
+import pytest
+
+from recovery.core.facts import Condition, ContainerFacts
 from recovery.core.ledger import Outcome, Phase
 from recovery.core.policy import Restart
 from tests.unit.core.driver import Controller, policy
@@ -29,6 +31,19 @@ def test_after_start_waits_while_a_pod_is_pending_and_restarts_when_none_is() ->
 def test_after_start_restarts_at_once_where_nobody_is_pending() -> None:
     controller = Controller(AFTER_START)
     controller.look(training(4).container_restarted(3, 1, 0), 1.5)
+    assert len(controller.triggers) == 1
+
+
+@pytest.mark.parametrize("exited", [True, False])
+def test_after_start_does_not_wait_for_a_sidecar_that_never_starts(exited: bool) -> None:
+    """It keeps its pod Pending, whether the training runs or has exited for good."""
+    broken = ContainerFacts("proxy", waiting_reason="ImagePullBackOff")
+    world = training(4)
+    for index in range(4):
+        world = world.with_other(index, broken).with_pod(index, phase="Pending")
+    lost = world.container_exited(3, 1, 0) if exited else world.pod_deleted(3, 0)
+    controller = Controller(AFTER_START)
+    controller.look(lost, 1.5)
     assert len(controller.triggers) == 1
 
 
