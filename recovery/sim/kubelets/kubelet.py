@@ -151,14 +151,25 @@ class Kubelets:
             raise LookupError(f"no process runs in pod {namespace}/{pod} {container}".rstrip())
         process.end(Exit(code, reason, message))
 
-    def exit_all(
-        self, pods: Iterable[str], code: int, reason: str = "", message: str = "", *, namespace: str = "default"
+    def exit_all(  # the parts of a termination, as in `state.terminated`
+        self,
+        pods: Iterable[str],
+        code: int,
+        reason: str = "",
+        message: str = "",
+        *,
+        namespace: str = "default",
+        container: str = "",
     ) -> list[str]:
-        """End all that runs in these pods in one and the same instant. Returns the pods in which something ran."""
+        """End these processes of the pods in one and the same instant; `container` empty: all that run.
+
+        Returns the pods in which a process was ended.
+        """
         newest = {run.pod.name: run for run in self._runs() if run.pod.metadata.namespace == namespace}
         struck = []
         for name in pods:
             running = newest[name].processes() if name in newest else []
+            running = [process for process in running if container in {"", process.container.name}]
             for process in running:
                 process.end(Exit(code, reason, message))
             if running:
@@ -178,10 +189,21 @@ class Kubelets:
         self._means.faults.ready_delays_seconds[namespace, name_prefix] = seconds
 
     def crash_loop(
-        self, name_prefix: str, seconds: float, code: int, message: str = "", *, namespace: str = "default"
+        self,
+        name_prefix: str,
+        seconds: float,
+        code: int,
+        message: str = "",
+        *,
+        namespace: str = "default",
+        container: str = "",
     ) -> None:
-        """From now on each process that starts in a pod whose name begins like this exits so long after its start."""
-        self._means.faults.crashes[namespace, name_prefix] = Crash(seconds, Exit(code, message=message))
+        """From now on each process that starts in a pod whose name begins like this exits so long after its start.
+
+        `container` empty: the processes of all containers.
+        """
+        crash = Crash(seconds, Exit(code, message=message), container)
+        self._means.faults.crashes[namespace, name_prefix] = crash
 
     def end_crash_loop(self, name_prefix: str, *, namespace: str = "default") -> None:
         """The process that runs at present may run on, too. No effect if there is none."""

@@ -24,6 +24,8 @@ class Crash:
     seconds: float
     """After its start."""
     exit: Exit
+    container: str = ""
+    """The only one that it befalls; empty: all."""
 
 
 class PodFaults:

@@ -227,7 +227,7 @@ class PodRun:
         self._note()
         self._means.workload.process_started(process)
         crash = self._means.faults.crash(self.pod)
-        if crash:
+        if crash and crash.container in {"", container.spec.name}:
             self._means.timers.after(crash.seconds, lambda: self._crash(process, crash))
         return process
 
