@@ -28,6 +28,10 @@ ALL_JOBS_LABEL = "jobset.sigs.k8s.io/global-replicas"
 INITIALIZERS = frozenset({"dataset-initializer", "model-initializer"})
 """How Kubeflow Trainer's runtimes call the ReplicatedJobs that prepare. Their step label is on Jobs, never on pods."""
 SIZE_VARIABLE = "PET_NNODES"
+EXITS_AFTER_VARIABLE = "EXITS_AFTER_SECONDS"
+"""Environment variable of a container that does not train: it exits with 0 so long after its start."""
+TRAINING_CONTAINERS = frozenset({"node", "launcher"})
+"""How Kubeflow Trainer's runtimes call the containers that train."""
 SIZE_POLL_SECONDS = 1.0
 
 NCCL_TIMEOUT = Exit(134, message="Watchdog caught collective operation timeout")
@@ -180,6 +184,8 @@ class _JobSet(msgspec.Struct):
 class TrainingWorld:
     """The workload of all pods: ranks in those of Indexed Jobs, initializers, and others that just run until SIGTERM.
 
+    A rank is the one process of its pod that trains; the containers beside it neither meet nor step.
+
     A training is named `namespace/name` of its JobSet. Its last checkpoint outlives pods, Jobs and JobSets. All Jobs of
     a JobSet but initializers train together: a round takes the ranks of the newest Job of each.
     The readiness probe of a rank is a joined probe: it succeeds from the moment when all ranks have met. Any other
@@ -251,6 +257,9 @@ class TrainingWorld:
             return
         if pod.index is None or pod.job_uid is None or process.container.name != _rank_container(pod):
             process.answer_probe()
+            seconds = process.container.variable(EXITS_AFTER_VARIABLE)
+            if seconds is not None:
+                self._timers.after(float(seconds), lambda: process.end(Exit(0)))
             return
         group = self._group(process, pod.job_uid)
         rank = Rank(process, group, pod.index)
@@ -458,7 +467,9 @@ class TrainingWorld:
 
 
 def _rank_container(pod: Pod) -> str:
-    """The container that trains: the one that is told the group's size, else the first."""
+    """The container that trains: the one that is told the group's size, else the one that has the name that Trainer
+    gives it, else the first."""
     containers = pod.spec.containers
     told = (container for container in containers if container.variable(SIZE_VARIABLE) is not None)
-    return next(told, containers[0]).name
+    named = (container for container in containers if container.name in TRAINING_CONTAINERS)
+    return next(told, next(named, containers[0])).name

@@ -503,6 +503,28 @@ async def test_the_container_that_knows_the_size_trains_and_sidecars_do_not() ->
 
 
 @virtual_time
+async def test_where_no_container_knows_the_size_trainers_name_tells_which_one_trains() -> None:
+    async with training_cluster() as c:
+        await c.bind("p", job="solo", index=0, containers=("logs", "launcher"))
+        await c.pass_seconds(5)
+        c.kubelets.exit_container("p", 1, container="logs")
+        assert c.workload.trace.of("default/solo", EventKind.PROCESS_EXITED) == []
+        c.kubelets.exit_container("p", 1, container="launcher")
+        assert len(c.workload.trace.of("default/solo", EventKind.PROCESS_EXITED)) == 1
+
+
+@virtual_time
+async def test_a_helper_exits_by_itself_and_leaves_the_training_alone() -> None:
+    async with training_cluster() as c:
+        await c.bind("p", job="solo", index=0, containers=("helper", "node"), env={"EXITS_AFTER_SECONDS": "3"})
+        await c.pass_seconds(5)
+        helper, node = c.status("p")["containerStatuses"]
+        assert helper["state"]["terminated"]["exitCode"] == 0
+        assert "running" in node["state"]
+        assert c.workload.trace.of("default/solo", EventKind.PROCESS_EXITED) == []
+
+
+@virtual_time
 async def test_the_trace_goes_to_a_sink_as_json_lines() -> None:
     lines: list[bytes] = []
     async with cluster(
