@@ -81,6 +81,7 @@ def storm(kind: FaultKind, policy: dict[str, object], cap_percent: int) -> Trial
         },
         spare_nodes=SPARES,
         manager_requests_per_second=500.0,
+        manager_burst=500,
     )
 
 

@@ -3,8 +3,11 @@
 import random
 from collections.abc import Iterator, Mapping
 
+from msgspec.structs import replace
+
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
-from recovery.sim.trials.plan import JobPlan
+from recovery.sim.trials.manifests import KILLABLE, container_name
+from recovery.sim.trials.plan import Admission, JobPlan
 from recovery.sim.trials.problems import Problems
 from recovery.sim.trials.request_faults import BEFALL_LINES
 from recovery.sim.trials.signs import LEFT, Sign
@@ -17,6 +20,7 @@ from recovery.sim.trials.words import (
     Component,
     HttpAction,
     HttpChaos,
+    KueueChaos,
     MachineAction,
     Mode,
     NetworkAction,
@@ -69,6 +73,7 @@ _CLUSTER_KINDS = {
 }
 _USER_KINDS = {
     UserAction.SUSPEND: FaultKind.USER_SUSPEND,
+    UserAction.RESIZE: FaultKind.USER_RESIZE,
     UserAction.DELETE: FaultKind.USER_DELETE,
     UserAction.RECREATE: FaultKind.USER_RECREATE,
     UserAction.PAUSE: FaultKind.USER_PAUSE,
@@ -167,6 +172,8 @@ class ChaosReader:
             case ClusterChaos():
                 self._only(chaos, path)
                 yield from self._in_world(chaos, _CLUSTER_KINDS[chaos.action], path, duration=chaos.duration)
+            case KueueChaos():
+                yield from self._kueue_chaos(chaos, path)
             case UserChaos():
                 yield from self._user_chaos(chaos, path)
 
@@ -192,9 +199,25 @@ class ChaosReader:
                     chaos, kind, path, job=str(job), duration=duration, code=code, sign=chaos.sign or Sign.NONE
                 )
             return
+        if chaos.container_names:
+            yield from self._killed_sidecars(chaos, path, chance)
+            return
         kind = _POD_KINDS[action] if chaos.grace_period is None else self._kind_of_kill(chaos, path)
         sign = chaos.sign or Sign.NONE
         yield from self._on_pods(chaos, kind, path, chance, duration=duration, code=code, sign=sign)
+
+    def _killed_sidecars(self, chaos: PodChaos, path: str, chance: random.Random) -> Iterator[Fault]:
+        self._problems.unfit(path, "sidecars, which the kernel kills", exit_code=chaos.exit_code, sign=chaos.sign)
+        if chaos.action is not PodAction.CONTAINER_KILL:
+            self._problems.add(f"{path}.containerNames", f"means nothing to {chaos.action}; say container-kill")
+        job = self._found(chaos.selector.job)
+        for sidecar in chaos.container_names:
+            name = container_name(sidecar)
+            if name not in KILLABLE:
+                self._problems.add(f"{path}.containerNames", f"{sidecar} does not run for long; it cannot be killed")
+            elif job is not None and sidecar not in job.sidecars:
+                self._problems.add(f"{path}.containerNames", f"job {job} has no sidecar {sidecar}")
+            yield from self._on_pods(chaos, FaultKind.SIDECAR_KILL, path, chance, duration=None, container=name)
 
     def _kind_of_kill(self, chaos: PodChaos, path: str) -> FaultKind:
         if chaos.grace_period == 0:
@@ -220,6 +243,7 @@ class ChaosReader:
             grace_period=chaos.grace_period,
             exit_code=chaos.exit_code,
             sign=chaos.sign,
+            container_names=chaos.container_names or None,
         )
         if chaos.action is not PodAction.CONTAINER_KILL:
             self._problems.add(f"{path}.action", f"{chaos.action} befalls no controller; say container-kill")
@@ -279,9 +303,23 @@ class ChaosReader:
             return
         if job.policy is None and chaos.action in (UserAction.POLICY_OBSERVE, UserAction.POLICY_DELETE):
             self._problems.add(f"{path}.selector.job", f"job {job} has no policy; give it one")
+        if chaos.action is not UserAction.RESIZE:
+            self._problems.unfit(path, chaos.action, value=chaos.value)
+        elif not chaos.value:
+            self._problems.add(f"{path}.value", "say how many pods more, or with a minus how many fewer")
         indexes = (0,) if chaos.action is UserAction.QUARANTINE else ()
         kind = _USER_KINDS[chaos.action]
-        yield from self._in_world(chaos, kind, path, job=str(job), indexes=indexes, duration=duration)
+        for fault in self._in_world(chaos, kind, path, job=str(job), indexes=indexes, duration=duration):
+            yield replace(fault, pods_more=chaos.value or 0)
+
+    def _kueue_chaos(self, chaos: KueueChaos, path: str) -> Iterator[Fault]:
+        self._only(chaos, path, "job")
+        job = self._job(chaos, path)
+        if job is None:
+            return
+        if job.admission is not Admission.BY_KUEUE:
+            self._problems.add(f"{path}.selector.job", f"job {job} is none of Kueue's; give it admission: by-kueue")
+        yield from self._in_world(chaos, FaultKind.KUEUE_EVICT, path, job=str(job), duration=chaos.duration)
 
     # Whom it befalls.
 
@@ -295,6 +333,7 @@ class ChaosReader:
         duration: str | None,
         code: int = 0,
         sign: Sign = Sign.NONE,
+        container: str = "",
     ) -> Iterator[Fault]:
         self._only(chaos, path, "job", "indexes")
         job = self._job(chaos, path)
@@ -310,9 +349,10 @@ class ChaosReader:
         wanted = self._how_many(chaos.mode, chaos.value, len(chosen), path)
         indexes = sorted(chance.sample(chosen, wanted))
         for befallen in [(index,) for index in indexes] if kind in _ONE_POD_EACH else [tuple(indexes)]:
-            yield from self._in_world(
+            for fault in self._in_world(
                 chaos, kind, path, job=str(job), indexes=befallen, duration=duration, code=code, sign=sign
-            )
+            ):
+                yield replace(fault, container=container)
 
     def _how_many(self, mode: Mode | None, value: int | str | None, candidates: int, path: str) -> int:
         """0: that is wrong."""

@@ -6,12 +6,13 @@ reported as never hit until trials reach it.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import get_args
 
 import msgspec
 
-from recovery.core import plan
+from recovery.core import group_conditions, plan
 from recovery.core.classify import DisruptionClass
 from recovery.core.fleet import FleetLedger
 from recovery.core.ledger import AttemptAction, Incident, Outcome, Phase
@@ -19,17 +20,23 @@ from recovery.core.policy import FencingMode, Mode, OnExhausted, OnTerminalFailu
 from recovery.core.quarantine import refusal
 from recovery.core.requests import Verb
 from recovery.core.rules import RuleAction
-from recovery.ports import RECOVERY_CONFIGS
+from recovery.ports import JOBS, RECOVERY_CONFIGS, TRAIN_JOBS
+from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.server import Change
 from recovery.sim.trials.evidence import Evidence
 from recovery.sim.trials.faults import FaultKind
+from recovery.sim.trials.hands import KUEUE
 from recovery.sim.trials.history import LedgerWrite, deed_of, ledger_writes
-from recovery.sim.trials.plan import JobPlan, Runtime
+from recovery.sim.trials.plan import Admission, JobPlan, Marking, Runtime, Sidecar
 from recovery.sim.trials.signs import PEERS, Sign
 
 _ENUMS: Mapping[str, type[StrEnum]] = {
     "fault": FaultKind,
     "sign": Sign,
     "runtime": Runtime,
+    "sidecar": Sidecar,
+    "marking": Marking,
+    "admission": Admission,
     "mode": Mode,
     "rule": Restart,
     "ruled": RuleAction,
@@ -43,13 +50,21 @@ _ENUMS: Mapping[str, type[StrEnum]] = {
     "verb": Verb,
 }
 """rule: `restart` of the policy that an incident was opened under. ruled: actions of rules that decided. fencing: of
-the policies. exhausted, terminal: what was done, not what was asked for."""
+the policies. marking: of bare JobSets. exhausted, terminal: what was done, not what was asked for."""
+
+_JOB = ("deadline", "out-of-time", "resumed", "lost-after-resume", "suspension-undone")
+"""What becomes of jobs: one has a deadline, and is ended by it; a Job is resumed, and an incident is opened about it;
+Kueue undoes what somebody else has suspended."""
+_CONDITIONS = (group_conditions.POD_KEPT_RUNNING, group_conditions.TRAINING_CONTAINER_UNKNOWN)
+"""Of RecoveryGroups, about their pods."""
 
 _FLEET = ("quarantined", "refused", "released", "suspected", "futile", "breaker", "storm")
 """What concerns several groups: a node was quarantined, was not for a cap, was let in again; …"""
 
 ALL: tuple[str, ...] = (
     *(f"fleet:{what}" for what in _FLEET),
+    *(f"job:{what}" for what in _JOB),
+    *(f"condition:{kind}" for kind in _CONDITIONS),
     *(f"{dimension}:{member}" for dimension, members in _ENUMS.items() for member in members),
     *(f"action:{action.__name__}" for action in get_args(plan.Action)),
 )
@@ -66,12 +81,17 @@ def coverage_of(evidence: Evidence) -> dict[str, int]:
     found: Counter[str] = Counter()
     found.update(f"fault:{happening.fault.key.kind}" for happening in evidence.happenings)
     found.update(f"sign:{happening.fault.sign}" for happening in evidence.happenings)
-    found.update(f"runtime:{job.runtime}" for job in evidence.plan.jobs)
+    for job in evidence.plan.jobs:
+        found.update(_of_job(job))
     found.update(f"action:{action.__name__}" for action in map(deed_of, evidence.requests) if action is not None)
-    found.update(f"fencing:{_fencing_of(job)}" for job in evidence.plan.jobs if job.policy is not None)
+    resumed = _resumed(evidence)
     for write in ledger_writes(evidence):
         found.update(_of_write(write))
+        found.update(_of_resumed(write, resumed))
     found.update(_of_fleet(evidence))
+    found.update(_of_workloads(evidence))
+    if resumed:
+        found["job:resumed"] = len(resumed)
     return {key: found[key] for key in ALL if found[key]}
 
 
@@ -85,6 +105,62 @@ def total(of_trials: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for counts in of_trials:
         found.update(counts)
     return {key: found[key] for key in ALL if found[key]}
+
+
+def _of_job(job: JobPlan) -> Iterator[str]:
+    yield from (f"runtime:{job.runtime}", f"admission:{job.admission}")
+    yield from (f"sidecar:{sidecar}" for sidecar in job.sidecars)
+    if job.runtime is Runtime.BARE_JOBSET:
+        yield f"marking:{job.marking}"
+    if job.deadline_seconds is not None:
+        yield "job:deadline"
+    if job.policy is not None:
+        yield f"fencing:{_fencing_of(job)}"
+
+
+def _resumed(evidence: Evidence) -> dict[str, datetime]:
+    """When each Job was last resumed that ever was, by UID."""
+    return {
+        change.body["metadata"]["uid"]: at
+        for change, at in zip(evidence.changes, evidence.change_times, strict=True)
+        if change.resource == JOBS and _switched(change, suspended=False)
+    }
+
+
+def _switched(change: Change, *, suspended: bool) -> bool:
+    """`spec.suspend` became so in this change."""
+    if change.before is None or change.type == "DELETED":
+        return False
+    now, was = (bool(body["spec"].get("suspend")) for body in (change.body, change.before))
+    return now is suspended is not was
+
+
+def _of_resumed(write: LedgerWrite, resumed: Mapping[str, datetime]) -> Iterator[str]:
+    incident, before = write.after.incident, write.before.incident
+    if incident is None or (before is not None and before.id == incident.id):
+        return
+    yield from (
+        "job:lost-after-resume" for uid in incident.target.job_uids if uid in resumed and resumed[uid] < write.at
+    )
+
+
+def _of_workloads(evidence: Evidence) -> Iterator[str]:
+    suspended_by: dict[str, str] = {}
+    for change in evidence.changes:
+        if change.resource != TRAIN_JOBS:
+            continue
+        uid = change.body["metadata"]["uid"]
+        if _switched(change, suspended=True):
+            suspended_by[uid] = change.actor
+        if _switched(change, suspended=False) and change.actor == KUEUE and suspended_by.get(uid, KUEUE) != KUEUE:
+            yield "job:suspension-undone"
+        if _is_out_of_time(change.body) and not _is_out_of_time(change.before):
+            yield "job:out-of-time"
+
+
+def _is_out_of_time(trainjob: Body | None) -> bool:
+    conditions = ((trainjob or {}).get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Failed" and each.get("reason") == "DeadlineExceeded" for each in conditions)
 
 
 def _fencing_of(job: JobPlan) -> str:
@@ -112,6 +188,9 @@ def _of_write(write: LedgerWrite) -> Iterator[str]:
     before, after = write.before, write.after
     if after.phase is Phase.HEALTHY and before.phase is not Phase.HEALTHY:
         yield f"phase:{after.phase}"
+    held = {each.type for each in before.conditions if each.status == "True"}
+    now = [each.type for each in after.conditions if each.status == "True" and each.type in _CONDITIONS]
+    yield from (f"condition:{kind}" for kind in now if kind not in held)
     answered = [answer for answer in after.requests if answer not in before.requests]
     yield from (f"verb:{answer.verb}" for answer in answered if answer.accepted)
     incident = after.incident

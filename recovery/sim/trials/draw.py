@@ -5,10 +5,13 @@ against them), some have no other fault (so that restraint can), and the rest mi
 """
 
 import random
+from collections.abc import Iterator, Mapping
+
+import msgspec
 
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
-from recovery.sim.trials.manifests import NATIVE_CODE
-from recovery.sim.trials.plan import FaultRates, JobPlan, Runtime, TrialPlan
+from recovery.sim.trials.manifests import KILLABLE, NATIVE_CODE, container_name
+from recovery.sim.trials.plan import Admission, FaultRates, JobPlan, Marking, Runtime, Sidecar, TrialPlan
 from recovery.sim.trials.signs import GPU_CONDITION, MONITOR_TAINT, Sign
 
 _Seconds = tuple[float, float]
@@ -96,6 +99,26 @@ _TRAP = 1
 _GIVES_UP = frozenset({Runtime.SHIPPED, Runtime.INITIALIZED})
 """Runtimes whose JobSet has failed for good some seconds after eight exits."""
 _LEAVES_SIGNS = frozenset({FaultKind.CONTAINER_KILL, FaultKind.CASCADE, FaultKind.CRASH_LOOP})
+_SHARES: Mapping[str, float] = {
+    "sidecars": 0.3,
+    "suspended": 0.25,
+    "deadline": 0.12,
+    "resize": 0.08,
+    "unmarked": 0.3,
+}
+"""Of the jobs: that have containers beside the training, that are created suspended, that have a deadline, whose size
+their users change; and of bare JobSets: in which no container asks for accelerators."""
+_SIDECARS: tuple[tuple[Sidecar, ...], ...] = (
+    (Sidecar.HELPER,),
+    (Sidecar.BROKEN,),
+    (Sidecar.SHIPPER,),
+    (Sidecar.NATIVE,),
+    (Sidecar.HELPER, Sidecar.BROKEN),
+    (Sidecar.SHIPPER, Sidecar.NATIVE),
+)
+_DEADLINES_SECONDS = (1800, 3000, 4000, 6000, 20_000)
+_BUSY_BURST = 4
+"""Of a kube-controller-manager that other Jobs keep busy: creating the pods of a group takes seconds."""
 _LARGE_TRIAL_ONE_IN = 25
 _MARGIN_SECONDS = 61.0
 """A fault that takes no time by itself may come with one that does."""
@@ -110,6 +133,12 @@ def draw_plan(seed: int) -> TrialPlan:
     replicas = chance.choice((1, 2, 2))
     calm_api, calm_world = chance.random() < 0.3, chance.random() < 0.1
     faults = () if calm_world else _faults(chance, jobs, replicas)
+    # Drawn from a source of its own, so that trials without any of it stay what they were.
+    more = random.Random(f"features {seed}")
+    jobs = tuple(_with_features(more, job) for job in jobs)
+    if not calm_world:
+        faults = (*faults, *_faults_of_features(more, jobs, faults))
+    resumed = any(job.admission is not Admission.AT_ONCE for job in jobs)
     rates = FaultRates()
     if not calm_api:
         rates = FaultRates(
@@ -128,7 +157,53 @@ def draw_plan(seed: int) -> TrialPlan:
         lease_seconds=chance.choice((15, *(60,) * 7, *(120,) * 8)),
         config=_config(chance),
         spare_nodes=chance.choice((0, 1, 2)),
+        manager_burst=_BUSY_BURST if resumed and more.random() < 0.5 else 30,
     )
+
+
+def _with_features(more: random.Random, job: JobPlan) -> JobPlan:
+    """The job, perhaps with sidecars, suspended when it is created, or with a deadline."""
+    found: dict[str, object] = {}
+    bare = job.runtime is Runtime.BARE_JOBSET
+    if more.random() < _SHARES["sidecars"]:
+        found["sidecars"] = more.choice(_SIDECARS)
+    if bare and more.random() < _SHARES["unmarked"]:
+        found["marking"] = more.choice((Marking.ANNOTATION, Marking.NOTHING))
+        found.setdefault("sidecars", more.choice(_SIDECARS))
+    if more.random() < _SHARES["suspended"]:
+        found["admission"] = Admission.BY_USER if bare or more.random() < 0.4 else Admission.BY_KUEUE
+        found["admitted_after_seconds"] = round(more.uniform(1.0, 300.0), 1)
+    if not bare and more.random() < _SHARES["deadline"]:
+        found["deadline_seconds"] = more.choice(_DEADLINES_SECONDS)
+    return msgspec.structs.replace(job, **found)
+
+
+def _faults_of_features(more: random.Random, jobs: tuple[JobPlan, ...], others: tuple[Fault, ...]) -> Iterator[Fault]:
+    """What befalls sidecars, what Kueue evicts, what users resize; some of it close to the other faults."""
+    wanted: list[tuple[JobPlan, FaultKind]] = []
+    for job in jobs:
+        if any(name in KILLABLE for name in map(container_name, job.sidecars)):
+            wanted += [(job, FaultKind.SIDECAR_KILL)] * more.choice((1, 2, 4))
+        if job.admission is Admission.BY_KUEUE:
+            wanted += [(job, FaultKind.KUEUE_EVICT)] * more.choice((0, 1, 2))
+        if job.admission is not Admission.AT_ONCE:
+            wanted += [(job, more.choice((FaultKind.POD_KILL, FaultKind.CONTAINER_KILL)))] * more.choice((1, 2))
+        if more.random() < _SHARES["resize"]:
+            wanted.append((job, FaultKind.USER_RESIZE))
+    for number, (job, kind) in enumerate(wanted, start=len(others)):
+        seconds = round(more.uniform(20.0, 600.0), 1) if kind is FaultKind.KUEUE_EVICT else 0.0
+        near = more.choice(others) if others else None
+        killable = [name for name in map(container_name, job.sidecars) if name in KILLABLE]
+        yield Fault(
+            FaultKey("world", number, kind),
+            seconds,
+            _moment(more, seconds, near),
+            str(job),
+            tuple(sorted(more.sample(range(job.pods), more.choice((1, 1, 2))))),
+            code=more.choice(_CODES) if kind is FaultKind.CONTAINER_KILL else 0,
+            container=more.choice(killable) if kind is FaultKind.SIDECAR_KILL else "",
+            pods_more=more.choice((-1, -1, 1)) if kind is FaultKind.USER_RESIZE else 0,
+        )
 
 
 def _config(chance: random.Random) -> dict[str, object]:

@@ -12,6 +12,7 @@ from recovery.sim.api.status import StatusError
 CHAOS = "chaos"
 """The actor of what machines do to pods and nodes."""
 USER = "user"
+KUEUE = "kueue"
 SCHEDULER = "kube-scheduler"
 MONITOR = "node-problem-detector"
 """The actor of what monitors of nodes write."""

@@ -7,7 +7,8 @@ from recovery.ports import JOB_SETS, PODS, RECOVERY_CONFIGS, RECOVERY_POLICIES, 
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.kinds.trainjobs import CLUSTER_TRAINING_RUNTIMES
 from recovery.sim.api.server import ApiServer
-from recovery.sim.trials.plan import JobPlan, Runtime, TrialPlan
+from recovery.sim.training.training import EXITS_AFTER_VARIABLE
+from recovery.sim.trials.plan import Admission, JobPlan, Marking, Runtime, Sidecar, TrialPlan
 
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
@@ -16,9 +17,31 @@ STEP_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
 INITIALIZER = "dataset-initializer"
 TRAINER = "node"
 """The ReplicatedJob that trains, and its container: Trainer knows both by that name."""
+WORKERS = "workers"
+"""The ReplicatedJob of a bare JobSet."""
 NATIVE_CODE = 42
 """The exit code that the Job's own podFailurePolicy decides about."""
 SELECTED_BY = "recovery-trial/job"
+CONTAINER_ANNOTATION = "recovery.trainjob.dev/container"
+"""On a pod template: the name of the container that trains."""
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+NO_IMAGE = "example.com/never-pushed"
+"""What a broken sidecar asks for; the trial's kubelets never find it."""
+HELPER_SECONDS = 5
+"""What a helper takes before it exits with 0."""
+_NAMES = {
+    Sidecar.HELPER: "helper",
+    Sidecar.BROKEN: "broken-sidecar",
+    Sidecar.SHIPPER: "log-shipper",
+    Sidecar.NATIVE: "native-sidecar",
+}
+KILLABLE = tuple(_NAMES[sidecar] for sidecar in (Sidecar.SHIPPER, Sidecar.NATIVE))
+"""Containers that run beside the one that trains until something ends them."""
+
+
+def resized_job(job: JobPlan) -> str:
+    """Name of the Job whose size a user of the job would change: the one that trains."""
+    return f"{job.name}-{WORKERS if job.runtime is Runtime.BARE_JOBSET else TRAINER}-0"
 
 
 def runtime_name(job: JobPlan) -> str:
@@ -59,9 +82,13 @@ def policy_of(job: JobPlan) -> Body:
 
 def workload_of(job: JobPlan) -> tuple[Resource, Body]:
     """The TrainJob, or the JobSet of the user's own."""
-    metadata = {"name": job.name, "namespace": job.namespace, "labels": {SELECTED_BY: job.name}}
+    labels = {SELECTED_BY: job.name}
+    if job.admission is Admission.BY_KUEUE:
+        labels[QUEUE_LABEL] = "training"
+    metadata = {"name": job.name, "namespace": job.namespace, "labels": labels}
+    suspend: Body = {} if job.admission is Admission.AT_ONCE else {"suspend": True}
     if job.runtime is Runtime.BARE_JOBSET:
-        spec: Body = {"replicatedJobs": [_replicated_job(job, "workers", step="", pods=job.pods)]}
+        spec: Body = {"replicatedJobs": [_replicated_job(job, WORKERS, step="", pods=job.pods)], **suspend}
         return JOB_SETS, {
             "apiVersion": JOB_SETS.api_version,
             "kind": "JobSet",
@@ -70,11 +97,12 @@ def workload_of(job: JobPlan) -> tuple[Resource, Body]:
         }
     gpus = {"nvidia.com/gpu": str(job.gpus_per_pod)}
     trainer = {"numNodes": _trainer_pods(job), "resourcesPerNode": {"limits": gpus, "requests": dict(gpus)}}
+    deadline = {} if job.deadline_seconds is None else {"activeDeadlineSeconds": job.deadline_seconds}
     return TRAIN_JOBS, {
         "apiVersion": TRAIN_JOBS.api_version,
         "kind": "TrainJob",
         "metadata": metadata,
-        "spec": {"runtimeRef": {"name": runtime_name(job)}, "trainer": trainer},
+        "spec": {"runtimeRef": {"name": runtime_name(job)}, "trainer": trainer, **suspend, **deadline},
     }
 
 
@@ -109,12 +137,14 @@ def _trainer_pods(job: JobPlan) -> int:
 def _replicated_job(job: JobPlan, name: str, *, step: str, pods: int) -> Body:
     prepared = job.runtime not in {Runtime.SHIPPED, Runtime.INITIALIZED}
     container: Body = {"name": name if step == INITIALIZER else TRAINER, "image": "example.com/training"}
-    if not step:
+    if not step and job.marking is Marking.ACCELERATORS:
         container["resources"] = {"limits": {"nvidia.com/gpu": str(job.gpus_per_pod)}}
     template: Body = {
         "metadata": {},
         "spec": {"containers": [container], "terminationGracePeriodSeconds": job.grace_seconds},
     }
+    if step != INITIALIZER:
+        _add_sidecars(template, job)
     job_spec: Body = {"template": template}
     if not step:
         job_spec |= {"parallelism": pods, "completions": pods, "completionMode": "Indexed"}
@@ -123,13 +153,43 @@ def _replicated_job(job: JobPlan, name: str, *, step: str, pods: int) -> Body:
         template["spec"]["tolerations"] = [_tolerated("not-ready"), _tolerated("unreachable")]
         job_spec["backoffLimit"] = 1000
     if job.runtime is Runtime.JOINED:
-        template["metadata"]["annotations"] = {"recovery.trainjob.dev/joined-probe": "readiness"}
+        annotations = template["metadata"].setdefault("annotations", {})
+        annotations["recovery.trainjob.dev/joined-probe"] = "readiness"
         container["readinessProbe"] = {"exec": {"command": ["test", "-f", "/tmp/recovery-joined"]}, "periodSeconds": 1}  # noqa: S108
     if job.runtime is Runtime.NATIVE:
         codes = {"operator": "In", "values": [NATIVE_CODE]}
         job_spec["podFailurePolicy"] = {"rules": [{"action": "FailJob", "onExitCodes": codes}]}
     labels: dict[str, Any] = {STEP_LABEL: step} if step else {}
     return {"name": name, "template": {"metadata": {"labels": labels}, "spec": job_spec}}
+
+
+def container_name(sidecar: Sidecar) -> str:
+    return _NAMES[sidecar]
+
+
+def _add_sidecars(template: Body, job: JobPlan) -> None:
+    """A helper comes before the container that trains, the others after it: its place in the list says nothing."""
+    spec = template["spec"]
+    if job.marking is Marking.ANNOTATION:
+        template["metadata"]["annotations"] = {CONTAINER_ANNOTATION: TRAINER}
+    for sidecar in job.sidecars:
+        container: Body = {"name": container_name(sidecar), "image": "example.com/sidecar"}
+        match sidecar:
+            case Sidecar.HELPER:
+                container["env"] = [{"name": EXITS_AFTER_VARIABLE, "value": str(HELPER_SECONDS)}]
+                spec["containers"].insert(0, container)
+            case Sidecar.BROKEN:
+                spec["containers"].append({**container, "image": NO_IMAGE})
+            case Sidecar.SHIPPER:
+                spec["containers"].append(container)
+            case Sidecar.NATIVE:
+                spec["initContainers"] = [{**container, "restartPolicy": "Always"}]
+
+
+def training_container(job: JobPlan) -> str | None:
+    """The container whose exits a controller must judge the job by. None: no rule tells it which one that is."""
+    told = job.marking is not Marking.NOTHING or not any(each is not Sidecar.NATIVE for each in job.sidecars)
+    return TRAINER if told else None
 
 
 def _tolerated(taint: str) -> Body:

@@ -8,10 +8,12 @@ from recovery.sim.api.metadata import timestamp
 from recovery.sim.cluster import EmbeddedCluster
 from recovery.sim.controllers.taints import NO_SCHEDULE, OUT_OF_SERVICE
 from recovery.sim.kubelets.nodes import NodeDeath, NodeSpec
+from recovery.sim.trials.admission import FLAVOR_LABEL
 from recovery.sim.trials.dice import Dice
 from recovery.sim.trials.faults import Fault, FaultKind
 from recovery.sim.trials.hands import CHAOS, MONITOR, USER, Hands
 from recovery.sim.trials.log import TrialLog
+from recovery.sim.trials.manifests import TRAINER
 from recovery.sim.trials.plan import TrialPlan
 from recovery.sim.trials.signs import GPU_CONDITION, GPU_CONDITION_REASON, LEFT, MONITOR_TAINT, Sign
 
@@ -145,11 +147,11 @@ class NodeFaults:
         self._taken.add(node)
         words = f"node {node} is taken away; another one joins in {fault.seconds:g} s"
         self._log.befell(fault, words, node=node, pod_uids=self._uids_on(node))
-        labels = dict((self._hands.node(node) or {})["metadata"]["labels"])
+        labels = (self._hands.node(node) or {})["metadata"]["labels"]
         self._cluster.start(self._cluster.kubelets.remove_node(node))
         name = f"{node}-{fault.key.number}"
-        rack = {RACK_LABEL: labels[RACK_LABEL]} if RACK_LABEL in labels else {}
-        spec = NodeSpec(name=name, gpus=self._plan.node_gpus, labels=rack)
+        kept = {label: labels[label] for label in (RACK_LABEL, FLAVOR_LABEL) if label in labels}
+        spec = NodeSpec(name=name, gpus=self._plan.node_gpus, labels=kept)
         self._hands.after(fault.seconds, lambda: self._cluster.kubelets.add_node(spec))
 
     # Nodes that are kept free.
@@ -219,7 +221,12 @@ class NodeFaults:
             metadata = pod["metadata"]
             if metadata["uid"] in uids:
                 self._cluster.kubelets.exit_all(
-                    [metadata["name"]], left.code or 1, left.reason, left.message, namespace=metadata["namespace"]
+                    [metadata["name"]],
+                    left.code or 1,
+                    left.reason,
+                    left.message,
+                    namespace=metadata["namespace"],
+                    container=TRAINER,
                 )
 
     def _tell(self, node: str, status: str) -> None:

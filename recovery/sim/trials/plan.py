@@ -28,6 +28,41 @@ class Runtime(StrEnum):
     """A JobSet of the user's own, without a TrainJob."""
 
 
+class Sidecar(StrEnum):
+    """A container beside the one that trains."""
+
+    HELPER = "helper"
+    """Exits with 0 some seconds after its start."""
+    BROKEN = "broken"
+    """Its image cannot be pulled: it stays in ImagePullBackOff for as long as its pod exists."""
+    SHIPPER = "shipper"
+    """A log shipper: it runs until its pod is deleted, or until something kills it."""
+    NATIVE = "native"
+    """An init container with restartPolicy Always (KEP-753)."""
+
+
+class Marking(StrEnum):
+    """How a controller can tell which container of a JobSet without a TrainJob trains."""
+
+    ACCELERATORS = "accelerators"
+    """It is the only one that asks for accelerators."""
+    ANNOTATION = "annotation"
+    """An annotation names it; no container asks for accelerators."""
+    NOTHING = "nothing"
+    """It cannot."""
+
+
+class Admission(StrEnum):
+    """Who lets a job start."""
+
+    AT_ONCE = "at-once"
+    """It starts when it is created."""
+    BY_USER = "by-user"
+    """Its user creates it suspended, and resumes it later."""
+    BY_KUEUE = "by-kueue"
+    """Kueue keeps it suspended until there is quota, and undoes what others do to `spec.suspend`. TrainJobs only."""
+
+
 class JobPlan(msgspec.Struct, frozen=True):
     """One training job and the policy that selects it."""
 
@@ -42,6 +77,15 @@ class JobPlan(msgspec.Struct, frozen=True):
     """None: it trains until the trial ends."""
     policy: Mapping[str, Any] | None = {}
     """Spec of its RecoveryPolicy, less the selector. None: it has none."""
+    sidecars: tuple[Sidecar, ...] = ()
+    """In each of its pods."""
+    marking: Marking = Marking.ACCELERATORS
+    """Of a bare JobSet; in a TrainJob the name of the container tells."""
+    admission: Admission = Admission.AT_ONCE
+    admitted_after_seconds: float = 0.0
+    """From its creation until it is first resumed, if it is created suspended."""
+    deadline_seconds: int | None = None
+    """`spec.activeDeadlineSeconds` of the TrainJob. None: it may take any time."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -78,6 +122,8 @@ class TrialPlan(msgspec.Struct, frozen=True):
     node_gpus: int = 8
     manager_requests_per_second: float = 20.0
     """Of each of kube-controller-manager's controllers (`--kube-api-qps`); large clusters give them more."""
+    manager_burst: int = 30
+    """Requests that each of them may send at once. Fewer: the other Jobs of a busy cluster have used up the rest."""
 
 
 RACK_NODES = 4

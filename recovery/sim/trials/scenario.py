@@ -10,7 +10,7 @@ import yaml
 from recovery.core.config import ConfigSpec
 from recovery.core.policy import PolicySpec, problems
 from recovery.sim.trials.chaos import ChaosReader
-from recovery.sim.trials.plan import FaultRates, JobPlan, TrialPlan, nodes_needed
+from recovery.sim.trials.plan import Admission, FaultRates, JobPlan, Marking, Runtime, TrialPlan, nodes_needed
 from recovery.sim.trials.problems import Problems
 from recovery.sim.trials.strict import BadInputError, read
 from recovery.sim.trials.words import JobWords, ScenarioWords
@@ -83,6 +83,7 @@ def _jobs(words: Iterable[JobWords], wrong: Problems) -> dict[str, JobPlan]:
         wrong.at_least(0, each.grace_period_seconds, f"{path}.gracePeriodSeconds")
         if each.total_steps is not None:
             wrong.at_least(1, each.total_steps, f"{path}.totalSteps")
+        _check_start_and_end(each, path, wrong)
         _check_policy(each.policy, f"{path}.policy", wrong)
         job = JobPlan(
             namespace=each.namespace,
@@ -93,11 +94,38 @@ def _jobs(words: Iterable[JobWords], wrong: Problems) -> dict[str, JobPlan]:
             grace_seconds=each.grace_period_seconds,
             total_steps=each.total_steps,
             policy=each.policy,
+            sidecars=each.sidecars,
+            marking=each.training_container,
+            admission=each.admission,
+            admitted_after_seconds=_admitted_after_seconds(each, path, wrong),
+            deadline_seconds=each.active_deadline_seconds,
         )
         if str(job) in jobs:
             wrong.add(f"{path}.name", f"there is a job {job} already; give it another name or namespace")
         jobs[str(job)] = job
     return jobs
+
+
+def _check_start_and_end(job: JobWords, path: str, wrong: Problems) -> None:
+    if len(set(job.sidecars)) < len(job.sidecars):
+        wrong.add(f"{path}.sidecars", "names one twice; leave one out")
+    if job.runtime is not Runtime.BARE_JOBSET:
+        if job.training_container is not Marking.ACCELERATORS:
+            wrong.add(f"{path}.trainingContainer", "means nothing to a TrainJob, whose container is node; leave it out")
+    elif job.admission is Admission.BY_KUEUE:
+        wrong.add(f"{path}.admission", "by-kueue is modelled of TrainJobs alone; take another runtime")
+    elif job.active_deadline_seconds is not None:
+        wrong.add(f"{path}.activeDeadlineSeconds", "is no field of a JobSet; take another runtime")
+    if job.active_deadline_seconds is not None:
+        wrong.at_least(1, job.active_deadline_seconds, f"{path}.activeDeadlineSeconds")
+
+
+def _admitted_after_seconds(job: JobWords, path: str, wrong: Problems) -> float:
+    """0: it starts when it is created."""
+    if job.admission is Admission.AT_ONCE:
+        wrong.unfit(path, "a job that starts at once", admitted_after=job.admitted_after)
+        return 0.0
+    return wrong.seconds(job.admitted_after or "30s", f"{path}.admittedAfter")
 
 
 def _check_policy(policy: dict[str, Any] | None, path: str, wrong: Problems) -> None:

@@ -9,7 +9,7 @@ from recovery.sim.trials.coverage import total
 from recovery.sim.trials.draw import draw_plan
 from recovery.sim.trials.faults import Fault
 from recovery.sim.trials.history import ledger_writes
-from recovery.sim.trials.plan import TrialPlan
+from recovery.sim.trials.plan import Admission, JobPlan, Marking, TrialPlan
 from recovery.sim.trials.shrink import Shrunk
 from recovery.sim.trials.signs import Sign
 from recovery.sim.trials.timeline import offset, timeline
@@ -139,9 +139,21 @@ def _plan_lines(plan: TrialPlan) -> Iterator[str]:
         policy = "no policy" if job.policy is None else f"policy {msgspec.json.encode(job.policy).decode()}"
         ends = f", {job.total_steps} steps" if job.total_steps is not None else ""
         yield (
-            f"job {job}: {job.runtime}, {job.pods} pods of {job.gpus_per_pod} GPUs, grace {job.grace_seconds} s{ends}, "
-            f"{policy}"
+            f"job {job}: {job.runtime}, {job.pods} pods of {job.gpus_per_pod} GPUs, grace {job.grace_seconds} s{ends}"
+            f"{_features_words(job)}, {policy}"
         )
+
+
+def _features_words(job: JobPlan) -> str:
+    """What few jobs have, each after a comma."""
+    words = [f"with {', '.join(job.sidecars)}"] if job.sidecars else []
+    if job.marking is not Marking.ACCELERATORS:
+        words.append(f"marked by {job.marking}")
+    if job.admission is not Admission.AT_ONCE:
+        words.append(f"admitted {job.admission} after {job.admitted_after_seconds:g} s")
+    if job.deadline_seconds is not None:
+        words.append(f"deadline {job.deadline_seconds} s")
+    return "".join(f", {each}" for each in words)
 
 
 def fault_words(fault: Fault) -> str:
@@ -153,6 +165,10 @@ def fault_words(fault: Fault) -> str:
         parts.append(f"of {fault.job}")
     if fault.indexes:
         parts.append(f"indexes {', '.join(map(str, fault.indexes))}")
+    if fault.container:
+        parts.append(f"container {fault.container}")
+    if fault.pods_more:
+        parts.append(f"by {fault.pods_more:+d} pods")
     if fault.node:
         parts.append(f"node {fault.node}")
     if fault.seconds:

@@ -19,13 +19,14 @@ from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
 from recovery.sim.kubelets.means import KubeletSettings
 from recovery.sim.kubelets.nodes import NodeSpec
 from recovery.sim.training.training import TrainingSettings
+from recovery.sim.trials.admission import FLAVOR, FLAVOR_LABEL
 from recovery.sim.trials.checkers.judge import Jury
 from recovery.sim.trials.coverage import coverage_of
 from recovery.sim.trials.evidence import Evidence, Violation
 from recovery.sim.trials.faults import Fault
 from recovery.sim.trials.hands import USER
 from recovery.sim.trials.log import TrialLog
-from recovery.sim.trials.manifests import config_of, objects_of
+from recovery.sim.trials.manifests import NO_IMAGE, config_of, objects_of
 from recovery.sim.trials.node_faults import RACK_LABEL
 from recovery.sim.trials.plan import FaultRates, TrialPlan, nodes_needed, rack_of
 from recovery.sim.trials.process import Process
@@ -88,6 +89,7 @@ async def _run(plan: TrialPlan) -> tuple[Evidence, Jury, TrialLog, float]:
     """What is known of it in the end, and for how many seconds it ran."""
     clock = VirtualClock()
     cluster = _cluster(plan, clock)
+    cluster.kubelets.withhold_image(NO_IMAGE)
     began_at = clock.now()
     evidence = Evidence(
         plan=plan,
@@ -142,7 +144,9 @@ def _cluster(plan: TrialPlan, clock: VirtualClock) -> EmbeddedCluster:
         clock=clock,
         entropy=random.Random(f"cluster {plan.seed}"),
         nodes=[
-            NodeSpec(name=f"node-{number}", gpus=plan.node_gpus, labels={RACK_LABEL: rack_of(number)})
+            NodeSpec(
+                name=f"node-{number}", gpus=plan.node_gpus, labels={RACK_LABEL: rack_of(number), FLAVOR_LABEL: FLAVOR}
+            )
             for number in range(nodes)
         ],
         training=TrainingSettings(
@@ -151,7 +155,7 @@ def _cluster(plan: TrialPlan, clock: VirtualClock) -> EmbeddedCluster:
         ),
         settings=ClusterSettings(
             manager_requests_per_second=plan.manager_requests_per_second,
-            manager_burst=max(30, round(plan.manager_requests_per_second)),
+            manager_burst=plan.manager_burst,
             kubelets=kubelets,
         ),
     )

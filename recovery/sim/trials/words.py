@@ -1,7 +1,8 @@
 """The words of a scenario file: its fields, their meaning and their defaults. `scenario.py` says what they come to.
 
 Kinds, actions, modes and the fields of chaos are called as in Chaos Mesh (api/v1alpha1: PodChaos, NetworkChaos,
-HTTPChaos, TimeChaos, StressChaos, PhysicalMachineChaos) where it has the thing; ClusterChaos and UserChaos are ours.
+HTTPChaos, TimeChaos, StressChaos, PhysicalMachineChaos) where it has the thing; ClusterChaos, KueueChaos and UserChaos
+are ours.
 Pods are selected by job and completion index, because their names differ from one incarnation to the next.
 """
 
@@ -10,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from recovery.sim.trials.plan import Runtime
+from recovery.sim.trials.plan import Admission, Marking, Runtime, Sidecar
 from recovery.sim.trials.signs import Sign
 
 
@@ -47,6 +48,15 @@ class JobWords(Words, frozen=True):
     """None: it trains until the trial ends."""
     policy: dict[str, Any] | None = None
     """Spec of its RecoveryPolicy, less the selector; {} is all defaults, mode Observe among them. None: no policy."""
+    sidecars: tuple[Sidecar, ...] = ()
+    """Containers beside the one that trains, in each pod."""
+    training_container: Marking = Marking.ACCELERATORS
+    """Of a bare JobSet: how the controller can tell which container trains."""
+    admission: Admission = Admission.AT_ONCE
+    admitted_after: str | None = None
+    """With `admission` by-user or by-kueue: it is created suspended, and resumed so long after. None: 30s."""
+    active_deadline_seconds: int | None = None
+    """Of the TrainJob. None: it may take any time."""
 
 
 class Rates(Words, frozen=True):
@@ -143,6 +153,8 @@ class PodChaos(Chaos, frozen=True, kw_only=True, tag="PodChaos"):
     """What the exits leave behind (ours). None: nothing but the code."""
     target: Target | None = None
     """`container-kill` of a controller at an `event`: before that request is sent, or when it has been applied."""
+    container_names: tuple[Sidecar, ...] = ()
+    """`container-kill` of the job's sidecars, by the kernel for want of memory. Empty: of the containers that train."""
 
 
 class MachineAction(StrEnum):
@@ -242,10 +254,24 @@ class ClusterChaos(Chaos, frozen=True, kw_only=True, tag="ClusterChaos"):
     duration: str
 
 
+class KueueAction(StrEnum):
+    EVICT = "evict"
+    """The quota goes to another job, and comes back after `duration`."""
+
+
+class KueueChaos(Chaos, frozen=True, kw_only=True, tag="KueueChaos"):
+    """What Kueue does to a job with `admission: by-kueue`."""
+
+    action: KueueAction
+    duration: str
+
+
 class UserAction(StrEnum):
     SUSPEND = "suspend"
     DELETE = "delete"
     RECREATE = "recreate"
+    RESIZE = "resize"
+    """Of the Job that trains, to `value` pods more, or fewer."""
     PAUSE = "pause"
     RESTART = "restart"
     RETRY = "retry"
@@ -266,10 +292,20 @@ class UserChaos(Chaos, frozen=True, kw_only=True, tag="UserChaos"):
 
     action: UserAction
     duration: str | None = None
+    value: int | None = None
+    """With `resize`: how many pods more; negative: fewer."""
 
 
 AnyChaos = (
-    PodChaos | PhysicalMachineChaos | NetworkChaos | HttpChaos | TimeChaos | StressChaos | ClusterChaos | UserChaos
+    PodChaos
+    | PhysicalMachineChaos
+    | NetworkChaos
+    | HttpChaos
+    | TimeChaos
+    | StressChaos
+    | ClusterChaos
+    | KueueChaos
+    | UserChaos
 )
 
 

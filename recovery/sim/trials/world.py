@@ -37,15 +37,17 @@ from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.metadata import timestamp
 from recovery.sim.api.server import ApiServer
 from recovery.sim.cluster import EmbeddedCluster
+from recovery.sim.trials.admission import Admissions
 from recovery.sim.trials.dice import Dice
 from recovery.sim.trials.faults import Fault, FaultKind
 from recovery.sim.trials.hands import CHAOS, SCHEDULER, USER, Hands
 from recovery.sim.trials.log import TrialLog
-from recovery.sim.trials.manifests import members, policy_of, workload_of
+from recovery.sim.trials.manifests import TRAINER, members, policy_of, workload_of
 from recovery.sim.trials.node_faults import NodeFaults
 from recovery.sim.trials.plan import JobPlan, Runtime, TrialPlan
 from recovery.sim.trials.replica import Replica
 from recovery.sim.trials.signs import LEFT, PEERS, Sign
+from recovery.sim.trials.workload_faults import WorkloadFaults
 
 CRASH_SECONDS = 2.0
 """From each start of a process that crashes again and again until its end."""
@@ -69,9 +71,12 @@ class World:
         self._log = log
         self._jobs = {str(job): job for job in plan.jobs}
         self._hands = Hands(cluster.server)
+        self._admissions = Admissions(cluster.server, self._hands, clock, log)
         nodes = NodeFaults(plan, cluster, clock, log, self._hands, self._pods)
+        workloads = WorkloadFaults(plan, cluster, log, self._hands, self._admissions, self._pods)
         self._acts: dict[FaultKind, Callable[[Fault], None]] = {
             **nodes.acts,
+            **workloads.acts,
             FaultKind.POD_KILL: self._kill_pods,
             FaultKind.POD_FORCE_DELETE: self._kill_pods,
             FaultKind.POD_EVICT: self._evict_pods,
@@ -106,6 +111,9 @@ class World:
     def begin(self) -> None:
         """Set the clock for each of them; the trial begins now."""
         loop = asyncio.get_running_loop()
+        self._admissions.begin()
+        for job in self._plan.jobs:
+            self._admissions.created(job)
         timed = [fault for fault in self._plan.faults if fault.at_seconds is not None and fault.key.actor == "world"]
         for fault in sorted(timed, key=lambda fault: fault.key):
             loop.call_at(loop.time() + (fault.at_seconds or 0.0), self._acts[fault.key.kind], fault)
@@ -167,10 +175,11 @@ class World:
             self._tell_of_pods(fault, struck, f"ended with exit code {_code(fault, fault.sign)}")
 
     def _end(self, fault: Fault, names: Sequence[str], sign: Sign) -> list[str]:
-        """The processes of these pods end so; returns the pods in which something ran."""
+        """The processes that train in these pods end so; returns the pods in which one ran."""
         left, namespace = LEFT[sign], self._jobs[fault.job].namespace
         code = _code(fault, sign)
-        return self._cluster.kubelets.exit_all(names, code, left.reason, left.message, namespace=namespace)
+        kubelets = self._cluster.kubelets
+        return kubelets.exit_all(names, code, left.reason, left.message, namespace=namespace, container=TRAINER)
 
     def _cascade(self, fault: Fault) -> None:
         first = self._pods(fault)[:1]
@@ -216,7 +225,8 @@ class World:
         kubelets = self._cluster.kubelets
         code = _code(fault, fault.sign)
         self._log.befell(fault, f"{job}: {rank}* crashes with exit code {code} a moment after each start")
-        kubelets.crash_loop(rank, CRASH_SECONDS, code, LEFT[fault.sign].message, namespace=job.namespace)
+        message = LEFT[fault.sign].message
+        kubelets.crash_loop(rank, CRASH_SECONDS, code, message, namespace=job.namespace, container=TRAINER)
         self._end(fault, [name], fault.sign)
         self._hands.after(fault.seconds, lambda: kubelets.end_crash_loop(rank, namespace=job.namespace))
 
@@ -287,7 +297,9 @@ class World:
     def _make_again(self, fault: Fault) -> None:
         job = self._jobs[fault.job]
         resource, body = workload_of(job)
-        if not self._hands.attempt(USER, lambda: self._server.create(resource, body, namespace=job.namespace)):
+        if self._hands.attempt(USER, lambda: self._server.create(resource, body, namespace=job.namespace)):
+            self._admissions.created(job)
+        else:
             self._hands.after(1.0, lambda: self._make_again(fault))  # The old one is still there.
 
     def _pause(self, fault: Fault) -> None:

@@ -12,6 +12,7 @@ from recovery.sim.trials.checkers.bookkeeping import (
     OneCharge,
     RecordedOnce,
 )
+from recovery.sim.trials.checkers.deadlines import DeadlineHolds
 from recovery.sim.trials.checkers.deeds import (
     BreakerObeyed,
     HealthyUntouched,
@@ -52,6 +53,7 @@ _RULES: tuple[type[Rule], ...] = (
     NativeFirst,
     WatchdogTouches,
     SuspensionReleased,
+    DeadlineHolds,
     ChargedByRule,
     FailJobForItsCause,
     ForceOnlyTheDead,
@@ -74,6 +76,7 @@ ALL: tuple[Callable[[Evidence], Checker], ...] = _RULES
 
 PENDING: dict[str, str] = {
     "SpareBoundOnce": "spares: each bound to at most one group, none leaked (I8)",
+    "ResizeKept": "issue 16: a size that a user gave a Job outlives its recreation, or the group is Held",
     "ElasticWithinBounds": "elastic training: the size stays between minNodes and maxNodes (I11)",
 }
 """Invariants of features that are not built yet: name to what is waited for."""

@@ -9,11 +9,9 @@ from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import Change
 from recovery.sim.trials.checkers.nodes import cordoned, fleet_of, taints_of
 from recovery.sim.trials.checkers.rule import Rule
-from recovery.sim.trials.checkers.views import GroupView, JobView, is_true, ours
+from recovery.sim.trials.checkers.views import LONGEST_LOOK, GroupView, JobView, is_true, ours
 from recovery.sim.trials.evidence import Evidence, Violation
 
-_LONGEST_LOOK = timedelta(seconds=90)
-"""From a look's reads until its write has arrived, at most: its requests may be late, or repeated."""
 _GPU = "nvidia.com/gpu"
 _OVER = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
 
@@ -62,7 +60,7 @@ class LastNodesSpared(Rule):
         return self.found(at, f"{actor} enters {wanted} as quarantined, though Job {job.name} waits: {left}", key)
 
     def _unknown_for(self) -> timedelta:
-        return _LONGEST_LOOK + self.world.calm.watch_lag()
+        return LONGEST_LOOK + self.world.calm.watch_lag()
 
     def _waiting(self, group: GroupView, known: datetime) -> Iterator[JobView]:
         """Its Jobs with a pod that has been without a node since before then."""

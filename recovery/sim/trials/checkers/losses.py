@@ -14,8 +14,11 @@ DECIDED_BY_USER = frozenset({"PodFailurePolicy", "DeadlineExceeded", "FailedInde
 """Reasons of a failing Job that only a setting of the user's can bring about."""
 
 
-def how_lost(change: Change) -> str | None:
-    """How this change of a pod takes a member away, in words. None: it does not."""
+def how_lost(change: Change, container: str | None) -> str | None:
+    """How this change of a pod takes a member away, in words. None: it does not.
+
+    `container`: the one that trains, whose exits alone count. None: nothing tells which one that is; no exit counts.
+    """
     body, before = change.body, change.before
     if change.type == "ADDED" or before is None:
         return None
@@ -26,11 +29,27 @@ def how_lost(change: Change) -> str | None:
     status, old = body.get("status") or {}, before.get("status") or {}
     if status is old:
         return None
-    if status.get("phase") == "Failed" and old.get("phase") != "Failed":
+    if _fails(status, old) and not has_succeeded(body, container):
         return "failed"
     if _disrupted(status) and not _disrupted(old):
         return "is being disrupted"
-    return "lost a container" if _ends(status) > _ends(old) else None
+    return "lost a container" if _ends(status, container) > _ends(old, container) else None
+
+
+def _fails(status: Body, old: Body) -> bool:
+    return bool(status.get("phase") == "Failed" and old.get("phase") != "Failed")
+
+
+def container_of(pod: Body, name: str | None) -> Body | None:
+    """The status of its container of that name. None: it has none yet, or it has no such container."""
+    found = (pod.get("status") or {}).get("containerStatuses") or ()
+    return next((each for each in found if each["name"] == name), None)
+
+
+def has_succeeded(pod: Body, container: str | None) -> bool:
+    """The container that trains has exited with 0, whatever the others did."""
+    ended = ((container_of(pod, container) or {}).get("state") or {}).get("terminated")
+    return ended is not None and ended["exitCode"] == 0
 
 
 def node_trouble(change: Change) -> str | None:
@@ -62,9 +81,10 @@ def _disrupted(status: Body) -> bool:
     return any(each["type"] == "DisruptionTarget" and each["status"] == "True" for each in found)
 
 
-def _ends(status: Body) -> int:
-    """How many processes of its containers have ended otherwise than well."""
-    return sum(each.get("restartCount", 0) + _is_over(each) for each in status.get("containerStatuses") or ())
+def _ends(status: Body, container: str | None) -> int:
+    """How many processes of that container have ended otherwise than well."""
+    found = (each for each in status.get("containerStatuses") or () if each["name"] == container)
+    return sum(each.get("restartCount", 0) + _is_over(each) for each in found)
 
 
 def _is_over(container: Body) -> bool:
@@ -76,13 +96,23 @@ def _is_over(container: Body) -> bool:
     return ended is not None and ended.get("exitCode") != 0
 
 
-def decision_about_pod(job: Body, change: Change) -> str | None:
-    """What has been decided about the whole Job by how this pod ended. None: nothing."""
+def decision_about_pod(job: Body, change: Change, container: str | None) -> str | None:
+    """What has been decided about the whole Job by how this pod, or the container that trains in it, ended.
+
+    The Job controller asks its podFailurePolicy once the pod is Failed. Where containers beside the training keep it
+    Running, the training has ended before that, and no rule can judge it otherwise later. None: nothing.
+    """
     assert change.resource == PODS
     status, old = change.body.get("status") or {}, (change.before or {}).get("status") or {}
     name = change.body["metadata"]["name"]
-    ended = status.get("phase") == "Failed" and old.get("phase") != "Failed"
-    if not ended and not (_disrupted(status) and not _disrupted(old)):
+    fails = _fails(status, old)
+    if fails and has_succeeded(change.body, container):
+        return f"the training of pod {name} had succeeded when the pod failed"
+    if (
+        not fails
+        and not (_disrupted(status) and not _disrupted(old))
+        and _ends(status, container) == _ends(old, container)
+    ):
         return None
     for number, rule in enumerate((job["spec"].get("podFailurePolicy") or {}).get("rules", ())):
         if _matches(rule, status):
@@ -95,7 +125,7 @@ def decision_about_pod(job: Body, change: Change) -> str | None:
 def _matches(rule: Body, status: Body) -> bool:
     codes = rule.get("onExitCodes")
     if codes is not None:
-        return status.get("phase") == "Failed" and any(_code_matches(codes, each) for each in _containers(status))
+        return any(_code_matches(codes, each) for each in _containers(status))
     return any(
         have["type"] == want["type"] and have["status"] == want.get("status", "True")
         for want in rule.get("onPodConditions", ())

@@ -8,15 +8,13 @@ from recovery.ports import JOBS, RECOVERY_GROUPS
 from recovery.sim.api.server import Change
 from recovery.sim.trials.checkers.ledgers import LedgerChange
 from recovery.sim.trials.checkers.rule import Rule
-from recovery.sim.trials.checkers.views import Force, GroupView, JobView, deletion_begins, ours
+from recovery.sim.trials.checkers.views import LONGEST_LOOK, Force, GroupView, JobView, deletion_begins, ours
 from recovery.sim.trials.evidence import Evidence, RequestRecord, Violation
 
 _GIVEN_UP_WITHOUT_PODS_SECONDS = 120.0
 _CLOCKS_DIFFER = timedelta(seconds=10)
 _STALE_AFTER = timedelta(minutes=16)
 """A loss of a group that runs whole is a baseline after 15 minutes; one more for clocks and for looks on their way."""
-_LONGEST_LOOK = timedelta(seconds=90)
-"""From a look's reads until its write has arrived, at most: its requests may be late, or repeated."""
 _ON_THE_WAY = frozenset({Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS})
 
 
@@ -56,14 +54,14 @@ class JustifiedRestart(Rule):
         job = self.world.jobs.get(uid)
         if job is None or uid in self._judged or not (ours(change.actor) and deletion_begins(change)):
             return
-        if not job.losses and not job.troubles and not self.world.group(job.group).asked:
+        if not (job.losses or job.late or job.troubles) and not self.world.group(job.group).asked:
             yield self.found(at, f"{change.actor} deletes Job {job.name} ({uid}), which has lost no member", job.group)
 
     def _recreates(self, made: LedgerChange, incident: Incident, group: GroupView) -> str | None:
         if made.by_hand:
             return None if group.asked else "nobody has asked for it"
         targets = list(self.world.jobs_of(incident.target.job_uids))
-        if any(job.losses or job.troubles for job in targets):
+        if any(job.losses or job.late or job.troubles for job in targets):
             return None
         if made.same is not None:
             if made.before.phase is Phase.HELD:
@@ -110,13 +108,15 @@ class BaselineUntouched(Rule):
         incident, group = made.after.incident, self.world.group(made.group)
         targets = list(self.world.jobs_of(incident.target.job_uids))
         newest = max(
-            (loss for job in targets for loss in (*job.losses, *job.troubles)), key=lambda loss: loss.at, default=None
+            (loss for job in targets for loss in (*job.losses, *job.late, *job.troubles)),
+            key=lambda loss: loss.at,
+            default=None,
         )
         if newest is None:
             return  # `JustifiedRestart` has its say
         lag = self.world.calm.watch_lag()
         if newest.at < group.since.replace(microsecond=0) - lag:
-            if at - group.since <= _LONGEST_LOOK and self._is_held_up(group.since - _LONGEST_LOOK, at):
+            if at - group.since <= LONGEST_LOOK and self._is_held_up(group.since - LONGEST_LOOK, at):
                 return  # It may have been read, and the write have been sent, before that.
             what = f"its policy has been what it is since {group.since:%H:%M:%S}"
         elif at - newest.at > _STALE_AFTER + lag and _runs_whole(targets) and not self.world.calm.clocks_jumped():

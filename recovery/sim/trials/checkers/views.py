@@ -10,12 +10,18 @@ from recovery.core.policy import Policy
 from recovery.ports import Resource
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import Change
-from recovery.workloads.jobset import REPLICATED_JOB_LABEL, RESTART_ATTEMPT_LABEL
+from recovery.sim.trials.checkers.losses import container_of
+from recovery.workloads.jobset import COMPLETION_INDEX_LABEL, REPLICATED_JOB_LABEL, RESTART_ATTEMPT_LABEL
 
 CONTROLLERS = "controller-"
 """How the actors that are controller processes are called, followed by the replica's number."""
 INITIALIZERS = frozenset({"dataset-initializer", "model-initializer"})
 """ReplicatedJobs that prepare: no members of the group."""
+
+
+LONGEST_LOOK = timedelta(seconds=90)
+"""From a controller's reads until the write that follows from them has arrived, at most: requests may be late, or sent
+again."""
 
 
 def ours(actor: str) -> bool:
@@ -97,6 +103,8 @@ class JobView:
     body: Body
     began_at: datetime
     """When it was made, or last resumed."""
+    container: str | None
+    """The container of its pods that trains. None: nothing tells a controller which one that is."""
     pods: dict[str, Body] = field(default_factory=dict)
     """Those that exist, by UID."""
     indexes: set[str] = field(default_factory=set)
@@ -104,12 +112,22 @@ class JobView:
     lost_pods: set[str] = field(default_factory=set)
     """Those whose end is no loss any more: a controller deleted them, or the Job did on purpose."""
     losses: list[Loss] = field(default_factory=list)
+    """Since it was made, or last resumed."""
+    late: list[Loss] = field(default_factory=list)
+    """From shortly before it was last resumed: what was on its way then may have arrived after it."""
     troubles: list[Loss] = field(default_factory=list)
     """What has befallen nodes that members run on: the members themselves may live."""
     decisions: list[Decision] = field(default_factory=list)
     deleted_by: str = ""
     """The actor that first asked for it to go; empty: nobody."""
     gone: bool = False
+
+    def begin_again(self, at: datetime) -> None:
+        """It is resumed: what the pods of its last run did is no loss of this one."""
+        self.began_at = at
+        self.indexes.clear()
+        self.late = [loss for loss in self.losses if at - loss.at <= LONGEST_LOOK]
+        self.losses = []
 
     @property
     def member(self) -> bool:
@@ -133,11 +151,30 @@ class JobView:
 
     @property
     def ready(self) -> bool:
-        """All its pods run and are Ready."""
-        fit = [
-            pod for pod in self.pods.values() if is_true(pod, "Ready") and "deletionTimestamp" not in pod["metadata"]
-        ]
+        """The training of all its pods runs and is ready; the containers beside it hold nothing up."""
+        fit = [pod for pod in self.pods.values() if self._is_ready(pod) and "deletionTimestamp" not in pod["metadata"]]
         return len(fit) >= self.wanted
+
+    def _is_ready(self, pod: Body) -> bool:
+        if self.container is None:
+            return is_true(pod, "Ready") is not None
+        found = container_of(pod, self.container)
+        return found is not None and found.get("ready") is True
+
+    @property
+    def running(self) -> bool:
+        """The training of all its pods runs."""
+        if self.container is None:
+            states = [(pod.get("status") or {}).get("phase") == "Running" for pod in self.pods.values()]
+        else:
+            found = [container_of(pod, self.container) or {} for pod in self.pods.values()]
+            states = ["running" in (each.get("state") or {}) for each in found]
+        return states.count(True) >= self.wanted
+
+    def is_scaled_away(self, pod: Body) -> bool:
+        """Its Job is to have fewer pods than that by now."""
+        index = pod["metadata"].get("labels", {}).get(COMPLETION_INDEX_LABEL)
+        return index is not None and int(index) >= self.wanted
 
 
 @dataclass

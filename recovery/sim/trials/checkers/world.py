@@ -35,6 +35,7 @@ from recovery.sim.trials.checkers.calm import Calm
 from recovery.sim.trials.checkers.ledgers import Ledgers
 from recovery.sim.trials.checkers.losses import decision_about_job, decision_about_pod, how_lost, node_trouble
 from recovery.sim.trials.checkers.views import (
+    INITIALIZERS,
     ClearLoss,
     Decision,
     Force,
@@ -47,7 +48,8 @@ from recovery.sim.trials.checkers.views import (
     ours,
 )
 from recovery.sim.trials.evidence import Evidence, RequestRecord
-from recovery.workloads.jobset import COMPLETION_INDEX_LABEL, JOBSET_NAME_LABEL
+from recovery.sim.trials.manifests import TRAINER, training_container
+from recovery.workloads.jobset import COMPLETION_INDEX_LABEL, JOBSET_NAME_LABEL, REPLICATED_JOB_LABEL
 
 _encode = msgspec.json.Encoder().encode
 
@@ -184,13 +186,13 @@ class World:
                 self._lose(job, Loss(at, change.revision, f"pod {metadata['name']} replaced another one"))
             job.indexes.add(index)
         self._placed(job, change, at)
-        lost = how_lost(change)
-        expected = "deletionTimestamp" in job.body["metadata"] or job.suspended
+        lost = how_lost(change, job.container)
+        expected = "deletionTimestamp" in job.body["metadata"] or job.suspended or job.is_scaled_away(change.body)
         if deletion_begins(change) and (expected or ours(change.actor)):
             job.lost_pods.add(uid)  # what it ends of from now on is its Job's doing, or our own
         elif lost is not None and not expected and uid not in job.lost_pods:
             self._lose(job, Loss(at, change.revision, f"pod {metadata['name']} {lost}"), of_pod=True)
-        decided = decision_about_pod(job.body, change)
+        decided = decision_about_pod(job.body, change, job.container)
         if decided is not None:
             job.decisions.append(Decision(change.revision, decided, Force.EVERY))
         if _succeeds(change):
@@ -231,13 +233,13 @@ class World:
         members = [each for each in group.jobs.values() if each.member]
         if any(each.decisions or each.suspended or each.deleted_by or each.losses[1:] for each in members):
             return False
-        trained = {
-            record.job_uid
+        met_at = {
+            record.job_uid: record.at
             for record in self._evidence.trace.of(str(group.key), EventKind.ROUND_FORMED)
             if record.at <= quiet_since
         }
-        running = sum(pod.get("status", {}).get("phase") == "Running" for pod in job.pods.values())
-        return all(each.uid in trained for each in members) and running >= job.wanted
+        trained = all(each.uid in met_at and met_at[each.uid] >= each.began_at for each in members)
+        return trained and job.running
 
     # Nodes.
 
@@ -277,13 +279,16 @@ class World:
             return
         uid, group = metadata["uid"], self.group(key)
         if change.type == "ADDED" or uid not in self.jobs:
-            job = self.jobs[uid] = group.jobs[uid] = JobView(uid, metadata["name"], key, change.body, at)
+            container = self._training_container(key, change.body)
+            job = self.jobs[uid] = group.jobs[uid] = JobView(uid, metadata["name"], key, change.body, at, container)
             self._names[JOBS.plural, key.namespace, job.name] = key
         job, before = self.jobs[uid], change.before
         job.body = change.body
         if before is not None and before["spec"].get("suspend") and not job.suspended:
-            job.began_at = at
-            job.indexes.clear()
+            job.begin_again(at)
+        elif before is not None and before["spec"].get("parallelism") != job.body["spec"].get("parallelism"):
+            group.disturbances.append(at)
+            job.indexes = {index for index in job.indexes if not (index.isdecimal() and int(index) >= job.wanted)}
         if deletion_begins(change):
             job.deleted_by = change.actor
             if not ours(change.actor):
@@ -305,6 +310,13 @@ class World:
             job.gone = True
             group.jobs.pop(uid, None)
             group.removed_at = at
+
+    def _training_container(self, key: GroupKey, job: Body) -> str | None:
+        replicated = job["metadata"]["labels"].get(REPLICATED_JOB_LABEL, "")
+        if replicated in INITIALIZERS:
+            return str(replicated)
+        plan = self._evidence.jobs.get(key)
+        return TRAINER if plan is None else training_container(plan)
 
     def _jobset(self, change: Change, at: datetime) -> None:
         metadata = change.body["metadata"]
@@ -348,7 +360,8 @@ class World:
         )
         suspended = before is not None and before["spec"].get("suspend") != change.body["spec"].get("suspend")
         if before is not None and not ours(change.actor) and (changed or suspended or deletion_begins(change)):
-            group.befallen = group.befallen or f"{change.actor} changed its {resource.kind}"
+            if changed or deletion_begins(change):  # A healthy job that is suspended or resumed stays a healthy one.
+                group.befallen = group.befallen or f"{change.actor} changed its {resource.kind}"
             group.asked = group.asked or changed
             group.disturbances.append(at)
         if changed:

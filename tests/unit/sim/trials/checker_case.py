@@ -182,9 +182,17 @@ class Case:
         body = {"metadata": {"labels": labels}, "status": {"phase": "Pending"}}
         self.put(PODS, name, body, by="job-controller", uid=f"pod-{self.made}", owner=job_uid)
 
-    def runs(self, index: int) -> None:
-        ready = {"type": "Ready", "status": "True", "lastTransitionTime": stamp(self.now)}
-        self.put(PODS, f"llm-node-0-{index}", {"status": {"phase": "Running", "conditions": [ready]}}, by="kubelet")
+    def runs(self, index: int, *others: Mapping[str, Any]) -> None:
+        """`others`: the statuses of containers beside the one that trains."""
+        ready = {"type": "Ready", "status": str(not others), "lastTransitionTime": stamp(self.now)}
+        trains = {
+            "name": "node",
+            "ready": True,
+            "restartCount": 0,
+            "state": {"running": {"startedAt": stamp(self.now)}},
+        }
+        status = {"phase": "Running", "conditions": [ready], "containerStatuses": [*others, trains]}
+        self.put(PODS, f"llm-node-0-{index}", {"status": status}, by="kubelet")
 
     def fails(self, index: int, code: int) -> None:
         ended = {"name": "node", "restartCount": 0, "state": {"terminated": {"exitCode": code}}}

@@ -7,8 +7,9 @@ import pytest
 
 from recovery.core.facts import Snapshot
 from recovery.core.incident import into_history
-from recovery.core.ledger import BudgetState, Ledger, RequestAnswer, Totals
+from recovery.core.ledger import BudgetState, Ledger, Outcome, RequestAnswer, Totals
 from recovery.ports import PODS, RECOVERY_GROUPS, TRAIN_JOBS
+from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.bookkeeping import (
     LedgerSuccession,
     MetricsFold,
@@ -249,6 +250,44 @@ class TestRecordedOnce:
         case.job("job-1", suspend=False)
         case.now += 100
         case.fails(1, 137)
+        assert case.end() == []
+
+    @pytest.mark.parametrize(("met_again", "violations"), [(True, 1), (False, 0)])
+    def test_a_rank_lost_after_a_resume_is_a_loss_like_any_other(self, met_again: bool, violations: int) -> None:
+        """Also where a member was lost before it was suspended; and not before its ranks have met again."""
+        case = Case(RecordedOnce)
+        case.lose_a_pod()
+        case.ledger(opened(1000))
+        case.ledger(closed(opened(1000), 1001, Outcome.SUPERSEDED, "JobSuspended"))
+        case.record()
+        case.annotate(suspend=True)
+        case.job("job-1", suspend=True)
+        for name in ("llm-node-0-0", "llm-node-0-1"):
+            case.drop(PODS, name, by="job-controller")
+        case.now += 100
+        case.annotate(suspend=False)
+        case.job("job-1", suspend=False)
+        for index in (0, 1):
+            case.pod(index, "job-1")
+            case.runs(index)
+        if met_again:
+            case.trace(EventKind.ROUND_FORMED, "job-1")
+        case.now += 60
+        case.lose_a_pod()
+        assert len(case.end()) == violations
+
+    def test_a_container_that_does_not_train_is_no_loss(self) -> None:
+        case = Case(RecordedOnce)
+        case.runs(1, {"name": "shipper", "restartCount": 3, "state": {"terminated": {"exitCode": 137}}})
+        assert case.end() == []
+
+    def test_a_pod_that_fails_after_its_training_succeeded_is_no_loss(self) -> None:
+        case = Case(RecordedOnce)
+        ended = [
+            {"name": name, "restartCount": 0, "state": {"terminated": {"exitCode": code}}}
+            for name, code in (("node", 0), ("shipper", 137))
+        ]
+        case.put(PODS, "llm-node-0-1", {"status": {"phase": "Failed", "containerStatuses": ended}}, by="kubelet")
         assert case.end() == []
 
     def test_what_a_deleted_job_of_the_same_name_has_left_behind_loses_nobody(self) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from recovery.core.ledger import AttemptAction, Suspension
-from recovery.ports import EVENTS, JOB_SETS, JOBS, PODS, RECOVERY_CONFIGS
+from recovery.ports import EVENTS, JOB_SETS, JOBS, PODS, RECOVERY_CONFIGS, TRAIN_JOBS
 from recovery.sim.trials.checkers.deeds import (
     HealthyUntouched,
     LedgerBeforeDeed,
@@ -131,6 +131,24 @@ class TestHealthyUntouched:
         case.ledger(opened(1000))
         case.event("MemberLost")
         assert case.found == []
+
+    @pytest.mark.parametrize("what", ["a sidecar crashes", "it is suspended and resumed", "it is scaled down"])
+    def test_a_group_is_healthy_still_when(self, what: str) -> None:
+        case = Case(HealthyUntouched)
+        match what:
+            case "a sidecar crashes":
+                case.runs(1, {"name": "shipper", "restartCount": 1, "state": {"terminated": {"exitCode": 137}}})
+            case "it is suspended and resumed":
+                case.put(TRAIN_JOBS, "llm", {"spec": {"suspend": True}})
+                case.job("job-1", suspend=True)
+                case.lose_a_pod()
+                case.put(TRAIN_JOBS, "llm", {"spec": {"suspend": False}})
+                case.job("job-1", suspend=False)
+            case "it is scaled down":
+                case.job("job-1", parallelism=1, completions=1)
+                case.lose_a_pod()
+        case.ledger(opened(1000))
+        assert case.found
 
     def test_the_platforms_own_writes_are_none_of_its_business(self) -> None:
         case = Case(HealthyUntouched)

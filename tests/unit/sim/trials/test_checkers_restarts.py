@@ -50,6 +50,49 @@ class TestJustifiedRestart:
         case.ledger(restarted(opened(1000), 1000))
         assert case.found == []
 
+    @pytest.mark.parametrize("restarts", [0, 1])
+    def test_the_end_of_a_container_that_does_not_train_justifies_none(self, restarts: int) -> None:
+        case = Case(JustifiedRestart)
+        state = {"running": {}} if restarts else {"terminated": {"exitCode": 137}}
+        case.runs(1, {"name": "shipper", "restartCount": restarts, "state": state})
+        case.ledger(restarted(opened(1000), 1000))
+        assert "no member of Job job-1 was lost" in case.found[0]
+
+    def test_nor_does_a_group_that_such_a_container_keeps_from_being_ready(self) -> None:
+        case = Case(JustifiedRestart)
+        case.lose_a_pod()
+        first = in_phase(restarted(opened(1000), 1000), Phase.STARTING)
+        case.ledger(first)
+        for name in ("llm-node-0-0", "llm-node-0-1"):
+            case.drop(PODS, name, by="kubelet")
+        case.drop(JOBS, "llm-node-0", by="garbage-collector")
+        case.job("job-2")
+        for index in (0, 1):
+            case.pod(index, "job-2")
+            case.runs(index, {"name": "helper", "restartCount": 0, "state": {"terminated": {"exitCode": 0}}})
+        case.now += 900
+        case.ledger(restarted(first, 1900, job_uid="job-2"))
+        assert "no member of Job job-2 was lost, and it had not been on its way for long" in case.found[0]
+
+    def test_nor_does_a_pod_that_its_user_has_scaled_away(self) -> None:
+        case = Case(JustifiedRestart)
+        case.job("job-1", parallelism=1, completions=1)
+        case.delete(PODS, "llm-node-0-1", by="job-controller")
+        case.drop(PODS, "llm-node-0-1", by="kubelet")
+        case.ledger(restarted(opened(1000), 1000))
+        assert len(case.found) == 1
+
+    @pytest.mark.parametrize(("ago", "violations"), [(600, 1), (60, 0)])
+    def test_nor_does_a_loss_from_long_before_the_job_was_resumed(self, ago: float, violations: int) -> None:
+        case = Case(JustifiedRestart)
+        case.fails(1, 137)
+        case.now += ago - 10
+        case.job("job-1", suspend=True)
+        case.now += 10
+        case.job("job-1", suspend=False)
+        case.ledger(restarted(opened(case.now), case.now))
+        assert len(case.found) == violations
+
     def test_what_a_controller_took_away_itself_justifies_nothing(self) -> None:
         case = Case(JustifiedRestart)
         case.delete(PODS, "llm-node-0-1", by=CONTROLLER)
@@ -228,6 +271,24 @@ class TestNativeFirst:
         case.job("job-1", podFailurePolicy={"rules": rules})
         case.fails(1, code)
         assert len(self.restart_after_reading(case)) == violations
+
+    @pytest.mark.parametrize(("code", "violations"), [(42, 1), (41, 0)])
+    def test_so_it_does_where_a_sidecar_keeps_the_pod_running(self, code: int, violations: int) -> None:
+        case = Case(NativeFirst)
+        case.job("job-1", podFailurePolicy={"rules": [FAIL_JOB]})
+        shipper = {"name": "shipper", "restartCount": 0, "state": {"running": {}}}
+        ended = {"name": "node", "restartCount": 0, "state": {"terminated": {"exitCode": code}}}
+        case.put(PODS, "llm-node-0-1", {"status": {"containerStatuses": [ended, shipper]}}, by="kubelet")
+        assert len(self.restart_after_reading(case)) == violations
+
+    def test_a_pod_that_failed_after_its_training_succeeded_is_left_to_the_platform(self) -> None:
+        case = Case(NativeFirst)
+        ended = [
+            {"name": name, "restartCount": 0, "state": {"terminated": {"exitCode": code}}}
+            for name, code in (("node", 0), ("shipper", 137))
+        ]
+        case.put(PODS, "llm-node-0-1", {"status": {"phase": "Failed", "containerStatuses": ended}}, by="kubelet")
+        assert "had succeeded when the pod failed" in self.restart_after_reading(case)[0]
 
     def test_what_was_decided_after_the_read_could_not_be_known(self) -> None:
         case = Case(NativeFirst)

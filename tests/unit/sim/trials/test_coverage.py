@@ -14,11 +14,13 @@ from recovery.core.ledger import (
     Closing,
     Incident,
     Ledger,
+    LedgerCondition,
     Outcome,
     Phase,
     PhaseSpan,
     RequestAnswer,
     Suspension,
+    Target,
     Terms,
 )
 from recovery.core.policy import (
@@ -46,7 +48,7 @@ from recovery.ports import (
 )
 from recovery.sim.trials.coverage import ALL, NEVER_HIT, coverage_of, never_hit, total
 from recovery.sim.trials.faults import FaultKind
-from recovery.sim.trials.plan import JobPlan, Runtime
+from recovery.sim.trials.plan import Admission, JobPlan, Marking, Runtime, Sidecar
 from recovery.sim.trials.signs import Sign
 from tests.unit.sim.trials.story import Story, at
 
@@ -67,7 +69,7 @@ def covered(*ledgers: Ledger) -> dict[str, int]:
     for number, ledger in enumerate(ledgers):
         story.ledger(10 + number, ledger)
     found = coverage_of(story.evidence)
-    return {key: times for key, times in found.items() if not key.startswith(("runtime:", "fencing:"))}
+    return {key: times for key, times in found.items() if not key.startswith(("runtime:", "fencing:", "admission:"))}
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,9 @@ def covered(*ledgers: Ledger) -> dict[str, int]:
         ("fault", FaultKind),
         ("sign", Sign),
         ("runtime", Runtime),
+        ("sidecar", Sidecar),
+        ("marking", Marking),
+        ("admission", Admission),
         ("mode", Mode),
         ("rule", Restart),
         ("ruled", RuleAction),
@@ -124,8 +129,67 @@ def test_faults_and_runtimes() -> None:
         "fault:pod-kill": 2,
         "sign:none": 2,
         "runtime:native": 2,
+        "admission:at-once": 2,
         "fencing:Proven": 2,
     }
+
+
+def test_kinds_of_jobs() -> None:
+    story = Story(
+        JobPlan("a", "b", sidecars=(Sidecar.HELPER, Sidecar.NATIVE), admission=Admission.BY_KUEUE, deadline_seconds=60),
+        JobPlan("a", "c", Runtime.BARE_JOBSET, marking=Marking.NOTHING, policy=None),
+    )
+    assert coverage_of(story.evidence) == {
+        "runtime:shipped": 1,
+        "runtime:bare-jobset": 1,
+        "sidecar:helper": 1,
+        "sidecar:native": 1,
+        "marking:nothing": 1,
+        "admission:at-once": 1,
+        "admission:by-kueue": 1,
+        "job:deadline": 1,
+        "fencing:Proven": 1,
+    }
+
+
+def switched(story: Story, seconds: float, resource: Resource, uid: str, actor: str, *, suspend: bool) -> None:
+    """`spec.suspend` changes to that."""
+    metadata = {"namespace": "team-a", "name": "llm", "uid": uid}
+    after, before = ({"metadata": metadata, "spec": {"suspend": each}} for each in (suspend, not suspend))
+    story.change(seconds, "MODIFIED", resource, after, before, actor)
+
+
+def test_a_job_that_was_resumed_and_an_incident_about_it() -> None:
+    story = Story()
+    switched(story, 5, JOBS, "job-1", "jobset-controller", suspend=False)
+    story.ledger(20, Ledger(phase=Phase.DECIDED, incident=open_incident(target=Target("jobset", ("job-1",)))))
+    found = coverage_of(story.evidence)
+    assert (found["job:resumed"], found["job:lost-after-resume"]) == (1, 1)
+
+
+@pytest.mark.parametrize(("by", "times"), [("user", 1), ("kueue", 0)])
+def test_a_suspension_that_kueue_undoes(by: str, times: int) -> None:
+    story = Story()
+    switched(story, 5, TRAIN_JOBS, "llm", by, suspend=True)
+    switched(story, 6, TRAIN_JOBS, "llm", "kueue", suspend=False)
+    assert coverage_of(story.evidence).get("job:suspension-undone", 0) == times
+
+
+def test_a_job_that_its_deadline_ends() -> None:
+    story = Story()
+    metadata = {"namespace": "team-a", "name": "llm", "uid": "llm"}
+    failed = {"conditions": [{"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}]}
+    before = {"metadata": metadata, "spec": {}}
+    story.change(5, "MODIFIED", TRAIN_JOBS, {**before, "status": failed}, before)
+    story.change(6, "MODIFIED", TRAIN_JOBS, {**before, "status": failed}, {**before, "status": failed})
+    assert coverage_of(story.evidence)["job:out-of-time"] == 1
+
+
+def test_conditions_that_come_to_hold() -> None:
+    holds = LedgerCondition("TrainingContainerUnknown", "True", "NoContainerSelected", "…", at(10))
+    holds_no_longer = msgspec.structs.replace(holds, status="False")
+    counts = covered(Ledger(conditions=(holds,)), Ledger(conditions=(holds,)), Ledger(conditions=(holds_no_longer,)))
+    assert counts == {"condition:TrainingContainerUnknown": 1}
 
 
 def test_an_incident_is_counted_once_and_its_phases_as_they_begin() -> None:

@@ -10,7 +10,7 @@ import pytest
 from recovery.sim.trials.draw import ACTIVE_SECONDS, HEALING_SECONDS, draw_plan
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.manifests import config_of, objects_of
-from recovery.sim.trials.plan import FaultRates, Runtime, TrialPlan
+from recovery.sim.trials.plan import Admission, FaultRates, JobPlan, Marking, Runtime, Sidecar, TrialPlan
 from recovery.sim.trials.request_faults import BEFALL_LINES, BEFALL_REQUESTS
 
 SEEDS = range(600)
@@ -66,6 +66,43 @@ def test_between_them_they_reach_every_kind_and_every_runtime() -> None:
     assert {plan.replicas for plan in plans()} == {1, 2}
     assert {job.pods for plan in plans() for job in plan.jobs} >= {2, 8, 16}
     assert any(job.policy is None for plan in plans() for job in plan.jobs)
+
+
+def test_they_reach_every_kind_of_job_and_what_befalls_it() -> None:
+    jobs = [job for plan in plans() for job in plan.jobs]
+    assert {sidecar for job in jobs for sidecar in job.sidecars} == set(Sidecar)
+    assert {job.admission for job in jobs} == set(Admission)
+    assert {job.marking for job in jobs} == set(Marking)
+    assert {job.deadline_seconds is None for job in jobs} == {True, False}
+    assert {plan.manager_burst for plan in plans()} == {4, 30}
+    killed = {fault.container for plan in plans() for fault in plan.faults if fault.container}
+    assert killed == {"log-shipper", "native-sidecar"}
+
+
+def test_a_job_has_only_what_its_kind_can_have() -> None:
+    for plan in plans():
+        by_name = {str(job): job for job in plan.jobs}
+        for job in plan.jobs:
+            bare = job.runtime is Runtime.BARE_JOBSET
+            assert bare or job.marking is Marking.ACCELERATORS
+            assert not (bare and (job.admission is Admission.BY_KUEUE or job.deadline_seconds is not None))
+            assert (job.admitted_after_seconds > 0) is (job.admission is not Admission.AT_ONCE)
+        for fault in plan.faults:
+            assert (fault.key.kind is FaultKind.SIDECAR_KILL) is bool(fault.container)
+            assert (fault.key.kind is FaultKind.USER_RESIZE) is bool(fault.pods_more)
+            if fault.key.kind is FaultKind.KUEUE_EVICT:
+                assert by_name[fault.job].admission is Admission.BY_KUEUE
+
+
+def test_many_jobs_are_plain() -> None:
+    plain = [job for plan in plans() for job in plan.jobs if job == _plain(job)]
+    assert len(plain) > sum(len(plan.jobs) for plan in plans()) / 3
+
+
+def _plain(job: JobPlan) -> JobPlan:
+    least = JobPlan(job.namespace, job.name, job.runtime, job.pods)
+    fields = ("grace_seconds", "total_steps", "policy")
+    return msgspec.structs.replace(least, **{field: getattr(job, field) for field in fields})
 
 
 @pytest.mark.parametrize(

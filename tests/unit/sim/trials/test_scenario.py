@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
-from recovery.sim.trials.plan import FaultRates, JobPlan, Runtime, TrialPlan, nodes_needed
+from recovery.sim.trials.plan import Admission, FaultRates, JobPlan, Runtime, Sidecar, TrialPlan, nodes_needed
 from recovery.sim.trials.scenario import read_scenario
 from recovery.sim.trials.signs import Sign
 from recovery.sim.trials.strict import BadInputError
@@ -20,6 +20,7 @@ duration: 30m
 jobs:
 - {name: llm, namespace: team-a, pods: 4, policy: {mode: Enforce}}
 - {name: eval, namespace: team-b, pods: 2}
+- {name: queued, namespace: team-b, pods: 2, sidecars: [shipper, broken], admission: by-kueue}
 chaos:
 """
 
@@ -56,6 +57,10 @@ def test_a_whole_file() -> None:
           gracePeriodSeconds: 5
           totalSteps: 1000
           policy: {mode: Enforce, budget: {limit: 3}}
+          sidecars: [helper, native]
+          admission: by-user
+          admittedAfter: 2m
+          activeDeadlineSeconds: 3600
         chaos:
         - kind: PodChaos
           at: 10m
@@ -77,6 +82,10 @@ def test_a_whole_file() -> None:
                 grace_seconds=5,
                 total_steps=1000,
                 policy={"mode": "Enforce", "budget": {"limit": 3}},
+                sidecars=(Sidecar.HELPER, Sidecar.NATIVE),
+                admission=Admission.BY_USER,
+                admitted_after_seconds=120.0,
+                deadline_seconds=3600,
             ),
         ),
         faults=(
@@ -187,6 +196,7 @@ def test_what_is_left_out_has_a_default() -> None:
             9,
         ),
         ("{kind: UserChaos, at: 1m, action: suspend, duration: 3m, selector: {job: llm}}", FaultKind.USER_SUSPEND, 180),
+        ("{kind: UserChaos, at: 1m, action: resize, value: -1, selector: {job: llm}}", FaultKind.USER_RESIZE, 0),
         ("{kind: UserChaos, at: 1m, action: delete, selector: {job: llm}}", FaultKind.USER_DELETE, 0),
         ("{kind: UserChaos, at: 1m, action: recreate, selector: {job: llm}}", FaultKind.USER_RECREATE, 0),
         ("{kind: UserChaos, at: 1m, action: pause, duration: 3m, selector: {job: llm}}", FaultKind.USER_PAUSE, 180),
@@ -251,13 +261,38 @@ def test_chaos_of_a_controllers_requests_has_their_number(chaos: str, kind: Faul
     )
 
 
+def test_sidecars_are_killed_by_their_name() -> None:
+    kill = "{kind: PodChaos, at: 1m, action: container-kill, containerNames: [shipper], selector: {job: queued}, "
+    kill += "mode: all}"
+    assert faults(kill) == (
+        Fault(
+            FaultKey("world", 0, FaultKind.SIDECAR_KILL),
+            at_seconds=60.0,
+            job="team-b/queued",
+            indexes=(0, 1),
+            container="log-shipper",
+        ),
+    )
+
+
+def test_kueue_evicts_a_job_of_its_own() -> None:
+    (fault,) = faults("{kind: KueueChaos, at: 1m, action: evict, duration: 2m, selector: {job: queued}}")
+    assert (fault.key.kind, fault.job, fault.seconds) == (FaultKind.KUEUE_EVICT, "team-b/queued", 120.0)
+
+
+def test_a_user_says_by_how_much_a_job_is_resized() -> None:
+    (fault,) = faults("{kind: UserChaos, at: 1m, action: resize, value: -2, selector: {job: llm}}")
+    assert fault.pods_more == -2
+
+
 def test_every_fault_has_words() -> None:
     tested = {
         parameters[1]
         for test in (test_chaos_of_the_world_has_a_moment, test_chaos_of_a_controllers_requests_has_their_number)
         for parameters in test.pytestmark[0].args[1]  # type: ignore[attr-defined]
     }
-    assert set(FaultKind) - tested == {FaultKind.CONTAINER_KILL}  # in the whole file above
+    above = {FaultKind.CONTAINER_KILL, FaultKind.SIDECAR_KILL, FaultKind.KUEUE_EVICT}
+    assert set(FaultKind) - tested == above
 
 
 def test_the_seed_chooses_the_pods() -> None:
@@ -396,6 +431,37 @@ def test_each_node_is_a_fault_of_its_own() -> None:
             "{kind: PodChaos, at: 1m, action: pod-kill, selector: {controller: 0}}",
             "chaos[0].action: pod-kill befalls no controller; say container-kill",
         ),
+        (
+            "{kind: PodChaos, at: 1m, action: pod-kill, containerNames: [shipper], selector: {job: queued}, mode: one}",
+            "chaos[0].containerNames: means nothing to pod-kill; say container-kill",
+        ),
+        (
+            "{kind: PodChaos, at: 1m, action: container-kill, containerNames: [native], selector: {job: queued}, "
+            "mode: one}",
+            "chaos[0].containerNames: job team-b/queued has no sidecar native",
+        ),
+        (
+            "{kind: PodChaos, at: 1m, action: container-kill, containerNames: [broken], selector: {job: queued}, "
+            "mode: one}",
+            "chaos[0].containerNames: broken does not run for long; it cannot be killed",
+        ),
+        (
+            "{kind: PodChaos, at: 1m, action: container-kill, containerNames: [shipper], sign: xid, "
+            "selector: {job: queued}, mode: one}",
+            "chaos[0].sign: means nothing to sidecars, which the kernel kills; leave it out",
+        ),
+        (
+            "{kind: KueueChaos, at: 1m, action: evict, duration: 2m, selector: {job: llm}}",
+            "chaos[0].selector.job: job team-a/llm is none of Kueue's; give it admission: by-kueue",
+        ),
+        (
+            "{kind: UserChaos, at: 1m, action: resize, selector: {job: llm}}",
+            "chaos[0].value: say how many pods more, or with a minus how many fewer",
+        ),
+        (
+            "{kind: UserChaos, at: 1m, action: delete, value: 2, selector: {job: llm}}",
+            "chaos[0].value: means nothing to delete; leave it out",
+        ),
     ],
 )
 def test_chaos_that_is_refused(chaos: str, says: str) -> None:
@@ -415,6 +481,26 @@ def test_chaos_that_is_refused(chaos: str, says: str) -> None:
         ("{name: x, jobs: [{name: llm}, {name: llm}]}", "jobs[1].name: there is a job default/llm already"),
         ("{name: x, jobs: [{name: llm, runtime: shiped}]}", "jobs[0].runtime: 'shiped' is not known; did you mean"),
         ("{name: x, jobs: [{name: llm, gpusPerPod: 9}]}", "jobs[0].gpusPerPod: 9 do not fit on a node of 8 GPUs"),
+        (
+            "{name: x, jobs: [{name: llm, sidecars: [helper, helper]}]}",
+            "jobs[0].sidecars: names one twice; leave one out",
+        ),
+        (
+            "{name: x, jobs: [{name: llm, trainingContainer: nothing}]}",
+            "jobs[0].trainingContainer: means nothing to a TrainJob, whose container is node; leave it out",
+        ),
+        (
+            "{name: x, jobs: [{name: llm, admittedAfter: 2m}]}",
+            "jobs[0].admittedAfter: means nothing to a job that starts at once; leave it out",
+        ),
+        (
+            "{name: x, jobs: [{name: llm, runtime: bare-jobset, admission: by-kueue}]}",
+            "jobs[0].admission: by-kueue is modelled of TrainJobs alone; take another runtime",
+        ),
+        (
+            "{name: x, jobs: [{name: llm, runtime: bare-jobset, activeDeadlineSeconds: 600}]}",
+            "jobs[0].activeDeadlineSeconds: is no field of a JobSet; take another runtime",
+        ),
         (
             "{name: x, jobs: [{name: llm}], cluster: {nodes: 7}}",
             "cluster.nodes: 7 cannot hold the pods of all jobs; say 8",
