@@ -153,8 +153,9 @@ class RecordedOnce(Rule):
     history, or was open when its job was deleted, has its RecoveryIncident (sim reference, I9). Every clear loss
     belongs to an incident.
 
-    A loss is clear where a controller must see it: of a group that trained, under a policy, with nobody suspending or
-    deleting it at the same time, and with no fault that keeps the controllers from looking for the time that they have.
+    A loss is clear where a controller must see it: of a group that trained since it was last resumed, by whomever,
+    under a policy, with nobody suspending or deleting it at the same time, and with no fault that keeps the controllers
+    from looking for the time that they have.
     """
 
     hears = frozenset({RECOVERY_GROUPS, RECOVERY_INCIDENTS})

@@ -133,7 +133,8 @@ class OnlyTargets(Rule):
 
 class HealthyUntouched(Rule):
     """A group that nothing has befallen gets no write at all (sim reference, I6; design.md: a healthy job has no
-    RecoveryGroup)."""
+    RecoveryGroup). The end of a container beside the training, a suspension, a resume and a resize by others leave it
+    healthy."""
 
     hears = _GROUP | {RECOVERY_GROUPS, RECOVERY_INCIDENTS, EVENTS}
 

@@ -20,7 +20,8 @@ _ON_THE_WAY = frozenset({Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS})
 
 class JustifiedRestart(Rule):
     """Every restart is for a loss in the very incarnation that it takes down, for a person's request, or for an attempt
-    that took too long; and only a restart that the platform really made is adopted (sim reference, I2)."""
+    that took too long; and only a restart that the platform really made is adopted (sim reference, I2). A loss is one
+    of the training, not of the containers beside it, and of the run that the Job's last resume began."""
 
     hears = frozenset({RECOVERY_GROUPS, JOBS})
 
@@ -138,7 +139,8 @@ class NativeFirst(Rule):
     """Where a Job's or a JobSet's own policy has decided, or the training has succeeded, no restart of ours doubles or
     contradicts it (design.md, "Native decisions go first").
 
-    A decision counts from the read on which the process decided: what came later could not be known.
+    A decision counts from the read on which the process decided: what came later could not be known. A podFailurePolicy
+    has decided once the training has exited, also where containers beside it keep the pod Running.
     """
 
     def heard(self, record: RequestRecord) -> Iterator[Violation]:
