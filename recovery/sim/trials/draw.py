@@ -117,8 +117,8 @@ _SIDECARS: tuple[tuple[Sidecar, ...], ...] = (
     (Sidecar.SHIPPER, Sidecar.NATIVE),
 )
 _DEADLINES_SECONDS = (1800, 3000, 4000, 6000, 20_000)
-_BUSY_BURST = 4
-"""Of a kube-controller-manager that other Jobs keep busy: creating the pods of a group takes seconds."""
+_BUSY_PER_SECOND, _BUSY_BURST = 5.0, 4
+"""What other Jobs leave of the requests of kube-controller-manager: creating the pods of a group takes seconds."""
 _LARGE_TRIAL_ONE_IN = 25
 _MARGIN_SECONDS = 61.0
 """A fault that takes no time by itself may come with one that does."""
@@ -138,7 +138,7 @@ def draw_plan(seed: int) -> TrialPlan:
     jobs = tuple(_with_features(more, job) for job in jobs)
     if not calm_world:
         faults = (*faults, *_faults_of_features(more, jobs, faults))
-    resumed = any(job.admission is not Admission.AT_ONCE for job in jobs)
+    busy = any(job.admission is not Admission.AT_ONCE for job in jobs) and more.random() < 0.5
     rates = FaultRates()
     if not calm_api:
         rates = FaultRates(
@@ -157,7 +157,8 @@ def draw_plan(seed: int) -> TrialPlan:
         lease_seconds=chance.choice((15, *(60,) * 7, *(120,) * 8)),
         config=_config(chance),
         spare_nodes=chance.choice((0, 1, 2)),
-        manager_burst=_BUSY_BURST if resumed and more.random() < 0.5 else 30,
+        manager_requests_per_second=_BUSY_PER_SECOND if busy else 20.0,
+        manager_burst=_BUSY_BURST if busy else 30,
     )
 
 

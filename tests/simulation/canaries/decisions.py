@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from recovery.core import budget, incident, matching, steps
+from recovery.core import budget, history, incident, matching, steps
 from recovery.core.classify import Disruption, Finding
 from recovery.core.evidence import Evidence
-from recovery.core.facts import JobFacts, Snapshot, WorkloadFacts
+from recovery.core.facts import JobFacts, PodFacts, Snapshot, WorkloadFacts
 from recovery.core.ledger import Handled, Ledger
 from recovery.core.look import Look
 from recovery.core.matching import Answer
@@ -17,6 +17,7 @@ from recovery.core.plan import Plan
 from recovery.core.policy import SUSPENDED_BY_ANNOTATION
 from recovery.core.restart import say_after_a_while
 from recovery.core.rules import Rule, When
+from recovery.core.training_container import SelectedBy, Selection
 
 
 def no_native_decision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,6 +40,27 @@ def no_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
         return tuple(item for item in evidence if item.key not in handled.keys)
 
     monkeypatch.setattr("recovery.core.decide.fresh", fresh)
+
+
+def pods_by_creation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run begins when the Job says that it was resumed: pods that are older belong to the one before."""
+
+    def younger(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]:
+        began = history.began_at(job)
+        return tuple(pod for pod in pods if pod.job_uid == job.uid and pod.created_at >= began)
+
+    for module in ("history", "evidence", "waiting"):
+        monkeypatch.setattr(f"recovery.core.{module}.pods_of_run", younger)
+
+
+def all_containers_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank is a pod: it runs when all of its containers do, and is lost with any of them."""
+
+    def select(job: JobFacts, workload: WorkloadFacts | None) -> Selection:
+        return Selection(SelectedBy.ANNOTATION, tuple(container.name for container in job.containers))
+
+    monkeypatch.setattr("recovery.kube.snapshots.select", select)
+    monkeypatch.setattr("recovery.kube.store.select", select)
 
 
 def no_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:

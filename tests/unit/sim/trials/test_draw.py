@@ -74,7 +74,7 @@ def test_they_reach_every_kind_of_job_and_what_befalls_it() -> None:
     assert {job.admission for job in jobs} == set(Admission)
     assert {job.marking for job in jobs} == set(Marking)
     assert {job.deadline_seconds is None for job in jobs} == {True, False}
-    assert {plan.manager_burst for plan in plans()} == {4, 30}
+    assert {(plan.manager_requests_per_second, plan.manager_burst) for plan in plans()} == {(5.0, 4), (20.0, 30)}
     killed = {fault.container for plan in plans() for fault in plan.faults if fault.container}
     assert killed == {"log-shipper", "native-sidecar"}
 
