@@ -263,11 +263,10 @@ def _replicated_job(item: Evidence, snapshot: Snapshot) -> str:
 
 
 def _exit_code(wanted: ExitCodes, item: Evidence) -> _Holds | None:
-    """As the Job controller matches them."""
-    for container, ended in _exits(item):
+    """As the Job controller matches them, but that a container beside the training has to be named."""
+    for container, ended in _exits(item, wanted.container_name):
         listed = ended.code in wanted.values
-        other = wanted.container_name is not None and wanted.container_name != container
-        if other or listed != (wanted.operator is Operator.IN):
+        if listed != (wanted.operator is Operator.IN):
             continue
         values = ", ".join(map(str, wanted.values))
         verb = "is in" if listed else "is not in"
@@ -275,16 +274,24 @@ def _exit_code(wanted: ExitCodes, item: Evidence) -> _Holds | None:
     return None
 
 
-def _exits(item: Evidence) -> Iterator[tuple[str, ExitFacts]]:
+def _exits(item: Evidence, name: str | None = None) -> Iterator[tuple[str, ExitFacts]]:
     """The exits that the evidence is made of: all of a failed pod, or the one that was followed by a restart in place.
 
+    `name`: of this container alone. None: of the training and of init containers, because a sidecar ends when the
+    training has ended (a kubelet sends native sidecars SIGTERM), and a rule about that exit would decide about every
+    loss. Where nothing is known to train, all containers count.
     A container that ended well never matches, under NotIn neither. Earlier restarts were evidence of their own, and are
     not counted once more.
     """
     pod = item.pod
     if pod is None:
         return
-    for container in pod.all_containers:
+    counted = pod.all_containers
+    if name is not None:
+        counted = tuple(each for each in counted if each.name == name)
+    elif pod.training_known:
+        counted = (*pod.init_containers, *pod.containers)
+    for container in counted:
         mine = (container.exit, container.last_exit) if item.kind is LossKind.CONTAINER_RESTARTED else ()
         ended = container.exit if item.kind is LossKind.POD_FAILED else item.exit if item.exit in mine else None
         if ended is not None and ended.code != 0:

@@ -31,13 +31,14 @@ class Operator(StrEnum):
 
 
 class ExitCodes(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """As in a Job's podFailurePolicy: containers that ended well never match."""
+    """As in a Job's podFailurePolicy: containers that ended well never match. A container beside the training has to be
+    named."""
 
     operator: Operator
     values: tuple[int, ...]
     """At most 255, ordered, none twice, no 0 with In."""
     container_name: str | None = None
-    """The container whose exit code counts. None: every one."""
+    """The container whose exit code counts. None: the training containers and the init containers."""
 
 
 class PodConditionRule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -99,6 +99,12 @@ NOT_IN_42: Json = {"onExitCodes": {"operator": "NotIn", "values": [42, 43]}}
 OF_NODE: Json = {"onExitCodes": {"operator": "In", "values": [42], "containerName": "node"}}
 RESTARTED = pod(3, ContainerFacts("node", restarts=2, running_since=at(1), last_exit=ExitFacts(42)), phase="Running")
 
+BESIDE = pod(
+    3,
+    ContainerFacts("node", exit=ExitFacts(1, message="Xid 79")),
+    other_containers=(ContainerFacts("proxy", exit=ExitFacts(42, message="KeyError: 'port'")),),
+)
+
 EXIT_CODES: dict[str, tuple[Json, Finding, str | None]] = {
     "in": (IN_42, finding(pod()), "exit code 42 of container node is in [42, 43]"),
     "not listed": (IN_42, finding(pod(3, ContainerFacts("node", exit=ExitFacts(1)))), None),
@@ -115,6 +121,17 @@ EXIT_CODES: dict[str, tuple[Json, Finding, str | None]] = {
         IN_42,
         finding(pod(3, ContainerFacts("sidecar", exit=ExitFacts(1)), ContainerFacts("node", exit=EXIT_42))),
         "exit code 42 of container node is in [42, 43]",
+    ),
+    "of a sidecar, asked to go because the training had ended": (IN_42, finding(BESIDE), None),
+    "of a sidecar that the rule names": (
+        {"onExitCodes": {"operator": "In", "values": [42], "containerName": "proxy"}},
+        finding(BESIDE),
+        "exit code 42 of container proxy is in [42]",
+    ),
+    "of a pod in which nothing is known to train": (
+        IN_42,
+        finding(msgspec.structs.replace(BESIDE, containers=(), training_known=False)),
+        "exit code 42 of container proxy is in [42, 43]",
     ),
     "of an init container": (
         IN_42,
@@ -263,6 +280,7 @@ MESSAGES: dict[str, tuple[str, Finding, str | None]] = {
         r"the termination message of container node matches Xid\s+(\d+): 'Xid 79'",
     ),
     "what does not stand there": ("Xid", finding(ended("KeyError: 'lr'")), None),
+    "a sidecar's": ("KeyError", finding(BESIDE), None),
     "a long match is cut": (
         "(?s)Traceback.*",
         finding(ended("Traceback " + "x" * 100)),
