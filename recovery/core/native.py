@@ -13,6 +13,7 @@ Sources: KEP-3329 (podFailurePolicy), KEP-262 (JobSet failurePolicy), jobset v0.
 """
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from recovery.core.evidence import Evidence, LossKind, failing, restarts_of
 from recovery.core.facts import ExitCodesRequirement, JobFacts, PodFacts, PodFailureRule, Snapshot
@@ -60,14 +61,24 @@ def _left_alone(job: JobFacts, item: Evidence) -> str | None:
 
 
 def _trained_to_the_end(item: Evidence) -> str | None:
-    """A pod that failed by a helper after its training container exited 0: recreating the group would train again."""
+    """A pod that was lost after its training container exited 0: recreating the group would train again."""
     pod = item.pod
-    if item.kind is not LossKind.POD_FAILED or pod is None or not ended_well(pod):
+    if pod is None or not ended_well(pod):
         return None
     names = ", ".join(each.name for each in pod.containers)
+    if item.kind in {LossKind.POD_DELETED, LossKind.POD_DISRUPTED} and _ended_before(pod, item.at):
+        return f"container {names} of pod {pod.name} exited 0 before the pod was lost, and its Job decides about that"
+    if item.kind is not LossKind.POD_FAILED:
+        return None
     others = ", ".join(each.name for each in pod.other_containers if each.exit is not None and each.exit.code != 0)
     by = f"container {others}" if others else "another container"
     return f"container {names} of pod {pod.name} exited 0: the pod failed by {by}, and its Job decides about that"
+
+
+def _ended_before(pod: PodFacts, moment: datetime | None) -> bool:
+    """The training had ended by then: not because its pod was asked to go."""
+    ends = [each.exit.finished_at for each in pod.containers if each.exit is not None]
+    return moment is not None and all(end is not None and end < moment for end in ends)
 
 
 def takes_down(snapshot: Snapshot, evidence: Iterable[Evidence]) -> str | None:

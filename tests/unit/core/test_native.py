@@ -74,6 +74,12 @@ STANDS_ASIDE = {
         .with_other(3, ContainerFacts("log-shipper", exit=ExitFacts(7)))
     ),
     "the training had exited 0": training().pod_failed(3, 0, 0).with_other(3, FAILED_SIDECAR),
+    "the training had exited 0 before the pod was deleted": (
+        training().pod_failed(3, 0, -60).with_other(3, FAILED_SIDECAR).pod_deleted(3, 0)
+    ),
+    "the training had exited 0 before the pod was evicted": (
+        training().pod_failed(3, 0, -60).with_other(3, FAILED_SIDECAR).evicted(3, 0)
+    ),
     "the last failure of its index": (
         training().with_job(backoff_limit_per_index=2).with_pod(3, index_failures=2).pod_failed(3, 1, 0)
     ),
@@ -99,6 +105,9 @@ ACTS = {
     "Count is the default way": training(rules=(on_exit("Count", 42),)).pod_failed(3, 42, 0),
     "Count goes before the FailJob below it": (
         training(rules=(on_exit("Count", 42), on_exit("FailJob", 42))).pod_failed(3, 42, 0)
+    ),
+    "a training that exits 0 because its pod is deleted": (
+        training().pod_failed(3, 0, 1).with_other(3, FAILED_SIDECAR).pod_deleted(3, 0)
     ),
     "another exit code": training(rules=(on_exit("FailJob", 42),)).pod_failed(3, 137, 0),
     "a listed code under NotIn": training(rules=(on_exit("FailJob", 42, operator="NotIn"),)).pod_failed(3, 42, 0),
