@@ -309,6 +309,15 @@ def kept_running_by(pod: PodFacts) -> tuple[str, ...]:
     return tuple(each.name for each in pod.other_containers if each.running_since is not None)
 
 
+def kept_open_by(pod: PodFacts) -> tuple[str, ...]:
+    """The other containers that keep the pod from being Failed: they run, or have never started.
+
+    A pod with a container that has never started is Pending, whatever became of its other containers (`getPhase`).
+    """
+    never_ran = (each for each in pod.other_containers if each.waiting_reason and each.last_exit is None)
+    return (*kept_running_by(pod), *(each.name for each in never_ran))
+
+
 def _kept_words(pod: PodFacts) -> str:
     others = kept_running_by(pod)
     return f", while {', '.join(others)} still run{'s' if len(others) == 1 else ''}" if others else ""

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.evidence import final_exit, kept_running_by, member_jobs, place, pods_of
+from recovery.core.evidence import final_exit, kept_open_by, member_jobs, place, pods_of
 from recovery.core.facts import Snapshot
 from recovery.core.training_container import SelectedBy, select
 
@@ -54,14 +54,14 @@ def _kept_running(snapshot: Snapshot, finish_timeout: timedelta, now: datetime) 
 
 
 def _still_running(snapshot: Snapshot) -> list[tuple[datetime, str]]:
-    """The pods whose training has failed for good while other containers keep their phase Running, and since when."""
+    """The pods whose training has failed for good while others keep their phase Running or Pending, and since when."""
     found = []
     for job in member_jobs(snapshot):
         for pod in pods_of(snapshot, job):
-            failed, others = final_exit(pod, job), kept_running_by(pod)
+            failed, others = final_exit(pod, job), kept_open_by(pod)
             ended = failed.exit if failed is not None else None
             if failed is None or ended is None or ended.finished_at is None or not others or pod.deleting_since:
                 continue
-            words = f"container {', '.join(others)} keeps {place(pod)} Running after {failed.name} exited {ended.code}"
+            words = f"container {', '.join(others)} keeps {place(pod)} {pod.phase} after {failed.name} exited {ended.code}"
             found.append((ended.finished_at, words))
     return sorted(found)

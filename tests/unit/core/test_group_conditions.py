@@ -2,7 +2,7 @@
 
 import pytest
 
-from recovery.core.facts import ContainerFacts, ContainerTemplate, ExitCodesRequirement, PodFailureRule
+from recovery.core.facts import ContainerFacts, ContainerTemplate, ExitCodesRequirement, ExitFacts, PodFailureRule
 from recovery.core.group_conditions import POD_KEPT_RUNNING, TRAINING_CONTAINER_UNKNOWN
 from recovery.core.ledger import LedgerCondition
 from recovery.core.policy import PolicyError, PolicyFacts, PolicySpec, TimeoutsSpec, resolve
@@ -38,6 +38,27 @@ def test_then_a_condition_names_the_container_that_keeps_it_running() -> None:
     assert (found.status, found.reason) == ("True", "ContainerStillRuns")
     assert "log-shipper" in found.message
     assert controller.triggers == [], "the rule is the user's"
+
+
+def test_so_does_one_that_never_starts_and_keeps_the_pod_pending() -> None:
+    broken = ContainerFacts("proxy", waiting_reason="ImagePullBackOff")
+    world = kept_running().with_other(2, broken).with_pod(2, phase="Pending")
+    controller = Controller()
+    controller.look(world, 1)
+    controller.look(world, 600)
+    found = condition(controller, POD_KEPT_RUNNING)
+    assert found is not None
+    assert found.message.startswith("container proxy keeps pod train-node-0-2")
+    assert "Pending after node exited 42" in found.message
+
+
+def test_one_that_waits_to_be_restarted_keeps_nothing() -> None:
+    crashed = ContainerFacts("proxy", waiting_reason="CrashLoopBackOff", last_exit=ExitFacts(1))
+    world = kept_running().with_other(2, crashed)
+    controller = Controller()
+    controller.look(world, 1)
+    controller.look(world, 600)
+    assert condition(controller, POD_KEPT_RUNNING) is None
 
 
 def test_it_is_over_when_the_pod_has_failed() -> None:
