@@ -62,6 +62,8 @@ def _still_running(snapshot: Snapshot) -> list[tuple[datetime, str]]:
             ended = failed.exit if failed is not None else None
             if failed is None or ended is None or ended.finished_at is None or not others or pod.deleting_since:
                 continue
-            words = f"container {', '.join(others)} keeps {place(pod)} {pod.phase} after {failed.name} exited {ended.code}"
+            words = (
+                f"container {', '.join(others)} keeps {place(pod)} {pod.phase} after {failed.name} exited {ended.code}"
+            )
             found.append((ended.finished_at, words))
     return sorted(found)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
 from recovery.sim.trials.manifests import KILLABLE, container_name
-from recovery.sim.trials.plan import Admission, JobPlan
+from recovery.sim.trials.plan import JobPlan
 from recovery.sim.trials.problems import Problems
 from recovery.sim.trials.request_faults import BEFALL_LINES
 from recovery.sim.trials.signs import LEFT, Sign
@@ -317,7 +317,7 @@ class ChaosReader:
         job = self._job(chaos, path)
         if job is None:
             return
-        if job.admission is not Admission.BY_KUEUE:
+        if not job.under_kueue:
             self._problems.add(f"{path}.selector.job", f"job {job} is none of Kueue's; give it admission: by-kueue")
         yield from self._in_world(chaos, FaultKind.KUEUE_EVICT, path, job=str(job), duration=chaos.duration)
 

@@ -116,7 +116,7 @@ _SIDECARS: tuple[tuple[Sidecar, ...], ...] = (
     (Sidecar.HELPER, Sidecar.BROKEN),
     (Sidecar.SHIPPER, Sidecar.NATIVE),
 )
-_DEADLINES_SECONDS = (1800, 3000, 4000, 6000, 20_000)
+_DEADLINES_SECONDS = (2400, 6000, 20_000, 20_000)
 _BUSY_PER_SECOND, _BUSY_BURST = 5.0, 4
 """What other Jobs leave of the requests of kube-controller-manager: creating the pods of a group takes seconds."""
 _LARGE_TRIAL_ONE_IN = 25
@@ -172,7 +172,8 @@ def _with_features(more: random.Random, job: JobPlan) -> JobPlan:
         found["marking"] = more.choice((Marking.ANNOTATION, Marking.NOTHING))
         found.setdefault("sidecars", more.choice(_SIDECARS))
     if more.random() < _SHARES["suspended"]:
-        found["admission"] = Admission.BY_USER if bare or more.random() < 0.4 else Admission.BY_KUEUE
+        kueue = more.choice((Admission.BY_KUEUE, Admission.BY_KUEUE, Admission.BY_KUEUE_WITHOUT_QUEUE))
+        found["admission"] = Admission.BY_USER if bare or more.random() < 0.4 else kueue
         found["admitted_after_seconds"] = round(more.uniform(1.0, 300.0), 1)
     if not bare and more.random() < _SHARES["deadline"]:
         found["deadline_seconds"] = more.choice(_DEADLINES_SECONDS)
@@ -185,7 +186,7 @@ def _faults_of_features(more: random.Random, jobs: tuple[JobPlan, ...], others: 
     for job in jobs:
         if any(name in KILLABLE for name in map(container_name, job.sidecars)):
             wanted += [(job, FaultKind.SIDECAR_KILL)] * more.choice((1, 2, 4))
-        if job.admission is Admission.BY_KUEUE:
+        if job.under_kueue:
             wanted += [(job, FaultKind.KUEUE_EVICT)] * more.choice((0, 1, 2))
         if job.admission is not Admission.AT_ONCE:
             wanted += [(job, more.choice((FaultKind.POD_KILL, FaultKind.CONTAINER_KILL)))] * more.choice((1, 2))

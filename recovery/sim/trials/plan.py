@@ -61,6 +61,8 @@ class Admission(StrEnum):
     """Its user creates it suspended, and resumes it later."""
     BY_KUEUE = "by-kueue"
     """Kueue keeps it suspended until there is quota, and undoes what others do to `spec.suspend`. TrainJobs only."""
+    BY_KUEUE_WITHOUT_QUEUE = "by-kueue-without-queue"
+    """The same under `manageJobsWithoutQueueName`: no label says so, only what Kueue writes when it admits the job."""
 
 
 class JobPlan(msgspec.Struct, frozen=True):
@@ -89,6 +91,10 @@ class JobPlan(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def under_kueue(self) -> bool:
+        return self.admission in {Admission.BY_KUEUE, Admission.BY_KUEUE_WITHOUT_QUEUE}
 
 
 class FaultRates(msgspec.Struct, frozen=True):

@@ -112,8 +112,8 @@ def _check_start_and_end(job: JobWords, path: str, wrong: Problems) -> None:
     if job.runtime is not Runtime.BARE_JOBSET:
         if job.training_container is not Marking.ACCELERATORS:
             wrong.add(f"{path}.trainingContainer", "means nothing to a TrainJob, whose container is node; leave it out")
-    elif job.admission is Admission.BY_KUEUE:
-        wrong.add(f"{path}.admission", "by-kueue is modelled of TrainJobs alone; take another runtime")
+    elif job.admission not in {Admission.AT_ONCE, Admission.BY_USER}:
+        wrong.add(f"{path}.admission", f"{job.admission} is modelled of TrainJobs alone; take another runtime")
     elif job.active_deadline_seconds is not None:
         wrong.add(f"{path}.activeDeadlineSeconds", "is no field of a JobSet; take another runtime")
     if job.active_deadline_seconds is not None:

@@ -8,12 +8,14 @@ from recovery.core.ledger import Outcome, Phase
 from recovery.core.policy import SUSPENDED_BY_ANNOTATION, Mode, Restart
 from recovery.ports import JOBS, LEASES, RECOVERY_GROUPS
 from recovery.sim.api.server import Change
-from recovery.sim.training.trace import EventKind
+from recovery.sim.training.trace import EventKind, TraceRecord
 from recovery.sim.trials.checkers.ledgers import LedgerState
 from recovery.sim.trials.checkers.rule import Rule
 from recovery.sim.trials.checkers.views import ClearLoss, GroupView, JobView, deletion_begins, ours
 from recovery.sim.trials.evidence import Evidence, Violation
 
+_KEPT_RUNNING = "PodKeptRunning"
+"""The condition of a RecoveryGroup that names the container by which a failed pod stays Running."""
 _TRAINS = frozenset({EventKind.ROUND_FORMED, EventKind.FINISHED})
 
 
@@ -97,14 +99,14 @@ class ConvergesAfterHealing(Rule):
         if state is None or incident is None or not state.ledger.reason:
             return False
         left_alone = incident.mode != Mode.ENFORCE or incident.terms.restart == Restart.NONE
-        return left_alone or state.ledger.phase is Phase.HELD
+        return left_alone or state.ledger.phase is Phase.HELD or _waits_for_a_person(state)
 
     def _does_not_train(self, job: JobView) -> str | None:
         if job.deleted_by:
             return f"Job {job.name} is still being deleted"
         records = [record for record in self.evidence.trace.records if record.job_uid == job.uid]
         for record in reversed(records):
-            if record.kind in _TRAINS:
+            if record.kind in _TRAINS or _is_hidden(record, job):
                 return None
             if record.kind is EventKind.RANK_LOST:
                 return f"Job {job.name} has trained no more since {record.pod} was lost at {record.at:%H:%M:%S}"
@@ -132,14 +134,28 @@ class ConvergesAfterHealing(Rule):
             yield self.found(at, f"{sentence} {change.resource.plural} {change.body['metadata']['name']}", key)
 
     def _goes_on_failing(self, key: GroupKey) -> bool:
-        """Nobody restarts it, so its hung ranks end one after the other, and each end is looked at and written down."""
-        group = self.world.group(key)
+        """It is left alone, so its hung ranks end one after the other, and each end is looked at and written down."""
+        group, since = self.world.group(key), self.evidence.healing_from
         acted_on = group.mode == Mode.ENFORCE and group.policy is not None and group.policy.restart is not Restart.NONE
         acted_on = acted_on and group.paused_since is None
-        if acted_on:
-            return False
-        since = self.evidence.healing_from
-        return any(loss.at >= since for job in self.world.jobs.values() if job.group == key for loss in job.losses)
+        jobs = [job for job in self.world.jobs.values() if job.group == key]
+        return any(loss.at >= since for job in jobs if job.decisions or not acted_on for loss in job.losses)
+
+
+def _waits_for_a_person(state: LedgerState) -> bool:
+    """The native policies have decided, but a sidecar keeps the pod Running, and the ledger names it."""
+    return any(each.type == _KEPT_RUNNING and each.status == "True" for each in state.ledger.conditions)
+
+
+def _is_hidden(record: TraceRecord, job: JobView) -> bool:
+    """No controller can know that a rank was lost: nothing tells which container trains, and the pod lives; or the pods
+    have never all been Running, as far as their phases tell."""
+    if job.container is not None or record.kind is not EventKind.RANK_LOST:
+        return False
+    pod = job.pods.get(record.pod_uid)
+    if not job.ran or pod is None or "deletionTimestamp" in pod["metadata"]:
+        return not job.ran
+    return (pod.get("status") or {}).get("phase") != "Failed"
 
 
 def _held_lately(state: LedgerState | None, since: datetime) -> bool:

@@ -118,6 +118,8 @@ class JobView:
     troubles: list[Loss] = field(default_factory=list)
     """What has befallen nodes that members run on: the members themselves may live."""
     decisions: list[Decision] = field(default_factory=list)
+    ran: bool = False
+    """All its pods have run at once, since it was made or last resumed."""
     deleted_by: str = ""
     """The actor that first asked for it to go; empty: nobody."""
     gone: bool = False
@@ -125,6 +127,7 @@ class JobView:
     def begin_again(self, at: datetime) -> None:
         """It is resumed: what the pods of its last run did is no loss of this one."""
         self.began_at = at
+        self.ran = False
         self.indexes.clear()
         self.late = [loss for loss in self.losses if at - loss.at <= LONGEST_LOOK]
         self.losses = []

@@ -195,6 +195,7 @@ class World:
         decided = decision_about_pod(job.body, change, job.container)
         if decided is not None:
             job.decisions.append(Decision(change.revision, decided, Force.EVERY))
+            group.befallen = group.befallen or decided
         if _succeeds(change):
             group.disturbances.append(at)
             job.decisions.append(Decision(change.revision, f"pod {metadata['name']} has Succeeded", Force.SUCCESS))
@@ -203,6 +204,7 @@ class World:
             group.removed_at = at
         else:
             job.pods[uid] = change.body
+            job.ran = job.ran or job.running
 
     def _lose(self, job: JobView, loss: Loss, *, of_pod: bool = False) -> None:
         group = self.group(job.group)

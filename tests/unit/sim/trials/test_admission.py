@@ -44,8 +44,13 @@ def test_a_user_resumes_what_was_created_suspended(runtime: Runtime) -> None:
     assert ADMITTED < formed(outcome)[0] < ADMITTED + 5
 
 
-def test_kueue_resumes_a_job_with_the_nodes_that_it_may_use() -> None:
-    outcome = trial(Admission.BY_KUEUE)
+@pytest.mark.parametrize(
+    ("admission", "queue"), [(Admission.BY_KUEUE, "training"), (Admission.BY_KUEUE_WITHOUT_QUEUE, None)]
+)
+def test_kueue_resumes_a_job_with_the_nodes_that_it_may_use(admission: Admission, queue: str | None) -> None:
+    outcome = trial(admission)
+    (job,) = outcome.evidence.server.objects(TRAIN_JOBS)
+    assert job["metadata"]["labels"].get("kueue.x-k8s.io/queue-name") == queue
     assert switches(outcome) == [(0.0, True), (ADMITTED, False)]
     patched = [body for _, _, body in states(outcome, TRAIN_JOBS) if body["spec"].get("runtimePatches")]
     assert patched[0]["spec"]["suspend"], "it is patched before it is resumed"

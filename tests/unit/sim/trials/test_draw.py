@@ -85,13 +85,13 @@ def test_a_job_has_only_what_its_kind_can_have() -> None:
         for job in plan.jobs:
             bare = job.runtime is Runtime.BARE_JOBSET
             assert bare or job.marking is Marking.ACCELERATORS
-            assert not (bare and (job.admission is Admission.BY_KUEUE or job.deadline_seconds is not None))
+            assert not (bare and (job.under_kueue or job.deadline_seconds is not None))
             assert (job.admitted_after_seconds > 0) is (job.admission is not Admission.AT_ONCE)
         for fault in plan.faults:
             assert (fault.key.kind is FaultKind.SIDECAR_KILL) is bool(fault.container)
             assert (fault.key.kind is FaultKind.USER_RESIZE) is bool(fault.pods_more)
             if fault.key.kind is FaultKind.KUEUE_EVICT:
-                assert by_name[fault.job].admission is Admission.BY_KUEUE
+                assert by_name[fault.job].under_kueue
 
 
 def test_many_jobs_are_plain() -> None:
