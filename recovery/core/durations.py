@@ -3,7 +3,11 @@
 import re
 from datetime import timedelta
 
-_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?", re.ASCII)
+DURATION_MAX = timedelta(days=36525)
+"""A hundred years: a date of this century plus or minus it is still a date."""
+_DIGITS_MAX = 16
+_SHOWN_MAX = 64
 
 
 class DurationError(ValueError):
@@ -15,11 +19,13 @@ def parse_duration(text: str, path: str) -> timedelta:
     match = _DURATION.fullmatch(text)
     if not text or match is None:
         raise DurationError(f"{path}: {text!r} is not a duration; write it like 24h, 15m, 10s or 500ms")
-    hours, minutes, seconds, milliseconds = (int(part or 0) for part in match.groups())
-    try:
-        return timedelta(hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
-    except OverflowError:
-        raise DurationError(f"{path}: {text!r} is longer than any duration that makes sense here") from None
+    parts = [part or "0" for part in match.groups()]
+    if max(map(len, parts)) <= _DIGITS_MAX:
+        hours, minutes, seconds, milliseconds = map(int, parts)
+        total = ((hours * 60 + minutes) * 60 + seconds) * 1000 + milliseconds
+        if total <= DURATION_MAX // timedelta(milliseconds=1):
+            return timedelta(milliseconds=total)
+    raise DurationError(f"{path}: {text[:_SHOWN_MAX]!r} is longer than any duration that makes sense here")
 
 
 def unreadable(text: str, path: str) -> tuple[str, ...]:

@@ -82,9 +82,10 @@ def parsed_mark(value: str | None) -> Mark | None:
         return None
     try:
         mark = _decode_mark(value)
-    except (msgspec.DecodeError, ValueError):
+    except (ValueError, RecursionError):
         return None
-    return mark if mark.since.tzinfo is not None else None
+    dates = (mark.since, *([mark.release_at] if mark.release_at is not None else []))
+    return mark if all(each.tzinfo is not None for each in dates) else None
 
 
 def parsed_time(value: str | None) -> datetime | None:

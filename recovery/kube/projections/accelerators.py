@@ -12,7 +12,12 @@ _ACCELERATOR_WORDS = frozenset({"gpu", "gaudi"})
 def accelerators(amounts: Mapping[str, str]) -> int:
     """GPUs among the resources."""
     # They come in whole numbers, and the server writes a suffix only from a thousand on.
-    return sum(int(count) for resource, count in amounts.items() if count.isdigit() and _is_accelerator(resource))
+    return sum(int(count) for resource, count in amounts.items() if _is_accelerator(resource) and _is_count(count))
+
+
+def _is_count(quantity: str) -> bool:
+    """ASCII digits, as many as an int64 has: `int` refuses some of what `isdigit` takes, and more than 4,300 digits."""
+    return quantity.isascii() and quantity.isdigit() and len(quantity) <= 19
 
 
 def _is_accelerator(resource: str) -> bool:

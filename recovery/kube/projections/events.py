@@ -1,10 +1,10 @@
 """Events, as far as they tell why an object does not come to be."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
-_NEVER = datetime.min.replace(tzinfo=UTC)
+from recovery.kube.projections.metadata import EARLIEST, Date, clamped
 
 
 class _Involved(msgspec.Struct, frozen=True):
@@ -15,13 +15,13 @@ class EventRecord(msgspec.Struct, frozen=True, rename="camel"):
     """An Event, dated by whichever of the two ways its author used."""
 
     message: str = ""
-    event_time: datetime | None = None
-    last_timestamp: datetime | None = None
+    event_time: Date | None = None
+    last_timestamp: Date | None = None
     involved_object: _Involved = _Involved()
 
     @property
     def at(self) -> datetime:
-        return self.last_timestamp or self.event_time or _NEVER
+        return clamped(self.last_timestamp or self.event_time or EARLIEST)
 
 
 decode_event = msgspec.json.Decoder(EventRecord).decode

@@ -1,9 +1,10 @@
 """What all kinds share: metadata, owners, conditions, lists."""
 
+import re
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from sys import intern
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
@@ -11,6 +12,39 @@ from recovery.core.facts import Condition
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+
+Date = Annotated[datetime, msgspec.Meta(tz=True)]
+"""A date with its time zone. One without cannot be compared with any other, so an object that has one is refused."""
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = datetime(9000, 1, 1, tzinfo=UTC)
+"""Dates are clamped to these two, so that a sum of a date and a duration never leaves what `datetime` can hold. The
+zero time of Go (`0001-01-01T00:00:00Z`) reads as EARLIEST: long ago. LATEST is a date that is still to come."""
+INT32_MAX = 2**31 - 1
+_WHOLE_NUMBER = re.compile("[0-9]{1,10}")
+
+
+def clamped(date: datetime) -> datetime:
+    """The date, or the nearer one of EARLIEST and LATEST."""
+    if EARLIEST.year <= date.year < LATEST.year:
+        return date
+    return EARLIEST if date.year < EARLIEST.year else LATEST
+
+
+def clamped_if_any(date: datetime | None) -> datetime | None:
+    """None: the object does not say."""
+    return None if date is None else clamped(date)
+
+
+def label_number(text: str, label: str) -> int:
+    """The number in a label that a controller writes. Raises ValueError with the path of the label.
+
+    `int` alone takes signs, underscores and the digits of every script; Kubernetes counts in int32, in ASCII.
+    """
+    if not _WHOLE_NUMBER.fullmatch(text) or int(text) > INT32_MAX:
+        raise ValueError(
+            f"Expected a whole number up to {INT32_MAX}, got `{text[:63]}` - at `$.metadata.labels['{label}']`"
+        )
+    return int(text)
 
 
 class Entry(msgspec.Struct, Generic[T_co], frozen=True):
@@ -38,10 +72,10 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     uid: str
     resource_version: str
-    creation_timestamp: datetime
+    creation_timestamp: Date
     namespace: str = ""
     generation: int = 0
-    deletion_timestamp: datetime | None = None
+    deletion_timestamp: Date | None = None
     deletion_grace_period_seconds: int | None = None
     owner_references: list[OwnerReference] = []
 
@@ -54,11 +88,41 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
     @property
+    def created_at(self) -> datetime:
+        return clamped(self.creation_timestamp)
+
+    @property
     def deleting_since(self) -> datetime | None:
-        """When the deletion was asked for: the timestamp that the server writes is the end of the grace period."""
+        """When the deletion was asked for. None: the object is not being deleted.
+
+        The timestamp that the server writes is the end of the grace period, so the grace is taken off again, in the
+        server's arithmetic. Where that leads to no date (nobody but the server should write these fields), the value
+        is LATEST: the object is being deleted, and nothing is known about when that was asked for.
+        """
         if self.deletion_timestamp is None:
             return None
-        return self.deletion_timestamp - timedelta(seconds=self.deletion_grace_period_seconds or 0)
+        try:
+            asked_at = self.deletion_timestamp - _go_duration(self.deletion_grace_period_seconds or 0)
+        except OverflowError:
+            return LATEST
+        if asked_at.microsecond:
+            asked_at = asked_at.replace(microsecond=0) + timedelta(seconds=1)
+        return asked_at if EARLIEST <= asked_at < LATEST else LATEST
+
+    @property
+    def deletion_grace_seconds(self) -> int | None:
+        """The grace period of the deletion under way, at most INT32_MAX. None: the object is not being deleted."""
+        grace = self.deletion_grace_period_seconds
+        return None if grace is None else min(grace, INT32_MAX)
+
+
+def _go_duration(seconds: int) -> timedelta:
+    """What `time.Second * time.Duration(seconds)` is in the API server (`BeforeDelete`, registry/rest/delete.go).
+
+    It counts nanoseconds in an int64. A grace period of more than 292 years, which nothing refuses, wraps around.
+    """
+    nanoseconds = (seconds * 10**9 + 2**63) % 2**64 - 2**63
+    return timedelta(microseconds=nanoseconds // 1000)
 
 
 class RawCondition(msgspec.Struct, frozen=True, rename="camel"):
@@ -68,7 +132,7 @@ class RawCondition(msgspec.Struct, frozen=True, rename="camel"):
     status: str
     reason: str = ""
     message: str = ""
-    last_transition_time: datetime | None = None
+    last_transition_time: Date | None = None
 
     def facts(self) -> Condition:
         return Condition(
@@ -76,7 +140,7 @@ class RawCondition(msgspec.Struct, frozen=True, rename="camel"):
             status=intern(self.status),
             reason=intern(self.reason),
             message=self.message,
-            since=self.last_transition_time,
+            since=clamped_if_any(self.last_transition_time),
         )
 
 

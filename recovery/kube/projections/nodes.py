@@ -8,7 +8,7 @@ import msgspec
 from recovery.core.annotations import OWN_ANNOTATION_PREFIX
 from recovery.core.facts import NodeFacts, Taint
 from recovery.kube.projections.accelerators import accelerators
-from recovery.kube.projections.metadata import Entry, Metadata, RawCondition, conditions
+from recovery.kube.projections.metadata import Date, Entry, Metadata, RawCondition, clamped_if_any, conditions
 
 _PRESSURE = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure"})
 """Conditions that every kubelet sets; False says nothing."""
@@ -23,10 +23,10 @@ class _Taint(msgspec.Struct, frozen=True, rename="camel"):
     key: str
     effect: str
     value: str = ""
-    time_added: datetime | None = None
+    time_added: Date | None = None
 
     def facts(self) -> Taint:
-        return Taint(intern(self.key), intern(self.value), intern(self.effect), self.time_added)
+        return Taint(intern(self.key), intern(self.value), intern(self.effect), clamped_if_any(self.time_added))
 
 
 class _NodeSpec(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ def decode_node(raw: bytes | msgspec.Raw) -> Entry[NodeFacts]:
     facts = NodeFacts(
         name=meta.name,
         ready=ready is not None and ready.status == "True",
-        ready_since=ready.last_transition_time if ready is not None else None,
+        ready_since=clamped_if_any(ready.last_transition_time) if ready is not None else None,
         ready_reason=intern(ready.reason) if ready is not None else "",
         unschedulable=spec.unschedulable,
         uid=meta.uid,
@@ -80,7 +80,7 @@ def _says_nothing(condition: RawCondition) -> bool:
 
 
 class _LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
-    renew_time: datetime | None = None
+    renew_time: Date | None = None
 
 
 class _Lease(msgspec.Struct, frozen=True):
@@ -92,4 +92,4 @@ _decode_lease = msgspec.json.Decoder(_Lease).decode
 
 def decode_renewal(raw: bytes | msgspec.Raw) -> datetime | None:
     """`spec.renewTime` of a Lease. None: it was never renewed."""
-    return _decode_lease(raw).spec.renew_time
+    return clamped_if_any(_decode_lease(raw).spec.renew_time)

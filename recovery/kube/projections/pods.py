@@ -4,7 +4,6 @@ What thousands of pods share (names of nodes, Jobs and containers, what they ask
 """
 
 from collections.abc import Iterable
-from datetime import datetime
 from functools import lru_cache
 from sys import intern
 
@@ -23,7 +22,16 @@ from recovery.core.facts import (
 from recovery.core.policy import JOINED_PROBE_ANNOTATION
 from recovery.kube.projections.accelerators import is_accelerator_device
 from recovery.kube.projections.containers import ContainerSpec
-from recovery.kube.projections.metadata import Entry, Metadata, RawCondition, conditions
+from recovery.kube.projections.metadata import (
+    INT32_MAX,
+    Date,
+    Entry,
+    Metadata,
+    RawCondition,
+    clamped_if_any,
+    conditions,
+    label_number,
+)
 from recovery.workloads.jobset import (
     COMPLETION_INDEX_LABEL,
     INDEX_FAILURES_ANNOTATION,
@@ -93,15 +101,15 @@ class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Running(msgspec.Struct, frozen=True, rename="camel"):
-    started_at: datetime | None = None
+    started_at: Date | None = None
 
 
 class _Terminated(msgspec.Struct, frozen=True, rename="camel"):
     exit_code: int
     reason: str = ""
     message: str = ""
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
+    started_at: Date | None = None
+    finished_at: Date | None = None
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -139,7 +147,7 @@ class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
-    start_time: datetime | None = None
+    start_time: Date | None = None
     conditions: list[RawCondition] = []
     container_statuses: list[_ContainerStatus] = []
     init_container_statuses: list[_ContainerStatus] = []
@@ -170,19 +178,19 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Entry[PodRecord]:
         uid=meta.uid,
         job_uid=intern(job.uid) if job is not None else "",
         job_name=intern(job.name) if job is not None else "",
-        index=int(meta.labels.index) if meta.labels.index else None,
-        created_at=meta.creation_timestamp,
+        index=label_number(meta.labels.index, COMPLETION_INDEX_LABEL) if meta.labels.index else None,
+        created_at=meta.created_at,
         resource_version=meta.resource_version,
         node=intern(pod.spec.node_name),
-        accepted_at=status.start_time,
+        accepted_at=clamped_if_any(status.start_time),
         phase=intern(status.phase),
         gpus=extended or _claimed_gpus(pod),
         ready=ready is not None,
-        ready_since=ready.last_transition_time if ready is not None else None,
+        ready_since=clamped_if_any(ready.last_transition_time) if ready is not None else None,
         ready_denied=ready is None and containers_ready,
         deleting_since=meta.deleting_since,
-        grace_seconds=pod.spec.termination_grace_period_seconds,
-        deletion_grace_seconds=meta.deletion_grace_period_seconds,
+        grace_seconds=min(pod.spec.termination_grace_period_seconds, INT32_MAX),
+        deletion_grace_seconds=meta.deletion_grace_seconds,
         containers=tuple(_container(each) for each in status.container_statuses),
         other_containers=tuple(each for each in init if each.name in sidecars),
         init_containers=tuple(each for each in init if each.name not in sidecars),
@@ -240,7 +248,7 @@ def _container(raw: _ContainerStatus) -> ContainerFacts:
         name=intern(raw.name),
         restarts=raw.restart_count,
         ready=raw.ready,
-        running_since=state.running.started_at if state.running is not None else None,
+        running_since=clamped_if_any(state.running.started_at) if state.running is not None else None,
         exit=_exit(state.terminated),
         last_exit=_exit(last.terminated),
         waiting_reason=intern(state.waiting.reason) if state.waiting is not None else "",
@@ -266,8 +274,8 @@ def _exit(raw: _Terminated | None) -> ExitFacts | None:
         code=raw.exit_code,
         reason=intern(raw.reason),
         message=raw.message[-_EXIT_MESSAGE_MAX:],
-        started_at=raw.started_at,
-        finished_at=raw.finished_at,
+        started_at=clamped_if_any(raw.started_at),
+        finished_at=clamped_if_any(raw.finished_at),
     )
 
 

@@ -10,7 +10,7 @@ from recovery.core.fleet import FleetLedger
 from recovery.core.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject
 from recovery.core.policy import PolicyFacts, PolicySpec
 from recovery.core.quarantine import RESET_BREAKER_ANNOTATION, parsed_time
-from recovery.kube.projections.metadata import Entry, Metadata
+from recovery.kube.projections.metadata import Date, Entry, Metadata, clamped
 from recovery.ports import TRAIN_JOBS
 
 UNREADABLE_SCHEMA_VERSION = -1
@@ -30,7 +30,7 @@ class _OwnedFields(msgspec.Struct, frozen=True):
 class _ManagedFields(msgspec.Struct, frozen=True, rename="camel"):
     """Who owns which fields. `fieldsV1` holds a key for each field that is owned, empty objects for leaves."""
 
-    time: datetime | None = None
+    time: Date | None = None
     subresource: str = ""
     owned: _OwnedFields = msgspec.field(name="fieldsV1", default=_OwnedFields())
 
@@ -57,7 +57,7 @@ def decode_policy(raw: bytes | msgspec.Raw) -> Entry[PolicyFacts]:
         uid=meta.uid,
         generation=meta.generation,
         spec=policy.spec,
-        created_at=meta.creation_timestamp,
+        created_at=meta.created_at,
         mode_since=_mode_since(meta),
         deleting=meta.deletion_timestamp is not None,
     )
@@ -71,11 +71,11 @@ def _mode_since(meta: _PolicyMetadata) -> datetime:
     more baseline, never of acting on evidence from before Enforce.
     """
     written = [
-        owner.time
+        clamped(owner.time)
         for owner in meta.managed_fields
         if owner.time is not None and not owner.subresource and owner.owned.spec.mode is not None
     ]
-    return max(written, default=meta.creation_timestamp)
+    return max(written, default=meta.created_at)
 
 
 class _ConfigMetadata(Metadata, frozen=True, rename="camel"):

@@ -20,7 +20,7 @@ from recovery.core.facts import (
 )
 from recovery.core.policy import TOUCHED_ANNOTATION
 from recovery.kube.projections.containers import ContainerSpec, templates
-from recovery.kube.projections.metadata import Entry, Metadata, RawCondition, conditions
+from recovery.kube.projections.metadata import Entry, Metadata, RawCondition, conditions, label_number
 from recovery.ports import JOB_SETS, TRAIN_JOBS, Resource
 from recovery.workloads.jobset import (
     COMPLETED_CONDITION,
@@ -78,7 +78,7 @@ def _workload(
         uid=meta.uid,
         resource_version=meta.resource_version,
         generation=meta.generation,
-        created_at=meta.creation_timestamp,
+        created_at=meta.created_at,
         suspended=bool(spec.suspend),
         active_deadline_seconds=spec.active_deadline_seconds or None,
         labels=meta.labels,
@@ -194,7 +194,7 @@ def decode_job_set(raw: bytes | msgspec.Raw) -> Entry[JobSetRecord]:
         uid=meta.uid,
         resource_version=meta.resource_version,
         generation=meta.generation,
-        created_at=meta.creation_timestamp,
+        created_at=meta.created_at,
         replicated_jobs=tuple(each.facts() for each in spec.replicated_jobs),
         suspended=bool(spec.suspend),
         restarts=status.restarts,
@@ -334,8 +334,8 @@ def decode_job(raw: bytes | msgspec.Raw) -> Entry[JobRecord]:
         resource_version=meta.resource_version,
         jobset_uid=owner.uid if owner is not None else "",
         replicated_job=meta.labels.replicated_job,
-        created_at=meta.creation_timestamp,
-        restart_attempt=int(meta.labels.restart_attempt or 0),
+        created_at=meta.created_at,
+        restart_attempt=label_number(meta.labels.restart_attempt or "0", RESTART_ATTEMPT_LABEL),
         deleting_since=meta.deleting_since,
         suspended=bool(spec.suspend),
         parallelism=spec.parallelism,

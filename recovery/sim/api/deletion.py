@@ -5,11 +5,11 @@ After apiserver's `BeforeDelete` (`registry/rest/delete.go`) and `updateForGrace
 """
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from recovery.ports import JOBS, PODS, Propagation, Resource
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.api.metadata import moment_of, timestamp
+from recovery.sim.api.metadata import grace_of, moment_of, timestamp
 
 FOREGROUND_FINALIZER = "foregroundDeletion"
 ORPHAN_FINALIZER = "orphan"
@@ -44,7 +44,7 @@ def deleted(
     if resource == PODS:
         if "deletionTimestamp" not in before:
             seconds = _grace_of_pod(body, grace_seconds)
-            metadata["deletionTimestamp"] = timestamp(now + timedelta(seconds=seconds))
+            metadata["deletionTimestamp"] = timestamp(now + grace_of(seconds))
             metadata["deletionGracePeriodSeconds"] = seconds
             _count_generation(metadata)
             graceful, removed_after_grace = True, seconds == 0
@@ -81,8 +81,8 @@ def _grace_of_pod(body: Body, grace_seconds: int | None) -> int:
 
 
 def _shorten(metadata: Body, grace_seconds: int, now: datetime) -> None:
-    asked_at = moment_of(metadata["deletionTimestamp"]) - timedelta(seconds=metadata["deletionGracePeriodSeconds"])
-    until = asked_at + timedelta(seconds=grace_seconds)
+    asked_at = moment_of(metadata["deletionTimestamp"]) - grace_of(metadata["deletionGracePeriodSeconds"])
+    until = asked_at + grace_of(grace_seconds)
     if until < now:
         until = now
         grace_seconds = min(grace_seconds, 1)  # whoever owns the pod still has to see it and to delete it

@@ -1,6 +1,6 @@
 """What the server itself writes into an object's metadata."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from recovery.ports import Entropy
@@ -25,6 +25,12 @@ def timestamp(moment: datetime) -> str:
 
 def moment_of(text: str) -> datetime:
     return datetime.fromisoformat(text)
+
+
+def grace_of(seconds: int) -> timedelta:
+    """A grace period as the server adds it: `time.Duration` holds int64 nanoseconds, so more than 292 years wrap."""
+    nanoseconds = seconds * 1_000_000_000 % 2**64
+    return timedelta(microseconds=(nanoseconds if nanoseconds < 2**63 else nanoseconds - 2**64) // 1000)
 
 
 def uid_of(number: int) -> str:

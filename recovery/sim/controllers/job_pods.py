@@ -4,10 +4,10 @@ Source: `pkg/controller/job`, `pkg/controller/controller_utils.go` of Kubernetes
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.api.metadata import moment_of
+from recovery.sim.api.metadata import grace_of, moment_of
 
 TRACKING_FINALIZER = "batch.kubernetes.io/job-tracking"
 """Holds a finished pod's object until the Job's status has counted it (KEP-2307)."""
@@ -119,8 +119,7 @@ def finished_at(pod: Body) -> datetime:
     if readiness and readiness["status"] == "False" and readiness.get("lastTransitionTime"):
         return moment_of(readiness["lastTransitionTime"])
     if deleting(pod):
-        grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
-        return moment_of(metadata["deletionTimestamp"]) - grace
+        return moment_of(metadata["deletionTimestamp"]) - grace_of(metadata.get("deletionGracePeriodSeconds") or 0)
     return moment_of(metadata["creationTimestamp"])
 
 

@@ -23,6 +23,7 @@ from recovery.core.quarantine import (
     changed,
     mark_of,
     next_review_at,
+    parsed_mark,
     refusal,
     reviewed,
     spared,
@@ -153,6 +154,22 @@ def test_a_persons_quarantine_is_never_refused_counts_and_has_no_end() -> None:
     assert admit(ledger(by_person("gpu-2")), allowed, entry("gpu-1")) == Refused(
         "quarantine cap reached: 1 of 1 nodes (RecoveryConfig spec.quarantine.maxNodes 1)"
     )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "{",
+        "[]",
+        '{"reason": "r", "since": "2026-11-21T12:00:00"}',
+        '{"reason": "r", "since": "2026-11-21T12:00:00Z", "releaseAt": "2026-11-21T12:00:00"}',
+        '{"reason": "r", "since": "2026-11-21T12:00:00Z", "x": ' + "[" * 5000 + "]" * 5000 + "}",
+    ],
+    ids=["empty", "no JSON", "no object", "no zone", "an end without a zone", "5,000 deep"],
+)
+def test_a_mark_on_a_node_that_cannot_be_made_out_is_none(value: str) -> None:
+    assert parsed_mark(value) is None
 
 
 def test_a_release_that_never_ends_in_time_is_no_time() -> None:

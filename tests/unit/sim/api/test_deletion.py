@@ -31,6 +31,19 @@ def grace_of(body: Body) -> tuple[str, int]:
     return meta(body)["deletionTimestamp"][11:], meta(body)["deletionGracePeriodSeconds"]
 
 
+def test_a_grace_of_more_than_292_years_wraps_around_in_the_servers_int64_of_nanoseconds() -> None:
+    clock = SetClock()
+    server = serving(clock=clock)
+    running(server)
+    running(server, "rank-1")
+    far, past = delete(server, 10**11), delete(server, 10**10, "rank-1")
+    assert (meta(far)["deletionTimestamp"][:4], meta(far)["deletionGracePeriodSeconds"]) == ("2272", 10**11)
+    assert (meta(past)["deletionTimestamp"][:4], meta(past)["deletionGracePeriodSeconds"]) == ("1759", 10**10)
+    clock.seconds = 5
+    # Shortened, from when it was first asked for; the fraction of a second that the wrap leaves is cut off.
+    assert grace_of(delete(server, 30)) == ("08:00:29Z", 30)
+
+
 def test_an_object_without_finalizers_is_gone_at_once() -> None:
     server = serving()
     body = made(server, JOB_SETS, named("llm"))
