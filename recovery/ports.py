@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from recovery.core.config import ConfigFacts
-from recovery.core.facts import GroupKey, NodeFacts, Snapshot
+from recovery.core.facts import GroupKey, NodeFacts, Snapshot, UndecodableObject
 from recovery.core.ledger import LedgerObject
 from recovery.core.policy import PolicySet
 
@@ -155,6 +155,19 @@ class NoSuchResourceError(RefusedError):
     """404 for the resource itself: its CRD is not installed."""
 
 
+UNDECODABLE = (ValueError, OverflowError, RecursionError)
+"""What the content of an object can cause while it is read. (What msgspec raises are ValueErrors, and so is what Python
+raises for bytes that are no text. A MemoryError is about this process, not about the object.)"""
+
+
+class UndecodableError(RefusedError):
+    """An object in an answer of the API server cannot be read; the message names it, and the field."""
+
+    def __init__(self, found: UndecodableObject) -> None:
+        super().__init__(found.sentence)
+        self.found = found
+
+
 class NotLeadingError(ApiError):
     """This process may no longer lead, so the write was not sent, or given up on: stop, and leave it to the leader."""
 
@@ -287,6 +300,10 @@ class GroupStore(Protocol):
         """The groups of `orphans` whose ledger has vanished already: no list of ledgers names them."""
         ...
 
+    def undecodable(self) -> Mapping[str, int]:
+        """How many objects of each resource, by plural, cannot be read now; 0 where all can."""
+        ...
+
     def nodes(self) -> Mapping[str, NodeFacts]:
         """Every node known, by name; the mapping changes as they do."""
         ...
@@ -302,6 +319,8 @@ class GroupStore(Protocol):
     async def read_live(self, key: GroupKey) -> Snapshot:
         """TrainJob, JobSet, Jobs and pods read from the API server; tombstones and the fleet from the cache.
 
+        An object that cannot be read is named in the snapshot, and is there in its last readable state if there is one.
+
         So are nodes, but for those that the pods name and that the cache has not as Ready, or has out of service: these
         are read as well, and the Leases of those that are not reachable.
         """
@@ -312,7 +331,7 @@ class GroupStore(Protocol):
         ...
 
     async def read_node_live(self, name: str) -> NodeFacts | None:
-        """None: it does not exist."""
+        """None: it does not exist. Raises UndecodableError: it cannot be read."""
         ...
 
     async def read_ledger_live(self, key: GroupKey, workload_uid: str) -> LedgerObject | None: ...

@@ -70,6 +70,7 @@ def policy_lines(selection: Selection, ledger: Ledger, now: datetime) -> Iterato
 
 def sight_lines(snapshot: Snapshot, workload: WorkloadFacts, now: datetime) -> Iterator[str]:
     """What the objects say right now."""
+    yield from (each.sentence for each in snapshot.undecodable)
     if paused(workload):
         reason = workload.annotations[PAUSED_ANNOTATION]
         yield "paused by annotation" if reason == "true" else f"paused by annotation: {reason}"

@@ -109,7 +109,7 @@ async def _prepare(connection: Connection, key: GroupKey, verb: Verb, request: R
         complain(line)
     workload = reading.snapshot.workload
     if workload is None:
-        raise await absence(connection.client, key)
+        raise await absence(connection.client, key, reading.snapshot.undecodable)
     title = title_of(key, workload)
     if problem := ledger_problem(reading.group):
         raise CommandError(f"{title}: {problem}, so nothing would act on the request")

@@ -35,10 +35,11 @@ def namespaces(context: typer.Context, incomplete: str) -> list[str]:
 
     async def read(client: "ApiClient") -> Iterable[str]:
         from recovery.cli.jobs import NAMESPACES
-        from recovery.kube.pages import read_identity, read_page
+        from recovery.decoding import name_of
+        from recovery.kube.pages import read_page
 
         page = read_page(NAMESPACES, await client.list(NAMESPACES))
-        return [read_identity(NAMESPACES, raw).name for raw in page.items or ()]
+        return [name_of(raw) for raw in page.items or ()]
 
     return _ask(context, read, incomplete)
 
@@ -47,11 +48,12 @@ def node_names(context: typer.Context, incomplete: str) -> list[str]:
     """All of the cluster."""
 
     async def read(client: "ApiClient") -> Iterable[str]:
-        from recovery.kube.pages import read_identity, read_page
+        from recovery.decoding import name_of
+        from recovery.kube.pages import read_page
         from recovery.ports import NODES
 
         page = read_page(NODES, await client.list(NODES))
-        return [read_identity(NODES, raw).name for raw in page.items or ()]
+        return [name_of(raw) for raw in page.items or ()]
 
     given = set(context.params.get("nodes") or ())
     return [name for name in _ask(context, read, incomplete) if name not in given]
@@ -77,4 +79,4 @@ def _ask(context: typer.Context, read: Callable[["ApiClient"], Awaitable[Iterabl
         found = asyncio.run(ask())
     except (ApiError, CommandError, SessionError, TimeoutError, OSError, ValueError):
         return []
-    return sorted(name for name in found if name.startswith(incomplete))
+    return sorted(name for name in found if name and name.startswith(incomplete))

@@ -62,7 +62,7 @@ async def _explain(
             return 0
         workload = reading.snapshot.workload
         if workload is None:
-            raise await absence(connection.client, key)
+            raise await absence(connection.client, key, reading.snapshot.undecodable)
         explanation = _Explanation(key, workload, reading, now)
         if explanation.asks_the_fleet:
             snapshot = await with_fleet(connection.client, reading.snapshot, now)

@@ -1,12 +1,15 @@
 """The job that a person named: found, or told in one line why not and what may have been meant."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import TypeVar
 
+import msgspec
+
 from recovery.cli.connection import CommandError
-from recovery.core.facts import GroupKey, WorkloadFacts
+from recovery.core.facts import GroupKey, UndecodableObject, WorkloadFacts
+from recovery.decoding import decoded
 from recovery.kube.oneshot import read_workloads
 from recovery.kube.projections.metadata import Entry
 from recovery.kube.projections.workloads import decode_job_set, decode_train_job
@@ -17,7 +20,6 @@ from recovery.ports import (
     ForbiddenError,
     NoSuchResourceError,
     NotFoundError,
-    RefusedError,
     Resource,
 )
 
@@ -46,8 +48,14 @@ async def find(client: ApiClient, key: GroupKey) -> WorkloadFacts:
     return found
 
 
-async def absence(client: ApiClient, key: GroupKey) -> CommandError:
-    """Says that there is no such job; names its namespace if that is what is missing, and names that are near."""
+async def absence(client: ApiClient, key: GroupKey, undecodable: Sequence[UndecodableObject] = ()) -> CommandError:
+    """Says that there is no such job; names its namespace if that is what is missing, and names that are near.
+
+    `undecodable`: objects of the group that cannot be read. The job itself may be one.
+    """
+    for each in undecodable:
+        if each.kind in (TRAIN_JOBS.kind, JOB_SETS.kind):
+            return CommandError(f"{each.sentence}; nothing is done about this job until it can be read")
     if await namespace_is_missing(client, key.namespace):
         return CommandError(f"there is no namespace {key.namespace!r}")
     try:
@@ -71,15 +79,13 @@ async def namespace_is_missing(client: ApiClient, namespace: str) -> bool:
 
 
 async def _object(
-    client: ApiClient, resource: Resource, key: GroupKey, decode: Callable[[bytes], Entry[T]]
+    client: ApiClient, resource: Resource, key: GroupKey, decode: Callable[[msgspec.Raw], Entry[T]]
 ) -> T | None:
     try:
-        return decode(await client.get(resource, key.name, namespace=key.namespace)).value
+        return decoded(resource, decode, await client.get(resource, key.name, namespace=key.namespace)).value
     except NotFoundError:
         return None
     except NoSuchResourceError:
         if resource is TRAIN_JOBS:  # a cluster without Trainer
             return None
         raise
-    except ValueError as error:
-        raise RefusedError(f"{resource.kind} {key} cannot be read: {error}") from error

@@ -23,6 +23,7 @@ from recovery.core.quarantine import (
     own_taint,
     parsed_mark,
 )
+from recovery.decoding import decoded
 from recovery.executors import node_quarantine
 from recovery.kube.context import context_user
 from recovery.kube.projections.nodes import decode_node
@@ -151,7 +152,7 @@ async def _reset_breaker(connection: Connection) -> str:
 
 async def _node(connection: Connection, name: str) -> NodeFacts:
     try:
-        return decode_node(await connection.client.get(NODES, name)).value
+        return decoded(NODES, decode_node, await connection.client.get(NODES, name)).value
     except NotFoundError as error:
         raise CommandError(f"there is no node {name}; `kubectl get nodes` lists those that there are") from error
 
@@ -167,9 +168,10 @@ async def _fleet(connection: Connection) -> FleetLedger:
 
 async def _config(connection: Connection) -> ConfigFacts | None:
     try:
-        config = decode_config(await connection.client.get(RECOVERY_CONFIGS, CONFIG_NAME)).value
+        body = await connection.client.get(RECOVERY_CONFIGS, CONFIG_NAME)
     except NotFoundError:
         return None
+    config = decoded(RECOVERY_CONFIGS, decode_config, body).value
     if config.unreadable:
         complain(f"RecoveryConfig {CONFIG_NAME} cannot be read: {config.unreadable}")
     return config

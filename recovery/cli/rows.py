@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 
 from recovery.cli.selection import Selection, policy_of
-from recovery.cli.sight import Sight, sight_of
+from recovery.cli.sight import UNREADABLE, Sight, sight_of
 from recovery.cli.wording import Cell, age, time_of_day
 from recovery.core import budget
 from recovery.core.facts import GroupKey, Snapshot, WorkloadFacts
+from recovery.core.group_conditions import UNDECODABLE
 from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
 from recovery.core.policy import RESUME_AT_ANNOTATION, PolicySet, paused
 from recovery.core.protection import Protection, protection, remedy, sentence
@@ -35,7 +36,7 @@ _STYLES = {
     GONE: "dim",
     "Failed": "bold red",
     "Held": "bold red",
-    "Unreadable": "bold red",
+    UNREADABLE: "bold red",
 }
 _STYLE_OF_INCIDENTS = "yellow"
 _STYLE_OF_UNPROTECTED = "yellow"
@@ -135,9 +136,15 @@ def job_row(
         resume_at=resume_at(workload) if ours else None,
         next_attempt_at=ledger.next_attempt_at if ledger is not None else None,
         created_at=workload.created_at,
-        reason=seen.reason or last.reason,
+        reason=seen.reason or _restrained_words(last) or last.reason,
         protection=protection(workload, snapshot, group, selection.decides, now),
     )
+
+
+def _restrained_words(ledger: Ledger) -> str:
+    """What the controller says of objects of the group that it cannot read. Empty: it can read all."""
+    said = next((each for each in ledger.conditions if each.type == UNDECODABLE and each.status == "True"), None)
+    return said.message if said is not None else ""
 
 
 def ledger_problem(group: LedgerObject | None) -> str:
@@ -162,7 +169,7 @@ def resume_at(workload: WorkloadFacts) -> datetime | None:
 
 def _phase(workload: WorkloadFacts, group: LedgerObject | None, selection: Selection) -> str:
     if group is not None and not group.readable:
-        return "Unreadable"
+        return UNREADABLE
     if group is not None and group.ledger.incident is not None and group.ledger.incident.closing is None:
         return str(group.ledger.phase)
     if workload.deleting_since is not None:

@@ -1,14 +1,15 @@
 """The runtimes of given TrainJobs, as they stand in a cluster: `--cluster` of `recovery lint` and `explain-launch`."""
 
-import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from recovery.cli.connection import CommandError, chosen_namespace, connect
 from recovery.cli.ending import complain
 from recovery.cli.manifests import Cluster, Manifests
+from recovery.decoding import decoded, shallow
 from recovery.launch.documents import Document, document_of
 from recovery.launch.kinds import CLUSTER_TRAINING_RUNTIME, TRAINING_RUNTIME
 from recovery.launch.launch import Launch
@@ -20,6 +21,11 @@ CLUSTER_TRAINING_RUNTIMES = replace(
     TRAIN_JOBS, plural="clustertrainingruntimes", kind=CLUSTER_TRAINING_RUNTIME.name, namespaced=False
 )
 _RESOURCES = {each.kind: each for each in (TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES)}
+
+
+def _decode_body(raw: msgspec.Raw) -> dict[str, Any]:
+    """No deeper than any field that is judged."""
+    return msgspec.json.decode(shallow(bytes(raw)), type=dict[str, Any])
 
 
 class _Wanted(NamedTuple):
@@ -62,13 +68,14 @@ async def _read(
     for each in wanted:
         within = (each.namespace or namespace) if each.resource.namespaced else None
         try:
-            body = json.loads(await client.get(each.resource, each.name, namespace=within))
+            body = decoded(each.resource, _decode_body, await client.get(each.resource, each.name, namespace=within))
         except NotFoundError:
             complain(f"the cluster has no {each.resource.kind} {f'{within}/' if within else ''}{each.name}")
             continue
         except NoSuchResourceError as error:
             raise CommandError("Kubeflow Trainer is not installed in the cluster, so it has no runtimes") from error
         # As the TrainJob's file has it, so that the two are found to belong together.
-        body["metadata"]["namespace"] = each.namespace
+        metadata = body.get("metadata")
+        body["metadata"] = {**(metadata if isinstance(metadata, dict) else {}), "namespace": each.namespace}
         number += 1
         yield document_of(body, number=number)

@@ -9,13 +9,15 @@ import msgspec
 
 from recovery.core import fencing, waiting
 from recovery.core.facts import Snapshot, WorkloadFacts
-from recovery.core.gates import left_alone
+from recovery.core.gates import left_alone, unread
 from recovery.core.ledger import Ledger
 from recovery.core.policy import Policy, PolicyError
 from recovery.core.waiting import NotStarted
 
 NOT_STARTED = "NotStarted"
 """The phase of a job that has not run whole, and something is known that keeps it from it."""
+UNREADABLE = "Unreadable"
+"""The phase of one of whose objects, or whose ledger, one cannot be read: nothing is done about it."""
 STARTING = "Starting"
 """The phase of one of which nothing is known but that it has not run whole yet; the same word as an incident's."""
 
@@ -37,6 +39,9 @@ def sight_of(
     now: datetime,
 ) -> Sight:
     """`ledger` None: there is none. What the group has, or has not, whoever may act on it: a pause changes nothing."""
+    if (why := unread(snapshot)) is not None:
+        first = snapshot.undecodable[0]
+        return Sight(UNREADABLE, f"{first.kind} {first.name} cannot be read", 0, why)
     alone = left_alone(snapshot, workload)
     if alone is not None:
         code, why = alone

@@ -18,7 +18,7 @@ from recovery.core.policy import PolicyError, fleet_limits
 from recovery.core.quarantine import breaker_reset, next_review_at, reviewed, taken_in
 from recovery.executors import node_quarantine
 from recovery.executors.fleet_ledger import FleetWriter
-from recovery.ports import ApiClient, ApiError, Clock, GroupStore, NotLeadingError
+from recovery.ports import ApiClient, ApiError, Clock, GroupStore, NotLeadingError, UndecodableError
 
 _log = structlog.get_logger("recovery.controller")
 
@@ -119,7 +119,13 @@ class Keeper:
 
     async def _node(self, name: str) -> NodeFacts | None:
         async with self._reads:
-            return await self._store.read_node_live(name)
+            try:
+                return await self._store.read_node_live(name)
+            except UndecodableError:
+                known = self._store.nodes().get(name)
+                if known is None:
+                    raise
+                return known  # as it was last: one node must not hold up the review of all
 
     async def _carry_out(self, config: ConfigFacts) -> ApiError | None:
         """Quarantine and release the nodes. Every one is tried; the first error is returned."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from recovery.ports import LEASES, ApiClient, ForbiddenError, NotFoundError, PatchKind
+from recovery.ports import LEASES, UNDECODABLE, ApiClient, ForbiddenError, NotFoundError, PatchKind
 
 LEASE_NAME = "recovery-controller"
 
@@ -80,7 +80,7 @@ class LeaseClient:
     def _decoded(self, body: bytes) -> Lease:
         try:
             return msgspec.json.decode(body, type=Lease)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise MalformedLeaseError(
                 f"Lease {self._namespace}/{LEASE_NAME} cannot be read ({error}); delete it, and it is made "
                 f"again: kubectl delete lease -n {self._namespace} {LEASE_NAME}"

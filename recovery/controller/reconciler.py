@@ -44,6 +44,8 @@ from recovery.executors.fleet_ledger import FleetWriter
 from recovery.executors.pod_teardown import PodTeardown
 from recovery.executors.status import LedgerWriter, WorkloadReference, reference_to
 from recovery.ports import (
+    JOB_SETS,
+    TRAIN_JOBS,
     ApiClient,
     ApiError,
     Clock,
@@ -57,6 +59,7 @@ from recovery.ports import (
 _log = structlog.get_logger("recovery.controller")
 
 _RECORD_AGAIN_AFTER = timedelta(seconds=30)
+_WORKLOAD_KINDS = frozenset({TRAIN_JOBS.kind, JOB_SETS.kind})
 _MAX_ROUNDS = 4
 """Live reads and refused writes within one look; beyond that the queue's backoff takes over."""
 
@@ -150,6 +153,8 @@ class Reconciler:
 
         Returns what kept it from one of them; None: nothing did. The ledgers are not written any more.
         """
+        if _workload_is_undecodable(self._store.snapshot(key)):
+            return None  # which of the ledgers is that of the workload that cannot be read, nothing says
         orphans = []
         for each in self._orphans(key):
             if each.readable and each.ledger.incident is not None:
@@ -161,12 +166,16 @@ class Reconciler:
             return None
         recorded = self._recorded.get(key, frozenset())
         new = any(incident_of(orphan.ledger).id not in recorded for orphan in orphans)
-        present = await self._present_uid(key) if new else None
+        # By the API server: a cache that lags must not declare the workload gone.
+        present = await self._store.read_live(key) if new else None
+        if present is not None and _workload_is_undecodable(present):
+            return None
+        there = present.workload if present is not None else None
         refused: ApiError | None = None
         seen: set[str] = set()
         for orphan in orphans:
             incident = incident_of(orphan.ledger)
-            if orphan.workload_uid == present:
+            if there is not None and orphan.workload_uid == there.uid:
                 continue
             if incident.id not in recorded:
                 if incident.closing is None:
@@ -185,11 +194,6 @@ class Reconciler:
             self._forget(key, orphan.workload_uid)
         self._recorded[key] = frozenset(seen)
         return refused
-
-    async def _present_uid(self, key: GroupKey) -> str | None:
-        """The workload of that name by the API server: a cache that lags must not declare it gone."""
-        workload = (await self._store.read_live(key)).workload
-        return workload.uid if workload is not None else None
 
     def _orphans(self, key: GroupKey) -> tuple[LedgerObject, ...]:
         """Ledgers of jobs of that name that are gone; of one that the cache has not caught up with, ours."""
@@ -348,6 +352,11 @@ def _unreadable(found: LedgerObject) -> str:
         f"{title} has schemaVersion {found.schema_version}, this controller knows {OLDEST_SCHEMA_VERSION} to "
         f"{SCHEMA_VERSION}: it holds; run the controller version that wrote it"
     )
+
+
+def _workload_is_undecodable(snapshot: Snapshot) -> bool:
+    """There is none that can be read, which does not mean that it is gone."""
+    return snapshot.workload is None and any(each.kind in _WORKLOAD_KINDS for each in snapshot.undecodable)
 
 
 def _stops(action: Action, error: ApiError) -> bool:

@@ -10,7 +10,7 @@ from recovery.core import budget, incident, phases, requests, suspension
 from recovery.core.attempts import restart_of
 from recovery.core.classify import classify
 from recovery.core.evidence import Evidence, LossKind, member_jobs
-from recovery.core.gates import barred, ended, finishing
+from recovery.core.gates import barred, ended, finishing, unread
 from recovery.core.judge import fail_job
 from recovery.core.ledger import Ledger, Outcome, Phase
 from recovery.core.look import Look
@@ -33,6 +33,9 @@ def answer(look: Look, policy: Policy, ledger: Ledger, verb: Verb, asked: Reques
             ledger, budget=budget.reset(ledger.budget, look.now), attempts_in_row=0, charged_in_row=0
         )
         return _accept(Plan(emptied, ""), verb, asked, f"{charges} charges no longer count", look)
+    why = unread(look.snapshot)
+    if why is not None:
+        return _refuse(look, ledger, verb, asked, why)
     if verb is Verb.RETRY:
         return _retry(look, policy, ledger, verb, asked)
     return _restart(look, policy, ledger, asked)

@@ -28,7 +28,7 @@ from recovery.core.classify import classify
 from recovery.core.evidence import STALE_AFTER, Evidence, LossKind, fresh, gather
 from recovery.core.facts import Fault, JobSetFacts, Snapshot
 from recovery.core.follow import first_look, in_incident
-from recovery.core.gates import finishing, left_alone
+from recovery.core.gates import finishing, left_alone, unread
 from recovery.core.ledger import Incident, Ledger, Phase
 from recovery.core.look import Look
 from recovery.core.plan import (
@@ -55,7 +55,7 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
     """One look. `policy` None: none applies; PolicyError: the one that applies cannot be read."""
     workload = snapshot.workload
     if workload is None:
-        return Plan(ledger, "the workload is gone")
+        return Plan(ledger, unread(snapshot) or "the workload is gone")
     # What bears no date of its own is dated by the look that noticed it first, and stays so.
     noticed = ledger.incident.detected_at if ledger.incident is not None else now
     snapshot = _marked(snapshot, policy, now, min(noticed, now))
@@ -63,9 +63,7 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
     if ledger.incident is not None and ledger.incident.closing is not None:
         plan = _record(look, ledger)
     else:
-        plan = _asked(look, ledger) or (
-            _between_incidents(look, ledger) if ledger.incident is None else in_incident(look, ledger)
-        )
+        plan = _asked(look, ledger) or _restrained(look, ledger) or _undisturbed(look, ledger)
     plan = _in_time(look, plan)
     if any(isinstance(action, ReadLive) for action in plan.actions) or (
         not snapshot.live
@@ -75,18 +73,28 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
         )
     ):
         return Plan(ledger, plan.reason, actions=(ReadLive(),))
-    if plan.ledger == ledger and ledger.incident is None:
+    observed = _observed(look, plan.ledger)
+    if plan.ledger == ledger and ledger.incident is None and not _readability_changed(ledger, observed):
         return plan
-    after = summarise(plan.ledger, workload, now, _observed(look, plan.ledger))
+    after = summarise(plan.ledger, workload, now, observed)
     return msgspec.structs.replace(plan, ledger=after, actions=(*plan.actions, *events(ledger, after)))
 
 
 def _observed(look: Look, ledger: Ledger) -> tuple[group_conditions.GroupCondition, ...]:
-    """What the pods show while an incident is open; between incidents nothing is written for it."""
-    open_ = ledger.incident
-    if open_ is None:
-        return ()
-    return group_conditions.conditions_of(look.snapshot, _finish_timeout(open_), look.now)
+    """What the pods show while an incident is open; between incidents nothing is written for that. That an object of
+    the group cannot be read holds at any time."""
+    open_, unreadable = ledger.incident, group_conditions.undecodable(look.snapshot)
+    shown = group_conditions.conditions_of(look.snapshot, _finish_timeout(open_), look.now) if open_ is not None else ()
+    return shown if unreadable is None else (*shown, unreadable)
+
+
+def _readability_changed(ledger: Ledger, observed: tuple[group_conditions.GroupCondition, ...]) -> bool:
+    """The ledger says otherwise of what cannot be read. One that does not exist is not made to say it."""
+    said = next((each for each in ledger.conditions if each.type == group_conditions.UNDECODABLE), None)
+    holds = next((each for each in observed if each.type == group_conditions.UNDECODABLE), None)
+    if said is None or said.status != "True":
+        return holds is not None and ledger != Ledger()
+    return holds is None or holds.message != said.message
 
 
 def _finish_timeout(open_: Incident) -> timedelta:
@@ -134,6 +142,17 @@ def _asked(look: Look, ledger: Ledger) -> Plan | None:
     for verb, request in requests.pending(look.workload, ledger):
         return by_hand.answer(look, look.policy, ledger, verb, request)
     return None
+
+
+def _restrained(look: Look, ledger: Ledger) -> Plan | None:
+    """Nothing is decided, and the incident stays as it is. None: every object of the group can be read."""
+    why = unread(look.snapshot)
+    return Plan(ledger, why) if why is not None else None
+
+
+def _undisturbed(look: Look, ledger: Ledger) -> Plan:
+    """Nobody has asked for anything, and nothing keeps us from looking."""
+    return _between_incidents(look, ledger) if ledger.incident is None else in_incident(look, ledger)
 
 
 def _settled(ledger: Ledger) -> tuple[object, ...]:

@@ -417,6 +417,30 @@ class FleetFacts(msgspec.Struct, frozen=True):
     """The other groups that wait for nodes; not those that want more nodes than there are of the kind."""
 
 
+class UndecodableObject(msgspec.Struct, frozen=True):
+    """An object whose content cannot be read, and what its metadata says all the same. Empty texts: it does not say."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    problem: str
+    """What is wrong, with the path of the field where that is known."""
+    group: GroupKey | None = None
+    """The group that stands still until the object can be read. None: it belongs to none, or nothing says to which."""
+    resource_version: str = ""
+
+    @property
+    def title(self) -> str:
+        """How a message names the object: `namespace/name`, or the name where there is no namespace."""
+        name = self.name or "without a name"
+        return f"{self.namespace}/{name}" if self.namespace else name
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.kind} {self.title} cannot be read: {self.problem}"
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """All facts about one group at one moment."""
 
@@ -442,3 +466,6 @@ class Snapshot(msgspec.Struct, frozen=True):
     """How many member Jobs the JobSet's spec asks for; 0: not known. Fewer may exist while JobSet makes them."""
     live: bool = False
     """Read from the API server for this decision, not from a cache."""
+    undecodable: tuple[UndecodableObject, ...] = ()
+    """Objects of the group that cannot be read, by kind and name. Where one could be read before, its last readable
+    state is among the facts."""

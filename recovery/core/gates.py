@@ -54,6 +54,21 @@ def finishing(snapshot: Snapshot) -> str | None:
     return None
 
 
+def unread(snapshot: Snapshot) -> str | None:
+    """The objects of the group that cannot be read, in words: nobody acts on the rest alone. None: all can be read.
+
+    A pod that cannot be read looks like one that is missing, and a Job, a JobSet or a TrainJob may say that what
+    happens to its pods is meant to happen.
+    """
+    if not snapshot.undecodable:
+        return None
+    more = len(snapshot.undecodable) - 1
+    others = f" (and {more} more)" if more else ""
+    return (
+        f"{snapshot.undecodable[0].sentence}{others}; nothing is done about this job until it can be read, or is gone"
+    )
+
+
 def barred(workload: WorkloadFacts, policy: Policy | PolicyError | None, *, forced: bool = False) -> str | None:
     """Why no workload may be written now, whatever the incident's terms: these act before the next write.
 

@@ -1,4 +1,4 @@
-"""Conditions of a RecoveryGroup that tell of its pods: what a person has to change about the job itself."""
+"""Conditions of a RecoveryGroup that tell of its objects: what a person has to change about the job itself."""
 
 from datetime import datetime, timedelta
 
@@ -10,6 +10,8 @@ from recovery.core.training_container import SelectedBy, select
 
 POD_KEPT_RUNNING = "PodKeptRunning"
 TRAINING_CONTAINER_UNKNOWN = "TrainingContainerUnknown"
+UNDECODABLE = "Undecodable"
+_SENTENCES_MAX = 3
 
 
 class GroupCondition(msgspec.Struct, frozen=True):
@@ -24,6 +26,14 @@ def conditions_of(snapshot: Snapshot, finish_timeout: timedelta, now: datetime) 
     """`finish_timeout`: how long a pod may stay Running after its training has failed for good."""
     found = (_training_container_unknown(snapshot), _kept_running(snapshot, finish_timeout, now))
     return tuple(each for each in found if each is not None)
+
+
+def undecodable(snapshot: Snapshot) -> GroupCondition | None:
+    """Objects of the group cannot be read, so nothing is done about it. None: all can be."""
+    if not snapshot.undecodable:
+        return None
+    message = "; ".join(each.sentence for each in snapshot.undecodable[:_SENTENCES_MAX])
+    return GroupCondition(UNDECODABLE, f"{snapshot.undecodable[0].kind}Undecodable", message)
 
 
 def next_change_at(snapshot: Snapshot, finish_timeout: timedelta, now: datetime) -> datetime | None:

@@ -16,7 +16,7 @@ from recovery.core.config import CONFIG_NAME
 from recovery.core.evidence import member_jobs
 from recovery.core.facts import Snapshot, WorkloadFacts
 from recovery.core.gates import ended, finishing
-from recovery.core.group_conditions import POD_KEPT_RUNNING
+from recovery.core.group_conditions import POD_KEPT_RUNNING, UNDECODABLE, undecodable
 from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
 from recovery.core.policy import PAUSED_ANNOTATION, POLICY_ANNOTATION, Mode, Policy, PolicyError, Restart, paused
 from recovery.core.rules import Rule, RuleAction, When
@@ -43,6 +43,8 @@ class ProtectionReason(StrEnum):
     """The policy that applies, or the RecoveryConfig, has a wrong field."""
     LEDGER_UNREADABLE = "LedgerUnreadable"
     """This version cannot read the job's RecoveryGroup, and decides nothing without it."""
+    OBJECT_UNDECODABLE = "ObjectUndecodable"
+    """An object of the job cannot be read, and the controller does nothing about the others."""
     OBSERVE = "Observe"
     """The policy is in mode Observe."""
     BREAKER_OPEN = "BreakerOpen"
@@ -83,6 +85,7 @@ UNPROTECTED = (
     ProtectionReason.NO_POLICY,
     ProtectionReason.POLICY_UNUSABLE,
     ProtectionReason.LEDGER_UNREADABLE,
+    ProtectionReason.OBJECT_UNDECODABLE,
     ProtectionReason.OBSERVE,
     ProtectionReason.BREAKER_OPEN,
     ProtectionReason.PAUSED_BY_ANNOTATION,
@@ -119,7 +122,8 @@ class Protection(msgspec.Struct, frozen=True):
     schema_version: int = SCHEMA_VERSION
     """LedgerUnreadable: as found in the RecoveryGroup."""
     detail: str = ""
-    """What a person or the API says about it: the reason of a pause, the error in a field, the verdict of a Hold.
+    """What a person or the API says about it: the reason of a pause, the error in a field, the verdict of a Hold, the
+    object that cannot be read.
     Empty: nothing, or the Hold is the budget's."""
     until: datetime | None = None
     """Held, BudgetExhausted: when the budget's window allows the next recovery. None: time alone does not."""
@@ -152,7 +156,11 @@ def protection(
         return Protection(ProtectionReason.NO_POLICY, workload.kind, workload.name, policy=named)
     if isinstance(policy, PolicyError):
         return Protection(ProtectionReason.POLICY_UNUSABLE, workload.kind, workload.name, detail=str(policy))
-    found = _by_ledger_format(workload, recovery_group) or _by_policy(workload, policy)
+    found = (
+        _by_ledger_format(workload, recovery_group)
+        or _by_objects(workload, snapshot, _ledger_of(recovery_group))
+        or _by_policy(workload, policy)
+    )
     if found is None and recovery_group is not None:
         found = _by_incident(workload, recovery_group.ledger, now)
     if found is None:
@@ -195,6 +203,17 @@ def _by_ledger_format(workload: WorkloadFacts, recovery_group: LedgerObject | No
         recovery_group=recovery_group.name,
         schema_version=recovery_group.schema_version,
         detail=recovery_group.ledger.reason,
+    )
+
+
+def _by_objects(workload: WorkloadFacts, snapshot: Snapshot | None, ledger: Ledger) -> Protection | None:
+    """An object cannot be read. A listing reads no pods of a group that is all Ready; the controller's condition does
+    say so."""
+    read = undecodable(snapshot) if snapshot is not None else None
+    said = next((c.message for c in ledger.conditions if (c.type, c.status) == (UNDECODABLE, "True")), "")
+    detail = read.message if read is not None else said
+    return (
+        Protection(ProtectionReason.OBJECT_UNDECODABLE, workload.kind, workload.name, detail=detail) if detail else None
     )
 
 
@@ -314,6 +333,10 @@ _WORDS: Mapping[ProtectionReason, tuple[str, str]] = {
     ProtectionReason.LEDGER_UNREADABLE: (
         "RecoveryGroup {recovery_group} cannot be read: {detail}.",
         "Correct its status, or delete it; its counts then begin at 0.",
+    ),
+    ProtectionReason.OBJECT_UNDECODABLE: (
+        "{detail}, so the controller does nothing about the job.",
+        "Correct that object, or delete it.",
     ),
     ProtectionReason.OBSERVE: ("{policy} only observes.", "Set spec.mode: Enforce to act."),
     ProtectionReason.BREAKER_OPEN: (

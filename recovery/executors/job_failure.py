@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from recovery.core.plan import FailJobSet, JobRef
+from recovery.decoding import decoded
 from recovery.ports import JOB_SETS, JOBS, ApiClient, PatchKind, TestFailedError
 
 REASON = "RecoveryBudgetExhausted"
@@ -53,7 +54,7 @@ async def _end_job(api: ApiClient, namespace: str, job: JobRef) -> None:
 
 
 async def _end_jobset(api: ApiClient, namespace: str, action: FailJobSet, now: datetime) -> None:
-    found = _decode(await api.get(JOB_SETS, action.name, namespace=namespace))
+    found = decoded(JOB_SETS, _decode, await api.get(JOB_SETS, action.name, namespace=namespace))
     if found.metadata.uid != action.uid:
         raise TestFailedError(
             f"JobSet {namespace}/{action.name} is another one by now: uid {found.metadata.uid}, not {action.uid}"

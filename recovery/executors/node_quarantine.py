@@ -23,6 +23,7 @@ from recovery.core.quarantine import (
     released_by_hand,
     taint_value,
 )
+from recovery.decoding import decoded
 from recovery.ports import NODES, ApiClient, ConflictError, NotFoundError, PatchKind, TestFailedError
 
 Body = dict[str, Any]
@@ -107,7 +108,7 @@ async def _patched(
     """Read, patch what was read, and once more where somebody wrote in between. An empty patch is not sent."""
     for left in reversed(range(_TRIES_MAX)):
         try:
-            node = _decode(await api.get(NODES, name))
+            node = decoded(NODES, _decode, await api.get(NODES, name))
         except NotFoundError:
             if missing_ok:
                 return

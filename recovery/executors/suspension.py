@@ -11,6 +11,7 @@ import msgspec
 from recovery.core.facts import WorkloadFacts
 from recovery.core.plan import ResumeWorkload, SuspendWorkload
 from recovery.core.policy import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION
+from recovery.decoding import decoded
 from recovery.ports import ApiClient, NotFoundError, PatchKind, TestFailedError
 from recovery.workloads import resource_of
 
@@ -44,7 +45,7 @@ async def suspend(api: ApiClient, namespace: str, workload: WorkloadFacts, actio
     gone, is another one, was suspended or marked by somebody else, or changes between our reading and our writing.
     """
     resource = resource_of(workload)
-    found = _decode(await api.get(resource, workload.name, namespace=namespace))
+    found = decoded(resource, _decode, await api.get(resource, workload.name, namespace=namespace))
     meta = found.metadata
     title = f"{resource.kind} {namespace}/{workload.name}"
     if meta.uid != action.workload_uid:

@@ -13,6 +13,7 @@ import msgspec
 
 from recovery.kube.request import Request
 from recovery.ports import (
+    UNDECODABLE,
     AlreadyExistsError,
     ApiError,
     ConflictError,
@@ -132,14 +133,14 @@ def _status(body: bytes) -> Status:
     """The Status in the body; a body that is none becomes the message of one."""
     try:
         return _decode_status(body)
-    except ValueError:  # not JSON, not a Status, or not even text
+    except UNDECODABLE:  # not JSON, not a Status, or not even text
         return Status(message=" ".join(body.decode(errors="replace").split()))
 
 
 def _retry_after_seconds(headers: Mapping[str, str]) -> float | None:
     """The header as the API server writes it, in seconds; the other form, a date, is not used by it."""
     value = headers.get("Retry-After", "")
-    return float(value) if value.isdigit() else None
+    return float(value) if value.isascii() and value.isdigit() else None
 
 
 def _describe(error: aiohttp.ClientError | TimeoutError) -> str:

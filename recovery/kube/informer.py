@@ -8,21 +8,27 @@ never run backwards; resourceVersions of one resource are numbers and ordered (b
 etcd always). And what the server refuses for good is an error at the start, when somebody reads it, but later (a CRD
 deleted under us, a role taken away) only takes `synced` back, which is told once: a controller that ended itself would
 not see it return. When it does, the list says what became of everything; of a CRD that was deleted, nothing is left.
+
+An object that cannot be read (`recovery.decoding`) is kept apart, by what its metadata says, and the watch goes on.
 """
 
+import re
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import Generic, TypeVar
 
 import msgspec
 
+from recovery.core.facts import UndecodableObject
+from recovery.decoding import at_any_depth, decoded
 from recovery.kube.errors import Status, error_from_status
 from recovery.kube.observer import InformerObserver
-from recovery.kube.pages import read_identity, read_page
+from recovery.kube.pages import read_bookmark, read_page
 from recovery.kube.projections.metadata import Entry
 from recovery.kube.request import Request
 from recovery.kube.watch import WatchEvent, decode_event
 from recovery.ports import (
+    UNDECODABLE,
     ApiClient,
     ApiError,
     Clock,
@@ -34,6 +40,7 @@ from recovery.ports import (
     Resource,
     TryLaterError,
     UnauthorizedError,
+    UndecodableError,
 )
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -52,8 +59,15 @@ LIST_BACKOFF_SECONDS_MAX = 5.0
 T = TypeVar("T")
 Key = tuple[str, str]
 """Namespace and name."""
+Found = Entry[T] | UndecodableObject
+"""What could be made of one object."""
 
+_NUMBER = re.compile("[0-9]{1,20}")
 _decode_status = msgspec.json.Decoder(Status).decode
+
+
+def _ignore(_: UndecodableObject) -> None:
+    """For those who keep nothing that depends on what cannot be read."""
 
 
 class Informer(Generic[T]):
@@ -71,22 +85,25 @@ class Informer(Generic[T]):
         entropy: Entropy,
         observer: InformerObserver,
         label_selector: str = "",
+        readability_changed: Callable[[UndecodableObject], None] = _ignore,
         forget_undecodable: bool = False,
     ) -> None:
         """What is told of, in the order in which it happened, and why.
 
         `put`: an object is new or has changed. `drop`: it is gone, and the entry is the last state known of it; where
-        a name is used again, the old UID is dropped before the new one is put. `forget_undecodable`: an object that
-        cannot be decoded counts as absent, else its last readable state stays; it is reported in either case.
+        a name is used again, the old UID is dropped before the new one is put. `readability_changed`: the object cannot
+        be read any more, or for another reason than before, or this is over. `forget_undecodable`: an object that
+        cannot be read counts as absent, else its last readable state stays; it is reported in either case.
         """
         self._client = client
-        self._resource = resource
+        self.resource = resource
         self._decode = decode
         self._put_object = put
         self._drop_object = drop
         self._clock = clock
         self._entropy = entropy
         self._observer = observer
+        self._readability_changed = readability_changed
         self._label_selector = label_selector
         self._forget_undecodable = forget_undecodable
         self._streaming_list = True
@@ -96,6 +113,8 @@ class Informer(Generic[T]):
         self._refused_as: type[RefusedError] | None = None
         """The refusal that lasts and has been told of. None: nothing is refused."""
         self.objects: dict[Key, Entry[T]] = {}
+        self.undecodable: dict[Key, UndecodableObject] = {}
+        """The objects that cannot be read now. Those without a name in their metadata count as one."""
         self.synced = False
         """The objects were listed, and nothing has been refused since."""
 
@@ -113,7 +132,7 @@ class Informer(Generic[T]):
             if error is not None:
                 self._consider(error)
             elif lived_seconds < WATCH_SECONDS_MIN:
-                self._tell(f"watch {self._resource.plural}: the server ended the stream after {lived_seconds:.0f} s")
+                self._tell(f"watch {self.resource.plural}: the server ended the stream after {lived_seconds:.0f} s")
             if lived_seconds >= HEALTHY_SECONDS or (resumes and not self._position):
                 failures = 0  # an API server that came back has forgotten every position: list at once
             ceiling = RESUME_BACKOFF_SECONDS_MAX if self._position else LIST_BACKOFF_SECONDS_MAX
@@ -139,7 +158,7 @@ class Informer(Generic[T]):
             self._tell(str(error))
 
     def _tell(self, reason: str) -> None:
-        self._observer.watch_restarted(self._resource.plural, reason)
+        self._observer.watch_restarted(self.resource.plural, reason)
 
     def _lists_otherwise(self, error: RefusedError) -> bool:
         """The streaming list itself may be what was refused: servers without it call its parameters invalid."""
@@ -150,9 +169,9 @@ class Informer(Generic[T]):
         """List if need be, then watch until the stream ends."""
         if not self._position and not self._streaming_list:
             self._take_over(*await self._list_pages())
-        listing: dict[Key, Entry[T]] | None = None if self._position else {}
+        listing: dict[Key, Found[T]] | None = None if self._position else {}
         lines = self._client.watch(
-            self._resource,
+            self.resource,
             label_selector=self._label_selector,
             resource_version=self._position or None,
             send_initial_events=listing is not None,
@@ -160,7 +179,7 @@ class Informer(Generic[T]):
         )
         async with aclosing(lines):
             async for line in lines:
-                self._observer.watch_event(self._resource.plural)
+                self._observer.watch_event(self.resource.plural)
                 event = self._event(line)
                 if event.type == "BOOKMARK":
                     listing = self._bookmark(event, listing)
@@ -171,21 +190,21 @@ class Informer(Generic[T]):
 
     def _event(self, line: bytes) -> WatchEvent:
         try:
-            event = decode_event(line)
-        except ValueError as error:
-            raise TryLaterError(f"watch {self._resource.plural}: not a watch event: {error}") from error
+            event = at_any_depth(decode_event, line)
+        except UNDECODABLE as error:
+            raise TryLaterError(f"watch {self.resource.plural}: not a watch event: {error}") from error
         if event.type == "ERROR":
             self._position = ""
             try:
                 status = _decode_status(event.object)
-            except ValueError as error:
-                raise TryLaterError(f"watch {self._resource.plural}: an error without a status: {error}") from error
-            raise error_from_status(Request("watch", self._resource), status.code, status)
+            except UNDECODABLE as error:
+                raise TryLaterError(f"watch {self.resource.plural}: an error without a status: {error}") from error
+            raise error_from_status(Request("watch", self.resource), status.code, status)
         return event
 
-    def _bookmark(self, event: WatchEvent, listing: dict[Key, Entry[T]] | None) -> dict[Key, Entry[T]] | None:
+    def _bookmark(self, event: WatchEvent, listing: dict[Key, Found[T]] | None) -> dict[Key, Found[T]] | None:
         """Move on; the bookmark that ends the initial events also ends the listing."""
-        metadata = read_identity(self._resource, event.object)
+        metadata = read_bookmark(self.resource, event.object)
         if listing is None:
             self._move_on(metadata.resource_version)
         elif INITIAL_EVENTS_END in metadata.annotations:
@@ -193,32 +212,31 @@ class Informer(Generic[T]):
             return None
         return listing
 
-    async def _list_pages(self) -> tuple[dict[Key, Entry[T]], str]:
+    async def _list_pages(self) -> tuple[dict[Key, Found[T]], str]:
         """All pages of a consistent list, which all carry the same resourceVersion."""
-        listing: dict[Key, Entry[T]] = {}
+        listing: dict[Key, Found[T]] = {}
         token = ""
         while True:
             body = await self._client.list(
-                self._resource, label_selector=self._label_selector, limit=PAGE_OBJECTS_MAX, continue_token=token
+                self.resource, label_selector=self._label_selector, limit=PAGE_OBJECTS_MAX, continue_token=token
             )
-            page = read_page(self._resource, body)
+            page = read_page(self.resource, body)
             for raw in page.items or ():
-                key, entry = self._read(raw)
-                if entry is not None:
-                    listing[key] = entry
+                found = self._read(raw)
+                listing[_key(found)] = found
             token = page.metadata.continue_token
             if not token:
                 return listing, page.metadata.resource_version
 
-    def _collect(self, event: WatchEvent, listing: dict[Key, Entry[T]]) -> None:
+    def _collect(self, event: WatchEvent, listing: dict[Key, Found[T]]) -> None:
         """One initial event, or a change that overtook the end of them."""
-        key, entry = self._read(event.object)
-        if event.type == "DELETED" or entry is None:
-            listing.pop(key, None)
+        found = self._read(event.object)
+        if event.type == "DELETED":
+            listing.pop(_key(found), None)
         else:
-            listing[key] = entry
+            listing[_key(found)] = found
 
-    def _take_over(self, listing: dict[Key, Entry[T]], resource_version: str) -> None:
+    def _take_over(self, listing: dict[Key, Found[T]], resource_version: str) -> None:
         """Replace what is known by a complete list: tell what is gone, what is new, what has changed.
 
         A list from before what has been seen comes from a store that was set back. Nothing in it can be compared with
@@ -227,64 +245,102 @@ class Informer(Generic[T]):
         if _older(resource_version, self._newest):
             self.synced = False
             raise TryLaterError(
-                f"list {self._resource.plural}: the server answers with resourceVersion {resource_version}, "
+                f"list {self.resource.plural}: the server answers with resourceVersion {resource_version}, "
                 f"but {self._newest} has been seen already"
             )
         for key in [key for key in self.objects if key not in listing]:
             self._drop_object(self.objects.pop(key))
-        for key, entry in listing.items():
-            self._put(key, entry)
+        for key in [key for key in self.undecodable if key not in listing]:
+            self._readable(key)
+        for key, found in listing.items():
+            self._take(key, found)
         self._move_on(resource_version)
         self._started = self.synced = True
         self._refused_as = None
-        self._observer.listed(self._resource.plural, len(self.objects))
+        self._observer.listed(self.resource.plural, len(self.objects))
 
     def _apply(self, event: WatchEvent) -> None:
         """One change of the watch."""
-        key, entry = self._read(event.object)
-        if entry is not None and _older(entry.resource_version, self._position):
+        found = self._read(event.object)
+        key = _key(found)
+        if _older(found.resource_version, self._position):
             return
-        if event.type == "DELETED" or entry is None:
+        if event.type == "DELETED":
             known = self.objects.get(key)
-            if known is not None and (entry is None or entry.uid == known.uid):
+            if known is not None and found.uid in ("", known.uid):
                 del self.objects[key]
-                self._drop_object(entry or known)
+                self._drop_object(found if isinstance(found, Entry) else _of_version(known, found))
+            self._readable(key)
         else:
-            self._put(key, entry)
-        if entry is not None:
-            self._move_on(entry.resource_version)
+            self._take(key, found)
+        if found.resource_version:
+            self._move_on(found.resource_version)
+
+    def _take(self, key: Key, found: Found[T]) -> None:
+        if isinstance(found, Entry):
+            self._put(key, found)
+        else:
+            self._keep_apart(key, found)
 
     def _put(self, key: Key, entry: Entry[T]) -> None:
         known = self.objects.get(key)
+        same = False
         if known is not None and known.uid == entry.uid:
             same = known.resource_version == entry.resource_version
-            if same or _older(entry.resource_version, known.resource_version):
+            if _older(entry.resource_version, known.resource_version):
                 return
         elif known is not None:
             self._drop_object(known)
         self.objects[key] = entry
-        self._put_object(entry)
+        if not same:
+            self._put_object(entry)
+        self._readable(key)
+
+    def _keep_apart(self, key: Key, found: UndecodableObject) -> None:
+        """The object cannot be read. Its last readable state stays, as the state of this version, or goes."""
+        known = self.objects.get(key)
+        if known is not None and _older(found.resource_version, known.resource_version):
+            return
+        if known is not None and (self._forget_undecodable or found.uid not in ("", known.uid)):
+            del self.objects[key]
+            self._drop_object(known)
+        elif known is not None and known.resource_version != found.resource_version:
+            self.objects[key] = _of_version(known, found)
+            self._put_object(self.objects[key])
+        before = self.undecodable.get(key)
+        self.undecodable[key] = found
+        if before is None or (before.uid, before.problem) != (found.uid, found.problem):
+            self._observer.undecodable(self.resource.plural, found.title, found.problem)
+            self._readability_changed(found)
+
+    def _readable(self, key: Key) -> None:
+        """The object can be read, or is gone."""
+        before = self.undecodable.pop(key, None)
+        if before is not None:
+            self._readability_changed(before)
 
     def _move_on(self, resource_version: str) -> None:
         self._position = resource_version
         if not _older(resource_version, self._newest):
             self._newest = resource_version
 
-    def _read(self, raw: msgspec.Raw) -> tuple[Key, Entry[T] | None]:
-        """The object's key, and what is to be held of it; None: it counts as absent."""
+    def _read(self, raw: msgspec.Raw) -> Found[T]:
         try:
-            entry = self._decode(raw)
-        except ValueError as error:  # msgspec.ValidationError is one, and so is a label that should be a number
-            identity = read_identity(self._resource, raw)
-            key = (identity.namespace, identity.name)
-            self._observer.undecodable(self._resource.plural, identity.title, str(error))
-            known = self.objects.get(key)
-            if self._forget_undecodable or known is None or known.uid != identity.uid:
-                return key, None
-            return key, msgspec.structs.replace(known, resource_version=identity.resource_version)
-        return (entry.namespace, entry.name), entry
+            return decoded(self.resource, self._decode, raw)
+        except UndecodableError as error:
+            return error.found
+
+
+def _key(found: Entry[T] | UndecodableObject) -> Key:
+    return found.namespace, found.name
+
+
+def _of_version(known: Entry[T], found: UndecodableObject) -> Entry[T]:
+    """The last readable state, in the version that cannot be read."""
+    return msgspec.structs.replace(known, resource_version=found.resource_version)
 
 
 def _older(resource_version: str, than: str) -> bool:
     """Known to be older; what is not a number has no order."""
-    return resource_version.isdigit() and than.isdigit() and int(resource_version) < int(than)
+    numbers = _NUMBER.fullmatch(resource_version) and _NUMBER.fullmatch(than)
+    return numbers is not None and int(resource_version) < int(than)

@@ -6,7 +6,8 @@ written on an owner before the pods go. Read the other way round, or all at once
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import TypeVar
 
@@ -14,10 +15,11 @@ import msgspec
 import structlog
 
 from recovery.core.config import CONFIG_NAME, ConfigFacts
-from recovery.core.facts import GroupKey, JobFacts, NodeFacts, WorkloadFacts
+from recovery.core.facts import GroupKey, JobFacts, NodeFacts, UndecodableObject, WorkloadFacts
 from recovery.core.ledger import LedgerObject
 from recovery.core.policy import PolicyFacts, PolicySet
-from recovery.kube.pages import read_identity, read_page
+from recovery.decoding import decoded
+from recovery.kube.pages import read_page
 from recovery.kube.projections.events import EventRecord, decode_event
 from recovery.kube.projections.metadata import Entry
 from recovery.kube.projections.nodes import decode_node, decode_renewal
@@ -43,6 +45,7 @@ from recovery.ports import (
     NotFoundError,
     RefusedError,
     Resource,
+    UndecodableError,
 )
 from recovery.workloads.jobset import group_selector
 from recovery.workloads.naming import recovery_group_name
@@ -58,7 +61,8 @@ NODES_IN_FLIGHT_MAX = 64
 
 
 class LiveReader:
-    """Consistent reads of one group. All methods raise ApiError; an object that cannot be decoded is a RefusedError."""
+    """Consistent reads of one group. All methods raise ApiError; an object that cannot be read is an UndecodableError,
+    but where it says otherwise."""
 
     def __init__(self, client: ApiClient, *, train_jobs: bool = True) -> None:
         """`train_jobs` False: Trainer is not installed, so no TrainJob is asked for."""
@@ -68,18 +72,22 @@ class LiveReader:
         """It was said in the log that Leases of nodes may not be read."""
 
     async def parts(self, key: GroupKey) -> Parts:
-        """Every object of the group; a missing TrainJob or JobSet is None, not an error."""
-        pods = await self._list(PODS, key, decode_pod)
-        train_job, jobset, jobs = await asyncio.gather(
-            self._train_job(key),
-            self._object(JOB_SETS, key.namespace, key.name, decode_job_set),
+        """Every object of the group; a missing TrainJob or JobSet is None, not an error.
+
+        Those that cannot be read are named beside the others.
+        """
+        pods, unread_pods = await self._list(PODS, key, decode_pod)
+        (train_job, unread_train_job), (jobset, unread_jobset), (jobs, unread_jobs) = await asyncio.gather(
+            _told(self._train_job(key)),
+            _told(self._object(JOB_SETS, key.namespace, key.name, decode_job_set)),
             self._list(JOBS, key, decode_job),
         )
         with_pods = {pod.facts.job_uid for pod in pods}
         told = await asyncio.gather(
             *(self._with_failed_create(key, job.facts, empty=job.facts.uid not in with_pods) for job in jobs)
         )
-        return Parts(train_job=train_job, jobset=jobset, jobs=tuple(told), pods=pods)
+        undecodable = (*unread_train_job, *unread_jobset, *unread_jobs, *unread_pods)
+        return Parts(train_job=train_job, jobset=jobset, jobs=tuple(told), pods=pods, undecodable=undecodable)
 
     async def ledger(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         """None: there is none. RefusedError: the object of that name says that it is another workload's."""
@@ -109,18 +117,23 @@ class LiveReader:
         return config
 
     async def nodes(self, names: Iterable[str]) -> Mapping[str, NodeFacts | None]:
-        """Nodes by name, with the last sign of life of those that are not reachable. None: it does not exist."""
-        slots = asyncio.Semaphore(NODES_IN_FLIGHT_MAX)
+        """Nodes by name, with the last sign of life of those that are not reachable. None: it does not exist.
 
-        async def read(name: str) -> NodeFacts | None:
+        A node that cannot be read, or whose Lease cannot, is left out: nothing is known about it.
+        """
+        slots = asyncio.Semaphore(NODES_IN_FLIGHT_MAX)
+        found: dict[str, NodeFacts | None] = {}
+
+        async def read(name: str) -> None:
             async with slots:
                 node = await self.node(name)
-                if node is None or node.reachable:
-                    return node
-                return msgspec.structs.replace(node, lease_renewed_at=await self._lease_renewed_at(name))
+                if node is not None and not node.reachable:
+                    node = msgspec.structs.replace(node, lease_renewed_at=await self._lease_renewed_at(name))
+                found[name] = node
 
         asked = tuple(names)
-        return dict(zip(asked, await asyncio.gather(*map(read, asked)), strict=True))
+        await asyncio.gather(*(_told(read(name)) for name in asked))
+        return {name: found[name] for name in asked if name in found}
 
     async def node(self, name: str) -> NodeFacts | None:
         """None: it does not exist."""
@@ -137,16 +150,16 @@ class LiveReader:
                 _log.warning("Leases of nodes may not be read: AssumeDead goes by Ready alone", error=str(error))
                 self._leases_refused = True
             return None
-        return _decoded(LEASES, decode_renewal, body)
+        return decoded(LEASES, decode_renewal, body)
 
     async def _policies(self, resource: Resource, namespace: str | None, undecodable: Undecodable) -> list[PolicyFacts]:
         body = await self._client.list(resource, namespace=namespace)
         found: list[PolicyFacts] = []
         for raw in read_page(resource, body).items or ():
             try:
-                found.append(decode_policy(raw).value)
-            except ValueError as error:
-                undecodable(resource, read_identity(resource, raw).title, str(error))
+                found.append(decoded(resource, decode_policy, raw).value)
+            except UndecodableError as error:
+                undecodable(resource, error.found.title, error.found.problem)
         return found
 
     async def _train_job(self, key: GroupKey) -> WorkloadFacts | None:
@@ -155,19 +168,27 @@ class LiveReader:
         return await self._object(TRAIN_JOBS, key.namespace, key.name, decode_train_job)
 
     async def _object(
-        self, resource: Resource, namespace: str | None, name: str, decode: Callable[[bytes], Entry[T]]
+        self, resource: Resource, namespace: str | None, name: str, decode: Callable[[msgspec.Raw], Entry[T]]
     ) -> T | None:
         try:
             body = await self._client.get(resource, name, namespace=namespace)
         except NotFoundError:
             return None
-        return _decoded(resource, decode, body).value
+        return decoded(resource, decode, body).value
 
     async def _list(
         self, resource: Resource, key: GroupKey, decode: Callable[[msgspec.Raw], Entry[T]]
-    ) -> tuple[T, ...]:
+    ) -> tuple[tuple[T, ...], tuple[UndecodableObject, ...]]:
+        """What can be read of the group's objects, and what cannot."""
         body = await self._client.list(resource, namespace=key.namespace, label_selector=group_selector(key))
-        return tuple(_decoded(resource, decode, raw).value for raw in read_page(resource, body).items or ())
+        found: list[T] = []
+        undecodable: list[UndecodableObject] = []
+        for raw in read_page(resource, body).items or ():
+            try:
+                found.append(decoded(resource, decode, raw).value)
+            except UndecodableError as error:
+                undecodable.append(error.found)
+        return tuple(found), tuple(undecodable)
 
     async def _with_failed_create(self, key: GroupKey, job: JobFacts, *, empty: bool) -> JobFacts:
         """A Job without pods, and why: its controller tells in Events what refuses them (a quota, a webhook).
@@ -183,16 +204,20 @@ class LiveReader:
             body = await self._client.list(EVENTS, namespace=key.namespace, field_selector=selector)
         except ForbiddenError:
             return job
-        events = [_decoded(EVENTS, decode_event, raw) for raw in read_page(EVENTS, body).items or ()]
-        newest = max(events, key=lambda event: event.at, default=EventRecord())
+        newest = max(_events(body), key=lambda event: event.at, default=EventRecord())
         return msgspec.structs.replace(job, failed_create=newest.message)
 
 
-B = TypeVar("B", bytes, msgspec.Raw)
-
-
-def _decoded(resource: Resource, decode: Callable[[B], T], body: B) -> T:
+async def _told(reading: Awaitable[T]) -> tuple[T | None, tuple[UndecodableObject, ...]]:
+    """What was read, and the object that could not be."""
     try:
-        return decode(body)
-    except ValueError as error:
-        raise RefusedError(f"{resource.plural}: an answer of the API server cannot be read: {error}") from error
+        return await reading, ()
+    except UndecodableError as error:
+        return None, (error.found,)
+
+
+def _events(body: bytes) -> Iterator[EventRecord]:
+    """Those that can be read: who may write Events in the namespace must not keep its jobs from being decided on."""
+    for raw in read_page(EVENTS, body).items or ():
+        with suppress(UndecodableError):
+            yield decoded(EVENTS, decode_event, raw)

@@ -13,15 +13,17 @@ from typing import Generic, TypeVar
 import msgspec
 
 from recovery.core.config import CONFIG_NAME, ConfigFacts
-from recovery.core.facts import GroupKey, NodeFacts, Snapshot, WorkloadFacts
+from recovery.core.facts import GroupKey, NodeFacts, Snapshot, UndecodableObject, WorkloadFacts
 from recovery.core.ledger import Closing, Incident, LedgerObject
 from recovery.core.policy import PolicyFacts, PolicySet
+from recovery.decoding import decoded
 from recovery.kube.capacity import Capacity
 from recovery.kube.fleet import LostNodes, fleet_facts
 from recovery.kube.incarnations import Incarnations
 from recovery.kube.live import LiveReader
-from recovery.kube.pages import read_identity, read_page
-from recovery.kube.projections.metadata import Entry, Metadata
+from recovery.kube.pages import read_page
+from recovery.kube.projections.bounds import check
+from recovery.kube.projections.metadata import Date, Entry, Metadata
 from recovery.kube.projections.nodes import decode_node
 from recovery.kube.projections.recovery import decode_config, decode_policy, decode_recovery_group
 from recovery.kube.projections.workloads import JobSetRecord, decode_job_set, decode_train_job
@@ -39,8 +41,8 @@ from recovery.ports import (
     ForbiddenError,
     NoSuchResourceError,
     NotFoundError,
-    RefusedError,
     Resource,
+    UndecodableError,
 )
 
 PAGE_OBJECTS_MAX = 500
@@ -55,6 +57,8 @@ class Listing(msgspec.Struct, Generic[T], frozen=True):
 
     entries: tuple[Entry[T], ...]
     unreadable: tuple[str, ...] = ()
+    undecodable: tuple[UndecodableObject, ...] = ()
+    """The same as objects, where it is their content that cannot be read."""
 
 
 class Fleet(msgspec.Struct, frozen=True):
@@ -71,6 +75,8 @@ class Fleet(msgspec.Struct, frozen=True):
     unreadable: tuple[str, ...]
     jobsets: Mapping[GroupKey, JobSetRecord] = {}
     """Those of the TrainJobs included."""
+    undecodable: tuple[UndecodableObject, ...] = ()
+    """TrainJobs and JobSets that cannot be read."""
 
     def policy_set(self, namespace: str) -> PolicySet:
         """What is laid down for the workloads of that namespace."""
@@ -103,7 +109,7 @@ class _Incident(msgspec.Struct, frozen=True):
 class _IncidentName(msgspec.Struct, frozen=True, rename="camel"):
     id: str
     group: str
-    started_at: datetime
+    started_at: Date
 
 
 _decode_record = msgspec.json.Decoder(_Incident).decode
@@ -118,6 +124,7 @@ class _Workloads(msgspec.Struct, frozen=True):
     workloads: Mapping[GroupKey, WorkloadFacts]
     jobsets: Mapping[GroupKey, JobSetRecord]
     unreadable: tuple[str, ...]
+    undecodable: tuple[UndecodableObject, ...]
 
 
 async def read_fleet(client: ApiClient, namespace: str | None) -> Fleet:
@@ -134,6 +141,7 @@ async def read_fleet(client: ApiClient, namespace: str | None) -> Fleet:
         config=laid_down.config,
         unreadable=(*found.unreadable, *groups.unreadable, *laid_down.unreadable),
         jobsets=found.jobsets,
+        undecodable=found.undecodable,
     )
 
 
@@ -152,7 +160,8 @@ async def read_job(client: ApiClient, key: GroupKey) -> JobReading:
     group = await LiveReader(client).ledger(key, workload.uid) if workload is not None else None
     named = {pod.facts.node: pod.facts.ready for pod in parts.pods if pod.facts.node}
     # Those of pods that are not Ready first: a node that is lost takes that from its pods.
-    nodes = await _read_nodes(LiveReader(client), sorted(named, key=lambda name: (named[name], name))[:NODES_MAX])
+    asked = sorted(named, key=lambda name: (named[name], name))[:NODES_MAX]
+    nodes = await _read_nodes(LiveReader(client), asked)
     return JobReading(
         snapshot=snapshot_of(
             key,
@@ -192,7 +201,12 @@ async def _workloads(client: ApiClient, namespace: str | None) -> _Workloads:
     jobsets = {GroupKey(each.namespace, each.name): each.value for each in listed.entries}
     workloads = {key: jobset.workload for key, jobset in jobsets.items() if jobset.workload is not None}
     workloads |= {GroupKey(entry.namespace, entry.name): entry.value for entry in train_jobs.entries}
-    return _Workloads(workloads, jobsets, (*train_jobs.unreadable, *listed.unreadable))
+    return _Workloads(
+        workloads,
+        jobsets,
+        (*train_jobs.unreadable, *listed.unreadable),
+        (*train_jobs.undecodable, *listed.undecodable),
+    )
 
 
 async def _train_jobs(client: ApiClient, namespace: str | None) -> Listing[WorkloadFacts]:
@@ -232,15 +246,13 @@ async def _cluster_policies(client: ApiClient) -> Listing[PolicyFacts]:
 async def _config(client: ApiClient) -> tuple[ConfigFacts | None, tuple[str, ...]]:
     """The RecoveryConfig, and in words why it or its spec could not be read."""
     try:
-        config = decode_config(await client.get(RECOVERY_CONFIGS, CONFIG_NAME)).value
+        config = decoded(RECOVERY_CONFIGS, decode_config, await client.get(RECOVERY_CONFIGS, CONFIG_NAME)).value
     except NotFoundError:
         return None, ()
     except ForbiddenError as error:
         return None, (
             f"RecoveryConfig {CONFIG_NAME} may not be read, so a pause of all recoveries is not seen: {error}",
         )
-    except ValueError as error:
-        raise RefusedError(f"{RECOVERY_CONFIGS.plural}: an answer of the API server cannot be read: {error}") from error
     return config, (config.pause_words,) if config.unreadable else ()
 
 
@@ -249,22 +261,36 @@ async def read_incident(client: ApiClient, key: GroupKey, incident_id: str) -> I
 
     Ids count from 1 again where a RecoveryGroup was deleted: of several records of one id the newest is meant.
     """
-    records = await read_all(client, RECOVERY_INCIDENTS, key.namespace, _decode_spec)
-    named = ((_decode_name(entry.value), entry) for entry in records.entries)
-    mine = [(name, entry) for name, entry in named if name.id == incident_id and name.group == key.name]
+    records = await read_all(client, RECOVERY_INCIDENTS, key.namespace, _decode_name_of)
+    mine = [
+        entry for entry in records.entries if entry.value.name.id == incident_id and entry.value.name.group == key.name
+    ]
     if not mine:
+        if records.undecodable:  # what was asked for may be this one
+            raise UndecodableError(records.undecodable[0])
         return None
-    _, entry = max(mine, key=lambda found: found[0].started_at)
-    try:
-        # A record is the incident with the fields of its closing beside its own.
-        return msgspec.structs.replace(_decode_incident(entry.value), closing=_decode_closing(entry.value))
-    except msgspec.ValidationError as error:
-        raise RefusedError(f"RecoveryIncident {entry.name} cannot be read: {error}") from error
+    entry = max(mine, key=lambda found: found.value.name.started_at)
+    return decoded(RECOVERY_INCIDENTS, _decode_whole_incident, entry.value.whole)
 
 
-def _decode_spec(raw: msgspec.Raw) -> Entry[msgspec.Raw]:
+class _Record(msgspec.Struct, frozen=True):
+    """A RecoveryIncident: by what it is found, and all of it, undecoded."""
+
+    name: _IncidentName
+    whole: msgspec.Raw
+
+
+def _decode_name_of(raw: msgspec.Raw) -> Entry[_Record]:
     record = _decode_record(raw)
-    return record.metadata.entry(record.spec)
+    return record.metadata.entry(_Record(_decode_name(record.spec), raw))
+
+
+def _decode_whole_incident(raw: msgspec.Raw) -> Incident:
+    """A record is the incident with the fields of its closing beside its own."""
+    spec = _decode_record(raw).spec
+    incident = msgspec.structs.replace(_decode_incident(spec), closing=_decode_closing(spec))
+    check(incident)
+    return incident
 
 
 async def _read_nodes(reader: LiveReader, names: Iterable[str]) -> Mapping[str, NodeFacts | None]:
@@ -286,7 +312,7 @@ async def read_all(
 ) -> Listing[T]:
     """All objects of the namespace that are selected, page by page; None: of all namespaces. Raises ApiError."""
     entries: list[Entry[T]] = []
-    unreadable: list[str] = []
+    undecodable: list[UndecodableObject] = []
     token = ""
     while True:
         body = await client.list(
@@ -300,10 +326,9 @@ async def read_all(
         page = read_page(resource, body)
         for raw in page.items or ():
             try:
-                entries.append(decode(raw))
-            except ValueError as error:
-                metadata = read_identity(resource, raw)
-                unreadable.append(f"{resource.kind} {metadata.title} cannot be read: {error}")
+                entries.append(decoded(resource, decode, raw))
+            except UndecodableError as error:
+                undecodable.append(error.found)
         token = page.metadata.continue_token
         if not token:
-            return Listing(tuple(entries), tuple(unreadable))
+            return Listing(tuple(entries), tuple(each.sentence for each in undecodable), tuple(undecodable))

@@ -2,21 +2,21 @@
 
 A proxy in between may answer 200 with a page of its own. That is no fault of the request and passes, so it is a
 TryLaterError: the same question again, later. An object that is no list, from whoever answers in the API server's
-place, is a RefusedError: read as an empty list it would say that everything is gone. What msgspec raises is a
-ValueError in every case, also for bytes that are no text, where it is no error of its own (UnicodeDecodeError).
+place, is a RefusedError: read as an empty list it would say that everything is gone.
 """
 
 import msgspec
 
-from recovery.kube.projections.metadata import Identity, ObjectList, decode_identity, decode_list
-from recovery.ports import RefusedError, Resource, TryLaterError
+from recovery.decoding import at_any_depth
+from recovery.kube.projections.metadata import BookmarkMetadata, ObjectList, decode_bookmark, decode_list
+from recovery.ports import UNDECODABLE, RefusedError, Resource, TryLaterError
 
 
 def read_page(resource: Resource, body: bytes) -> ObjectList:
     """One page of a list, its items undecoded."""
     try:
-        page = decode_list(body)
-    except ValueError as error:
+        page = at_any_depth(decode_list, body)
+    except UNDECODABLE as error:
         raise TryLaterError(f"list {resource.plural}: not a list: {error}") from error
     if not page.kind.endswith("List") or not page.metadata.resource_version:
         raise RefusedError(
@@ -26,9 +26,9 @@ def read_page(resource: Resource, body: bytes) -> ObjectList:
     return page
 
 
-def read_identity(resource: Resource, raw: msgspec.Raw) -> Identity:
-    """The least that an object says of itself, whatever else is wrong with it."""
+def read_bookmark(resource: Resource, raw: msgspec.Raw) -> BookmarkMetadata:
+    """How far the watch has come."""
     try:
-        return decode_identity(raw).metadata
-    except ValueError as error:
+        return at_any_depth(decode_bookmark, raw).metadata
+    except UNDECODABLE as error:
         raise TryLaterError(f"{resource.plural}: not an object: {error}") from error

@@ -8,7 +8,16 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core.facts import GroupKey, JobFacts, JobSetFacts, NodeFacts, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.facts import (
+    GroupKey,
+    JobFacts,
+    JobSetFacts,
+    NodeFacts,
+    PodFacts,
+    Snapshot,
+    UndecodableObject,
+    WorkloadFacts,
+)
 from recovery.core.training_container import assigned, select
 from recovery.kube.incarnations import Incarnations
 from recovery.kube.projections.pods import PodRecord
@@ -23,6 +32,8 @@ class Parts(msgspec.Struct, frozen=True):
     jobset: JobSetRecord | None
     jobs: tuple[JobFacts, ...]
     pods: tuple[PodRecord, ...]
+    undecodable: tuple[UndecodableObject, ...] = ()
+    """Those that cannot be read, in no order."""
 
     @property
     def workload(self) -> WorkloadFacts | None:
@@ -36,6 +47,20 @@ class Parts(msgspec.Struct, frozen=True):
         """The JobSet of that name is not the TrainJob's: a user's own, or still that of an earlier TrainJob."""
         return self.train_job is not None and self.jobset is not None and self.jobset.owner_uid != self.train_job.uid
 
+    def filled_from(self, earlier: "Parts") -> "Parts":
+        """With the last readable state of each object that cannot be read, where `earlier` has it."""
+        uids = {each.uid for each in self.undecodable} - {""}
+        if not uids:
+            return self
+        train_job, jobset = earlier.train_job, earlier.jobset
+        return msgspec.structs.replace(
+            self,
+            train_job=train_job if train_job is not None and train_job.uid in uids else self.train_job,
+            jobset=jobset if jobset is not None and jobset.facts.uid in uids else self.jobset,
+            jobs=(*self.jobs, *(job for job in earlier.jobs if job.uid in uids)),
+            pods=(*self.pods, *(pod for pod in earlier.pods if pod.facts.uid in uids)),
+        )
+
 
 def snapshot_of(
     key: GroupKey,
@@ -44,13 +69,15 @@ def snapshot_of(
     incarnations: Incarnations,
     nodes: Mapping[str, NodeFacts],
     gone_nodes: Container[str] = frozenset(),
+    unknown_nodes: Container[str] = frozenset(),
     vanished: Iterable[PodFacts] = (),
     live: bool = False,
 ) -> Snapshot:
     """`vanished`: pods found gone by this very reading, besides those that the watch has told of. `gone_nodes`: those
-    that do not exist, whatever `nodes` says."""
+    that do not exist, whatever `nodes` says. `unknown_nodes`: those of which nothing is known, whatever both say."""
+    undecodable = tuple(sorted(parts.undecodable, key=lambda each: (each.kind, each.name)))
     if parts.foreign:
-        return Snapshot(key, parts.workload, None, (), (), live=live)
+        return Snapshot(key, parts.workload, None, (), (), live=live, undecodable=undecodable)
     adapter = adapter_of(parts.workload)
     jobset = parts.jobset.facts if parts.jobset is not None else None
     by_name = sorted(parts.jobs, key=lambda job: job.name)
@@ -70,7 +97,7 @@ def snapshot_of(
         if lost.job_uid in members:
             pods.setdefault(lost.uid, lost)
     ordered = _assigned(jobs, parts.workload, sorted(pods.values(), key=lambda pod: pod.name), nodes)
-    names = dict.fromkeys(pod.node for pod in ordered if pod.node)
+    names = dict.fromkeys(pod.node for pod in ordered if pod.node and pod.node not in unknown_nodes)
     return Snapshot(
         key=key,
         workload=parts.workload,
@@ -82,6 +109,7 @@ def snapshot_of(
         trained_at=_trained_at(jobs, ordered, incarnations),
         expected_jobs=_expected_jobs(adapter, jobset, parts.jobs, members),
         live=live,
+        undecodable=undecodable,
     )
 
 

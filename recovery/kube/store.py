@@ -14,7 +14,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from recovery.core.config import CONFIG_NAME, ConfigFacts
-from recovery.core.facts import GroupKey, JobFacts, NodeFacts, PodFacts, Snapshot, WaitingGroup, WorkloadFacts
+from recovery.core.facts import (
+    GroupKey,
+    JobFacts,
+    NodeFacts,
+    PodFacts,
+    Snapshot,
+    UndecodableObject,
+    WaitingGroup,
+    WorkloadFacts,
+)
 from recovery.core.fencing import OUT_OF_SERVICE_TAINT
 from recovery.core.ledger import LedgerObject
 from recovery.core.policy import PolicyFacts, PolicySet
@@ -139,7 +148,14 @@ class KubeGroupStore:
         absent: frozenset[str] = frozenset()
         if self._nodes_informer.synced:
             absent = frozenset(pod.facts.node for pod in parts.pods if pod.facts.node not in self._nodes)
-        return snapshot_of(key, parts, incarnations=self._incarnations, nodes=self._nodes, gone_nodes=absent)
+        return snapshot_of(
+            key,
+            parts,
+            incarnations=self._incarnations,
+            nodes=self._nodes,
+            gone_nodes=absent,
+            unknown_nodes=self._unknown_nodes(),
+        )
 
     def nodes(self) -> Mapping[str, NodeFacts]:
         return MappingProxyType(self._nodes)
@@ -168,14 +184,23 @@ class KubeGroupStore:
     def collected(self) -> Iterable[GroupKey]:
         return tuple(self._collected)
 
+    def undecodable(self) -> Mapping[str, int]:
+        counts = {informer.resource.plural: len(informer.undecodable) for informer in self._informers}
+        if self._config is not None and self._config.unreadable:
+            counts[RECOVERY_CONFIGS.plural] += 1
+        damaged = (each for each in self.ledger_objects() if each.schema_version == UNREADABLE_SCHEMA_VERSION)
+        counts[RECOVERY_GROUPS.plural] += sum(1 for _ in damaged)
+        return counts
+
     def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
         self._subscribers.append(changed)
 
     async def read_live(self, key: GroupKey) -> Snapshot:
         before = self._parts(key)
-        parts = await self._live.parts(key)
+        parts = (await self._live.parts(key)).filled_from(before)
         # After the pods: a node that is read is not older than the pod that names it.
-        asked = await self._live.nodes(self._doubtful(parts))
+        doubtful = frozenset(self._doubtful(parts))
+        asked = await self._live.nodes(sorted(doubtful))
         found = {name: node for name, node in asked.items() if node is not None}
         snapshot = snapshot_of(
             key,
@@ -183,6 +208,7 @@ class KubeGroupStore:
             incarnations=self._incarnations,
             nodes=ChainMap(found, self._nodes),
             gone_nodes=asked.keys() - found.keys(),
+            unknown_nodes=doubtful - asked.keys(),
             vanished=self._vanished(before, parts),
             live=True,
         )
@@ -235,8 +261,20 @@ class KubeGroupStore:
             entropy=self._entropy,
             observer=self._observer,
             label_selector=label_selector,
+            readability_changed=self._readability_changed,
             forget_undecodable=forget_undecodable,
         )
+
+    def _readability_changed(self, found: UndecodableObject) -> None:
+        """Who knows an object by its last readable state is told by that being put again."""
+        if found.group is not None:
+            self._notify(found.group)
+        elif found.kind == NODES.kind:
+            self._notify_groups_on(found.name)
+
+    def _unknown_nodes(self) -> frozenset[str]:
+        """Whatever was known of them: a taint that proved their pods dead may be gone."""
+        return frozenset(found.name for found in self._nodes_informer.undecodable.values())
 
     def _parts(self, key: GroupKey) -> Parts:
         return Parts(
@@ -244,6 +282,12 @@ class KubeGroupStore:
             jobset=self._jobsets.get(key),
             jobs=tuple(self._jobs.get(key, {}).values()),
             pods=tuple(self._pods.get(key, {}).values()),
+            undecodable=tuple(
+                found
+                for informer in self._informers
+                for found in informer.undecodable.values()
+                if _group_of(found, informer) == key
+            ),
         )
 
     def _waiting_besides(self, own: GroupKey) -> Iterator[WaitingGroup]:
@@ -271,8 +315,9 @@ class KubeGroupStore:
         A node that was deleted and made again under its name exists, and is not taken for gone: a kubelet that
         registers anew goes on running the pods that it has. If it is another machine, its kubelet reports their end.
         """
+        unknown = self._unknown_nodes()
         for name in sorted({pod.facts.node for pod in parts.pods if pod.facts.node}):
-            node = self._nodes.get(name)
+            node = self._nodes.get(name) if name not in unknown else None
             if node is None or not node.ready or any(taint.key == OUT_OF_SERVICE_TAINT for taint in node.taints):
                 yield name
 
@@ -463,6 +508,14 @@ class KubeGroupStore:
 
     def _report(self, resource: Resource, name: str, message: str) -> None:
         self._observer.undecodable(resource.plural, name, message)
+
+
+def _group_of(found: UndecodableObject, informer: Informer[Any]) -> GroupKey | None:
+    """By its metadata, else by its last readable state."""
+    known = informer.objects.get((found.namespace, found.name))
+    if found.group is not None or known is None:
+        return found.group
+    return known.value.group if isinstance(known.value, PodRecord | JobRecord) else None
 
 
 def _what_counts(node: NodeFacts) -> object:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from recovery.core.facts import GroupKey, JobFacts, NodeFacts, PodFacts, Snapshot
+from recovery.core.facts import GroupKey, JobFacts, NodeFacts, PodFacts, Snapshot, UndecodableObject
 from recovery.core.history import began_at, member_count
 from recovery.kube.incarnations import Incarnations
 from recovery.kube.live import LiveReader
@@ -54,10 +54,13 @@ async def read_unready(
     try:
         listed = await read_all(client, JOBS, namespace, decode_job, label_selector=GROUPS_SELECTOR)
         jobs = _by_group(entry.value for entry in listed.entries)
-        unready = [key for key in asked if not _all_ready(fleet, key, jobs.get(key, ()))]
-        records, about_pods = await _pods(client, namespace, unready)
+        undecodable = (*fleet.undecodable, *listed.undecodable)
+        doubtful = {each.group for each in undecodable}
+        unready = [key for key in asked if key in doubtful or not _all_ready(fleet, key, jobs.get(key, ()))]
+        records, unread_pods = await _pods(client, namespace, unready)
     except ForbiddenError as error:
         return Unready(unreadable=(f"a job that has not started is not told from one that runs: {error}",))
+    undecodable = (*undecodable, *unread_pods)
     pods = _by_group(records)
     nodes, about_nodes = await _nodes(client, [[each.facts for each in pods.get(key, ())] for key in unready])
     failed_creates = await _failed_creates(
@@ -67,8 +70,10 @@ async def read_unready(
     for key in unready:
         facts = (job.facts for job in jobs.get(key, ()))
         told = tuple(msgspec.structs.replace(job, failed_create=failed_creates.get(job.uid, "")) for job in facts)
-        snapshots[key] = _snapshot(key, fleet, told, tuple(pods.get(key, ())), nodes)
+        unread = tuple(each for each in undecodable if each.group == key)
+        snapshots[key] = _snapshot(key, fleet, told, tuple(pods.get(key, ())), unread, nodes)
     ready = {key: _of_ready(key, fleet, jobs[key], now) for key in asked if key not in snapshots and key in jobs}
+    about_pods = (each.sentence for each in unread_pods)
     return Unready(snapshots, ready, (*listed.unreadable, *about_pods, *about_nodes))
 
 
@@ -99,16 +104,16 @@ def _all_ready(fleet: Fleet, key: GroupKey, jobs: Sequence[JobRecord]) -> bool:
 
 async def _pods(
     client: ApiClient, namespace: str | None, keys: Iterable[GroupKey]
-) -> tuple[list[PodRecord], tuple[str, ...]]:
+) -> tuple[list[PodRecord], tuple[UndecodableObject, ...]]:
     """Those of groups of the same names in other namespaces as well, where all are read."""
     names = iter(dict.fromkeys(key.name for key in keys))
     found: list[PodRecord] = []
-    unreadable: list[str] = []
+    undecodable: list[UndecodableObject] = []
     while chunk := tuple(islice(names, NAMES_MAX)):
         listed = await read_all(client, PODS, namespace, decode_pod, label_selector=groups_selector(chunk))
         found += [entry.value for entry in listed.entries]
-        unreadable += listed.unreadable
-    return found, tuple(unreadable)
+        undecodable += listed.undecodable
+    return found, tuple(undecodable)
 
 
 async def _nodes(
@@ -151,7 +156,7 @@ def _decode_event(raw: msgspec.Raw) -> Entry[EventRecord]:
 
 def _of_ready(key: GroupKey, fleet: Fleet, jobs: Iterable[JobRecord], now: datetime) -> Snapshot:
     """All members are Ready now. That says that the group has started, also where the clock here lags behind."""
-    found = _snapshot(key, fleet, tuple(job.facts for job in jobs), (), {})
+    found = _snapshot(key, fleet, tuple(job.facts for job in jobs), (), (), {})
     return msgspec.structs.replace(found, trained_at={job.uid: max(now, began_at(job)) for job in found.jobs})
 
 
@@ -160,12 +165,13 @@ def _snapshot(
     fleet: Fleet,
     jobs: tuple[JobFacts, ...],
     pods: tuple[PodRecord, ...],
+    unread: tuple[UndecodableObject, ...],
     nodes: Mapping[str, NodeFacts | None],
 ) -> Snapshot:
     workload = fleet.workloads[key]
     return snapshot_of(
         key,
-        Parts(workload if workload.kind == TRAIN_JOBS.kind else None, fleet.jobsets.get(key), jobs, pods),
+        Parts(workload if workload.kind == TRAIN_JOBS.kind else None, fleet.jobsets.get(key), jobs, pods, unread),
         incarnations=Incarnations(),
         nodes={name: node for name, node in nodes.items() if node is not None},
         gone_nodes={name for name, node in nodes.items() if node is None},

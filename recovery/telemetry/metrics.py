@@ -23,6 +23,7 @@ from recovery.telemetry.fleet import FleetCollector
 from recovery.telemetry.ledgers import PREFIX, SCOPE, LedgerCollector
 from recovery.telemetry.protections import ProtectionCollector
 from recovery.telemetry.starts import StartCollector
+from recovery.telemetry.undecodable import UndecodableCollector
 
 CONTROLLER = "group"
 """Label of the only kind of reconciler and queue there is."""
@@ -50,6 +51,8 @@ class Metrics:
         self.registry.register(self._starts)
         self._protections = ProtectionCollector(PREFIX)
         self.registry.register(self._protections)
+        self._undecodable = UndecodableCollector(PREFIX)
+        self.registry.register(self._undecodable)
         self._incident_instruments()
         self._own_instruments()
         self._gauge("build_info", "What runs.", "version").labels(version).set(1)
@@ -97,11 +100,13 @@ class Metrics:
         )
 
     def follow(self, store: GroupStore) -> None:
-        """Tell of the ledgers of this store and of its RecoveryConfig, while this process leads."""
+        """Tell of the ledgers of this store and of its RecoveryConfig, while this process leads, and of what in it
+        cannot be read."""
         self._ledgers.follow(store)
         self._fleet.follow(store)
         self._starts.follow(store)
         self._protections.follow(store)
+        self._undecodable.follow(store)
 
     def follow_queue(self, depth: Callable[[], int]) -> None:
         """Ask for the queue's depth at every scrape."""

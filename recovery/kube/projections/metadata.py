@@ -35,15 +35,13 @@ def clamped_if_any(date: datetime | None) -> datetime | None:
     return None if date is None else clamped(date)
 
 
-def label_number(text: str, label: str) -> int:
-    """The number in a label that a controller writes. Raises ValueError with the path of the label.
+def whole_number(text: str, where: str) -> int:
+    """The number in a label or an annotation that a controller writes. Raises ValueError naming `where` in metadata.
 
     `int` alone takes signs, underscores and the digits of every script; Kubernetes counts in int32, in ASCII.
     """
     if not _WHOLE_NUMBER.fullmatch(text) or int(text) > INT32_MAX:
-        raise ValueError(
-            f"Expected a whole number up to {INT32_MAX}, got `{text[:63]}` - at `$.metadata.labels['{label}']`"
-        )
+        raise ValueError(f"Expected a whole number up to {INT32_MAX}, got `{text[:63]}` - at `$.metadata.{where}`")
     return int(text)
 
 
@@ -103,10 +101,10 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
             return None
         try:
             asked_at = self.deletion_timestamp - _go_duration(self.deletion_grace_period_seconds or 0)
+            if asked_at.microsecond:  # what is left of a grace that wrapped around: the server cut it off
+                asked_at = asked_at.replace(microsecond=0) + timedelta(seconds=1)
         except OverflowError:
             return LATEST
-        if asked_at.microsecond:
-            asked_at = asked_at.replace(microsecond=0) + timedelta(seconds=1)
         return asked_at if EARLIEST <= asked_at < LATEST else LATEST
 
     @property
@@ -148,25 +146,17 @@ def conditions(raw: Iterable[RawCondition]) -> tuple[Condition, ...]:
     return tuple(condition.facts() for condition in raw)
 
 
-class Identity(msgspec.Struct, frozen=True, rename="camel"):
-    """The least that a line of a watch says of its object, whatever else is wrong with it."""
+class BookmarkMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    """How far a watch has come; an annotation marks the end of the initial events."""
 
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
     resource_version: str = ""
     annotations: dict[str, str] = {}
 
-    @property
-    def title(self) -> str:
-        """How a message names the object: `namespace/name`, or the name where there is no namespace."""
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
+class Bookmark(msgspec.Struct, frozen=True):
+    """The object of a BOOKMARK event."""
 
-class IdentityOnly(msgspec.Struct, frozen=True):
-    """A bookmark, or an object that could not be decoded as its kind."""
-
-    metadata: Identity = Identity()
+    metadata: BookmarkMetadata = BookmarkMetadata()
 
 
 class ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -187,5 +177,5 @@ class ObjectList(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
-decode_identity = msgspec.json.Decoder(IdentityOnly).decode
+decode_bookmark = msgspec.json.Decoder(Bookmark).decode
 decode_list = msgspec.json.Decoder(ObjectList).decode

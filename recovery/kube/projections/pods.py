@@ -30,7 +30,7 @@ from recovery.kube.projections.metadata import (
     RawCondition,
     clamped_if_any,
     conditions,
-    label_number,
+    whole_number,
 )
 from recovery.workloads.jobset import (
     COMPLETION_INDEX_LABEL,
@@ -178,7 +178,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Entry[PodRecord]:
         uid=meta.uid,
         job_uid=intern(job.uid) if job is not None else "",
         job_name=intern(job.name) if job is not None else "",
-        index=label_number(meta.labels.index, COMPLETION_INDEX_LABEL) if meta.labels.index else None,
+        index=whole_number(meta.labels.index, f"labels['{COMPLETION_INDEX_LABEL}']") if meta.labels.index else None,
         created_at=meta.created_at,
         resource_version=meta.resource_version,
         node=intern(pod.spec.node_name),
@@ -198,7 +198,9 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Entry[PodRecord]:
         reason=intern(status.reason),
         message=status.message[:_MESSAGE_MAX],
         demand=_demand(pod, extended),
-        index_failures=int(meta.annotations.index_failures or 0),
+        index_failures=whole_number(
+            meta.annotations.index_failures or "0", f"annotations['{INDEX_FAILURES_ANNOTATION}']"
+        ),
         joined_probe=meta.annotations.joined_probe == _JOINED_BY_READINESS,
     )
     group = GroupKey(namespace=intern(meta.namespace), name=intern(meta.labels.group))

@@ -10,6 +10,7 @@ from recovery.core.fleet import FleetLedger
 from recovery.core.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject
 from recovery.core.policy import PolicyFacts, PolicySpec
 from recovery.core.quarantine import RESET_BREAKER_ANNOTATION, parsed_time
+from recovery.kube.projections.bounds import check
 from recovery.kube.projections.metadata import Date, Entry, Metadata, clamped
 from recovery.ports import TRAIN_JOBS
 
@@ -109,7 +110,8 @@ def decode_config(raw: bytes | msgspec.Raw) -> Entry[ConfigFacts]:
     )
     try:
         config = _decode_config(raw)
-    except msgspec.ValidationError as error:
+        check(config.status, "$.status")
+    except (ValueError, OverflowError) as error:
         return meta.entry(msgspec.structs.replace(facts, unreadable=str(error)))
     return meta.entry(msgspec.structs.replace(facts, spec=config.spec, fleet=config.status))
 
@@ -168,6 +170,8 @@ def _ledger(status: msgspec.Raw) -> tuple[int, Ledger]:
             return version, Ledger()
         if version < OLDEST_SCHEMA_VERSION:
             return UNREADABLE_SCHEMA_VERSION, Ledger(reason=f"status has schemaVersion {version}, which never was")
-        return version, msgspec.structs.replace(_decode_ledger(status), schema_version=SCHEMA_VERSION)
-    except msgspec.ValidationError as error:
+        ledger = _decode_ledger(status)
+        check(ledger)
+        return version, msgspec.structs.replace(ledger, schema_version=SCHEMA_VERSION)
+    except (ValueError, OverflowError) as error:
         return UNREADABLE_SCHEMA_VERSION, Ledger(reason=f"status is not a ledger of this version: {error}")

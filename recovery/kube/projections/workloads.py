@@ -20,7 +20,7 @@ from recovery.core.facts import (
 )
 from recovery.core.policy import TOUCHED_ANNOTATION
 from recovery.kube.projections.containers import ContainerSpec, templates
-from recovery.kube.projections.metadata import Entry, Metadata, RawCondition, conditions, label_number
+from recovery.kube.projections.metadata import Entry, Metadata, RawCondition, conditions, whole_number
 from recovery.ports import JOB_SETS, TRAIN_JOBS, Resource
 from recovery.workloads.jobset import (
     COMPLETED_CONDITION,
@@ -335,7 +335,7 @@ def decode_job(raw: bytes | msgspec.Raw) -> Entry[JobRecord]:
         jobset_uid=owner.uid if owner is not None else "",
         replicated_job=meta.labels.replicated_job,
         created_at=meta.created_at,
-        restart_attempt=label_number(meta.labels.restart_attempt or "0", RESTART_ATTEMPT_LABEL),
+        restart_attempt=whole_number(meta.labels.restart_attempt or "0", f"labels['{RESTART_ATTEMPT_LABEL}']"),
         deleting_since=meta.deleting_since,
         suspended=bool(spec.suspend),
         parallelism=spec.parallelism,

@@ -19,6 +19,7 @@ from recovery.ports import (
     RECOVERY_INCIDENTS,
     RECOVERY_POLICIES,
     TRAIN_JOBS,
+    ApiClient,
     ForbiddenError,
     NoSuchResourceError,
     NotFoundError,
@@ -66,6 +67,8 @@ class PlainCluster:
         """Plurals of resources that are not installed."""
         self.denied: set[tuple[str, str]] = set()
         """Verb and plural, with `/subresource` if there is one."""
+        self.raw: dict[str, str] = {}
+        """JSON that is answered in place of a string: what `json` itself would not write."""
         self.page_size: int | None = None
         self.got: list[str] = []
         """Plurals of what was asked for one by one, in this order."""
@@ -84,7 +87,7 @@ class PlainCluster:
         self.got.append(resource.plural)
         for item in self._items("get", resource, namespace):
             if item["metadata"]["name"] == name:
-                return json.dumps(item).encode()
+                return self._encoded(item)
         raise NotFoundError(f"get {resource.plural} {name}: not found")
 
     async def list(
@@ -107,7 +110,7 @@ class PlainCluster:
         end = start + (self.page_size or len(items))
         token = str(end) if end < len(items) else ""
         metadata = {"resourceVersion": "9", "continue": token}
-        return json.dumps({"kind": f"{resource.kind}List", "metadata": metadata, "items": items[start:end]}).encode()
+        return self._encoded({"kind": f"{resource.kind}List", "metadata": metadata, "items": items[start:end]})
 
     async def create(
         self,
@@ -157,7 +160,7 @@ class PlainCluster:
                 else:
                     _apply(item, json.loads(msgspec.json.encode(body)))
                 self.patched(item)
-                return json.dumps(item).encode()
+                return self._encoded(item)
         raise NotFoundError(f"patch {resource.plural} {name}: not found")
 
     async def delete(
@@ -172,6 +175,12 @@ class PlainCluster:
         grace_seconds: int | None = None,
     ) -> bytes:
         raise NotImplementedError
+
+    def _encoded(self, body: Object) -> bytes:
+        text = json.dumps(body)
+        for string, instead in self.raw.items():
+            text = text.replace(json.dumps(string), instead)
+        return text.encode()
 
     def _items(self, verb: str, resource: Resource, namespace: str | None) -> Objects:
         if resource.plural in self.absent:
@@ -335,7 +344,7 @@ def _apply(to: Object, operations: Objects) -> None:
 Connect = Callable[..., AbstractAsyncContextManager[Connection]]
 
 
-def connect_to(cluster: PlainCluster) -> Connect:
+def connect_to(cluster: ApiClient) -> Connect:
     """A stand-in for `connection.connect`."""
 
     @asynccontextmanager

@@ -250,7 +250,9 @@ def test_what_is_not_there_is_one_line(cluster: PlainCluster) -> None:
 def test_a_record_of_another_version_is_one_line(cluster: PlainCluster) -> None:
     cluster.add_incident("llm", record(outcome="Transcended"))
     said = one_line("llm", "--incident", "uid-team-1")
-    assert said.startswith("recovery: RecoveryIncident llm-uid-team-1 cannot be read: Invalid enum value 'Transcended'")
+    assert said.startswith(
+        "recovery: RecoveryIncident team-a/llm-uid-team-1 cannot be read: Invalid enum value 'Transcended'"
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -350,6 +351,23 @@ def test_with_cluster_the_runtime_that_no_file_has_is_read(cluster: PlainCluster
     cluster.put(CLUSTER_TRAINING_RUNTIMES, runtime_object())
     assert lint("-", "--cluster", stdin=JOB) == []
     assert cluster.got == ["clustertrainingruntimes"]
+
+
+def test_a_runtime_of_5000_levels_is_judged_by_those_that_count(cluster: PlainCluster) -> None:
+    cluster.put(CLUSTER_TRAINING_RUNTIMES, runtime_object() | {"deep": "~"})
+    cluster.raw["~"] = "[" * 5000 + "]" * 5000
+    assert lint("-", "--cluster", stdin=JOB) == []
+
+
+@pytest.mark.parametrize("runtime", ["[]", "1", '{"metadata"'])
+def test_a_runtime_that_is_no_object_is_one_line_and_1(
+    cluster: PlainCluster, monkeypatch: pytest.MonkeyPatch, runtime: str
+) -> None:
+    cluster.put(CLUSTER_TRAINING_RUNTIMES, runtime_object())
+    monkeypatch.setattr(cluster, "get", AsyncMock(return_value=runtime.encode()))
+    result = recovery("lint", "-", "--cluster", stdin=JOB, exit_code=1)
+    assert (result.stdout, result.stderr.count("\n")) == ("", 1)
+    assert "ClusterTrainingRuntime without a name cannot be read: " in result.stderr
 
 
 def test_without_it_no_cluster_is_asked(cluster: PlainCluster) -> None:

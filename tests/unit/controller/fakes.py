@@ -314,6 +314,9 @@ class FakeStore:
     def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         return self.lagging if self.lags else self._of(workload_uid)
 
+    def undecodable(self) -> Mapping[str, int]:
+        return {}
+
     def ledger_objects(self) -> Iterable[LedgerObject]:
         return tuple(self._api.groups.values())
 

@@ -19,6 +19,7 @@ from recovery.ports import (
     ForbiddenError,
     NotLeadingError,
     PatchKind,
+    UndecodableError,
     UnknownOutcomeError,
 )
 from recovery.sim.virtual_time import VirtualClock, virtual_time
@@ -103,6 +104,23 @@ async def test_one_node_that_cannot_be_written_does_not_hold_up_the_others() -> 
     assert len(fleet.quarantined) == 1
     await review(fleet)
     assert fleet.quarantined == ["gpu-1", "gpu-2"]
+
+
+async def test_one_node_that_cannot_be_read_does_either() -> None:
+    fleet = Fleet(spec={**ALLOWED, "quarantine": {"maxPercent": 100}})
+    for name in ("gpu-1", "gpu-2"):
+        fleet.client.refuse["nodes"] = [LOST]
+        with pytest.raises(UnknownOutcomeError):
+            await quarantine(fleet, name)
+    store = Store(fleet)
+    store.unreadable = "gpu-1"
+    await keeper(fleet, store).review()
+    assert "gpu-2" in fleet.quarantined
+    store.freeze()
+    store.hide("gpu-1")
+    with pytest.raises(UndecodableError, match="Node gpu-1 cannot be read"):
+        await keeper(fleet, store).review()
+    assert [each.node for each in fleet.ledger.quarantined] == ["gpu-1", "gpu-2"], "what is not known is not gone"
 
 
 # --- releasing -----------------------------------------------------------------------------------------------------

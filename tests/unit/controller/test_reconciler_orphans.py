@@ -93,6 +93,29 @@ async def test_it_is_recorded_once_however_often_the_group_is_looked_at() -> Non
     assert scene.api.said() == ["create RecoveryIncident"]
 
 
+@pytest.mark.parametrize("kind", ["TrainJob", "JobSet"])
+@pytest.mark.parametrize("where", ["cache", "live"])
+async def test_a_job_that_cannot_be_read_is_not_taken_for_deleted(kind: str, where: str) -> None:
+    scene = await interrupted()
+    gone = scene.store.cached
+    unreadable = gone.unreadable("train", kind=kind)
+    scene.store.becomes(unreadable)
+    if where == "live":
+        scene.store.cached = gone
+    assert await scene.look(9) is None
+    assert scene.api.said() == []
+    scene.store.becomes(gone)
+    await scene.look(10)
+    assert scene.api.said() == ["create RecoveryIncident"]
+
+
+async def test_a_pod_that_cannot_be_read_does_not_keep_a_deleted_job_from_being_recorded() -> None:
+    scene = await interrupted()
+    scene.store.becomes(scene.store.cached.unreadable())
+    await scene.look(9)
+    assert scene.api.said() == ["create RecoveryIncident"]
+
+
 async def test_one_that_another_process_has_recorded_is_done() -> None:
     scene = await interrupted()
     scene.reconciler = scene.new_process()

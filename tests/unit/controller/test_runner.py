@@ -65,6 +65,9 @@ class Keys:
     def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         raise NotImplementedError
 
+    def undecodable(self) -> Mapping[str, int]:
+        return {}
+
     def ledger_objects(self) -> Iterable[LedgerObject]:
         return self.ledgers
 

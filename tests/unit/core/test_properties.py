@@ -57,6 +57,7 @@ LOSSES = st.one_of(
 PLATFORM = st.one_of(
     st.sampled_from([("job deleted",), ("controller restarted",), ("deeds are lost",), ("look",)]),
     st.sampled_from([("deeds are done twice",), ("deeds are late",)]),
+    st.sampled_from([("unreadable",), ("readable",)]),
     st.tuples(st.just("stale look"), st.integers(1, 6)),
     st.tuples(st.just("clock"), st.sampled_from([-40, -2, 3, 40])),
 )
@@ -272,10 +273,10 @@ class Walk:
                 self.controller.policy = policy(limit=1, on_exhausted=OnExhausted.SUSPEND, window_seconds=30)
             case "may not fail jobs":
                 self.controller.policy = policy(**{**self.terms, "may_fail_jobs": False})
-            case "no policy":
-                self.controller.policy = None
-            case "bad":
-                self.controller.policy = PolicyError("spec: unreadable")
+            case "no policy" | "bad":
+                self.controller.policy = PolicyError("spec: unreadable") if name == "bad" else None
+            case "unreadable" | "readable":
+                self.cluster.world = self.world.unreadable() if name == "unreadable" else self.world.readable()
             case _:
                 self.happen(name)
 
@@ -327,7 +328,7 @@ class Walk:
         stale = (cached or self.world).snapshot()
         before = self.controller.ledger
         plan = self.controller.plan_on(stale, self.world.snapshot(live=True), self.now)
-        self.restraint(plan)
+        self.restraint(plan, unreadable=cached is None and bool(self.world.undecodable))
         self.suspensions(before, plan)
         self.controller.done += plan.first
         self.controller.write(plan)
@@ -346,8 +347,12 @@ class Walk:
             self.cluster.do(action, self.seconds)
         return plan
 
-    def restraint(self, plan: Plan) -> None:
-        """Nobody is touched where that is barred, but that a suspension of ours is ended, and what a person forced."""
+    def restraint(self, plan: Plan, *, unreadable: bool) -> None:
+        """Nobody is touched where that is barred, but that a suspension of ours is ended, and what a person forced.
+
+        `unreadable`: the look has seen that an object cannot be read: nobody is touched at all.
+        """
+        assert not unreadable or not any(isinstance(action, WORKLOAD_ACTIONS) for action in plan.actions), plan.reason
         workload, open_ = self.world.workload, plan.ledger.incident
         assert workload is not None
         forced = open_ is not None and open_.forced
@@ -450,6 +455,7 @@ def test_once_all_is_quiet_nothing_waits_for_what_will_not_come(
         walk.take(step)
     walk.skew = 0
     walk.nodes_back()
+    walk.event("readable")
     plan = walk.look()
     for _ in range(150):
         before = walk.world
@@ -488,6 +494,7 @@ def _nobody_hangs(walk: Walk, steps: list[tuple[Any, ...]]) -> None:
     for step in steps:
         walk.take(step)
     walk.nodes_back()
+    walk.event("readable")
     for _ in range(60):
         walk.tick()
     assert walk.controller.ledger.incident is None

@@ -24,6 +24,7 @@ from recovery.core.facts import (
     ReplicatedJobFacts,
     Snapshot,
     Taint,
+    UndecodableObject,
     WaitingGroup,
     WorkloadFacts,
 )
@@ -66,6 +67,7 @@ class World(msgspec.Struct, frozen=True):
     cluster_nodes: int = 100
     waiting: tuple[WaitingGroup, ...] = ()
     """Other groups that wait for nodes."""
+    undecodable: tuple[UndecodableObject, ...] = ()
 
     # --- what there is ---------------------------------------------------------------------------------------------
 
@@ -94,6 +96,7 @@ class World(msgspec.Struct, frozen=True):
             fleet=fleet if live else None,
             trained_at=self.trained_at,
             live=live,
+            undecodable=self.undecodable,
         )
 
     @property
@@ -133,6 +136,15 @@ class World(msgspec.Struct, frozen=True):
         uid = self.pod(index).uid
         pods = tuple(msgspec.structs.replace(pod, **changes) if pod.uid == uid else pod for pod in self.pods)
         return msgspec.structs.replace(self, pods=pods)._remember()
+
+    def unreadable(self, name: str = "train-node-0-0", *, kind: str = "Pod", problem: str = "no") -> "World":
+        """One more object of the group cannot be read. Its last readable state is among the facts."""
+        found = UndecodableObject(kind=kind, namespace="ml", name=name, uid=f"uid-{name}", problem=problem)
+        return msgspec.structs.replace(self, undecodable=(*self.undecodable, found))
+
+    def readable(self) -> "World":
+        """All can be read."""
+        return msgspec.structs.replace(self, undecodable=())
 
     def with_other(self, index: int, *others: ContainerFacts) -> "World":
         """Helpers and sidecars beside the training of that rank."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from recovery.core.config import CONFIG_NAME, ConfigFacts
-from recovery.core.facts import NodeFacts
+from recovery.core.facts import NodeFacts, UndecodableObject
 from recovery.core.fleet import FleetLedger, Quarantined
 from recovery.core.quarantine import QUARANTINE_ANNOTATION, QUARANTINE_TAINT
 from recovery.executors.fleet_ledger import FleetWriter
@@ -22,6 +22,7 @@ from recovery.ports import (
     NotLeadingError,
     PatchKind,
     Resource,
+    UndecodableError,
 )
 from recovery.sim.api.door import ModelClient
 from recovery.sim.api.kinds.core import core_kinds
@@ -160,6 +161,8 @@ class Store(FakeStore):
         self._fleet = fleet
         self._frozen: tuple[ConfigFacts | None, Mapping[str, NodeFacts]] | None = None
         self.read_nodes: list[str] = []
+        self.unreadable = ""
+        """The node that a live reading cannot read."""
         self.read_configs = 0
 
     def freeze(self) -> None:
@@ -188,6 +191,8 @@ class Store(FakeStore):
 
     async def read_node_live(self, name: str) -> NodeFacts | None:
         self.read_nodes.append(name)
+        if name == self.unreadable:
+            raise UndecodableError(UndecodableObject("Node", "", name, "", "no"))
         return self._nodes().get(name)
 
     def _config(self) -> ConfigFacts | None:

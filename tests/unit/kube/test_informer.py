@@ -2,11 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import pytest
 
+from recovery.core.facts import UndecodableObject
 from recovery.kube.informer import LIST_BACKOFF_SECONDS_MAX, RESUME_BACKOFF_SECONDS_MAX, Informer
 from recovery.kube.projections.metadata import Entry, Metadata
 from recovery.ports import (
@@ -65,11 +66,15 @@ def error_event(code: int, message: str = "no") -> bytes:
 class World:
     """An informer over a script, and what it told."""
 
-    def __init__(self, *, forget_undecodable: bool = False) -> None:
+    def __init__(
+        self, *, forget_undecodable: bool = False, decode: Callable[[msgspec.Raw], Entry[int]] = decode
+    ) -> None:
         self.api = ScriptedApi()
         self.clock = FakeClock()
         self.observed = Observed()
         self.told: list[str] = []
+        self.changed: list[str] = []
+        """What was told of objects that cannot be read, or can be again."""
         self.informer = Informer(
             self.api,
             RECOVERY_POLICIES,
@@ -80,8 +85,14 @@ class World:
             entropy=Middle(),
             observer=self.observed,
             label_selector="l",
+            readability_changed=lambda found: self.changed.append(f"{found.title} {_got(found)}"),
             forget_undecodable=forget_undecodable,
         )
+
+    @property
+    def undecodable(self) -> dict[str, str]:
+        """What `size` was instead of a number, by the object's name."""
+        return {found.title: _got(found) for found in self.informer.undecodable.values()}
 
     async def run(self, *streams: Stream) -> list[str]:
         """Run until the streams are used up; what was told."""
@@ -97,6 +108,10 @@ class World:
             task.cancel()
             idle.cancel()
         return self.told
+
+
+def _got(found: UndecodableObject) -> str:
+    return found.problem.partition("got `")[2].partition("`")[0]
 
 
 @pytest.fixture
@@ -140,13 +155,15 @@ async def test_replays_and_events_from_the_past_are_dropped(world: World) -> Non
     assert told[2:] == ["put x@8=2", "put z@12=0"]
 
 
-async def test_resource_versions_that_are_no_numbers_have_no_order(world: World) -> None:
+@pytest.mark.parametrize(("one", "two"), [("zz", "aa"), ("²", "1"), ("٣", "٢"), ("9" * 5000, "9" * 4999), ("-1", "-2")])
+async def test_resource_versions_that_are_no_numbers_have_no_order(world: World, one: str, two: str) -> None:
     first, second = thing("x", 0, 1), thing("x", 0, 2)
-    for body, version in ((first, "zz"), (second, "aa")):
+    for body, version in ((first, one), (second, two)):
         metadata = body["metadata"]
         assert isinstance(metadata, dict)
         metadata["resourceVersion"] = version
-    assert await world.run([end(7), event("ADDED", first), event("MODIFIED", second)]) == ["put x@zz=1", "put x@aa=2"]
+    told = await world.run([end(7), event("ADDED", first), event("MODIFIED", second)])
+    assert told == [f"put x@{one}=1", f"put x@{two}=2"]
 
 
 async def test_a_name_that_is_used_again_is_another_object(world: World) -> None:
@@ -340,9 +357,90 @@ async def test_or_counts_as_absent_where_that_is_asked_for() -> None:
     assert [name for _, name, _ in world.observed.unreadable] == ["a/bad", "a/x"]
 
 
-async def test_something_without_a_name_is_no_object(world: World) -> None:
-    await world.run([*LISTED, event("ADDED", {"metadata": 1})])
-    assert "not an object" in world.observed.restarts[0]
+@pytest.mark.parametrize("object_", [1, "no", {"metadata": 1}, {"metadata": {"labels": 3}}])
+async def test_something_without_a_name_is_counted_and_the_watch_goes_on(world: World, object_: object) -> None:
+    told = await world.run([*LISTED, event("ADDED", object_), modified("x", 8, 2)])
+    assert told[2:] == ["put x@8=2"]
+    assert [found.title for found in world.informer.undecodable.values()] == ["without a name"]
+    assert not any("not an object" in reason for reason in world.observed.restarts)
+
+
+class TestUndecodable:
+    """What is known of the objects that cannot be read."""
+
+    async def test_they_are_known_until_they_can_be_read_or_are_gone(self, world: World) -> None:
+        await world.run(
+            [added("x", 3, "big"), added("y", 4, 1), added("z", 5, "big"), end(7), modified("y", 8, "big")],
+        )
+        assert world.undecodable == {"a/x": "str", "a/y": "str", "a/z": "str"}
+        assert world.informer.undecodable["a", "y"].uid == "uid-y"
+        await world.run([modified("x", 9, 1), modified("y", 10, [1]), deleted("z", 11, "big")])
+        assert world.undecodable == {"a/y": "array"}
+        await world.run([deleted("y", 12, 1)])
+        assert world.undecodable == {}
+
+    async def test_each_change_is_told_once(self, world: World) -> None:
+        await world.run(
+            [*LISTED, modified("x", 8, "big"), modified("x", 9, "big"), modified("x", 10, [1]), modified("x", 11, 1)]
+        )
+        assert world.changed == ["a/x str", "a/x array", "a/x array"]
+        assert [message[:21] for _, _, message in world.observed.unreadable] == [
+            "Expected `int`, got `",
+            "Expected `int`, got `",
+        ]
+
+    async def test_a_list_tells_the_difference(self, world: World) -> None:
+        gone: Stream = [error_event(410)]
+        await world.run([added("x", 3, "big"), added("y", 4, "big"), end(7)], gone)
+        await world.run([added("y", 4, "big"), added("z", 20, "big"), end(30)])
+        assert sorted(world.undecodable) == ["a/y", "a/z"]
+        assert world.changed == ["a/x str", "a/y str", "a/x str", "a/z str"]
+
+    async def test_pages_hold_them_as_streams_do(self, world: World) -> None:
+        world.api.pages.extend([page(7, thing("x", 3, "big"), more="next"), page(7, thing("y", 4, 1))])
+        assert await world.run([RefusedError("no streaming")], []) == ["put y@4=1"]
+        assert world.undecodable == {"a/x": "str"}
+        assert world.informer.synced
+
+    async def test_an_older_state_of_one_is_a_replay(self, world: World) -> None:
+        await world.run([*LISTED, modified("x", 8, 2)], [modified("x", 3, "big")])
+        assert world.undecodable == {}
+        await world.run([modified("x", 9, "big")], [modified("x", 8, 2)])
+        assert world.undecodable == {"a/x": "str"}
+
+    async def test_the_watch_goes_on_from_where_it_stood(self, world: World) -> None:
+        await world.run([*LISTED, modified("x", 8, "big"), TryLaterError("lost")], [])
+        assert world.api.watches[1].resource_version == "8"
+
+    @pytest.mark.parametrize("error", [OverflowError("date"), RecursionError("deep"), UnicodeError("text")])
+    async def test_no_error_of_one_object_ends_the_run(self, error: Exception) -> None:
+        def decode_but_x(raw: msgspec.Raw) -> Entry[int]:
+            entry = decode(raw)
+            if entry.name == "x":
+                raise error
+            return entry
+
+        world = World(decode=decode_but_x)
+        assert await world.run([*LISTED, modified("x", 8, 2), modified("y", 9, 2)]) == ["put y@5=1", "put y@9=2"]
+        assert next(iter(world.informer.undecodable.values())).problem == str(error)
+        assert world.informer.synced
+
+    async def test_an_error_of_this_process_does(self) -> None:
+        def out_of_memory(_: msgspec.Raw) -> Entry[int]:
+            raise MemoryError
+
+        with pytest.raises(MemoryError):
+            await World(decode=out_of_memory).run(LISTED)
+
+    async def test_an_object_of_5000_levels_is_read_in_streams_and_pages(self, world: World) -> None:
+        deep = json.dumps(thing("x", 3, 1) | {"deep": "~"}).replace('"~"', '{"a":' * 5000 + "1" + "}" * 5000)
+        line = f'{{"type": "ADDED", "object": {deep}}}'.encode()
+        listed = f'{{"kind": "ThingList", "metadata": {{"resourceVersion": "7"}}, "items": [{deep}]}}'.encode()
+        assert await world.run([line, end(7)]) == ["put x@3=1"]
+        paged = World()
+        paged.api.pages.append(listed)
+        assert await paged.run([RefusedError("no streaming")], []) == ["put x@3=1"]
+        assert paged.informer.synced
 
 
 HTML = b"<html><body>Sign in to go on</body></html>"

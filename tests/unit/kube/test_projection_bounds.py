@@ -66,6 +66,7 @@ class TestDeletion:
             (YEAR_9999, -30),
             ("0001-01-01T00:00:00+23:59", 10**30),
             ("9999-12-31T23:59:59-23:59", -(10**30)),
+            ("9999-12-31T23:59:59.999999Z", 0),
         ],
     )
     def test_where_nothing_says_when_it_is_still_to_come(self, timestamp: str, grace: int) -> None:

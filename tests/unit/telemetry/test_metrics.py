@@ -7,7 +7,7 @@ from recovery.core.ledger import AttemptAction, Outcome, Phase
 from recovery.kube.observer import InformerObserver, RequestObserver
 from recovery.telemetry.event_loop import measure_lag
 from recovery.telemetry.observer import Telemetry
-from tests.unit.telemetry.world import KEY, Group, Scrape, SetClock
+from tests.unit.telemetry.world import KEY, Group, HeldStore, Scrape, SetClock
 
 DECISIONS = "recovery_decisions_total"
 SUPPRESSED = "recovery_actions_suppressed_total"
@@ -44,6 +44,7 @@ NAMES = {
     "event_loop_lag_seconds": "histogram",
     "watch_restarts": "counter",
     "watch_last_event_timestamp_seconds": "gauge",
+    "undecodable_objects": "gauge",
     "api_requests": "counter",
     "api_request_duration_seconds": "histogram",
 }
@@ -280,3 +281,17 @@ async def test_the_event_loops_lag_is_what_a_sleep_overruns() -> None:
 
 def test_what_runs(metrics: Telemetry) -> None:
     assert Scrape(metrics).value("recovery_build_info", version="1.2.3") == 1
+
+
+def test_objects_that_cannot_be_read_are_counted_by_resource_whoever_leads(
+    metrics: Telemetry, store: HeldStore
+) -> None:
+    metrics.leadership_changed(leads=False)
+    for pods in (2, 0):
+        store.undecodable_objects = {"pods": pods, "nodes": 0}
+        found = {
+            dict(labels)["resource"]: value
+            for (name, labels), value in Scrape(metrics).samples.items()
+            if name == "recovery_undecodable_objects"
+        }
+        assert found == {"pods": pods, "nodes": 0}, "0 is told, so that an alert sees it end"

@@ -54,6 +54,7 @@ class HeldStore:
         self.snapshots: dict[GroupKey, Snapshot] = {}
         self.policy_facts: tuple[PolicyFacts, ...] = ()
         self.config_facts: ConfigFacts | None = None
+        self.undecodable_objects: dict[str, int] = {}
 
     def synced(self) -> bool:
         return True
@@ -81,6 +82,9 @@ class HeldStore:
 
     def collected(self) -> Iterable[GroupKey]:
         raise AssertionError("metrics are not about them")
+
+    def undecodable(self) -> Mapping[str, int]:
+        return self.undecodable_objects
 
     def nodes(self) -> Mapping[str, NodeFacts]:
         return {}

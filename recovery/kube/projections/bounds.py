@@ -1,0 +1,39 @@
+"""Bounds within which decisions can compute with what stands in our own objects; their schema cannot say all of them.
+
+Only the controller writes these, but whoever may edit them can put there what no sum of dates survives.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from recovery.core.durations import DURATION_MAX
+from recovery.core.ledger import Terms
+from recovery.kube.projections.metadata import EARLIEST, LATEST
+
+_SECONDS_MAX = int(DURATION_MAX.total_seconds())
+_NUMBER_MAX = 2**63
+
+
+def check(value: object, path: str = "$", *, number_max: int = _NUMBER_MAX) -> None:
+    """Raises ValueError with the path of the first date or number, of the record or in it, that is out of bounds."""
+    match value:
+        case datetime():
+            if value.tzinfo is None:
+                raise ValueError(f"Expected a date with a time zone - at `{path}`")
+            if not EARLIEST.year <= value.year < LATEST.year:
+                raise ValueError(f"Expected a date from {EARLIEST.year} to {LATEST.year - 1} - at `{path}`")
+        case int() | float():
+            if not -number_max <= value <= number_max:
+                raise ValueError(f"Expected a number up to {number_max} - at `{path}`")
+        case msgspec.Struct():
+            limit = _SECONDS_MAX if isinstance(value, Terms) else number_max
+            for field in msgspec.structs.fields(value):
+                check(getattr(value, field.name), f"{path}.{field.encode_name}", number_max=limit)
+        case tuple():
+            for index, item in enumerate(value):
+                check(item, f"{path}[{index}]", number_max=number_max)
+        case Mapping():
+            for key, item in value.items():
+                check(item, f"{path}[{key!r}]", number_max=number_max)
