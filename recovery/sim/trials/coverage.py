@@ -52,9 +52,9 @@ _ENUMS: Mapping[str, type[StrEnum]] = {
 """rule: `restart` of the policy that an incident was opened under. ruled: actions of rules that decided. fencing: of
 the policies. marking: of bare JobSets. exhausted, terminal: what was done, not what was asked for."""
 
-_JOB = ("deadline", "out-of-time", "resumed", "lost-after-resume", "suspension-undone")
-"""What becomes of jobs: one has a deadline, and is ended by it; a Job is resumed, and an incident is opened about it;
-Kueue undoes what somebody else has suspended."""
+_JOB = ("deadline", "out-of-time", "withheld", "resumed", "lost-after-resume", "suspension-undone")
+"""What becomes of jobs: one has a deadline, and is ended by it; a restart waits, because the job must not be suspended;
+a Job is resumed, and an incident is opened about it; Kueue undoes what somebody else has suspended."""
 _CONDITIONS = (group_conditions.POD_KEPT_RUNNING, group_conditions.TRAINING_CONTAINER_UNKNOWN)
 """Of RecoveryGroups, about their pods."""
 
@@ -199,6 +199,8 @@ def _of_write(write: LedgerWrite) -> Iterator[str]:
     same = before.incident if before.incident is not None and before.incident.id == incident.id else None
     if same is None:
         yield from (f"mode:{incident.mode}", f"rule:{incident.terms.restart}")
+    if incident.withheld is not None and (same is None or same.withheld is None):
+        yield "job:withheld"
     yield from _of_verdict(incident, same)
     if same is None or same.disruption_class != incident.disruption_class:
         yield f"class:{incident.disruption_class}"

@@ -55,6 +55,10 @@ def _has_sidecars(plan: TrialPlan) -> bool:
     return any(fault.key.kind is FaultKind.SIDECAR_KILL for fault in plan.faults)
 
 
+def _has_deadline(plan: TrialPlan) -> bool:
+    return any(job.deadline_seconds is not None for job in plan.jobs)
+
+
 def _may(what: str, allowed: bool, then: Property) -> Property:
     """The RecoveryConfig allows it, or does not."""
     return lambda plan: plan.config["allow"][what] is allowed and then(plan)
@@ -79,8 +83,9 @@ CANARIES = (
     Canary("two charges for one incident", "OneCharge", ledgers.a_charge_for_each_attempt, _has(*_AGAIN), 149),
     Canary("native decision ignored", "NativeFirst", decisions.no_native_decision, _exits_by_policy, 54),
     Canary("baseline taken for a failure", "BaselineUntouched", decisions.no_baseline, _has(*_OFF_AND_ON), 113),
-    Canary("pods made before the resume are another run", "RecordedOnce", decisions.pods_by_creation, _resumed, 0),
-    Canary("a sidecar counts as a rank", "HealthyUntouched", decisions.all_containers_train, _has_sidecars, 0),
+    Canary("pods made before the resume are another run", "RecordedOnce", decisions.pods_by_creation, _resumed, 21),
+    Canary("a sidecar counts as a rank", "HealthyUntouched", decisions.all_containers_train, _has_sidecars, 5),
+    Canary("deadline reset", "DeadlineHolds", decisions.deadlines_are_reset, _has_deadline, 3),
     Canary("forgotten watchdog", "WatchdogTouches", decisions.no_watchdog, _has(FaultKind.JOB_WITHOUT_PODS), 65),
     Canary(
         "own suspension read as the user's", "SuspensionReleased", decisions.suspension_is_the_user_s, _backs_off, 12

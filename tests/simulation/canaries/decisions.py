@@ -81,6 +81,15 @@ def suspension_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recovery.core.suspension.marked_by", marked_by)
 
 
+def deadlines_are_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backoff suspends every job, to free its GPUs: what counts from the last resume begins again with each of them."""
+
+    def not_ours(look: Look) -> str | None:
+        return None
+
+    monkeypatch.setattr("recovery.core.suspension.not_ours", not_ours)
+
+
 def every_exit_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule is asked about every pod that has ended, the first rule first: whether it is the consequence of another
     loss is not looked at, nor whether its message says so."""

@@ -22,6 +22,7 @@ from recovery.core.ledger import (
     Suspension,
     Target,
     Terms,
+    Withheld,
 )
 from recovery.core.policy import (
     RESUME_AT_ANNOTATION,
@@ -183,6 +184,12 @@ def test_a_job_that_its_deadline_ends() -> None:
     story.change(5, "MODIFIED", TRAIN_JOBS, {**before, "status": failed}, before)
     story.change(6, "MODIFIED", TRAIN_JOBS, {**before, "status": failed}, {**before, "status": failed})
     assert coverage_of(story.evidence)["job:out-of-time"] == 1
+
+
+def test_a_restart_that_waits_for_its_backoff_counts_once() -> None:
+    waits = open_incident(withheld=Withheld(until=at(40), lost_at=at(10)))
+    counts = covered(Ledger(incident=waits), Ledger(incident=waits, reason="still"))
+    assert counts["job:withheld"] == 1
 
 
 def test_conditions_that_come_to_hold() -> None:
