@@ -55,6 +55,7 @@ class TestExplain:
         assert section(text, "Decision")[0] == f"{PROBLEM[kind]}; {NOTHING_IS_DONE}"
         told = json.loads(run("explain", "llm", "-o", "json").stdout)
         assert (told["phase"], told["decision"]["wouldDo"]) == ("Unreadable", [])
+        assert (told["protection"]["protected"], told["protection"]["reason"]) == (False, "ObjectUndecodable")
 
     def test_a_job_that_cannot_be_read_is_not_absent(self, cluster: PlainCluster) -> None:
         broken(cluster, "TrainJob")

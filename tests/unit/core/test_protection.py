@@ -62,6 +62,7 @@ def annotated(annotation: str, value: str) -> World:
     return training().with_workload(annotations={f"recovery.trainjob.dev/{annotation}": value})
 
 
+UNDECODABLE = LedgerCondition("Undecodable", "True", "PodUndecodable", "Pod ml/a cannot be read: no", at(0))
 IGNORE_ALL = Rule("hands-off", RuleAction.IGNORE)
 RECREATE_ALL = Rule("always", RuleAction.RECREATE_GROUP)
 IGNORE_143 = Rule("drained", RuleAction.IGNORE, When(on_exit_codes=ExitCodes(Operator.IN, (143,))))
@@ -92,6 +93,21 @@ def test_what_people_have_set_keeps_the_controller_from_acting(
     world: World, terms: Policy | PolicyError | None, reason: ProtectionReason
 ) -> None:
     assert found(world, terms).reason is reason
+
+
+def test_an_object_that_cannot_be_read_keeps_the_controller_from_acting() -> None:
+    answer = found(training().unreadable("a"), policy())
+    assert (answer.reason, answer.protected) == (ProtectionReason.OBJECT_UNDECODABLE, False)
+    assert sentence(answer) == "Pod ml/a cannot be read: no, so the controller does nothing about the job."
+    assert remedy(answer) == "Correct that object, or delete it."
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"), [("True", ProtectionReason.OBJECT_UNDECODABLE), ("False", ProtectionReason.PROTECTED)]
+)
+def test_where_pods_are_not_read_the_condition_says_so(status: str, reason: ProtectionReason) -> None:
+    ledger = Ledger(conditions=(msgspec.structs.replace(UNDECODABLE, status=status),))
+    assert found(training(), policy(), ledger).reason is reason
 
 
 @pytest.mark.parametrize(

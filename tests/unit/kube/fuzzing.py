@@ -74,6 +74,7 @@ ADDED: st.SearchStrategy[tuple[tuple[str, ...], list[Any]]] = st.sampled_from(
         (("spec", "parallelism"), NUMBERS),
         (("spec", "completions"), NUMBERS),
         (("spec", "backoffLimit"), NUMBERS),
+        (("spec", "activeDeadlineSeconds"), NUMBERS),
         (("spec", "backoffLimitPerIndex"), NUMBERS),
         (("spec", "budget"), [{"window": f"{hours}h"} for hours in ("876600", "99999999", "9" * 40)] + [{"limit": -1}]),
         (("spec", "timeouts"), [{"start": "876600h"}, {"start": "²s"}, {"rendezvous": ""}]),
