@@ -14,6 +14,7 @@ from recovery.sim.training.trace import EventKind
 from tests.cluster.acts import evict, exit_rank, lose
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.controller_record import ask, scrape
 from tests.cluster.scene import Fleet, Job, until
 from tests.cluster.verdict import Before, Member, assert_recovered_once, member, remember
 
@@ -45,6 +46,21 @@ async def test_a_deleted_pod(
         await lose(job, 5)
         incident = await assert_recovered_once(job, proxy, before, suspects=[before[5]])
     assert (incident["class"], incident["cause"]) == ("PodDeleted", "PodDeleted")
+
+
+async def test_a_pod_deleted_with_a_grace_of_centuries(
+    training: StartsTraining, controller: StartsController, proxy: ApiProxy
+) -> None:
+    """Its deletion is dated in another century. The controller reads it, and nothing of its caches is lost."""
+    job = await training(ranks=4)
+    async with controller() as process:
+        before = await remember(job)
+        await lose(job, 2, grace_seconds=10**11)
+        incident = await assert_recovered_once(job, proxy, before, suspects=[before[2]])
+        samples = await scrape(process)
+        assert await ask(process, "/readyz") == (200, "ok\n")
+    assert (incident["class"], incident["cause"]) == ("PodDeleted", "PodDeleted")
+    assert samples.by("resource", "recovery_undecodable_objects")["pods"] == 0
 
 
 @both_runtimes

@@ -1,8 +1,10 @@
 """How pods go: what their deletion writes, in which order, and what it takes for the object to be gone."""
 
+import json
 from datetime import datetime, timedelta
 from typing import Any
 
+from recovery.kube.projections.pods import decode_pod
 from recovery.ports import PODS, PatchKind
 from tests.contract.bodies import pod
 from tests.contract.expectations import expectation
@@ -45,6 +47,22 @@ async def test_a_pod_that_is_asked_to_go_says_so_ends_and_is_gone(scene: Scene) 
     assert last["metadata"]["deletionGracePeriodSeconds"] == 0, "the kubelet's own deletion is the last one"
     asked_for = moment(asked["metadata"]["deletionTimestamp"]) - timedelta(seconds=20)
     assert moment(last["metadata"]["deletionTimestamp"]) - asked_for < timedelta(seconds=10)
+
+
+@expectation
+async def test_a_grace_of_centuries_wraps_around_and_still_tells_when_it_was_asked_for(scene: Scene) -> None:
+    """The server counts it in int64 nanoseconds: 1e11 seconds end in 246 years."""
+    pods, one = await running(scene, image=DEAF)
+    await delete(scene, grace_seconds=10**11)
+    await scene.until("it is asked to go", lambda: any(map(deleting, pods.present.values())))
+    [asked] = pods.present.values()
+    assert asked["metadata"]["deletionGracePeriodSeconds"] == 10**11
+    asked_at = decode_pod(json.dumps(asked).encode()).value.facts.deleting_since
+    assert asked_at is not None
+    assert moment(asked["metadata"]["deletionTimestamp"]).year - asked_at.year in (246, 247)
+    assert timedelta() <= asked_at - moment(one["metadata"]["creationTimestamp"]) < timedelta(hours=1)
+    await delete(scene, grace_seconds=0)
+    await scene.until("it is gone", lambda: not pods.present)
 
 
 @expectation
