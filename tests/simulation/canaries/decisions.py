@@ -82,7 +82,7 @@ def suspension_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def deadlines_are_reset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backoff suspends every job, to free its GPUs: what counts from the last resume begins again with each of them."""
+    """A backoff suspends every job, to free its GPUs: what counts from the last resume begins again each time."""
 
     def not_ours(look: Look) -> str | None:
         return None
