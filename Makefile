@@ -7,8 +7,8 @@ VENV ?= .venv
 EXAMPLES_VENV ?= .venv-examples
 # Options for pytest, as in: make unit ARGS="-k ledger"; -n0 runs in one process and shows what is printed
 ARGS ?=
-# How many trials `make soak` runs.
-SEEDS ?= 20000
+# How many trials `make soak` runs, and how many walks `make walks`. Empty: each target's own number.
+SEEDS ?=
 # Modelled nodes of `make cluster`; 0: none, pods stay Pending.
 NODES ?= 8
 export PYTHON VENV
@@ -22,7 +22,7 @@ EXAMPLES_STAMP := $(EXAMPLES_VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv unit examples lint seeds simulation soak contract cluster cluster-build test-cluster demo bench test manifests lock clean check-go
+.PHONY: help venv unit examples lint seeds simulation soak contract walks cluster cluster-build test-cluster demo bench test manifests lock clean check-go
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -68,7 +68,7 @@ simulation: $(STAMP)  ## the same cluster: incidents stopped at every write, the
 	  --junitxml=build/simulation.xml $(ARGS)
 
 soak: $(STAMP)  ## the same seeds and many more: SEEDS=20000, hours
-	SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/simulation/test_seeds.py --timeout=0 -s $(ARGS)
+	SEEDS=$(or $(SEEDS),20000) $(BIN)/python -m pytest tests/simulation/test_seeds.py --timeout=0 -s $(ARGS)
 
 lint: $(STAMP)  ## ruff, mypy --strict, the boundaries between packages
 	$(BIN)/ruff check .
@@ -93,6 +93,9 @@ cluster: $(STAMP) check-go  ## a cluster to try things on until Ctrl-C, with NOD
 contract: $(STAMP) check-go  ## what the modelled cluster promises (make unit), asked of the real control plane
 	$(BIN)/python -m pytest tests/contract --world=real --timeout=600 --junitxml=build/contract.xml $(ARGS)
 
+walks: $(STAMP) check-go  ## random walks of small jobs, in the modelled cluster and on the real control plane; SEEDS=200: more
+	$(BIN)/python -m pytest tests/walks $(if $(SEEDS),--walks=$(SEEDS)) --timeout=0 --junitxml=build/walks.xml $(ARGS)
+
 # Two control planes side by side: the tests mostly wait, for grace periods, leases and kubelets.
 test-cluster: $(STAMP) check-go  ## the tests that need a real control plane
 	$(BIN)/python -m pytest tests/cluster -n 2 --dist loadfile --timeout=1200 --junitxml=build/test-cluster.xml $(ARGS)
@@ -107,8 +110,8 @@ demo: $(STAMP) $(if $(REAL),check-go)  ## three incidents of a 1,024-GPU job, in
 bench: $(STAMP) $(if $(filter simulation,$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulation, control plane, cluster tests; a skipped test fails it
-	@$(BIN)/python -m tests.stages lint unit examples seeds simulation cluster-build contract test-cluster
+test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulation, control plane, walks, cluster tests; a skipped test fails it
+	@$(BIN)/python -m tests.stages lint unit examples seeds simulation cluster-build contract walks test-cluster
 
 manifests: $(STAMP)  ## generate CRDs and the reference from recovery/core
 	@$(BIN)/python -m recovery.crds

@@ -44,6 +44,8 @@ class ClusterSettings:
     manager_requests_per_second: float = 20.0
     """Of each of kube-controller-manager's controllers."""
     manager_burst: int = 30
+    request_seconds: tuple[float, float] = (0.0, 0.0)
+    """The least and most that a request of any controller takes to arrive."""
     kubelets: KubeletSettings = field(default_factory=KubeletSettings)
 
 
@@ -79,9 +81,12 @@ class EmbeddedCluster:
             self.kubelets.add_node(node)
         self._tasks: asyncio.TaskGroup | None = None
 
+        def limiter(per_second: float, burst: int) -> Limiter:
+            seconds = settings.request_seconds
+            return Limiter(clock, per_second=per_second, burst=burst, entropy=entropy, request_seconds=seconds)
+
         def manager(times: float = 1.0) -> Limiter:
-            per_second = settings.manager_requests_per_second * times
-            return Limiter(clock, per_second=per_second, burst=settings.manager_burst)
+            return limiter(settings.manager_requests_per_second * times, settings.manager_burst)
 
         server = self.server
         self._job = JobController(server, clock, entropy, limiter=manager())
@@ -93,9 +98,10 @@ class EmbeddedCluster:
             TaintEviction(server, clock, entropy, limiter=manager()),
             PodGarbage(server, clock, entropy, limiter=manager()),
         )
-        self._jobset = JobSetController(server, clock, entropy)
-        self._trainer = TrainerController(server, clock, entropy)
-        self._scheduler = Scheduler(server, clock, entropy, limiter=Limiter(clock, per_second=50, burst=100))
+        # Neither of them ever needs more: JobSet ships with 500 requests a second.
+        self._jobset = JobSetController(server, clock, entropy, limiter=limiter(500.0, 500))
+        self._trainer = TrainerController(server, clock, entropy, limiter=limiter(500.0, 500))
+        self._scheduler = Scheduler(server, clock, entropy, limiter=limiter(50.0, 100))
 
     def _renewed_seconds(self, node: str) -> float | None:
         """When its kubelet would have renewed its Lease last. None: it has written so, or there is no such node."""

@@ -20,6 +20,8 @@ from recovery.kube.http import HttpTransport
 from recovery.kube.session import open_session
 from recovery.ports import Resource
 from recovery.sim.kubelets.kubelet import Kubelets
+from recovery.sim.kubelets.means import KubeletSettings
+from recovery.sim.kubelets.nodes import NodeSpec
 from tests.cluster.controlplane.build import provide
 from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings
 from tests.cluster.scene import install
@@ -79,7 +81,7 @@ async def _running(
     """The outcomes to come, by the keys of the expectations; at most `together` of those that are not slow at once."""
     async with ControlPlane.start(ControlPlaneSettings(request_limits=limits), provide()) as control_plane:
         await install(control_plane)
-        async with _stage(control_plane) as stage:
+        async with stage_on(control_plane) as stage:
             slots = asyncio.Semaphore(together)
             ordered = sorted(expectations, key=lambda expectation: not expectation.slow)
             tasks = {each.key: asyncio.create_task(_look(stage, each, slots)) for each in ordered}
@@ -92,13 +94,15 @@ async def _running(
 
 
 @asynccontextmanager
-async def _stage(control_plane: ControlPlane) -> AsyncIterator[Scene]:
+async def stage_on(
+    control_plane: ControlPlane, kubelet: KubeletSettings = KUBELET, nodes: Sequence[NodeSpec] = NODES
+) -> AsyncIterator[Scene]:
     """A scene that is nobody's: what all of them share."""
     clock, entropy = SystemClock(), random.Random(1)
     async with open_session(kubeconfig=str(control_plane.kubeconfig)) as session:
         api = KubeApiClient(HttpTransport(session, clock=clock), clock=clock, entropy=entropy)
-        kubelets = Kubelets(api, clock, entropy, ByImage(clock), KUBELET)
-        for node in NODES:
+        kubelets = Kubelets(api, clock, entropy, ByImage(clock), kubelet)
+        for node in nodes:
             kubelets.add_node(node)
         playing = asyncio.create_task(kubelets.run())
         try:

@@ -3,8 +3,9 @@
 import asyncio
 import random
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
+from typing import TypeVar
 
 from recovery.kube.client import KubeApiClient
 from recovery.kube.request import Request
@@ -20,6 +21,8 @@ from tests.contract.bodies import TRAINING_RUNTIMES
 from tests.contract.expectations import Expectation
 from tests.contract.scene import NAMESPACES, Scene, closing
 from tests.contract.workload import KUBELET, NODES, ByImage
+
+Answer = TypeVar("Answer")
 
 TRAVEL_SECONDS = 0.002
 LIMIT_SECONDS = 1200.0
@@ -72,12 +75,24 @@ class DirectTransport:
 
 
 async def _look(expectation: Expectation) -> None:
-    clock, entropy = VirtualClock(), random.Random(1)
     settings = STOCK_LIMITS if expectation.stock_limits else RAISED_LIMITS
+
+    async def look(scene: Scene) -> None:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await expectation.body(scene)
+
+    await in_memory(look, settings)
+
+
+async def in_memory(
+    look: Callable[[Scene], Coroutine[None, None, Answer]], settings: ClusterSettings, seed: int = 1
+) -> Answer:
+    """What `look` returns of a cluster of its own. `seed` decides every delay and order. Runs in virtual time."""
+    clock, entropy = VirtualClock(), random.Random(seed)
     cluster = EmbeddedCluster(clock=clock, entropy=entropy, nodes=(), settings=settings)
     # Here the pods do as their images say; they do not train.
     client = ModelClient(cluster.server, "kubelet")
-    cluster.kubelets = Kubelets(client, clock, entropy, ByImage(clock), KUBELET)
+    cluster.kubelets = Kubelets(client, clock, entropy, ByImage(clock), settings.kubelets)
     for node in NODES:
         cluster.kubelets.add_node(node)
     cluster.server.create(TRAINING_RUNTIMES, shipped_runtime())
@@ -87,18 +102,17 @@ async def _look(expectation: Expectation) -> None:
     async with cluster.running():
         await cluster.kubelets.nodes_ready()
         await scene.create(NAMESPACES, {"metadata": {"name": scene.namespace}})
-        looking = asyncio.create_task(_look_at(scene, expectation))
+        looking = asyncio.create_task(_look_at(scene, look))
         try:
             await asyncio.wait({looking})
         finally:
             looking.cancel()
     # Only now, so that it is raised as it is: what ends a running cluster comes in groups.
-    looking.result()
+    return looking.result()
 
 
-async def _look_at(scene: Scene, expectation: Expectation) -> None:
+async def _look_at(scene: Scene, look: Callable[[Scene], Coroutine[None, None, Answer]]) -> Answer:
     try:
-        async with asyncio.timeout(LIMIT_SECONDS):
-            await expectation.body(scene)
+        return await look(scene)
     finally:
         await closing(scene, told=sys.exc_info()[0] is not None)

@@ -255,6 +255,24 @@ async def test_a_suspended_job_has_no_pods_and_begins_anew_when_resumed(scene: S
 
 
 @expectation
+async def test_a_job_that_fails_while_it_is_suspended_has_failed_only_once_it_is_resumed(scene: Scene) -> None:
+    """A suspended Job has no startTime, and the server refuses a finished one without it."""
+    pod = {"image": DEAF, "grace_seconds": 4}
+    jobs, pods, [one, _] = await started(scene, 2, pod=pod, backoffLimit=0, podReplacementPolicy="Failed")
+    await delete_pod(scene, one)
+    await scene.patch(JOBS, "llm", {"spec": {"suspend": True}})
+    await scene.has_condition(jobs, "llm", "Suspended")
+    await scene.has_condition(jobs, "llm", "FailureTarget")
+    await scene.until("no pod is left", lambda: not pods.present)
+    await scene.pass_seconds(3)
+    assert condition(jobs.named("llm") or {}, "Failed") is None
+    assert "startTime" not in status(jobs)
+    await scene.patch(JOBS, "llm", {"spec": {"suspend": False}})
+    failed = await scene.has_condition(jobs, "llm", "Failed")
+    assert failed["reason"] == "BackoffLimitExceeded"
+
+
+@expectation
 async def test_a_smaller_job_gives_up_its_highest_indexes_and_gets_them_back(scene: Scene) -> None:
     jobs, pods, before = await started(scene, 8)
     await scene.patch(JOBS, "llm", {"spec": {"parallelism": 6, "completions": 6}})

@@ -282,6 +282,7 @@ def _wrong_status(body: Body, before: Body) -> Iterable[Cause]:
         yield Cause("status.conditions", f"Invalid value: {words}")
     if status.get("failed", 0) < old.get("failed", 0):
         yield _invalid("status.failed", status.get("failed", 0), "cannot decrease the failed counter")
+    yield from _wrong_start_time(body["spec"], status, old)
     if status.get("ready", 0) > status.get("active", 0):
         yield _invalid("status.ready", status["ready"], "cannot set more ready pods than active")
     if _true(status, "Complete") or _true(status, "Failed"):
@@ -293,8 +294,26 @@ def _wrong_status(body: Body, before: Body) -> Iterable[Cause]:
             yield _invalid("status.uncountedTerminatedPods", uncounted, "must be empty for finished job")
 
 
+def _wrong_start_time(spec: Body, status: Body, old: Body) -> Iterable[Cause]:
+    """Only where startTime changes, or the Job has finished by this write."""
+    suspended, changed = bool(spec.get("suspend")), status.get("startTime") != old.get("startTime")
+    finished = _true(status, "Complete") or _true(status, "Failed")
+    finishes = finished and not (_true(old, "Complete") or _true(old, "Failed"))
+    is_empty = suspended and spec.get("completions") == 0
+    if finished and "startTime" not in status and (changed or finishes) and not is_empty:
+        yield _required("status.startTime", "startTime is required for finished job")
+    resumes = _true(old, "Suspended") and _has(status, "Suspended", "False")
+    if changed and "startTime" in old and not suspended and not resumes:
+        words = "field is immutable for unsuspended job once set"
+        yield _invalid("status.startTime", status.get("startTime"), words)
+
+
 def _true(status: Body, kind: str) -> bool:
-    return any(each["type"] == kind and each["status"] == "True" for each in status.get("conditions", ()))
+    return _has(status, kind, "True")
+
+
+def _has(status: Body, kind: str, value: str) -> bool:
+    return any(each["type"] == kind and each["status"] == value for each in status.get("conditions", ()))
 
 
 def _invalid(field: str, value: object, words: str) -> Cause:

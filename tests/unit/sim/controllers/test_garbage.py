@@ -6,6 +6,7 @@ from typing import Any
 from recovery.ports import JOBS, PODS, PatchKind, Propagation
 from recovery.sim.api.kinds.core import CONFIG_MAPS
 from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.metadata import timestamp
 from recovery.sim.controllers.limits import UNLIMITED, Limiter
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.controllers.job_world import NAMESPACE, JobWorld, job_world
@@ -148,7 +149,8 @@ async def test_a_job_that_somebody_else_ends_lets_its_pods_go_even_those_that_we
     async with job_world(per_second=20) as world:
         world.create(pods=60)
         await world.pass_seconds(0.5)
-        world.set_job_status(conditions=[{"type": kind, "status": "True"} for kind in ("FailureTarget", "Failed")])
+        ended = [{"type": kind, "status": "True"} for kind in ("FailureTarget", "Failed")]
+        world.set_job_status(conditions=ended, startTime=timestamp(world.clock.now()))
         before = [pod["metadata"]["name"] for pod in world.pods()]
         await world.pass_seconds(20)
         assert len(world.pods()) == 60

@@ -10,6 +10,8 @@ from recovery.sim.api.status import StatusError
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.controllers.job_world import JobWorld, job
 
+BEGAN = "2026-11-02T08:00:00Z"
+
 
 def _world() -> JobWorld:
     return JobWorld(per_second=20)
@@ -151,12 +153,35 @@ async def test_where_pods_may_go_changes_while_the_job_is_suspended() -> None:
 
 
 @virtual_time
+async def test_only_a_job_that_has_a_start_time_can_finish() -> None:
+    world = _world()
+    world.create(suspend=True)
+    ended = [{"type": kind, "status": "True"} for kind in ("FailureTarget", "Failed")]
+    with pytest.raises(StatusError, match="startTime is required for finished job"):
+        world.set_job_status(conditions=ended)
+    world.set_job_status(conditions=ended, startTime=BEGAN)
+
+
+@virtual_time
+async def test_a_suspended_job_may_lose_its_start_time_and_a_resumed_one_gets_another() -> None:
+    world = _world()
+    world.create(suspend=True)
+    suspended = [{"type": "Suspended", "status": "True"}]
+    world.set_job_status(conditions=suspended, startTime=BEGAN)
+    world.set_job_status(conditions=suspended, startTime=None)
+    world.set_job_status(conditions=suspended, startTime=BEGAN)
+    world.patch(suspend=False)
+    world.set_job_status(conditions=[{"type": "Suspended", "status": "False"}], startTime="2026-11-02T09:00:00Z")
+
+
+@virtual_time
 async def test_a_status_that_takes_back_an_end_or_skips_a_step_is_refused() -> None:
     world = _world()
     world.create()
 
     def write(*conditions: str, **status: Any) -> None:
-        world.set_job_status(conditions=[{"type": kind, "status": "True"} for kind in conditions], **status)
+        met = [{"type": kind, "status": "True"} for kind in conditions]
+        world.set_job_status(**{"conditions": met, "startTime": BEGAN, **status})
 
     with pytest.raises(StatusError, match="without the FailureTarget=true condition"):
         write("Failed")
@@ -165,6 +190,8 @@ async def test_a_status_that_takes_back_an_end_or_skips_a_step_is_refused() -> N
         write("FailureTarget", failed=1)
     with pytest.raises(StatusError, match="terminating>0 is invalid for finished job"):
         write("FailureTarget", "Failed", terminating=1)
+    with pytest.raises(StatusError, match="field is immutable for unsuspended job once set"):
+        write("FailureTarget", "Failed", startTime="2026-11-02T09:00:00Z")
     write("FailureTarget", "Failed")
     with pytest.raises(StatusError, match="cannot disable the terminal Failed=True condition"):
         write("FailureTarget")

@@ -119,7 +119,8 @@ class Scene:
             {"type": each, "status": "True", "reason": reason, "message": message, "lastTransitionTime": at}
             for each in types
         ]
-        await self.play(job, conditions=met, active=0, ready=0)
+        began = self.job(job).get("status", {}).get("startTime", at)
+        await self.play(job, conditions=met, active=0, ready=0, startTime=began)
 
     async def delete_job(self, name: str) -> None:
         """Somebody deletes it in the foreground, as our own controller does."""
