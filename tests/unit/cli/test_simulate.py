@@ -159,11 +159,12 @@ def test_a_seed_shows_its_timeline_and_its_figures(trials: Trials) -> None:
         "CPU-seconds              0.5",
         "hours per CPU-second     5.0",
         "",
-        "COVERAGE         TIMES",
-        "fault:pod-kill   8",
-        "sign:none        8",
-        "runtime:shipped  1",
-        "fencing:Proven   1",
+        "COVERAGE           TIMES",
+        "fault:pod-kill     8",
+        "sign:none          8",
+        "runtime:shipped    1",
+        "admission:at-once  1",
+        "fencing:Proven     1",
         "trace cafe",
     ]
 
@@ -199,7 +200,7 @@ def test_several_seeds_are_told_in_their_order(trials: Trials) -> None:
     assert lines.count("Timeline:") == 1  # the same invariant is told in full once
     assert "trials                   4" in lines
     assert "trials with a violation  2" in lines
-    assert "fault:pod-kill   32" in lines
+    assert "fault:pod-kill     32" in lines
     (missed,) = [line for line in lines if line.startswith("never hit: ")]
     assert "fault:pod-evict" in missed
     assert "fault:pod-kill" not in missed
