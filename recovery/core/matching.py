@@ -279,19 +279,15 @@ def _exits(item: Evidence, name: str | None = None) -> Iterator[tuple[str, ExitF
 
     `name`: of this container alone. None: of the training and of init containers, because a sidecar ends when the
     training has ended (a kubelet sends native sidecars SIGTERM), and a rule about that exit would decide about every
-    loss. Where nothing is known to train, all containers count.
+    loss. Where nothing is known to train, exits count for nothing.
     A container that ended well never matches, under NotIn neither. Earlier restarts were evidence of their own, and are
     not counted once more.
     """
     pod = item.pod
     if pod is None:
         return
-    counted = pod.all_containers
-    if name is not None:
-        counted = tuple(each for each in counted if each.name == name)
-    elif pod.training_known:
-        counted = (*pod.init_containers, *pod.containers)
-    for container in counted:
+    unnamed = (*pod.init_containers, *pod.containers) if pod.training_known else ()
+    for container in unnamed if name is None else (each for each in pod.all_containers if each.name == name):
         mine = (container.exit, container.last_exit) if item.kind is LossKind.CONTAINER_RESTARTED else ()
         ended = container.exit if item.kind is LossKind.POD_FAILED else item.exit if item.exit in mine else None
         if ended is not None and ended.code != 0:

@@ -24,6 +24,10 @@ LONGEST_LOOK = timedelta(seconds=90)
 again."""
 
 
+BRIEF_SUSPENSION = timedelta(seconds=5)
+"""A suspension that others undo within this time: nobody can tell its deletions of pods from others."""
+
+
 def ours(actor: str) -> bool:
     """A controller process did it."""
     return actor.startswith(CONTROLLERS)
@@ -114,7 +118,12 @@ class JobView:
     losses: list[Loss] = field(default_factory=list)
     """Since it was made, or last resumed."""
     late: list[Loss] = field(default_factory=list)
-    """From shortly before it was last resumed: what was on its way then may have arrived after it."""
+    """From shortly before it was last resumed: what was on its way then may have arrived after it. So are the pods that
+    a suspension of a few seconds deletes: the Job controller may do that after it is over."""
+    suspended_at: datetime | None = None
+    """When it was last suspended. None: never."""
+    taken: list[Loss] = field(default_factory=list)
+    """The pods that it has deleted on purpose since then."""
     troubles: list[Loss] = field(default_factory=list)
     """What has befallen nodes that members run on: the members themselves may live."""
     decisions: list[Decision] = field(default_factory=list)
@@ -130,6 +139,8 @@ class JobView:
         self.ran = False
         self.indexes.clear()
         self.late = [loss for loss in self.losses if at - loss.at <= LONGEST_LOOK]
+        if self.suspended_at is not None and at - self.suspended_at <= BRIEF_SUSPENSION:
+            self.late += self.taken
         self.losses = []
 
     @property

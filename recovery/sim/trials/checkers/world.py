@@ -190,6 +190,8 @@ class World:
         expected = "deletionTimestamp" in job.body["metadata"] or job.suspended or job.is_scaled_away(change.body)
         if deletion_begins(change) and (expected or ours(change.actor)):
             job.lost_pods.add(uid)  # what it ends of from now on is its Job's doing, or our own
+            if job.suspended:
+                job.taken.append(Loss(at, change.revision, f"pod {metadata['name']} was deleted by a suspension"))
         elif lost is not None and not expected and uid not in job.lost_pods:
             self._lose(job, Loss(at, change.revision, f"pod {metadata['name']} {lost}"), of_pod=True)
         decided = decision_about_pod(job.body, change, job.container)
@@ -286,11 +288,7 @@ class World:
             self._names[JOBS.plural, key.namespace, job.name] = key
         job, before = self.jobs[uid], change.before
         job.body = change.body
-        if before is not None and before["spec"].get("suspend") and not job.suspended:
-            job.begin_again(at)
-        elif before is not None and before["spec"].get("parallelism") != job.body["spec"].get("parallelism"):
-            group.disturbances.append(at)
-            job.indexes = {index for index in job.indexes if not (index.isdecimal() and int(index) >= job.wanted)}
+        self._note_run(job, group, before, at)
         if deletion_begins(change):
             job.deleted_by = change.actor
             if not ours(change.actor):
@@ -312,6 +310,18 @@ class World:
             job.gone = True
             group.jobs.pop(uid, None)
             group.removed_at = at
+
+    def _note_run(self, job: JobView, group: GroupView, before: Body | None, at: datetime) -> None:
+        """It is suspended, resumed, or has got another size in this change."""
+        was_suspended = before is not None and bool(before["spec"].get("suspend"))
+        if job.suspended and not was_suspended:
+            job.suspended_at, job.taken = at, []
+        elif was_suspended and not job.suspended:
+            job.begin_again(at)
+            group.befallen = group.befallen or "".join(loss.text for loss in job.late[:1])
+        elif before is not None and before["spec"].get("parallelism") != job.body["spec"].get("parallelism"):
+            group.disturbances.append(at)
+            job.indexes = {index for index in job.indexes if not (index.isdecimal() and int(index) >= job.wanted)}
 
     def _training_container(self, key: GroupKey, job: Body) -> str | None:
         replicated = job["metadata"]["labels"].get(REPLICATED_JOB_LABEL, "")

@@ -142,6 +142,7 @@ class TestHealthyUntouched:
                 case.put(TRAIN_JOBS, "llm", {"spec": {"suspend": True}})
                 case.job("job-1", suspend=True)
                 case.lose_a_pod()
+                case.now += 60
                 case.put(TRAIN_JOBS, "llm", {"spec": {"suspend": False}})
                 case.job("job-1", suspend=False)
             case "it is scaled down":

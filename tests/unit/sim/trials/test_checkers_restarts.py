@@ -93,6 +93,18 @@ class TestJustifiedRestart:
         case.ledger(restarted(opened(case.now), case.now))
         assert len(case.found) == violations
 
+    @pytest.mark.parametrize(("seconds", "violations"), [(0.2, 0), (60, 1)])
+    def test_nobody_can_tell_what_a_suspension_of_a_moment_deletes_from_a_loss(
+        self, seconds: float, violations: int
+    ) -> None:
+        case = Case(JustifiedRestart)
+        case.job("job-1", suspend=True)
+        case.delete(PODS, "llm-node-0-1", by="job-controller")
+        case.now += seconds
+        case.job("job-1", suspend=False)
+        case.ledger(restarted(opened(case.now), case.now))
+        assert len(case.found) == violations
+
     def test_what_a_controller_took_away_itself_justifies_nothing(self) -> None:
         case = Case(JustifiedRestart)
         case.delete(PODS, "llm-node-0-1", by=CONTROLLER)
