@@ -65,7 +65,7 @@ def at_any_depth(decode: Callable[[msgspec.Raw], T], body: bytes | msgspec.Raw) 
     """What `decode` makes of the JSON, however deep it is nested. Raises what `decode` raises.
 
     msgspec gives up at some 1,000 levels (RecursionError) even in fields that it skips, and an API server takes 10,000.
-    What lies that deep is read by nobody here.
+    No projection reads a field that deep.
     """
     try:
         return decode(msgspec.Raw(body))

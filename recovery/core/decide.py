@@ -63,7 +63,7 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
     if ledger.incident is not None and ledger.incident.closing is not None:
         plan = _record(look, ledger)
     else:
-        plan = _asked(look, ledger) or _restrained(look, ledger) or _undisturbed(look, ledger)
+        plan = _asked(look, ledger) or _restrained(look, ledger) or _unasked(look, ledger)
     plan = _in_time(look, plan)
     if any(isinstance(action, ReadLive) for action in plan.actions) or (
         not snapshot.live
@@ -81,15 +81,15 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
 
 
 def _observed(look: Look, ledger: Ledger) -> tuple[group_conditions.GroupCondition, ...]:
-    """What the pods show while an incident is open; between incidents nothing is written for that. That an object of
-    the group cannot be read holds at any time."""
+    """The conditions that hold. Those of the pods are written only while an incident is open; that an object of the
+    group cannot be read is written at any time."""
     open_, unreadable = ledger.incident, group_conditions.undecodable(look.snapshot)
     shown = group_conditions.conditions_of(look.snapshot, _finish_timeout(open_), look.now) if open_ is not None else ()
     return shown if unreadable is None else (*shown, unreadable)
 
 
 def _readability_changed(ledger: Ledger, observed: tuple[group_conditions.GroupCondition, ...]) -> bool:
-    """The ledger says otherwise of what cannot be read. One that does not exist is not made to say it."""
+    """The condition in the ledger does not say what is observed. A ledger that does not exist is not made for it."""
     said = next((each for each in ledger.conditions if each.type == group_conditions.UNDECODABLE), None)
     holds = next((each for each in observed if each.type == group_conditions.UNDECODABLE), None)
     if said is None or said.status != "True":
@@ -150,8 +150,8 @@ def _restrained(look: Look, ledger: Ledger) -> Plan | None:
     return Plan(ledger, why) if why is not None else None
 
 
-def _undisturbed(look: Look, ledger: Ledger) -> Plan:
-    """Nobody has asked for anything, and nothing keeps us from looking."""
+def _unasked(look: Look, ledger: Ledger) -> Plan:
+    """What the group calls for by itself: no person has asked for anything, and every object can be read."""
     return _between_incidents(look, ledger) if ledger.incident is None else in_incident(look, ledger)
 
 

@@ -55,10 +55,10 @@ def finishing(snapshot: Snapshot) -> str | None:
 
 
 def unread(snapshot: Snapshot) -> str | None:
-    """The objects of the group that cannot be read, in words: nobody acts on the rest alone. None: all can be read.
+    """The objects of the group that cannot be read, in words. None: all can be read.
 
-    A pod that cannot be read looks like one that is missing, and a Job, a JobSet or a TrainJob may say that what
-    happens to its pods is meant to happen.
+    The controller does not act on the others alone. A pod that cannot be read looks like one that is missing, and a
+    Job, a JobSet or a TrainJob may say that what happens to its pods is meant to happen.
     """
     if not snapshot.undecodable:
         return None

@@ -78,8 +78,8 @@ class LiveReader:
         """
         pods, unread_pods = await self._list(PODS, key, decode_pod)
         (train_job, unread_train_job), (jobset, unread_jobset), (jobs, unread_jobs) = await asyncio.gather(
-            _told(self._train_job(key)),
-            _told(self._object(JOB_SETS, key.namespace, key.name, decode_job_set)),
+            _or_undecodable(self._train_job(key)),
+            _or_undecodable(self._object(JOB_SETS, key.namespace, key.name, decode_job_set)),
             self._list(JOBS, key, decode_job),
         )
         with_pods = {pod.facts.job_uid for pod in pods}
@@ -132,7 +132,7 @@ class LiveReader:
                 found[name] = node
 
         asked = tuple(names)
-        await asyncio.gather(*(_told(read(name)) for name in asked))
+        await asyncio.gather(*(_or_undecodable(read(name)) for name in asked))
         return {name: found[name] for name in asked if name in found}
 
     async def node(self, name: str) -> NodeFacts | None:
@@ -208,7 +208,7 @@ class LiveReader:
         return msgspec.structs.replace(job, failed_create=newest.message)
 
 
-async def _told(reading: Awaitable[T]) -> tuple[T | None, tuple[UndecodableObject, ...]]:
+async def _or_undecodable(reading: Awaitable[T]) -> tuple[T | None, tuple[UndecodableObject, ...]]:
     """What was read, and the object that could not be."""
     try:
         return await reading, ()

@@ -36,7 +36,7 @@ class InformerObserver(Protocol):
         ...
 
     def undecodable(self, resource: str, name: str, message: str) -> None:
-        """An object (`namespace/name`) does not have the shape that this version knows."""
+        """An object (`namespace/name`) cannot be read: reported once, and again when the problem changes."""
         ...
 
 

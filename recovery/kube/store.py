@@ -45,6 +45,7 @@ from recovery.kube.projections.recovery import (
 )
 from recovery.kube.projections.workloads import JobRecord, JobSetRecord, decode_job, decode_job_set, decode_train_job
 from recovery.kube.snapshots import Parts, snapshot_of
+from recovery.kube.undecodable import UndecodableObjects
 from recovery.kube.waiting import PodsToPlace, waiting_group
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
@@ -124,6 +125,7 @@ class KubeGroupStore:
         self._subscribers: list[Callable[[GroupKey], None]] = []
         self._nodes_informer = self._informer(NODES, decode_node, self._put_node, self._drop_node)
         self._informers = tuple(self._make_informers(train_jobs=train_jobs))
+        self._undecodable = UndecodableObjects(self._informers)
 
     async def run(self) -> None:
         """Keep everything current until cancelled. Raises RefusedError if a resource cannot be listed at the start."""
@@ -154,7 +156,7 @@ class KubeGroupStore:
             incarnations=self._incarnations,
             nodes=self._nodes,
             gone_nodes=absent,
-            unknown_nodes=self._unknown_nodes(),
+            unknown_nodes=self._undecodable.nodes(),
         )
 
     def nodes(self) -> Mapping[str, NodeFacts]:
@@ -185,7 +187,7 @@ class KubeGroupStore:
         return tuple(self._collected)
 
     def undecodable(self) -> Mapping[str, int]:
-        counts = {informer.resource.plural: len(informer.undecodable) for informer in self._informers}
+        counts = self._undecodable.counts()
         if self._config is not None and self._config.unreadable:
             counts[RECOVERY_CONFIGS.plural] += 1
         damaged = (each for each in self.ledger_objects() if each.schema_version == UNREADABLE_SCHEMA_VERSION)
@@ -266,15 +268,11 @@ class KubeGroupStore:
         )
 
     def _readability_changed(self, found: UndecodableObject) -> None:
-        """Who knows an object by its last readable state is told by that being put again."""
+        """A group that knows the object by its last readable state is notified when that state is put again."""
         if found.group is not None:
             self._notify(found.group)
         elif found.kind == NODES.kind:
             self._notify_groups_on(found.name)
-
-    def _unknown_nodes(self) -> frozenset[str]:
-        """Whatever was known of them: a taint that proved their pods dead may be gone."""
-        return frozenset(found.name for found in self._nodes_informer.undecodable.values())
 
     def _parts(self, key: GroupKey) -> Parts:
         return Parts(
@@ -282,12 +280,7 @@ class KubeGroupStore:
             jobset=self._jobsets.get(key),
             jobs=tuple(self._jobs.get(key, {}).values()),
             pods=tuple(self._pods.get(key, {}).values()),
-            undecodable=tuple(
-                found
-                for informer in self._informers
-                for found in informer.undecodable.values()
-                if _group_of(found, informer) == key
-            ),
+            undecodable=self._undecodable.of(key),
         )
 
     def _waiting_besides(self, own: GroupKey) -> Iterator[WaitingGroup]:
@@ -315,7 +308,7 @@ class KubeGroupStore:
         A node that was deleted and made again under its name exists, and is not taken for gone: a kubelet that
         registers anew goes on running the pods that it has. If it is another machine, its kubelet reports their end.
         """
-        unknown = self._unknown_nodes()
+        unknown = self._undecodable.nodes()
         for name in sorted({pod.facts.node for pod in parts.pods if pod.facts.node}):
             node = self._nodes.get(name) if name not in unknown else None
             if node is None or not node.ready or any(taint.key == OUT_OF_SERVICE_TAINT for taint in node.taints):
@@ -508,14 +501,6 @@ class KubeGroupStore:
 
     def _report(self, resource: Resource, name: str, message: str) -> None:
         self._observer.undecodable(resource.plural, name, message)
-
-
-def _group_of(found: UndecodableObject, informer: Informer[Any]) -> GroupKey | None:
-    """By its metadata, else by its last readable state."""
-    known = informer.objects.get((found.namespace, found.name))
-    if found.group is not None or known is None:
-        return found.group
-    return known.value.group if isinstance(known.value, PodRecord | JobRecord) else None
 
 
 def _what_counts(node: NodeFacts) -> object:

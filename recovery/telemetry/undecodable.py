@@ -29,8 +29,8 @@ class UndecodableCollector(Collector):
             return
         undecodable = GaugeMetricFamily(
             f"{self._prefix}undecodable_objects",
-            "Objects whose content cannot be read now. Nothing is done about a job of which one is an object. Told by "
-            "every replica.",
+            "Objects whose content cannot be read now. The controller does nothing about a job that one belongs to. "
+            "Told by every replica.",
             labels=("resource",),
         )
         for resource, count in self._store.undecodable().items():

@@ -1,0 +1,43 @@
+"""The objects that the informers of one store cannot read: how many, and which groups and nodes they concern."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from recovery.core.facts import GroupKey, UndecodableObject
+from recovery.kube.informer import Informer
+from recovery.kube.projections.pods import PodRecord
+from recovery.kube.projections.workloads import JobRecord
+from recovery.ports import NODES
+
+
+class UndecodableObjects:
+    """Reads what the informers hold at the moment of each question. There are hardly ever any."""
+
+    def __init__(self, informers: Sequence[Informer[Any]]) -> None:
+        self._informers = informers
+
+    def of(self, key: GroupKey) -> tuple[UndecodableObject, ...]:
+        """Those of the group, in no order."""
+        return tuple(
+            found
+            for informer in self._informers
+            for found in informer.undecodable.values()
+            if _group(found, informer) == key
+        )
+
+    def nodes(self) -> frozenset[str]:
+        """The names of nodes. What was known of one says nothing now: a taint that proved its pods dead may be gone."""
+        informers = (each for each in self._informers if each.resource == NODES)
+        return frozenset(found.name for informer in informers for found in informer.undecodable.values())
+
+    def counts(self) -> dict[str, int]:
+        """By resource, 0 included."""
+        return {informer.resource.plural: len(informer.undecodable) for informer in self._informers}
+
+
+def _group(found: UndecodableObject, informer: Informer[Any]) -> GroupKey | None:
+    """By its metadata, else by its last readable state."""
+    known = informer.objects.get((found.namespace, found.name))
+    if found.group is not None or known is None:
+        return found.group
+    return known.value.group if isinstance(known.value, PodRecord | JobRecord) else None
