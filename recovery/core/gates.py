@@ -1,6 +1,6 @@
 """What bars the controller from a group, whatever has failed in it."""
 
-from recovery.core.evidence import member_jobs, pods_of
+from recovery.core.evidence import failing, member_jobs, pods_of
 from recovery.core.facts import Snapshot, WorkloadFacts
 from recovery.core.policy import Mode, Policy, PolicyError, paused
 from recovery.core.training_container import ended_well
@@ -48,6 +48,10 @@ def finishing(snapshot: Snapshot) -> str | None:
             who = f"pod {done.name}" if done is not None else f"a pod of Job {job.name}"
             return f"{who} has Succeeded, so the training is finishing"
         done = next((pod for pod in pods if pod.phase != "Failed" and ended_well(pod)), None)
+        if done is None and failing(job) is not None:
+            # A Job that gives up takes down its pods, also those whose training was done before: it stays done.
+            mine = (pod for pod in snapshot.pods if pod.job_uid == job.uid and ended_well(pod))
+            done = next((pod for pod in mine if pod.deleting_since is not None or pod.gone_at is not None), None)
         if done is not None:
             names = ", ".join(each.name for each in done.containers)
             return f"container {names} of pod {done.name} has exited 0, so the training is finishing"

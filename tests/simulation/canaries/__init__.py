@@ -80,7 +80,7 @@ CANARIES = (
     Canary("no compare-and-swap", "LedgerSuccession", ledgers.last_write_wins, _any, 2),
     Canary("edge-triggered", "ConvergesAfterHealing", looks.only_changes, _rough, 12),
     Canary("no UID precondition", "OnlyTargets", deeds.deletes_by_name, _any, 2),
-    Canary("two charges for one incident", "OneCharge", ledgers.a_charge_for_each_attempt, _has(*_AGAIN), 149),
+    Canary("two charges for one incident", "OneCharge", ledgers.a_charge_for_each_attempt, _has(*_AGAIN), 12),
     Canary("native decision ignored", "NativeFirst", decisions.no_native_decision, _exits_by_policy, 54),
     Canary("baseline taken for a failure", "BaselineUntouched", decisions.no_baseline, _has(*_OFF_AND_ON), 113),
     Canary("pods made before the resume are another run", "RecordedOnce", decisions.pods_by_creation, _resumed, 21),

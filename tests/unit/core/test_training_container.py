@@ -205,3 +205,11 @@ def test_without_a_known_training_container_exits_count_for_nothing_and_lost_pod
     controller = Controller()
     controller.look(world.pod_deleted(1, 0), 0.5)
     assert len(controller.triggers) == 1
+
+
+def test_it_stays_so_when_its_job_takes_the_pod_down() -> None:
+    """A Job that gives up deletes its pods: that the training was done must not be forgotten with them (seed 174)."""
+    world = (
+        with_helpers(BROKEN).container_exited(2, 0, 0).pod_deleted(2, 60).with_pod(2, phase="Failed").pod_gone(2, 61)
+    )
+    assert finishing(world.job_failing("BackoffLimitExceeded", 61).snapshot()) is not None

@@ -14,6 +14,7 @@ from recovery.ports import RECOVERY_GROUPS, RECOVERY_INCIDENTS
 from recovery.sim.api.server import Change
 from recovery.sim.trials.checkers.ledgers import OURS, LedgerChange, LedgerState
 from recovery.sim.trials.checkers.rule import Rule
+from recovery.sim.trials.checkers.rules import rule_of
 from recovery.sim.trials.evidence import Evidence, RequestRecord, Violation
 
 _decode: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
@@ -115,7 +116,9 @@ def _attempts(made: LedgerChange) -> Iterator[str]:
     since = trigger.started_at - timedelta(seconds=incident.terms.budget_window_seconds)
     if made.after.budget.reset_at is not None:
         since = max(since, made.after.budget.reset_at)
-    most = min(incident.terms.budget_limit, MAX_ATTEMPTS)
+    rule = rule_of(incident)
+    free = rule is not None and not rule.charge  # what costs no budget is bounded by no budget
+    most = MAX_ATTEMPTS if free else min(incident.terms.budget_limit, MAX_ATTEMPTS)
     attempts = [each for each in incident.attempts if each.action in OURS and each.started_at > since]
     if len(attempts) > most:
         yield f"incident {incident.id} gets attempt {len(attempts)} where {most} are allowed"

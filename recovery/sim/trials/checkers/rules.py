@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from recovery.core.ledger import Incident
+from recovery.core.ledger import AttemptAction, Incident
 from recovery.core.rules import Operator, RuleAction
 from recovery.core.rules import Rule as PolicyRule
 from recovery.ports import RECOVERY_GROUPS
@@ -37,6 +37,8 @@ class ChargedByRule(Rule):
         rule = rule_of(incident)
         if made is None or incident is None or rule is None:
             return
+        if made.trigger is not None and made.trigger.action is AttemptAction.RECREATE_JOB_SET:
+            return  # The JobSet has failed since, and about that onTerminalFailure decides.
         ignored = rule.action is RuleAction.IGNORE
         if made.after.totals.charged > made.before.totals.charged and (ignored or not rule.charge):
             what = "ignores it" if ignored else "says charge: false"
@@ -77,18 +79,24 @@ class FailJobForItsCause(Rule):
         codes = rule.when.on_exit_codes
         if codes is None or codes.operator is not Operator.IN:
             return
-        exits = [each for each in self._exits(incident) if each.exit_code in codes.values]
+        exits = [each for each in self._exits(made, incident) if each.exit_code in codes.values]
         if not exits:
             yield f"though no process ended with a code of rule {rule.name}"
         elif all(each.exit_code in _CONSEQUENCES and self._is_known(each, made) for each in exits):
             yield f"though all that ended with a code of rule {rule.name} were survivors of another loss"
 
-    def _exits(self, incident: Incident) -> list[TraceRecord]:
+    def _exits(self, made: LedgerChange, incident: Incident) -> list[TraceRecord]:
+        """Of the Jobs that the incident is about; once it has restarted the group, of those that came after as well."""
         targets = {*incident.target.job_uids}
         return [
             record
             for record in self.evidence.trace.records
-            if record.kind is EventKind.PROCESS_EXITED and (not targets or record.job_uid in targets)
+            if record.kind is EventKind.PROCESS_EXITED
+            and (
+                not targets
+                or record.job_uid in targets
+                or (record.training == str(made.group) and record.at >= incident.started_at)
+            )
         ]
 
     def _is_known(self, survivor: TraceRecord, made: LedgerChange) -> bool:
