@@ -44,6 +44,17 @@ _WEIGHTS = {
     ActKind.LOSE_NODE: 1,
 }
 """How often each happens. What undoes another (resume, untaint, recovery) follows it by rule."""
+_SECONDS = {
+    ActKind.EXIT: 7.0,
+    ActKind.DELETE_POD: 9.0,
+    ActKind.EVICT: 9.0,
+    ActKind.FINISH: 5.0,
+    ActKind.TAINT: 9.0,
+    ActKind.LOSE_NODE: 60.0,
+}
+"""What each takes on average on the real control plane; a lost pod is replaced after 10 s and more. Else 4 s."""
+ENOUGH_SECONDS = 75.0
+"""A walk that takes so long is given no more steps than the fewest, so that CI need not wait for a single one."""
 _UNDONE_BY = {
     ActKind.SUSPEND: ActKind.RESUME,
     ActKind.TAINT: ActKind.UNTAINT,
@@ -165,7 +176,9 @@ def _steps(dice: random.Random, workload: WorkloadPlan) -> list[Step]:
     """What is still to be undone, with the number of steps until then."""
     if workload.suspended:
         undo[ActKind.RESUME] = dice.randint(0, 1)
-    for _ in range(dice.randint(FEWEST_STEPS, MOST_STEPS)):
+    for drawn in range(dice.randint(FEWEST_STEPS, MOST_STEPS)):
+        if drawn >= FEWEST_STEPS and expected_seconds(steps) > ENOUGH_SECONDS:
+            break
         due = [kind for kind, left in undo.items() if left == 0]
         undo = {kind: left - 1 for kind, left in undo.items() if left > 0}
         if due:
@@ -179,6 +192,12 @@ def _steps(dice: random.Random, workload: WorkloadPlan) -> list[Step]:
             undo.setdefault(_UNDONE_BY[kind], dice.randint(0, 2))
         steps.append(Step(tuple(acts)))
     return [*steps, *(Step((Act(kind),)) for kind in undo)]
+
+
+def expected_seconds(steps: Sequence[Step]) -> float:
+    """Roughly how long they take, if each finds something to act on."""
+    last = max((step.not_before_seconds for step in steps), default=0.0)
+    return max(last, sum(_SECONDS.get(act.kind, 4.0) for step in steps for act in step.acts))
 
 
 def _act(

@@ -148,8 +148,10 @@ class _UnderWay:
             return
         in_order = job_set["spec"]["startupPolicy"]["startupPolicyOrder"] == "InOrder"
         # One that starts in order is resumed only when the last of its Jobs has its turn, which may never come.
-        if _is_changing(job_set) and (job_set["spec"].get("suspend") or not in_order):
+        if _is_changing(job_set) and (_is_suspended(job_set) or not in_order):
             yield f"{_name(job_set)} is being suspended or resumed"
+        if _is_suspended(job_set) and not all(_is_suspended(job) or is_final(job) for job in of_attempt):
+            yield f"{_name(job_set)} has not suspended its Jobs"
         if any(condition(job, "Failed") for job in of_attempt):
             yield f"{_name(job_set)} has not judged its failed Jobs"
         if not any(map(self._is_stuck, self._jobs)) and _lacks_jobs(
@@ -171,13 +173,19 @@ class _UnderWay:
         job_set = self._stories.job_sets.named(train_job["metadata"]["name"])
         if job_set is None or is_final(job_set):
             yield f"{_name(train_job)} has not noticed what became of its JobSet"
+        elif _is_suspended(train_job) != _is_suspended(job_set):
+            yield f"{_name(train_job)} has not suspended or resumed its JobSet"
         elif _by_name(train_job, "jobsStatus") != _by_name(job_set, "replicatedJobsStatus"):
             yield f"{_name(train_job)} has not read the counts of its JobSet"
 
 
+def _is_suspended(body: Object) -> bool:
+    return bool(body["spec"].get("suspend"))
+
+
 def _is_changing(body: Object) -> bool:
     """It does not say yet that it is suspended, or that it no longer is."""
-    return bool(body["spec"].get("suspend")) != (condition(body, "Suspended") is not None)
+    return _is_suspended(body) != (condition(body, "Suspended") is not None)
 
 
 def _lacks_jobs(job_set: Object, counts: dict[str, tuple[int, ...]], there: int, *, in_order: bool) -> bool:
@@ -192,7 +200,7 @@ def _lacks_jobs(job_set: Object, counts: dict[str, tuple[int, ...]], there: int,
         if any(met[each["status"]][each["name"]] != replicas[each["name"]] for each in needed):
             continue
         due += replicated["replicas"]
-        if in_order and not job_set["spec"].get("suspend") and begun[replicated["name"]] != replicated["replicas"]:
+        if in_order and not _is_suspended(job_set) and begun[replicated["name"]] != replicated["replicas"]:
             break
     return there < due
 
@@ -207,7 +215,7 @@ def _counts(job: Object) -> tuple[int, ...]:
         return (0, 0, int(condition(job, "Complete") is not None), int(condition(job, "Failed") is not None), 0)
     spec, status = job["spec"], job.get("status", {})
     ready = status.get("succeeded", 0) + status.get("ready", 0) >= min(spec["parallelism"], spec["completions"])
-    return (int(status.get("active", 0) > 0), int(ready), 0, 0, int(bool(spec.get("suspend"))))
+    return (int(status.get("active", 0) > 0), int(ready), 0, 0, int(_is_suspended(job)))
 
 
 def _by_name(body: Object, field: str) -> dict[str, Object]:

@@ -20,8 +20,9 @@ from tests.contract.real import RealMeans, stage_on
 from tests.contract.scene import NAMESPACES, Scene, closing
 from tests.contract.simulated import in_memory
 from tests.walks.comparison import Comparison, best
+from tests.walks.draw import expected_seconds
 from tests.walks.history import History
-from tests.walks.plan import ActKind, Walk
+from tests.walks.plan import Walk
 from tests.walks.walker import walk
 
 KUBELET = KubeletSettings(
@@ -82,7 +83,7 @@ class RealWalks:
         with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as models:
             async with real_stage("raised") as stage:
                 slots = asyncio.Semaphore(TOGETHER)
-                longest_first = sorted(plans, key=_expected_seconds, reverse=True)
+                longest_first = sorted(plans, key=lambda plan: expected_seconds(plan.steps), reverse=True)
                 tasks = {plan.seed: asyncio.create_task(_outcome(stage, plan, slots, models)) for plan in longest_first}
                 try:
                     yield cls(tasks)
@@ -106,12 +107,6 @@ async def real_histories(plan: Walk) -> tuple[History, History]:
     """Of one plan alone, on a control plane of its own; one after the other, because stock limits are shared."""
     async with real_stage("stock" if plan.stock_limits else "raised") as stage:
         return await _walk(stage, plan), await _walk(stage, plan)
-
-
-def _expected_seconds(plan: Walk) -> float:
-    """Roughly: a silent node takes the longest."""
-    silent = sum(act.kind is ActKind.LOSE_NODE for step in plan.steps for act in step.acts)
-    return 5.0 * len(plan.steps) + 70.0 * silent
 
 
 async def _outcome(stage: Scene, plan: Walk, slots: asyncio.Semaphore, models: ProcessPoolExecutor) -> Outcome:
