@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from recovery.core.facts import GroupKey, UndecodableObject
+from recovery.core.model.facts import GroupKey, UndecodableObject
 from recovery.ports import JOB_SETS, JOBS, PODS, TRAIN_JOBS, UNDECODABLE, Resource, UndecodableError
 from recovery.workloads.jobset import JOBSET_NAME_LABEL
 

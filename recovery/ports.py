@@ -12,10 +12,10 @@ from typing import Protocol
 
 import msgspec
 
-from recovery.core.config import ConfigFacts
-from recovery.core.facts import GroupKey, NodeFacts, Snapshot, UndecodableObject
-from recovery.core.ledger import LedgerObject
-from recovery.core.policy import PolicySet
+from recovery.core.model.config import ConfigFacts
+from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot, UndecodableObject
+from recovery.core.model.ledger import LedgerObject
+from recovery.core.policy.spec import PolicySet
 
 
 class Resource(msgspec.Struct, frozen=True):

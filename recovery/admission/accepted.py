@@ -15,7 +15,7 @@ import structlog
 
 from recovery.admission.objects import JUDGED, JudgedObject, StatusCondition, decoder
 from recovery.admission.verdict import Verdict, judge
-from recovery.core.config import CONFIG_NAME
+from recovery.core.model.config import CONFIG_NAME
 from recovery.kube.informer import Informer
 from recovery.kube.projections.metadata import Entry
 from recovery.ports import (

@@ -1,7 +1,7 @@
 """What is to be said of one object: errors, for which it is refused, and warnings, for which it is not. Pure.
 
 A schema knows one object and no duration by its length. What needs more than that is judged here, by the rules that the
-controller itself goes by (`core.policy`), so that nothing is admitted which it would then refuse to use.
+controller itself goes by (`core.policy.spec`), so that nothing is admitted which it would then refuse to use.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from recovery.admission.objects import JudgedObject
-from recovery.core.config import CONFIG_NAME, AllowSpec, ConfigFacts, ConfigSpec
-from recovery.core.policy import FencingMode, Mode, OnExhausted, PolicySpec, config_problems, problems
-from recovery.core.rules import RuleAction
+from recovery.core.model.config import CONFIG_NAME, AllowSpec, ConfigFacts, ConfigSpec
+from recovery.core.model.rules import RuleAction
+from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, PolicySpec, config_problems, problems
 from recovery.ports import RECOVERY_CONFIGS
 
 NAMED_MAX = 3

@@ -7,15 +7,18 @@ from datetime import datetime
 from recovery.cli.rows import resume_at
 from recovery.cli.selection import Selection
 from recovery.cli.wording import age, aligned, duration, moment
-from recovery.core import budget, requests
-from recovery.core.annotations import TRAINING_CONTAINER_ANNOTATION
-from recovery.core.classify import DisruptionClass
-from recovery.core.evidence import member_jobs, pods_of
-from recovery.core.facts import ContainerFacts, JobFacts, PodFacts, Snapshot, WorkloadFacts
-from recovery.core.fleet import FleetChange
-from recovery.core.history import member_count
-from recovery.core.ledger import Attempt, AttemptAction, ClosedIncident, Incident, Ledger, PhaseSpan, Suspect
-from recovery.core.plan import (
+from recovery.core.decision.protection import Protection, remedy, sentence
+from recovery.core.diagnosis.classify import DisruptionClass
+from recovery.core.diagnosis.evidence import member_jobs, pods_of
+from recovery.core.diagnosis.trained import member_count
+from recovery.core.diagnosis.training_container import SelectedBy, select
+from recovery.core.incident import budget, requests
+from recovery.core.model.annotations import TRAINING_CONTAINER_ANNOTATION
+from recovery.core.model.facts import ContainerFacts, JobFacts, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.model.fleet_ledger import FleetChange
+from recovery.core.model.ledger import Attempt, AttemptAction, ClosedIncident, Incident, Ledger, PhaseSpan, Suspect
+from recovery.core.model.rules import Rule
+from recovery.core.plan.actions import (
     Action,
     ChangeFleet,
     DeleteJob,
@@ -29,11 +32,8 @@ from recovery.core.plan import (
     SuspendWorkload,
     TouchJob,
 )
-from recovery.core.policy import PAUSED_ANNOTATION, FencingMode, Mode, paused
-from recovery.core.protection import Protection, remedy, sentence
-from recovery.core.rules import Rule
-from recovery.core.suspension import in_force, marked_by
-from recovery.core.training_container import SelectedBy, select
+from recovery.core.plan.suspension import in_force, marked_by
+from recovery.core.policy.spec import PAUSED_ANNOTATION, FencingMode, Mode, paused
 
 _TROUBLED_PODS_MAX = 8
 _INDENT = "  "

@@ -1,7 +1,7 @@
 """`recovery restart`, `retry` and `reset-budget`: a request to the controller, and its answer.
 
-The request is an annotation (`core.requests`), so that whoever leads sees it, after a crash as well. Before it is
-written it is put to the controller's own decision, here and on the objects as they are now: what would be refused
+The request is an annotation (`core.incident.requests`), so that whoever leads sees it, after a crash as well. Before
+it is written it is put to the controller's own decision, here and on the objects as they are now: what would be refused
 anyway is refused at once, with the same sentence, also where no controller runs.
 """
 
@@ -22,10 +22,10 @@ from recovery.cli.rows import ledger_problem
 from recovery.cli.selection import Selection, policy_of
 from recovery.cli.wording import time_of_day
 from recovery.controller.lease import LEASE_NAME, LeaseClient, MalformedLeaseError
-from recovery.core.decide import decide
-from recovery.core.facts import GroupKey, WorkloadFacts
-from recovery.core.ledger import Ledger, Phase, RequestAnswer
-from recovery.core.requests import ANNOTATIONS, EXPIRES_AFTER, Request, Verb, encode
+from recovery.core.decision.decide import decide
+from recovery.core.incident.requests import ANNOTATIONS, EXPIRES_AFTER, Request, Verb, encode
+from recovery.core.model.facts import GroupKey, WorkloadFacts
+from recovery.core.model.ledger import Ledger, Phase, RequestAnswer
 from recovery.kube.context import context_user
 from recovery.kube.live import LiveReader
 from recovery.kube.oneshot import JobReading, read_job

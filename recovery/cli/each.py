@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, error_words
 from recovery.cli.ending import EXIT_FAILURE, complain
-from recovery.core.facts import GroupKey
+from recovery.core.model.facts import GroupKey
 from recovery.ports import ApiError, NoSuchResourceError, TryLaterError, UnauthorizedError
 
 T = TypeVar("T")

@@ -17,13 +17,13 @@ from recovery.cli.jobs import absence, title_of
 from recovery.cli.rows import as_data, job_row, ledger_problem, stamp
 from recovery.cli.selection import Selection, policy_of
 from recovery.cli.wording import AccountOutput, age, print_data, printable
-from recovery.core import budget, requests
-from recovery.core.decide import decide
-from recovery.core.facts import GroupKey, WorkloadFacts
-from recovery.core.fleet import FleetLedger
-from recovery.core.ledger import Incident, Ledger
-from recovery.core.plan import Plan
-from recovery.core.protection import Protection, protection
+from recovery.core.decision.decide import decide
+from recovery.core.decision.protection import Protection, protection
+from recovery.core.incident import budget, requests
+from recovery.core.model.facts import GroupKey, WorkloadFacts
+from recovery.core.model.fleet_ledger import FleetLedger
+from recovery.core.model.ledger import Incident, Ledger
+from recovery.core.plan.actions import Plan
 from recovery.kube.oneshot import JobReading, read_incident, read_job, with_fleet
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from recovery.cli.connection import CommandError
-from recovery.core.facts import GroupKey, UndecodableObject, WorkloadFacts
+from recovery.core.model.facts import GroupKey, UndecodableObject, WorkloadFacts
 from recovery.decoding import decoded
 from recovery.kube.oneshot import read_workloads
 from recovery.kube.projections.metadata import Entry

@@ -273,7 +273,7 @@ def restart(
 ) -> None:
     """Recreate all pods of jobs now."""
     from recovery.cli.asking import Asking, ask
-    from recovery.core.requests import Verb
+    from recovery.core.incident.requests import Verb
 
     if not reason.strip():
         raise typer.BadParameter("--reason must not be empty")
@@ -290,7 +290,7 @@ def retry(
 ) -> None:
     """Leave Held or Backoff now."""
     from recovery.cli.asking import Asking, ask
-    from recovery.core.requests import Verb
+    from recovery.core.incident.requests import Verb
 
     ask(kubeconfig, context, namespace, jobs, Asking(Verb.RETRY, wait_seconds=wait))
 
@@ -305,7 +305,7 @@ def reset_budget(
 ) -> None:
     """Forget what a budget was charged so far."""
     from recovery.cli.asking import Asking, ask
-    from recovery.core.requests import Verb
+    from recovery.core.incident.requests import Verb
 
     ask(kubeconfig, context, namespace, jobs, Asking(Verb.RESET_BUDGET, wait_seconds=wait))
 

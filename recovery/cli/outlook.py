@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from recovery.cli.wording import moment
-from recovery.core import fencing, quarantine
-from recovery.core.facts import Snapshot
-from recovery.core.fleet import FleetLedger, FleetLimits, Quarantined
-from recovery.core.ledger import Incident, Ledger, Phase
-from recovery.core.plan import Plan
-from recovery.core.policy import Policy, PolicyError
+from recovery.core.fleet import quarantine
+from recovery.core.incident import fencing
+from recovery.core.model.facts import Snapshot
+from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Quarantined
+from recovery.core.model.ledger import Incident, Ledger, Phase
+from recovery.core.plan.actions import Plan
+from recovery.core.policy.spec import Policy, PolicyError
 
 Deciding = Policy | PolicyError | None
 """What `decide` takes for the policy."""

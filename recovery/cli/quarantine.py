@@ -12,10 +12,7 @@ import msgspec
 from recovery.cli.asking import login
 from recovery.cli.connection import CommandError, Connection, connect, error_words, execute
 from recovery.cli.ending import EXIT_FAILURE, complain
-from recovery.core.config import CONFIG_NAME, ConfigFacts
-from recovery.core.facts import NodeFacts
-from recovery.core.fleet import FleetLedger, Quarantined
-from recovery.core.quarantine import (
+from recovery.core.fleet.quarantine import (
     BY_HAND,
     QUARANTINE_ANNOTATION,
     RESET_BREAKER_ANNOTATION,
@@ -23,6 +20,9 @@ from recovery.core.quarantine import (
     own_taint,
     parsed_mark,
 )
+from recovery.core.model.config import CONFIG_NAME, ConfigFacts
+from recovery.core.model.facts import NodeFacts
+from recovery.core.model.fleet_ledger import FleetLedger, Quarantined
 from recovery.decoding import decoded
 from recovery.executors import node_quarantine
 from recovery.kube.context import context_user

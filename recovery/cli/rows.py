@@ -9,13 +9,13 @@ import msgspec
 from recovery.cli.selection import Selection, policy_of
 from recovery.cli.sight import UNREADABLE, Sight, sight_of
 from recovery.cli.wording import Cell, age, time_of_day
-from recovery.core import budget
-from recovery.core.facts import GroupKey, Snapshot, WorkloadFacts
-from recovery.core.group_conditions import UNDECODABLE
-from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
-from recovery.core.policy import RESUME_AT_ANNOTATION, PolicySet, paused
-from recovery.core.protection import Protection, protection, remedy, sentence
-from recovery.core.suspension import in_force, marked_by
+from recovery.core.decision.protection import Protection, protection, remedy, sentence
+from recovery.core.diagnosis.group_conditions import UNDECODABLE
+from recovery.core.incident import budget
+from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
+from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
+from recovery.core.plan.suspension import in_force, marked_by
+from recovery.core.policy.spec import RESUME_AT_ANNOTATION, PolicySet, paused
 from recovery.kube.oneshot import Fleet
 
 HEADER = ("JOB", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "POLICY", "PROTECTED", "AGE")

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from recovery.core.facts import WorkloadFacts
-from recovery.core.policy import POLICY_ANNOTATION, Policy, PolicyError, PolicyFacts, PolicySet, applicable, select
+from recovery.core.model.facts import WorkloadFacts
+from recovery.core.policy.spec import POLICY_ANNOTATION, Policy, PolicyError, PolicyFacts, PolicySet, applicable, select
 from recovery.ports import CLUSTER_RECOVERY_POLICIES, RECOVERY_POLICIES
 
 

@@ -7,12 +7,13 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core import fencing, waiting
-from recovery.core.facts import Snapshot, WorkloadFacts
-from recovery.core.gates import left_alone, unread
-from recovery.core.ledger import Ledger
-from recovery.core.policy import Policy, PolicyError
-from recovery.core.waiting import NotStarted
+from recovery.core.diagnosis import not_started
+from recovery.core.diagnosis.not_started import NotStarted
+from recovery.core.incident import fencing
+from recovery.core.incident.preconditions import left_alone, unread
+from recovery.core.model.facts import Snapshot, WorkloadFacts
+from recovery.core.model.ledger import Ledger
+from recovery.core.policy.spec import Policy, PolicyError
 
 NOT_STARTED = "NotStarted"
 """The phase of a job that has not run whole, and something is known that keeps it from it."""
@@ -48,8 +49,8 @@ def sight_of(
         return Sight(NOT_STARTED, code, 0, f"has not started: {why}") if code == "NoJobSet" else Sight()
     fates = fencing.fates_of_nodes(snapshot, policy, now)
     silent = {name: fate.why for name, fate in fates.items() if fate.dead_since is None}
-    started = ledger is not None and waiting.lost_a_member(snapshot, ledger)
-    found = None if started else waiting.not_started(snapshot)
+    started = ledger is not None and not_started.lost_a_member(snapshot, ledger)
+    found = None if started else not_started.not_started(snapshot)
     phase = ""
     if found is not None:
         phase = NOT_STARTED if silent or found.cause else STARTING

@@ -22,8 +22,8 @@ from recovery.cli.rows import (
     with_sight,
 )
 from recovery.cli.wording import Output, Table, print_data
-from recovery.core.facts import GroupKey
-from recovery.core.protection import Protection
+from recovery.core.decision.protection import Protection
+from recovery.core.model.facts import GroupKey
 from recovery.kube.oneshot import read_fleet
 from recovery.kube.unready import read_unready
 from recovery.ports import TryLaterError

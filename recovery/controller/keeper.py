@@ -11,11 +11,11 @@ from datetime import datetime
 
 import structlog
 
-from recovery.core.config import ConfigFacts
-from recovery.core.facts import NodeFacts
-from recovery.core.fleet import FleetLedger, Quarantined
-from recovery.core.policy import PolicyError, fleet_limits
-from recovery.core.quarantine import breaker_reset, next_review_at, reviewed, taken_in
+from recovery.core.fleet.quarantine import breaker_reset, next_review_at, reviewed, taken_in
+from recovery.core.model.config import ConfigFacts
+from recovery.core.model.facts import NodeFacts
+from recovery.core.model.fleet_ledger import FleetLedger, Quarantined
+from recovery.core.policy.spec import PolicyError, fleet_limits
 from recovery.executors import node_quarantine
 from recovery.executors.fleet_ledger import FleetWriter
 from recovery.ports import ApiClient, ApiError, Clock, GroupStore, NotLeadingError, UndecodableError

@@ -2,10 +2,10 @@
 
 from typing import Protocol
 
-from recovery.core.facts import GroupKey
-from recovery.core.ledger import Ledger
-from recovery.core.plan import Plan
-from recovery.core.protection import Protection
+from recovery.core.decision.protection import Protection
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.ledger import Ledger
+from recovery.core.plan.actions import Plan
 
 
 class ControllerObserver(Protocol):

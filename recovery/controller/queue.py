@@ -8,7 +8,7 @@ import asyncio
 import heapq
 from itertools import count
 
-from recovery.core.facts import GroupKey
+from recovery.core.model.facts import GroupKey
 from recovery.ports import Clock, Entropy
 
 COALESCE_SECONDS = 0.005

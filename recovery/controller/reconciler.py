@@ -13,12 +13,13 @@ import msgspec
 import structlog
 
 from recovery.controller.observer import ControllerObserver
-from recovery.core.decide import decide
-from recovery.core.facts import GroupKey, Snapshot, WorkloadFacts
-from recovery.core.incident import incident_of, say
-from recovery.core.invariants import violations
-from recovery.core.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject, Outcome
-from recovery.core.plan import (
+from recovery.core.decision.decide import decide
+from recovery.core.decision.protection import protection
+from recovery.core.incident.invariants import violations
+from recovery.core.incident.lifecycle import incident_of, say
+from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
+from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject, Outcome
+from recovery.core.plan.actions import (
     Action,
     ChangeFleet,
     DeleteJob,
@@ -35,10 +36,9 @@ from recovery.core.plan import (
     SuspendWorkload,
     TouchJob,
 )
-from recovery.core.policy import PolicySet, applicable
-from recovery.core.protection import protection
-from recovery.core.steps import close
-from recovery.core.summary import summarise
+from recovery.core.plan.status_conditions import summarise
+from recovery.core.plan.steps import close
+from recovery.core.policy.spec import PolicySet, applicable
 from recovery.executors import events, group_recreate, job_failure, suspension
 from recovery.executors.fleet_ledger import FleetWriter
 from recovery.executors.pod_teardown import PodTeardown

@@ -17,7 +17,7 @@ from recovery.controller.leadership import ROLES_READ_WITHIN_SECONDS, Leadership
 from recovery.controller.observer import ControllerObserver
 from recovery.controller.queue import GroupQueue
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, Reconciler, RestlessGroupError
-from recovery.core.facts import GroupKey
+from recovery.core.model.facts import GroupKey
 from recovery.executors.fleet_ledger import FleetWriter
 from recovery.ports import (
     ApiClient,

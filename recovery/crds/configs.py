@@ -1,6 +1,6 @@
-"""What the schema of the RecoveryConfig says beyond `core.config.ConfigSpec`: bounds."""
+"""What the schema of the RecoveryConfig says beyond `core.model.config.ConfigSpec`: bounds."""
 
-from recovery.core.config import CircuitBreakerSpec
+from recovery.core.model.config import CircuitBreakerSpec
 from recovery.crds import words
 from recovery.crds.keywords import bounded_duration, integer, longer_than_nothing
 from recovery.crds.schema import Overlay

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from recovery.core.config import CONFIG_NAME, ConfigSpec
-from recovery.core.policy import PolicySpec
+from recovery.core.model.config import CONFIG_NAME, ConfigSpec
+from recovery.core.policy.spec import PolicySpec
 from recovery.crds import ledgers
 from recovery.crds.configs import CONFIG
 from recovery.crds.keywords import rule

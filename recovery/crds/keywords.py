@@ -3,7 +3,7 @@
 from recovery.crds.schema import RULES, Schema
 
 DURATION = "^([0-9]{1,5}h)?([0-9]{1,7}m)?([0-9]{1,9}s)?([0-9]{1,9}ms)?$"
-"""What `core.durations.parse_duration` reads; with at least two characters, so that it is not empty."""
+"""What `core.model.durations.parse_duration` reads; with at least two characters, so that it is not empty."""
 DNS_LABEL = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 INT32_MAX = 2**31 - 1
 

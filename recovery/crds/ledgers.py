@@ -5,8 +5,8 @@ Numbers and texts carry no limits here: a ledger that is refused would stop the 
 
 import msgspec
 
-from recovery.core.fleet import FleetLedger
-from recovery.core.ledger import ClosedIncident, Closing, Incident, Ledger, LedgerCondition
+from recovery.core.model.fleet_ledger import FleetLedger
+from recovery.core.model.ledger import ClosedIncident, Closing, Incident, Ledger, LedgerCondition
 from recovery.crds.keywords import one_of, rule, text
 from recovery.crds.policies import UNBUILT_ACTIONS
 from recovery.crds.schema import RULES, GeneratorError, Overlay, Schema, of_struct

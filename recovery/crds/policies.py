@@ -1,12 +1,12 @@
-"""What the schema of a RecoveryPolicy says beyond `core.policy.PolicySpec`: bounds, CEL rules, fields for later.
+"""What the schema of a RecoveryPolicy says beyond `core.policy.spec.PolicySpec`: bounds, CEL rules, fields for later.
 
 The whole design is declared, so that a policy written for a later version is never pruned in silence: what is not built
 is refused by name. To build a field is to give it to the struct, and to move what stands here from LATER to SAYS.
 A field for later has no default, because a default would trip its own refusal.
 """
 
-from recovery.core import rule_problems
-from recovery.core.policy import ASSUME_DEAD_AFTER_MAX, SETTLE_MAX
+from recovery.core.policy import rule_validation
+from recovery.core.policy.spec import ASSUME_DEAD_AFTER_MAX, SETTLE_MAX
 from recovery.crds.keywords import (
     DNS_LABEL,
     DURATION,
@@ -106,7 +106,7 @@ RULE_SAYS: dict[str, Schema] = {
         ]
     },
     f"{_WHEN}.onExitCodes.containerName": limits(63, pattern=DNS_LABEL),
-    f"{_WHEN}.onExitCodes.values": sized(rule_problems.EXIT_CODES_MAX, least=1, unique=True)
+    f"{_WHEN}.onExitCodes.values": sized(rule_validation.EXIT_CODES_MAX, least=1, unique=True)
     | {RULES: [rule("self.isSorted()", "must be ordered")]},
     f"{_WHEN}.onExitCodes.values[]": integer(-(2**31), INT32_MAX),
     f"{_WHEN}.onPodConditions": sized(20),
@@ -124,8 +124,8 @@ RULE_SAYS: dict[str, Schema] = {
     f"{_WHEN}.onNodeTaints[].effect": {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]},
     f"{_WHEN}.onMessagePattern": limits(512)
     | {RULES: [rule("''.matches(self) ? true : true", "must be a regular expression in RE2 syntax")]},
-    f"{_WHEN}.onClass": sized(len(rule_problems.CLASSES), unique=True),
-    f"{_WHEN}.onClass[]": {"enum": list(rule_problems.CLASSES)},
+    f"{_WHEN}.onClass": sized(len(rule_validation.CLASSES), unique=True),
+    f"{_WHEN}.onClass[]": {"enum": list(rule_validation.CLASSES)},
     f"{_WHEN}.targetReplicatedJobs": sized(20, unique=True),
     f"{_WHEN}.targetReplicatedJobs[]": limits(63, pattern=DNS_LABEL),
 }

@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
-from recovery.core.config import ConfigFacts
-from recovery.core.facts import WorkloadFacts
-from recovery.core.plan import EmitEvent
+from recovery.core.model.config import ConfigFacts
+from recovery.core.model.facts import WorkloadFacts
+from recovery.core.plan.actions import EmitEvent
 from recovery.ports import EVENTS, RECOVERY_CONFIGS, AlreadyExistsError, ApiClient
 from recovery.workloads import resource_of
 

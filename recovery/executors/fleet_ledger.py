@@ -10,12 +10,12 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from recovery.core import quarantine
-from recovery.core.announce import fleet_events
-from recovery.core.config import ConfigFacts
-from recovery.core.fleet import FleetChange, FleetLedger
-from recovery.core.policy import PolicyError, fleet_limits
-from recovery.core.quarantine import Refused
+from recovery.core.fleet import quarantine
+from recovery.core.fleet.quarantine import Refused
+from recovery.core.model.config import ConfigFacts
+from recovery.core.model.fleet_ledger import FleetChange, FleetLedger
+from recovery.core.plan.kubernetes_events import fleet_events
+from recovery.core.policy.spec import PolicyError, fleet_limits
 from recovery.executors import events, node_quarantine
 from recovery.ports import (
     RECOVERY_CONFIGS,

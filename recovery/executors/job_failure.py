@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from recovery.core.plan import FailJobSet, JobRef
+from recovery.core.plan.actions import FailJobSet, JobRef
 from recovery.decoding import decoded
 from recovery.ports import JOB_SETS, JOBS, ApiClient, PatchKind, TestFailedError
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from recovery.core.fleet import Quarantined
-from recovery.core.quarantine import (
+from recovery.core.fleet.quarantine import (
     BY_HAND,
     QUARANTINE_ANNOTATION,
     QUARANTINE_TAINT,
@@ -23,6 +22,7 @@ from recovery.core.quarantine import (
     released_by_hand,
     taint_value,
 )
+from recovery.core.model.fleet_ledger import Quarantined
 from recovery.decoding import decoded
 from recovery.ports import NODES, ApiClient, ConflictError, NotFoundError, PatchKind, TestFailedError
 

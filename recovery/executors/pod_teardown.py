@@ -8,7 +8,7 @@ in rate, and the groups take turns: the thousand pods of one must delay neither 
 import asyncio
 from collections import deque
 
-from recovery.core.plan import DeletePods, ForceDeletePods, PodRef
+from recovery.core.plan.actions import DeletePods, ForceDeletePods, PodRef
 from recovery.ports import PODS, ApiClient, Clock, ConflictError, NotFoundError
 
 DELETES_IN_FLIGHT_MAX = 48

@@ -5,8 +5,8 @@ from datetime import UTC
 import msgspec
 import structlog
 
-from recovery.core.facts import WorkloadFacts
-from recovery.core.ledger import Incident, Ledger, LedgerObject
+from recovery.core.model.facts import WorkloadFacts
+from recovery.core.model.ledger import Incident, Ledger, LedgerObject
 from recovery.ports import (
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,

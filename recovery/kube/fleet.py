@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from recovery.core.facts import FleetFacts, LostNode, NodeFacts, Snapshot, WaitingGroup
+from recovery.core.model.facts import FleetFacts, LostNode, NodeFacts, Snapshot, WaitingGroup
 from recovery.kube.capacity import Capacity, pods_per_node, scarce
 
 LOST_FOR = timedelta(minutes=15)

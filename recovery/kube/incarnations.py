@@ -3,7 +3,8 @@
 Two things. A pod that vanished under a living Job: the object is gone, and with it the evidence that a member was lost
 and how. And whether the group has trained, because a moment at which all members ran may be over before anybody looks,
 and the next restart of a container overwrites what the pod tells of it. Both are lost with this process; the ledger
-keeps what an incident has already made of them, and `core.history` infers the second from what the objects still tell.
+keeps what an incident has already made of them, and `core.diagnosis.trained` infers the second from what the
+objects still tell.
 """
 
 from collections.abc import Iterable
@@ -11,8 +12,8 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core.facts import JobFacts, PodFacts
-from recovery.core.history import all_ran_at, member_count, trained_at
+from recovery.core.diagnosis.trained import all_ran_at, member_count, trained_at
+from recovery.core.model.facts import JobFacts, PodFacts
 
 
 class _Incarnation:

@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from recovery.core.facts import UndecodableObject
+from recovery.core.model.facts import UndecodableObject
 from recovery.decoding import at_any_depth, decoded
 from recovery.kube.errors import Status, error_from_status
 from recovery.kube.observer import InformerObserver

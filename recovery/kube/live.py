@@ -14,10 +14,10 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from recovery.core.config import CONFIG_NAME, ConfigFacts
-from recovery.core.facts import GroupKey, JobFacts, NodeFacts, UndecodableObject, WorkloadFacts
-from recovery.core.ledger import LedgerObject
-from recovery.core.policy import PolicyFacts, PolicySet
+from recovery.core.model.config import CONFIG_NAME, ConfigFacts
+from recovery.core.model.facts import GroupKey, JobFacts, NodeFacts, UndecodableObject, WorkloadFacts
+from recovery.core.model.ledger import LedgerObject
+from recovery.core.policy.spec import PolicyFacts, PolicySet
 from recovery.decoding import decoded
 from recovery.kube.pages import read_page
 from recovery.kube.projections.events import EventRecord, decode_event

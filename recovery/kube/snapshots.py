@@ -8,7 +8,8 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core.facts import (
+from recovery.core.diagnosis.training_container import assigned, select
+from recovery.core.model.facts import (
     GroupKey,
     JobFacts,
     JobSetFacts,
@@ -18,7 +19,6 @@ from recovery.core.facts import (
     UndecodableObject,
     WorkloadFacts,
 )
-from recovery.core.training_container import assigned, select
 from recovery.kube.incarnations import Incarnations
 from recovery.kube.projections.pods import PodRecord
 from recovery.kube.projections.workloads import JobSetRecord

@@ -13,8 +13,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from recovery.core.config import CONFIG_NAME, ConfigFacts
-from recovery.core.facts import (
+from recovery.core.diagnosis.training_container import Selection, assigned, select
+from recovery.core.incident.fencing import OUT_OF_SERVICE_TAINT
+from recovery.core.model.config import CONFIG_NAME, ConfigFacts
+from recovery.core.model.facts import (
     GroupKey,
     JobFacts,
     NodeFacts,
@@ -24,10 +26,8 @@ from recovery.core.facts import (
     WaitingGroup,
     WorkloadFacts,
 )
-from recovery.core.fencing import OUT_OF_SERVICE_TAINT
-from recovery.core.ledger import LedgerObject
-from recovery.core.policy import PolicyFacts, PolicySet
-from recovery.core.training_container import Selection, assigned, select
+from recovery.core.model.ledger import LedgerObject
+from recovery.core.policy.spec import PolicyFacts, PolicySet
 from recovery.kube.capacity import Capacity
 from recovery.kube.fleet import LostNodes, fleet_facts
 from recovery.kube.incarnations import Incarnations

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from recovery.core.facts import GroupKey, UndecodableObject
+from recovery.core.model.facts import GroupKey, UndecodableObject
 from recovery.kube.informer import Informer
 from recovery.kube.projections.pods import PodRecord
 from recovery.kube.projections.workloads import JobRecord

@@ -5,10 +5,10 @@ A decision that was refused with a conflict is decided again; counted when it is
 
 import msgspec
 
-from recovery.core.classify import DisruptionClass
-from recovery.core.incident import restarted
-from recovery.core.ledger import Attempt, AttemptAction, Incident, Ledger, Phase
-from recovery.core.policy import Mode, Restart
+from recovery.core.diagnosis.classify import DisruptionClass
+from recovery.core.incident.lifecycle import restarted
+from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Phase
+from recovery.core.policy.spec import Mode, Restart
 
 
 class Decision(msgspec.Struct, frozen=True):

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from recovery.core.fleet import FleetLedger, FleetLimits
-from recovery.core.policy import PolicyError, fleet_limits
-from recovery.core.quarantine import suspected
+from recovery.core.fleet.quarantine import suspected
+from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits
+from recovery.core.policy.spec import PolicyError, fleet_limits
 from recovery.ports import Clock, GroupStore
 
 

@@ -16,12 +16,12 @@ import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from recovery.core import budget
-from recovery.core.classify import DisruptionClass
-from recovery.core.facts import GroupKey, PodFacts, Snapshot
-from recovery.core.incident import restarted
-from recovery.core.ledger import Incident, Ledger, LedgerObject, Phase
-from recovery.core.policy import Policy, applicable
+from recovery.core.diagnosis.classify import DisruptionClass
+from recovery.core.incident import budget
+from recovery.core.incident.lifecycle import restarted
+from recovery.core.model.facts import GroupKey, PodFacts, Snapshot
+from recovery.core.model.ledger import Incident, Ledger, LedgerObject, Phase
+from recovery.core.policy.spec import Policy, applicable
 from recovery.ports import Clock, GroupStore
 
 PREFIX = "recovery_"

@@ -10,13 +10,13 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
-from recovery.core.facts import GroupKey
-from recovery.core.incident import restarted
-from recovery.core.ledger import Incident, Ledger, Phase, PhaseSpan
-from recovery.core.policy import Mode
-from recovery.core.protection import Protection
-from recovery.core.quarantine import refusal
-from recovery.core.waiting import NotStarted
+from recovery.core.decision.protection import Protection
+from recovery.core.diagnosis.not_started import NotStarted
+from recovery.core.fleet.quarantine import refusal
+from recovery.core.incident.lifecycle import restarted
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.ledger import Incident, Ledger, Phase, PhaseSpan
+from recovery.core.policy.spec import Mode
 from recovery.ports import Clock, GroupStore
 from recovery.telemetry.decisions import decisions
 from recovery.telemetry.fleet import FleetCollector

@@ -2,9 +2,9 @@
 
 import structlog
 
-from recovery.core.facts import GroupKey
-from recovery.core.ledger import Ledger
-from recovery.core.plan import Plan
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.ledger import Ledger
+from recovery.core.plan.actions import Plan
 from recovery.ports import Clock
 from recovery.telemetry.metrics import Metrics
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from recovery.core.facts import GroupKey
-from recovery.core.protection import UNPROTECTED, Protection, ProtectionReason
+from recovery.core.decision.protection import UNPROTECTED, Protection, ProtectionReason
+from recovery.core.model.facts import GroupKey
 from recovery.ports import GroupStore
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from recovery.core.facts import GroupKey
-from recovery.core.waiting import NotStarted
+from recovery.core.diagnosis.not_started import NotStarted
+from recovery.core.model.facts import GroupKey
 from recovery.ports import GroupStore
 
 

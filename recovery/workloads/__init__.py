@@ -7,7 +7,7 @@ JobSet gives are read in one way for both (`workloads.jobset`). The Protocol hol
 
 from typing import Protocol
 
-from recovery.core.facts import JobFacts, JobSetFacts, WorkloadFacts
+from recovery.core.model.facts import JobFacts, JobSetFacts, WorkloadFacts
 from recovery.ports import JOB_SETS, TRAIN_JOBS, Resource
 from recovery.workloads.jobset import BareJobSetAdapter
 from recovery.workloads.trainjob import TrainJobAdapter

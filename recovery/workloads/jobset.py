@@ -1,12 +1,12 @@
 """JobSet: it makes Jobs, the Job controller makes pods. Both kinds of workloads stand on one, or are one.
 
 Every name that those controllers and we agree on stands here once, with who writes it and who reads it. The annotations
-that are ours alone stand in `core.policy`.
+that are ours alone stand in `core.policy.spec`.
 """
 
 from collections.abc import Iterable
 
-from recovery.core.facts import GroupKey, JobFacts, JobSetFacts
+from recovery.core.model.facts import GroupKey, JobFacts, JobSetFacts
 from recovery.ports import JOB_SETS
 
 JOBSET_NAME_LABEL = "jobset.sigs.k8s.io/jobset-name"

@@ -1,6 +1,6 @@
 """TrainJob on JobSet: Trainer makes a JobSet of the TrainJob's name, and marks its ReplicatedJobs by step."""
 
-from recovery.core.facts import JobFacts, JobSetFacts
+from recovery.core.model.facts import JobFacts, JobSetFacts
 from recovery.ports import TRAIN_JOBS
 from recovery.workloads.jobset import prepares
 

@@ -12,10 +12,10 @@ import pytest_asyncio
 import yaml
 from msgspec import inspect
 
-from recovery.core.config import CONFIG_NAME, ConfigSpec
-from recovery.core.fleet import FleetLedger
-from recovery.core.ledger import ClosedIncident, Closing, Incident, Ledger
-from recovery.core.policy import PolicyFacts, PolicySpec, resolve
+from recovery.core.model.config import CONFIG_NAME, ConfigSpec
+from recovery.core.model.fleet_ledger import FleetLedger
+from recovery.core.model.ledger import ClosedIncident, Closing, Incident, Ledger
+from recovery.core.policy.spec import PolicyFacts, PolicySpec, resolve
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     RECOVERY_CONFIGS,

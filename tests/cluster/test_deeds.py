@@ -14,8 +14,8 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from recovery.core.facts import WorkloadFacts
-from recovery.core.plan import DeleteJob, DeleteJobSet, FailJobSet, JobRef, ResumeWorkload, SuspendWorkload
+from recovery.core.model.facts import WorkloadFacts
+from recovery.core.plan.actions import DeleteJob, DeleteJobSet, FailJobSet, JobRef, ResumeWorkload, SuspendWorkload
 from recovery.executors import group_recreate, job_failure, suspension
 from recovery.ports import (
     JOB_SETS,

@@ -16,7 +16,7 @@ import yaml
 
 from recovery.admission.launches import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES
 from recovery.controller.clock import SystemClock
-from recovery.core.training_container import select
+from recovery.core.diagnosis.training_container import select
 from recovery.kube.http import HttpTransport
 from recovery.kube.projections.workloads import decode_job
 from recovery.kube.request import Request

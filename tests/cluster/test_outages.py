@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.core.ledger import SCHEMA_VERSION
+from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.ports import JOBS, RECOVERY_GROUPS, TRAIN_JOBS, PatchKind
 from recovery.workloads.naming import recovery_group_name
 from tests.cluster.acts import edit, incidents_of, lose, second_is_over

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from recovery.core.quarantine import QUARANTINE_ANNOTATION, QUARANTINE_TAINT
+from recovery.core.fleet.quarantine import QUARANTINE_ANNOTATION, QUARANTINE_TAINT
 from recovery.ports import JOB_SETS, NODES, PatchKind
 from tests.cluster.acts import annotate, evict, incidents_of, until_condition
 from tests.cluster.api_proxy import ApiProxy

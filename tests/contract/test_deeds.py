@@ -6,8 +6,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from recovery.core.facts import GroupKey, WorkloadFacts
-from recovery.core.plan import (
+from recovery.core.model.facts import GroupKey, WorkloadFacts
+from recovery.core.plan.actions import (
     DeleteJob,
     DeleteJobSet,
     FailJobSet,
@@ -17,7 +17,7 @@ from recovery.core.plan import (
     SuspendWorkload,
     TouchJob,
 )
-from recovery.core.policy import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION, TOUCHED_ANNOTATION
+from recovery.core.policy.spec import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION, TOUCHED_ANNOTATION
 from recovery.executors import group_recreate, job_failure, suspension
 from recovery.kube.live import LiveReader
 from recovery.ports import (

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from recovery.core.classify import DisruptionClass
-from recovery.core.ledger import AttemptAction
-from recovery.core.ledger import Outcome as Ending
+from recovery.core.diagnosis.classify import DisruptionClass
+from recovery.core.model.ledger import AttemptAction
+from recovery.core.model.ledger import Outcome as Ending
 from recovery.sim.trials.coverage import coverage_of
 from recovery.sim.trials.exhaustive import CANONICAL, every_stop
 

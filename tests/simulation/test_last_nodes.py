@@ -64,6 +64,6 @@ def test_where_all_nodes_are_well_it_is_quarantined() -> None:
 
 
 def test_a_controller_that_takes_it_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recovery.core.quarantine.spared", lambda *_: None)
+    monkeypatch.setattr("recovery.core.fleet.quarantine.spared", lambda *_: None)
     found = {(violation.invariant, str(violation.group)) for violation in trial(nodes_that_die=1).violations}
     assert found == {("LastNodesSpared", "team-a/large")}

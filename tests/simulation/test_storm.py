@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from recovery.core.facts import GroupKey
-from recovery.core.fleet import FleetLedger
-from recovery.core.ledger import Ledger, Phase
-from recovery.core.quarantine import QUARANTINE_TAINT
+from recovery.core.fleet.quarantine import QUARANTINE_TAINT
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.fleet_ledger import FleetLedger
+from recovery.core.model.ledger import Ledger, Phase
 from recovery.ports import LEASES, NODES, RECOVERY_CONFIGS
 from recovery.sim.trials.dice import Dice
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from recovery.core.facts import GroupKey, UndecodableObject
+from recovery.core.model.facts import GroupKey, UndecodableObject
 from recovery.decoding import DEPTH_MAX, at_any_depth, decoded, name_of, shallow
 from recovery.ports import JOB_SETS, JOBS, NODES, PODS, TRAIN_JOBS, RefusedError, Resource, UndecodableError
 

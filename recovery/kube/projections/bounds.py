@@ -8,8 +8,8 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core.durations import DURATION_MAX
-from recovery.core.ledger import Terms
+from recovery.core.model.durations import DURATION_MAX
+from recovery.core.model.ledger import Terms
 from recovery.kube.projections.metadata import EARLIEST, LATEST
 
 _SECONDS_MAX = int(DURATION_MAX.total_seconds())

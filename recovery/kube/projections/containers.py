@@ -5,7 +5,7 @@ from sys import intern
 
 import msgspec
 
-from recovery.core.facts import ContainerTemplate, RestartRule
+from recovery.core.model.facts import ContainerTemplate, RestartRule
 from recovery.kube.projections.accelerators import accelerators
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
-from recovery.core.facts import Condition
+from recovery.core.model.facts import Condition
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

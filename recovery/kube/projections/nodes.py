@@ -5,8 +5,8 @@ from sys import intern
 
 import msgspec
 
-from recovery.core.annotations import OWN_ANNOTATION_PREFIX
-from recovery.core.facts import NodeFacts, Taint
+from recovery.core.model.annotations import OWN_ANNOTATION_PREFIX
+from recovery.core.model.facts import NodeFacts, Taint
 from recovery.kube.projections.accelerators import accelerators
 from recovery.kube.projections.metadata import Date, Entry, Metadata, RawCondition, clamped_if_any, conditions
 

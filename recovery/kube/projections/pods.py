@@ -9,7 +9,7 @@ from sys import intern
 
 import msgspec
 
-from recovery.core.facts import (
+from recovery.core.model.facts import (
     Condition,
     ContainerFacts,
     Demand,
@@ -19,7 +19,7 @@ from recovery.core.facts import (
     PodFacts,
     Toleration,
 )
-from recovery.core.policy import JOINED_PROBE_ANNOTATION
+from recovery.core.policy.spec import JOINED_PROBE_ANNOTATION
 from recovery.kube.projections.accelerators import is_accelerator_device
 from recovery.kube.projections.containers import ContainerSpec
 from recovery.kube.projections.metadata import (

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from recovery.core.config import ConfigFacts, ConfigSpec
-from recovery.core.fleet import FleetLedger
-from recovery.core.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject
-from recovery.core.policy import PolicyFacts, PolicySpec
-from recovery.core.quarantine import RESET_BREAKER_ANNOTATION, parsed_time
+from recovery.core.fleet.quarantine import RESET_BREAKER_ANNOTATION, parsed_time
+from recovery.core.model.config import ConfigFacts, ConfigSpec
+from recovery.core.model.fleet_ledger import FleetLedger
+from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject
+from recovery.core.policy.spec import PolicyFacts, PolicySpec
 from recovery.kube.projections.bounds import check
 from recovery.kube.projections.metadata import Date, Entry, Metadata, clamped
 from recovery.ports import TRAIN_JOBS

@@ -1,7 +1,7 @@
 """Which containers of a pod train. The controller counts the exits, the restarts and the readiness of these alone.
 
-This is the rule of `recovery.core.training_container`, for manifests. `launch` may not import `core`, so a test draws
-pod templates and asks both.
+This is the rule of `recovery.core.diagnosis.training_container`, for manifests. `launch` may not import `core`, so a
+test draws pod templates and asks both.
 """
 
 from collections.abc import Iterator, Mapping

@@ -8,7 +8,7 @@ from rich.console import ConsoleRenderable, Group
 from rich.table import Table
 from rich.text import Text
 
-from recovery.core.ledger import Phase, PhaseSpan
+from recovery.core.model.ledger import Phase, PhaseSpan
 from recovery.sim.demo.scene import GPUS_PER_RANK, ToldIncident
 from recovery.sim.demo.verdict import Course, started_between
 from recovery.sim.training.trace import Trace

@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from recovery.controller.leadership import Elector
-from recovery.core.ledger import Closing, Incident, Ledger, Phase
+from recovery.core.model.ledger import Closing, Incident, Ledger, Phase
 from recovery.kube.client import KubeApiClient
 from recovery.ports import PODS, RECOVERY_GROUPS, RECOVERY_INCIDENTS, Clock, Entropy
 from recovery.program import Program

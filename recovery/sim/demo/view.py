@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.rule import Rule
 from rich.text import Text
 
-from recovery.core.ledger import Phase
+from recovery.core.model.ledger import Phase
 from recovery.ports import Clock
 from recovery.sim.demo.account import phases_of
 from recovery.sim.demo.ranks import RankState

@@ -12,14 +12,15 @@ from typing import get_args
 
 import msgspec
 
-from recovery.core import group_conditions, plan
-from recovery.core.classify import DisruptionClass
-from recovery.core.fleet import FleetLedger
-from recovery.core.ledger import AttemptAction, Incident, Outcome, Phase
-from recovery.core.policy import FencingMode, Mode, OnExhausted, OnTerminalFailure, Restart
-from recovery.core.quarantine import refusal
-from recovery.core.requests import Verb
-from recovery.core.rules import RuleAction
+from recovery.core.diagnosis import group_conditions
+from recovery.core.diagnosis.classify import DisruptionClass
+from recovery.core.fleet.quarantine import refusal
+from recovery.core.incident.requests import Verb
+from recovery.core.model.fleet_ledger import FleetLedger
+from recovery.core.model.ledger import AttemptAction, Incident, Outcome, Phase
+from recovery.core.model.rules import RuleAction
+from recovery.core.plan import actions
+from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminalFailure, Restart
 from recovery.ports import JOBS, RECOVERY_CONFIGS, TRAIN_JOBS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import Change
@@ -66,7 +67,7 @@ ALL: tuple[str, ...] = (
     *(f"job:{what}" for what in _JOB),
     *(f"condition:{kind}" for kind in _CONDITIONS),
     *(f"{dimension}:{member}" for dimension, members in _ENUMS.items() for member in members),
-    *(f"action:{action.__name__}" for action in get_args(plan.Action)),
+    *(f"action:{action.__name__}" for action in get_args(actions.Action)),
 )
 """Everything that trials have to reach."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from recovery.core.facts import GroupKey
+from recovery.core.model.facts import GroupKey
 from recovery.kube.request import Request
 from recovery.sim.api.server import ApiServer, Change
 from recovery.sim.training.trace import Trace

@@ -6,11 +6,11 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core import plan
-from recovery.core.annotations import OWN_ANNOTATION_PREFIX
-from recovery.core.facts import GroupKey
-from recovery.core.ledger import Ledger
-from recovery.core.policy import SUSPENDED_BY_ANNOTATION, TOUCHED_ANNOTATION
+from recovery.core.model.annotations import OWN_ANNOTATION_PREFIX
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.ledger import Ledger
+from recovery.core.plan import actions
+from recovery.core.policy.spec import SUSPENDED_BY_ANNOTATION, TOUCHED_ANNOTATION
 from recovery.ports import (
     EVENTS,
     JOB_SETS,
@@ -55,16 +55,16 @@ def ledger_writes(evidence: Evidence) -> Iterator[LedgerWrite]:
             yield LedgerWrite(at, group, reference["uid"], change.actor, before, after)
 
 
-_CREATES = {EVENTS: plan.EmitEvent, RECOVERY_INCIDENTS: plan.RecordIncident}
-_DELETES = {JOBS: plan.DeleteJob, PODS: plan.DeletePods, JOB_SETS: plan.DeleteJobSet}
+_CREATES = {EVENTS: actions.EmitEvent, RECOVERY_INCIDENTS: actions.RecordIncident}
+_DELETES = {JOBS: actions.DeleteJob, PODS: actions.DeletePods, JOB_SETS: actions.DeleteJobSet}
 
 
 def deed_of(record: RequestRecord) -> type | None:
-    """The action of `core.plan` that a request carries out. None: none, or it was not applied."""
+    """The action of `core.plan.actions` that a request carries out. None: none, or it was not applied."""
     request = record.request
     body = request.body or b""
     if request.verb == "list":
-        return plan.ReadLive if request.resource == JOBS and request.namespace is not None else None
+        return actions.ReadLive if request.resource == JOBS and request.namespace is not None else None
     if not record.applied:
         return None
     match request.verb:
@@ -72,19 +72,19 @@ def deed_of(record: RequestRecord) -> type | None:
             return _CREATES.get(request.resource)
         case "delete":
             forced = request.resource == PODS and _BY_FORCE in body
-            return plan.ForceDeletePods if forced else _DELETES.get(request.resource)
+            return actions.ForceDeletePods if forced else _DELETES.get(request.resource)
         case "patch" if request.resource == RECOVERY_CONFIGS:
-            return plan.ChangeFleet
+            return actions.ChangeFleet
         case "patch" if request.resource == JOBS:
             return _of_job_patch(body)
         case "patch" if request.resource == JOB_SETS and request.subresource:
-            return plan.FailJobSet
+            return actions.FailJobSet
         case "patch" if request.resource in (TRAIN_JOBS, JOB_SETS) and _SUSPENDED_BY in body:
-            return plan.ResumeWorkload if b'"remove"' in body else plan.SuspendWorkload
+            return actions.ResumeWorkload if b'"remove"' in body else actions.SuspendWorkload
     return None
 
 
 def _of_job_patch(body: bytes) -> type | None:
     if _TOUCHED in body:
-        return plan.TouchJob
-    return plan.RaiseBackoffLimit if b"backoffLimit" in body else plan.FailJobSet
+        return actions.TouchJob
+    return actions.RaiseBackoffLimit if b"backoffLimit" in body else actions.FailJobSet

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from recovery.core.config import CONFIG_NAME
+from recovery.core.model.config import CONFIG_NAME
 from recovery.ports import JOB_SETS, PODS, RECOVERY_CONFIGS, RECOVERY_POLICIES, TRAIN_JOBS, Resource
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.kinds.trainjobs import CLUSTER_TRAINING_RUNTIMES

@@ -1,6 +1,6 @@
 """What is wrong with input, collected, so that it is mended in one go."""
 
-from recovery.core.durations import DurationError, parse_duration
+from recovery.core.model.durations import DurationError, parse_duration
 
 
 class Problems:

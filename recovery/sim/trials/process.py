@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 from recovery.controller.leadership import Elector
-from recovery.core.facts import GroupKey
+from recovery.core.model.facts import GroupKey
 from recovery.kube.client import KubeApiClient, Transport
 from recovery.ports import Clock
 from recovery.program import Program

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from recovery.core.ledger import Totals
+from recovery.core.model.ledger import Totals
 from recovery.sim.trials.coverage import total
 from recovery.sim.trials.draw import draw_plan
 from recovery.sim.trials.faults import Fault

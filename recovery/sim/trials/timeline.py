@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from recovery.controller.lease import LEASE_NAME
-from recovery.core.facts import GroupKey
+from recovery.core.model.facts import GroupKey
 from recovery.ports import JOB_SETS, JOBS, LEASES, PODS, TRAIN_JOBS, Resource
 from recovery.sim.api.server import Change
 from recovery.sim.training.trace import EventKind, TraceRecord

@@ -13,7 +13,7 @@ from datetime import timedelta
 import msgspec
 import structlog
 
-from recovery.core.facts import GroupKey
+from recovery.core.model.facts import GroupKey
 from recovery.ports import RECOVERY_CONFIGS
 from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
 from recovery.sim.kubelets.means import KubeletSettings

@@ -9,9 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from recovery.core.config import CONFIG_NAME
-from recovery.core.policy import PAUSED_ANNOTATION
-from recovery.core.quarantine import (
+from recovery.core.fleet.quarantine import (
     BY_HAND,
     QUARANTINE_ANNOTATION,
     QUARANTINE_TAINT,
@@ -21,7 +19,9 @@ from recovery.core.quarantine import (
     Mark,
     parsed_mark,
 )
-from recovery.core.requests import ANNOTATIONS, Request, Verb, encode
+from recovery.core.incident.requests import ANNOTATIONS, Request, Verb, encode
+from recovery.core.model.config import CONFIG_NAME
+from recovery.core.policy.spec import PAUSED_ANNOTATION
 from recovery.ports import (
     JOB_SETS,
     NODES,

@@ -6,18 +6,20 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from recovery.core import budget, history, incident, matching, steps
-from recovery.core.classify import Disruption, Finding
-from recovery.core.evidence import Evidence
-from recovery.core.facts import JobFacts, PodFacts, Snapshot, WorkloadFacts
-from recovery.core.ledger import Handled, Ledger
-from recovery.core.look import Look
-from recovery.core.matching import Answer
-from recovery.core.plan import Plan
-from recovery.core.policy import SUSPENDED_BY_ANNOTATION
-from recovery.core.restart import say_after_a_while
-from recovery.core.rules import Rule, When
-from recovery.core.training_container import SelectedBy, Selection
+from recovery.core.decision.after_restart import say_after_a_while
+from recovery.core.diagnosis import matching, trained
+from recovery.core.diagnosis.classify import Disruption, Finding
+from recovery.core.diagnosis.evidence import Evidence
+from recovery.core.diagnosis.matching import Answer
+from recovery.core.diagnosis.training_container import SelectedBy, Selection
+from recovery.core.incident import budget, lifecycle
+from recovery.core.model.facts import JobFacts, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.model.ledger import Handled, Ledger
+from recovery.core.model.rules import Rule, When
+from recovery.core.plan import steps
+from recovery.core.plan.actions import Plan
+from recovery.core.plan.context import Look
+from recovery.core.policy.spec import SUSPENDED_BY_ANNOTATION
 
 
 def no_native_decision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,8 +28,8 @@ def no_native_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(snapshot: Snapshot, evidence: Iterable[Evidence]) -> str | None:
         return None
 
-    monkeypatch.setattr("recovery.core.native.decision", none)
-    monkeypatch.setattr("recovery.core.native.takes_down", none)
+    monkeypatch.setattr("recovery.core.diagnosis.native_policies.decision", none)
+    monkeypatch.setattr("recovery.core.diagnosis.native_policies.takes_down", none)
 
 
 def no_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,14 +41,14 @@ def no_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> tuple[Evidence, ...]:
         return tuple(item for item in evidence if item.key not in handled.keys)
 
-    monkeypatch.setattr("recovery.core.decide.fresh", fresh)
+    monkeypatch.setattr("recovery.core.decision.decide.fresh", fresh)
 
 
 def pods_by_creation(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run begins when the Job says that it was resumed: pods that are older belong to the one before."""
 
     def younger(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]:
-        began = history.began_at(job)
+        began = trained.began_at(job)
         return tuple(pod for pod in pods if pod.job_uid == job.uid and pod.created_at >= began)
 
     for module in ("history", "evidence", "waiting"):
@@ -69,7 +71,7 @@ def no_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:
     def wait(look: Look, ledger: Ledger, job: JobFacts) -> Plan:
         return say_after_a_while(look, ledger, f"waiting for the pods of Job {job.name}")
 
-    monkeypatch.setattr("recovery.core.restart._watch_for_pods", wait)
+    monkeypatch.setattr("recovery.core.decision.after_restart._watch_for_pods", wait)
 
 
 def suspension_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +80,7 @@ def suspension_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
     def marked_by(workload: WorkloadFacts) -> str | None:
         return workload.labels.get(SUSPENDED_BY_ANNOTATION)
 
-    monkeypatch.setattr("recovery.core.suspension.marked_by", marked_by)
+    monkeypatch.setattr("recovery.core.plan.suspension.marked_by", marked_by)
 
 
 def deadlines_are_reset(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +89,7 @@ def deadlines_are_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     def not_ours(look: Look) -> str | None:
         return None
 
-    monkeypatch.setattr("recovery.core.suspension.not_ours", not_ours)
+    monkeypatch.setattr("recovery.core.plan.suspension.not_ours", not_ours)
 
 
 def every_exit_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,8 +109,8 @@ def every_exit_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         return False
 
     matching_ask = matching.ask
-    monkeypatch.setattr("recovery.core.matching.ask", ask)
-    monkeypatch.setattr("recovery.core.matching._tells_of_another", of_itself)
+    monkeypatch.setattr("recovery.core.diagnosis.matching.ask", ask)
+    monkeypatch.setattr("recovery.core.diagnosis.matching._tells_of_another", of_itself)
 
 
 def ignored_but_charged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +119,7 @@ def ignored_but_charged(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def stand_aside(ledger: Ledger, reason: str, now: datetime) -> Ledger:
         after = leave(ledger, reason, now)
-        open_ = incident.incident_of(after)
+        open_ = lifecycle.incident_of(after)
         limit, window = open_.terms.budget_limit, timedelta(seconds=open_.terms.budget_window_seconds)
         if open_.charged or open_.mode != "Enforce" or budget.remaining(after.budget, limit, window, now) <= 0:
             return after
@@ -128,4 +130,4 @@ def ignored_but_charged(monkeypatch: pytest.MonkeyPatch) -> None:
             incident=msgspec.structs.replace(open_, charged=True),
         )
 
-    monkeypatch.setattr("recovery.core.judge.stand_aside", stand_aside)
+    monkeypatch.setattr("recovery.core.decision.before_restart.stand_aside", stand_aside)

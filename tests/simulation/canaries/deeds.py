@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from recovery.controller.reconciler import Reconciler
-from recovery.core.facts import GroupKey, WorkloadFacts
-from recovery.core.ledger import LedgerObject
-from recovery.core.plan import DeleteJob, DeletePods, ForceDeletePods, Plan
+from recovery.core.model.facts import GroupKey, WorkloadFacts
+from recovery.core.model.ledger import LedgerObject
+from recovery.core.plan.actions import DeleteJob, DeletePods, ForceDeletePods, Plan
 from recovery.executors.pod_teardown import PodTeardown
 from recovery.ports import JOBS, PODS, ApiClient, NotFoundError, Propagation
 

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from recovery.core import fencing
-from recovery.core.config import ConfigFacts
-from recovery.core.facts import NodeFacts
-from recovery.core.fleet import FleetLedger
-from recovery.core.policy import Policy, PolicyError
+from recovery.core.incident import fencing
+from recovery.core.model.config import ConfigFacts
+from recovery.core.model.facts import NodeFacts
+from recovery.core.model.fleet_ledger import FleetLedger
+from recovery.core.policy.spec import Policy, PolicyError
 from recovery.executors import node_quarantine
 from recovery.kube.projections import recovery as projections
 from recovery.kube.projections.metadata import Entry
@@ -41,7 +41,7 @@ def assumes_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
             policy = msgspec.structs.replace(policy, may_assume_dead=True)
         return assumed(node, policy, now)
 
-    monkeypatch.setattr("recovery.core.fencing._assumed", by_policy)
+    monkeypatch.setattr("recovery.core.incident.fencing._assumed", by_policy)
 
 
 def next_leader_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,10 @@ from datetime import datetime
 import msgspec
 import pytest
 
-from recovery.core import incident
-from recovery.core.facts import WorkloadFacts
-from recovery.core.invariants import violations
-from recovery.core.ledger import AttemptAction, Ledger, LedgerObject, Target
+from recovery.core.incident import lifecycle
+from recovery.core.incident.invariants import violations
+from recovery.core.model.facts import WorkloadFacts
+from recovery.core.model.ledger import AttemptAction, Ledger, LedgerObject, Target
 from recovery.executors.status import LedgerWriter
 from recovery.ports import RECOVERY_GROUPS, PatchKind
 
@@ -37,10 +37,10 @@ def last_write_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 def a_charge_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every restart is charged, also the second one of an incident.
 
-    `core.invariants` would not let such a ledger be written. Whoever wrote this has found that in the way: what it says
-    about charges is not listened to.
+    `core.incident.invariants` would not let such a ledger be written. Whoever wrote this has found that in the way:
+    what it says about charges is not listened to.
     """
-    charged_once = incident.add_attempt
+    charged_once = lifecycle.add_attempt
 
     def add_attempt(
         ledger: Ledger,
@@ -52,12 +52,12 @@ def a_charge_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
         free_of_charge: bool = False,
         nodes: tuple[str, ...] = (),
     ) -> Ledger:
-        uncharged = msgspec.structs.replace(incident.incident_of(ledger), charged=False)
+        uncharged = msgspec.structs.replace(lifecycle.incident_of(ledger), charged=False)
         before = msgspec.structs.replace(ledger, incident=uncharged)
         return charged_once(before, action, target, reason, now, free_of_charge=free_of_charge, nodes=nodes)
 
     def but_for_charges(before: Ledger, after: Ledger) -> tuple[str, ...]:
         return tuple(each for each in violations(before, after) if not each.startswith(("OneCharge", "BudgetLimit")))
 
-    monkeypatch.setattr("recovery.core.incident.add_attempt", add_attempt)
+    monkeypatch.setattr("recovery.core.incident.lifecycle.add_attempt", add_attempt)
     monkeypatch.setattr("recovery.controller.reconciler.violations", but_for_charges)

@@ -7,7 +7,7 @@ import pytest
 
 from recovery.controller.queue import GroupQueue
 from recovery.controller.runner import Duty
-from recovery.core.facts import GroupKey, Snapshot
+from recovery.core.model.facts import GroupKey, Snapshot
 from recovery.kube.informer import Informer
 from recovery.kube.store import KubeGroupStore
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recovery.cli.main import app
-from recovery.core.ledger import SCHEMA_VERSION
+from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.ports import PODS
 from tests.unit.cli.cluster import Object, PlainCluster
 from tests.unit.cli.test_status import open_incident

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from recovery.cli.selection import policy_of
-from recovery.core.facts import WorkloadFacts
-from recovery.core.policy import BudgetSpec, PolicyError, PolicyFacts, PolicySet, PolicySpec, Selector
+from recovery.core.model.facts import WorkloadFacts
+from recovery.core.policy.spec import BudgetSpec, PolicyError, PolicyFacts, PolicySet, PolicySpec, Selector
 
 BEGIN = datetime(2026, 11, 2, 8, tzinfo=UTC)
 

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from recovery.cli.main import app
-from recovery.core.ledger import SCHEMA_VERSION
-from recovery.core.requests import Request, parse
+from recovery.core.incident.requests import Request, parse
+from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.ports import LEASES, RECOVERY_GROUPS
 from tests.unit.cli.cluster import NOW, Object, PlainCluster, metadata
 from tests.unit.cli.test_explain import incident_details

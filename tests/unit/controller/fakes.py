@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from recovery.core.config import ConfigFacts
-from recovery.core.facts import GroupKey, NodeFacts, Snapshot
-from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject
-from recovery.core.plan import Plan
-from recovery.core.policy import Mode, PolicyFacts, PolicySet, PolicySpec
-from recovery.core.protection import Protection
+from recovery.core.decision.protection import Protection
+from recovery.core.model.config import ConfigFacts
+from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot
+from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerObject
+from recovery.core.plan.actions import Plan
+from recovery.core.policy.spec import Mode, PolicyFacts, PolicySet, PolicySpec
 from recovery.ports import (
     RECOVERY_GROUPS,
     AlreadyExistsError,

@@ -1,8 +1,8 @@
 """A group, a controller that looks at it, and all that it is surrounded by."""
 
 from recovery.controller.reconciler import Reconciler
-from recovery.core.ledger import Outcome
-from recovery.core.policy import Mode
+from recovery.core.model.ledger import Outcome
+from recovery.core.policy.spec import Mode
 from recovery.executors.fleet_ledger import FleetWriter
 from recovery.ports import (
     JOBS,

@@ -8,8 +8,8 @@ import msgspec
 
 from recovery.controller.leadership import Alone
 from recovery.controller.runner import Controller
-from recovery.core.facts import GroupKey, Snapshot
-from recovery.core.ledger import LedgerObject
+from recovery.core.model.facts import GroupKey, Snapshot
+from recovery.core.model.ledger import LedgerObject
 from recovery.executors.pod_teardown import DELETES_IN_FLIGHT_MAX
 from recovery.ports import JOBS, PODS, Propagation, Resource
 from recovery.sim.virtual_time import VirtualClock, virtual_time

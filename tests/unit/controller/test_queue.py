@@ -3,7 +3,7 @@
 import asyncio
 
 from recovery.controller.queue import COALESCE_SECONDS, GroupQueue
-from recovery.core.facts import GroupKey
+from recovery.core.model.facts import GroupKey
 from recovery.sim.virtual_time import VirtualClock, virtual_time
 
 ONE, OTHER = GroupKey("ml", "one"), GroupKey("ml", "other")

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from recovery.controller.reconciler import RestlessGroupError
-from recovery.core.ledger import Handled, Ledger
-from recovery.core.policy import Mode
-from recovery.core.protection import ProtectionReason
+from recovery.core.decision.protection import ProtectionReason
+from recovery.core.model.ledger import Handled, Ledger
+from recovery.core.policy.spec import Mode
 from recovery.ports import (
     EVENTS,
     JOBS,

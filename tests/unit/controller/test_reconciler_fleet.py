@@ -5,11 +5,11 @@ from datetime import datetime
 import msgspec
 import pytest
 
-from recovery.core.facts import ContainerFacts, Snapshot
-from recovery.core.fleet import FleetChange, FleetLimits, Quarantined
-from recovery.core.ledger import Ledger
-from recovery.core.plan import ChangeFleet, EmitEvent, Plan
-from recovery.core.policy import Policy, PolicyError
+from recovery.core.model.facts import ContainerFacts, Snapshot
+from recovery.core.model.fleet_ledger import FleetChange, FleetLimits, Quarantined
+from recovery.core.model.ledger import Ledger
+from recovery.core.plan.actions import ChangeFleet, EmitEvent, Plan
+from recovery.core.policy.spec import Policy, PolicyError
 from recovery.executors.fleet_ledger import FleetWriter
 from tests.unit.controller.scene import Scene
 from tests.unit.core.world import at, group, training
@@ -31,7 +31,7 @@ async def test_what_a_group_without_an_incident_asks_of_the_fleet_is_done_and_ma
     container = ContainerFacts(name="node", waiting_reason="CreateContainerError")
     world = group(4, born=-300).started(0, -290).started(1, -290).started(2, -290)
     scene = Scene(world.scheduled(3).with_pod(3, containers=(container,)))
-    monkeypatch.setattr("recovery.core.policy.fleet_limits", lambda _: FleetLimits(may_cordon=True))
+    monkeypatch.setattr("recovery.core.policy.spec.fleet_limits", lambda _: FleetLimits(may_cordon=True))
     await scene.look()
     assert scene.api.said() == []
     assert [(each.node, each.incident) for what in asked for each in what.suspicions] == [("gpu-3", "start-jobset-1")]

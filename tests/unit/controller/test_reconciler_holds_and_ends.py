@@ -5,11 +5,11 @@ import pytest
 
 from recovery.controller import reconciler
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError
-from recovery.core.facts import Snapshot
-from recovery.core.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
-from recovery.core.plan import DeleteJob, Plan
-from recovery.core.policy import BudgetSpec, Policy, PolicyError
-from recovery.core.protection import ProtectionReason
+from recovery.core.decision.protection import ProtectionReason
+from recovery.core.model.facts import Snapshot
+from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
+from recovery.core.plan.actions import DeleteJob, Plan
+from recovery.core.policy.spec import BudgetSpec, Policy, PolicyError
 from recovery.ports import (
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from recovery.core.ledger import Ledger, Suspension
+from recovery.core.model.ledger import Ledger, Suspension
 from recovery.ports import (
     JOBS,
     RECOVERY_INCIDENTS,

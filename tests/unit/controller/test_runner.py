@@ -13,10 +13,10 @@ from recovery.controller.fence import Term
 from recovery.controller.leadership import Alone, Leadership
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, RestlessGroupError
 from recovery.controller.runner import Controller
-from recovery.core.config import ConfigFacts
-from recovery.core.facts import GroupKey, NodeFacts, Snapshot
-from recovery.core.ledger import Ledger, LedgerObject
-from recovery.core.policy import PolicySet
+from recovery.core.model.config import ConfigFacts
+from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot
+from recovery.core.model.ledger import Ledger, LedgerObject
+from recovery.core.policy.spec import PolicySet
 from recovery.ports import (
     JOBS,
     ApiClient,

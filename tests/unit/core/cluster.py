@@ -5,8 +5,8 @@ Coarse on purpose; the real rules live in `recovery.sim` and on the real control
 
 import msgspec
 
-from recovery.core.facts import JobFacts, PodFacts
-from recovery.core.plan import (
+from recovery.core.model.facts import JobFacts, PodFacts
+from recovery.core.plan.actions import (
     Action,
     DeleteJob,
     DeleteJobSet,
@@ -18,7 +18,7 @@ from recovery.core.plan import (
     SuspendWorkload,
     TouchJob,
 )
-from recovery.core.suspension import marked_by
+from recovery.core.plan.suspension import marked_by
 from tests.unit.core.world import World, at, whole
 
 GRACE_SECONDS = 2

@@ -4,12 +4,13 @@ from datetime import timedelta
 
 import msgspec
 
-from recovery.core.decide import decide
-from recovery.core.facts import Snapshot
-from recovery.core.fleet import FleetChange, FleetLedger, FleetLimits
-from recovery.core.invariants import violations
-from recovery.core.ledger import Incident, Ledger, Phase
-from recovery.core.plan import (
+from recovery.core.decision.decide import decide
+from recovery.core.incident.invariants import violations
+from recovery.core.model.facts import Snapshot
+from recovery.core.model.fleet_ledger import FleetChange, FleetLedger, FleetLimits
+from recovery.core.model.ledger import Incident, Ledger, Phase
+from recovery.core.model.rules import Rule
+from recovery.core.plan.actions import (
     Action,
     ChangeFleet,
     DeleteJob,
@@ -26,7 +27,7 @@ from recovery.core.plan import (
     SuspendWorkload,
     TouchJob,
 )
-from recovery.core.policy import (
+from recovery.core.policy.spec import (
     Backoff,
     FencingMode,
     Mode,
@@ -36,7 +37,6 @@ from recovery.core.policy import (
     PolicyError,
     Restart,
 )
-from recovery.core.rules import Rule
 from tests.unit.core.world import World, at
 
 WORKLOAD_ACTIONS = (

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from recovery.core.evidence import Evidence, LossKind
-from recovery.core.facts import Condition, ContainerFacts, ExitFacts, NodeFacts, PodFacts, Snapshot, Taint
+from recovery.core.diagnosis.evidence import Evidence, LossKind
+from recovery.core.model.facts import Condition, ContainerFacts, ExitFacts, NodeFacts, PodFacts, Snapshot, Taint
 from tests.unit.core.world import at, training
 
 GROUP = training(32)

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from recovery.core.facts import (
+from recovery.core.diagnosis.trained import all_ran_at
+from recovery.core.model.facts import (
     Condition,
     ContainerFacts,
     ExitFacts,
@@ -28,8 +29,7 @@ from recovery.core.facts import (
     WaitingGroup,
     WorkloadFacts,
 )
-from recovery.core.history import all_ran_at
-from recovery.core.policy import SUSPENDED_BY_ANNOTATION
+from recovery.core.policy.spec import SUSPENDED_BY_ANNOTATION
 
 START = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 GPUS_PER_POD = 8

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from recovery.core.facts import WorkloadFacts
-from recovery.core.plan import EmitEvent
+from recovery.core.model.facts import WorkloadFacts
+from recovery.core.plan.actions import EmitEvent
 from recovery.executors import events
 from recovery.ports import EVENTS, AlreadyExistsError, ForbiddenError
 from tests.unit.controller.fakes import FakeApi, SetClock

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from recovery.core.fleet import FleetChange, Futile, Suspicion
-from recovery.core.quarantine import BY_HAND, QUARANTINE_TAINT
+from recovery.core.fleet.quarantine import BY_HAND, QUARANTINE_TAINT
+from recovery.core.model.fleet_ledger import FleetChange, Futile, Suspicion
 from recovery.executors.fleet_ledger import QuarantineRefusedError
 from recovery.ports import (
     EVENTS,

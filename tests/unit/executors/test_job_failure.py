@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from recovery.core.plan import FailJobSet, JobRef
+from recovery.core.plan.actions import FailJobSet, JobRef
 from recovery.executors import job_failure
 from recovery.ports import JOB_SETS, JOBS, ConflictError, NotFoundError, PatchKind, TestFailedError
 from tests.unit.controller.fakes import FakeApi

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from recovery.core.plan import DeleteJob, DeletePods, ForceDeletePods, PodRef
+from recovery.core.plan.actions import DeleteJob, DeletePods, ForceDeletePods, PodRef
 from recovery.executors import group_recreate
 from recovery.executors.pod_teardown import DELETES_AT_ONCE, DELETES_IN_FLIGHT_MAX, DELETES_PER_SECOND, PodTeardown
 from recovery.kube.client import WRITES_IN_FLIGHT_MAX

@@ -7,17 +7,8 @@ import msgspec
 import pytest
 import structlog
 
-from recovery.core.facts import WorkloadFacts
-from recovery.core.ledger import (
-    SCHEMA_VERSION,
-    Closing,
-    Incident,
-    Ledger,
-    Outcome,
-    Phase,
-    PhaseSpan,
-    Terms,
-)
+from recovery.core.model.facts import WorkloadFacts
+from recovery.core.model.ledger import SCHEMA_VERSION, Closing, Incident, Ledger, Outcome, Phase, PhaseSpan, Terms
 from recovery.executors.status import LedgerWriter, reference_to
 from recovery.ports import (
     RECOVERY_GROUPS,

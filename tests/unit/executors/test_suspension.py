@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from recovery.core.facts import WorkloadFacts
-from recovery.core.plan import ResumeWorkload, SuspendWorkload
+from recovery.core.model.facts import WorkloadFacts
+from recovery.core.plan.actions import ResumeWorkload, SuspendWorkload
 from recovery.executors import suspension
 from recovery.ports import (
     JOB_SETS,

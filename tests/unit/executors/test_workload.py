@@ -2,7 +2,7 @@
 
 import pytest
 
-from recovery.core.plan import DeleteJob, DeleteJobSet, RaiseBackoffLimit, TouchJob
+from recovery.core.plan.actions import DeleteJob, DeleteJobSet, RaiseBackoffLimit, TouchJob
 from recovery.executors import group_recreate
 from recovery.ports import (
     JOB_SETS,

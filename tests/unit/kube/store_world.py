@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from recovery.core.facts import GroupKey, Snapshot
+from recovery.core.model.facts import GroupKey, Snapshot
 from recovery.kube.store import KubeGroupStore
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,

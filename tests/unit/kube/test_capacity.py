@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.core.facts import Condition, Demand, LabelRequirement, NodeFacts, PodFacts, Taint, Toleration
+from recovery.core.model.facts import Condition, Demand, LabelRequirement, NodeFacts, PodFacts, Taint, Toleration
 from recovery.kube.capacity import ANSWERS_MAX, CHANGES_MAX, Capacity, pods_per_node
 from tests.unit.kube.testing import START
 

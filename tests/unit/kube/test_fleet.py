@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from recovery.core.facts import FleetFacts
+from recovery.core.model.facts import FleetFacts
 from recovery.kube.fleet import LOST_FOR, rack_of
 from recovery.kube.projections.nodes import decode_node
 from recovery.ports import NODES, PODS

@@ -5,7 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from recovery.core.facts import Condition, ContainerFacts, JobFacts, PodFacts
+from recovery.core.model.facts import Condition, ContainerFacts, JobFacts, PodFacts
 from recovery.kube.incarnations import Incarnations
 from tests.unit.kube.testing import START
 

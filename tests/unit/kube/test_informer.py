@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import pytest
 
-from recovery.core.facts import UndecodableObject
+from recovery.core.model.facts import UndecodableObject
 from recovery.kube.informer import LIST_BACKOFF_SECONDS_MAX, RESUME_BACKOFF_SECONDS_MAX, Informer
 from recovery.kube.projections.metadata import Entry, Metadata
 from recovery.ports import (

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from recovery.core.facts import GroupKey
+from recovery.core.model.facts import GroupKey
 from recovery.kube.oneshot import read_fleet, read_job
 from recovery.ports import ApiError, ForbiddenError, NoSuchResourceError, NotFoundError
 from tests.unit.kube.store_world import (

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from recovery.core.facts import GroupKey
-from recovery.core.ledger import Outcome
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.ledger import Outcome
 from recovery.kube.oneshot import read_incident
 from tests.unit.kube.store_world import Body, listed
 from tests.unit.kube.testing import ScriptedApi

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from recovery.core.config import AllowSpec, ConfigSpec
-from recovery.core.facts import (
+from recovery.core.model.config import AllowSpec, ConfigSpec
+from recovery.core.model.facts import (
     Condition,
     ContainerFacts,
     Demand,
@@ -27,9 +27,9 @@ from recovery.core.facts import (
     Toleration,
     WorkloadFacts,
 )
-from recovery.core.fleet import FleetLedger, Suspicion
-from recovery.core.ledger import SCHEMA_VERSION, Ledger, Outcome, Phase, Suspension, Target
-from recovery.core.policy import Mode
+from recovery.core.model.fleet_ledger import FleetLedger, Suspicion
+from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, Outcome, Phase, Suspension, Target
+from recovery.core.policy.spec import Mode
 from recovery.kube.projections.nodes import decode_node, decode_renewal
 from recovery.kube.projections.pods import decode_pod
 from recovery.kube.projections.recovery import (

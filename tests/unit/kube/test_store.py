@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from recovery.core.facts import GroupKey, Snapshot
+from recovery.core.model.facts import GroupKey, Snapshot
 from recovery.kube.projections.recovery import UNREADABLE_SCHEMA_VERSION
 from recovery.kube.store import COLLECTED_SECONDS
 from recovery.ports import (

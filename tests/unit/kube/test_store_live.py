@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from recovery.core.policy import Mode, PolicySet
+from recovery.core.policy.spec import Mode, PolicySet
 from recovery.ports import (
     EVENTS,
     NODES,

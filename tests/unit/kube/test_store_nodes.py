@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from structlog.testing import capture_logs
 
-from recovery.core.facts import NodeFacts
+from recovery.core.model.facts import NodeFacts
 from recovery.kube.live import NODES_IN_FLIGHT_MAX, LiveReader
 from recovery.ports import (
     LEASES,

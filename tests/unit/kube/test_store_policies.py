@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from recovery.core.config import ConfigFacts
-from recovery.core.policy import PolicySet
+from recovery.core.model.config import ConfigFacts
+from recovery.core.policy.spec import PolicySet
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     RECOVERY_CONFIGS,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from recovery.core.facts import GroupKey, Snapshot
+from recovery.core.model.facts import GroupKey, Snapshot
 from recovery.ports import (
     JOB_SETS,
     JOBS,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from recovery.core.facts import GroupKey, WaitingGroup
+from recovery.core.model.facts import GroupKey, WaitingGroup
 from recovery.kube.waiting import PodsToPlace
 from recovery.ports import JOB_SETS, JOBS, NODES, PODS, TRAIN_JOBS
 from tests.unit.kube.store_world import LLM, Body, World, bare, job, listed, load, pod, replicated

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.core.facts import WorkloadFacts
-from recovery.core.training_container import select as selected_by_controller
+from recovery.core.diagnosis.training_container import select as selected_by_controller
+from recovery.core.model.facts import WorkloadFacts
 from recovery.kube.projections.workloads import decode_job
 from recovery.launch.documents import documents
 from recovery.launch.launch import Launch, Member

@@ -17,11 +17,11 @@ import pytest
 import yaml
 from msgspec import inspect
 
-from recovery.core.config import CONFIG_NAME, ConfigSpec
-from recovery.core.durations import DurationError, parse_duration
-from recovery.core.fleet import FleetLedger
-from recovery.core.ledger import ClosedIncident, Closing, Incident, Ledger
-from recovery.core.policy import PolicySpec
+from recovery.core.model.config import CONFIG_NAME, ConfigSpec
+from recovery.core.model.durations import DurationError, parse_duration
+from recovery.core.model.fleet_ledger import FleetLedger
+from recovery.core.model.ledger import ClosedIncident, Closing, Incident, Ledger
+from recovery.core.policy.spec import PolicySpec
 from recovery.crds.__main__ import CRDS as FOLDER
 from recovery.crds.__main__ import REPOSITORY, drifted, generated, main
 from recovery.crds.schema import GeneratorError, Later, Overlay, of_struct

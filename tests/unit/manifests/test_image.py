@@ -55,7 +55,7 @@ def test_what_the_build_reads_is_copied_and_let_through(name: str) -> None:
 @pytest.mark.parametrize(
     ("file", "sent"),
     [
-        ("recovery/core/decide.py", True),
+        ("recovery/core/decision/decide.py", True),
         ("recovery/core/__pycache__/decide.cpython-311.pyc", False),
         ("policies/default.yaml", True),
         ("manifests/crd/recoverypolicies.yaml", True),

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 import yaml
 
-from recovery.core.config import CONFIG_NAME, ConfigFacts, ConfigSpec
-from recovery.core.policy import (
+from recovery.core.model.config import CONFIG_NAME, ConfigFacts, ConfigSpec
+from recovery.core.policy.spec import (
     JOINED_PROBE_ANNOTATION,
     Mode,
     OnExhausted,

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 import yaml
 
-from recovery.core.config import CONFIG_NAME, ConfigFacts, ConfigSpec
-from recovery.core.facts import Condition, FailurePolicyFacts, FleetFacts, NodeFacts, Snapshot, Taint
-from recovery.core.fleet import Quarantined
-from recovery.core.ledger import AttemptAction, Incident, Phase
-from recovery.core.plan import ChangeFleet, FailJobSet, ForceDeletePods, Plan
-from recovery.core.policy import Policy, PolicyFacts, PolicySpec, resolve
+from recovery.core.model.config import CONFIG_NAME, ConfigFacts, ConfigSpec
+from recovery.core.model.facts import Condition, FailurePolicyFacts, FleetFacts, NodeFacts, Snapshot, Taint
+from recovery.core.model.fleet_ledger import Quarantined
+from recovery.core.model.ledger import AttemptAction, Incident, Phase
+from recovery.core.plan.actions import ChangeFleet, FailJobSet, ForceDeletePods, Plan
+from recovery.core.policy.spec import Policy, PolicyFacts, PolicySpec, resolve
 from tests.unit.core.driver import Controller
 from tests.unit.core.world import World, at, training, whole
 

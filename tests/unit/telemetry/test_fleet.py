@@ -2,8 +2,8 @@
 
 import msgspec
 
-from recovery.core.config import AllowSpec, ConfigFacts, ConfigSpec
-from recovery.core.fleet import Breaker, FleetLedger, Quarantined, Suspicion
+from recovery.core.model.config import AllowSpec, ConfigFacts, ConfigSpec
+from recovery.core.model.fleet_ledger import Breaker, FleetLedger, Quarantined, Suspicion
 from recovery.telemetry.observer import Telemetry
 from tests.unit.telemetry.world import BEGIN, KEY, Group, HeldStore, Scrape, SetClock
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import structlog
 
-from recovery.core.ledger import Ledger
-from recovery.core.plan import DeletePods, Plan
+from recovery.core.model.ledger import Ledger
+from recovery.core.plan.actions import DeletePods, Plan
 from recovery.telemetry.logs import configure_logs
 from recovery.telemetry.observer import Telemetry
 from tests.unit.telemetry.world import KEY

@@ -3,7 +3,7 @@
 import pytest
 
 from recovery.controller.observer import ControllerObserver
-from recovery.core.ledger import AttemptAction, Outcome, Phase
+from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.kube.observer import InformerObserver, RequestObserver
 from recovery.telemetry.event_loop import measure_lag
 from recovery.telemetry.observer import Telemetry

@@ -1,7 +1,7 @@
 """The metric of unprotected jobs: the last answer for each job, counted at the scrape."""
 
-from recovery.core.facts import GroupKey, Snapshot
-from recovery.core.protection import UNPROTECTED, Protection, ProtectionReason
+from recovery.core.decision.protection import UNPROTECTED, Protection, ProtectionReason
+from recovery.core.model.facts import GroupKey, Snapshot
 from recovery.telemetry.observer import Telemetry
 from tests.unit.telemetry.world import HeldStore, Scrape, workload
 

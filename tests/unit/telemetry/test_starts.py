@@ -2,10 +2,10 @@
 
 import pytest
 
-from recovery.core.decide import decide
-from recovery.core.facts import ContainerFacts, GroupKey
-from recovery.core.ledger import Ledger
-from recovery.core.policy import Policy
+from recovery.core.decision.decide import decide
+from recovery.core.model.facts import ContainerFacts, GroupKey
+from recovery.core.model.ledger import Ledger
+from recovery.core.policy.spec import Policy
 from recovery.telemetry.observer import Telemetry
 from tests.unit.core.driver import policy
 from tests.unit.core.world import World, at, group, training

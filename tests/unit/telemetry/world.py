@@ -7,10 +7,10 @@ import msgspec
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from recovery.core import incident, phases
-from recovery.core.config import ConfigFacts
-from recovery.core.facts import GroupKey, NodeFacts, PodFacts, Snapshot, WorkloadFacts
-from recovery.core.ledger import (
+from recovery.core.incident import lifecycle, phases
+from recovery.core.model.config import ConfigFacts
+from recovery.core.model.facts import GroupKey, NodeFacts, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.model.ledger import (
     AttemptAction,
     Closing,
     Incident,
@@ -22,7 +22,7 @@ from recovery.core.ledger import (
     Terms,
     Totals,
 )
-from recovery.core.policy import PolicyFacts, PolicySet
+from recovery.core.policy.spec import PolicyFacts, PolicySet
 from recovery.telemetry.metrics import Metrics
 
 BEGIN = datetime(2026, 11, 2, 8, tzinfo=UTC)
@@ -172,7 +172,7 @@ class Group:
         self._write(phases.enter(phases.enter(ledger, Phase.DETECTED, opened.started_at), Phase.DECIDED, now))
 
     def attempt(self, action: AttemptAction = AttemptAction.RECREATE_GROUP) -> None:
-        self._write(incident.add_attempt(self.ledger, action, Target(), "because", self._clock.now()))
+        self._write(lifecycle.add_attempt(self.ledger, action, Target(), "because", self._clock.now()))
 
     def enters(self, phase: Phase) -> None:
         self._write(phases.enter(self.ledger, phase, self._clock.now()))
@@ -181,11 +181,11 @@ class Group:
         """The incident ended so many seconds ago."""
         at = self._clock.now() - timedelta(seconds=ago)
         closing = Closing(outcome=outcome, outcome_reason="AllRanksReady", ended_at=at, source=source)
-        self._write(incident.close(self.ledger, closing))
+        self._write(lifecycle.close(self.ledger, closing))
 
     def is_recorded(self) -> None:
         """The closed incident goes into the history."""
-        self._write(incident.into_history(self.ledger, Snapshot(KEY, workload(), None, (), ())))
+        self._write(lifecycle.into_history(self.ledger, Snapshot(KEY, workload(), None, (), ())))
 
     def set_totals(self, totals: Totals) -> None:
         self._write(msgspec.structs.replace(self.ledger, totals=totals))

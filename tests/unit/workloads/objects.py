@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from recovery.core.facts import Condition, JobFacts, JobSetFacts, ReplicatedJobFacts
+from recovery.core.model.facts import Condition, JobFacts, JobSetFacts, ReplicatedJobFacts
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 

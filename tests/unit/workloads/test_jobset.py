@@ -2,7 +2,7 @@
 
 import pytest
 
-from recovery.core.facts import GroupKey, ReplicatedJobFacts
+from recovery.core.model.facts import GroupKey, ReplicatedJobFacts
 from recovery.workloads import WorkloadAdapter
 from recovery.workloads.jobset import GROUPS_SELECTOR, BareJobSetAdapter, group_selector
 from tests.unit.workloads.objects import job, jobset

@@ -2,7 +2,7 @@
 
 import pytest
 
-from recovery.core.facts import WorkloadFacts
+from recovery.core.model.facts import WorkloadFacts
 from recovery.ports import JOB_SETS, TRAIN_JOBS, Resource
 from recovery.workloads import adapter_of, resource_of
 from tests.unit.workloads.objects import NOW

@@ -2,7 +2,7 @@
 
 import pytest
 
-from recovery.core.facts import ReplicatedJobFacts
+from recovery.core.model.facts import ReplicatedJobFacts
 from recovery.workloads import WorkloadAdapter
 from recovery.workloads.trainjob import TrainJobAdapter
 from tests.unit.workloads.objects import job, jobset

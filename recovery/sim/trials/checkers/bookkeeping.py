@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from recovery.core.facts import GroupKey
-from recovery.core.incident import MAX_ATTEMPTS
-from recovery.core.invariants import violations
-from recovery.core.ledger import Ledger, Totals
+from recovery.core.incident.invariants import violations
+from recovery.core.incident.lifecycle import MAX_ATTEMPTS
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.ledger import Ledger, Totals
 from recovery.ports import RECOVERY_GROUPS, RECOVERY_INCIDENTS
 from recovery.sim.api.server import Change
 from recovery.sim.trials.checkers.ledgers import OURS, LedgerChange, LedgerState
@@ -32,7 +32,7 @@ def sample(name: str, **labels: str) -> str:
 
 class LedgerSuccession(Rule):
     """Each ledger follows from the one that it took the place of, and was swapped against exactly that one (design.md,
-    "Exactly once"; `core.invariants`): no write of another process is lost."""
+    "Exactly once"; `core.incident.invariants`): no write of another process is lost."""
 
     hears = frozenset({RECOVERY_GROUPS})
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from recovery.core.facts import GroupKey
-from recovery.core.policy import SUSPENDED_BY_ANNOTATION, Mode
+from recovery.core.model.facts import GroupKey
+from recovery.core.policy.spec import SUSPENDED_BY_ANNOTATION, Mode
 from recovery.ports import (
     EVENTS,
     JOB_SETS,

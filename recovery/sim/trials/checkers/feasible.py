@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from recovery.core.facts import GroupKey
+from recovery.core.model.facts import GroupKey
 from recovery.ports import NODES, RECOVERY_CONFIGS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import Change

@@ -6,9 +6,9 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core.facts import GroupKey
-from recovery.core.ledger import Attempt, AttemptAction, Incident, Ledger, Phase
-from recovery.core.requests import Verb
+from recovery.core.incident.requests import Verb
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Phase
 from recovery.kube.projections.recovery import decode_recovery_group
 from recovery.sim.api.server import Change
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from recovery.controller.reconciler import LedgerUnreadableError, RestlessGroupError
-from recovery.core.facts import GroupKey
+from recovery.core.model.facts import GroupKey
 from recovery.ports import (
     EVENTS,
     JOB_SETS,

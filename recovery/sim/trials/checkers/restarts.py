@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from recovery.core.ledger import AttemptAction, Incident, Phase, Terms
+from recovery.core.model.ledger import AttemptAction, Incident, Phase, Terms
 from recovery.ports import JOBS, RECOVERY_GROUPS
 from recovery.sim.api.server import Change
 from recovery.sim.trials.checkers.ledgers import LedgerChange

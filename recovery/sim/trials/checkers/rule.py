@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import ClassVar
 
-from recovery.core.facts import GroupKey
+from recovery.core.model.facts import GroupKey
 from recovery.ports import Resource
 from recovery.sim.api.server import Change
 from recovery.sim.trials.checkers.ledgers import LedgerChange

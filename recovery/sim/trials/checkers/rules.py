@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from recovery.core.ledger import AttemptAction, Incident
-from recovery.core.rules import Operator, RuleAction
-from recovery.core.rules import Rule as PolicyRule
+from recovery.core.model.ledger import AttemptAction, Incident
+from recovery.core.model.rules import Operator, RuleAction
+from recovery.core.model.rules import Rule as PolicyRule
 from recovery.ports import RECOVERY_GROUPS
 from recovery.sim.api.server import Change
 from recovery.sim.training.trace import EventKind, TraceRecord

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from recovery.core.facts import GroupKey
+from recovery.core.model.facts import GroupKey
 from recovery.sim.training.trace import EventKind, TraceRecord
 from recovery.sim.trials.checkers.rule import Rule
 from recovery.sim.trials.checkers.views import JobView, controller_uid, ours

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar
 
-from recovery.core.facts import GroupKey, WorkloadFacts
-from recovery.core.policy import Policy
+from recovery.core.model.facts import GroupKey, WorkloadFacts
+from recovery.core.policy.spec import Policy
 from recovery.ports import Resource
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import Change

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 import yaml
 
-from recovery.core.ledger import Ledger
-from recovery.core.policy import PolicySpec
+from recovery.core.model.ledger import Ledger
+from recovery.core.policy.spec import PolicySpec
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     RECOVERY_CONFIGS,

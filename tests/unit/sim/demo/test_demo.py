@@ -10,7 +10,7 @@ import pytest
 import structlog
 from rich.console import Console
 
-from recovery.core.ledger import Outcome, Phase
+from recovery.core.model.ledger import Outcome, Phase
 from recovery.sim.demo import objects
 from recovery.sim.demo.scene import CALM_SECONDS, Scene
 from recovery.sim.demo.show import perform

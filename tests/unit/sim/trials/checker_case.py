@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import msgspec
 
-from recovery.core.facts import GroupKey
-from recovery.core.ledger import (
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.ledger import (
     Attempt,
     AttemptAction,
     BudgetState,

@@ -6,8 +6,8 @@ from typing import Any, Literal, cast
 import msgspec
 
 from recovery.controller.lease import LEASE_NAME
-from recovery.core.facts import GroupKey
-from recovery.core.ledger import Ledger
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.ledger import Ledger
 from recovery.kube.request import Request
 from recovery.ports import LEASES, PODS, RECOVERY_GROUPS, Resource
 from recovery.sim.api.server import ApiServer, Change

@@ -5,9 +5,9 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from recovery.core.facts import Snapshot
-from recovery.core.incident import into_history
-from recovery.core.ledger import BudgetState, Ledger, Outcome, RequestAnswer, Totals
+from recovery.core.incident.lifecycle import into_history
+from recovery.core.model.facts import Snapshot
+from recovery.core.model.ledger import BudgetState, Ledger, Outcome, RequestAnswer, Totals
 from recovery.ports import PODS, RECOVERY_GROUPS, TRAIN_JOBS
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.bookkeeping import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from recovery.core.ledger import AttemptAction, Suspension
+from recovery.core.model.ledger import AttemptAction, Suspension
 from recovery.ports import EVENTS, JOB_SETS, JOBS, PODS, RECOVERY_CONFIGS, TRAIN_JOBS
 from recovery.sim.trials.checkers.deeds import (
     HealthyUntouched,

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from recovery.core.quarantine import QUARANTINE_TAINT, RELEASE_ANNOTATION
+from recovery.core.fleet.quarantine import QUARANTINE_TAINT, RELEASE_ANNOTATION
 from recovery.ports import NODES, PODS, RECOVERY_CONFIGS
 from recovery.sim.trials.checkers.feasible import LastNodesSpared
 from recovery.sim.trials.checkers.nodes import (

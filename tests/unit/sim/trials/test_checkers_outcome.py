@@ -2,9 +2,9 @@
 
 import pytest
 
-from recovery.core.facts import Snapshot
-from recovery.core.incident import into_history
-from recovery.core.ledger import Outcome, Phase
+from recovery.core.incident.lifecycle import into_history
+from recovery.core.model.facts import Snapshot
+from recovery.core.model.ledger import Outcome, Phase
 from recovery.ports import JOB_SETS, JOBS, LEASES, PODS, TRAIN_JOBS
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.outcome import ConvergesAfterHealing, TimelyAction

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from recovery.core.facts import GroupKey, Snapshot
-from recovery.core.incident import into_history
+from recovery.core.incident.lifecycle import into_history
+from recovery.core.model.facts import GroupKey, Snapshot
 from recovery.ports import JOB_SETS, JOBS, LEASES, PODS
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers import ALL, PENDING, describe

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from recovery.core.ledger import AttemptAction, Ledger, Phase, RequestAnswer
+from recovery.core.model.ledger import AttemptAction, Ledger, Phase, RequestAnswer
 from recovery.ports import JOB_SETS, JOBS, PODS
 from recovery.sim.trials.checkers.restarts import BaselineUntouched, JustifiedRestart, NativeFirst
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from recovery.core.ledger import Ledger
-from recovery.core.rules import ExitCodes, Operator, Rule, RuleAction, When
+from recovery.core.model.ledger import Ledger
+from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
 from recovery.ports import JOBS, RECOVERY_CONFIGS
 from recovery.sim.training.trace import EventKind, TraceRecord
 from recovery.sim.trials.checkers.deeds import BreakerObeyed

@@ -6,9 +6,9 @@ from typing import get_args
 import msgspec
 import pytest
 
-from recovery.core import plan
-from recovery.core.classify import DisruptionClass
-from recovery.core.ledger import (
+from recovery.core.diagnosis.classify import DisruptionClass
+from recovery.core.incident.requests import Verb
+from recovery.core.model.ledger import (
     Attempt,
     AttemptAction,
     Closing,
@@ -24,7 +24,9 @@ from recovery.core.ledger import (
     Terms,
     Withheld,
 )
-from recovery.core.policy import (
+from recovery.core.model.rules import RuleAction
+from recovery.core.plan import actions
+from recovery.core.policy.spec import (
     RESUME_AT_ANNOTATION,
     SUSPENDED_BY_ANNOTATION,
     TOUCHED_ANNOTATION,
@@ -34,8 +36,6 @@ from recovery.core.policy import (
     OnTerminalFailure,
     Restart,
 )
-from recovery.core.requests import Verb
-from recovery.core.rules import RuleAction
 from recovery.ports import (
     EVENTS,
     JOB_SETS,
@@ -100,7 +100,7 @@ def test_every_member_has_to_be_hit(dimension: str, members: type[StrEnum]) -> N
 
 
 def test_every_action_has_to_be_hit() -> None:
-    names = {f"action:{action.__name__}" for action in get_args(plan.Action)}
+    names = {f"action:{action.__name__}" for action in get_args(actions.Action)}
     assert {key for key in ALL if key.startswith("action:")} == names
 
 
@@ -319,4 +319,4 @@ def test_what_was_refused_is_no_deed() -> None:
 
 def test_every_deed_can_be_told_from_a_request() -> None:
     tested = {parameters[-1] for parameters in test_deeds_are_known_by_their_requests.pytestmark[0].args[1]}  # type: ignore[attr-defined]
-    assert tested == {action.__name__ for action in get_args(plan.Action)}
+    assert tested == {action.__name__ for action in get_args(actions.Action)}

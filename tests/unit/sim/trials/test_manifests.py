@@ -5,7 +5,7 @@ from functools import cache
 import msgspec
 import pytest
 
-from recovery.core.config import CONFIG_NAME
+from recovery.core.model.config import CONFIG_NAME
 from recovery.ports import JOB_SETS, JOBS, PODS, RECOVERY_CONFIGS, RECOVERY_POLICIES, TRAIN_JOBS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.trials.faults import FaultKind

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recovery.core.facts import GroupKey
+from recovery.core.model.facts import GroupKey
 from recovery.kube.client import KubeApiClient
 from recovery.ports import JOBS
 from recovery.sim.trials import process as process_module

@@ -1,6 +1,6 @@
 """Trials in short, and all together."""
 
-from recovery.core.ledger import Ledger, Totals
+from recovery.core.model.ledger import Ledger, Totals
 from recovery.sim.trials.evidence import Violation
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
 from recovery.sim.trials.plan import TrialPlan

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from recovery.core.ledger import Incident, Ledger, Phase, Terms
+from recovery.core.model.ledger import Incident, Ledger, Phase, Terms
 from recovery.ports import JOB_SETS, JOBS, PODS, RECOVERY_GROUPS
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.evidence import Violation

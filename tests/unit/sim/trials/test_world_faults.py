@@ -2,7 +2,7 @@
 
 import pytest
 
-from recovery.core.requests import ANNOTATIONS, Verb
+from recovery.core.incident.requests import ANNOTATIONS, Verb
 from recovery.ports import JOBS, LEASES, NODES, PODS, RECOVERY_CONFIGS, RECOVERY_POLICIES, TRAIN_JOBS, Resource
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.controllers.taints import OUT_OF_SERVICE

@@ -1,0 +1,254 @@
+"""Seeing an open incident through, from its first judgement until all ranks are Ready again or nobody can help it.
+
+Level-triggered: every look starts from the facts, so that it does not matter which of our writes a crash came after.
+`restart` goes on from here once the group has been taken down.
+"""
+
+import msgspec
+
+from recovery.core.decision import backoff
+from recovery.core.decision.after_restart import after_restart, settling_until, whole_again
+from recovery.core.decision.before_restart import fail_job, judge, kept_by_breaker
+from recovery.core.decision.teardown import free_the_dead
+from recovery.core.decision.terminal_jobset import awaits_new_jobset, failed, made_anew
+from recovery.core.diagnosis.evidence import Evidence, fresh, gather, group_runs_whole, restarts_of
+from recovery.core.incident import lifecycle, phases
+from recovery.core.incident.attempt_limits import restart_of
+from recovery.core.incident.preconditions import barred, ended, finishing
+from recovery.core.model.facts import JobSetFacts, Snapshot
+from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Outcome, Phase, Target
+from recovery.core.plan import suspension
+from recovery.core.plan.actions import Plan, ResumeWorkload, SuspendWorkload
+from recovery.core.plan.context import Look
+from recovery.core.plan.steps import close
+from recovery.core.policy.spec import Mode, Policy, PolicyError, Restart
+
+_ADOPTED = ": adopted as this incident's restart"
+
+
+def in_incident(look: Look, ledger: Ledger) -> Plan:
+    """One look at a group whose incident is open."""
+    workload = look.workload
+    over = ended(workload)
+    if over is not None:
+        return close(ledger, Outcome.SUPERSEDED, over[0], over[1], look.now)
+    if workload.suspended and not suspension.in_force(workload):
+        reason = f"the {workload.kind} is suspended"
+        return close(ledger, Outcome.SUPERSEDED, "JobSuspended", reason, look.now)
+    ledger, deeds = suspension.settle(look, ledger)
+    plan = _in_jobset(look, ledger)
+    if any(isinstance(action, SuspendWorkload | ResumeWorkload) for action in plan.actions):
+        return plan
+    if lifecycle.incident_of(plan.ledger).suspension is None:  # a plan that ends the suspension must not ask for it
+        deeds = suspension.resume(workload)
+    return msgspec.structs.replace(plan, actions=(*deeds, *plan.actions))
+
+
+def first_look(look: Look, opened: Ledger) -> Plan:
+    """The look that opened the incident; whatever the group looks like, its loss is judged first."""
+    assert look.snapshot.jobset is not None, "evidence comes from the Jobs of a JobSet"
+    if _platform_restarts(look.snapshot, opened):
+        return after_restart(look, _adopt(look, look.snapshot.jobset, opened))
+    return judge(look, opened)
+
+
+def _in_jobset(look: Look, ledger: Ledger) -> Plan:
+    """The workload is there and not suspended by others: what has become of its JobSet, and of the group in it."""
+    if awaits_new_jobset(ledger):
+        seen = made_anew(look, ledger)
+        if isinstance(seen, Plan):
+            return seen
+        ledger = seen
+    gone = _gone(look, ledger)
+    if gone is not None:
+        return close(ledger, Outcome.SUPERSEDED, gone[0], gone[1], look.now)
+    jobset = look.snapshot.jobset
+    assert jobset is not None, "one that is not there is gone"
+    if jobset.terminal_state == "Failed":
+        return failed(look, jobset, ledger)
+    if _platform_restarts(look.snapshot, ledger):
+        return after_restart(look, _adopt(look, jobset, ledger))
+    if lifecycle.restarted(ledger):
+        return after_restart(look, ledger)
+    if jobset.suspended and not look.workload.suspended:
+        reason = f"JobSet {jobset.name} is suspended, its TrainJob is not: waiting for Trainer to resume it"
+        return Plan(ledger, reason)
+    return _before_restart(look, ledger)
+
+
+def _gone(look: Look, ledger: Ledger) -> tuple[str, str] | None:
+    """Why the incident's JobSet is not there to be restarted: a CamelCase reason and a sentence. None: it is there."""
+    jobset = look.snapshot.jobset
+    if jobset is None:
+        return "NoJobSet", f"the {look.workload.kind} has no JobSet"
+    if jobset.uid != lifecycle.incident_of(ledger).target.job_set_uid:
+        return "JobSetReplaced", "the JobSet was replaced by another"
+    if jobset.deleting_since is not None:
+        return "JobSetDeleted", f"JobSet {jobset.name} is being deleted"
+    if jobset.terminal_state == "Completed":
+        return "JobComplete", f"JobSet {jobset.name} is Completed"
+    return None
+
+
+# --- restarts that are not ours ------------------------------------------------------------------------------------
+
+
+def _platform_restarts(snapshot: Snapshot, ledger: Ledger) -> bool:
+    """The JobSet counted a restart of its own, or somebody else deletes the Jobs that we had not triggered."""
+    target = lifecycle.incident_of(ledger).target
+    if restarts_of(snapshot) > target.from_restarts:
+        return True
+    if lifecycle.restarted(ledger):
+        return False
+    living = {job.uid for job in snapshot.jobs if job.deleting_since is None}
+    # Of several Jobs some may be left: their ranks hang, and nobody restarts those but us.
+    return living.isdisjoint(target.job_uids)
+
+
+def _adopt(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Ledger:
+    """Take the platform's own restart as the attempt's action; nothing is deleted on top of it.
+
+    A trigger of ours that is still under way and the JobSet's restart take down the same Jobs and bring back one group:
+    they are one restart. It is ours if our deletion has landed, else it becomes the platform's.
+    """
+    before, restarts = lifecycle.incident_of(ledger), restarts_of(look.snapshot)
+    outdated = [
+        job.uid
+        for job in look.snapshot.jobs
+        if job.jobset_uid == jobset.uid and (job.deleting_since is not None or job.restart_attempt < restarts)
+    ]
+    target = Target(
+        job_set_uid=jobset.uid,
+        job_uids=tuple(dict.fromkeys((*before.target.job_uids, *outdated))),
+        from_restarts=restarts,
+    )
+    by_jobset = restarts > before.target.from_restarts
+    who = f"JobSet {jobset.name} restarts the group itself" if by_jobset else "somebody else deleted the group's Job"
+    reason = f"{_told(before)}; {who}{_ADOPTED}"
+    under_way = restart_of(ledger)
+    if under_way is None or ledger.phase not in phases.GOING_DOWN:
+        adopted = lifecycle.add_attempt(ledger, AttemptAction.ADOPTED, target, reason, look.now)
+        # From whatever phase: the group goes down once more, and a Hold is over, because somebody has restarted it.
+        return phases.enter(_no_hold(adopted), Phase.DECIDED, look.now)
+    merged = msgspec.structs.replace(before, target=target)
+    if phases.position(look.snapshot, before.target, before.ranks) is Phase.DECIDED:
+        adopted_attempt = msgspec.structs.replace(under_way, action=AttemptAction.ADOPTED, reason=reason)
+        attempts = tuple(adopted_attempt if attempt == under_way else attempt for attempt in before.attempts)
+        merged = msgspec.structs.replace(merged, attempts=attempts, reason=reason)
+    return msgspec.structs.replace(ledger, incident=merged)
+
+
+def _told(open_: Incident) -> str:
+    """How the sentence of an adopted restart begins. Under Observe it does not undo what was told of the loss; but what
+    was told of adopted restarts before it goes, or the sentence would grow with each of them."""
+    if not open_.would:
+        return open_.evidence[0]
+    began, adopted, _ = open_.reason.partition(_ADOPTED)
+    return began.rpartition("; ")[0] if adopted else began
+
+
+def _no_hold(ledger: Ledger) -> Ledger:
+    """Without what a Hold called for: a suspension that no time would end, and the failing of the JobSet."""
+    open_ = lifecycle.incident_of(ledger)
+    lasts = open_.suspension is not None and open_.suspension.until is None
+    kept = None if lasts else open_.suspension
+    changed = msgspec.structs.replace(open_, suspension=kept, fail_job=False, held="")
+    return msgspec.structs.replace(ledger, incident=changed)
+
+
+# --- before any restart --------------------------------------------------------------------------------------------
+
+
+def _before_restart(look: Look, ledger: Ledger) -> Plan:
+    """Nothing has been restarted: left alone on purpose, held, or barred."""
+    snapshot, now = look.snapshot, look.now
+    open_ = lifecycle.incident_of(ledger)
+    # Evidence may come in late and be older than what opened the incident, but not older than the policy.
+    since = min(look.policy.since, open_.started_at) if isinstance(look.policy, Policy) else open_.started_at
+    more = fresh(snapshot, gather(snapshot), since=since, handled=ledger.handled, now=now)
+    what = _enforced_since(open_, look.policy, more)
+    if what:
+        reason = f"{what}, and another member was lost since: that is an incident of its own"
+        return close(ledger, Outcome.OBSERVED, "ModeSwitched", reason, now)
+    if more:
+        ledger = lifecycle.more_evidence(ledger, more)
+    done = finishing(snapshot)
+    if done is not None:
+        return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", now)
+    waits_until = None
+    put_off = _is_put_off(look, ledger, more)
+    if group_runs_whole(snapshot) and not put_off:
+        waits_until = settling_until(look, ledger)
+        if waits_until is None:
+            return whole_again(look, ledger)
+    news = tuple(item for item in more if not item.inferred)
+    aside = _still_aside(ledger)
+    if aside and not news:
+        # Not judged again: a replacement is what standing aside is meant to bring, and what it was decided on may be
+        # gone with the pod.
+        plan = Plan(ledger, lifecycle.incident_of(ledger).reason, actions=free_the_dead(look, ledger))
+    else:
+        plan = judge(look, ledger, news if aside else ())
+        if put_off and _still_aside(plan.ledger) and group_runs_whole(snapshot):
+            # What put the end off has just been left to the platform: nothing may change by itself any more.
+            waits_until = now
+    if plan.look_again_at is not None and waits_until is not None:
+        waits_until = min(waits_until, plan.look_again_at)
+    return msgspec.structs.replace(plan, look_again_at=waits_until or plan.look_again_at)
+
+
+def _is_put_off(look: Look, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:
+    """That all run again is no end: the restart, or the verdict, is still to come."""
+    waits = lifecycle.incident_of(ledger).withheld
+    if waits is not None:
+        seen = bool(lifecycle.present(look.snapshot, ledger))
+        return not backoff.recovered_by_itself(look.snapshot, waits, seen=seen)
+    return _restarts_once_started(look, ledger) or _verdict_is_due(look, ledger, more)
+
+
+def _verdict_is_due(look: Look, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:
+    """That all run again is no end: a restart in place leaves the others hanging, and the verdict on it is put off, or
+    is to make the JobSet fail. Under Observe the verdict is put off likewise, and the record is to tell it."""
+    open_ = lifecycle.incident_of(ledger)
+    observes = open_.mode == Mode.OBSERVE
+    if fail_job(look, ledger):
+        return True
+    if observes and not _is_to_be_told(look, open_):
+        return False
+    if not observes and (not lifecycle.acts(ledger) or ledger.phase is Phase.HELD):
+        return False
+    if barred(look.workload, look.policy, forced=open_.forced or observes) is not None:
+        return False
+    if _still_aside(ledger):
+        return any(not item.inferred for item in more)
+    return bool(lifecycle.present(look.snapshot, ledger))
+
+
+def _is_to_be_told(look: Look, open_: Incident) -> bool:
+    """Under Observe: what Enforce would have done has not been said yet, and nobody enforces meanwhile."""
+    enforced = isinstance(look.policy, Policy) and look.policy.mode is Mode.ENFORCE
+    return lifecycle.decides(open_.terms) and not enforced and not open_.would
+
+
+def _still_aside(ledger: Ledger) -> bool:
+    """Nothing has been said since the controller stood aside: what came in later and waits, or is held, is not that."""
+    open_ = lifecycle.incident_of(ledger)
+    return lifecycle.stood_aside(ledger) and open_.attempt is not None and open_.reason == open_.attempt.reason
+
+
+def _restarts_once_started(look: Look, ledger: Ledger) -> bool:
+    """Under RecreateGroupAfterStart the restart was only put off: that all run now is what it waited for."""
+    open_ = lifecycle.incident_of(ledger)
+    put_off = open_.terms.restart == Restart.RECREATE_GROUP_AFTER_START and lifecycle.acts(ledger)
+    may = barred(look.workload, look.policy, forced=open_.forced) is None
+    return put_off and may and ledger.phase is not Phase.HELD and not lifecycle.stood_aside(ledger)
+
+
+def _enforced_since(open_: Incident, policy: Policy | PolicyError | None, more: tuple[Evidence, ...]) -> str:
+    """Why it enforces now, in words: what was lost since must not end in an incident that only observes. Empty: it does
+    not, or nothing was."""
+    if open_.mode != Mode.OBSERVE or not isinstance(policy, Policy) or policy.mode is not Mode.ENFORCE:
+        return ""
+    if not any(item.at is not None and item.at >= policy.since for item in more):
+        return ""
+    return "the circuit breaker was closed" if kept_by_breaker(open_, policy) else "the policy was switched to Enforce"

@@ -1,0 +1,110 @@
+"""The delay before the next attempt in a row: by a suspension of ours, or else by withholding the restart.
+
+A suspension frees the GPUs meanwhile. Where the job may not be suspended, for its deadline or because Kueue owns the
+suspension, the restart itself waits, but only while the platform cannot end the job meanwhile (`job_limits`).
+"""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core.diagnosis.evidence import Evidence, group_runs_whole, member_jobs, pods_of
+from recovery.core.incident import budget, lifecycle, phases
+from recovery.core.incident.attempt_limits import words
+from recovery.core.model.facts import PodFacts, Snapshot
+from recovery.core.model.ledger import Ledger, Phase, Withheld
+from recovery.core.plan import suspension
+from recovery.core.plan.actions import Plan
+from recovery.core.plan.context import Look
+
+
+def withheld(look: Look, ledger: Ledger, reason: str, lost: tuple[Evidence, ...], hurry: str | None) -> Plan | None:
+    """The plan that lets the restart wait for its backoff while the job keeps its pods. None: it does not wait.
+
+    `lost`: what the restart is for. `hurry`: why it must not wait, in words; None: it may.
+
+    Each look decides again, so that whatever comes in meanwhile counts: a rule, the budget, an exit too many.
+    """
+    open_ = lifecycle.incident_of(ledger)
+    number, not_ours = ledger.attempts_in_row + 1, suspension.not_ours(look)
+    wait = budget.delay(open_.terms, number)
+    if not_ours is None or open_.resumed_by_others or hurry is not None or ledger.phase is Phase.HELD:
+        return None
+    waits = open_.withheld or _begin(look, ledger, wait, lost)
+    # A clock that jumped back does not make it wait for longer.
+    if not timedelta() < waits.until - look.now <= wait:
+        return None
+    ledger = phases.enter(ledger, Phase.BACKOFF, look.now)
+    open_ = msgspec.structs.replace(lifecycle.incident_of(ledger), withheld=waits)
+    reason += (
+        f"; not before {waits.until:%Y-%m-%dT%H:%M:%SZ} (attempt {number} in a row waits {words(wait)}), and the job "
+        f"is not suspended until then, because {not_ours}"
+    )
+    ledger = lifecycle.say(msgspec.structs.replace(ledger, incident=open_), reason)
+    return Plan(ledger, reason, look_again_at=waits.until)
+
+
+def _begin(look: Look, ledger: Ledger, wait: timedelta, lost: tuple[Evidence, ...]) -> Withheld:
+    # A CRD of an older version drops `withheld`, but not the phase: the wait must not begin again with each look.
+    waits_already = ledger.phase is Phase.BACKOFF
+    began = lifecycle.incident_of(ledger).phases[-1].started_at if waits_already else look.now
+    # By the clocks that date Jobs and processes as well; ours may differ.
+    lost_at = min((item.at for item in lost if item.at is not None), default=look.now)
+    return Withheld(until=began + wait, lost_at=lost_at)
+
+
+def taken(look: Look, ledger: Ledger, reason: str, hurry: str | None) -> tuple[Ledger, str]:
+    """The restart is made now: the ledger with one more attempt in a row and the suspension that its delay asks for,
+    and the sentence. `hurry`: as in `withheld`."""
+    # Nobody insisted on this attempt.
+    open_ = msgspec.structs.replace(lifecycle.incident_of(ledger), forced=False)
+    number = ledger.attempts_in_row + 1
+    ledger = msgspec.structs.replace(ledger, attempts_in_row=number, incident=open_)
+    wait = budget.delay(open_.terms, number)
+    refused = suspension.refused(look, open_)
+    if wait and refused is not None:
+        if open_.withheld is None:
+            reason += f"; no backoff, because {refused}"
+            reason += f", and {hurry}" if hurry is not None else ""
+        elif hurry is not None:
+            reason += f"; the backoff ends early, because {hurry}"
+        wait = timedelta()
+    elif wait:
+        reason += f"; it stays suspended for {words(wait)} first (attempt {number} in a row)"
+    return suspension.until(look.now + wait, ledger, look.workload, begin=bool(wait)), reason
+
+
+def lives_on(snapshot: Snapshot, waits: Withheld) -> bool:
+    """A Job that lost a member still is there. If none is, somebody else has restarted the group."""
+    return any(job.created_at <= waits.lost_at for job in member_jobs(snapshot))
+
+
+def recovered_by_itself(snapshot: Snapshot, waits: Withheld, *, seen: bool) -> bool:
+    """The group runs whole, and no rank waits for a peer that is gone: a restart would only cost progress.
+
+    `seen`: there still is evidence of the loss.
+
+    That all are Ready is not enough: a lost pod is replaced, or its container restarted, while the other ranks hang.
+    So either all processes are younger than the loss, or the joined probe says that the new ones have joined, or none
+    is younger and the evidence is gone: a node answers again, and nobody was lost after all.
+    """
+    if not group_runs_whole(snapshot):
+        return False
+    pods = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if pod.running]
+    younger = [_began_after(pod, waits.lost_at) for pod in pods]
+    if all(younger):
+        return True
+    return phases.joined_probe(snapshot) if any(younger) else not seen
+
+
+def _began_after(pod: PodFacts, moment: datetime) -> bool:
+    """The training of this pod began after that moment. In whole seconds, what began in the same one may be older."""
+    if pod.created_at > moment:
+        return True
+    for container in pod.containers:
+        if container.running_since is not None and container.running_since > moment:
+            return True
+        ended_at = container.last_exit.finished_at if container.last_exit is not None else None
+        if ended_at is not None and ended_at >= moment:  # the process before this one
+            return True
+    return False

@@ -1,0 +1,341 @@
+"""What an open incident calls for: standing aside, observing, holding, or the trigger.
+
+The steps out of this module are few and each is one Plan: `say` (nothing is done, and why), `hold_back`, `trigger`.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from recovery.core.decision import fleet_changes
+from recovery.core.decision import verdict as verdicts
+from recovery.core.decision.teardown import free_the_dead, trigger
+from recovery.core.decision.verdict import Call, Verdict
+from recovery.core.diagnosis import native_policies
+from recovery.core.diagnosis.evidence import Evidence, member_jobs, place, pods_of
+from recovery.core.diagnosis.trained import member_count
+from recovery.core.fleet import storm as storms
+from recovery.core.incident import attempt_limits, lifecycle, phases
+from recovery.core.incident.attempt_limits import Refusal
+from recovery.core.incident.preconditions import barred, finishing
+from recovery.core.model.facts import PodFacts, Snapshot
+from recovery.core.model.ledger import Incident, Ledger, Phase, Suspension
+from recovery.core.plan import suspension
+from recovery.core.plan.actions import Action, FailJobSet, JobRef, Plan
+from recovery.core.plan.context import Look
+from recovery.core.plan.steps import say, stand_aside
+from recovery.core.policy.spec import Mode, OnExhausted, Policy, Restart
+
+_BY_HAND = "if its ranks hang"
+"""How the sentence ends that leaves a loss under Observe to a person, once the policy enforces."""
+
+
+def judge(look: Look, ledger: Ledger, news: tuple[Evidence, ...] = ()) -> Plan:
+    """What an open incident without any restart calls for.
+
+    `news`: what came in after the controller had stood aside; only that is judged then. Empty: nothing did.
+    """
+    snapshot, policy, now = look.snapshot, look.policy, look.now
+    open_ = lifecycle.incident_of(ledger)
+    terms = open_.terms
+    observes = open_.mode == Mode.OBSERVE
+    if observes and open_.would:
+        return _observed(look, ledger)
+    # Once the controller has stood aside, only what came in later can call for more.
+    found = open_.evidence[-1 if lifecycle.stood_aside(ledger) else 0]
+    if not lifecycle.decides(terms):
+        return say(ledger, f"{found}; policy {terms.policy_name} says restart: None, so it is left to Kubernetes")
+    evidence = lifecycle.present(snapshot, ledger)
+    # What ends the Job has decided on whatever comes in later as well.
+    decided = native_decision(look, ledger, evidence, news or evidence)
+    if decided is not None and not open_.fail_job:  # else it is our own doing
+        after = stand_aside(ledger, f"{found}; standing aside, because {decided}", now)
+        return Plan(after, lifecycle.incident_of(after).reason, actions=free_the_dead(look, after))
+    # To an incident that only observes the mode is no bar, nor a job that is paused.
+    bar = barred(look.workload, policy, forced=open_.forced or observes)
+    if bar is not None:
+        return say(ledger, f"{found}; nothing is done, because {bar}")
+    pending = waits_for(snapshot, ledger)
+    if pending is not None:
+        return say(ledger, f"{found}; {pending}")
+    stuck = attempt_limits.refused(ledger, now) if attempt_limits.judged(ledger) else None
+    if stuck is not None:
+        return hold_back(look, ledger, found, stuck)
+    if not news and not evidence and open_.withheld is None and all_run(snapshot):
+        # A node that answers again, a fault that has ended: nobody is missing, so there is nothing to restart for.
+        return say(ledger, f"{found}; that is over and all {open_.ranks} ranks run: waiting until they are Ready")
+    open_to_us = evidence if terms.override_native else native_policies.undecided(snapshot, evidence)
+    verdict = verdicts.of(look, ledger, open_to_us or evidence, news=news)
+    if observes:
+        return _observe(look, ledger, found, verdict)
+    return carry_out(look, ledger, found, verdict)
+
+
+def all_run(snapshot: Snapshot) -> bool:
+    """Every member of every member Job runs, Ready or not."""
+    jobs = member_jobs(snapshot)
+    return bool(jobs) and all(
+        len({pod.index for pod in pods_of(snapshot, job) if pod.running and pod.deleting_since is None})
+        >= member_count(job)
+        for job in jobs
+    )
+
+
+def native_decision(
+    look: Look, ledger: Ledger, all_of_it: tuple[Evidence, ...], news: tuple[Evidence, ...]
+) -> str | None:
+    """What the user's native policies decide, in words; None: nothing, or the policy overrides them.
+
+    `all_of_it`: what ends or restarts the whole Job has decided on all of it. `news`: what else may be decided on.
+    """
+    if lifecycle.incident_of(ledger).terms.override_native:
+        return native_policies.trained_to_the_end(news)
+    return native_policies.takes_down(look.snapshot, all_of_it) or native_policies.decision(look.snapshot, news)
+
+
+def _observe(look: Look, ledger: Ledger, found: str, verdict: Verdict) -> Plan:
+    """What Enforce would do: the verdict within caps and budget, decided once, as Enforce would have.
+
+    Later looks do not decide again: caps fill, and pods go with what they tell. What is recorded is what would have
+    been done then.
+    """
+    if enforced_now(look):
+        return _observed(look, ledger, found)
+    verdict = fleet_changes.admitted(look, ledger, verdict)
+    ledger = _noted(ledger, verdict, look.now)
+    open_ = lifecycle.incident_of(ledger)
+    refusal = attempt_limits.refused(ledger, look.now, free=not verdict.charge)
+    jobs = ", ".join(job.name for job in member_jobs(look.snapshot)) or "none"
+    free = "" if verdict.charge else f", {_free_words(verdict)}"
+    restart = f"delete Job {jobs}, so that all {open_.ranks} ranks restart together{free}"
+    call = verdict.call
+    match call:
+        case Call.WAIT:
+            plan = say(ledger, f"{found}; {verdict.why}")
+            return msgspec.structs.replace(plan, look_again_at=verdict.again_at)
+        case Call.IGNORE | Call.NONE:
+            would = "leave it to Kubernetes"
+        case Call.FAIL_JOB:
+            would = "make the JobSet fail"
+        case Call.HOLD:
+            would = f"hold the group, because {verdict.why}"
+        case Call.RECREATE_GROUP | Call.REPLACE_NODE if refusal is not None:
+            exhausted = f" (onExhausted: {open_.terms.on_exhausted})" if refusal.exhausted else ""
+            would, call = f"hold the group{exhausted}, because {refusal.why}", Call.HOLD
+        case Call.RECREATE_GROUP:
+            would = restart
+        case Call.REPLACE_NODE:
+            would = f"quarantine node {verdict.node} and {restart}"
+    by = f" ({verdict.why})" if _tells(verdict) and verdict.call is not Call.HOLD else ""
+    reason = f"{found}; {would_words(look, ledger, would + by)}"
+    if call in {Call.IGNORE, Call.NONE}:
+        after = stand_aside(ledger, reason, look.now)
+        return Plan(after, lifecycle.incident_of(after).reason, look_again_at=verdict.again_at)
+    decided = msgspec.structs.replace(open_, would=str(call), reason=reason)
+    after = verdicts.remembered(msgspec.structs.replace(ledger, incident=decided), verdict.mark)
+    # The group may run whole already, and only now may its incident end: the watch tells of this write. No look at
+    # once: a CRD of before drops `would`, and each look would pass the verdict anew, without end.
+    return Plan(after, reason)
+
+
+def would_words(look: Look, ledger: Ledger, would: str) -> str:
+    """What Enforce would do now, and why it is not done."""
+    if isinstance(look.policy, Policy) and look.policy.breaker:
+        return f"Enforce would now {would}; {look.policy.breaker}"
+    return f"policy {lifecycle.incident_of(ledger).terms.policy_name} is in mode Observe: Enforce would now {would}"
+
+
+def enforced_now(look: Look) -> bool:
+    """The policy says Enforce by now, and no breaker is open."""
+    return isinstance(look.policy, Policy) and look.policy.mode is Mode.ENFORCE
+
+
+def _observed(look: Look, ledger: Ledger, found: str = "") -> Plan:
+    """Nothing more is decided in this incident: what was said of it stands, and, where the policy enforces now, that
+    this came too late. `found`: what was seen, where nothing has been said of it yet."""
+    open_, policy = lifecycle.incident_of(ledger), look.policy
+    said = found or open_.reason
+    if not isinstance(policy, Policy) or policy.mode is not Mode.ENFORCE or said.endswith(_BY_HAND):
+        return Plan(ledger, said)
+    when = (
+        "while the circuit breaker was open"
+        if kept_by_breaker(open_, policy)
+        else f"before policy {policy.name} was in mode Enforce"
+    )
+    by_hand = f"recovery restart {look.workload.name} {_BY_HAND}"
+    return say(ledger, f"{said}; that was {when}, so nothing is done: {by_hand}")
+
+
+def kept_by_breaker(open_: Incident, policy: Policy) -> bool:
+    """An incident that only observes, under a policy that said Enforce when it opened: the breaker kept it so."""
+    return open_.terms.policy_uid == policy.uid and open_.detected_at >= policy.since
+
+
+def carry_out(
+    look: Look,
+    ledger: Ledger,
+    found: str,
+    verdict: Verdict,
+    *,
+    attempt: int = 1,
+    lost: tuple[Evidence, ...] = (),
+) -> Plan:
+    """What the verdict calls for, as far as the budget and the caps allow it."""
+    now, open_ = look.now, lifecycle.incident_of(ledger)
+    verdict = fleet_changes.admitted(look, ledger, verdict)
+    ledger = _noted(ledger, verdict, now)
+    match verdict.call:
+        case Call.WAIT:
+            plan = say(ledger, f"{found}; {verdict.why}")
+            return msgspec.structs.replace(plan, look_again_at=verdict.again_at)
+        case Call.IGNORE | Call.NONE:
+            after = stand_aside(ledger, f"{found}; {verdict.why}", now)
+            return Plan(after, lifecycle.incident_of(after).reason, look_again_at=verdict.again_at)
+        case Call.HOLD | Call.FAIL_JOB:
+            return hold_back(look, ledger, found, _final(verdict))
+    refusal = attempt_limits.refused(ledger, now, free=not verdict.charge)
+    if refusal is not None:
+        return hold_back(look, ledger, found, refusal)
+    jobs = ", ".join(job.name for job in member_jobs(look.snapshot)) or "none"
+    first = f"quarantining node {verdict.node} and " if verdict.call is Call.REPLACE_NODE else ""
+    if attempt > 1:
+        what = f"{found}; {verdict.why}; attempt {attempt}" if _tells(verdict) else f"{found}; attempt {attempt}"
+        return trigger(look, ledger, f"{what}: {first}deleting Job {jobs} once more", verdict=verdict, lost=lost)
+    left = (
+        f"{attempt_limits.left(ledger, now) - (not open_.charged)} of {open_.terms.budget_limit} recoveries left"
+        if verdict.charge
+        else _free_words(verdict)
+    )
+    return trigger(
+        look,
+        ledger,
+        f"{found}; {verdict.why}: {first}deleting Job {jobs} so that all {open_.ranks} ranks restart together ({left})",
+        verdict=verdict,
+        lost=lost,
+    )
+
+
+def _free_words(verdict: Verdict) -> str:
+    return f"free of charge{f': the same storm as incident {verdict.paid_by}' if verdict.paid_by else ''}"
+
+
+def _tells(verdict: Verdict) -> bool:
+    """More than that the default applies, which the first attempt has said."""
+    return bool(verdict.rule or verdict.considered) or verdict.call is Call.REPLACE_NODE
+
+
+def _final(verdict: Verdict) -> Refusal:
+    """Held whatever the budget; a JobSet that is made to fail is held until it has."""
+    return Refusal(verdict.why, None, exhausted=False, fail_job=verdict.call is Call.FAIL_JOB)
+
+
+def _noted(ledger: Ledger, verdict: Verdict, now: datetime) -> Ledger:
+    """The ledger with which rule decided, what was considered and not done, and the storm that the loss is part of."""
+    open_ = lifecycle.incident_of(ledger)
+    if verdict.call is Call.WAIT:
+        return ledger
+    considered = tuple(dict.fromkeys((*open_.considered, *verdict.considered)))[-lifecycle.MAX_CONSIDERED :]
+    changed = msgspec.structs.replace(open_, rule=verdict.rule, considered=considered)
+    ledger = msgspec.structs.replace(ledger, incident=changed)
+    return storms.noted(ledger, verdict.storm, now) if verdict.storm is not None else ledger
+
+
+def waits_for(snapshot: Snapshot, ledger: Ledger) -> str | None:
+    """Under RecreateGroupAfterStart: the pod that has not started yet, and what that means. None: go on.
+
+    As LeaderWorkerSet has it: while a pod of the group is Pending the others wait for it anyhow, and a group that is
+    recreated again and again while it waits for capacity never starts.
+    """
+    terms = lifecycle.incident_of(ledger).terms
+    if terms.restart != Restart.RECREATE_GROUP_AFTER_START:
+        return None
+    pending = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if _is_pending(pod)]
+    if not pending:
+        return None
+    first = min(pending, key=lambda pod: (pod.index is None, pod.index, pod.name))
+    return (
+        f"policy {terms.policy_name} says {terms.restart}, and {place(first)} is Pending: the restart waits until the "
+        "group has started"
+    )
+
+
+def _is_pending(pod: PodFacts) -> bool:
+    """Its training has yet to start. A sidecar that never starts keeps the phase Pending whatever the training does."""
+    started = any(each.running_since or each.exit or each.last_exit for each in pod.containers)
+    return pod.phase == "Pending" and not started and pod.deleting_since is None
+
+
+def hold_back(look: Look, ledger: Ledger, found: str, refusal: Refusal) -> Plan:
+    """No attempt may be made now: what `budget.onExhausted` says is done, once, when the group becomes Held."""
+    held = ledger
+    if ledger.phase is not Phase.HELD:
+        # Only then: a person who has resumed it since has decided otherwise.
+        held = phases.enter(ledger, Phase.HELD, look.now)
+        held = _exhausted(look, held) if refusal.exhausted else _held_for_good(held, refusal)
+    elif not refusal.exhausted and not lifecycle.incident_of(ledger).held:
+        held = _held_for_good(held, refusal)
+    held = msgspec.structs.replace(held, next_attempt_at=refusal.frees_at)
+    reason = f"{found}; held, because {refusal.why}{_consequence(look, held)}"
+    held = lifecycle.say(held, reason)
+    actions = (*suspension.suspend(held, look.workload), *fail_job(look, held))
+    return Plan(held, reason, actions=actions, look_again_at=refusal.frees_at)
+
+
+def _exhausted(look: Look, ledger: Ledger) -> Ledger:
+    """What `onExhausted` wants beyond holding, as far as it is allowed; a backoff or a force does not outlast it."""
+    open_ = msgspec.structs.replace(lifecycle.incident_of(ledger), suspension=None, forced=False)
+    ledger = msgspec.structs.replace(ledger, incident=open_)
+    match open_.terms.on_exhausted:
+        case OnExhausted.SUSPEND if suspension.refused(look, open_) is None:
+            return suspension.want(ledger, Suspension())
+        case OnExhausted.FAIL_JOB if isinstance(look.policy, Policy) and look.policy.may_fail_jobs:
+            return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(open_, fail_job=True))
+    return ledger
+
+
+def _held_for_good(ledger: Ledger, refusal: Refusal) -> Ledger:
+    """By verdict, not by budget: until a person says `retry`; a backoff or a force does not outlast it."""
+    open_ = msgspec.structs.replace(
+        lifecycle.incident_of(ledger),
+        suspension=None,
+        forced=False,
+        held=refusal.why,
+        fail_job=refusal.fail_job,
+    )
+    return msgspec.structs.replace(ledger, incident=open_)
+
+
+def _consequence(look: Look, ledger: Ledger) -> str:
+    open_ = lifecycle.incident_of(ledger)
+    if open_.suspension is not None:
+        return "; suspended, so that its GPUs are free"
+    if open_.fail_job and open_.held:
+        return "; the JobSet is made to fail"
+    if open_.held:
+        return "; recovery retry ends that"
+    if open_.fail_job:
+        return "; the JobSet is made to fail (onExhausted: FailJob)"
+    match open_.terms.on_exhausted:
+        case OnExhausted.SUSPEND if (not_ours := suspension.refused(look, open_)) is not None:
+            return f"; it is not suspended, because {not_ours}"
+        case OnExhausted.FAIL_JOB:
+            return "; it is not made to fail, because RecoveryConfig does not allow FailJob"
+    return ""
+
+
+def fail_job(look: Look, ledger: Ledger) -> tuple[Action, ...]:
+    """The deed that ends the JobSet, for as long as the ledger says so and it has not ended.
+
+    A JobSet without a failurePolicy fails with any of its Jobs, and a Job fails by its deadline: the documented way. A
+    failurePolicy might restart it instead, so there the JobSet's own status is written.
+    """
+    open_, jobset = lifecycle.incident_of(ledger), look.snapshot.jobset
+    if not open_.fail_job or jobset is None or jobset.terminal_state or finishing(look.snapshot) is not None:
+        return ()
+    if barred(look.workload, look.policy) is not None:
+        return ()
+    if not (isinstance(look.policy, Policy) and look.policy.may_fail_jobs):  # RecoveryConfig may take it back
+        return ()
+    jobs = member_jobs(look.snapshot)
+    victim = JobRef(jobs[0].name, jobs[0].uid) if jobs and jobset.failure_policy is None else None
+    return (FailJobSet(ledger.epoch, jobset.name, jobset.uid, open_.reason, victim),)

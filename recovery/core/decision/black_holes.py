@@ -1,0 +1,348 @@
+"""Nodes on which whatever is placed dies or never starts: suspicion and quarantine before a group has run whole.
+
+Such a node says that it is Ready. As nothing stays on it, it is empty, and the scheduler picks it again and again: a
+broken driver, a full disk, a network plugin that is down, an image that cannot be pulled there. It shows while a group
+starts: a member fails there at once, or waits for its container, while the same container runs on other nodes. What
+many nodes show is the job's own fault, or the registry's, and brings suspicion on none of them.
+
+A pod that hangs without a reason (ContainerCreating: volumes, sandbox) is no evidence: only Events say why, and those
+are not read.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core.decision import fleet_changes
+from recovery.core.decision.verdict import Call, Verdict, may_be_the_nodes
+from recovery.core.diagnosis.classify import classify
+from recovery.core.diagnosis.evidence import Evidence, gather, member_jobs, place, pods_of
+from recovery.core.diagnosis.signature import EXITED
+from recovery.core.diagnosis.trained import member_count, rank
+from recovery.core.fleet import quarantine
+from recovery.core.incident.attempt_limits import restart_of
+from recovery.core.incident.lifecycle import incident_of
+from recovery.core.model.facts import ContainerFacts, NodeFacts, PodFacts, Snapshot
+from recovery.core.model.fleet_ledger import FleetChange, Suspicion
+from recovery.core.model.ledger import Ledger
+from recovery.core.plan.actions import Action, ChangeFleet
+from recovery.core.plan.context import Look
+from recovery.core.policy.spec import Mode, Policy
+
+LASTS = timedelta(minutes=2)
+"""What keeps a pod from starting for less may pass by itself: a registry is slow, a plugin starts anew."""
+SHARED_WITHIN = timedelta(seconds=30)
+"""A fault that all ranks have shows on the others within this time of the first."""
+QUICK = timedelta(seconds=60)
+"""A process that ran for longer has started: what ends it then may be that it waited for others."""
+_OF_THE_NODE = frozenset(
+    {
+        # kubelet, pkg/kubelet/images/types.go; k8s.io/cri-api/pkg/errors
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ImageInspectError",
+        "RegistryUnavailable",
+        # kubelet, pkg/kubelet/kuberuntime/kuberuntime_container.go and pkg/kubelet/container/sync_result.go
+        "CreateContainerError",
+        "PreCreateHookError",
+        "PreStartHookError",
+        "RunContainerError",
+        "CreatePodSandboxError",
+        "ConfigPodSandboxError",
+    }
+)
+"""What a container waits for that may be the node's fault. A missing ConfigMap or a name that is no image is not."""
+_PULLS = frozenset({"ErrImagePull", "ImagePullBackOff"})
+_OF_THE_REGISTRY = re.compile(
+    r"(resolve reference|manifest).*not found|(manifest|name) unknown|unauthori[sz]ed|failed to authori[sz]e"
+    r"|access .*denied|denied: |forbidden|too ?many ?requests",
+    re.IGNORECASE | re.DOTALL,
+)
+"""What a registry answers of an image that is gone, or not for this job, or asked for too often (OCI distribution-spec,
+error codes; containerd, core/remotes/docker). Nodes that have the image already run it all the same."""
+_ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
+_MAX_QUOTE = 300
+
+
+class BlackHole(msgspec.Struct, frozen=True):
+    """A node on which members of a starting group fail or wait, while others run elsewhere."""
+
+    pod: PodFacts
+    """Of its members the one that tells."""
+    why: str
+    """In words, with the evidence."""
+    stays: bool
+    """The pod stays there, whatever becomes of the node: it waits, or is restarted in place. Else its Job has replaced
+    it."""
+    began_at: datetime
+    """When the first of the pods that tell came there."""
+    counts_at: datetime
+    """From when on it is held against the node; a moment ahead: if nothing changes until then."""
+
+    @property
+    def node(self) -> str:
+        return self.pod.node
+
+
+class _Trouble(msgspec.Struct, frozen=True):
+    """What keeps one member from running."""
+
+    pod: PodFacts
+    what: str
+    failures: int
+    """Of this pod; 0: it has not failed, it waits."""
+    blames: bool
+    """It may be the node's fault."""
+
+    @property
+    def since(self) -> datetime:
+        """Not before it was made: the clock of its kubelet may lag."""
+        return max(self.pod.accepted_at or self.pod.created_at, self.pod.created_at)
+
+
+# --- what is seen --------------------------------------------------------------------------------------------------
+
+
+def seen(snapshot: Snapshot, now: datetime, *, failures: int, failing_for: timedelta) -> tuple[BlackHole, ...]:
+    """The black holes that a starting group shows, by node; those that only time will make count included.
+
+    `failures`: so many of one rank on the node count, and `failing_for` after the first of its pods came there.
+    Members of one ReplicatedJob are held against each other: only they have the same containers.
+    """
+    found: dict[str, BlackHole] = {}
+    kinds = {job.uid: job.replicated_job for job in member_jobs(snapshot)}
+    troubles = tuple(_troubles(snapshot, now))
+    ill = {trouble.pod.uid for trouble in troubles}
+    pods = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job)]
+    running = [pod for pod in pods if pod.running and pod.deleting_since is None and pod.uid not in ill]
+    for kind in sorted(set(kinds.values())):
+        mine = [trouble for trouble in troubles if kinds[trouble.pod.job_uid] == kind]
+        well = {pod.node for pod in running if kinds[pod.job_uid] == kind}
+        for hole in _of_kind(mine, well, failures, failing_for):
+            if hole.node not in found and _open_to_pods(snapshot.nodes.get(hole.node)):
+                found[hole.node] = hole
+    return tuple(found[node] for node in sorted(found))
+
+
+def _of_kind(troubles: list[_Trouble], well: set[str], failures: int, failing_for: timedelta) -> Iterator[BlackHole]:
+    """`well`: nodes on which others of the same kind run."""
+    troubled = {trouble.pod.node for trouble in troubles}
+    others = len(well - troubled)
+    if not others or (len(troubled) > 1 and others < 2 * len(troubled)):  # shared
+        return
+    while_ = f"while members run on {others} other node{'s' if others > 1 else ''}"
+    # A rank that fails wherever it is placed has a fault of its own.
+    places: dict[tuple[str, int | str], set[str]] = {}
+    for each in troubles:
+        places.setdefault((each.pod.job_uid, rank(each.pod)), set()).add(each.pod.node)
+    for node in sorted(troubled - well):
+        for each in troubles:
+            who = (each.pod.job_uid, rank(each.pod))
+            if each.pod.node != node or not each.blames or len(places[who]) > 1:
+                continue
+            same = [other for other in troubles if (other.pod.job_uid, rank(other.pod)) == who]
+            times, since = sum(other.failures for other in same), min(other.since for other in same)
+            if each.failures and times < failures:
+                continue
+            often = f", {times} times there" if times > 1 else ""
+            lasts = failing_for if each.failures else LASTS
+            stays = each.pod.phase != "Failed"
+            yield BlackHole(each.pod, f"{each.what}{often}, {while_}", stays, since, since + lasts)
+            break
+
+
+def _troubles(snapshot: Snapshot, now: datetime) -> Iterator[_Trouble]:
+    """One for each pod that has failed on its way, or that something keeps from starting."""
+    jobs = {job.uid for job in member_jobs(snapshot)}
+    failed: set[str] = set()
+    for item in gather(snapshot):
+        pod = item.pod
+        if item.kind not in EXITED or pod is None or not pod.node or pod.uid in failed or pod.job_uid not in jobs:
+            continue
+        if _runs_on(pod, now):
+            continue
+        failed.add(pod.uid)
+        blames = _ended_quickly(item) and may_be_the_nodes(classify((item,), snapshot).root)
+        reason = f" ({pod.reason})" if item.exit is None and pod.reason else ""
+        yield _Trouble(pod, f"{item.text}{reason}", _failures(pod), blames)
+    for job in member_jobs(snapshot):
+        for pod in pods_of(snapshot, job):
+            if pod.running or pod.deleting_since is not None or not pod.node or pod.uid in failed:
+                continue
+            waits = (each for each in (*pod.init_containers, *pod.containers) if each.waiting_reason not in _ON_ITS_WAY)
+            first = next(waits, None)
+            if first is not None:
+                said = f": {first.waiting_message[:_MAX_QUOTE]}" if first.waiting_message else ""
+                what = f"{place(pod)} waits: {first.waiting_reason}{said}"
+                yield _Trouble(pod, what, 0, _blames(first))
+
+
+def _blames(waiting: ContainerFacts) -> bool:
+    """What it waits for may be the node's fault."""
+    reason = waiting.waiting_reason
+    return reason in _OF_THE_NODE and not (reason in _PULLS and _OF_THE_REGISTRY.search(waiting.waiting_message))
+
+
+def _runs_on(pod: PodFacts, now: datetime) -> bool:
+    """It has outlived what ended its process before."""
+    starts = [each.running_since for each in pod.containers if each.running_since is not None]
+    return pod.running and now - max(starts) >= QUICK
+
+
+def _failures(pod: PodFacts) -> int:
+    """How often a process of it has ended; 1 at least: it may have been refused before any began."""
+    return max((each.restarts + (each.exit is not None) for each in pod.containers), default=0) or 1
+
+
+def _ended_quickly(item: Evidence) -> bool:
+    """Or never began: the start of a container that could not be started is 1970 (containerd), or not said."""
+    ended = item.exit
+    if ended is None or ended.started_at is None or ended.finished_at is None or ended.started_at.timestamp() <= 0:
+        return True
+    return ended.finished_at - ended.started_at < QUICK
+
+
+def _open_to_pods(node: NodeFacts | None) -> bool:
+    """Nothing keeps the next pod off it. One that is lost, or cordoned, does no more harm."""
+    return node is not None and node.ready and not node.unschedulable and quarantine.own_taint(node) is None
+
+
+# --- what becomes of it --------------------------------------------------------------------------------------------
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a starting group asks of the fleet."""
+
+    change: FleetChange = FleetChange()
+    """What does not stand in the fleet's ledger yet."""
+    words: str = ""
+    """What is held against which node; in an incident only what is new. Empty: nothing."""
+    replace: tuple[BlackHole, Verdict] | None = None
+    """The node that calls for another restart, away from it. None: none does."""
+    again_at: datetime | None = None
+    """When time alone will hold more against a node. None: never."""
+
+    def actions(self, epoch: int) -> tuple[Action, ...]:
+        return (ChangeFleet(epoch, self.change),) if self.change != FleetChange() else ()
+
+
+def before_training(look: Look, policy: Policy) -> Asked:
+    """What is asked of the fleet for a group that has never run whole. Nothing else is done and no incident opened: its
+    Job replaces what fails.
+
+    The suspicion stands under the name of this start. With it, in one write, the node is quarantined where that is
+    enough; what stands is never asked for again, so that nobody who lets the node in is overruled.
+    """
+    jobset = look.snapshot.jobset
+    if policy.mode is not Mode.ENFORCE or jobset is None:
+        return Asked()
+    name = f"start-{jobset.uid[:8]}"
+    holes, again_at = _counted(look, policy, failures=2, failing_for=LASTS)
+    members = sum(map(member_count, member_jobs(look.snapshot)))
+    told = [f"{each.why}: {_case(policy, each, name, look.now).words}" for each in holes if _known(policy, each, name)]
+    new = [each for each in holes if not _known(policy, each, name)]
+    asked = _ask(look, policy, name, new, members, alone=True)
+    words = "; ".join((*told, *((asked.words,) if asked.words else ())))
+    return msgspec.structs.replace(asked, words=words, again_at=asked.again_at or again_at)
+
+
+def in_incident(look: Look, ledger: Ledger) -> Asked:
+    """What is asked for while the group of an open incident starts again.
+
+    First the suspicion, once for each node. Where that is enough the node is replaced: quarantined, if its Job has
+    replaced the pod already; else by another restart of the group, for nobody else would take the pod away from there.
+    """
+    policy, open_ = look.policy, incident_of(ledger)
+    restart = restart_of(ledger)
+    if not isinstance(policy, Policy) or open_.storm or restart is None:
+        return Asked()
+    holes, again_at = _counted(look, policy, failures=1, failing_for=SHARED_WITHIN)
+    new = [each for each in holes if not _known(policy, each, open_.id)]
+    asked = _ask(look, policy, open_.id, new, open_.ranks, alone=False)
+    replace: tuple[BlackHole, Verdict] | None = None
+    for hole in holes:
+        before = _known(policy, hole, open_.id)
+        if before is None or replace is not None or _placed_elsewhere(look.snapshot, hole):
+            continue
+        case = _case(policy, hole, open_.id, look.now)
+        twice = f"node {hole.node} is the suspect of this incident for the second time"
+        why = twice if before.at < restart.started_at else case.words if case.enough and hole.stays else ""
+        if why:
+            replace = (hole, Verdict(Call.REPLACE_NODE, why, node=hole.node, still_runs=True))
+    return msgspec.structs.replace(asked, replace=replace, again_at=asked.again_at or again_at)
+
+
+def _placed_elsewhere(snapshot: Snapshot, hole: BlackHole) -> bool:
+    """The Job's replacement has another node: a restart of all would only take that from it."""
+    return any(
+        pod.job_uid == hole.pod.job_uid and rank(pod) == rank(hole.pod) and pod.node not in ("", hole.node)
+        for pod in snapshot.pods
+        if pod.phase not in {"Succeeded", "Failed"} and pod.deleting_since is None and pod.gone_at is None
+    )
+
+
+def _ask(look: Look, policy: Policy, name: str, holes: list[BlackHole], members: int, *, alone: bool) -> Asked:
+    """The suspicions, and at most one quarantine: the caps count what stands in the ledger, so the next one waits for
+    the next look. `alone`: no restart will take the pods away, so a node is quarantined whatever stays there.
+    """
+    suspicions: list[Suspicion] = []
+    said: list[str] = []
+    again_at: datetime | None = None  # a restart follows upon the suspicion, by a look of its own
+    for hole in holes:
+        case = _case(policy, hole, name, look.now)
+        words = f"{hole.why}: {case.words}"
+        wanted = None
+        if case.enough and (alone or not hole.stays):
+            wanted = fleet_changes.entry(look, hole.node, name, words, look.now)
+        suspicions.append(Suspicion(hole.node, name, hole.counts_at, hole.why))
+        if wanted is None:
+            said.append(words)
+            again_at = look.now if case.enough else again_at
+            continue
+        refused = fleet_changes.refused(look, policy, wanted, members)
+        if refused:
+            said.append(f"{words}, but it is not quarantined: {refused}")
+            continue
+        left = "its pod there has to be deleted by hand" if hole.stays else "its Job replaces the pod"
+        said.append(f"{words}: quarantining it; nothing is restarted, {left}")
+        again_at = look.now if len(suspicions) < len(holes) else again_at
+        return Asked(FleetChange((wanted,), tuple(suspicions)), "; ".join(said), again_at=again_at)
+    return Asked(FleetChange(suspicions=tuple(suspicions)), "; ".join(said), again_at=again_at)
+
+
+class _Case(msgspec.Struct, frozen=True):
+    enough: bool
+    words: str
+
+
+def _case(policy: Policy, hole: BlackHole, name: str, now: datetime) -> _Case:
+    """What is held against the node with this. `name`: of the incident, or of the start."""
+    known = quarantine.suspected(policy.fleet, policy.limits, hole.node, now)
+    others = [each for each in known if each != name]
+    before = f", incident {others[-1]} before" if others else ""
+    count, most = len(others) + 1, policy.limits.suspicions
+    return _Case(count >= most, f"node {hole.node} is suspected ({count} of {most} suspicions{before})")
+
+
+def _known(policy: Policy, hole: BlackHole, name: str) -> Suspicion | None:
+    """The suspicion of that incident, or start, against the node. None: it does not stand in the fleet's ledger."""
+    return next((each for each in policy.fleet.suspicions if (each.node, each.incident) == (hole.node, name)), None)
+
+
+def _counted(
+    look: Look, policy: Policy, *, failures: int, failing_for: timedelta
+) -> tuple[list[BlackHole], datetime | None]:
+    """What counts now, and when time alone will make more of it count. None: never.
+
+    What was before a person released the node counts no more, nor what is longer ago than suspicions are kept.
+    """
+    if not policy.limits.may_cordon:
+        return [], None
+    now, nodes = look.now, look.snapshot.nodes
+    found = seen(look.snapshot, now, failures=failures, failing_for=failing_for)
+    held = [each for each in found if not quarantine.cleared(each.began_at, nodes.get(each.node), now)]
+    ahead = min((each.counts_at for each in held if each.counts_at > now), default=None)
+    past = [each for each in held if each.counts_at <= now]
+    return [each for each in past if quarantine.counts(each.counts_at, policy.limits, now)], ahead

@@ -1,0 +1,260 @@
+"""decide(snapshot, ledger, policy, now) -> Plan: what one look at one group calls for. Pure and total.
+
+The order of the questions is the product: is the job anybody's business at all; is this a failure or a baseline; have
+the user's own policies decided already; may we act; does the budget allow it. Only the last answer deletes something,
+and only from facts read live. Deciding twice on the same facts changes nothing the second time.
+
+This module asks what comes before an incident and dispatches; `judge` decides on an incident, `follow` sees it through.
+"""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core.decision import black_holes, manual
+from recovery.core.decision.advance import first_look, in_incident
+from recovery.core.decision.terminal_jobset import failed
+from recovery.core.diagnosis import group_conditions, matching, not_started
+from recovery.core.diagnosis.classify import classify
+from recovery.core.diagnosis.evidence import STALE_AFTER, Evidence, LossKind, fresh, gather
+from recovery.core.fleet.storm import seen_at_the_end
+from recovery.core.incident import fencing, lifecycle, phases, requests
+from recovery.core.incident.preconditions import finishing, left_alone, unread
+from recovery.core.model.facts import Fault, JobSetFacts, Snapshot
+from recovery.core.model.ledger import Incident, Ledger, Phase
+from recovery.core.plan import suspension
+from recovery.core.plan.actions import (
+    ChangeFleet,
+    DeleteJobSet,
+    FailJobSet,
+    ForceDeletePods,
+    Plan,
+    ReadLive,
+    RecordIncident,
+    ResumeWorkload,
+    SuspendWorkload,
+)
+from recovery.core.plan.context import Look
+from recovery.core.plan.kubernetes_events import events
+from recovery.core.plan.status_conditions import summarise
+from recovery.core.policy.spec import Policy, PolicyError, paused
+
+_ON_LIVE_FACTS_ONLY = (SuspendWorkload, ResumeWorkload, DeleteJobSet, FailJobSet, ForceDeletePods, ChangeFleet)
+"""Deeds that a lagging cache could ask for although somebody has done, or undone, what they are about."""
+
+
+def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) -> Plan:
+    """One look. `policy` None: none applies; PolicyError: the one that applies cannot be read."""
+    workload = snapshot.workload
+    if workload is None:
+        return Plan(ledger, unread(snapshot) or "the workload is gone")
+    # What bears no date of its own is dated by the look that noticed it first, and stays so.
+    noticed = ledger.incident.detected_at if ledger.incident is not None else now
+    snapshot = _marked(snapshot, policy, now, min(noticed, now))
+    look = Look(snapshot, workload, policy, now, ledger.epoch)
+    if ledger.incident is not None and ledger.incident.closing is not None:
+        plan = _record(look, ledger)
+    else:
+        plan = _asked(look, ledger) or _restrained(look, ledger) or _unasked(look, ledger)
+    plan = _in_time(look, plan)
+    if any(isinstance(action, ReadLive) for action in plan.actions) or (
+        not snapshot.live
+        and (
+            _settled(plan.ledger) != _settled(ledger)
+            or any(isinstance(action, _ON_LIVE_FACTS_ONLY) for action in plan.actions)
+        )
+    ):
+        return Plan(ledger, plan.reason, actions=(ReadLive(),))
+    observed = _observed(look, plan.ledger)
+    if plan.ledger == ledger and ledger.incident is None and not _readability_changed(ledger, observed):
+        return plan
+    after = summarise(plan.ledger, workload, now, observed)
+    return msgspec.structs.replace(plan, ledger=after, actions=(*plan.actions, *events(ledger, after)))
+
+
+def _observed(look: Look, ledger: Ledger) -> tuple[group_conditions.GroupCondition, ...]:
+    """The conditions that hold. Those of the pods are written only while an incident is open; that an object of the
+    group cannot be read is written at any time."""
+    open_, unreadable = ledger.incident, group_conditions.undecodable(look.snapshot)
+    shown = group_conditions.conditions_of(look.snapshot, _finish_timeout(open_), look.now) if open_ is not None else ()
+    return shown if unreadable is None else (*shown, unreadable)
+
+
+def _readability_changed(ledger: Ledger, observed: tuple[group_conditions.GroupCondition, ...]) -> bool:
+    """The condition in the ledger does not say what is observed. A ledger that does not exist is not made for it."""
+    said = next((each for each in ledger.conditions if each.type == group_conditions.UNDECODABLE), None)
+    holds = next((each for each in observed if each.type == group_conditions.UNDECODABLE), None)
+    if said is None or said.status != "True":
+        return holds is not None and ledger != Ledger()
+    return holds is None or holds.message != said.message
+
+
+def _finish_timeout(open_: Incident) -> timedelta:
+    return timedelta(seconds=open_.terms.finish_timeout_seconds)
+
+
+def _marked(snapshot: Snapshot, policy: Policy | PolicyError | None, now: datetime, noticed: datetime) -> Snapshot:
+    """The snapshot with what policies make of nodes: pods that count as dead, and faults that a rule names."""
+    snapshot = fencing.marked(snapshot, policy, now, noticed)
+    faults = matching.node_faults(policy.rules, snapshot, now) if isinstance(policy, Policy) and policy.rules else ()
+    by_pod: dict[str, Fault] = {}
+    for item in faults:
+        if item.pod is None:
+            continue
+        # A taint without a date is news once for each node, not for each pod that is placed there later.
+        key = item.key if item.at is not None else item.key.replace(item.pod.uid, item.pod.node)
+        by_pod.setdefault(item.pod.uid, Fault(key, item.text, item.at))
+    if not by_pod:
+        return snapshot
+    pods = tuple(
+        msgspec.structs.replace(pod, fault=by_pod[pod.uid]) if pod.uid in by_pod else pod for pod in snapshot.pods
+    )
+    return msgspec.structs.replace(snapshot, pods=pods)
+
+
+def _in_time(look: Look, plan: Plan) -> Plan:
+    """Not later than time alone makes news of a node: the end of its silence, or the `for` of a rule."""
+    if not isinstance(look.policy, Policy):
+        return plan
+    fates = fencing.fates_of_nodes(look.snapshot, look.policy, look.now)
+    fault_at = matching.next_node_fault_at(look.policy.rules, look.snapshot, look.now)
+    open_ = plan.ledger.incident
+    kept_at = (
+        group_conditions.next_change_at(look.snapshot, _finish_timeout(open_), look.now) if open_ is not None else None
+    )
+    moments = (*(fate.changes_at for fate in fates.values()), fault_at, kept_at, plan.look_again_at)
+    again_at = min((moment for moment in moments if moment is not None), default=None)
+    return msgspec.structs.replace(plan, look_again_at=again_at)
+
+
+def _asked(look: Look, ledger: Ledger) -> Plan | None:
+    """What a person has asked for and has no answer to. None: nothing, or nobody may act on this job."""
+    if not isinstance(look.policy, Policy):
+        return None
+    for verb, request in requests.pending(look.workload, ledger):
+        return manual.answer(look, look.policy, ledger, verb, request)
+    return None
+
+
+def _restrained(look: Look, ledger: Ledger) -> Plan | None:
+    """Nothing is decided, and the incident stays as it is. None: every object of the group can be read."""
+    why = unread(look.snapshot)
+    return Plan(ledger, why) if why is not None else None
+
+
+def _unasked(look: Look, ledger: Ledger) -> Plan:
+    """What the group calls for by itself: no person has asked for anything, and every object can be read."""
+    return _between_incidents(look, ledger) if ledger.incident is None else in_incident(look, ledger)
+
+
+def _settled(ledger: Ledger) -> tuple[object, ...]:
+    """What a cache may never decide on: a loss that is noted, an attempt, a hold, an end. All but phases and sentences.
+
+    A cache that lags may show a job suspended that has been resumed since, a group whole that has just lost a member,
+    or no Job where there is one; closing an incident on that would lose its recovery, adopting would double it.
+    """
+    found = ledger.incident
+    settled = (
+        (
+            found.id,
+            found.attempts,
+            found.target,
+            found.suspension,
+            found.withheld,
+            found.fail_job,
+            found.would,
+            found.closing,
+        )
+        if found is not None
+        else None
+    )
+    return settled, ledger.epoch, ledger.handled, ledger.requests, ledger.phase is Phase.HELD
+
+
+def _between_incidents(look: Look, ledger: Ledger) -> Plan:
+    snapshot, workload, policy, now = look.snapshot, look.workload, look.policy, look.now
+    mark = suspension.marked_by(workload)
+    if mark is not None:
+        # Whatever became of its incident, and whatever the policy says now: nobody else would end it.
+        reason = f"the suspension of incident {mark} is over: the {workload.kind} is resumed"
+        return Plan(ledger, reason, actions=suspension.resume(workload))
+    if not isinstance(policy, Policy):
+        return Plan(ledger, _unusable(policy))
+    alone = left_alone(snapshot, workload)
+    if alone is not None:
+        return Plan(ledger, alone[1])
+    if paused(workload):
+        return Plan(ledger, "paused by annotation: nothing is watched for until it is resumed")
+    if policy.global_pause:
+        return Plan(ledger, f"{policy.global_pause}: nothing is watched for until then")
+    assert snapshot.jobset is not None, "left_alone has checked it"
+    if snapshot.jobset.terminal_state == "Failed":
+        return _already_failed(look, snapshot.jobset, ledger, policy)
+    seen = gather(snapshot)
+    evidence = fresh(snapshot, seen, since=policy.since, handled=ledger.handled, now=now)
+    if not evidence:
+        why = f" ({len(seen)} older or expected signs of restarts are a baseline)" if seen else ""
+        return _no_failure(look, ledger, policy, f"no failure{why}")
+    done = finishing(snapshot)
+    if done is not None:  # a cache that says so is right: nothing takes a success back
+        return Plan(ledger, f"{evidence[0].text}, but {done}: left alone")
+    opened = lifecycle.open_incident(ledger, snapshot, policy, classify(evidence, snapshot), now)
+    return first_look(look, opened)
+
+
+def _no_failure(look: Look, ledger: Ledger, policy: Policy, reason: str) -> Plan:
+    """Nothing is lost yet; but a node may not answer, or a fault of one may be about to count."""
+    fates = fencing.fates_of_nodes(look.snapshot, policy, look.now)
+    silent = next((fate for fate in fates.values() if fate.dead_since is None), None)
+    moments = [fate.changes_at for fate in fates.values() if fate.changes_at is not None]
+    fault_at = matching.next_node_fault_at(policy.rules, look.snapshot, look.now)
+    again_at = min([*moments, *([fault_at] if fault_at is not None else [])], default=None)
+    found = not_started.not_started(look.snapshot)
+    asked = black_holes.Asked()
+    if silent is not None:
+        reason = f"no failure yet: {silent.why}"
+    elif found is not None:
+        asked = black_holes.before_training(look, policy)
+        words = asked.words or found.words
+        reason = f"has not started: {words}" if words else reason
+    again_at = min((each for each in (again_at, asked.again_at) if each is not None), default=None)
+    return Plan(ledger, reason, actions=asked.actions(ledger.epoch), look_again_at=again_at, not_started=found)
+
+
+def _unusable(policy: PolicyError | None) -> str:
+    if policy is None:
+        return "no RecoveryPolicy applies to this job"
+    return f"the RecoveryPolicy that applies cannot be used: {policy}"
+
+
+def _already_failed(look: Look, jobset: JobSetFacts, ledger: Ledger, policy: Policy) -> Plan:
+    """A JobSet found Failed: reported once if it failed on our watch or shortly before."""
+    snapshot, now = look.snapshot, look.now
+    condition = jobset.condition("Failed")
+    if jobset.uid == ledger.handled.terminal_jobset_uid:
+        return Plan(ledger, f"JobSet {jobset.name} is Failed; its end has been reported")
+    at = condition.since if condition is not None else None
+    if condition is None or at is None or at < policy.since.replace(microsecond=0) or now - at > STALE_AFTER:
+        return Plan(ledger, f"JobSet {jobset.name} failed before this policy or long ago: left alone")
+    text = f"JobSet {jobset.name} is Failed: {condition.message or condition.reason}"
+    end = Evidence(f"{jobset.uid}/failed", LossKind.JOB_SET_FAILED, text, "", at=at)
+    evidence = fresh(snapshot, gather(snapshot), since=policy.since, handled=ledger.handled, now=now)
+    opened = lifecycle.open_incident(
+        ledger, snapshot, policy, classify((*evidence, end), snapshot), now, ended_at=phases.within_second(at, now)
+    )
+    return failed(look, jobset, opened)
+
+
+def _record(look: Look, ledger: Ledger) -> Plan:
+    ledger = seen_at_the_end(ledger, look.snapshot.fleet, look.now)
+    closed = lifecycle.incident_of(ledger)
+    reason = f"incident {closed.id} is closed: {closed.reason}"
+    after = lifecycle.into_history(ledger, look.snapshot)
+    again_at = look.now if _has_waited(look, after) else None
+    return Plan(after, reason, first=(RecordIncident(closed),), look_again_at=again_at)
+
+
+def _has_waited(look: Look, ledger: Ledger) -> bool:
+    """Something has come in that had to wait for the end of the incident: it is looked at though nothing changes."""
+    marked, asked = suspension.marked_by(look.workload) is not None, requests.pending(look.workload, ledger)
+    return marked or bool(asked) or any(item.key not in ledger.handled.keys for item in gather(look.snapshot))

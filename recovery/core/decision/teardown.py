@@ -1,0 +1,139 @@
+"""The trigger, and what takes a group down: its Jobs, then their pods; nothing here asks whether that is right.
+
+Ledger first: each deed follows from the target that stands in it, so that it may be done again after a crash.
+"""
+
+from recovery.core.decision import backoff, fleet_changes
+from recovery.core.decision import verdict as verdicts
+from recovery.core.decision.verdict import Call, Verdict
+from recovery.core.diagnosis import job_limits
+from recovery.core.diagnosis.evidence import Evidence
+from recovery.core.incident import lifecycle, phases
+from recovery.core.incident.preconditions import barred, finishing
+from recovery.core.model.facts import Snapshot
+from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase
+from recovery.core.plan import suspension
+from recovery.core.plan.actions import (
+    MAX_BACKOFF_LIMIT,
+    Action,
+    DeleteJob,
+    DeletePods,
+    ForceDeletePods,
+    Plan,
+    PodRef,
+    RaiseBackoffLimit,
+)
+from recovery.core.plan.context import Look
+from recovery.core.plan.steps import close
+from recovery.core.policy.spec import Mode
+
+
+def trigger(
+    look: Look,
+    ledger: Ledger,
+    reason: str,
+    *,
+    by_hand: bool = False,
+    verdict: Verdict | None = None,
+    lost: tuple[Evidence, ...] = (),
+) -> Plan:
+    """Take the group down: the ledger gets the target first, then each Job is deleted by UID and resourceVersion.
+
+    `by_hand`: a person wants it now: no backoff, no charge. `verdict`: what it is done for; None: a person wants it.
+    `lost`: what was lost since the last restart. Empty after a restart: the group took too long.
+    """
+    done = finishing(look.snapshot)
+    if done is not None:
+        return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", look.now)
+    if not by_hand:
+        hurry = _no_time_to_wait(look, ledger, lost)
+        waits = backoff.withheld(look, ledger, reason, lost or lifecycle.present(look.snapshot, ledger), hurry)
+        if waits is not None:
+            return waits
+        ledger, reason = backoff.taken(look, ledger, reason, hurry)
+    target = lifecycle.target_of(look.snapshot)
+    nodes = (verdict.node,) if verdict is not None and verdict.call is Call.REPLACE_NODE else ()
+    action = AttemptAction.REPLACE_NODE if nodes else AttemptAction.RECREATE_GROUP
+    free = by_hand or (verdict is not None and not verdict.charge)
+    after = lifecycle.add_attempt(ledger, action, target, reason, look.now, free_of_charge=free, nodes=nodes)
+    after = verdicts.remembered(after, verdict.mark if verdict is not None else None)
+    after = phases.enter(after, Phase.DECIDED, look.now)
+    if lost:
+        after = lifecycle.more_evidence(after, lost)
+    return Plan(after, reason, actions=takedown(look, after))
+
+
+def _no_time_to_wait(look: Look, ledger: Ledger, lost: tuple[Evidence, ...]) -> str | None:
+    """Why the trigger must not be withheld, in words. None: it may be."""
+    waits = lifecycle.incident_of(ledger).withheld is not None
+    if lifecycle.restarted(ledger) and not lost and not waits:
+        return "the group has been given its time to start"
+    return job_limits.no_time_to_wait(look.snapshot)
+
+
+def takedown(look: Look, ledger: Ledger) -> tuple[Action, ...]:
+    """What is asked of the fleet, the trigger for every target Job that still lives, the suspension if it has to wait,
+    then the old pods.
+
+    The Job that lost the member comes first: should another one turn out to be Complete, it was not in vain. The
+    suspension comes before the pods go, so that the Job that JobSet makes next begins suspended.
+    """
+    snapshot = look.snapshot
+    open_ = lifecycle.incident_of(ledger)
+    target, suspects = open_.target, frozenset(suspect.pod for suspect in open_.suspects)
+    struck = frozenset(pod.job_uid for pod in snapshot.pods if pod.name in suspects)
+    alive = [job for job in snapshot.jobs if job.uid in target.job_uids and job.deleting_since is None]
+    alive.sort(key=lambda job: job.uid not in struck)
+    triggers = tuple(DeleteJob(ledger.epoch, job.name, job.uid, job.resource_version) for job in alive)
+    fleet = fleet_changes.change(look, ledger, lifecycle.present(snapshot, ledger)) if alive else ()
+    return (*fleet, *triggers, *suspension.suspend(ledger, look.workload), *pod_deletes(snapshot, ledger))
+
+
+def pod_deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
+    """Old pods that nobody has asked to go yet, or that were given longer than the policy's grace.
+
+    Before them the backoffLimit of their Jobs: our deletes count as failures of the dying Job.
+    """
+    open_ = lifecycle.incident_of(ledger)
+    limits = tuple(
+        RaiseBackoffLimit(ledger.epoch, job.name, job.uid)
+        for job in snapshot.jobs
+        if job.uid in open_.target.job_uids and job.backoff_limit < MAX_BACKOFF_LIMIT
+    )
+    grace = open_.terms.grace_seconds
+    pods = tuple(
+        PodRef(pod.name, pod.uid)
+        for pod in snapshot.pods
+        if pod.job_uid in open_.target.job_uids
+        and pod.gone_at is None
+        and pod.dead_since is None
+        and (
+            pod.deleting_since is None
+            or (grace is not None and pod.deletion_grace_seconds is not None and pod.deletion_grace_seconds > grace)
+        )
+    )
+    asked = (DeletePods(ledger.epoch, pods, grace),) if pods else ()
+    return (*limits, *asked, *_force_deletes(snapshot, ledger))
+
+
+def _force_deletes(snapshot: Snapshot, ledger: Ledger, *, only_deleted: bool = False) -> tuple[Action, ...]:
+    """Old pods whose processes are dead: nobody else would end their deletion. `only_deleted`: that others began."""
+    target = lifecycle.incident_of(ledger).target
+    dead = tuple(
+        PodRef(pod.name, pod.uid)
+        for pod in snapshot.pods
+        if pod.job_uid in target.job_uids
+        and pod.gone_at is None
+        and pod.dead_since is not None
+        and pod.deletion_grace_seconds != 0
+        and (pod.deleting_since is not None or not only_deleted)
+    )
+    return (ForceDeletePods(ledger.epoch, dead),) if dead else ()
+
+
+def free_the_dead(look: Look, ledger: Ledger) -> tuple[Action, ...]:
+    """Pods that the platform itself deletes, on nodes that will never answer: they would block its restart for ever."""
+    open_ = lifecycle.incident_of(ledger)
+    if open_.mode != Mode.ENFORCE or barred(look.workload, look.policy, forced=open_.forced) is not None:
+        return ()
+    return _force_deletes(look.snapshot, ledger, only_deleted=True)

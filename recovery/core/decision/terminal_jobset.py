@@ -1,0 +1,122 @@
+"""A JobSet that has failed for good: left as it is, or made anew where the policy says so.
+
+Only Trainer makes a JobSet anew, so a JobSet that a user made stays as it is. The new one has another UID; until it is
+there, the group is on its way down.
+"""
+
+import msgspec
+
+from recovery.core.decision import backoff
+from recovery.core.decision.after_restart import say_after_a_while
+from recovery.core.decision.before_restart import enforced_now, native_decision, would_words
+from recovery.core.diagnosis.evidence import LossKind, fresh, gather
+from recovery.core.incident import attempt_limits, lifecycle, phases
+from recovery.core.incident.preconditions import barred
+from recovery.core.model.facts import JobSetFacts
+from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase, Target
+from recovery.core.plan import suspension
+from recovery.core.plan.actions import DeleteJobSet, Plan
+from recovery.core.plan.context import Look
+from recovery.core.plan.steps import close
+from recovery.core.policy.spec import Mode, OnTerminalFailure
+
+_MADE_ANEW_BY_TRAINER = "TrainJob"
+
+
+def failed(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Plan:
+    """The JobSet is terminally Failed: by the user's own policy, or because nothing was left to restart it."""
+    snapshot, now = look.snapshot, look.now
+    condition = jobset.condition("Failed")
+    # With its pods a failed Job takes the proof that it has trained: how it failed counts without that here.
+    jobs = tuple(item for item in gather(snapshot) if item.kind is LossKind.JOB_FAILING)
+    detail = (condition.message or condition.reason) if condition is not None else "Failed"
+    detail = "; ".join((detail, *(item.text for item in jobs)))
+    open_ = lifecycle.incident_of(ledger)
+    late = fresh(snapshot, gather(snapshot), since=open_.started_at, handled=ledger.handled, now=now)
+    decided = native_decision(look, ledger, (*lifecycle.present(snapshot, ledger), *late, *jobs), ())
+    at = condition.since if condition is not None and condition.since is not None else now
+    ended_at = phases.within_second(at, now)
+    if open_.fail_job:
+        why = "FailJobRule" if open_.held else "BudgetExhausted"
+        return close(ledger, Outcome.FAILED, why, f"JobSet {jobset.name} has been failed", ended_at)
+    if decided is not None:
+        reason = f"JobSet {jobset.name} failed, because {decided}"
+        return close(ledger, Outcome.FAILED, "NativePolicy", reason, ended_at)
+    gave_up = f"the platform gave up: JobSet {jobset.name} is Failed ({detail})"
+    wanted = open_.terms.on_terminal_failure == OnTerminalFailure.RECREATE_JOB_SET and lifecycle.decides(open_.terms)
+    if not wanted or (open_.mode == Mode.OBSERVE and enforced_now(look)):
+        return close(ledger, Outcome.FAILED, "PlatformGaveUp", f"{gave_up}; it is left as it is", ended_at)
+    refused = _not_made_anew(look, ledger)
+    if refused is not None:
+        reason = f"{gave_up}; it is not made anew, because {refused}"
+        return close(ledger, Outcome.FAILED, "PlatformGaveUp", reason, ended_at)
+    if open_.mode == Mode.OBSERVE:
+        would = would_words(look, ledger, f"delete JobSet {jobset.name}, so that Trainer makes it anew")
+        return close(ledger, Outcome.FAILED, "PlatformGaveUp", f"{gave_up}; {would}", ended_at)
+    if ledger.epoch != look.epoch:  # this look has adopted a restart already
+        return Plan(ledger, open_.reason, look_again_at=now)
+    return _recreate(look, jobset, ledger, gave_up)
+
+
+def _not_made_anew(look: Look, ledger: Ledger) -> str | None:
+    if look.workload.kind != _MADE_ANEW_BY_TRAINER:
+        return "nobody makes a JobSet again that belongs to no TrainJob"
+    # To an incident that only observes the mode is no bar, nor a job that is paused.
+    observes = lifecycle.incident_of(ledger).mode == Mode.OBSERVE
+    bar = barred(look.workload, look.policy, forced=observes)
+    if bar is not None:
+        return bar
+    refusal = attempt_limits.refused(ledger, look.now)
+    return None if refusal is None else refusal.why
+
+
+def _recreate(look: Look, jobset: JobSetFacts, ledger: Ledger, gave_up: str) -> Plan:
+    name = lifecycle.incident_of(ledger).terms.policy_name
+    reason = (
+        f"{gave_up}; policy {name} says onTerminalFailure: RecreateJobSet: deleting it, so that Trainer makes it anew"
+    )
+    # Nothing of the job runs any more, so that no exit can come in between.
+    waits = backoff.withheld(look, ledger, reason, (), hurry=None)
+    if waits is not None:
+        return waits
+    ledger, reason = backoff.taken(look, ledger, reason, hurry=None)
+    uids = tuple(job.uid for job in look.snapshot.jobs if job.jobset_uid == jobset.uid)
+    target = Target(job_set_uid=jobset.uid, job_uids=uids, from_restarts=jobset.restarts)
+    after = lifecycle.add_attempt(ledger, AttemptAction.RECREATE_JOB_SET, target, reason, look.now)
+    after = phases.enter(lifecycle.takes_jobset(after, jobset.uid), Phase.DECIDED, look.now)
+    return Plan(after, reason, actions=(*suspension.suspend(after, look.workload), _delete(jobset, after)))
+
+
+def _delete(jobset: JobSetFacts, ledger: Ledger) -> DeleteJobSet:
+    return DeleteJobSet(ledger.epoch, jobset.name, jobset.uid, jobset.resource_version)
+
+
+def made_anew(look: Look, ledger: Ledger) -> Ledger | Plan:
+    """Sees the old JobSet out. A ledger: it is gone, and the one that took its place is the target's JobSet now."""
+    open_, jobset = lifecycle.incident_of(ledger), look.snapshot.jobset
+    if jobset is None:
+        gone = phases.enter(ledger, phases.later(_between_jobsets(look), ledger.phase), look.now)
+        return say_after_a_while(look, gone, "waiting for Trainer to make the JobSet anew")
+    if jobset.uid != open_.target.job_set_uid:
+        target = msgspec.structs.replace(open_.target, job_set_uid=jobset.uid, from_restarts=0)
+        return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(open_, target=target))
+    if jobset.deleting_since is not None:
+        going = phases.enter(ledger, phases.later(Phase.TEARING_DOWN, ledger.phase), look.now)
+        return say_after_a_while(look, going, f"waiting for JobSet {jobset.name} and its Jobs to be gone")
+    bar = barred(look.workload, look.policy, forced=open_.forced)
+    if bar is not None:
+        said = f"{open_.evidence[0]}; decided, but not carried out, because {bar}"
+        return Plan(lifecycle.say(ledger, said), said)
+    return Plan(ledger, open_.reason, actions=(_delete(jobset, ledger),))
+
+
+def _between_jobsets(look: Look) -> Phase:
+    return Phase.BACKOFF if look.workload.suspended else Phase.SCHEDULING
+
+
+def awaits_new_jobset(ledger: Ledger) -> bool:
+    """The latest restart takes a failed JobSet away, and the one that is to follow has not been noted yet."""
+    restart, target = attempt_limits.restart_of(ledger), lifecycle.incident_of(ledger).target
+    if restart is None or restart.action is not AttemptAction.RECREATE_JOB_SET:
+        return False
+    return target.job_set_uid == restart.job_set_uid

@@ -1,0 +1,362 @@
+"""What a disruption calls for: the user's rules first, then the default, then what repeats itself.
+
+Escalation: RecreateGroup; ReplaceNode where there is proof against the node, or it is suspected again; Hold where the
+same error comes back wherever it runs. What `budget.onExhausted` says comes after all of that (`judge.hold_back`).
+"""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from recovery.core.diagnosis import matching
+from recovery.core.diagnosis.classify import Disruption, DisruptionClass, Finding, classify, normalised_message, step_in
+from recovery.core.diagnosis.evidence import Evidence, LossKind, place
+from recovery.core.diagnosis.matching import Answer, Match
+from recovery.core.diagnosis.signature_table import tells_of_another
+from recovery.core.fleet import quarantine
+from recovery.core.fleet.storm import Storm, charged_before, storm_of
+from recovery.core.incident.lifecycle import incident_of
+from recovery.core.model.facts import NodeFacts
+from recovery.core.model.ledger import FailureMark, Incident, Ledger, Phase
+from recovery.core.model.rules import RuleAction
+from recovery.core.plan.context import Look
+from recovery.core.policy.spec import Policy, Restart
+
+EARLY = timedelta(minutes=10)
+"""A process that failed within this time of its start failed early: three of four that fail at all do so (Aegis)."""
+_STORM_QUIET = timedelta(seconds=3)
+"""In a storm the trigger waits until no node was lost for so long: the next one would take the new group down again."""
+_STORM_WAIT_MAX = timedelta(seconds=30)
+_FREE_OF_CHARGE = "PreemptionByScheduler"
+"""Somebody more important took the node: nothing of the job has failed."""
+_SUSPICIOUS = frozenset(
+    {
+        DisruptionClass.HARDWARE_FAULT,
+        DisruptionClass.CRASHED,
+        DisruptionClass.COMMUNICATION_FAILURE,
+        DisruptionClass.UNKNOWN,
+    }
+)
+"""Classes that may be the node's fault. A node that is lost keeps pods off by itself."""
+
+
+_OWN = frozenset(
+    {
+        DisruptionClass.USER_ERROR,
+        DisruptionClass.CRASHED,
+        DisruptionClass.OUT_OF_MEMORY,
+        DisruptionClass.UNKNOWN,
+    }
+)
+"""Classes that may be the job's own fault. Bad nodes fail early, and the network fails everywhere at once."""
+
+
+class Call(StrEnum):
+    """What is to be done."""
+
+    RECREATE_GROUP = "RecreateGroup"
+    REPLACE_NODE = "ReplaceNode"
+    FAIL_JOB = "FailJob"
+    IGNORE = "Ignore"
+    HOLD = "Hold"
+    WAIT = "Wait"
+    NONE = "None"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What a disruption calls for, and why."""
+
+    call: Call
+    why: str
+    """In words, to follow what was seen."""
+    rule: str = ""
+    """The rule that decided; empty: the default did."""
+    charge: bool = True
+    node: str = ""
+    """ReplaceNode: which."""
+    still_runs: bool = False
+    """Nothing has been lost yet: a rule acts on what it says of a node on which a member runs."""
+    considered: tuple[str, ...] = ()
+    """What was considered and not done, with the reason."""
+    again_at: datetime | None = None
+    """Wait: until then. Else: when time alone may change the verdict; None: never."""
+    storm: Storm | None = None
+    """The storm that took the root away. None: none did."""
+    paid_by: str = ""
+    """The incident that was charged for the same storm, so that this one is not. Empty: `charge` has another reason."""
+    mark: FailureMark | None = None
+    """How the root showed. None: without an exit there is nothing to recognise."""
+
+
+def of(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...], *, news: tuple[Evidence, ...] = ()) -> Verdict:
+    """The verdict on this evidence; without any, the default. It does not ask whether a cap allows it."""
+    terms = incident_of(ledger).terms
+    if not evidence:
+        return _default(ledger, None)
+    disruption = _of_news(classify(evidence, look.snapshot), news)
+    answer = matching.ask(terms.rules, disruption, look.snapshot, look.now)
+    storm = _storm(look, ledger, disruption)
+    waiting = _settling(look, ledger, disruption) or _in_storm(look, ledger, storm)
+    if waiting is not None:
+        return waiting
+    if answer.match is None and answer.ignored and len(answer.ignored) >= len(causes(disruption)):
+        first = answer.ignored[0]
+        return Verdict(Call.IGNORE, f"{_words(first)} says Ignore, so it is left to Kubernetes", rule=first.rule.name)
+    root = _root(disruption, answer)
+    # One real loss among faults of nodes, and the others hang.
+    only_faults = all(each.kind is LossKind.NODE_FAULT for each in evidence)
+    verdict = (
+        _by_rule(look, answer.match, only_faults=only_faults)
+        if answer.match is not None
+        else _by_default(look, ledger, root)
+    )
+    if storm is not None:
+        verdict = _of_storm(verdict, storm, ledger)
+    return msgspec.structs.replace(verdict, mark=_mark(root, ledger), again_at=answer.changes_at)
+
+
+def causes(disruption: Disruption) -> tuple[Finding, ...]:
+    """What is not merely consequence; where all of it is, all of it."""
+    return tuple(finding for finding in disruption.findings if not finding.cascade) or disruption.findings
+
+
+def _of_news(disruption: Disruption, news: tuple[Evidence, ...]) -> Disruption:
+    """The causes among the news, told from their consequences by all that is known; all of it where none is."""
+    keys = {item.key for item in news}
+    found = tuple(each for each in disruption.findings if each.evidence.key in keys and not each.cascade)
+    return Disruption(found) if found else disruption
+
+
+def _root(disruption: Disruption, answer: Answer) -> Finding:
+    """What decides: the root, less what is ignored."""
+    if answer.match is not None:
+        return answer.match.finding
+    ignored = {match.finding.evidence.key for match in answer.ignored}
+    return next((each for each in causes(disruption) if each.evidence.key not in ignored), disruption.root)
+
+
+def _words(match: Match) -> str:
+    return f"rule {match.rule.name} ({match.why})"
+
+
+def _settling(look: Look, ledger: Ledger, disruption: Disruption) -> Verdict | None:
+    """Late evidence could make a rule with Ignore or FailJob decide, or unmake that: `settle` is waited for."""
+    open_ = incident_of(ledger)
+    began = open_.attempts[-1].started_at if open_.attempts else open_.detected_at
+    # From the first sign on, lest a cascade of many ranks put the verdict off without end; not from one dated by this
+    # very look, nor by a clock ahead of ours.
+    first = min((item.at for item in disruption.evidence if item.at is not None and item.at < look.now), default=began)
+    until = max(open_.detected_at, first) + timedelta(seconds=open_.terms.settle_seconds)
+    if look.now >= until or not matching.may_change(open_.terms.rules, disruption, look.snapshot):
+        return None
+    if until - look.now > timedelta(seconds=open_.terms.settle_seconds):  # a clock that lags behind the kubelets'
+        return None
+    return Verdict(Call.WAIT, "its cause may still come in: the rules are asked when it has settled", again_at=until)
+
+
+def _in_storm(look: Look, ledger: Ledger, storm: Storm | None) -> Verdict | None:
+    """Nodes are being lost right now: the group would come back on the next one of them."""
+    if storm is None or ledger.phase is Phase.HELD:
+        return None
+    quiet_at, longest = storm.latest_at + _STORM_QUIET, incident_of(ledger).detected_at + _STORM_WAIT_MAX
+    if not look.now < quiet_at or look.now >= longest:
+        return None
+    why = f"{storm.what} ({storm.id}): waiting until no more are"
+    return Verdict(Call.WAIT, why, again_at=min(quiet_at, longest), storm=storm)
+
+
+def _storm(look: Look, ledger: Ledger, disruption: Disruption) -> Storm | None:
+    """The storm that took the root away. None: none did, or the fleet was not asked."""
+    fleet, pod = look.snapshot.fleet, disruption.root.evidence.pod
+    if fleet is None or pod is None or disruption.disruption_class is not DisruptionClass.NODE_LOST:
+        return None
+    return storm_of(pod.node, fleet, ledger, look.now)
+
+
+def _of_storm(verdict: Verdict, storm: Storm, ledger: Ledger) -> Verdict:
+    """One charge for each group in each storm, whatever the rule says that decides on the loss."""
+    verdict = msgspec.structs.replace(verdict, storm=storm)
+    paid = charged_before(ledger, storm)
+    if paid is None or not verdict.charge:
+        return verdict
+    return msgspec.structs.replace(verdict, charge=False, paid_by=paid.id)
+
+
+# --- by rule, by default -------------------------------------------------------------------------------------------
+
+
+def _by_rule(look: Look, match: Match, *, only_faults: bool) -> Verdict:
+    rule, words = match.rule, f"{_words(match)} says {match.rule.action}"
+    match rule.action:
+        case RuleAction.FAIL_JOB:
+            if isinstance(look.policy, Policy) and look.policy.may_fail_jobs:
+                return Verdict(Call.FAIL_JOB, words, rule=rule.name, charge=rule.charge)
+            why = f"{words}, which RecoveryConfig does not allow (spec.allow.failJob)"
+            return Verdict(Call.HOLD, why, rule=rule.name, charge=rule.charge, considered=(f"FailJob: {why}",))
+        case RuleAction.REPLACE_NODE:
+            return _replacing(look, match.finding, words, rule.name, charge=rule.charge, only_faults=only_faults)
+        case _:
+            return Verdict(Call.RECREATE_GROUP, words, rule=rule.name, charge=rule.charge)
+
+
+def _by_default(look: Look, ledger: Ledger, root: Finding) -> Verdict:
+    verdict = _default(ledger, root)
+    if verdict.call is Call.NONE:
+        return verdict
+    again = _comes_back(root, ledger)
+    if again is not None:
+        return Verdict(Call.HOLD, again, considered=(f"{verdict.call}: {again}",))
+    against = _case_against(look, ledger, root)
+    if against is None:
+        return verdict
+    return _replacing(look, root, f"{verdict.why}, and {against}", "", charge=verdict.charge, only_faults=False)
+
+
+def _default(ledger: Ledger, root: Finding | None) -> Verdict:
+    terms = incident_of(ledger).terms
+    if terms.restart == Restart.NONE:
+        why = f"policy {terms.policy_name} says restart: None, so it is left to Kubernetes"
+        return Verdict(Call.NONE, why)
+    charge = root is None or root.evidence.disrupted_by != _FREE_OF_CHARGE
+    why = f"no rule matched, so the default of policy {terms.policy_name} ({terms.restart}) applies"
+    return Verdict(Call.RECREATE_GROUP, why, charge=charge)
+
+
+def _replacing(look: Look, finding: Finding, why: str, rule: str, *, charge: bool, only_faults: bool) -> Verdict:
+    """ReplaceNode as far as there is a node to be replaced and permission for it; the caps are asked at the trigger."""
+    node = finding.evidence.pod.node if finding.evidence.pod is not None else ""
+    runs = only_faults
+    wish = Verdict(Call.REPLACE_NODE, why, rule=rule, charge=charge, node=node, still_runs=runs)
+    refused = _not_replaced(look, node)
+    if refused is None:
+        return wish
+    if refused:
+        return not_replaced(wish, refused)
+    return msgspec.structs.replace(wish, call=Call.RECREATE_GROUP, node="")
+
+
+def not_replaced(wish: Verdict, refused: str) -> Verdict:
+    """What is left of ReplaceNode where the node may not be quarantined: the restart alone.
+
+    Not even that while the member still runs: the group could come back on the very same node, and nothing were won.
+    """
+    considered = (*wish.considered, f"ReplaceNode: {refused}")
+    changed = msgspec.structs.replace(wish, call=Call.RECREATE_GROUP, node="", considered=considered)
+    why = f"{wish.why}, but {refused}"
+    if wish.still_runs:
+        why = f"{why}; its member still runs there, so the group is left as it is"
+        return msgspec.structs.replace(changed, call=Call.NONE, why=why)
+    return msgspec.structs.replace(changed, why=why)
+
+
+def _not_replaced(look: Look, node: str) -> str | None:
+    """Why no node is quarantined, in words; empty: there is no need. None: it may be."""
+    if not node:
+        return "no node is known for it"
+    facts = look.snapshot.nodes.get(node)
+    if facts is None or not facts.ready or _keeps_pods_off(look, facts):
+        return ""
+    if not isinstance(look.policy, Policy) or not look.policy.limits.may_cordon:
+        return f"node {node} is not quarantined: RecoveryConfig does not allow it (spec.allow.cordon)"
+    return None
+
+
+def _keeps_pods_off(look: Look, node: NodeFacts) -> bool:
+    """It is cordoned, or tainted so that this group's pods do not tolerate it. A taint alone says nothing: GPU nodes of
+    most clouds have one that all training pods tolerate. Without the fleet (a cached look) only the cordon is known.
+    """
+    fleet = look.snapshot.fleet
+    return node.unschedulable or (fleet is not None and node.ready and node.name not in fleet.feasible)
+
+
+def _case_against(look: Look, ledger: Ledger, root: Finding) -> str | None:
+    """What speaks for replacing the node although no rule asks for it, in words. None: nothing does."""
+    pod, open_ = root.evidence.pod, incident_of(ledger)
+    if pod is None or not pod.node or not isinstance(look.policy, Policy):
+        return None
+    if root.blames_node:
+        return f"{root.signature or root.disruption_class} is proof enough against node {pod.node}"
+    if not may_be_the_nodes(root):
+        return None
+    limits = look.policy.limits
+    known = quarantine.suspected(look.policy.fleet, limits, pod.node, look.now)
+    others = [each for each in known if each != open_.id]
+    if len(others) + 1 >= limits.suspicions:
+        before = f", incident {others[-1]} before" if others else ""
+        return f"node {pod.node} is suspected ({len(others) + 1} of {limits.suspicions} suspicions{before})"
+    marks = (mark for mark in ledger.failures if mark.incident == open_.id and mark.node == pod.node)
+    if any(not quarantine.cleared(mark.at, look.snapshot.nodes.get(pod.node), look.now) for mark in marks):
+        return f"node {pod.node} is the suspect of this incident for the second time"
+    return None
+
+
+def may_be_the_nodes(finding: Finding) -> bool:
+    """The node on which it happened may be at fault: it is suspected for it, no more."""
+    return finding.disruption_class in _SUSPICIOUS and not tells_of_another(finding.signature)
+
+
+# --- the same failure again ----------------------------------------------------------------------------------------
+
+
+def _mark(root: Finding, ledger: Ledger) -> FailureMark | None:
+    ended, pod, open_ = root.evidence.exit, root.evidence.pod, incident_of(ledger)
+    if ended is None or pod is None:
+        return None
+    ran = None
+    if ended.started_at is not None and ended.finished_at is not None:
+        ran = (ended.finished_at - ended.started_at).total_seconds()
+    return FailureMark(
+        incident=open_.id,
+        attempt=len(open_.attempts),
+        at=root.evidence.at or open_.detected_at,
+        exit_code=ended.code,
+        message=normalised_message(ended.message) or ("OOMKilled" if ended.reason == "OOMKilled" else ""),
+        node=pod.node,
+        ran_seconds=ran,
+        step=step_in(ended.message),
+    )
+
+
+def _comes_back(root: Finding, ledger: Ledger) -> str | None:
+    """The same exit code and message as before the latest restarts: another one would not help. None: it is new."""
+    mark = _mark(root, ledger)
+    if mark is None or not mark.message or root.blames_node or root.cascade or root.disruption_class not in _OWN:
+        return None
+    for earlier in reversed(ledger.failures):
+        if (earlier.exit_code, earlier.message) != (mark.exit_code, mark.message):
+            continue
+        what = f"exit code {mark.exit_code} with the same message ({mark.message!r})"
+        if mark.step is not None and earlier.step == mark.step:
+            return f"{what} came at the same step ({mark.step}) as before the restart: a suspected bad checkpoint"
+        elsewhere = bool(mark.node) and bool(earlier.node) and mark.node != earlier.node
+        if _early(mark) and _early(earlier) and (elsewhere or root.disruption_class is DisruptionClass.USER_ERROR):
+            where = f"on node {mark.node} as on node {earlier.node}" if elsewhere else f"again on node {mark.node}"
+            return f"{what} came early {where}: an error of the job itself, which no restart mends"
+    return None
+
+
+def _early(mark: FailureMark) -> bool:
+    return mark.ran_seconds is not None and mark.ran_seconds < EARLY.total_seconds()
+
+
+MAX_MARKS = 4
+
+
+def remembered(ledger: Ledger, mark: FailureMark | None) -> Ledger:
+    """The ledger that will recognise this failure when it comes back after the restart that is now made for it."""
+    if mark is None:
+        return ledger
+    others = tuple(m for m in ledger.failures if (m.incident, m.attempt) != (mark.incident, mark.attempt))
+    return msgspec.structs.replace(ledger, failures=(*others, mark)[-MAX_MARKS:])
+
+
+def suspicion_of(open_: Incident, evidence: tuple[Evidence, ...], look: Look) -> tuple[str, str] | None:
+    """The node that is suspected for this disruption, and for what. None: no node is."""
+    if not evidence or open_.storm:
+        return None
+    root = classify(evidence, look.snapshot).root
+    pod = root.evidence.pod
+    if pod is None or not pod.node or not may_be_the_nodes(root):
+        return None
+    return pod.node, f"{place(pod)}: {root.signature or root.disruption_class}"

@@ -1,0 +1,339 @@
+"""Evidence to a Disruption: what the loss means, where it began, and what of it is only its consequence.
+
+When one rank goes, the others die of it: their connections are reset at once, their collectives time out after minutes,
+launchers exit without a word. All of that is evidence, but none of it is a cause where there is another one.
+"""
+
+import re
+from datetime import datetime, timedelta
+from itertools import groupby
+
+import msgspec
+
+from recovery.core.diagnosis.evidence import Evidence, LossKind
+from recovery.core.diagnosis.signature import EXITED, MESSAGE_MAX, DisruptionClass, Signature
+from recovery.core.diagnosis.signature_table import BY_NAME, signature_of, xid_of
+from recovery.core.model.facts import ExitFacts, JobFacts, Snapshot
+from recovery.core.model.ledger import Suspect
+
+__all__ = ["Disruption", "DisruptionClass", "Finding", "cause_of", "classify", "normalised_message", "step_in"]
+
+MAX_SUSPECTS = 8
+
+FOLLOWS_WITHIN = timedelta(seconds=30)
+"""An exit that says nothing of itself, so soon after another member was lost, is a consequence of that."""
+
+_ABORTED = 128 + 6
+"""What NCCL's watchdog ends a process with, minutes after the loss that it waited for."""
+
+_SAY_NOTHING = frozenset({1, 255})
+"""Exit codes of whatever failed; others are for the rules of a policy to know."""
+
+_SAME_SECOND = timedelta(seconds=1)
+"""The API server and the kubelets write whole seconds, by different clocks."""
+
+NORMALISED_MAX = 200
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One piece of evidence and what it means."""
+
+    evidence: Evidence
+    disruption_class: DisruptionClass
+    signature: str = ""
+    """The name of the row of `signatures.SIGNATURES` that tells; empty: the kind of loss alone does."""
+    cascade: bool = False
+    """The consequence of another loss, not a cause of its own: no rule is asked about it, nobody suspected for it."""
+    blames_node: bool = False
+    """Proof enough that the node, not the job, is at fault."""
+
+
+class Disruption(msgspec.Struct, frozen=True):
+    """What the evidence means: the root first, then the other causes by time, then what is only consequence."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def root(self) -> Finding:
+        return self.findings[0]
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        return tuple(finding.evidence for finding in self.findings)
+
+    @property
+    def disruption_class(self) -> DisruptionClass:
+        return self.root.disruption_class
+
+    @property
+    def cause(self) -> str:
+        """A short CamelCase cause for the printer column: `Exit137`, `Evicted`, `PodDeleted`, `Xid79`."""
+        return cause_of(self.root)
+
+    @property
+    def suspects(self) -> tuple[Suspect, ...]:
+        """Where the failure showed first; what is only consequence comes last, and only where nothing else is known."""
+        causes = [finding for finding in self.findings if not finding.cascade] or list(self.findings)
+        found = [suspect for suspect in (finding.evidence.suspect() for finding in causes) if suspect is not None]
+        return tuple(found[:MAX_SUSPECTS])
+
+
+def classify(evidence: tuple[Evidence, ...], snapshot: Snapshot) -> Disruption:
+    """What the evidence means. Total: whatever it is, it has a class, and its order does not matter.
+
+    All evidence is in the disruption, each piece once. Where there is a cause, the root is the earliest one; where all
+    of it is consequence, the earliest is the root nevertheless.
+    """
+    jobs = {job.uid: job for job in snapshot.jobs}
+    signs = [_Sign(item, signature_of(item, snapshot), jobs.get(item.job_uid)) for item in evidence]
+    signs.sort(key=_in_order)
+    follow = _that_follow(signs)
+    causes = [sign for sign in signs if not (sign.job_only or sign.waited or sign.ours or id(sign) in follow)]
+    if not causes:
+        causes = _link_pair(signs) or sorted(signs, key=_least_consequence)[:1]
+    timed_out = [sign.second for sign in signs if sign.timed_out and sign.second is not None]
+    first_timed_out = min(timed_out, default=None)
+    taken = {id(sign) for sign in causes}
+    return Disruption(
+        (
+            *(sign.finding(hung=sign.ran_past(first_timed_out)) for sign in causes),
+            *(sign.finding(cascade=True) for sign in signs if id(sign) not in taken),
+        )
+    )
+
+
+class _Sign(msgspec.Struct, frozen=True, eq=False):
+    """A piece of evidence, with all that is known of it alone."""
+
+    evidence: Evidence
+    signature: Signature | None
+    job: JobFacts | None
+    """Its Job. None: it is gone."""
+
+    @property
+    def second(self) -> datetime | None:
+        """The API's and the kubelets' times are whole seconds: within one there is no order."""
+        at = self.evidence.at
+        return at.replace(microsecond=0) if at is not None else None
+
+    @property
+    def place(self) -> str:
+        return self.evidence.pod.uid if self.evidence.pod is not None else self.evidence.key
+
+    @property
+    def job_only(self) -> bool:
+        """That the Job fails follows from what its pods did."""
+        return self.evidence.kind in {LossKind.JOB_FAILING, LossKind.JOB_SET_FAILED}
+
+    @property
+    def waited(self) -> bool:
+        """It says itself that it missed another one."""
+        return self.signature is not None and self.signature.cascade
+
+    @property
+    def timed_out(self) -> bool:
+        return self.signature is not None and self.signature.name == _WATCHDOG
+
+    @property
+    def weak(self) -> bool:
+        """A process ended by itself, and nothing says why: not even an exit code that was chosen to say something."""
+        row, ended = self.signature, self.evidence.exit
+        bare = row is None or (not row.tells and row.disruption_class is DisruptionClass.CRASHED)
+        return (
+            bare and self.evidence.kind in EXITED and (ended is None or row is not None or ended.code in _SAY_NOTHING)
+        )
+
+    @property
+    def ours(self) -> bool:
+        """SIGTERM and SIGKILL of a pod that was asked to go, or whose Job goes down, are nobody's failure."""
+        row, ended = self.signature, self.evidence.exit
+        if row is None or row.disruption_class is not DisruptionClass.KILLED or ended is None:
+            return False
+        asked = [] if self.evidence.pod is None else [self.evidence.pod.deleting_since]
+        if self.job is not None:
+            goes_down = (c for c in self.job.conditions if c.type in _GOES_DOWN and c.status == "True")
+            asked += [self.job.deleting_since, *(condition.since for condition in goes_down)]
+        return any(_ended_after(ended, moment) for moment in asked if moment is not None)
+
+    def ran_past(self, timed_out: datetime | None) -> bool:
+        """Others timed out while it still ran, and it shows no sign of having waited: they waited for this one."""
+        return self.weak and self.second is not None and timed_out is not None and timed_out < self.second
+
+    def finding(self, *, cascade: bool = False, hung: bool = False) -> Finding:
+        row, pod = self.signature, self.evidence.pod
+        class_ = row.disruption_class if row is not None else _by_kind(self.evidence.kind)
+        if hung:
+            class_ = DisruptionClass.COMMUNICATION_FAILURE
+        blames = row is not None and row.blames_node and pod is not None and bool(pod.node) and not cascade
+        return Finding(self.evidence, class_, row.name if row is not None else "", cascade, blames)
+
+
+def _ended_after(ended: ExitFacts, moment: datetime) -> bool:
+    """Within one second the request is taken for the cause."""
+    return ended.finished_at is None or ended.finished_at >= moment - _SAME_SECOND
+
+
+def _in_order(sign: _Sign) -> tuple[object, ...]:
+    """Earliest first; within a second what tells most first; then by rank."""
+    item, second = sign.evidence, sign.second
+    index = item.pod.index if item.pod is not None and item.pod.index is not None else -1
+    return (
+        second is None,
+        second.timestamp() if second is not None else 0.0,
+        sign.waited or sign.ours,
+        sign.weak,
+        _RANK_OF_KIND[item.kind],
+        index,
+        item.key,
+        item.text,
+    )
+
+
+def _least_consequence(sign: _Sign) -> tuple[object, ...]:
+    return (sign.ours, sign.job_only, *_in_order(sign))
+
+
+def _that_follow(signs: list[_Sign]) -> set[int]:
+    """Those that end without a word soon after another pod was lost, by identity. `signs` is in order.
+
+    Within one second only what tells something of itself goes before what does not. What waited for others is no loss
+    that others could follow: a rank that shows nothing of the kind is the one that they waited for.
+    """
+    follow: set[int] = set()
+    first, latest = _Places(), _Places()
+    for second, group in groupby(signs, key=lambda sign: sign.second):
+        if second is None:
+            break
+        lost = [sign for sign in group if not (sign.job_only or sign.waited or sign.ours)]
+        telling = _Places()
+        for sign in lost:
+            if not sign.weak:
+                telling.see(sign.place, second)
+        for sign in lost:
+            before = latest.other_than(sign.place)
+            soon = before is not None and second - before <= FOLLOWS_WITHIN
+            aborted = sign.evidence.exit is not None and sign.evidence.exit.code == _ABORTED
+            timed_out = aborted and first.other_than(sign.place) is not None
+            if sign.weak and (soon or timed_out or telling.other_than(sign.place) is not None):
+                follow.add(id(sign))
+        for sign in lost:
+            first.see(sign.place, second, keep=True)
+            latest.see(sign.place, second)
+    return follow
+
+
+class _Places:
+    """Two pods and when they were lost: enough to ask of any pod whether, and when, another one was."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, datetime] = {}
+
+    def see(self, place: str, at: datetime, *, keep: bool = False) -> None:
+        """`keep`: the first two stay; else the latest two do."""
+        if keep and (place in self._seen or len(self._seen) == 2):
+            return
+        self._seen.pop(place, None)
+        self._seen[place] = at
+        if len(self._seen) > 2:
+            del self._seen[next(iter(self._seen))]
+
+    def other_than(self, place: str) -> datetime | None:
+        """When the latest other one was lost. None: no other was."""
+        return max((at for other, at in self._seen.items() if other != place), default=None)
+
+
+def _link_pair(signs: list[_Sign]) -> list[_Sign]:
+    """Connections reset at exactly two hosts: the fault may lie at either end. Else empty."""
+    reset = [sign for sign in signs if sign.signature is not None and sign.signature.name == _RESET]
+    hosts = {sign.evidence.pod.node or sign.evidence.pod.name for sign in reset if sign.evidence.pod is not None}
+    return reset if len(hosts) == 2 else []
+
+
+_WATCHDOG = "NcclWatchdog"
+_RESET = "ConnectionReset"
+_GOES_DOWN = frozenset({"FailureTarget", "Failed"})
+
+_RANK_OF_KIND = {
+    LossKind.MANUAL: 0,
+    LossKind.NODE_LOST: 0,
+    LossKind.NODE_FAULT: 0,
+    LossKind.POD_DISRUPTED: 0,
+    LossKind.POD_FAILED: 1,
+    LossKind.CONTAINER_RESTARTED: 1,
+    LossKind.POD_DELETED: 2,
+    LossKind.JOB_FAILING: 3,
+    LossKind.JOB_SET_FAILED: 4,
+}
+
+_BY_KIND = {
+    LossKind.POD_DELETED: DisruptionClass.POD_DELETED,
+    LossKind.POD_DISRUPTED: DisruptionClass.POD_DISRUPTED,
+    LossKind.NODE_LOST: DisruptionClass.NODE_LOST,
+    LossKind.NODE_FAULT: DisruptionClass.HARDWARE_FAULT,
+    LossKind.JOB_FAILING: DisruptionClass.JOB_FAILED,
+    LossKind.JOB_SET_FAILED: DisruptionClass.JOB_FAILED,
+    LossKind.MANUAL: DisruptionClass.MANUAL,
+}
+
+
+def _by_kind(kind: LossKind) -> DisruptionClass:
+    return _BY_KIND.get(kind, DisruptionClass.UNKNOWN)
+
+
+def cause_of(finding: Finding) -> str:
+    """A short CamelCase cause for the printer column: what the table calls it, else how it ended or who moved it."""
+    item, row = finding.evidence, BY_NAME.get(finding.signature)
+    if row is not None and row.tells:
+        number = xid_of(item, row)
+        return f"Xid{number}" if number else row.name
+    if item.exit is not None:
+        return "OOMKilled" if item.exit.reason == "OOMKilled" else f"Exit{item.exit.code}"
+    if item.kind is LossKind.POD_DISRUPTED and item.disrupted_by:
+        return item.disrupted_by
+    return row.name if row is not None else str(item.kind)
+
+
+# --- the same words again ------------------------------------------------------------------------------------------
+
+_CHANGING = re.compile(
+    r"""(?x)
+    (?P<time> \d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?
+        | (?:\b[IWEF]\d{3,4}\s)?\d\d:\d\d:\d\d(?:[.,]\d+)? )
+    | (?P<id> \b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b )
+    | (?P<address> \b0[xX][0-9a-fA-F]+ )
+    | (?P<host> \b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?
+        | (?<![\w.-])(?=[a-z0-9.-]*\d)[a-z][a-z0-9]*(?:-[a-z0-9]+)+(?:\.[a-z0-9-]+)*(?::\d+)? )
+    | (?P<xid> \b[Xx][Ii][Dd](?:\s*\(PCI:[^)]{0,40}\))?[\s:=\#-]{0,3}(?P<number>\d+) )
+    | (?P<kept> \b(?:[Ee]rrno|[Ee]rror|[Ee]xit\ ?code|[Cc]ode|[Ss]ignal)[\s:=]{1,3}\d+ )
+    | (?P<n> (?:(?<=rank)|(?<=Rank)|(?<=default)|(?<=worker)|(?<=step)|(?<=pid)|(?<![A-Za-z_0-9.]))
+        \d+(?:\.\d+)?(?:[eE][+-]?\d+)? )
+    """
+)
+
+_STEP = re.compile(r"(?i)\b(?:global[ _]?step|training[ _]step|steps?|iterations?|iter)\b\s*[:=#]?\s*(\d{1,12})\b")
+
+
+def normalised_message(text: str) -> str:
+    """The last line that has letters, at most 200 characters of it, without what changes from run to run.
+
+    Times, addresses, ids, names of hosts and pods, ranks, process ids and other numbers are replaced by what they are;
+    the numbers of errors (XID, errno, exit code, signal) stay, because they tell one failure from another.
+    """
+    # A line without letters, such as the end of torchrun's banner, is the same whatever has failed.
+    lines = [line for line in map(str.strip, text[-MESSAGE_MAX:].splitlines()) if any(map(str.isalpha, line))]
+    return _CHANGING.sub(_replacement, lines[-1])[:NORMALISED_MAX] if lines else ""
+
+
+def _replacement(match: re.Match[str]) -> str:
+    if match["xid"] is not None:
+        return f"Xid {match['number']}"
+    return match[0] if match["kept"] is not None else f"<{match.lastgroup}>"
+
+
+def step_in(text: str) -> int | None:
+    """The training step that the message names last, as in `step 1200`, `iteration 1200`, `global_step: 1200`.
+
+    None: it names none.
+    """
+    steps = _STEP.findall(text[-MESSAGE_MAX:])
+    return int(steps[-1]) if steps else None

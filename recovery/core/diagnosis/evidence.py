@@ -1,0 +1,433 @@
+"""Facts to Evidence: what was lost, when, and the sign of it in words; `core.diagnosis.classify` says what it means.
+
+Evidence is everything that says that a member of a group was lost. Most of what looks like it is not: a restart from
+before the policy existed, a pod that its Job replaced before the group ever ran, the Job's own killing of the members
+that it no longer wants. What is left over is *fresh*; only fresh evidence opens or reopens an incident.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from recovery.core.diagnosis.trained import member_count, pods_of_run, rank, replacements, started_at, trained_at
+from recovery.core.diagnosis.training_container import restarts_in_place
+from recovery.core.model.facts import Condition, ContainerFacts, ExitFacts, JobFacts, PodFacts, Snapshot
+from recovery.core.model.ledger import Handled, Suspect
+
+STALE_AFTER = timedelta(minutes=15)
+"""Evidence older than this, of a rank that runs again, is a baseline."""
+
+
+_ENDED_BY_REQUEST = frozenset({128 + 9, 128 + 15})
+"""Exit codes of processes that SIGKILL or SIGTERM has ended."""
+
+
+_LAST_DELETE_WITHIN = timedelta(seconds=1)
+"""How long after the end of the last container its kubelet's own delete may come, in the API's whole seconds."""
+
+
+class LossKind(StrEnum):
+    """What was seen to happen; what it means is for `core.diagnosis.classify` to say."""
+
+    CONTAINER_RESTARTED = "ContainerRestarted"
+    POD_FAILED = "PodFailed"
+    POD_DELETED = "PodDeleted"
+    POD_DISRUPTED = "PodDisrupted"
+    NODE_LOST = "NodeLost"
+    NODE_FAULT = "NodeFault"
+    JOB_FAILING = "JobFailing"
+    JOB_SET_FAILED = "JobSetFailed"
+    MANUAL = "Manual"
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """One sign that a member was lost."""
+
+    key: str
+    """Names the event, not the look at it: the same loss has the same key in whatever state it is seen."""
+    kind: LossKind
+    text: str
+    job_uid: str
+    at: datetime | None = None
+    """When it happened, in the API's whole seconds. None: the facts do not say."""
+    pod: PodFacts | None = None
+    exit: ExitFacts | None = None
+    inferred: bool = False
+    """Concluded from a replacement; nobody saw the loss itself."""
+    disrupted_by: str = ""
+    """Reason of the pod's DisruptionTarget condition; empty: it has none."""
+
+    def suspect(self) -> Suspect | None:
+        if self.pod is None:
+            return None
+        code = self.exit.code if self.exit is not None else None
+        return Suspect(pod=self.pod.name, node=self.pod.node, index=self.pod.index, exit_code=code)
+
+
+def place(pod: PodFacts) -> str:
+    """The pod in words: `pod train-node-0-3-x7k2p (rank 3, node gpu-3)`."""
+    rank = "" if pod.index is None else f"rank {pod.index}, "
+    return f"pod {pod.name} ({rank}{'node ' + pod.node if pod.node else 'not scheduled'})"
+
+
+def failing(job: JobFacts) -> str | None:
+    """The reason for which the Job fails or has failed, None if it does not. (FailureTarget precedes Failed.)"""
+    condition = job.condition("Failed") or job.condition("FailureTarget")
+    return None if condition is None else condition.reason or "Failed"
+
+
+def gather(snapshot: Snapshot) -> tuple[Evidence, ...]:
+    """All evidence about the present incarnation, the root first."""
+    found: list[Evidence] = []
+    for job in snapshot.jobs:
+        if snapshot.jobset is None or job.jobset_uid != snapshot.jobset.uid or stands_still(job):
+            continue
+        found.extend(_job_evidence(snapshot, job))
+        found.extend(_deleted_alone(snapshot, job))
+    return tuple(sorted(found, key=_root_first))
+
+
+def stands_still(job: JobFacts) -> bool:
+    """It is suspended, or its controller has not seen that it was resumed: what pods it has are of the run before."""
+    return job.suspended or job.condition("Suspended") is not None
+
+
+def fresh(
+    snapshot: Snapshot,
+    evidence: Iterable[Evidence],
+    *,
+    since: datetime | None,
+    handled: Handled,
+    now: datetime,
+) -> tuple[Evidence, ...]:
+    """The evidence that is neither a baseline nor dealt with already.
+
+    `since`: when the policy came to be, or its mode was last written; evidence from before is a baseline. None: the
+    Jobs are younger than that, and no kubelet's clock shall make their evidence look older.
+    """
+    keys = frozenset(handled.keys)
+    begun = _runs(snapshot)
+
+    def baseline(item: Evidence) -> bool:
+        run = begun.get(item.job_uid)
+        if item.key in keys or run is None or run.trained_at is None:
+            return True
+        if item.at is not None:
+            if since is not None and item.at < since.replace(microsecond=0):
+                return True
+            if now - item.at > STALE_AFTER and run.runs_again(item):
+                return True
+            if item.inferred and handled.until is not None and item.at <= handled.until:
+                return True
+        return run.before_training(item)
+
+    return tuple(item for item in evidence if not baseline(item))
+
+
+class _Run(msgspec.Struct, frozen=True):
+    """What the evidence of one Job is held against."""
+
+    trained_at: datetime | None
+    """None: the members of all Jobs have not all run at once; lost ones are replaced, and nobody hangs."""
+    pods_by_rank: dict[int | str, list[PodFacts]]
+
+    def runs_again(self, item: Evidence) -> bool:
+        """The rank that was lost is filled, by the same pod or by another one: nobody waits for it any more.
+
+        Not the whole group is asked for: an old and settled loss must not come back to life when another member goes.
+        """
+        if item.pod is None:
+            return False
+        return any(p.running and p.ready and p.deleting_since is None for p in self.pods_by_rank[rank(item.pod)])
+
+    def before_training(self, item: Evidence) -> bool:
+        """The loss came before the group ran whole for the first time."""
+        trained, pod = self.trained_at, item.pod
+        if trained is None:
+            return True
+        if pod is None or item.inferred:
+            return False
+        if item.kind is LossKind.CONTAINER_RESTARTED:
+            # A container that crashed on the way to the first full group runs since that moment or earlier; one that
+            # crashed out of a running group started again after it.
+            mine = [c for c in pod.containers if item.exit is None or item.exit in (c.exit, c.last_exit)]
+            return not any(c.running_since is None or c.running_since > trained for c in mine)
+        if pod.index is None:
+            return item.at is not None and item.at < trained
+        # Its successor was there when the group ran. Asked this way, because the kubelets' clocks, which date the
+        # running, and the API server's, which dates a deletion, need not agree.
+        return any(
+            (other.created_at > pod.created_at or (other.created_at == pod.created_at and other.gone_at is None))
+            and (start := started_at(other)) is not None
+            and start <= trained
+            for other in self.pods_by_rank[rank(pod)]
+            if other.uid != pod.uid
+        )
+
+
+def _runs(snapshot: Snapshot) -> dict[str, _Run]:
+    """By Job UID. A group of several Jobs has trained when each of them has: a launcher alone trains nothing."""
+    pods = {job.uid: pods_of_run(job, snapshot.pods) for job in snapshot.jobs}
+    ran = {job.uid: trained_at(job, pods[job.uid], snapshot.trained_at.get(job.uid)) for job in snapshot.jobs}
+    found = {}
+    for job in snapshot.jobs:
+        peers = [j for j in snapshot.jobs if (j.jobset_uid, j.restart_attempt) == (job.jobset_uid, job.restart_attempt)]
+        moments = [moment for peer in peers if (moment := ran[peer.uid]) is not None]
+        whole = len(moments) == len(peers) >= snapshot.expected_jobs
+        by_rank: dict[int | str, list[PodFacts]] = {}
+        for pod in pods[job.uid]:
+            by_rank.setdefault(rank(pod), []).append(pod)
+        found[job.uid] = _Run(max(moments) if whole else None, by_rank)
+    return found
+
+
+def member_jobs(snapshot: Snapshot) -> tuple[JobFacts, ...]:
+    """The Jobs of the present incarnation: of this JobSet and not being deleted."""
+    if snapshot.jobset is None:
+        return ()
+    return tuple(j for j in snapshot.jobs if j.jobset_uid == snapshot.jobset.uid and j.deleting_since is None)
+
+
+def pods_of(snapshot: Snapshot, job: JobFacts) -> tuple[PodFacts, ...]:
+    """The Job's pods that exist."""
+    return tuple(p for p in snapshot.pods if p.job_uid == job.uid and p.gone_at is None)
+
+
+def group_runs_whole(snapshot: Snapshot) -> bool:
+    """Every member of every member Job runs and is Ready, and none is being deleted."""
+    jobs = member_jobs(snapshot)
+    return bool(jobs) and all(_job_runs_whole(snapshot, job) for job in jobs)
+
+
+def _job_runs_whole(snapshot: Snapshot, job: JobFacts) -> bool:
+    members = [p for p in pods_of(snapshot, job) if p.running and p.ready and p.deleting_since is None]
+    return len({p.index if p.index is not None else p.uid for p in members}) >= member_count(job)
+
+
+def restarts_of(snapshot: Snapshot) -> int:
+    """How often the JobSet has restarted itself. Its Jobs may show it before its own status has come in."""
+    jobset = snapshot.jobset
+    if jobset is None:
+        return 0
+    return max(jobset.restarts, *(j.restart_attempt for j in snapshot.jobs if j.jobset_uid == jobset.uid), 0)
+
+
+def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
+    pods = pods_of_run(job, snapshot.pods)
+    dying_since = job.deleting_since
+    if dying_since is not None and job.restart_attempt >= restarts_of(snapshot):
+        return []  # not the JobSet takes it down in order to restart; else what its pods died of is still evidence
+    reason = failing(job)
+    found = []
+    lost_ranks: set[int | str] = set()
+    for pod in pods:
+        item = _lost(pod, job, reason is not None or dying_since is not None)
+        if item is not None:
+            found.append(item)
+        else:
+            found.extend(_restarts(pod))
+            found.extend(_fault(pod))
+        if item is not None or _expected(pod, job):
+            lost_ranks.add(rank(pod))
+    trained = trained_at(job, pods, snapshot.trained_at.get(job.uid))
+    if trained is not None:
+        found.extend(_replaced(pod) for pod in replacements(job, pods, trained) if rank(pod) not in lost_ranks)
+    if reason is not None:
+        found.append(_job_failing(job, reason))
+    return found
+
+
+def _deleted_alone(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
+    """Somebody deletes this Job of several, and the ranks of the others hang. (JobSet itself deletes all of them.)"""
+    by_jobset = job.restart_attempt < restarts_of(snapshot)
+    over = job.condition("Complete") is not None or failing(job) is not None
+    left = next((other for other in member_jobs(snapshot) if other.restart_attempt == job.restart_attempt), None)
+    if job.deleting_since is None or by_jobset or over or left is None:
+        return []
+    text = f"Job {job.name} was deleted, while Job {left.name} lives on"
+    return [
+        Evidence(f"{job.uid}/deleted", LossKind.POD_DELETED, text, job.uid, at=job.deleting_since),
+    ]
+
+
+def _expected(pod: PodFacts, job: JobFacts) -> bool:
+    """Its going is no failure: it ended well, was scaled away, or JobSet itself moved it."""
+    target = _disruption_target(pod)
+    scaled_away = pod.index is not None and pod.index >= member_count(job)
+    moved = target is not None and target.reason == "ExclusivePlacementViolation"
+    return pod.phase == "Succeeded" or scaled_away or moved
+
+
+def _lost(pod: PodFacts, job: JobFacts, job_kills: bool) -> Evidence | None:
+    """The pod itself is lost: disrupted, failed, being deleted or gone. `job_kills`: deletions may be its doing."""
+    if _expected(pod, job):
+        return None
+    target = _disruption_target(pod)
+    key = f"{pod.uid}/lost"
+    if pod.dead_since is not None:
+        at = _earliest(pod.dead_since, pod.deleting_since, target.since if target is not None else None)
+        text = f"{place(pod)} is lost: {pod.dead_because}"
+        return Evidence(key, LossKind.NODE_LOST, text, pod.job_uid, at=at, pod=pod)
+    if target is not None:
+        # A drain, a preemption or a taint is the cause; how the container then exited is its consequence.
+        text = f"{place(pod)} was disrupted: {target.reason or 'DisruptionTarget'}"
+        at = _earliest(target.since, pod.deleting_since)
+        kind = LossKind.POD_DISRUPTED
+        return Evidence(key, kind, text, pod.job_uid, at=at, pod=pod, disrupted_by=target.reason)
+    ended = _first_exit(pod)
+    if pod.phase == "Failed" and _ended_before(ended, pod):
+        text = f"{place(pod)} failed{_exit_words(ended)}"
+        at = ended.finished_at if ended is not None else None
+        return Evidence(key, LossKind.POD_FAILED, text, pod.job_uid, at=at, pod=pod, exit=ended)
+    final = final_exit(pod, job)
+    if final is not None and _ended_before(final.exit, pod):
+        text = f"container {final.name} of {place(pod)} exited{_exit_words(final.exit)} for good{_kept_words(pod)}"
+        at = final.exit.finished_at if final.exit is not None else None
+        return Evidence(key, LossKind.POD_FAILED, text, pod.job_uid, at=at, pod=pod, exit=final.exit)
+    deleted_at = pod.deleting_since if pod.deleting_since is not None else pod.gone_at
+    if deleted_at is None or job_kills:
+        return None
+    return Evidence(key, LossKind.POD_DELETED, f"{place(pod)} was deleted", pod.job_uid, at=deleted_at, pod=pod)
+
+
+def final_exit(pod: PodFacts, job: JobFacts) -> ContainerFacts | None:
+    """The training container that has failed and that the kubelet does not restart. None: there is none.
+
+    The pod fails with it, but only when its other containers have ended as well: until then the kubelet reports phase
+    Running (`getPhase` in pkg/kubelet/kubelet_pods.go), and the Job controller waits.
+    """
+    if pod.phase in {"Failed", "Succeeded"}:
+        return None
+    ended = (each for each in pod.containers if each.exit is not None and each.exit.code != 0)
+    return next((each for each in ended if each.exit and not restarts_in_place(job, each.name, each.exit.code)), None)
+
+
+def kept_running_by(pod: PodFacts) -> tuple[str, ...]:
+    """The other containers that still run and so keep the phase of the pod from being Failed."""
+    return tuple(each.name for each in pod.other_containers if each.running_since is not None)
+
+
+def kept_open_by(pod: PodFacts) -> tuple[str, ...]:
+    """The other containers that keep the pod from being Failed: they run, or have never started.
+
+    A pod with a container that has never started is Pending, whatever became of its other containers (`getPhase`).
+    """
+    never_ran = (each for each in pod.other_containers if each.waiting_reason and each.last_exit is None)
+    return (*kept_running_by(pod), *(each.name for each in never_ran))
+
+
+def _kept_words(pod: PodFacts) -> str:
+    others = kept_running_by(pod)
+    return f", while {', '.join(others)} still run{'s' if len(others) == 1 else ''}" if others else ""
+
+
+def _ended_before(ended: ExitFacts | None, pod: PodFacts) -> bool:
+    """The exit is not the consequence of a deletion. (Within one second the deletion is taken for the cause.)
+
+    When all containers of a deleted pod have ended, its kubelet deletes it once more, at once and with a grace of 0,
+    which dates the deletion anew while a finalizer keeps the object: what SIGTERM and SIGKILL have left behind just
+    before is then taken for its doing.
+    """
+    if pod.deleting_since is None:
+        return True
+    if ended is None or ended.finished_at is None:
+        return False
+    asked = ended.code in _ENDED_BY_REQUEST and ended.reason != "OOMKilled"
+    dated_anew = asked and pod.deletion_grace_seconds == 0
+    return ended.finished_at < pod.deleting_since - (_LAST_DELETE_WITHIN if dated_anew else timedelta())
+
+
+def _restarts(pod: PodFacts) -> list[Evidence]:
+    """Containers that the kubelet restarted in place, or that have exited and wait for it."""
+    if pod.phase in {"Failed", "Succeeded"}:
+        return []
+    found = []
+    for container in pod.containers:
+        if container.exit is not None and not _ended_before(container.exit, pod):
+            continue
+        ended = container.exit if container.exit is not None else container.last_exit
+        # An exit and the restart that follows it are one event: it is named by the restart that it leads to.
+        number = container.restarts + (1 if container.exit is not None else 0)
+        if number == 0 or (container.exit is not None and container.exit.code == 0):
+            continue
+        text = f"container {container.name} of {place(pod)} exited{_exit_words(ended)}{_restart_words(container)}"
+        at = (ended.finished_at if ended is not None else None) or container.running_since
+        key = f"{pod.uid}/{container.name}/{number}"
+        found.append(Evidence(key, LossKind.CONTAINER_RESTARTED, text, pod.job_uid, at=at, pod=pod, exit=ended))
+    return found
+
+
+def _fault(pod: PodFacts) -> list[Evidence]:
+    """Its node has become faulty under it, and a rule wants that acted upon; one placed on a faulty node is no news."""
+    fault = pod.fault
+    if fault is None or pod.phase == "Succeeded" or (fault.since is not None and fault.since <= pod.created_at):
+        return []
+    return [Evidence(fault.key, LossKind.NODE_FAULT, fault.text, pod.job_uid, at=fault.since, pod=pod)]
+
+
+def _replaced(pod: PodFacts) -> Evidence:
+    text = f"{place(pod)} replaced a member that was lost while nobody watched"
+    key = f"{pod.uid}/replacement"
+    return Evidence(key, LossKind.POD_DELETED, text, pod.job_uid, at=pod.created_at, pod=pod, inferred=True)
+
+
+def _job_failing(job: JobFacts, reason: str) -> Evidence:
+    condition = job.condition("FailureTarget") or job.condition("Failed")
+    at = condition.since if condition is not None else None
+    text = f"Job {job.name} is failing: {reason}"
+    return Evidence(f"{job.uid}/failing", LossKind.JOB_FAILING, text, job.uid, at=at)
+
+
+def _disruption_target(pod: PodFacts) -> Condition | None:
+    return next((c for c in pod.conditions if c.type == "DisruptionTarget" and c.status == "True"), None)
+
+
+def _first_exit(pod: PodFacts) -> ExitFacts | None:
+    """The first failing exit of a pod that has ended: of its training, else of any other container."""
+    for containers in ((*pod.init_containers, *pod.containers), pod.other_containers):
+        ended = [each.exit for each in containers if each.exit is not None and each.exit.code != 0]
+        if ended:
+            return min(ended, key=lambda e: (e.finished_at is None, e.finished_at))
+    return None
+
+
+def _exit_words(ended: ExitFacts | None) -> str:
+    if ended is None:
+        return ""
+    reason = f" ({ended.reason})" if ended.reason and ended.reason not in {"Error", "Completed"} else ""
+    return f" with exit code {ended.code}{reason}"
+
+
+def _restart_words(container: ContainerFacts) -> str:
+    if container.running_since is not None:
+        return f" and was restarted in place (restart {container.restarts})"
+    return f"; the kubelet will restart it ({container.waiting_reason})" if container.waiting_reason else ""
+
+
+def _earliest(*moments: datetime | None) -> datetime | None:
+    return min((m for m in moments if m is not None), default=None)
+
+
+_RANK_OF_KIND = {
+    LossKind.NODE_LOST: 0,
+    LossKind.NODE_FAULT: 0,
+    LossKind.POD_DISRUPTED: 0,
+    LossKind.POD_FAILED: 1,
+    LossKind.CONTAINER_RESTARTED: 1,
+    LossKind.POD_DELETED: 2,
+    LossKind.JOB_FAILING: 3,
+}
+
+
+def _root_first(item: Evidence) -> tuple[object, ...]:
+    """Earliest first; within a second what names a cause before what is only its consequence; then by rank."""
+    index = item.pod.index if item.pod is not None and item.pod.index is not None else -1
+    return (
+        item.at is None,
+        item.at.timestamp() if item.at else 0.0,
+        _RANK_OF_KIND[item.kind],
+        index,
+        item.key,
+    )

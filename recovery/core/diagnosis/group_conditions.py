@@ -1,0 +1,79 @@
+"""Conditions of a RecoveryGroup that tell of its objects: what a person has to change about the job itself."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core.diagnosis.evidence import final_exit, kept_open_by, member_jobs, place, pods_of
+from recovery.core.diagnosis.training_container import SelectedBy, select
+from recovery.core.model.facts import Snapshot
+
+POD_KEPT_RUNNING = "PodKeptRunning"
+TRAINING_CONTAINER_UNKNOWN = "TrainingContainerUnknown"
+UNDECODABLE = "Undecodable"
+_SENTENCES_MAX = 3
+
+
+class GroupCondition(msgspec.Struct, frozen=True):
+    """A condition that holds. One that does not is not among them."""
+
+    type: str
+    reason: str
+    message: str
+
+
+def conditions_of(snapshot: Snapshot, finish_timeout: timedelta, now: datetime) -> tuple[GroupCondition, ...]:
+    """`finish_timeout`: how long a pod may stay Running after its training has failed for good."""
+    found = (_training_container_unknown(snapshot), _kept_running(snapshot, finish_timeout, now))
+    return tuple(each for each in found if each is not None)
+
+
+def undecodable(snapshot: Snapshot) -> GroupCondition | None:
+    """Objects of the group cannot be read, so nothing is done about it. None: all can be."""
+    if not snapshot.undecodable:
+        return None
+    message = "; ".join(each.sentence for each in snapshot.undecodable[:_SENTENCES_MAX])
+    return GroupCondition(UNDECODABLE, f"{snapshot.undecodable[0].kind}Undecodable", message)
+
+
+def next_change_at(snapshot: Snapshot, finish_timeout: timedelta, now: datetime) -> datetime | None:
+    """When time alone makes one of them hold. None: never."""
+    moments = (failed_at + finish_timeout for failed_at, _ in _still_running(snapshot))
+    return min((moment for moment in moments if moment > now), default=None)
+
+
+def _training_container_unknown(snapshot: Snapshot) -> GroupCondition | None:
+    unknown = [job for job in member_jobs(snapshot) if select(job, snapshot.workload).by is SelectedBy.UNKNOWN]
+    if not unknown:
+        return None
+    job = unknown[0]
+    names = ", ".join(container.name for container in job.containers)
+    message = (
+        f"Job {job.name} has containers {names}, and none of them is known to train: only losses of whole pods count. "
+        "Name it with the annotation recovery.trainjob.dev/container on the pod template or on the workload"
+    )
+    return GroupCondition(TRAINING_CONTAINER_UNKNOWN, "NoContainerSelected", message)
+
+
+def _kept_running(snapshot: Snapshot, finish_timeout: timedelta, now: datetime) -> GroupCondition | None:
+    late = [words for failed_at, words in _still_running(snapshot) if now - failed_at >= finish_timeout]
+    if not late:
+        return None
+    more = f" (and {len(late) - 1} more pods)" if len(late) > 1 else ""
+    return GroupCondition(POD_KEPT_RUNNING, "ContainerStillRuns", f"{late[0]}{more}: the Job cannot count it as failed")
+
+
+def _still_running(snapshot: Snapshot) -> list[tuple[datetime, str]]:
+    """The pods whose training has failed for good while others keep their phase Running or Pending, and since when."""
+    found = []
+    for job in member_jobs(snapshot):
+        for pod in pods_of(snapshot, job):
+            failed, others = final_exit(pod, job), kept_open_by(pod)
+            ended = failed.exit if failed is not None else None
+            if failed is None or ended is None or ended.finished_at is None or not others or pod.deleting_since:
+                continue
+            words = (
+                f"container {', '.join(others)} keeps {place(pod)} {pod.phase} after {failed.name} exited {ended.code}"
+            )
+            found.append((ended.finished_at, words))
+    return sorted(found)

@@ -1,0 +1,70 @@
+"""How many more exits the Jobs of a group survive while a restart waits.
+
+A hung group does not stay as it is: when NCCL, or a rendezvous, times out, each rank exits, and each exit counts
+towards `backoffLimit` of its Job. A Job that fails ends a JobSet without a failurePolicy for good.
+
+Sources: `syncJob` (`exceedsBackoffLimit`) and `pastBackoffLimitOnFailure` in pkg/controller/job/job_controller.go,
+Kubernetes 1.36; KEP-3850 (backoffLimitPerIndex); KEP-262 (JobSet failurePolicy).
+"""
+
+from collections.abc import Iterable
+
+from recovery.core.diagnosis.evidence import failing, member_jobs
+from recovery.core.diagnosis.trained import member_count, pods_of_run
+from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
+
+
+def no_time_to_wait(snapshot: Snapshot) -> str | None:
+    """Why the restart must not wait: the platform may end the job meanwhile. None: every rank may exit once more.
+
+    Every rank counts, also one that has been replaced or restarted: it waits for its peers, and times out as they do.
+    """
+    jobset = snapshot.jobset
+    if jobset is not None and jobset.failure_policy is not None:
+        return f"the failurePolicy of JobSet {jobset.name} decides as soon as a Job fails"
+    for job in member_jobs(snapshot):
+        ranks, left = member_count(job), exits_left(job, snapshot.pods)
+        if failing(job) is not None:
+            return f"Job {job.name} is failing"
+        if left is None:
+            return f"Job {job.name} has a backoffLimitPerIndex, and the exits that each index has left are not known"
+        if left < ranks:
+            return (
+                f"Job {job.name} (backoffLimit {job.backoff_limit}) survives {max(left, 0)} more exits, "
+                f"and {ranks} ranks may exit while they wait"
+            )
+    return None
+
+
+def exits_left(job: JobFacts, pods: Iterable[PodFacts]) -> int | None:
+    """How many more exits the Job survives; negative: it fails at its next sync. None: not known.
+
+    The Job fails when its failed pods exceed `backoffLimit`. Under restartPolicy OnFailure it fails as well when the
+    restarts of all containers of its active pods, init containers included, reach `backoffLimit`.
+    """
+    if job.backoff_limit_per_index is not None:
+        # Each index has a count of its own, in an annotation of its pod that is not read.
+        return None
+    # A suspension deletes pods without counting them: those of an earlier run are left out.
+    mine = pods_of_run(job, pods)
+    failed_pods = sum(_counts_as_failed(pod) for pod in mine)
+    # The Job's status may lag behind its pods, and pods that failed long ago may be gone.
+    left = job.backoff_limit - max(job.failed, failed_pods)
+    if job.pod_restart_policy != "OnFailure":
+        return left
+    restarts = sum(_restarts(pod) for pod in mine if pod.gone_at is None and pod.phase in {"Pending", "Running"})
+    return min(left, job.backoff_limit - 1 - restarts)
+
+
+def _counts_as_failed(pod: PodFacts) -> bool:
+    """`isPodFailed` of the Job controller: a pod that is being deleted counts, unless it has succeeded."""
+    lost = pod.deleting_since is not None or pod.gone_at is not None
+    return pod.phase == "Failed" or (lost and pod.phase != "Succeeded")
+
+
+def _restarts(pod: PodFacts) -> int:
+    """Restarts that the kubelet has counted, and those that it is about to count for containers that have failed."""
+    return sum(
+        container.restarts + (container.exit is not None and container.exit.code != 0)
+        for container in pod.all_containers
+    )

@@ -1,0 +1,186 @@
+"""What the Job's and the JobSet's own policies decide about the same failure: they go first.
+
+A decision is a matching podFailurePolicy rule (but `Count`, the default way), an index that its backoffLimitPerIndex
+gives up, a failurePolicy that rules on a Job that is failing, an exhausted maxRestarts, or `backoffLimit: 0`. Another
+backoffLimit running out, or no failurePolicy, is no decision about this failure: it is what happens when nobody decides
+(a cascade of eight exits exhausts the default limit of six).
+
+It does not matter here *what* they decide: the controller stands aside and watches. If the JobSet restarts, that
+restart is adopted as the incident's action; if it fails, the incident ends as Failed. Rules with message patterns are
+therefore not evaluated either: the JobSet decides for any failing Job.
+
+Sources: KEP-3329 (podFailurePolicy), KEP-262 (JobSet failurePolicy), jobset v0.12 `failure_policy.go`.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from recovery.core.diagnosis.evidence import Evidence, LossKind, failing, restarts_of
+from recovery.core.diagnosis.training_container import ended_well
+from recovery.core.model.facts import ExitCodesRequirement, JobFacts, PodFacts, PodFailureRule, Snapshot
+
+_DECIDED_BY_USER = frozenset({"PodFailurePolicy", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded"})
+"""Reasons of a failing Job that only a setting of the user's can bring about."""
+
+
+def decision(snapshot: Snapshot, evidence: Iterable[Evidence]) -> str | None:
+    """The native decision about this evidence in words, None if there is none.
+
+    Evidence of pods whose Job is not in the snapshot is not judged. A rule that ignores a pod decides on that pod and
+    on no other: a second loss that no rule ignores still leaves the group without a member.
+    """
+    jobs = {job.uid: job for job in snapshot.jobs}
+    judged = [
+        (jobs[item.job_uid], item) for item in evidence if item.job_uid in jobs and item.kind is not LossKind.NODE_FAULT
+    ]
+    fate = _of_the_job(snapshot, judged)
+    if fate is not None or not judged:
+        return fate
+    left = [_left_alone(job, item) for job, item in judged]
+    return left[0] if all(left) else None
+
+
+def undecided(snapshot: Snapshot, evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
+    """The evidence less what is left to the Job for good: a rule ignores the pod, or its training had succeeded."""
+    jobs = {job.uid: job for job in snapshot.jobs}
+    return tuple(
+        item
+        for item in evidence
+        if item.job_uid not in jobs or item.kind is LossKind.NODE_FAULT or not _left_alone(jobs[item.job_uid], item)
+    )
+
+
+def trained_to_the_end(evidence: Iterable[Evidence]) -> str | None:
+    """Why all of it is left to the Job whatever the policies say: the training of each pod had succeeded."""
+    found = [_trained_to_the_end(item) for item in evidence if item.kind is not LossKind.NODE_FAULT]
+    return found[0] if found and all(found) else None
+
+
+def _left_alone(job: JobFacts, item: Evidence) -> str | None:
+    return _rule(job, item, "Ignore") or _trained_to_the_end(item)
+
+
+def _trained_to_the_end(item: Evidence) -> str | None:
+    """A pod that was lost after its training container exited 0: recreating the group would train again."""
+    pod = item.pod
+    if pod is None or not ended_well(pod):
+        return None
+    names = ", ".join(each.name for each in pod.containers)
+    if item.kind in {LossKind.POD_DELETED, LossKind.POD_DISRUPTED} and _ended_before(pod, item.at):
+        return f"container {names} of pod {pod.name} exited 0 before the pod was lost, and its Job decides about that"
+    if item.kind is not LossKind.POD_FAILED:
+        return None
+    others = ", ".join(each.name for each in pod.other_containers if each.exit is not None and each.exit.code != 0)
+    by = f"container {others}" if others else "another container"
+    return f"container {names} of pod {pod.name} exited 0: the pod failed by {by}, and its Job decides about that"
+
+
+def _ended_before(pod: PodFacts, moment: datetime | None) -> bool:
+    """The training had ended by then: not because its pod was asked to go."""
+    ends = [each.exit.finished_at for each in pod.containers if each.exit is not None]
+    return moment is not None and all(end is not None and end < moment for end in ends)
+
+
+def takes_down(snapshot: Snapshot, evidence: Iterable[Evidence]) -> str | None:
+    """The native decision that ends or restarts the whole Job, in words; None if there is none."""
+    jobs = {job.uid: job for job in snapshot.jobs}
+    lost = (item for item in evidence if item.job_uid in jobs and item.kind is not LossKind.NODE_FAULT)
+    return _of_the_job(snapshot, [(jobs[item.job_uid], item) for item in lost])
+
+
+def _of_the_job(snapshot: Snapshot, judged: list[tuple[JobFacts, Evidence]]) -> str | None:
+    for job, item in judged:
+        found = (
+            _rule(job, item, "FailJob")
+            or _rule(job, item, "FailIndex")
+            or _backoff_limit_zero(job, item)
+            or _index_failed(job, item)
+            or _failure_policy(snapshot, job)
+        )
+        if found is not None:
+            return found
+    return None
+
+
+def _failure_policy(snapshot: Snapshot, job: JobFacts) -> str | None:
+    reason = failing(job)
+    if reason in _DECIDED_BY_USER:
+        return f"Job {job.name} is failing with reason {reason}, as its own spec asks"
+    jobset = snapshot.jobset
+    if jobset is None or jobset.failure_policy is None:
+        return None
+    if jobset.restarts_counted >= jobset.failure_policy.max_restarts:
+        limit = jobset.failure_policy.max_restarts
+        return f"the failurePolicy of JobSet {jobset.name} allows no more restarts (maxRestarts {limit} is exhausted)"
+    if reason is not None or restarts_of(snapshot) > job.restart_attempt:
+        return f"the failurePolicy of JobSet {jobset.name} decides on the failing Job {job.name}"
+    return None
+
+
+def _backoff_limit_zero(job: JobFacts, item: Evidence) -> str | None:
+    if job.backoff_limit > 0 or _left_alone(job, item):
+        return None
+    return f"Job {job.name} has backoffLimit 0: it fails with its first pod"
+
+
+def _index_failed(job: JobFacts, item: Evidence) -> str | None:
+    """The index of the pod fails for good, or another one has: its Job replaces no pod of it, and goes on without it.
+
+    `backoffLimitPerIndex` counts the failures of each index (KEP-3850). Recreating the Job would give the index what
+    its user has denied it. Whether the Job then fails as a whole is for `maxFailedIndexes`: its failing reason says so.
+    """
+    limit = job.backoff_limit_per_index
+    if limit is None:
+        return None
+    if job.failed_indexes:
+        return f"Job {job.name} has given up index {job.failed_indexes} (backoffLimitPerIndex {limit})"
+    pod = item.pod
+    if pod is None or item.kind not in _COUNTS_FOR_INDEX or pod.index_failures < limit or _left_alone(job, item):
+        return None
+    return f"Job {job.name} gives up index {pod.index} with this failure (backoffLimitPerIndex {limit})"
+
+
+_COUNTS_FOR_INDEX = frozenset({LossKind.POD_FAILED, LossKind.POD_DELETED, LossKind.POD_DISRUPTED, LossKind.NODE_LOST})
+"""What becomes a failed pod of the index; a container that is restarted in place does not."""
+
+
+def _rule(job: JobFacts, item: Evidence, action: str) -> str | None:
+    """The first podFailurePolicy rule that matches the pod, in words, if it has that action. Count is no decision."""
+    if item.pod is None:
+        return None
+    matching = ((n, rule) for n, rule in enumerate(job.pod_failure_rules) if _matches(rule, item))
+    number, first = next(matching, (0, None))
+    if first is None or first.action != action:
+        return None
+    return f"podFailurePolicy rule {number} of Job {job.name} (action {action}) matches pod {item.pod.name}"
+
+
+def _matches(rule: PodFailureRule, item: Evidence) -> bool:
+    """As the Job controller matches: exit codes only of ended containers, 0 never counts, one condition suffices.
+
+    It asks about exit codes only once the pod has Failed. A pod whose training has failed for good becomes that when
+    its sidecars have ended, so the rule is asked at once: afterwards it would be too late to stand aside.
+    """
+    pod = item.pod
+    if pod is None:
+        return False
+    if rule.on_exit_codes is not None:
+        failed = pod.phase == "Failed" or item.kind is LossKind.POD_FAILED
+        return failed and _exit_code_matches(rule.on_exit_codes, pod)
+    return any(
+        condition.type == pattern.type and condition.status == pattern.status
+        for pattern in rule.on_pod_conditions
+        for condition in pod.conditions
+    )
+
+
+def _exit_code_matches(requirement: ExitCodesRequirement, pod: PodFacts) -> bool:
+    for container in pod.all_containers:
+        if container.exit is None or container.exit.code == 0:
+            continue
+        if requirement.container_name is not None and requirement.container_name != container.name:
+            continue
+        listed = container.exit.code in requirement.values
+        if listed == (requirement.operator == "In"):
+            return True
+    return False

@@ -1,0 +1,153 @@
+"""Why a group has not started: capacity, images, settings that the kubelet cannot make a container of.
+
+Nothing is restarted for it. Before a group has run whole nobody hangs, and a pod made anew would wait for the same.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from recovery.core.diagnosis.evidence import member_jobs, place, pods_of
+from recovery.core.diagnosis.trained import began_at, member_count, pods_of_run, trained_at
+from recovery.core.incident.preconditions import finishing
+from recovery.core.model.facts import PodFacts, Snapshot
+from recovery.core.model.ledger import Ledger
+
+_ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
+_MAX_QUOTE = 300
+
+
+class Hindrance(StrEnum):
+    """What keeps a group from starting, in words few enough for a label."""
+
+    UNSCHEDULABLE = "Unschedulable"
+    IMAGE_PULL = "ImagePull"
+    CREATE_CONTAINER = "CreateContainer"
+    OTHER = "Other"
+    NONE_KNOWN = "NoneKnown"
+    """It may simply be on its way."""
+
+
+_OF_REASONS = {
+    # kubelet, pkg/kubelet/images/types.go
+    **dict.fromkeys(
+        ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"),
+        Hindrance.IMAGE_PULL,
+    ),
+    # what the CRI adds to them: k8s.io/cri-api/pkg/errors
+    **dict.fromkeys(("RegistryUnavailable", "SignatureValidationFailed"), Hindrance.IMAGE_PULL),
+    # kubelet, pkg/kubelet/kuberuntime/kuberuntime_container.go and pkg/kubelet/container/sync_result.go
+    **dict.fromkeys(
+        (
+            "CreateContainerConfigError",
+            "PreCreateHookError",
+            "CreateContainerError",
+            "PreStartHookError",
+            "PostStartHookError",
+            "RunContainerError",
+        ),
+        Hindrance.CREATE_CONTAINER,
+    ),
+}
+
+
+class _Hindered(msgspec.Struct, frozen=True):
+    kind: Hindrance
+    who: str
+    """`rank 3`; a pod without a rank, or a Job, by name."""
+    reason: str
+    """CamelCase, as Kubernetes gives it."""
+    words: str
+    """Who waits for what, with what Kubernetes says of it."""
+
+
+class NotStarted(msgspec.Struct, frozen=True):
+    """A group whose members have not all run at once since its Jobs were made, or resumed."""
+
+    gpus: int
+    """Of the members that have a node: they idle until the others have come."""
+    running: int
+    """Members that run."""
+    members: int
+    """Of the Jobs that are there: JobSet may not have made all of them."""
+    hindrance: Hindrance
+    cause: str = ""
+    """`rank 3: ImagePullBackOff`, of the first that waits. Empty: nothing is known to keep anybody."""
+    words: str = ""
+    """The same with its evidence."""
+
+
+def not_started(snapshot: Snapshot) -> NotStarted | None:
+    """None: it has run whole, as far as the facts tell, or its training is about to be complete."""
+    if _has_run_whole(snapshot) or finishing(snapshot) is not None:
+        return None
+    jobs = member_jobs(snapshot)
+    pods = [pod for job in jobs for pod in pods_of(snapshot, job) if pod.phase not in {"Succeeded", "Failed"}]
+    found = _first_hindered(snapshot)
+    return NotStarted(
+        gpus=sum(pod.gpus for pod in pods if pod.node),
+        running=sum(pod.running and pod.deleting_since is None for pod in pods),
+        members=sum(map(member_count, jobs)),
+        hindrance=found.kind if found is not None else Hindrance.NONE_KNOWN,
+        cause=f"{found.who}: {found.reason}" if found is not None else "",
+        words=found.words if found is not None else "",
+    )
+
+
+def lost_a_member(snapshot: Snapshot, ledger: Ledger) -> bool:
+    """An incident began in the present run of the Jobs: the group had run whole by then, whatever its pods tell now."""
+    began = max(map(began_at, member_jobs(snapshot)), default=None)
+    if began is None:
+        return False
+    opened = [closed.started_at for closed in ledger.history]
+    if ledger.incident is not None:
+        opened.append(ledger.incident.started_at)
+    return any(moment >= began for moment in opened)
+
+
+def words(snapshot: Snapshot) -> str:
+    """Which member waits for what; empty: nothing is known."""
+    found = _first_hindered(snapshot)
+    return "" if found is None else found.words
+
+
+def _has_run_whole(snapshot: Snapshot) -> bool:
+    """All member Jobs have trained: a launcher alone trains nothing."""
+    jobs = member_jobs(snapshot)
+    if not jobs or len(jobs) < snapshot.expected_jobs:
+        return False
+    return all(
+        trained_at(job, pods_of_run(job, snapshot.pods), snapshot.trained_at.get(job.uid)) is not None for job in jobs
+    )
+
+
+def _first_hindered(snapshot: Snapshot) -> _Hindered | None:
+    """The first member, by Job and rank, that something keeps from starting. None: none is known of."""
+    for job in member_jobs(snapshot):
+        pods = pods_of(snapshot, job)
+        if not pods and job.failed_create:
+            said = f"Job {job.name} cannot create pods: {job.failed_create[:_MAX_QUOTE]}"
+            return _Hindered(Hindrance.OTHER, f"Job {job.name}", "FailedCreate", said)
+        for pod in sorted(pods, key=lambda pod: (pod.index is None, pod.index or 0, pod.name)):
+            found = None if pod.running or pod.deleting_since is not None else _hindrance(pod)
+            if found is not None:
+                return found
+    return None
+
+
+def _hindrance(pod: PodFacts) -> _Hindered | None:
+    unplaced = next((each for each in pod.conditions if each.type == "PodScheduled" and not pod.node), None)
+    if unplaced is not None:
+        return _waits(pod, Hindrance.UNSCHEDULABLE, unplaced.reason or "Unschedulable", unplaced.message)
+    # A native sidecar that does not start keeps the training from starting, so the others come last and not never.
+    for container in pod.all_containers:
+        reason = container.waiting_reason
+        if reason not in _ON_ITS_WAY:
+            return _waits(pod, _OF_REASONS.get(reason, Hindrance.OTHER), reason, container.waiting_message)
+    return None
+
+
+def _waits(pod: PodFacts, kind: Hindrance, reason: str, message: str) -> _Hindered:
+    said = f": {message[:_MAX_QUOTE]}" if message else ""
+    who = f"rank {pod.index}" if pod.index is not None else f"pod {pod.name}"
+    return _Hindered(kind, who, reason, f"{place(pod)} waits: {reason}{said}")

@@ -1,0 +1,83 @@
+"""The signature table: by what signs a loss is recognised, and what each means. Data; the first row that fits counts.
+
+It follows the public record of failures of GPU training: NVIDIA's XID catalogue, the sources of PyTorch, NCCL and the
+kubelet, and the conditions and taints that node-problem-detector, NVSentinel and the clouds' agents set on nodes. The
+order of the rows is part of the data: what proves a fault comes first, then what the script says of itself, then what
+only says that somebody else is missing, and bare exit codes last, because anything may end with those.
+"""
+
+from functools import lru_cache
+
+from recovery.core.diagnosis.evidence import Evidence, LossKind
+from recovery.core.diagnosis.node_signatures import DISRUPTIONS, HARDWARE_MESSAGES, NODE_SIGNS, XID
+from recovery.core.diagnosis.program_signatures import (
+    EXIT_CODES,
+    LAUNCHER,
+    MEMORY,
+    OTHER_MESSAGES,
+    PEERS_MISSING,
+    USER_ERRORS,
+)
+from recovery.core.diagnosis.signature import EXITED, DisruptionClass, Signature, fits, texts
+from recovery.core.model.facts import Snapshot
+from recovery.core.model.patterns import compiled
+
+SIGNATURES: tuple[Signature, ...] = (
+    *HARDWARE_MESSAGES,
+    *DISRUPTIONS,
+    *MEMORY,
+    *USER_ERRORS,
+    *NODE_SIGNS,
+    *LAUNCHER,
+    *PEERS_MISSING,
+    *OTHER_MESSAGES,
+    *EXIT_CODES,
+)
+"""The table; the first row that fits counts."""
+
+_FAULTS = tuple(row for row in SIGNATURES if row.disruption_class is DisruptionClass.HARDWARE_FAULT)
+"""A member runs on a node that a rule calls faulty: nothing else can be read from it."""
+
+BY_NAME = {signature.name: signature for signature in SIGNATURES}
+
+
+def tells_of_another(name: str) -> bool:
+    """The row of that name is what a rank says that waited for another one in vain: its own node has done nothing."""
+    row = BY_NAME.get(name)
+    return row is not None and row.cascade
+
+
+_COMPILED = {signature.name: compiled(signature.message) for signature in SIGNATURES if signature.message}
+
+
+_HAVE_SIGNATURES = frozenset({*EXITED, LossKind.POD_DELETED, LossKind.POD_DISRUPTED, LossKind.NODE_FAULT})
+"""The other kinds say themselves what they mean."""
+
+
+def signature_of(evidence: Evidence, snapshot: Snapshot) -> Signature | None:
+    """The first row that fits. None: only the kind of loss tells."""
+    if evidence.kind not in _HAVE_SIGNATURES:
+        return None
+    found = _found(evidence)
+    rows = _FAULTS if evidence.kind is LossKind.NODE_FAULT else SIGNATURES
+    return next((row for row in rows if fits(row, evidence, snapshot, found)), None)
+
+
+def xid_of(evidence: Evidence, signature: Signature) -> str:
+    """The number of the XID that the row has found. Empty: it is not about XIDs."""
+    if not signature.message.startswith(XID):
+        return ""
+    matches = (_COMPILED[signature.name].search(text) for text in texts(evidence))
+    said = next((match.group() for match in matches if match is not None), "")
+    return said[len(said.rstrip("0123456789")) :]
+
+
+def _found(evidence: Evidence) -> frozenset[str]:
+    """The names of all rows whose pattern is found; asked only whether one is among them."""
+    return frozenset().union(*(_rows_of(text) for text in texts(evidence) if text))
+
+
+@lru_cache(maxsize=4096)
+def _rows_of(text: str) -> frozenset[str]:
+    """The ranks of a group end with much the same words, and each look reads them again."""
+    return frozenset(name for name, pattern in _COMPILED.items() if pattern.search(text) is not None)

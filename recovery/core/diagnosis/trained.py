@@ -1,0 +1,203 @@
+"""Whether the members of a Job have all run at once, and since when: a group that has *trained*.
+
+Before that moment a lost member harms nobody: the others still wait for it, and its Job replaces it. After it, the
+others hang. The answer is remembered by the store while the controller runs. After a restart of the controller it is
+inferred from what the API objects still tell: the earlier process of a restarted container (`lastState.terminated` has
+its start and its end), and the creation times of replaced pods. The inference can err only where nobody watched while a
+member was lost on the way to the first full group and was replaced after all the others ran; then a group that never
+trained is taken for one that did, and is recreated once, within its budget. The other way round would be worse: a group
+of which one member was replaced while nobody watched hangs, with all its pods Ready.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import pairwise
+
+from recovery.core.model.facts import JobFacts, PodFacts
+
+_Span = tuple[datetime, datetime | None]
+_Rank = int | str
+"""The completion index; for a Job that is not Indexed the UID, because there nobody takes another one's place."""
+
+
+def member_count(job: JobFacts) -> int:
+    """How many pods of the Job must run for the group to be whole."""
+    if job.completions is None:
+        return job.parallelism
+    return min(job.parallelism, job.completions)
+
+
+def rank(pod: PodFacts) -> _Rank:
+    """What the pod is in its group, whoever fills the place."""
+    return pod.index if pod.index is not None else pod.uid
+
+
+def began_at(job: JobFacts) -> datetime:
+    """When the Job's present run began: with its creation, or when its controller had resumed it.
+
+    Pods of the run may be older than that: see `resumed_at`. It serves to measure how long a Job has been waiting.
+    """
+    resumed = resumed_at(job)
+    return job.created_at if resumed is None else max(job.created_at, resumed)
+
+
+def resumed_at(job: JobFacts) -> datetime | None:
+    """When the Job controller wrote that the Job is resumed. None: the Job was never suspended, or still is.
+
+    The controller creates the pods of the run first and writes this condition afterwards, in the same sync
+    (`syncJob` and `manageJob` in pkg/controller/job/job_controller.go, Kubernetes 1.36). So most pods of the run are
+    older than their condition, by seconds at stock limits of 20 requests a second.
+    """
+    return next((c.since for c in job.conditions if c.type == "Suspended" and c.status == "False"), None)
+
+
+def pods_of_run(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]:
+    """The Job's pods of its present run, those that vanished under it included.
+
+    A suspended Job keeps its UID and deletes its active pods only. So a pod that lives is always of the present run.
+    One that ended, or was asked to go, before the Job was resumed is of an earlier run, and its end is no loss. Where
+    both happened in one second it counts as earlier: a suspension may last that short (Kueue undoes those of others at
+    once), while a run of which all pods have started, and one was lost, is older than that.
+    """
+    resumed = resumed_at(job)
+    mine = (pod for pod in pods if pod.job_uid == job.uid)
+    if resumed is None:
+        return tuple(mine)
+    return tuple(pod for pod in mine if (ended := _ended_at(pod)) is None or max(ended, pod.created_at) > resumed)
+
+
+def _ended_at(pod: PodFacts) -> datetime | None:
+    """When the pod ended, or its deletion was requested, whichever was first. None: it lives.
+
+    A deletion that follows the end only clears the object away, and a pod that is asked to go may take its whole grace
+    period to end.
+    """
+    asked = pod.deleting_since if pod.deleting_since is not None else pod.gone_at
+    if pod.phase not in {"Failed", "Succeeded"}:
+        return asked
+    ends = (c.exit.finished_at for c in pod.all_containers if c.exit is not None)
+    exits = [moment for moment in ends if moment is not None]
+    disrupted = [c.since for c in pod.conditions if c.type == "DisruptionTarget" and c.since is not None]
+    ended = max(exits or disrupted, default=pod.created_at)
+    return ended if asked is None else min(ended, asked)
+
+
+def trained_at(job: JobFacts, pods: Sequence[PodFacts], remembered: datetime | None) -> datetime | None:
+    """`remembered`, or what the pods tell where that was in a run from before the Job was suspended.
+
+    A run begins with its first pod, which is older than the condition that says so.
+    """
+    resumed = resumed_at(job)
+    if remembered is None or resumed is None or remembered >= resumed:
+        return remembered
+    created = (pod.created_at for pod in pods_of_run(job, pods))
+    if remembered >= min(created, default=resumed):
+        return remembered
+    return all_ran_at(job, pods)
+
+
+def all_ran_at(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
+    """The earliest moment at which all members of `job` are known to have run at once; None: none is known.
+
+    `pods`: its pods, those that vanished under it included.
+    """
+    members = pods_of_run(job, pods)
+    known = (_first_overlap(job, members), _before_replacements(job, members))
+    return min((moment for moment in known if moment is not None), default=None)
+
+
+def started_at(pod: PodFacts) -> datetime | None:
+    """The start of the earliest process of the pod that the facts still tell of; None: they tell of none."""
+    return min((start for start, _ in _process_spans(pod)), default=None)
+
+
+def _first_overlap(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
+    """The first moment at which every rank has a process; an end and a start in one second have none in common."""
+    wanted = member_count(job)
+    edges: list[tuple[datetime, int, str]] = []
+    ranks: dict[str, _Rank] = {}
+    for pod in pods:
+        if pod.index is not None and pod.index >= wanted:
+            continue  # scaled away
+        ranks[pod.uid] = rank(pod)
+        for start, end in _process_spans(pod):
+            if end is None:
+                edges.append((start, +1, pod.uid))
+            elif start < end:
+                edges += [(start, +1, pod.uid), (end, -1, pod.uid)]
+    running: dict[_Rank, int] = {}
+    for moment, change, uid in sorted(edges):
+        running[ranks[uid]] = running.get(ranks[uid], 0) + change
+        if not running[ranks[uid]]:
+            del running[ranks[uid]]
+        if len(running) >= wanted:
+            return moment
+    return None
+
+
+def _process_spans(pod: PodFacts) -> list[_Span]:
+    """When the processes of the pod ran, as far as it tells. A kubelet's clock may lag: none began before its pod.
+
+    A process that was asked to go is on its way out, whether it has ended yet or not.
+    """
+    if not pod.training_known:
+        return _pod_span(pod)
+    if not pod.containers:
+        return []
+    container = pod.containers[0]
+    spans: list[_Span] = [
+        (max(ended.started_at, pod.created_at), ended.finished_at)
+        for ended in (container.last_exit, container.exit)
+        if ended is not None and ended.started_at is not None
+    ]
+    starts = [c.running_since for c in pod.containers if c.running_since is not None]
+    if len(starts) == len(pod.containers):
+        ended = min((moment for moment in (pod.deleting_since, pod.gone_at) if moment is not None), default=None)
+        spans.append((max(*starts, pod.created_at), ended))
+    return spans
+
+
+def _pod_span(pod: PodFacts) -> list[_Span]:
+    """Of a pod whose training container is not known: from when its kubelet said that all is started."""
+    if pod.ready_since is None:
+        return []
+    ended = min((moment for moment in (pod.deleting_since, pod.gone_at) if moment is not None), default=None)
+    return [(max(pod.ready_since, pod.created_at), ended)]
+
+
+def _before_replacements(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
+    """Infer from replaced pods: some were created only after all the others ran, and the Job counted failures.
+
+    Only where nothing is known of the pod that was replaced; what is known of one tells itself whether it ran.
+    """
+    newest: dict[_Rank, PodFacts] = {}
+    replaced: set[_Rank] = set()
+    for pod in sorted(pods, key=lambda pod: pod.created_at):
+        if rank(pod) in newest:
+            replaced.add(rank(pod))
+        newest[rank(pod)] = pod
+    members = sorted((p for p in newest.values() if p.gone_at is None), key=lambda p: p.created_at)
+    if job.failed == 0 or len(members) != member_count(job):
+        return None
+    resumed, ran_at = resumed_at(job), None
+    for earlier, later in pairwise(members):
+        start = started_at(earlier)
+        if start is None:
+            return None
+        ran_at = start if ran_at is None else max(ran_at, start)
+        # A resumed Job may have counted failures in an earlier run, and its controller creates pods in batches: only
+        # those from after its condition replace others.
+        first = ran_at if resumed is None else max(ran_at, resumed)
+        if later.created_at > first and rank(later) not in replaced:
+            return ran_at
+    return None
+
+
+def replacements(job: JobFacts, pods: Sequence[PodFacts], trained_at: datetime) -> tuple[PodFacts, ...]:
+    """Pods of `job` created after the group trained: each replaces a member that was lost.
+
+    A Job that has counted no failure has replaced no pod: it was scaled up, or it ignores that failure.
+    """
+    if job.failed == 0:
+        return ()
+    return tuple(p for p in pods if p.job_uid == job.uid and p.gone_at is None and p.created_at > trained_at)

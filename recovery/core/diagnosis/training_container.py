@@ -1,0 +1,114 @@
+"""Which containers of a pod train, and what that makes of the pod.
+
+A pod of a training group may hold more than the training: log shippers, proxies, helpers that end early. Only the
+training containers say whether a rank runs, is Ready or is lost. The Job's pod template names the containers, so that a
+sidecar which a webhook adds to the pods changes nothing.
+"""
+
+from collections.abc import Collection
+from enum import StrEnum
+
+import msgspec
+
+from recovery.core.model.annotations import TRAINING_CONTAINER_ANNOTATION
+from recovery.core.model.facts import ContainerTemplate, JobFacts, PodFacts, WorkloadFacts
+
+TRAINER_CONTAINERS = frozenset({"node", "launcher"})
+"""What Kubeflow Trainer calls the containers that it configures (`constants.Node`; `launcher` in older runtimes)."""
+
+
+class SelectedBy(StrEnum):
+    """The rule that selected the training containers of a Job."""
+
+    TRAINER = "Trainer"
+    """Trainer's container names."""
+    ANNOTATION = "Annotation"
+    ACCELERATORS = "Accelerators"
+    """They ask for accelerators."""
+    ONLY_ONE = "OnlyOne"
+    UNKNOWN = "Unknown"
+    """No rule selects one: only losses of whole pods count, never exits."""
+    NO_TEMPLATE = "NoTemplate"
+    """The Job's containers are not known: all containers of its pods count."""
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """`names` is empty under UNKNOWN and NO_TEMPLATE."""
+
+    by: SelectedBy
+    names: tuple[str, ...] = ()
+
+
+def select(job: JobFacts, workload: WorkloadFacts | None) -> Selection:
+    """The training containers of the Job's pods. `workload` None: it is gone.
+
+    The order is: Trainer's names, the annotation on the pod template, the annotation on the workload, accelerators, the
+    only container. An annotation on the workload is about all of its Jobs, so a Job without that container goes on with
+    the next rule. One on the template is about this Job: where it names no container of the template, none is selected.
+    """
+    names = tuple(container.name for container in job.containers)
+    if not names:
+        return Selection(SelectedBy.NO_TEMPLATE)
+    trainers = tuple(name for name in names if name in TRAINER_CONTAINERS)
+    if trainers and (workload is None or workload.kind == "TrainJob"):
+        return Selection(SelectedBy.TRAINER, trainers)
+    if job.training_container:
+        if job.training_container in names:
+            return Selection(SelectedBy.ANNOTATION, (job.training_container,))
+        return Selection(SelectedBy.UNKNOWN)
+    named = workload.annotations.get(TRAINING_CONTAINER_ANNOTATION) if workload is not None else None
+    if named in names:
+        return Selection(SelectedBy.ANNOTATION, (named,))
+    with_accelerators = tuple(container.name for container in job.containers if container.accelerators)
+    if with_accelerators:
+        return Selection(SelectedBy.ACCELERATORS, with_accelerators)
+    return Selection(SelectedBy.ONLY_ONE, names) if len(names) == 1 else Selection(SelectedBy.UNKNOWN)
+
+
+def assigned(pod: PodFacts, selection: Selection, *, node_answers: bool = True) -> PodFacts:
+    """The pod with its training containers told from the others, and Running and Ready said of the training alone.
+
+    `node_answers` False: its node is not reachable, so what the kubelet said last of its containers is not news. The
+    node controller takes Ready from such pods (`MarkPodsNotReady`) and leaves the states of their containers alone.
+    """
+    if selection.by is SelectedBy.NO_TEMPLATE:
+        return pod
+    names: Collection[str] = selection.names
+    mine = tuple(each for each in pod.containers if each.name in names)
+    others = (*(each for each in pod.containers if each.name not in names), *pod.other_containers)
+    if selection.by is SelectedBy.UNKNOWN:
+        # A helper that has ended keeps such a pod from ever being Ready: that the kubelet says Running must do.
+        runs = pod.phase == "Running"
+        since = (pod.ready_since or pod.accepted_at) if runs else None
+        return msgspec.structs.replace(
+            pod, containers=(), other_containers=others, training_known=False, ready=runs, ready_since=since
+        )
+    if not others:
+        return pod
+    if not pod.ready and mine and all(each.ready for each in mine) and not pod.ready_denied and node_answers:
+        started = [each.running_since for each in mine if each.running_since is not None]
+        since = max(started, default=None)
+        return msgspec.structs.replace(pod, containers=mine, other_containers=others, ready=True, ready_since=since)
+    return msgspec.structs.replace(pod, containers=mine, other_containers=others)
+
+
+def ended_well(pod: PodFacts) -> bool:
+    """The training of this rank is done: its training containers have exited 0, whatever the others do."""
+    return (
+        pod.training_known
+        and bool(pod.containers)
+        and all(each.exit is not None and each.exit.code == 0 for each in pod.containers)
+    )
+
+
+def restarts_in_place(job: JobFacts, container: str, code: int) -> bool:
+    """Whether the kubelet starts the container again in the same pod after this exit code.
+
+    A matching `restartPolicyRules` entry restarts it whatever the policies say (KEP-5307, KEP-5532). Else the
+    container's own `restartPolicy` decides, else the pod's (`ContainerShouldRestart` in pkg/api/v1/pod/util.go).
+    """
+    template = next((each for each in job.containers if each.name == container), ContainerTemplate(container))
+    if any((code in rule.values) == (rule.operator == "In") for rule in template.restart_rules):
+        return True
+    policy = template.restart_policy or job.pod_restart_policy
+    return policy == "Always" or (policy == "OnFailure" and code != 0)

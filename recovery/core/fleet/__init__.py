@@ -1,0 +1,1 @@
+"""What spans groups: quarantined and suspected nodes, caps, the circuit breaker, storms."""

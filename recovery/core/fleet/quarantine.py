@@ -1,0 +1,451 @@
+"""Restraint across groups: which nodes may be quarantined, when they are released, when the circuit breaker opens.
+
+Pure: from the fleet's ledger and what was seen to the next ledger, or to the reason why not. Caps hold whoever asks.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core.model.facts import FleetFacts, NodeFacts
+from recovery.core.model.fleet_ledger import (
+    Breaker,
+    FleetChange,
+    FleetLedger,
+    FleetLimits,
+    Futile,
+    Quarantined,
+    Suspicion,
+)
+
+QUARANTINE_TAINT = "recovery.trainjob.dev/quarantined"
+"""Key of our taint, effect NoSchedule; its value is the id of the incident, or `by-hand`."""
+TAINT_EFFECT = "NoSchedule"
+BY_HAND = "by-hand"
+"""Value of the taint where a person asked for the quarantine."""
+QUARANTINE_ANNOTATION = "recovery.trainjob.dev/quarantine"
+"""On the node, beside the taint: `Mark` as JSON."""
+RELEASE_ANNOTATION = "recovery.trainjob.dev/release"
+"""On the node, set by a person (`recovery release`): an RFC 3339 time; the quarantine of before is ended."""
+RESET_BREAKER_ANNOTATION = "recovery.trainjob.dev/reset-breaker"
+"""On the RecoveryConfig, set by a person: an RFC 3339 time; a breaker that opened before is closed."""
+
+SUSPICIONS_MAX = 1000
+"""So many are remembered, and as many futile recoveries: the newest. An object of the API server has its limits."""
+
+_AHEAD_MAX = timedelta(minutes=15)
+"""By how much a person's clock may be ahead. A time further ahead would release, or close, for ever whatever comes."""
+_CAP_REACHED = "quarantine cap reached"
+_PERMISSION = "spec.allow.cordon"
+_LAST_FEASIBLE = "among the last on which"
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Why a node is not quarantined, in words that name the cap and where it is set."""
+
+    why: str
+
+
+class Mark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The value of `QUARANTINE_ANNOTATION`: what the node itself tells of its quarantine.
+
+    It is written in one patch with taint and cordon, so it is the truth about the cordon, and enough to take a node
+    back into a ledger that was lost.
+    """
+
+    reason: str
+    since: datetime
+    incident: str = ""
+    by: str = ""
+    release_at: datetime | None = None
+    release_when: str = ""
+    cordoned: bool = False
+    """The cordon is ours: the node was schedulable before."""
+
+    @property
+    def taint_value(self) -> str:
+        return BY_HAND if self.by or not self.incident else self.incident
+
+
+_decode_mark = msgspec.json.Decoder(Mark).decode
+
+
+def mark_of(entry: Quarantined, *, cordoned: bool) -> Mark:
+    """What the annotation of that quarantine says. `cordoned`: the cordon is ours."""
+    return Mark(
+        reason=entry.reason,
+        since=entry.since,
+        incident=entry.incident,
+        by=entry.by,
+        release_at=entry.release_at,
+        release_when=entry.release_when,
+        cordoned=cordoned,
+    )
+
+
+def parsed_mark(value: str | None) -> Mark | None:
+    """None: there is none, or it cannot be made out."""
+    if value is None:
+        return None
+    try:
+        mark = _decode_mark(value)
+    except (ValueError, RecursionError):
+        return None
+    dates = (mark.since, *([mark.release_at] if mark.release_at is not None else []))
+    return mark if all(each.tzinfo is not None for each in dates) else None
+
+
+def parsed_time(value: str | None) -> datetime | None:
+    """A person's RFC 3339 time. None: there is none, or it cannot be made out, or it has no zone."""
+    try:
+        at = msgspec.convert(value, datetime)
+    except msgspec.ValidationError:
+        return None
+    return at if at.tzinfo is not None else None
+
+
+def taint_value(entry: Quarantined) -> str:
+    """The value of our taint on the node of that entry."""
+    return mark_of(entry, cordoned=False).taint_value
+
+
+def signs_of(entry: Quarantined) -> tuple[str, ...]:
+    """The conditions and taints without which its node is well again; empty: it does not end by health."""
+    return tuple(sign.strip() for sign in entry.release_when.split(",") if sign.strip())
+
+
+def own_taint(node: NodeFacts) -> str | None:
+    """The value of our taint on the node. None: it has none."""
+    ours = (each for each in node.taints if (each.key, each.effect) == (QUARANTINE_TAINT, TAINT_EFFECT))
+    return next((each.value for each in ours), None)
+
+
+def released_at(annotations: Mapping[str, str], now: datetime) -> datetime | None:
+    """When a person released the node, as its annotation says. What was held against the node until then does not count
+    any more. None: nobody has, or the time is so far ahead that it would release the node for ever."""
+    asked_at = parsed_time(annotations.get(RELEASE_ANNOTATION))
+    return asked_at if asked_at is not None and asked_at <= now + _AHEAD_MAX else None
+
+
+def released_by_hand(entry: Quarantined, annotations: Mapping[str, str], now: datetime) -> datetime | None:
+    """When a person ended that quarantine. `annotations`: of its node. None: nobody has."""
+    asked_at = released_at(annotations, now)
+    return asked_at if asked_at is not None and asked_at >= entry.since else None
+
+
+def cleared(at: datetime, node: NodeFacts | None, now: datetime) -> bool:
+    """A person has released the node since: what was held against it at that time does not count any more. (People
+    write whole seconds.)"""
+    asked_at = released_at(node.annotations, now) if node is not None else None
+    return asked_at is not None and at.replace(microsecond=0) <= asked_at
+
+
+def cap(limits: FleetLimits, nodes: int) -> int:
+    """How many of so many nodes may be quarantined at once."""
+    share = max(1, nodes * limits.max_percent // 100) if limits.max_percent > 0 else 0
+    return share if limits.max_nodes is None else min(limits.max_nodes, share)
+
+
+def admitted(
+    ledger: FleetLedger, limits: FleetLimits, wanted: Quarantined, *, nodes: int, now: datetime
+) -> FleetLedger | Refused:
+    """The ledger with that node quarantined; the same ledger if it is already. Refused by permission or by a cap.
+
+    `nodes`: how many the cluster has. One node more than the caps allow is never admitted, whatever was before. A
+    quarantine by a person counts, and is never refused; time does not end it.
+    """
+    there = next((each for each in ledger.quarantined if each.node == wanted.node), None)
+    if there is not None and _stands(there, wanted):
+        return ledger
+    others = tuple(each for each in ledger.quarantined if each.node != wanted.node)
+    release_at = wanted.release_at
+    if not wanted.by:
+        if not limits.may_cordon:
+            return Refused(f"RecoveryConfig {_PERMISSION} does not allow quarantine")
+        if len(others) >= cap(limits, nodes):
+            return Refused(f"{_CAP_REACHED}: {len(others)} of {cap(limits, nodes)} nodes ({_cap_field(limits, nodes)})")
+        release_at = release_at or _after(min(wanted.since, now), limits.release_after_seconds)
+    entry = msgspec.structs.replace(wanted, release_at=release_at, applied=False, releasing="")
+    return msgspec.structs.replace(ledger, quarantined=(*others, entry))
+
+
+def spared(ledger: FleetLedger, wanted: str, fleet: FleetFacts, members: int) -> Refused | None:
+    """The node is among the last on which the group could run, or another group that waits: it is not taken away.
+    None: enough are left.
+
+    `members`: pods of the group. Nodes that stand in the ledger count as taken away: their taint may be on its way.
+    """
+    taken = {entry.node for entry in ledger.quarantined} - {wanted}
+    needed = -(-members // max(1, fleet.pods_per_node))
+    feasible = fleet.with_accelerators if fleet.with_accelerators is not None else fleet.feasible
+    own = _left(taken, feasible, needed)
+    if wanted in feasible and own <= needed:
+        return _last_feasible("the group", own, needed)
+    short = [
+        (other.key, left, other.needed)
+        for other in fleet.waiting
+        if wanted in other.feasible and (left := _left(taken, other.feasible, other.needed)) <= other.needed
+    ]
+    if not short:
+        return None
+    key, left, needed = min(short)  # the same one in every look, so that the sentence stays
+    return _last_feasible(f"group {key}, which waits,", left, needed)
+
+
+def _left(taken: Collection[str], feasible: tuple[str, ...], needed: int) -> int:
+    """How many are feasible and not taken, exactly where that may be no more than needed: they are thousands."""
+    least = len(feasible) - len(taken)
+    return least if least > needed else sum(node not in taken for node in feasible)
+
+
+def _last_feasible(whose: str, left: int, needed: int) -> Refused:
+    there = f"of the {left} that fit its pods" if needed <= left else f"and only {left} fit its pods"
+    return Refused(f"it is {_LAST_FEASIBLE} {whose} can run: the group needs {needed} {there}")
+
+
+def refusal(sentence: str) -> str:
+    """The word under which a refusal is counted: cap, permission or feasible; empty: the sentence tells of none."""
+    told = {_CAP_REACHED: "cap", _PERMISSION: "permission", _LAST_FEASIBLE: "feasible"}
+    return next((word for said, word in told.items() if said in sentence), "")
+
+
+def changed(
+    ledger: FleetLedger,
+    limits: FleetLimits,
+    change: FleetChange,
+    *,
+    nodes: int,
+    now: datetime,
+    reset_at: datetime | None = None,
+) -> FleetLedger | Refused:
+    """The ledger with all of the change: quarantines admitted, suspicions and futile recoveries counted once for each
+    incident, those that no longer count dropped, the breaker opened where the count is reached. The same change twice
+    gives the same ledger. Refused: a quarantine was; then nothing of the change is in.
+
+    `reset_at`: when a person asked for the breaker to be closed (None: never). A recovery that was in vain before that
+    is forgotten, and a group whose trigger was put off must not bring it back.
+    """
+    after = ledger
+    for wanted in change.quarantine:
+        outcome = admitted(after, limits, wanted, nodes=nodes, now=now)
+        if isinstance(outcome, Refused):
+            return outcome
+        after = outcome
+    # What no longer counts goes first: it must neither be counted once more nor hide what comes under the same name.
+    counting = _pruned(after, limits, now)
+    grown = msgspec.structs.replace(
+        counting,
+        suspicions=_with_suspicions(counting.suspicions, limits, change.suspicions, now),
+        futile=_with_futile(counting.futile, limits, _since_reset(change.futile, reset_at, now), now),
+    )
+    if after == ledger and grown == counting:
+        return ledger
+    after = grown
+    if after.breaker is None:
+        after = msgspec.structs.replace(after, breaker=_breaker(after.futile, limits, now))
+    return after
+
+
+def counts(at: datetime, limits: FleetLimits, now: datetime) -> bool:
+    """A suspicion of that time is held against its node."""
+    return _counts(at, limits.suspected_within_seconds, now)
+
+
+def suspected(ledger: FleetLedger, limits: FleetLimits, node: str, now: datetime) -> tuple[str, ...]:
+    """Ids of the incidents that the node is suspected for and that still count, oldest first."""
+    within = limits.suspected_within_seconds
+    found = (each for each in ledger.suspicions if each.node == node and _counts(each.at, within, now))
+    return tuple(dict.fromkeys(each.incident for each in found))
+
+
+def reviewed(ledger: FleetLedger, limits: FleetLimits, nodes: Mapping[str, NodeFacts], now: datetime) -> FleetLedger:
+    """What the keeper of the fleet finds due: entries marked `applied` once their node shows our taint; `releasing`
+    by time, by health (nothing of `release_when` holds any more on a node that is Ready), by a person's annotation;
+    dropped where somebody else took our taint away, or the node is gone, or the release has been carried out.
+
+    A person's release also takes away the suspicions of before it, whether the node is quarantined or not: the next
+    single one must not quarantine it again. Where somebody took the taint and left our annotation, that is removed
+    first: until then the entry is `releasing`.
+    """
+    found = tuple(_reviewed(entry, nodes.get(entry.node), now) for entry in ledger.quarantined)
+    kept = tuple(entry for entry in found if entry is not None)
+    breaker = ledger.breaker if limits.breaker_recoveries is not None else None
+    held = tuple(each for each in ledger.suspicions if not cleared(each.at, nodes.get(each.node), now))
+    after = msgspec.structs.replace(ledger, quarantined=kept, suspicions=held, breaker=breaker)
+    return ledger if after == ledger else _pruned(after, limits, now)
+
+
+def taken_in(ledger: FleetLedger, nodes: Iterable[NodeFacts], now: datetime) -> FleetLedger:
+    """The ledger with those of the nodes that bear a quarantine of which it does not know: by a person, or ours from a
+    ledger that was lost. A person's takes the place of the controller's on the same node."""
+    known = {entry.node: entry for entry in ledger.quarantined}
+    for node in nodes:
+        there = known.get(node.name)
+        if there is not None and (there.by or own_taint(node) != BY_HAND):
+            continue
+        found = _found(node, now)
+        if found is not None:
+            known.pop(node.name, None)  # the newest come last
+            known[node.name] = found
+    after = tuple(known.values())
+    return ledger if after == ledger.quarantined else msgspec.structs.replace(ledger, quarantined=after)
+
+
+def breaker_reset(ledger: FleetLedger, reset_at: datetime | None, now: datetime) -> FleetLedger:
+    """The ledger with the breaker closed, if it opened before that moment, and what it had counted until then
+    forgotten: the next futile recovery must not open it again by itself. `reset_at` None: nobody has asked."""
+    if reset_at is None or reset_at > now + _AHEAD_MAX or ledger.breaker is None:
+        return ledger
+    if ledger.breaker.opened_at > reset_at:
+        return ledger
+    return msgspec.structs.replace(ledger, breaker=None, futile=_since_reset(ledger.futile, reset_at, now))
+
+
+def _since_reset(futile: tuple[Futile, ...], reset_at: datetime | None, now: datetime) -> tuple[Futile, ...]:
+    if reset_at is None or reset_at > now + _AHEAD_MAX:
+        return futile
+    return tuple(each for each in futile if each.at > reset_at)
+
+
+def next_review_at(ledger: FleetLedger, now: datetime) -> datetime | None:
+    """When time alone will call for the next review. None: never."""
+    times = [each.release_at for each in ledger.quarantined if each.release_at is not None and not each.releasing]
+    return max(now, min(times)) if times else None
+
+
+def _stands(there: Quarantined, wanted: Quarantined) -> bool:
+    """The entry is what is wanted. One of a node that was made anew is not, nor one that another incident had and that
+    is on its way out; a person's stands for everybody's."""
+    if there.node_uid and wanted.node_uid and there.node_uid != wanted.node_uid:
+        return False
+    if wanted.by and not there.by:
+        return False
+    return bool(there.by) or not there.releasing or there.incident == wanted.incident
+
+
+def _cap_field(limits: FleetLimits, nodes: int) -> str:
+    """The field whose cap holds."""
+    if limits.max_nodes is not None and limits.max_nodes <= cap(limits, nodes):
+        return f"RecoveryConfig spec.quarantine.maxNodes {limits.max_nodes}"
+    return f"RecoveryConfig spec.quarantine.maxPercent {limits.max_percent}"
+
+
+def _after(moment: datetime, seconds: float | None) -> datetime | None:
+    if seconds is None:
+        return None
+    try:
+        return moment + timedelta(seconds=seconds)
+    except OverflowError:  # longer than time goes on
+        return None
+
+
+def _counts(at: datetime, within_seconds: float, now: datetime) -> bool:
+    return (now - at).total_seconds() < within_seconds
+
+
+def _with_suspicions(
+    before: tuple[Suspicion, ...], limits: FleetLimits, more: Iterable[Suspicion], now: datetime
+) -> tuple[Suspicion, ...]:
+    known = {(each.node, each.incident): each for each in before}
+    for each in more:
+        if _counts(each.at, limits.suspected_within_seconds, now):
+            known.setdefault((each.node, each.incident), each)
+    if len(known) == len(before):
+        return before
+    return tuple(sorted(known.values(), key=lambda each: (each.at, each.node, each.incident))[-SUSPICIONS_MAX:])
+
+
+def _with_futile(
+    before: tuple[Futile, ...], limits: FleetLimits, more: Iterable[Futile], now: datetime
+) -> tuple[Futile, ...]:
+    if limits.breaker_recoveries is None:
+        return before
+    known = {each.incident: each for each in before}
+    for each in more:
+        if _counts(each.at, limits.breaker_within_seconds, now):
+            known.setdefault(each.incident, each)
+    if len(known) == len(before):
+        return before
+    return tuple(sorted(known.values(), key=lambda each: (each.at, each.incident))[-SUSPICIONS_MAX:])
+
+
+def _pruned(ledger: FleetLedger, limits: FleetLimits, now: datetime) -> FleetLedger:
+    """Without what no longer counts."""
+    suspicions = tuple(each for each in ledger.suspicions if _counts(each.at, limits.suspected_within_seconds, now))
+    futile = tuple(each for each in ledger.futile if _counts(each.at, limits.breaker_within_seconds, now))
+    return msgspec.structs.replace(ledger, suspicions=suspicions, futile=futile)
+
+
+def _breaker(futile: tuple[Futile, ...], limits: FleetLimits, now: datetime) -> Breaker | None:
+    if limits.breaker_recoveries is None or len(futile) < limits.breaker_recoveries:
+        return None
+    minutes = limits.breaker_within_seconds / 60
+    recoveries = "1 recovery" if len(futile) == 1 else f"{len(futile)} recoveries"
+    said = f"{recoveries} within {minutes:g} minutes brought no progress"
+    return Breaker(now, f"{said} (RecoveryConfig spec.circuitBreaker.recoveries {limits.breaker_recoveries})")
+
+
+def _reviewed(entry: Quarantined, node: NodeFacts | None, now: datetime) -> Quarantined | None:
+    """None: the entry is dropped."""
+    if node is None or (entry.node_uid and node.uid and entry.node_uid != node.uid):
+        return None
+    taint, mark = own_taint(node), parsed_mark(node.annotations.get(QUARANTINE_ANNOTATION))
+    ours = taint == taint_value(entry)
+    bears_mark = mark is not None and mark.taint_value == taint_value(entry)
+    if entry.releasing:
+        return entry if ours or bears_mark else None
+    if ours:
+        # The taint came with the cordon, in one patch: where it is alone, a person took the cordon away, and the next
+        # cordon is theirs.
+        cordoned = entry.cordoned and node.unschedulable and (mark is None or mark.cordoned)
+        entry = msgspec.structs.replace(entry, applied=True, cordoned=cordoned)
+    elif entry.applied:
+        taken = "somebody else took the taint away"
+        return msgspec.structs.replace(entry, releasing=taken) if bears_mark else None
+    why = _release(entry, node, now)
+    return msgspec.structs.replace(entry, releasing=why) if why else entry
+
+
+def _release(entry: Quarantined, node: NodeFacts, now: datetime) -> str:
+    """Why the node is to be released; empty: it is not."""
+    asked_at = released_by_hand(entry, node.annotations, now)
+    if asked_at is not None:
+        return f"released by hand at {asked_at:%Y-%m-%dT%H:%M:%SZ}"
+    if entry.release_at is not None and entry.release_at <= now:
+        return f"its time was over at {entry.release_at:%Y-%m-%dT%H:%M:%SZ}"
+    signs = signs_of(entry)
+    if signs and node.ready and not any(_holds(sign, node) for sign in signs):
+        return f"the node is Ready, and {' and '.join(signs)} {'has' if len(signs) == 1 else 'have'} ended"
+    return ""
+
+
+def _holds(sign: str, node: NodeFacts) -> bool:
+    """`GpuUnhealthy`: a condition that is True, or a taint of that key. `GpuHealthy=False`: that condition is False."""
+    name, named, status = sign.partition("=")
+    if any(each.type == name and each.status == (status or "True") for each in node.conditions):
+        return True
+    return not named and any(each.key == name for each in node.taints)
+
+
+def _found(node: NodeFacts, now: datetime) -> Quarantined | None:
+    """The quarantine that the node itself tells of. None: it tells of none, or of one that nobody can make out."""
+    taint, mark = own_taint(node), parsed_mark(node.annotations.get(QUARANTINE_ANNOTATION))
+    if taint is None:
+        return None
+    if mark is None or mark.taint_value != taint:
+        if taint != BY_HAND:
+            return None
+        mark = Mark(reason="tainted by hand", since=now, by="somebody")
+    return Quarantined(
+        node=node.name,
+        node_uid=node.uid,
+        reason=mark.reason,
+        since=mark.since,
+        incident=mark.incident if taint != BY_HAND else "",
+        by="" if taint != BY_HAND else mark.by or "somebody",
+        release_at=mark.release_at,
+        release_when=mark.release_when,
+        applied=True,
+        cordoned=mark.cordoned and node.unschedulable,
+    )

@@ -1,0 +1,47 @@
+"""The budget: how many incidents may be charged within a rolling window; and the delay before a next attempt."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core.model.ledger import BudgetState, Terms
+
+
+def in_window(budget: BudgetState, window: timedelta, now: datetime) -> tuple[datetime, ...]:
+    """The charges that still count; a charge from the future (a clock that jumped back) counts."""
+    return tuple(charge for charge in budget.charges if charge > now - window)
+
+
+def remaining(budget: BudgetState, limit: int, window: timedelta, now: datetime) -> int:
+    """How many more incidents may be charged now; never negative, even after the limit was lowered."""
+    return max(0, limit - len(in_window(budget, window, now)))
+
+
+def charge(budget: BudgetState, limit: int, window: timedelta, now: datetime) -> BudgetState:
+    """The state with one charge more."""
+    charges = (*in_window(budget, window, now), now)
+    left = max(0, limit - len(charges))
+    return msgspec.structs.replace(budget, charges=charges, limit=limit, remaining=left)
+
+
+def reset(budget: BudgetState, now: datetime) -> BudgetState:
+    """The state as a person empties it: nothing counts that was before."""
+    return msgspec.structs.replace(budget, charges=(), remaining=budget.limit, reset_at=now)
+
+
+def frees_at(budget: BudgetState, limit: int, window: timedelta, now: datetime) -> datetime | None:
+    """When an exhausted budget allows the next charge; None: never (a limit of 0), or it is not exhausted."""
+    charges = sorted(in_window(budget, window, now))
+    if limit == 0 or len(charges) < limit:
+        return None
+    return charges[len(charges) - limit] + window
+
+
+def delay(terms: Terms, number: int) -> timedelta:
+    """How long the `number`-th attempt in a row waits: the first not at all, each later one longer, up to a maximum."""
+    if number < 2 or not terms.backoff_initial_seconds:
+        return timedelta()
+    # Beyond this power every delay is at its maximum, and a float would overflow some time.
+    power = min(number - 2, 64)
+    seconds = terms.backoff_initial_seconds * terms.backoff_factor**power
+    return timedelta(seconds=min(terms.backoff_max_seconds, seconds))

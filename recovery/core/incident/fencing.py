@@ -1,0 +1,86 @@
+"""Which pods on lost nodes count as dead: proven, or assumed where both the platform and the policy allow it.
+
+Until then they may write checkpoints, and nothing takes them for lost: a partitioned node still computes. Proof is that
+the Node object is gone, or carries the out-of-service taint (KEP-2268: set by whoever has seen the node powered off).
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core.model.facts import NodeFacts, PodFacts, Snapshot
+from recovery.core.policy.spec import FencingMode, Policy, PolicyError
+
+OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
+
+
+class Fate(msgspec.Struct, frozen=True):
+    """What is to be made of the processes on a node. `dead_since` None: they may live."""
+
+    why: str
+    dead_since: datetime | None = None
+    changes_at: datetime | None = None
+    """When time alone will have them taken for dead. None: never."""
+
+
+def marked(snapshot: Snapshot, policy: Policy | PolicyError | None, now: datetime, noticed: datetime) -> Snapshot:
+    """The snapshot with every pod marked whose processes count as dead."""
+    fates = fates_of_nodes(snapshot, policy, now, noticed)
+    if not any(fate.dead_since is not None for fate in fates.values()):
+        return snapshot
+    pods = tuple(_marked(pod, fates.get(pod.node)) for pod in snapshot.pods)
+    return msgspec.structs.replace(snapshot, pods=pods)
+
+
+def fates_of_nodes(
+    snapshot: Snapshot, policy: Policy | PolicyError | None, now: datetime, noticed: datetime | None = None
+) -> Mapping[str, Fate]:
+    """By name of the node, of those nodes of the group only that do not answer or do not exist."""
+    found = {}
+    for name in dict.fromkeys(pod.node for pod in snapshot.pods if pod.node and pod.gone_at is None):
+        fate = _fate(name, snapshot, policy, now, noticed or now)
+        if fate is not None:
+            found[name] = fate
+    return found
+
+
+def _marked(pod: PodFacts, fate: Fate | None) -> PodFacts:
+    if fate is None or fate.dead_since is None or pod.gone_at is not None or pod.phase in {"Failed", "Succeeded"}:
+        return pod
+    return msgspec.structs.replace(pod, dead_since=fate.dead_since, dead_because=fate.why)
+
+
+def _fate(
+    name: str, snapshot: Snapshot, policy: Policy | PolicyError | None, now: datetime, noticed: datetime
+) -> Fate | None:
+    """None: the node answers."""
+    node = snapshot.nodes.get(name)
+    if node is None:
+        return Fate(f"node {name} was deleted", dead_since=noticed) if name in snapshot.gone_nodes else None
+    out = next((taint for taint in node.taints if taint.key == OUT_OF_SERVICE_TAINT), None)
+    if out is not None and not node.ready:
+        return Fate(f"node {name} is out of service", dead_since=out.since or node.ready_since or noticed)
+    if node.ready or node.reachable:
+        return None
+    return _assumed(node, policy, now)
+
+
+def _assumed(node: NodeFacts, policy: Policy | PolicyError | None, now: datetime) -> Fate:
+    """A node that does not answer: whether that may be taken for its death."""
+    since = node.ready_since or now
+    silent = f"node {node.name} has not answered since {since:%H:%M:%S} ({node.ready_reason or 'unreachable'})"
+    waits = "its processes may live until its Node object is deleted or tainted out-of-service"
+    if not isinstance(policy, Policy) or policy.fencing is not FencingMode.ASSUME_DEAD:
+        return Fate(f"{silent}, and {waits}")
+    if not policy.may_assume_dead:
+        return Fate(f"{silent}, and {waits}: RecoveryConfig does not allow assumeDead")
+    heard = max(since, node.lease_renewed_at) if node.lease_renewed_at is not None else since
+    dead_at = heard + policy.assume_dead_after
+    if now < dead_at:
+        return Fate(f"{silent}; it is taken for dead after {_words(policy.assume_dead_after)}", changes_at=dead_at)
+    return Fate(f"{silent}, which policy {policy.name} takes for its death (AssumeDead)", dead_since=since)
+
+
+def _words(duration: timedelta) -> str:
+    return f"{int(duration.total_seconds())} s"

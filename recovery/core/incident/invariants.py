@@ -1,0 +1,205 @@
+"""What must hold between any two ledgers of one group that are written one after the other, whatever happened.
+
+The reconciler asks before each write, so that a bug of a decision is stopped before it reaches the cluster; the tests
+ask after each decision. Every sentence begins with the name of the invariant that was broken.
+"""
+
+from datetime import datetime
+from itertools import pairwise
+
+from recovery.core.incident.lifecycle import MAX_ATTEMPTS, MAX_EVIDENCE, MAX_HANDLED, MAX_HISTORY
+from recovery.core.incident.phases import MAX_SPANS
+from recovery.core.incident.requests import Verb
+from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Phase
+from recovery.core.policy.spec import Mode
+
+_ROUNDING_GPU_SECONDS = 0.01
+"""Spans are booked in thousandths; merged ones and totals add up roundings."""
+
+
+def violations(before: Ledger, after: Ledger) -> tuple[str, ...]:
+    """The invariants that writing `after` in place of `before` would break, each in a sentence; empty: none."""
+    found = [
+        *_totals(before, after),
+        *_epoch(before, after),
+        *_charges(before, after),
+        *_identity(before, after),
+        *_history(before, after),
+        *_bounds(after),
+    ]
+    if after.incident is not None:
+        found += [*_phases(after, after.incident), *_attempts(after, after.incident)]
+    elif after.phase is not Phase.HEALTHY:
+        found.append(f"Phase: {after.phase} without an incident")
+    return tuple(found)
+
+
+def _same(before: Ledger, after: Ledger) -> Incident | None:
+    """The incident of `before`, if `after` still has it."""
+    if before.incident is None or after.incident is None or before.incident.id != after.incident.id:
+        return None
+    return before.incident
+
+
+def _totals(before: Ledger, after: Ledger) -> list[str]:
+    """Counters in /metrics come from the totals, so these never fall; and what they sum up is what the spans say."""
+    old, new = before.totals, after.totals
+    counts: list[tuple[str, float, float]] = [
+        ("incidents", old.incidents, new.incidents),
+        ("restarts", old.restarts, new.restarts),
+        ("charged", old.charged, new.charged),
+        *((f"failures of {key}", value, new.failures.get(key, 0)) for key, value in old.failures.items()),
+        *((f"idle in {key}", value, new.idle_gpu_seconds.get(key, 0)) for key, value in old.idle_gpu_seconds.items()),
+    ]
+    found = [f"MonotoneTotals: {what} falls from {was} to {is_}" for what, was, is_ in counts if is_ < was]
+    booked = sum(new.idle_gpu_seconds.values()) - sum(old.idle_gpu_seconds.values())
+    same = _same(before, after)
+    spent = _idle(after.incident) - _idle(same)
+    if after.incident is not None and abs(booked - spent) > _ROUNDING_GPU_SECONDS:
+        found.append(f"IdleBooked: the totals rise by {booked} GPU-seconds, the spans by {spent}")
+    if after.incident is None and booked > _ROUNDING_GPU_SECONDS:
+        found.append(f"IdleBooked: the totals rise by {booked} GPU-seconds without an incident")
+    return found
+
+
+def _idle(incident: Incident | None) -> float:
+    return sum(span.idle_gpu_seconds for span in incident.phases) if incident is not None else 0.0
+
+
+def _epoch(before: Ledger, after: Ledger) -> list[str]:
+    """The fencing token: one bump for each restart, ours or adopted, and at most one restart a write."""
+    rise = after.epoch - before.epoch
+    if rise not in {0, 1}:
+        return [f"Epoch: goes from {before.epoch} to {after.epoch} in one write"]
+    known = _same(before, after)
+    last = known.attempt.number if known is not None and known.attempt is not None else 0
+    attempts = after.incident.attempts if after.incident is not None else ()
+    added = sum(1 for attempt in attempts if attempt.number > last and attempt.action is not AttemptAction.NONE)
+    if rise != added:
+        return [f"Epoch: rises by {rise}, but {added} restart attempts were added"]
+    if after.totals.restarts - before.totals.restarts != rise:
+        return [f"Epoch: rises by {rise}, but the restarts go from {before.totals.restarts} to {after.totals.restarts}"]
+    return []
+
+
+def _charges(before: Ledger, after: Ledger) -> list[str]:
+    """One charge an incident, none beyond the limit."""
+    found = []
+    if after.budget.remaining < 0:
+        found.append(f"Budget: {after.budget.remaining} remaining")
+    known, now = _same(before, after), after.incident
+    was_charged = known is not None and known.charged
+    is_charged = now is not None and now.charged
+    if was_charged and not is_charged:
+        found.append("OneCharge: the charge of an incident is forgotten")
+    charged = 1 if is_charged and not was_charged else 0
+    if after.totals.charged - before.totals.charged != charged:
+        rise = after.totals.charged - before.totals.charged
+        found.append(f"OneCharge: {rise} charges are counted, {charged} belong to an incident that had none")
+    if now is not None and now.suspension is not None and (now.closing is not None or now.mode != Mode.ENFORCE):
+        found.append(f"Suspension: incident {now.id} is {'closed' if now.closing is not None else 'only observed'}")
+    if now is not None and now.withheld is not None and (after.phase is not Phase.BACKOFF or now.mode != Mode.ENFORCE):
+        found.append(f"Withheld: a restart of incident {now.id} waits in phase {after.phase}, mode {now.mode}")
+    if known is not None and now is not None and known.resumed_by_others:
+        if not now.resumed_by_others:
+            found.append(f"Suspension: it is forgotten that somebody else has resumed incident {now.id}")
+        if now.suspension is not None:
+            found.append(f"Suspension: incident {now.id} wants what somebody else has ended")
+    fresh = [charge for charge in after.budget.charges if charge not in before.budget.charges]
+    if len(fresh) > charged:
+        found.append(f"OneCharge: {len(fresh)} charges are entered, {charged} belong to an incident that had none")
+    if now is not None and charged and len(after.budget.charges) > now.terms.budget_limit:
+        found.append(f"BudgetLimit: {len(after.budget.charges)} charges against a limit of {now.terms.budget_limit}")
+    return found
+
+
+def _identity(before: Ledger, after: Ledger) -> list[str]:
+    """An incident gives way to the next only by closing; what was agreed at its opening stays."""
+    old, new = before.incident, after.incident
+    if old is None:
+        if new is not None and (new.number != before.totals.incidents + 1 or after.totals.incidents != new.number):
+            return [f"IncidentNumber: {new.number} after {before.totals.incidents} incidents"]
+        return []
+    if old.closing is not None:
+        if new is None:
+            newest = after.history[0].id if after.history else "none"
+            return [] if newest == old.id else [f"ClosedIsRecorded: {old.id} is forgotten, the newest is {newest}"]
+        return [] if new == old else [f"ClosedIsFinal: the closed incident {old.id} is changed"]
+    if new is None or new.id != old.id:
+        return [f"ClosesFirst: the open incident {old.id} gives way to {new.id if new is not None else 'none'}"]
+    pinned = ("number", "started_at", "detected_at", "mode", "terms", "gpus", "ranks", "disruption_class", "cause")
+    return [
+        f"Pinned: {name} of incident {old.id} is changed" for name in pinned if getattr(old, name) != getattr(new, name)
+    ]
+
+
+def _history(before: Ledger, after: Ledger) -> list[str]:
+    if after.history == before.history:
+        return []
+    if before.incident is None or before.incident.closing is None or after.incident is not None:
+        return ["History: it changes although no closed incident is put away"]
+    if after.history[1:] != before.history[: MAX_HISTORY - 1]:
+        return ["History: an earlier incident is changed or dropped"]
+    return []
+
+
+def _bounds(after: Ledger) -> list[str]:
+    """Status is an API object: nothing in it may grow with time or with the size of a group without an end."""
+    sizes = [
+        ("history", len(after.history), MAX_HISTORY),
+        ("handled evidence", len(after.handled.keys), MAX_HANDLED),
+        ("answered requests", len(after.requests), len(Verb)),
+    ]
+    if after.incident is not None:
+        sizes += [
+            ("attempts", len(after.incident.attempts), MAX_ATTEMPTS),
+            ("evidence", len(after.incident.evidence), MAX_EVIDENCE),
+            ("phases", len(after.incident.phases), MAX_SPANS),
+        ]
+    return [f"Bounded: {size} items of {what}, at most {limit}" for what, size, limit in sizes if size > limit]
+
+
+def _phases(after: Ledger, incident: Incident) -> list[str]:
+    spans, closing = incident.phases, incident.closing
+    if not spans:
+        return [f"Phases: incident {incident.id} has none"]
+    found = []
+    if spans[0].started_at != incident.started_at:
+        found.append(f"Phases: the first begins at {spans[0].started_at}, the failure was at {incident.started_at}")
+    found += [
+        f"Phases: {one.phase} ends at {one.ended_at}, {other.phase} begins at {other.started_at}"
+        for one, other in pairwise(spans)
+        if one.ended_at != other.started_at
+    ]
+    for span in spans:
+        if span.ended_at is None:
+            continue
+        seconds = (span.ended_at - span.started_at).total_seconds()
+        if seconds < 0:
+            found.append(f"Phases: {span.phase} lasts {seconds} s")
+        if abs(seconds * incident.gpus - span.idle_gpu_seconds) > _ROUNDING_GPU_SECONDS * MAX_SPANS:
+            found.append(f"IdleBooked: {span.idle_gpu_seconds} GPU-seconds for {seconds} s of {incident.gpus} GPUs")
+    return [*found, *_end(after, spans[-1].ended_at, spans[-1].phase, closing.ended_at if closing else None)]
+
+
+def _end(after: Ledger, last_end: datetime | None, last: Phase, closed_at: datetime | None) -> list[str]:
+    """Open: the last phase lasts, and it is the group's. Closed: both ended at once, and the group is Healthy."""
+    if last_end != closed_at:
+        return [f"Phases: the last one ends at {last_end}, the incident at {closed_at}"]
+    expected = last if closed_at is None else Phase.HEALTHY
+    return [] if after.phase is expected else [f"Phase: the group is {after.phase}, its incident {expected}"]
+
+
+def _attempts(after: Ledger, incident: Incident) -> list[str]:
+    found = [
+        f"Attempts: {other.number} of epoch {other.epoch} follows {one.number} of epoch {one.epoch}"
+        for one, other in pairwise(incident.attempts)
+        if other.number <= one.number or other.epoch < one.epoch
+    ]
+    restarts = [attempt for attempt in incident.attempts if attempt.action is not AttemptAction.NONE]
+    if restarts and restarts[-1].epoch != after.epoch:
+        found.append(f"Epoch: it is {after.epoch}, the latest restart was of {restarts[-1].epoch}")
+    recreated = bool(restarts) and restarts[-1].action is AttemptAction.RECREATE_JOB_SET  # its Jobs may be gone
+    if restarts and not (incident.target.job_set_uid and (incident.target.job_uids or recreated)):
+        found.append(f"Target: incident {incident.id} has restarted a group without naming its Jobs")
+    return found

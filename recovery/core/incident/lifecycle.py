@@ -1,0 +1,347 @@
+"""The life of an incident in the ledger: opened, given attempts, moved along, closed, put into history.
+
+Every function takes a ledger and returns the next one. Nothing here decides; `decide` does.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core.diagnosis.classify import Disruption
+from recovery.core.diagnosis.evidence import Evidence, gather, restarts_of
+from recovery.core.diagnosis.trained import member_count
+from recovery.core.incident import budget, phases
+from recovery.core.model.facts import Snapshot
+from recovery.core.model.ledger import (
+    Attempt,
+    AttemptAction,
+    ClosedIncident,
+    Closing,
+    Handled,
+    Incident,
+    Ledger,
+    Outcome,
+    Phase,
+    Target,
+    Terms,
+)
+from recovery.core.policy.spec import Mode, Policy, Restart
+
+MAX_EVIDENCE = 16
+MAX_ATTEMPTS = 20
+MAX_HISTORY = 10
+MAX_CONSIDERED = 8
+MAX_HANDLED = 8192
+"""More members than the largest group has: a key that is forgotten while its evidence is seen would open it anew."""
+
+
+def terms_of(policy: Policy) -> Terms:
+    """What is pinned for the incident."""
+    return Terms(
+        policy_name=policy.name,
+        policy_uid=policy.uid,
+        policy_generation=policy.generation,
+        restart=policy.restart,
+        budget_limit=policy.budget_limit,
+        budget_window_seconds=policy.budget_window.total_seconds(),
+        start_timeout_seconds=policy.start_timeout.total_seconds(),
+        grace_seconds=policy.grace_seconds,
+        on_exhausted=policy.on_exhausted,
+        on_terminal_failure=policy.on_terminal_failure,
+        backoff_initial_seconds=policy.backoff.initial.total_seconds(),
+        backoff_factor=policy.backoff.factor,
+        backoff_max_seconds=policy.backoff.longest.total_seconds(),
+        rendezvous_timeout_seconds=policy.rendezvous_timeout.total_seconds(),
+        finish_timeout_seconds=policy.finish_timeout.total_seconds(),
+        rules=policy.rules,
+        override_native=policy.override_native,
+        settle_seconds=policy.settle.total_seconds(),
+    )
+
+
+def incident_of(ledger: Ledger) -> Incident:
+    """The open incident; asking for it where there is none is a programmer's error."""
+    assert ledger.incident is not None, "no incident is open"
+    return ledger.incident
+
+
+def open_incident(
+    ledger: Ledger,
+    snapshot: Snapshot,
+    policy: Policy,
+    disruption: Disruption,
+    now: datetime,
+    *,
+    ended_at: datetime | None = None,
+) -> Ledger:
+    """A new incident in phase Decided, its Detected phase reaching back to the failure itself.
+
+    `ended_at`: when it was over already before anybody looked; None: it lasts.
+
+    Its number, and with it its id, follows from the totals, so that two controllers that see the same failure open the
+    same incident, and the compare-and-swap lets only one of them in.
+    """
+    assert snapshot.workload is not None, "an incident belongs to a workload"
+    uid = snapshot.workload.uid
+    number = ledger.totals.incidents + 1
+    dated = [item.at for item in disruption.evidence if item.at is not None]
+    decided_at = now if ended_at is None else ended_at
+    failed_at = min([*dated, decided_at])
+    if ledger.handled.until is not None:
+        failed_at = min(max(failed_at, ledger.handled.until), decided_at)
+    ranks, gpus = _size(snapshot)
+    incident = Incident(
+        id=f"{uid[:8]}-{number}",
+        number=number,
+        started_at=failed_at,
+        detected_at=now,
+        disruption_class=disruption.disruption_class,
+        cause=disruption.cause,
+        mode=policy.mode,
+        terms=terms_of(policy),
+        target=target_of(snapshot),
+        gpus=gpus,
+        ranks=ranks,
+        suspects=disruption.suspects,
+        evidence=tuple(item.text for item in disruption.evidence[:MAX_EVIDENCE]),
+        probe_proven=any(pod.joined_probe and pod.ready for pod in snapshot.pods),
+    )
+    whole_since = ledger.handled.until
+    rested = whole_since is None or failed_at - whole_since >= policy.backoff.reset_after
+    failures = dict(ledger.totals.failures)
+    failures[disruption.disruption_class] = failures.get(disruption.disruption_class, 0) + 1
+    ledger = msgspec.structs.replace(
+        ledger,
+        incident=incident,
+        attempts_in_row=0 if rested else ledger.attempts_in_row,
+        charged_in_row=0 if rested else ledger.charged_in_row,
+        # The restart did mend what failed early then; only the step it died at may still tell something.
+        failures=tuple(msgspec.structs.replace(each, ran_seconds=None) for each in ledger.failures)
+        if rested
+        else ledger.failures,
+        totals=msgspec.structs.replace(ledger.totals, incidents=number, failures=failures),
+        handled=with_keys(ledger.handled, disruption.evidence),
+    )
+    ledger = phases.enter(ledger, Phase.DETECTED, failed_at)
+    return phases.enter(ledger, Phase.DECIDED, decided_at)
+
+
+def with_keys(handled: Handled, evidence: Iterable[Evidence]) -> Handled:
+    """`handled` and this evidence, oldest forgotten first beyond the bound."""
+    keys = dict.fromkeys((*handled.keys, *(item.key for item in evidence)))
+    dropped = max(0, len(keys) - MAX_HANDLED)
+    earlier = max(0, handled.earlier - dropped)
+    return msgspec.structs.replace(handled, keys=tuple(keys)[-MAX_HANDLED:], earlier=earlier)
+
+
+def target_of(snapshot: Snapshot) -> Target:
+    """The member Jobs as they are: what a trigger now is aimed at."""
+    if snapshot.jobset is None:
+        return Target()
+    jobs = [job for job in snapshot.jobs if job.jobset_uid == snapshot.jobset.uid]
+    return Target(
+        job_set_uid=snapshot.jobset.uid,
+        job_uids=tuple(job.uid for job in jobs),
+        # Lower than what the JobSet has counted where it is restarting these Jobs already.
+        from_restarts=min((job.restart_attempt for job in jobs), default=restarts_of(snapshot)),
+    )
+
+
+def more_evidence(ledger: Ledger, evidence: tuple[Evidence, ...]) -> Ledger:
+    """Note evidence that came in while the incident was open."""
+    incident = incident_of(ledger)
+    texts = dict.fromkeys((*incident.evidence, *(item.text for item in evidence)))
+    noted = msgspec.structs.replace(incident, evidence=tuple(texts)[:MAX_EVIDENCE])
+    return msgspec.structs.replace(ledger, incident=noted, handled=with_keys(ledger.handled, evidence))
+
+
+def consider(ledger: Ledger, considered: tuple[str, ...]) -> Ledger:
+    """Note what was considered and not done, each once."""
+    incident = incident_of(ledger)
+    kept = tuple(dict.fromkeys((*incident.considered, *considered)))[-MAX_CONSIDERED:]
+    return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(incident, considered=kept))
+
+
+def present(snapshot: Snapshot, ledger: Ledger) -> tuple[Evidence, ...]:
+    """The evidence of the open incident that can still be seen."""
+    keys = frozenset(ledger.handled.keys[ledger.handled.earlier :])
+    return tuple(item for item in gather(snapshot) if item.key in keys)
+
+
+def say(ledger: Ledger, reason: str) -> Ledger:
+    """Put the sentence into the incident."""
+    return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(incident_of(ledger), reason=reason))
+
+
+def add_attempt(
+    ledger: Ledger,
+    action: AttemptAction,
+    target: Target,
+    reason: str,
+    now: datetime,
+    *,
+    free_of_charge: bool = False,
+    nodes: tuple[str, ...] = (),
+) -> Ledger:
+    """Another attempt. A trigger or an adopted restart raises the epoch; the first of an incident is charged.
+
+    `free_of_charge`: a person asked for it, or the verdict is that it costs nothing. `nodes`: quarantined for it. The
+    platform asks for no budget: a restart of its own that comes when the budget is exhausted is not charged.
+    """
+    incident = incident_of(ledger)
+    bump = action is not AttemptAction.NONE
+    epoch = ledger.epoch + (1 if bump else 0)
+    number = (incident.attempt.number if incident.attempt is not None else 0) + 1
+    attempt = Attempt(number=number, epoch=epoch, action=action, started_at=now, reason=reason, nodes=nodes)
+    limit, window = incident.terms.budget_limit, timedelta(seconds=incident.terms.budget_window_seconds)
+    free = budget.remaining(ledger.budget, limit, window, now) > 0
+    charge = bump and free and not free_of_charge and not incident.charged and incident.mode == Mode.ENFORCE
+    totals = ledger.totals
+    if bump:
+        totals = msgspec.structs.replace(
+            totals, restarts=totals.restarts + 1, charged=totals.charged + (1 if charge else 0)
+        )
+    in_row = ledger.charged_in_row
+    if bump and action is not AttemptAction.ADOPTED:
+        in_row = 0 if free_of_charge else in_row + 1
+    return msgspec.structs.replace(
+        ledger,
+        epoch=epoch,
+        totals=totals,
+        charged_in_row=in_row,
+        budget=budget.charge(ledger.budget, limit, window, now) if charge else ledger.budget,
+        incident=msgspec.structs.replace(
+            incident,
+            attempts=_newest((*incident.attempts, attempt)),
+            target=target,
+            charged=incident.charged or charge,
+            reason=reason,
+        ),
+    )
+
+
+def takes_jobset(ledger: Ledger, job_set_uid: str) -> Ledger:
+    """The latest attempt takes that JobSet away."""
+    incident = incident_of(ledger)
+    latest = msgspec.structs.replace(incident.attempts[-1], job_set_uid=job_set_uid)
+    changed = msgspec.structs.replace(incident, attempts=(*incident.attempts[:-1], latest))
+    return msgspec.structs.replace(ledger, incident=changed)
+
+
+def reword_attempt(ledger: Ledger, reason: str) -> Ledger:
+    """The latest attempt stands, for another reason."""
+    incident = incident_of(ledger)
+    latest = msgspec.structs.replace(incident.attempts[-1], reason=reason)
+    changed = msgspec.structs.replace(incident, attempts=(*incident.attempts[:-1], latest))
+    return msgspec.structs.replace(ledger, incident=changed)
+
+
+def _newest(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
+    """As many as are kept. Restarts outlive what was left to the platform: that there was one is never forgotten."""
+    surplus = len(attempts) - MAX_ATTEMPTS
+    if surplus <= 0:
+        return attempts
+    older = attempts[:-1]
+    passive = [attempt.number for attempt in older if attempt.action is AttemptAction.NONE]
+    dropped = frozenset((passive or [attempt.number for attempt in older])[:surplus])
+    return tuple(attempt for attempt in attempts if attempt.number not in dropped)
+
+
+def close(ledger: Ledger, closing: Closing) -> Ledger:
+    """End the open incident; it stays in the ledger until its record has been made."""
+    ledger = phases.close_span(ledger, closing.ended_at)
+    ended_at = incident_of(ledger).phases[-1].ended_at or closing.ended_at
+    closing = msgspec.structs.replace(closing, ended_at=ended_at)
+    incident = msgspec.structs.replace(incident_of(ledger), closing=closing, suspension=None, withheld=None)
+    return msgspec.structs.replace(ledger, phase=Phase.HEALTHY, incident=incident)
+
+
+def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
+    """Forget the closed incident but for its summary, and mark all present evidence as dealt with."""
+    incident = incident_of(ledger)
+    closing = incident.closing
+    assert closing is not None, "only a closed incident becomes history"
+    summary = ClosedIncident(
+        id=incident.id,
+        outcome=closing.outcome,
+        outcome_reason=closing.outcome_reason,
+        disruption_class=incident.disruption_class,
+        cause=incident.cause,
+        started_at=incident.started_at,
+        ended_at=closing.ended_at,
+        attempts=incident.attempt.number if incident.attempt is not None else 0,
+        idle_gpu_seconds=round(sum(span.idle_gpu_seconds for span in incident.phases), 3),
+        reason=incident.reason,
+        source=closing.source,
+        verified=closing.verified,
+        charged=incident.charged,
+        storm=incident.storm,
+        storm_latest_at=incident.storm_latest_at,
+    )
+    terminal = snapshot.jobset is not None and bool(snapshot.jobset.terminal_state)
+    seen = {item.key for item in gather(snapshot)}
+    kept = tuple(key for key in ledger.handled.keys if key in seen)
+    return msgspec.structs.replace(
+        ledger,
+        incident=None,
+        history=(summary, *ledger.history)[:MAX_HISTORY],
+        handled=Handled(
+            # Only what can still be seen is worth remembering; what came in after the end is not dealt with.
+            keys=kept,
+            earlier=len(kept),
+            until=closing.ended_at,
+            terminal_jobset_uid=(
+                snapshot.jobset.uid if terminal and snapshot.jobset is not None else ledger.handled.terminal_jobset_uid
+            ),
+        ),
+    )
+
+
+def restarted(ledger: Ledger) -> bool:
+    """A restart, ours or the platform's, belongs to the open incident."""
+    return any(a.action is not AttemptAction.NONE for a in incident_of(ledger).attempts)
+
+
+def acts(ledger: Ledger) -> bool:
+    """The open incident is one that may write to the workload: not an observed one, nor one that no rule and no default
+    could call for anything."""
+    incident = incident_of(ledger)
+    return incident.mode == Mode.ENFORCE and decides(incident.terms)
+
+
+def decides(terms: Terms) -> bool:
+    """A rule or the default could call for anything."""
+    return terms.restart != Restart.NONE or bool(terms.rules)
+
+
+def stood_aside(ledger: Ledger) -> bool:
+    """The latest thing done about the open incident was to leave it to the platform."""
+    attempt = incident_of(ledger).attempt
+    return attempt is not None and attempt.action is AttemptAction.NONE
+
+
+def outcome_when_whole(ledger: Ledger) -> tuple[Outcome, str]:
+    """How an incident ends when the whole group runs again, and the CamelCase reason."""
+    incident = incident_of(ledger)
+    if incident.mode != Mode.ENFORCE:
+        return Outcome.OBSERVED, "ObserveMode"
+    if ledger.phase is Phase.HELD:
+        return Outcome.HELD, "RunsWholeAgain"
+    if restarted(ledger):
+        return Outcome.RECOVERED, "AllRanksReady"  # or joined: `source` tells which
+    if incident.withheld is not None:
+        return Outcome.SUPERSEDED, "RunsWholeAgain"
+    return Outcome.OBSERVED, "LeftToKubernetes"
+
+
+def _size(snapshot: Snapshot) -> tuple[int, int]:
+    """Ranks (pods) and GPUs of the whole group, lost members included."""
+    ranks = gpus = 0
+    by_name = {job.name: job for job in snapshot.jobs}
+    for job in by_name.values():
+        if snapshot.jobset is not None and job.jobset_uid == snapshot.jobset.uid:
+            members = member_count(job)
+            ranks += members
+            gpus += members * max((p.gpus for p in snapshot.pods if p.job_uid == job.uid), default=0)
+    return ranks, gpus

@@ -1,0 +1,109 @@
+"""The RecoveryConfig as data: what the platform's SRE allows policies to do at most, and the brake for all of them.
+
+There is one in a cluster, and its name is fixed. Without it the defaults hold. Only what this version acts on stands
+here; the CRD declares the rest and refuses it by name.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from recovery.core.model.fleet_ledger import FleetLedger
+
+CONFIG_NAME = "default"
+"""The one RecoveryConfig that counts; the CRD refuses others."""
+
+
+class AllowSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """What policies may do at most."""
+
+    fail_job: bool = False
+    """End a job for good (`budget.onExhausted: FailJob`, a rule with action FailJob)."""
+    cordon: bool = False
+    """Quarantine nodes: cordon and taint them (a rule with action ReplaceNode, a node that is suspected twice)."""
+    assume_dead: bool = False
+    """Take a pod on a lost node for dead without proof (`teardown.fencing.mode: AssumeDead`)."""
+
+
+class QuarantineSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """How many nodes may be quarantined at once, and when they are released."""
+
+    max_nodes: int | None = None
+    """0 allows no quarantine at all. None: `maxPercent` alone."""
+    max_percent: int = 5
+    """Of all nodes of the cluster, rounded down, but one node where that would be none; the smaller of both caps
+    holds."""
+    release_after: str | None = None
+    """How long a quarantine lasts where nothing releases it before. None: until the node is healthy, or by hand."""
+
+
+class SuspicionSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """When a node is quarantined without proof."""
+
+    suspicions: int = 2
+    """Incidents whose suspect ran on the node."""
+    within: str = "24h"
+    """How long a suspicion counts."""
+
+
+class CircuitBreakerSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """Every policy of the cluster counts as mode Observe, when so many recoveries brought no progress, until a person
+    ends that."""
+
+    recoveries: int
+    """Of all groups together."""
+    within: str = "1h"
+    """How long one counts."""
+
+
+class ConfigSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec` of the RecoveryConfig."""
+
+    paused: bool = False
+    """No workload of the cluster is written to, but to release the controller's own suspensions."""
+    pause_reason: str = ""
+    """Why, in words for whoever asks `recovery explain`."""
+    allow: AllowSpec = AllowSpec()
+    quarantine: QuarantineSpec = QuarantineSpec()
+    suspicion: SuspicionSpec = SuspicionSpec()
+    circuit_breaker: CircuitBreakerSpec | None = None
+    """None: there is none."""
+
+
+class ConfigFacts(msgspec.Struct, frozen=True):
+    """The RecoveryConfig. One that cannot be read pauses everything: whatever it was meant to forbid stays undone."""
+
+    name: str
+    uid: str
+    generation: int
+    spec: ConfigSpec = ConfigSpec()
+    unreadable: str = ""
+    """Why it cannot be read; empty: it can."""
+    fleet: FleetLedger = FleetLedger()
+    """Its status."""
+    resource_version: str = ""
+    reset_breaker_at: datetime | None = None
+    """When a person last asked to close the circuit breaker (`quarantine.RESET_BREAKER_ANNOTATION`). None: never."""
+
+    @property
+    def pause_words(self) -> str:
+        """Why all recoveries are paused, in words; empty: they are not."""
+        if self.unreadable:
+            return f"RecoveryConfig {self.name} cannot be read ({self.unreadable}), so all recoveries are paused"
+        if not self.spec.paused:
+            return ""
+        why = f": {self.spec.pause_reason}" if self.spec.pause_reason else ""
+        return f"RecoveryConfig {self.name} pauses all recoveries{why}"
+
+    @property
+    def breaker_words(self) -> str:
+        """Why every policy counts as mode Observe, in words, and how to end that; empty: the circuit breaker is
+        closed."""
+        if self.fleet.breaker is None:
+            return ""
+        return f"the circuit breaker is open: {self.fleet.breaker.reason}; recovery reset-breaker closes it"
+
+    @property
+    def stop_words(self) -> str:
+        """Why nothing is enforced, whatever the policies say: the pause, else the breaker; empty: they decide."""
+        return self.pause_words or self.breaker_words

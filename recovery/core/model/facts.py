@@ -1,0 +1,471 @@
+"""What is known about a group at one moment: frozen records, nothing derived.
+
+Times are aware UTC datetimes. The API server writes most of them in whole seconds, so two facts of the same second have
+no order between them. Tuples are ordered as the comments say; None is explained where it can occur.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+
+class GroupKey(msgspec.Struct, frozen=True, order=True):
+    """Names a group of pods that fail and restart together, by the name of its JobSet and of its TrainJob."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """A Kubernetes status condition. `since` is lastTransitionTime, None if absent."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    since: datetime | None = None
+
+
+class ExitFacts(msgspec.Struct, frozen=True):
+    """How a container ended. `finished_at` None: the kubelet did not say."""
+
+    code: int
+    reason: str = ""
+    message: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class ContainerFacts(msgspec.Struct, frozen=True):
+    """One container or init container of a pod."""
+
+    name: str
+    restarts: int = 0
+    ready: bool = False
+    """`ready` of its status: it runs and its readiness probe, if it has one, succeeds."""
+    running_since: datetime | None = None
+    """None: not running."""
+    exit: ExitFacts | None = None
+    """`state.terminated`. None: not terminated."""
+    last_exit: ExitFacts | None = None
+    """`lastState.terminated`, the exit before the latest restart. None: never restarted."""
+    waiting_reason: str = ""
+    """`state.waiting.reason`, such as ImagePullBackOff; empty if not waiting."""
+    waiting_message: str = ""
+    unhealthy_devices: tuple[str, ...] = ()
+    """Devices that the kubelet reports as Unhealthy for this container (`allocatedResourcesStatus`, KEP-4680), those of
+    DRA claims included: `nvidia.com/gpu: GPU-1f2e`."""
+
+
+class Toleration(msgspec.Struct, frozen=True):
+    """Which taints a pod puts up with. Empty `key` (with Exists) and empty `effect` mean all."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class LabelRequirement(msgspec.Struct, frozen=True):
+    """One of the `matchExpressions` of a node affinity: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """What a pod asks of a node, as far as it is known here: CPU, memory and DRA claims are not."""
+
+    selector: tuple[tuple[str, str], ...] = ()
+    """Labels that the node must have, and their values, by label."""
+    affinity: tuple[tuple[LabelRequirement, ...], ...] | None = None
+    """Terms of the required node affinity, one of which must match, in all its requirements. None: any node will do."""
+    tolerations: tuple[Toleration, ...] = ()
+    gpus: int = 0
+    """Accelerators that are extended resources, as nodes tell of them too."""
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """A fault of a pod's node that a rule of the policy names (`matching.node_faults`)."""
+
+    key: str
+    text: str
+    since: datetime | None
+    """None: the taint bears no date. It is news once for its node then."""
+
+
+class PodFacts(msgspec.Struct, frozen=True):
+    """A member pod, or the last that was seen of one."""
+
+    name: str
+    uid: str
+    job_uid: str
+    """UID of the controlling Job: the incarnation that this pod belongs to."""
+    job_name: str
+    index: int | None
+    """Completion index, None for a Job that is not Indexed."""
+    created_at: datetime
+    resource_version: str = ""
+    node: str = ""
+    """Empty: not scheduled."""
+    accepted_at: datetime | None = None
+    """When its kubelet took it in (`status.startTime`). None: it has not, or did not say."""
+    phase: str = "Pending"
+    gpus: int = 0
+    """Accelerators, those of DRA claims included (`kube.projections.accelerators`)."""
+    ready: bool = False
+    """The training is Ready: the pod is, or its training containers are and only others are not."""
+    ready_since: datetime | None = None
+    """Where others keep the pod from being Ready: when the training containers started."""
+    ready_denied: bool = False
+    """The pod is not Ready although all of its containers are: the node controller took Ready from it, or a readiness
+    gate is closed."""
+    deleting_since: datetime | None = None
+    """When the deletion was asked for (deletionTimestamp less the grace period). None: not being deleted."""
+    grace_seconds: int = 30
+    """terminationGracePeriodSeconds of the spec."""
+    deletion_grace_seconds: int | None = None
+    """metadata.deletionGracePeriodSeconds: the grace of the deletion under way. None: not being deleted."""
+    containers: tuple[ContainerFacts, ...] = ()
+    """The training containers, once `training_container.assigned` has told them from the others; until then all."""
+    other_containers: tuple[ContainerFacts, ...] = ()
+    """Helpers and sidecars, native sidecars included (init containers with restartPolicy Always)."""
+    training_known: bool = True
+    """False: no rule selects a training container, so that `containers` is empty and exits are no evidence."""
+    init_containers: tuple[ContainerFacts, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    """All but those that only tell that the pod is on its way or well (Initialized, Ready, ContainersReady,
+    PodReadyToStartContainers, PodScheduled=True)."""
+    reason: str = ""
+    """`status.reason`: Evicted, UnexpectedAdmissionError, NodeAffinity; empty: none."""
+    message: str = ""
+    """`status.message`, its beginning."""
+    demand: Demand = Demand()
+    index_failures: int = 0
+    """How many pods of its index failed before it (`batch.kubernetes.io/job-index-failure-count`); counted only where
+    the Job has a backoffLimitPerIndex."""
+    joined_probe: bool = False
+    """Ready says that the rank has joined all the others (`policy.JOINED_PROBE_ANNOTATION`), not only that it runs."""
+    gone_at: datetime | None = None
+    """When the object was seen to disappear while its Job lived on. None: the object exists."""
+    dead_since: datetime | None = None
+    """Set by `core.incident.fencing` from what is known of its node: its processes count as dead, and it may be
+    force-deleted. None: they may live."""
+    dead_because: str = ""
+    """Why, in words."""
+    fault: Fault | None = None
+    """Set by `decide` from the rules of the policy. None: no rule asks for anything about its node."""
+
+    @property
+    def all_containers(self) -> tuple[ContainerFacts, ...]:
+        """Init containers first, the training before the others."""
+        return (*self.init_containers, *self.containers, *self.other_containers)
+
+    @property
+    def running(self) -> bool:
+        """Its training containers run. A pod that is being deleted still counts: its processes live.
+
+        The phase does not say so: a helper whose image cannot be pulled keeps the whole pod Pending.
+        """
+        if self.gone_at is not None or self.dead_since is not None or self.phase in {"Succeeded", "Failed"}:
+            return False
+        if not self.training_known:
+            return self.phase == "Running"
+        return bool(self.containers) and all(c.running_since is not None for c in self.containers)
+
+
+class ExitCodesRequirement(msgspec.Struct, frozen=True):
+    """`onExitCodes`; `container_name` None: any container."""
+
+    operator: str
+    values: tuple[int, ...]
+    container_name: str | None = None
+
+
+class PodConditionPattern(msgspec.Struct, frozen=True):
+    """One item of `onPodConditions`."""
+
+    type: str
+    status: str = "True"
+
+
+class PodFailureRule(msgspec.Struct, frozen=True):
+    """One rule of a Job's podFailurePolicy: exactly one of the two requirements is set."""
+
+    action: str
+    on_exit_codes: ExitCodesRequirement | None = None
+    on_pod_conditions: tuple[PodConditionPattern, ...] = ()
+
+
+class RestartRule(msgspec.Struct, frozen=True):
+    """One of a container's `restartPolicyRules` (KEP-5307): the exit codes after which the kubelet restarts it."""
+
+    operator: str
+    """In or NotIn."""
+    values: tuple[int, ...] = ()
+
+
+class ContainerTemplate(msgspec.Struct, frozen=True):
+    """One container of a Job's pod template; init containers are not among them."""
+
+    name: str
+    accelerators: int = 0
+    """How many it asks for, those of DRA claims included."""
+    restart_policy: str = ""
+    """Its own `restartPolicy`; empty: the pod's applies."""
+    restart_rules: tuple[RestartRule, ...] = ()
+
+
+class JobFacts(msgspec.Struct, frozen=True):
+    """A child Job of the JobSet."""
+
+    name: str
+    uid: str
+    resource_version: str
+    jobset_uid: str
+    replicated_job: str
+    created_at: datetime
+    restart_attempt: int = 0
+    deleting_since: datetime | None = None
+    suspended: bool = False
+    parallelism: int = 1
+    completions: int | None = None
+    backoff_limit: int = 6
+    backoff_limit_per_index: int | None = None
+    """How often the pod of one index may fail before that index has failed for good. None: no limit of its own."""
+    failed_indexes: str = ""
+    """`status.failedIndexes`: those that have failed for good, such as `1,3-5`."""
+    active_deadline_seconds: int | None = None
+    """`spec.activeDeadlineSeconds`, counted from `status.startTime` of this Job. None: no deadline."""
+    pod_restart_policy: str = "Never"
+    containers: tuple[ContainerTemplate, ...] = ()
+    """Of the pod template. Empty: not known; a real Job has one at least."""
+    training_container: str = ""
+    """The annotation `recovery.trainjob.dev/container` of the pod template; empty: there is none."""
+    pod_failure_rules: tuple[PodFailureRule, ...] = ()
+    active: int = 0
+    failed: int = 0
+    succeeded: int = 0
+    conditions: tuple[Condition, ...] = ()
+    touched: str = ""
+    """Value of the annotation that the watchdog touches (`recovery.trainjob.dev/touched`)."""
+    failed_create: str = ""
+    """Message of the newest FailedCreate Event of the Job; filled by live reads of a Job without pods only."""
+
+    def condition(self, type_: str) -> Condition | None:
+        """The condition of that type if its status is True, else None."""
+        return next((c for c in self.conditions if c.type == type_ and c.status == "True"), None)
+
+
+class FailurePolicyRule(msgspec.Struct, frozen=True):
+    """One rule of a JobSet's failurePolicy; an empty list of requirements matches everything."""
+
+    name: str
+    action: str
+    on_job_failure_reasons: tuple[str, ...] = ()
+    on_job_failure_message_patterns: tuple[str, ...] = ()
+    target_replicated_jobs: tuple[str, ...] = ()
+
+
+class FailurePolicyFacts(msgspec.Struct, frozen=True):
+    """A JobSet's failurePolicy."""
+
+    max_restarts: int = 0
+    rules: tuple[FailurePolicyRule, ...] = ()
+
+
+class ReplicatedJobFacts(msgspec.Struct, frozen=True):
+    """One replicatedJob of the JobSet's spec. `ancestor`: Trainer's step label, such as `trainer`."""
+
+    name: str
+    replicas: int = 1
+    ancestor: str = ""
+    waits_for_complete: tuple[str, ...] = ()
+    """The ReplicatedJobs that `dependsOn` wants Complete before this one starts."""
+
+
+class JobSetFacts(msgspec.Struct, frozen=True):
+    """The JobSet of the workload. `failure_policy` None: a failed Job fails the JobSet."""
+
+    name: str
+    uid: str
+    resource_version: str
+    generation: int
+    created_at: datetime
+    replicated_jobs: tuple[ReplicatedJobFacts, ...] = ()
+    suspended: bool = False
+    restarts: int = 0
+    restarts_counted: int = 0
+    """`status.restartsCountTowardsMax`."""
+    terminal_state: str = ""
+    """Completed, Failed, or empty."""
+    failure_policy: FailurePolicyFacts | None = None
+    active_deadline_seconds: int | None = None
+    """`spec.activeDeadlineSeconds` (KEP-1186, jobset#1320), counted from the last resume. None: no deadline.
+
+    JobSet 0.12 has no such field."""
+    conditions: tuple[Condition, ...] = ()
+    deleting_since: datetime | None = None
+
+    def condition(self, type_: str) -> Condition | None:
+        """The condition of that type if its status is True, else None."""
+        return next((c for c in self.conditions if c.type == type_ and c.status == "True"), None)
+
+
+class WorkloadFacts(msgspec.Struct, frozen=True):
+    """The object that the user created: a TrainJob, or a JobSet that nothing controls."""
+
+    kind: str
+    """TrainJob or JobSet."""
+    name: str
+    uid: str
+    resource_version: str
+    generation: int
+    created_at: datetime
+    suspended: bool = False
+    active_deadline_seconds: int | None = None
+    """`spec.activeDeadlineSeconds`. Trainer counts it from the creation or the last resume (`reconcileDeadline` in
+    pkg/controller/trainjob_controller.go, v2.3). None: no deadline."""
+    patched_by: tuple[str, ...] = ()
+    """Managers of a TrainJob's `spec.runtimePatches`. Kueue is one of them once it has admitted the job."""
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    conditions: tuple[Condition, ...] = ()
+    deleting_since: datetime | None = None
+
+    def condition(self, type_: str) -> Condition | None:
+        """The condition of that type if its status is True, else None."""
+        return next((c for c in self.conditions if c.type == type_ and c.status == "True"), None)
+
+
+class Taint(msgspec.Struct, frozen=True):
+    """A taint of a node. `since` is timeAdded, None if absent."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+    since: datetime | None = None
+
+
+class NodeFacts(msgspec.Struct, frozen=True):
+    """A node."""
+
+    name: str
+    ready: bool
+    ready_since: datetime | None = None
+    """When `ready` took its present value."""
+    ready_reason: str = ""
+    unschedulable: bool = False
+    uid: str = ""
+    resource_version: str = ""
+    reachable: bool = True
+    """False: Ready is Unknown, so that nobody knows what runs there."""
+    taints: tuple[Taint, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    """All but Ready, and but a kubelet's pressure conditions that are False."""
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    """Only our own (`policy.OWN_ANNOTATION_PREFIX`)."""
+    gpus: int = 0
+    """Allocatable accelerators."""
+    deleting_since: datetime | None = None
+    lease_renewed_at: datetime | None = None
+    """`spec.renewTime` of the node's Lease. Read live, and only of a node that is not reachable; None: not read, or
+    there is none."""
+
+
+class LostNode(msgspec.Struct, frozen=True):
+    """A node that stopped being Ready, or disappeared."""
+
+    name: str
+    since: datetime
+    rack: str = ""
+    """Value of the label that names its rack, or the switch at the top of it; empty: it has none. A zone is no rack."""
+
+
+class WaitingGroup(msgspec.Struct, frozen=True):
+    """A group some of whose members have no node, or are about to lose theirs and have to be placed anew."""
+
+    key: GroupKey
+    needed: int
+    """How many nodes its members take, those that have one included."""
+    feasible: tuple[str, ...]
+    """Nodes on which they could run, as `FleetFacts.feasible`; where some ask for accelerators, those of these."""
+
+
+class FleetFacts(msgspec.Struct, frozen=True):
+    """What a decision about one group has to know of all nodes of the cluster."""
+
+    nodes: int
+    """How many there are."""
+    lost: tuple[LostNode, ...] = ()
+    """Those lost within the last 15 minutes, back meanwhile or not, by time."""
+    feasible: tuple[str, ...] = ()
+    """Nodes on which a pod of the group could run: Ready, not cordoned, without a taint that keeps it off, with the
+    labels that it asks for and enough accelerators in all (free or not), by name."""
+    with_accelerators: tuple[str, ...] | None = None
+    """Those of them that would take a member which asks for accelerators: many nodes that would take a launcher make no
+    place for its workers. None: no member asks for any, or it is not known."""
+    pods_per_node: int = 1
+    """How many pods of the group one such node has room for."""
+    waiting: tuple[WaitingGroup, ...] = ()
+    """The other groups that wait for nodes; not those that want more nodes than there are of the kind."""
+
+
+class UndecodableObject(msgspec.Struct, frozen=True):
+    """An object whose content cannot be read, and what its metadata says all the same. Empty texts: it does not say."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    problem: str
+    """What is wrong, with the path of the field where that is known."""
+    group: GroupKey | None = None
+    """The group that stands still until the object can be read. None: it belongs to none, or nothing says to which."""
+    resource_version: str = ""
+
+    @property
+    def title(self) -> str:
+        """How a message names the object: `namespace/name`, or the name where there is no namespace."""
+        name = self.name or "without a name"
+        return f"{self.namespace}/{name}" if self.namespace else name
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.kind} {self.title} cannot be read: {self.problem}"
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """All facts about one group at one moment."""
+
+    key: GroupKey
+    workload: WorkloadFacts | None
+    """None: the workload is gone."""
+    jobset: JobSetFacts | None
+    """None: Trainer has not made it yet, or it is gone."""
+    jobs: tuple[JobFacts, ...]
+    """Member Jobs only (initializers are not members), by name; a dying one is still here."""
+    pods: tuple[PodFacts, ...]
+    """Pods of member Jobs, past incarnations that still exist included, and those that vanished under a living Job."""
+    nodes: Mapping[str, NodeFacts] = {}
+    """The nodes that the pods name."""
+    gone_nodes: frozenset[str] = frozenset()
+    """Nodes that pods name and that do not exist. In a live snapshot the API server has just said so."""
+    fleet: FleetFacts | None = None
+    """In live snapshots only; None: not asked."""
+    trained_at: Mapping[str, datetime] = {}
+    """By Job UID: the first moment at which all its members are known to have run at once (`history.all_ran_at`),
+    remembered for as long as the Job exists. A Job that is not here has not trained."""
+    expected_jobs: int = 0
+    """How many member Jobs the JobSet's spec asks for; 0: not known. Fewer may exist while JobSet makes them."""
+    live: bool = False
+    """Read from the API server for this decision, not from a cache."""
+    undecodable: tuple[UndecodableObject, ...] = ()
+    """Objects of the group that cannot be read, by kind and name. Where one could be read before, its last readable
+    state is among the facts."""

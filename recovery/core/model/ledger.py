@@ -1,0 +1,396 @@
+"""What `RecoveryGroup.status` remembers: the ledger that makes a recovery happen exactly once.
+
+It is written by compare-and-swap before the first destructive call, and read by whoever leads next. Everything that
+must survive a crash stands here: the target UIDs of the trigger, what was charged, which evidence has been dealt with.
+Times are RFC 3339 on the wire; structs omit defaults so that the object stays readable with kubectl.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from recovery.core.model.rules import Rule
+
+OLDEST_SCHEMA_VERSION = 1
+SCHEMA_VERSION = 3
+"""2 added suspensions, backoff and requests; 3 rules, classes of causes, fencing and nodes that are replaced. Earlier
+versions are read as they are: what they lack has a default."""
+
+
+class Phase(StrEnum):
+    """Where an incident stands. Phases are contiguous; Healthy is between incidents."""
+
+    HEALTHY = "Healthy"
+    DETECTED = "Detected"
+    DECIDED = "Decided"
+    FENCING = "Fencing"
+    TEARING_DOWN = "TearingDown"
+    BACKOFF = "Backoff"
+    SCHEDULING = "Scheduling"
+    STARTING = "Starting"
+    RENDEZVOUS = "Rendezvous"
+    HELD = "Held"
+
+
+class Outcome(StrEnum):
+    """How an incident closed."""
+
+    RECOVERED = "Recovered"
+    FAILED = "Failed"
+    HELD = "Held"
+    SUPERSEDED = "Superseded"
+    OBSERVED = "Observed"
+
+
+class AttemptAction(StrEnum):
+    """RecreateGroup: our trigger. ReplaceNode: the same, with the suspect's node quarantined first. RecreateJobSet: the
+    whole JobSet, after it had failed for good. Adopted: the platform's own restart. None: left to the platform, because
+    its own policy or a rule of ours decides so, or because the Job replaces the member itself.
+    """
+
+    RECREATE_GROUP = "RecreateGroup"
+    REPLACE_NODE = "ReplaceNode"
+    RECREATE_JOB_SET = "RecreateJobSet"
+    ADOPTED = "Adopted"
+    NONE = "None"
+
+
+class Target(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What the trigger is aimed at. A UID dies only once, which is what makes the trigger harmless when repeated."""
+
+    job_set_uid: str = msgspec.field(name="jobSetUID", default="")
+    job_uids: tuple[str, ...] = msgspec.field(name="jobUIDs", default=())
+    from_restarts: int = 0
+    """`status.restarts` of the JobSet when it was aimed."""
+
+
+class Attempt(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One try at bringing the group back."""
+
+    number: int
+    """Within its incident, from 1."""
+    epoch: int
+    """The ledger's epoch from this attempt on."""
+    action: AttemptAction
+    started_at: datetime
+    reason: str
+    """The sentence that it was made for."""
+    job_set_uid: str = msgspec.field(name="jobSetUID", default="")
+    """RecreateJobSet: the JobSet that is taken away. While it is the target's as well, the new one is not there."""
+    nodes: tuple[str, ...] = ()
+    """ReplaceNode: the nodes that are quarantined for it."""
+
+
+class Terms(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What the policy said when the incident opened; later edits of it count from the next incident on."""
+
+    policy_name: str
+    policy_uid: str = msgspec.field(name="policyUID")
+    policy_generation: int
+    restart: str
+    budget_limit: int
+    budget_window_seconds: float
+    start_timeout_seconds: float
+    grace_seconds: int | None = None
+    """Grace for the deletes of old pods. None: the pod's own."""
+    on_exhausted: str = "Hold"
+    on_terminal_failure: str = "Leave"
+    backoff_initial_seconds: float = 0.0
+    """0: no backoff."""
+    backoff_factor: float = 2.0
+    backoff_max_seconds: float = 0.0
+    rendezvous_timeout_seconds: float = 0.0
+    """0: none (an incident of schema version 1)."""
+    finish_timeout_seconds: float = 600.0
+    rules: tuple[Rule, ...] = ()
+    override_native: bool = False
+    settle_seconds: float = 0.0
+
+
+class Suspension(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Our own suspension of the workload: in the ledger before it is asked for, and out of it before it is ended."""
+
+    until: datetime | None = None
+    """When the workload is resumed. None: not by time alone (`onExhausted: Suspend`)."""
+    landed: bool = False
+    """It was seen to be in force. One that has landed and is gone was ended by somebody else, and is not renewed."""
+
+
+class Withheld(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A restart that is decided and waits for its backoff while the job is not suspended: its pods keep their GPUs."""
+
+    until: datetime
+    """When the restart is made, unless the group has recovered by itself."""
+    lost_at: datetime
+    """When the first member was lost that it is for: what runs since before then still waits for that member."""
+
+
+class Suspect(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Where the failure showed first."""
+
+    pod: str
+    node: str = ""
+    """Empty: it had none yet."""
+    index: int | None = None
+    """The completion index within its Job."""
+    exit_code: int | None = None
+    """None: no exit was seen."""
+
+
+class PhaseSpan(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One phase as it passed."""
+
+    phase: Phase
+    started_at: datetime
+    ended_at: datetime | None = None
+    """None: it lasts."""
+    idle_gpu_seconds: float = 0.0
+
+
+class Closing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The end of an incident."""
+
+    outcome: Outcome
+    outcome_reason: str
+    """A CamelCase reason."""
+    ended_at: datetime
+    source: str = ""
+    """How the end of Rendezvous is known: `joined-probe`, `ready`, or empty where the incident did not get that far."""
+    verified: bool = False
+    """All ranks have said so themselves. Ready alone only says that they run."""
+
+
+class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One disruption from its first evidence to verified recovery."""
+
+    id: str
+    """Names the incident, the same after any crash."""
+    number: int
+    """Counts the incidents of the group, from 1."""
+    started_at: datetime
+    """When the failure happened, as far as the evidence dates it."""
+    detected_at: datetime
+    disruption_class: str = msgspec.field(name="class")
+    """What kind of loss it was."""
+    cause: str
+    """What was lost first, in one word."""
+    mode: str
+    """Observe or Enforce, as it was when the incident opened."""
+    terms: Terms
+    target: Target = Target()
+    """What the latest trigger was aimed at, or would be."""
+    gpus: int = 0
+    """GPUs of the whole group: all of them idle while one member is missing."""
+    ranks: int = 0
+    """Members of the group."""
+    suspects: tuple[Suspect, ...] = ()
+    evidence: tuple[str, ...] = ()
+    """What was seen, in words."""
+    attempts: tuple[Attempt, ...] = ()
+    phases: tuple[PhaseSpan, ...] = ()
+    """Contiguous, from the failure on; the last one without an end lasts."""
+    charged: bool = False
+    """It has cost budget."""
+    suspension: Suspension | None = None
+    """None: the workload is not to be suspended by us; a suspension that carries our annotation is ended."""
+    withheld: Withheld | None = None
+    """None: no restart is withheld. Only in phase Backoff."""
+    resumed_by_others: bool = False
+    """Somebody else has ended a suspension of ours: this incident does not suspend the workload again."""
+    probe_proven: bool = False
+    """A member had joined by its probe when the incident opened: the training script does tell. Only then does a
+    rendezvous that takes too long mean anything."""
+    forced: bool = False
+    """A person insisted on the latest restart: neither mode Observe nor a paused job holds it up."""
+    fail_job: bool = False
+    """A rule, or an exhausted budget, says FailJob: the JobSet is being made to fail."""
+    rule: str = ""
+    """Name of the rule that decided last; empty: the default (`restart`) did."""
+    would: str = ""
+    """What Enforce would have done (RecreateGroup, ReplaceNode, FailJob, Hold), decided once, on the facts of then;
+    `reason` tells it in words. Empty: it has not been decided, it would be left to Kubernetes, or mode is Enforce."""
+    held: str = ""
+    """The verdict for which it is held, whatever the budget: until a person says `retry`, or its JobSet has failed
+    (`fail_job`). Empty: it is not held, or by its budget only."""
+    considered: tuple[str, ...] = ()
+    """What was considered and not done, with the reason; newest last."""
+    storm: str = ""
+    """Id of the storm that it is part of; empty: none."""
+    storm_what: str = ""
+    """That storm in words, as it was known at the latest verdict, or at the end; empty: none."""
+    storm_latest_at: datetime | None = None
+    """The latest loss of that storm that was known then: by it a storm that goes on is recognised. None: no storm."""
+    reason: str = ""
+    """The sentence: what was seen, which rule or default decided, what was done, what comes next."""
+    closing: Closing | None = None
+    """How it ended. None: it is open. It stays until its RecoveryIncident has been recorded."""
+
+    @property
+    def attempt(self) -> Attempt | None:
+        return self.attempts[-1] if self.attempts else None
+
+
+class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An incident in short, for `status.history`."""
+
+    id: str
+    outcome: Outcome
+    outcome_reason: str
+    disruption_class: str = msgspec.field(name="class")
+    cause: str
+    started_at: datetime
+    ended_at: datetime
+    attempts: int
+    idle_gpu_seconds: float
+    reason: str
+    source: str = ""
+    """How the end of Rendezvous is known: `joined-probe`, `ready`, or empty where the incident did not get that far."""
+    verified: bool = False
+    charged: bool = False
+    """It has cost budget."""
+    storm: str = ""
+    """Id of the storm that it was part of; empty: none."""
+    storm_latest_at: datetime | None = None
+    """The latest loss of that storm that it knew of. None: no storm."""
+
+
+class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Counts that only rise: the source of every counter in /metrics."""
+
+    incidents: int = 0
+    restarts: int = 0
+    """Triggers of ours plus adopted restarts of the platform."""
+    charged: int = 0
+    """Incidents that have cost budget."""
+    failures: dict[str, int] = {}
+    """By class."""
+    idle_gpu_seconds: dict[str, float] = {}
+    """By phase."""
+
+
+class BudgetState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What of the budget is used up, and what is left."""
+
+    charges: tuple[datetime, ...] = ()
+    """When it was charged, newest last; entries older than the window are dropped."""
+    limit: int = 0
+    """As the policy says it."""
+    remaining: int = 0
+    """Recoveries left in this window."""
+    reset_at: datetime | None = None
+    """When a person last emptied it; attempts from before do not count either. None: never."""
+
+
+class RequestAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What became of a person's request (`core.incident.requests`). `at` tells a new request from a known one."""
+
+    verb: str
+    """restart, retry or reset-budget."""
+    at: datetime
+    """When it was asked."""
+    accepted: bool
+    answer: str
+    """What was done, or why not."""
+
+
+class FailureMark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """How the root of a failure showed, so that the same failure is recognised when it comes back after a restart."""
+
+    incident: str
+    attempt: int
+    """How many attempts the incident had had before it."""
+    at: datetime
+    exit_code: int
+    message: str
+    """The last line of the termination message, numbers that change from run to run taken out."""
+    node: str = ""
+    ran_seconds: float | None = None
+    """How long the process had run; None: not known."""
+    step: int | None = None
+    """The training step that the message names; None: it names none."""
+
+
+class Handled(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Evidence that an earlier incident has dealt with, or that is a baseline; it never opens an incident again."""
+
+    keys: tuple[str, ...] = ()
+    """Evidence keys, only of what can still be seen."""
+    earlier: int = 0
+    """So many of the keys, from the front, are of earlier incidents: no verdict is passed on those again."""
+    until: datetime | None = None
+    """When the last incident closed. Losses that are only inferred (a replacement pod) and older are dealt with."""
+    terminal_jobset_uid: str = msgspec.field(name="terminalJobSetUID", default="")
+    """A JobSet whose end has been reported."""
+
+
+class LedgerCondition(msgspec.Struct, frozen=True, rename="camel"):
+    """A status condition as Kubernetes tools expect it."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    last_transition_time: datetime
+    observed_generation: int = 0
+
+
+class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """`RecoveryGroup.status`."""
+
+    schema_version: int = msgspec.field(default_factory=lambda: SCHEMA_VERSION)
+    """A controller that meets a larger one than its own holds and says so. Always written (a factory's default is never
+    omitted)."""
+    epoch: int = 0
+    """Counts bumps: one for each trigger of ours and each adopted restart."""
+    phase: Phase = Phase.HEALTHY
+    incident: Incident | None = None
+    """The open incident, or the last one until it has been recorded. None: there is none."""
+    totals: Totals = Totals()
+    budget: BudgetState = BudgetState()
+    attempts_in_row: int = 0
+    """Triggers of ours since the group last ran whole for `backoff.resetAfter`: what backoff counts."""
+    charged_in_row: int = 0
+    """Triggers of ours, one after the other and since the same moment, whose verdict costs budget; one that is free of
+    charge, or by hand, begins anew. From the second on the recovery before it was in vain: what the circuit breaker
+    counts."""
+    next_attempt_at: datetime | None = None
+    """When the group is resumed, a withheld restart is made, or the budget's window lets the next attempt through.
+    None: nothing is waited for."""
+    requests: tuple[RequestAnswer, ...] = ()
+    """The newest answer for each verb."""
+    handled: Handled = Handled()
+    failures: tuple[FailureMark, ...] = ()
+    """How the latest failures showed, oldest first, at most 4."""
+    history: tuple[ClosedIncident, ...] = ()
+    """Newest first, at most 10."""
+    conditions: tuple[LedgerCondition, ...] = ()
+    cause: str = ""
+    """For the printer column: what the open incident, or the last one, was about."""
+    action: str = ""
+    """For the printer column: what it called for."""
+    idle_gpus: int = msgspec.field(name="idleGPUs", default=0)
+    """For the printer column: GPUs that idle because of the open incident."""
+    reason: str = ""
+    """The latest sentence."""
+
+
+class LedgerObject(msgspec.Struct, frozen=True):
+    """A RecoveryGroup as read: its status and the resourceVersion that the next write is swapped against."""
+
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+    workload_uid: str
+    group: str
+    """Name of the workload that the group belongs to."""
+    ledger: Ledger
+    workload_kind: str = "TrainJob"
+    schema_version: int = SCHEMA_VERSION
+    """As found; -1: a status that cannot be decoded."""
+
+    @property
+    def readable(self) -> bool:
+        """`ledger` is what was written. Else a newer controller wrote it, or it is damaged (`ledger.reason`)."""
+        return OLDEST_SCHEMA_VERSION <= self.schema_version <= SCHEMA_VERSION

@@ -1,0 +1,185 @@
+"""What `decide` answers: the ledger as it must be written, and the deeds that follow from it.
+
+Deeds are data. Each is keyed by (workload UID, epoch, kind), so that doing one twice is recognisable, and each carries
+the UIDs that it may touch, so that doing one late is harmless.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from recovery.core.diagnosis.not_started import NotStarted
+from recovery.core.model.fleet_ledger import FleetChange
+from recovery.core.model.ledger import Incident, Ledger
+
+MAX_BACKOFF_LIMIT = 2**31 - 1
+
+
+class ReadLive(msgspec.Struct, frozen=True):
+    """Read TrainJob, JobSet, Jobs and pods from the API server and decide again: caches are not enough for this."""
+
+
+class DeleteJob(msgspec.Struct, frozen=True):
+    """The trigger: delete the child Job in the foreground, if it still is this very object in this very version."""
+
+    epoch: int
+    name: str
+    uid: str
+    resource_version: str
+
+
+class PodRef(msgspec.Struct, frozen=True):
+    name: str
+    uid: str
+
+
+class JobRef(msgspec.Struct, frozen=True):
+    name: str
+    uid: str
+
+
+class DeletePods(msgspec.Struct, frozen=True):
+    """Delete pods of a Job that is being deleted. `grace_seconds` None: each pod's own grace period."""
+
+    epoch: int
+    pods: tuple[PodRef, ...]
+    grace_seconds: int | None
+
+
+class ForceDeletePods(msgspec.Struct, frozen=True):
+    """Delete pods at once (grace 0) whose processes are dead, or may be taken for dead: nobody is left to end them.
+
+    The one deed that could let two incarnations run side by side; asked for by `core.incident.fencing` alone.
+    """
+
+    epoch: int
+    pods: tuple[PodRef, ...]
+
+
+class ChangeFleet(msgspec.Struct, frozen=True):
+    """Add to the fleet's ledger (RecoveryConfig.status) by compare-and-swap within its caps, then quarantine the nodes.
+
+    Raises ReadAgainError where the ledger has changed so that the caps no longer admit it: decide again.
+    """
+
+    epoch: int
+    change: FleetChange
+
+
+class RaiseBackoffLimit(msgspec.Struct, frozen=True):
+    """Lift the backoffLimit of a Job that is being deleted, before its pods are.
+
+    The Job controller goes on counting: deleted pods are failed pods, beyond the limit the dying Job may turn Failed,
+    and a JobSet that sees a Failed Job, dying or not, ends (k8s 1.36 `syncJob`, jobset 0.12 `executeFailurePolicy`).
+    Not seen to happen in 25 recoveries of 128 pods without this; the sources allow it, and the job would be lost.
+    """
+
+    epoch: int
+    name: str
+    uid: str
+
+
+class TouchJob(msgspec.Struct, frozen=True):
+    """Set the watchdog's annotation on a Job that got no pods, so that its controller looks at it again."""
+
+    epoch: int
+    name: str
+    uid: str
+    value: str
+
+
+class SuspendWorkload(msgspec.Struct, frozen=True):
+    """Suspend the TrainJob (or bare JobSet) in our name, if nobody has suspended it or marked it meanwhile.
+
+    `resume_at` None: not known yet.
+    """
+
+    epoch: int
+    incident_id: str
+    workload_uid: str
+    resume_at: datetime | None
+
+
+class ResumeWorkload(msgspec.Struct, frozen=True):
+    """End a suspension that carries our annotation with this very value, and remove our annotations.
+
+    Where the workload is not suspended any more, only the annotations go: somebody else has resumed it.
+    """
+
+    workload_uid: str
+    suspended_by: str
+    suspended: bool
+    resume_at: str = ""
+    """The annotation that says until when, as it was read: with another the same incident has suspended anew. Empty:
+    there was none, and none is asked for."""
+
+
+class DeleteJobSet(msgspec.Struct, frozen=True):
+    """Delete a JobSet that has failed for good, in the foreground, if it still is this object in this version."""
+
+    epoch: int
+    name: str
+    uid: str
+    resource_version: str
+
+
+class FailJobSet(msgspec.Struct, frozen=True):
+    """Make the JobSet fail for good, if it is this one and has not ended.
+
+    `job` None: by its own status, because a failurePolicy might restart it; else by letting that child Job (name, UID)
+    run out of time, which fails a JobSet that has no failurePolicy.
+    """
+
+    epoch: int
+    name: str
+    uid: str
+    message: str
+    job: JobRef | None = None
+
+
+class RecordIncident(msgspec.Struct, frozen=True):
+    """Create the RecoveryIncident of a closed incident; one that exists already is this one (its name is its id)."""
+
+    incident: Incident
+
+
+class EmitEvent(msgspec.Struct, frozen=True):
+    """A Kubernetes Event on the workload. `key` makes its name, so that a repeat is recognised."""
+
+    key: str
+    warning: bool
+    reason: str
+    note: str
+
+
+Action = (
+    ReadLive
+    | DeleteJob
+    | RaiseBackoffLimit
+    | DeletePods
+    | ForceDeletePods
+    | ChangeFleet
+    | TouchJob
+    | SuspendWorkload
+    | ResumeWorkload
+    | DeleteJobSet
+    | FailJobSet
+    | RecordIncident
+    | EmitEvent
+)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The answer to one look at one group."""
+
+    ledger: Ledger
+    """As it must be written before `actions`; equal to the ledger given: nothing to write."""
+    reason: str
+    """One sentence saying why, "do nothing" included."""
+    first: tuple[Action, ...] = ()
+    """Deeds that precede the ledger write, because that write forgets what they need."""
+    actions: tuple[Action, ...] = ()
+    look_again_at: datetime | None = None
+    """None: only when something changes."""
+    not_started: NotStarted | None = None
+    """Said of a group in which nothing has failed. None: it runs, or has run, or nobody watches it."""

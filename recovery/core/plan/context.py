@@ -1,0 +1,20 @@
+"""What every step of a decision needs of the world around the ledger."""
+
+from datetime import datetime
+
+import msgspec
+
+from recovery.core.model.facts import Snapshot, WorkloadFacts
+from recovery.core.policy.spec import Policy, PolicyError
+
+
+class Look(msgspec.Struct, frozen=True):
+    """One look at one group."""
+
+    snapshot: Snapshot
+    workload: WorkloadFacts
+    policy: Policy | PolicyError | None
+    """None: none applies; PolicyError: the one that applies cannot be read."""
+    now: datetime
+    epoch: int
+    """As it was before this look: no more than one restart enters the ledger in one write."""

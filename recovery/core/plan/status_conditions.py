@@ -1,0 +1,99 @@
+"""What `RecoveryGroup.status` shows people: columns and conditions, all derived from the ledger's own facts."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core.diagnosis.group_conditions import GroupCondition
+from recovery.core.incident import budget
+from recovery.core.model.facts import WorkloadFacts
+from recovery.core.model.ledger import BudgetState, Incident, Ledger, LedgerCondition, Phase
+from recovery.core.policy.spec import paused
+
+
+def summarise(
+    ledger: Ledger, workload: WorkloadFacts, now: datetime, observed: tuple[GroupCondition, ...] | None = None
+) -> Ledger:
+    """The ledger with its columns and conditions brought up to date; the same facts give the same ledger.
+
+    `observed`: the conditions that the pods show. None: they were not asked, and what is known of them stays.
+    """
+    incident = ledger.incident
+    open_ = incident if incident is not None and incident.closing is None else None
+    last = ledger.history[0] if ledger.history else None
+    shown = msgspec.structs.replace(ledger, next_attempt_at=_next_attempt_at(ledger, open_))
+    if incident is not None:
+        attempt = incident.attempt
+        shown = msgspec.structs.replace(
+            shown,
+            cause=incident.cause,
+            action=str(attempt.action) if attempt is not None else "None",
+            reason=incident.reason,
+            idle_gpus=incident.gpus if open_ is not None else 0,
+            budget=_budget(ledger.budget, incident, now),
+        )
+    elif last is not None:
+        shown = msgspec.structs.replace(shown, cause=last.cause, reason=last.reason, idle_gpus=0)
+    own = _conditions(shown, open_, workload, now)
+    return msgspec.structs.replace(shown, conditions=(*own, *_observed(shown, own, observed, now)))
+
+
+def _next_attempt_at(ledger: Ledger, open_: Incident | None) -> datetime | None:
+    if open_ is None:
+        return None
+    if open_.suspension is not None and open_.suspension.until is not None:
+        return open_.suspension.until
+    if open_.withheld is not None:
+        return open_.withheld.until
+    return ledger.next_attempt_at if ledger.phase is Phase.HELD else None
+
+
+def _budget(state: BudgetState, incident: Incident, now: datetime) -> BudgetState:
+    window = timedelta(seconds=incident.terms.budget_window_seconds)
+    limit = incident.terms.budget_limit
+    charges = budget.in_window(state, window, now)
+    return msgspec.structs.replace(state, charges=charges, limit=limit, remaining=max(0, limit - len(charges)))
+
+
+def _conditions(
+    ledger: Ledger, open_: Incident | None, workload: WorkloadFacts, now: datetime
+) -> tuple[LedgerCondition, ...]:
+    held = ledger.phase is Phase.HELD
+    exhausted = held and ledger.budget.remaining == 0
+    is_paused = paused(workload)
+    wanted = (
+        ("Healthy", open_ is None, "NoIncident" if open_ is None else "IncidentOpen"),
+        ("Recovering", open_ is not None and not held, ledger.phase if open_ is not None else "NoIncident"),
+        ("BudgetExhausted", exhausted, "LimitReached" if exhausted else "BudgetLeft"),
+        ("Paused", is_paused, "Annotation" if is_paused else "NotPaused"),
+    )
+    known = {condition.type: condition for condition in ledger.conditions}
+    message = open_.reason if open_ is not None else ""
+    return tuple(
+        _condition(known.get(type_), type_, "True" if holds else "False", str(reason), message, now)
+        for type_, holds, reason in wanted
+    )
+
+
+def _observed(
+    ledger: Ledger, own: tuple[LedgerCondition, ...], observed: tuple[GroupCondition, ...] | None, now: datetime
+) -> tuple[LedgerCondition, ...]:
+    """Those of the pods. One that never held is not listed; one that holds no longer is False."""
+    ours = {condition.type for condition in own}
+    known = {condition.type: condition for condition in ledger.conditions if condition.type not in ours}
+    if observed is None:
+        return tuple(known.values())
+    holds = {condition.type: condition for condition in observed}
+    return tuple(
+        _condition(known.get(type_), type_, "True", holds[type_].reason, holds[type_].message, now)
+        if type_ in holds
+        else _condition(known[type_], type_, "False", "NotObserved", "", now)
+        for type_ in sorted({*known, *holds})
+    )
+
+
+def _condition(
+    before: LedgerCondition | None, type_: str, status: str, reason: str, message: str, now: datetime
+) -> LedgerCondition:
+    since = before.last_transition_time if before is not None and before.status == status else now
+    return LedgerCondition(type=type_, status=status, reason=reason, message=message, last_transition_time=since)

@@ -1,0 +1,115 @@
+"""Our own suspension of a workload: so that a group in backoff, or out of budget, holds no GPUs that it cannot use.
+
+Three places know of it: the ledger (it is wanted), the annotation (it is ours) and `spec.suspend` (it is in force).
+Every look brings them together, whatever a crash left them at. A user always wins: who removes the annotation has taken
+the suspension over, and who resumes the workload has ended it; neither is undone.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from recovery.core.incident import lifecycle, phases
+from recovery.core.incident.preconditions import barred
+from recovery.core.model.facts import WorkloadFacts
+from recovery.core.model.ledger import Incident, Ledger, Phase, Suspension
+from recovery.core.plan.actions import Action, ResumeWorkload, SuspendWorkload
+from recovery.core.plan.context import Look
+from recovery.core.policy.spec import (
+    KUEUE_PATCH_MANAGER,
+    KUEUE_QUEUE_LABEL,
+    RESUME_AT_ANNOTATION,
+    SUSPENDED_BY_ANNOTATION,
+)
+
+
+def marked_by(workload: WorkloadFacts) -> str | None:
+    """The incident whose suspension the workload carries. None: none, and if it is suspended, then by somebody else."""
+    return workload.annotations.get(SUSPENDED_BY_ANNOTATION)
+
+
+def in_force(workload: WorkloadFacts) -> bool:
+    """The workload is suspended, and by us."""
+    return workload.suspended and marked_by(workload) is not None
+
+
+def refused(look: Look, open_: Incident) -> str | None:
+    """Why this incident must not suspend the workload, in words. None: it may."""
+    if open_.resumed_by_others:
+        return "somebody else has resumed this job before"
+    return not_ours(look)
+
+
+def not_ours(look: Look) -> str | None:
+    """Why nobody may suspend this workload for a backoff, in words. None: we may.
+
+    Kueue owns `spec.suspend` of what it admits. A deadline of the TrainJob or the JobSet counts from the last resume,
+    so that a suspension would give the job more time than its user has allowed.
+    """
+    queue = look.workload.labels.get(KUEUE_QUEUE_LABEL)
+    if queue is not None:
+        return f"Kueue owns the suspension of this job (queue {queue})"
+    if KUEUE_PATCH_MANAGER in look.workload.patched_by:
+        return f"Kueue owns the suspension of this job (runtimePatches of manager {KUEUE_PATCH_MANAGER})"
+    for facts in (look.workload, look.snapshot.jobset):
+        if facts is not None and facts.active_deadline_seconds is not None:
+            kind = facts.kind if isinstance(facts, WorkloadFacts) else "JobSet"
+            return f"a suspension would reset the deadline of the {kind} ({facts.active_deadline_seconds} s)"
+    return None
+
+
+def want(ledger: Ledger, suspension: Suspension | None) -> Ledger:
+    """Put it into the open incident; None: it is to end."""
+    changed = msgspec.structs.replace(lifecycle.incident_of(ledger), suspension=suspension)
+    return msgspec.structs.replace(ledger, incident=changed)
+
+
+def until(moment: datetime, ledger: Ledger, workload: WorkloadFacts, *, begin: bool) -> Ledger:
+    """Let the suspension last until then. One that is not in force is not asked for, unless it is to `begin`."""
+    stands = lifecycle.incident_of(ledger).suspension is not None and in_force(workload)
+    return want(ledger, Suspension(until=moment, landed=stands) if begin or stands else None)
+
+
+def suspend(ledger: Ledger, workload: WorkloadFacts) -> tuple[Action, ...]:
+    """The deed for a suspension that is wanted and not in force."""
+    open_ = lifecycle.incident_of(ledger)
+    if open_.suspension is None or marked_by(workload) is not None:
+        return ()
+    return (SuspendWorkload(ledger.epoch, open_.id, workload.uid, open_.suspension.until),)
+
+
+def resume(workload: WorkloadFacts) -> tuple[Action, ...]:
+    """The deed that ends a suspension of ours, or removes what is left of it."""
+    mark = marked_by(workload)
+    if mark is None:
+        return ()
+    until_then = workload.annotations.get(RESUME_AT_ANNOTATION, "")
+    return (ResumeWorkload(workload.uid, mark, suspended=workload.suspended, resume_at=until_then),)
+
+
+def settle(look: Look, ledger: Ledger) -> tuple[Ledger, tuple[Action, ...]]:
+    """Bring ledger, annotation and workload together before anything else is decided about the open incident."""
+    open_, workload = lifecycle.incident_of(ledger), look.workload
+    wanted = open_.suspension
+    mark = marked_by(workload)
+    bar = barred(workload, look.policy, forced=open_.forced)
+    if wanted is not None and bar is not None:
+        ledger = lifecycle.say(want(ledger, None), f"{open_.reason}; the suspension is released, because {bar}")
+        return ledger, resume(workload)
+    if wanted is None:
+        return ledger, resume(workload)
+    if mark is not None and workload.suspended:
+        return (ledger if wanted.landed else want(ledger, msgspec.structs.replace(wanted, landed=True))), ()
+    if mark is not None or wanted.landed:
+        theirs = msgspec.structs.replace(open_, suspension=None, resumed_by_others=True)
+        ledger = msgspec.structs.replace(ledger, incident=theirs)
+        return lifecycle.say(ledger, f"{open_.reason}; somebody else has resumed it"), resume(workload)
+    if ledger.phase is Phase.HELD or _is_going_down(look, ledger):
+        return ledger, suspend(ledger, workload)
+    # It was never carried out, and the new group is on its way: stopping that now would cost more than it saves.
+    return lifecycle.say(want(ledger, None), f"{open_.reason}; it was not suspended in time"), ()
+
+
+def _is_going_down(look: Look, ledger: Ledger) -> bool:
+    open_ = lifecycle.incident_of(ledger)
+    return phases.position(look.snapshot, open_.target, open_.ranks) in phases.GOING_DOWN

@@ -1,0 +1,480 @@
+"""From the trigger until all ranks are Ready: what may go wrong on the way."""
+
+import msgspec
+
+from recovery.core.diagnosis.evidence import place
+from recovery.core.model.ledger import AttemptAction, Outcome, Phase
+from recovery.core.plan.actions import DeleteJob, DeletePods, TouchJob
+from tests.unit.core.diagnosis.test_native_policies import on_exit
+from tests.unit.core.driver import Controller, observing, policy
+from tests.unit.core.world import World, at, training
+
+
+def triggered(**settings: object) -> tuple[Controller, World]:
+    """The trigger has been sent; the Job is about to go."""
+    controller = Controller(policy(**settings))  # type: ignore[arg-type]
+    world = training().pod_deleted(3, 0)
+    controller.look(world, 1)
+    return controller, world
+
+
+def recreated(**settings: object) -> tuple[Controller, World]:
+    """Job 2 is there since 12:00:10, its pods are Pending."""
+    controller, world = triggered(**settings)
+    back = world.recreated(10)
+    controller.look(back, 10.5)
+    return controller, back
+
+
+def actions(controller: Controller) -> list[AttemptAction]:
+    return [attempt.action for attempt in controller.incident.attempts]
+
+
+# --- the trigger ---------------------------------------------------------------------------------------------------
+
+
+def test_a_trigger_that_was_lost_is_sent_again_in_the_version_that_is_there_now() -> None:
+    controller, world = triggered()
+    changed = world.with_job(failed=1)
+    controller.look(changed, 2)
+    assert [trigger.resource_version for trigger in controller.triggers] == [
+        world.job.resource_version,
+        changed.job.resource_version,
+    ]
+    assert controller.ledger.epoch == 1
+
+
+def test_old_pods_are_asked_to_go_until_all_are() -> None:
+    controller, world = triggered()
+    going = world.job_deleted(1).pod_deleted(0, 1)
+    controller.done.clear()
+    controller.look(going, 2)
+    assert [name[:14] for name in controller.pod_deletes] == ["train-node-0-1", "train-node-0-2"]
+    assert all(action.grace_seconds is None for action in controller.done if isinstance(action, DeletePods))
+    assert controller.triggers == []
+
+
+def test_pods_of_an_adopted_restart_are_the_jobsets_to_delete() -> None:
+    controller = Controller()
+    world = training().pod_failed(3, 1, 0).restarted_by_jobset()
+    controller.look(world, 1)
+    controller.look(world.job_deleted(1), 2)
+    assert controller.phase() is Phase.TEARING_DOWN
+    assert controller.pod_deletes == []
+
+
+def test_an_old_pod_that_outlives_its_job_is_still_tearing_down() -> None:
+    controller, world = triggered()
+    back = world.recreated(10)
+    controller.look(msgspec.structs.replace(back, pods=(world.pod(0), *back.pods)), 11)
+    assert controller.phase() is Phase.TEARING_DOWN
+
+
+def test_old_pods_that_do_not_go_are_named_once() -> None:
+    """A dead kubelet: the grace is over long since, and nothing may be forced yet."""
+    controller, world = triggered()
+    going = world.job_deleted(1).all_deleted(1)
+    assert controller.look(going, 2).look_again_at == at(62)
+    plan = controller.look(going.pod_gone(0, 30).pod_gone(1, 30).pod_gone(2, 30), 62)
+    assert plan.reason.endswith("; waiting for pod train-node-0-3-10 (rank 3, node gpu-3) to be gone")
+    assert controller.look(going, 100).reason == plan.reason
+    other, world = triggered()
+    other.look(going, 2)
+    assert other.look(going, 62).reason.endswith("(rank 0, node gpu-0) and 3 more to be gone")
+
+
+def test_a_failed_pod_fills_no_place() -> None:
+    controller, back = recreated()
+    half = back.all_scheduled().started(0, 12).started(1, 12).started(2, 12).with_pod(3, phase="Failed")
+    controller.look(half, 13)
+    assert controller.phase() is Phase.SCHEDULING
+
+
+# --- losses on the way ---------------------------------------------------------------------------------------------
+
+
+def test_a_member_lost_before_all_ran_is_replaced_without_a_trigger() -> None:
+    controller, back = recreated()
+    lost = back.all_scheduled().started(0, 12).pod_deleted(1, 13)
+    plan = controller.look(lost, 14)
+    assert plan.reason == (
+        "pod train-node-0-1-20 (rank 1, node gpu-1) was deleted before all ranks ran; it is replaced without a restart "
+        "of the others"
+    )
+    assert actions(controller) == [AttemptAction.RECREATE_GROUP, AttemptAction.NONE]
+    assert controller.ledger.epoch == 1
+    controller.settle(lost.came_back(1, 20, 30).all_ready(30), 31)
+    assert len(controller.triggers) == 1
+    assert controller.recorded[0].closing is not None
+    assert controller.recorded[0].closing.outcome is Outcome.RECOVERED
+
+
+def test_each_such_loss_is_noted_once() -> None:
+    controller, back = recreated()
+    lost = back.all_scheduled().pod_deleted(1, 13)
+    controller.look(lost, 14)
+    controller.look(lost, 15)
+    controller.look(lost.pod_gone(1, 16).replaced(1, 16), 17)
+    assert len(controller.incident.attempts) == 2
+
+
+def test_a_member_lost_after_all_ran_is_another_attempt_without_a_charge() -> None:
+    controller, back = recreated()
+    running = back.all_started(20)
+    controller.look(running, 21)
+    assert controller.phase() is Phase.RENDEZVOUS
+    plan = controller.look(running.pod_failed(1, 137, 25), 26)
+    assert plan.reason == (
+        "pod train-node-0-1-20 (rank 1, node gpu-1) failed with exit code 137; attempt 2: deleting Job train-node-0 "
+        "once more"
+    )
+    assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-2"]
+    assert controller.phase() is Phase.DECIDED
+    assert controller.ledger.epoch == controller.ledger.totals.restarts == 2
+    assert controller.ledger.totals.charged == controller.ledger.totals.incidents == 1
+    assert controller.incident.evidence[1].startswith("pod train-node-0-1-20 (rank 1, node gpu-1) failed")
+    third = running.recreated(40).all_ready(50)
+    controller.settle(third, 51)
+    (incident,) = controller.recorded
+    assert incident.closing is not None
+    assert incident.closing.outcome is Outcome.RECOVERED
+    assert controller.events == ["RecreatingGroup", "RecreatingGroup", "IncidentRecovered"]
+
+
+def test_a_container_restarted_in_place_on_the_way_counts_by_whether_all_had_run() -> None:
+    controller, back = recreated()
+    early = back.all_scheduled().started(0, 12).container_restarted(0, 1, 14)
+    controller.look(early, 16)
+    assert len(controller.triggers) == 1
+    late = early.all_started(20).container_restarted(0, 1, 25)
+    controller.look(late, 27)
+    assert len(controller.triggers) == 2
+
+
+def test_a_new_job_that_fails_before_all_ran_is_not_replacing_anybody() -> None:
+    controller, back = recreated()
+    plan = controller.look(back.all_scheduled().job_failing("BackoffLimitExceeded", 20), 20.5)
+    assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-2"]
+    assert plan.reason == (
+        "Job train-node-0 is failing: BackoffLimitExceeded; attempt 2: deleting Job train-node-0 once more"
+    )
+
+
+def test_a_new_job_that_fails_by_the_users_rule_is_left_to_fail() -> None:
+    controller = Controller()
+    world = training(rules=(on_exit("FailJob", 42),)).pod_deleted(3, 0)
+    controller.look(world, 1)
+    back = world.recreated(10).all_started(20).pod_failed(1, 42, 25)
+    controller.look(back, 26)
+    plan = controller.look(back.job_failing("PodFailurePolicy", 26), 27)
+    assert "standing aside, because" in plan.reason
+    assert len(controller.triggers) == 1
+    controller.settle(back.job_failing("PodFailurePolicy", 26, finally_=True).jobset_failed(28), 29)
+    assert controller.recorded[0].closing is not None
+    assert controller.recorded[0].closing.outcome_reason == "NativePolicy"
+
+
+def test_a_kubelet_whose_clock_is_behind_does_not_hide_a_second_loss() -> None:
+    controller, back = recreated()
+    late = back.all_started(20).pod_failed(1, 137, -30)
+    controller.look(late, 26)
+    assert len(controller.triggers) == 2
+
+
+def test_crashes_without_end_on_the_way_forget_neither_the_restart_nor_the_bounds() -> None:
+    controller, back = recreated()
+    world = back.all_scheduled().started(0, 12)
+    for number in range(40):
+        world = world.container_restarted(0, 1, 20 + 10 * number)
+        controller.look(world, 22 + 10 * number)
+    assert len(controller.triggers) == 1
+    assert len(controller.incident.attempts) == 20
+    assert actions(controller)[0] is AttemptAction.RECREATE_GROUP
+    assert controller.incident.attempts[-1].number == 41
+    assert controller.ledger.epoch == 1
+
+
+def test_observing_an_adopted_restart_acts_on_no_second_loss() -> None:
+    controller = observing()
+    world = training().pod_deleted(3, 0)
+    controller.look(world, 1)
+    back = world.recreated(10).all_started(20).pod_deleted(1, 25)
+    controller.look(back, 26)
+    controller.look(back, 27)
+    assert controller.workload_actions == []
+
+
+# --- a Job without pods --------------------------------------------------------------------------------------------
+
+
+def without_pods(**job: object) -> tuple[Controller, World]:
+    controller, world = triggered()
+    empty = world.job_gone().job_created(10).with_job(**job)
+    controller.look(empty, 10)
+    return controller, empty
+
+
+def test_a_job_without_pods_is_touched_once_after_a_minute() -> None:
+    controller, empty = without_pods()
+    assert controller.look(empty, 20).look_again_at == at(70)
+    assert controller.touches == []
+    plan = controller.look(empty, 70)
+    assert controller.touches == [TouchJob(1, "train-node-0", "job-2", "0d2f5c9e-1-1")]
+    assert plan.look_again_at == at(130)
+    controller.look(empty.with_job(touched="0d2f5c9e-1-1"), 80)
+    assert len(controller.touches) == 1
+
+
+def test_after_two_minutes_it_is_another_attempt() -> None:
+    controller, empty = without_pods()
+    plan = controller.look(empty, 130)
+    assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-2"]
+    assert plan.reason == "Job train-node-0 got no pods for 120 s; attempt 2: deleting Job train-node-0 once more"
+    again = empty.job_gone().job_created(140)
+    controller.look(again, 140)
+    controller.look(again, 200)
+    assert controller.touches[-1].value == "0d2f5c9e-1-2"
+
+
+def test_it_is_touched_before_it_is_given_up_though_nobody_looked_for_minutes() -> None:
+    """The controller was away from before the old Job went until long after the new one was made."""
+    controller, world = triggered()
+    empty = world.job_gone().job_created(10)
+    controller.look(empty, 200)
+    assert controller.look(empty, 200.5).look_again_at == at(260)
+    assert len(controller.triggers) == 1, "not once more, for a time in which nobody touched it"
+    controller.look(empty, 260)
+    assert [touch.uid for touch in controller.touches] == ["job-2"]
+    controller.look(empty.with_job(touched="0d2f5c9e-1-1"), 320)
+    assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-2"]
+
+
+def test_pods_that_are_refused_are_only_spoken_of() -> None:
+    controller, empty = without_pods(failed_create='pods "train-node-0-0-abc" is forbidden: exceeded quota: gpus')
+    plan = controller.look(empty, 300)
+    assert plan.reason.startswith("pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; no rule matched")
+    assert plan.reason.endswith(
+        'Job train-node-0 cannot create its pods: pods "train-node-0-0-abc" is forbidden: exceeded quota: gpus'
+    )
+    assert plan.look_again_at == at(330)
+    assert controller.touches == []
+    assert len(controller.triggers) == 1
+    assert controller.look(empty, 330).reason == plan.reason
+
+
+def test_a_job_that_has_just_lost_all_its_pods_is_not_given_up_at_once() -> None:
+    controller, back = recreated()
+    gone = back
+    for index in range(4):
+        gone = gone.pod_gone(index, 500)
+    plan = controller.look(gone, 501)
+    assert len(controller.triggers) == 1
+    assert controller.touches == []
+    assert plan.look_again_at == at(560)
+
+
+def test_pods_that_went_with_another_job_do_not_delay_the_watchdog() -> None:
+    controller, empty = without_pods()
+    stranger = msgspec.structs.replace(training().pod(0), job_uid="job-9", gone_at=at(65))
+    controller.look(msgspec.structs.replace(empty, pods=(stranger,)), 70)
+    assert len(controller.touches) == 1
+
+
+def test_the_watchdog_does_not_touch_a_suspended_job_or_a_paused_one() -> None:
+    controller, empty = without_pods()
+    controller.look(empty.with_job(suspended=True), 300)
+    controller.look(empty.paused(), 300)
+    assert controller.touches == []
+    assert len(controller.triggers) == 1
+
+
+# --- waiting for nodes, and for the start --------------------------------------------------------------------------
+
+
+def test_a_replacement_that_waits_for_capacity_is_not_held_against_the_start() -> None:
+    """docs/policy.md: `timeouts.start` runs from when all pods have a node; waiting for capacity does not count."""
+    controller, back = recreated()
+    placed = back.all_scheduled()
+    controller.look(placed, 12)
+    waiting = placed.pod_gone(3, 20).replaced(3, 21).unschedulable(3, "0/16 nodes are available")
+    controller.look(waiting, 22)
+    controller.look(waiting, 60)
+    assert controller.phase() is Phase.SCHEDULING
+    assert "waiting for capacity" in controller.incident.reason
+    controller.look(waiting, 5000)
+    assert len(controller.triggers) == 1
+    again = waiting.scheduled(3)
+    assert controller.look(again, 5001).look_again_at == at(5901)
+    controller.look(again, 5901)
+    assert len(controller.triggers) == 2
+
+
+def test_waiting_for_capacity_is_said_once_and_tears_nothing_down() -> None:
+    controller, back = recreated()
+    waiting = back.unschedulable(0, "0/16 nodes are available: 16 Insufficient nvidia.com/gpu.")
+    assert controller.look(waiting, 11).look_again_at == at(40.5)
+    plan = controller.look(waiting, 41)
+    assert plan.reason.endswith(
+        "; waiting for capacity: pod train-node-0-0-20 (rank 0, not scheduled): 0/16 nodes are available: "
+        "16 Insufficient nvidia.com/gpu."
+    )
+    changed = back.unschedulable(0, "0/17 nodes are available: 17 Insufficient nvidia.com/gpu.")
+    assert controller.look(changed, 90_000).reason == plan.reason
+    assert len(controller.triggers) == 1
+
+
+def test_a_pod_that_has_a_node_by_now_is_not_waited_for() -> None:
+    controller, back = recreated()
+    placed = back.unschedulable(0, "0/16 nodes are available").with_pod(0, node="gpu-0")
+    assert "waiting" not in controller.look(placed, 41).reason
+
+
+def test_ranks_that_do_not_start_in_time_are_another_attempt() -> None:
+    controller, back = recreated(start_seconds=600)
+    scheduled = back.all_scheduled().started(0, 20)
+    assert controller.look(scheduled, 21).look_again_at == at(621)
+    assert controller.look(scheduled, 620).look_again_at == at(621)
+    plan = controller.look(scheduled, 621)
+    assert plan.reason == (
+        "not all ranks ran within 600 s of being scheduled; attempt 2: deleting Job train-node-0 once more"
+    )
+    assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-2"]
+
+
+def test_the_start_is_timed_anew_in_each_attempt() -> None:
+    controller, back = recreated(start_seconds=600)
+    controller.look(back.all_scheduled(), 21)
+    controller.look(back.all_scheduled(), 621)
+    second = back.recreated(640).all_scheduled()
+    assert controller.look(second, 650).look_again_at == at(1250)
+
+
+def test_a_start_that_takes_too_long_under_a_pause_waits_for_its_end() -> None:
+    controller, back = recreated(start_seconds=600)
+    slow = back.all_scheduled()
+    controller.look(slow, 21)
+    plan = controller.look(slow.paused(), 700)
+    assert plan.reason.endswith("nothing is done, because the job is paused by annotation")
+    assert len(controller.triggers) == 1
+
+
+def test_the_rendezvous_ends_by_ready_and_says_so() -> None:
+    controller, back = recreated()
+    plan = controller.look(back.all_ready(20), 25)
+    assert controller.incident.closing is not None
+    assert controller.incident.closing.ended_at == at(21)
+    assert plan.reason.endswith("all 4 ranks are Ready (source: ready, verified: false)")
+
+
+# --- the end of the platform's patience ----------------------------------------------------------------------------
+
+
+def test_a_jobset_that_fails_meanwhile_ends_the_incident() -> None:
+    controller, back = recreated()
+    plan = controller.look(back.jobset_failed(30), 31)
+    assert controller.incident.closing is not None
+    assert (controller.incident.closing.outcome, controller.incident.closing.outcome_reason) == (
+        Outcome.FAILED,
+        "PlatformGaveUp",
+    )
+    assert plan.reason.endswith(
+        "the platform gave up: JobSet train is Failed (jobset failed due to one or more job failures); "
+        "it is left as it is"
+    )
+    assert controller.events[-1] == "IncidentFailed"
+
+
+def test_a_member_that_succeeds_as_another_is_lost_ends_the_incident() -> None:
+    controller, back = recreated()
+    plan = controller.look(back.all_started(20).succeeded(0).pod_failed(1, 1, 25), 26)
+    assert plan.reason.endswith("pod train-node-0-0-20 has Succeeded, so the training is finishing: left alone")
+    assert len(controller.triggers) == 1
+    controller.settle(back.all_started(20).succeeded(0).pod_failed(1, 1, 25), 26)
+    assert controller.recorded[0].closing is not None
+    assert controller.recorded[0].closing.outcome is Outcome.SUPERSEDED
+
+
+def test_a_users_rule_that_ends_the_job_before_the_trigger_is_out_goes_first() -> None:
+    controller = Controller()
+    world = training(rules=(on_exit("FailJob", 42),)).pod_failed(3, 1, 0)
+    controller.write(controller.plan(world, 1))
+    plan = controller.look(world.pod_failed(2, 42, 1), 2)
+    assert plan.reason.endswith(
+        "standing aside, because podFailurePolicy rule 0 of Job train-node-0 (action FailJob) "
+        "matches pod train-node-0-2-10"
+    )
+    assert controller.triggers == []
+    assert controller.ledger.epoch == 1
+
+
+def test_a_rule_that_ignores_what_comes_late_does_not_stop_the_trigger() -> None:
+    controller = Controller()
+    world = training(rules=(on_exit("Ignore", 42),)).pod_failed(3, 1, 0)
+    controller.write(controller.plan(world, 1))
+    controller.look(world.pod_failed(2, 42, 1), 2)
+    assert len(controller.triggers) == 1
+
+
+def test_a_job_that_ends_by_a_users_rule_is_not_restarted_for_what_comes_later() -> None:
+    controller = Controller()
+    world = training(rules=(on_exit("FailJob", 42),)).pod_deleted(3, 0)
+    controller.look(world, 1)
+    back = world.recreated(10).all_started(20).pod_failed(1, 42, 25)
+    controller.look(back, 26)
+    controller.look(back.pod_failed(0, 134, 27), 28)
+    assert len(controller.triggers) == 1
+
+
+def test_a_restart_without_a_charge_leaves_the_first_one_to_the_budget() -> None:
+    """Adopted while the budget was exhausted; by the next loss the window has passed, and the trigger is charged."""
+    controller = Controller(policy(limit=1, window_seconds=100))
+    controller.ledger = msgspec.structs.replace(
+        controller.ledger, budget=msgspec.structs.replace(controller.ledger.budget, charges=(at(-90),), limit=1)
+    )
+    world = training().pod_deleted(3, 0)
+    controller.look(world, 1)
+    assert controller.phase() is Phase.HELD
+    back = world.restarted_by_jobset().recreated(5)
+    controller.look(back, 6)
+    assert not controller.incident.charged
+    controller.look(back.all_started(8).pod_deleted(1, 20), 21)
+    assert len(controller.triggers) == 1
+    assert controller.incident.charged
+    assert controller.ledger.totals.charged == 1
+
+
+# --- no wait is silent ---------------------------------------------------------------------------------------------
+
+
+def said_after(controller: Controller, world: World, seconds: float) -> str:
+    """What is said once the phase has lasted for a while; nothing is added before, and nothing is done."""
+    first = controller.look(world, seconds)
+    assert first.look_again_at is not None
+    plan = controller.look(world, (first.look_again_at - at(0)).total_seconds())
+    assert not any(isinstance(action, DeleteJob | TouchJob) for action in plan.actions)
+    assert plan.reason.startswith(first.reason + "; ")
+    return plan.reason.removeprefix(first.reason + "; ")
+
+
+def test_a_job_set_that_does_not_create_its_job_again_is_named() -> None:
+    controller, world = triggered()
+    assert said_after(controller, world.job_gone(), 5) == "waiting for JobSet to create the Job again"
+
+
+def test_an_old_job_that_a_finalizer_keeps_is_named() -> None:
+    controller, world = triggered()
+    going = world.job_deleted(1)
+    kept = msgspec.structs.replace(going, pods=())
+    assert said_after(controller, kept, 5).startswith("waiting for Job train-node-0 to be gone: its pods are")
+
+
+def test_pods_that_are_not_all_created_are_counted() -> None:
+    controller, back = recreated()
+    some = msgspec.structs.replace(back, pods=back.pods[:3])
+    assert said_after(controller, some, 11) == "3 of 4 pods have been created so far, 0 of them have a node"
+
+
+def test_a_pod_that_runs_and_is_not_ready_is_named() -> None:
+    controller, back = recreated()
+    slow = back.all_scheduled().all_started(12).all_ready(13).with_pod(2, ready=False)
+    assert said_after(controller, slow, 14) == f"waiting for {place(slow.pod(2))} to be Ready"

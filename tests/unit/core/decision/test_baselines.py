@@ -1,0 +1,309 @@
+"""What looks like a loss and is none: nothing is done, nothing is written, and it is said why."""
+
+import msgspec
+import pytest
+
+from recovery.core.model.facts import Condition
+from recovery.core.model.ledger import Ledger, Phase
+from recovery.core.policy.spec import Mode
+from tests.unit.core.driver import Controller, policy
+from tests.unit.core.world import World, at, group, training
+
+NO_FAILURE = "no failure"
+BASELINE = "no failure (1 older or expected signs of restarts are a baseline)"
+
+
+def untouched(world: World, seconds: float, *, since: float = -86_400) -> str:
+    """Nothing is written or done; the sentence."""
+    controller = Controller(policy(since=since))
+    plan = controller.look(world, seconds)
+    assert controller.ledger == Ledger()
+    assert controller.done == []
+    return plan.reason
+
+
+def test_a_group_that_runs_is_left_alone_without_a_live_read() -> None:
+    controller = Controller()
+    assert controller.look(training(), 0).reason == NO_FAILURE
+    assert controller.live_reads == 0
+
+
+def test_a_restart_from_before_the_policy() -> None:
+    world = training(restart_policy="OnFailure").container_restarted(2, 1, -10)
+    assert untouched(world, 0, since=-9) == BASELINE
+
+
+def test_a_restart_from_before_the_switch_to_enforce() -> None:
+    world = training(restart_policy="OnFailure").container_restarted(2, 1, -600).pod_deleted(3, -300)
+    assert "2 older or expected" in untouched(world, 10, since=-1)
+
+
+def test_the_second_of_the_switch_itself_counts_as_after_it() -> None:
+    """API times are whole seconds: within one, a loss that is missed would cost more than one that is doubted."""
+    controller = Controller(policy(since=0.7))
+    controller.look(training().pod_deleted(3, 0), 1)
+    assert len(controller.triggers) == 1
+
+
+def test_a_restart_of_long_ago_in_a_group_whose_members_all_run() -> None:
+    world = training(restart_policy="OnFailure").container_restarted(2, 1, -901)
+    assert untouched(world, 0) == BASELINE
+
+
+def test_a_restart_of_a_moment_ago_is_none_even_if_all_run() -> None:
+    controller = Controller()
+    controller.look(training(restart_policy="OnFailure").container_restarted(2, 1, -899), 0)
+    assert len(controller.triggers) == 1
+
+
+def test_an_old_loss_whose_rank_does_not_run_yet_is_none() -> None:
+    controller = Controller()
+    controller.look(training().pod_gone(3, -1000).replaced(3, -999), 0)
+    assert len(controller.triggers) == 1
+    assert controller.incident.started_at == at(-1000)
+
+
+def test_an_old_baseline_does_not_come_back_to_life_when_another_member_is_lost() -> None:
+    """An hour after a restart that nobody handled, another pod goes: that one is the incident, and starts it."""
+    world = training(restart_policy="OnFailure").container_restarted(2, 1, -3000).pod_deleted(0, 0)
+    controller = Controller()
+    controller.look(world, 0.5)
+    assert controller.incident.started_at == at(0)
+    assert controller.incident.cause == "PodDeleted"
+    assert len(controller.incident.evidence) == 1
+
+
+# --- before the group has trained ----------------------------------------------------------------------------------
+
+
+def test_a_pod_lost_before_the_group_ever_ran_whole() -> None:
+    world = group().all_scheduled().started(0, -5).pod_deleted(1, -3)
+    assert untouched(world, 0) == BASELINE
+
+
+def test_a_job_that_fails_before_it_ever_ran_whole() -> None:
+    assert untouched(group().job_failing("BackoffLimitExceeded", -3), 0) == BASELINE
+
+
+def test_a_pod_that_failed_on_the_way_to_the_first_full_group() -> None:
+    """restartPolicy Never: the failed pod stays, its successor ran when the group did."""
+    world = group(born=-60).started(3, -55).pod_failed(3, 1, -52).replaced(3, -51)
+    for index in range(3):
+        world = world.started(index, -50)
+    world = world.all_ready(-40)
+    assert world.trained_at == {"job-1": at(-40)}
+    assert untouched(world, 0) == BASELINE
+
+
+def test_a_pod_deleted_on_the_way_to_the_first_full_group() -> None:
+    world = group(born=-60).started(0, -50).pod_deleted(3, -45).pod_gone(3, -44).replaced(3, -44).all_ready(-30)
+    assert untouched(world, 0) == BASELINE
+
+
+def test_its_successor_lost_after_training_is_a_failure() -> None:
+    world = group(born=-60).started(0, -50).pod_gone(3, -44).replaced(3, -44).all_ready(-30).pod_deleted(3, 0)
+    controller = Controller()
+    controller.look(world, 1)
+    assert controller.incident.started_at == at(0)
+    assert len(controller.incident.evidence) == 1
+
+
+def test_a_pod_lost_early_and_replaced_within_its_second() -> None:
+    world = group(born=-60).started(0, -50).pod_gone(3, -60).replaced(3, -60).all_ready(-30)
+    assert untouched(world, 0) == BASELINE
+
+
+def test_its_successor_restarted_after_training_does_not_bring_the_early_loss_back() -> None:
+    world = group(born=-60).started(0, -50).pod_gone(3, -44).replaced(3, -44).all_ready(-30)
+    controller = Controller()
+    controller.look(world.container_restarted(3, 1, 0), 2)
+    assert len(controller.incident.evidence) == 1
+    assert controller.incident.disruption_class == "Unknown"
+
+
+def test_a_loss_is_not_taken_for_an_early_one_because_a_kubelets_clock_is_ahead() -> None:
+    """The group ran at 12:00:00 by the API server's clock; the kubelets, three seconds ahead, say 12:00:03."""
+    world = group(born=-10).all_ready(3).pod_deleted(3, 1)
+    controller = Controller()
+    controller.look(world, 2)
+    assert len(controller.triggers) == 1
+
+
+def test_pods_are_not_taken_for_replacements_because_a_kubelets_clock_is_behind() -> None:
+    world = group(born=0).with_job(failed=1).all_ready(-4)
+    assert world.trained_at == {"job-1": at(0)}
+    assert untouched(world, 5) == NO_FAILURE
+
+
+def test_a_container_that_crashed_on_the_way_to_the_first_full_group() -> None:
+    world = group(born=-60, restart_policy="OnFailure").started(2, -55).container_exited(2, 1, -52)
+    for index in (0, 1, 3):
+        world = world.started(index, -50)
+    world = world.container_back(2, -48).all_ready(-40)
+    assert world.trained_at == {"job-1": at(-48)}
+    assert untouched(world, 0) == BASELINE
+
+
+def test_a_job_of_which_nobody_knows_whether_it_trained() -> None:
+    """Found by a controller that was just started: a pod is missing, and nothing tells that it ever ran."""
+    world = training().pod_gone(3, -5).controller_restarted()
+    assert world.trained_at == {}
+    assert untouched(world, 0) == NO_FAILURE
+
+
+# --- expected deletions --------------------------------------------------------------------------------------------
+
+
+def test_scaled_away_pods_are_no_loss() -> None:
+    world = training(4).with_job(parallelism=3, completions=3).pod_deleted(3, 0)
+    assert untouched(world, 1) == NO_FAILURE
+
+
+def test_added_pods_are_no_replacements() -> None:
+    world = training(4).with_job(parallelism=5, completions=5)
+    pod = world.pod(0)
+    grown = world.replaced(4, 0).with_job(failed=0)
+    assert pod in grown.pods
+    assert untouched(grown, 1) == NO_FAILURE
+
+
+def test_a_pod_that_jobset_moves_for_exclusive_placement() -> None:
+    world = training().evicted(1, 0, reason="ExclusivePlacementViolation")
+    assert untouched(world, 1) == NO_FAILURE
+    assert untouched(world.pod_gone(1, 1).replaced(1, 1), 2) == NO_FAILURE
+
+
+def test_a_pod_that_succeeded_is_no_loss() -> None:
+    assert untouched(training().succeeded(2).pod_deleted(2, 0), 1) == NO_FAILURE
+
+
+def test_pods_of_a_job_that_somebody_deletes_are_no_loss() -> None:
+    assert untouched(training().job_deleted(0).all_deleted(0), 1) == NO_FAILURE
+
+
+def test_pods_that_a_failing_job_deletes_are_its_doing() -> None:
+    world = training().job_failing("BackoffLimitExceeded", 0).all_deleted(1)
+    controller = Controller()
+    controller.look(world, 1.5)
+    assert [text for text in controller.incident.evidence if "was deleted" in text] == []
+
+
+def test_a_suspended_job_and_its_resumption_are_no_loss() -> None:
+    """The Job keeps its UID, every pod is deleted, and every pod is made anew."""
+    world = training().suspended()
+    for index in range(4):
+        world = world.pod_deleted(index, 0).pod_gone(index, 30)
+    assert untouched(world, 31) == "the TrainJob is suspended"
+    back = world.resumed(600)
+    assert untouched(back, 601) == NO_FAILURE
+    assert untouched(back.with_job(failed=4), 601) == NO_FAILURE
+    assert untouched(back.all_ready(660), 661) == NO_FAILURE
+
+
+def test_nor_is_it_while_the_job_controller_has_not_seen_the_resumption() -> None:
+    """A rank on a dead node outlives the suspension, and kube-controller-manager stands still."""
+    still = Condition("Suspended", "True", "JobSuspended", "Job suspended", at(1))
+    world = training().suspended().pod_deleted(0, 1)
+    for index in (1, 2, 3):
+        world = world.pod_deleted(index, 1).pod_gone(index, 30)
+    awake = world.with_workload(suspended=False).with_jobset(suspended=False)
+    assert untouched(awake.with_job(suspended=False, conditions=(still,)), 61) == NO_FAILURE
+
+
+def test_a_loss_after_the_resumption_is_a_failure() -> None:
+    world = training().suspended()
+    for index in range(4):
+        world = world.pod_gone(index, 30)
+    controller = Controller()
+    controller.look(world.resumed(600).all_ready(660).pod_deleted(2, 700), 701)
+    assert len(controller.triggers) == 1
+    assert len(controller.incident.evidence) == 1
+
+
+def test_a_loss_before_the_resumed_group_ran_whole_is_none() -> None:
+    world = training().suspended()
+    for index in range(4):
+        world = world.pod_gone(index, 30)
+    world = world.resumed(600).started(0, 605).pod_deleted(2, 606)
+    assert untouched(world, 607) == BASELINE
+
+
+# --- dealt with already --------------------------------------------------------------------------------------------
+
+
+def test_what_an_incident_has_dealt_with_never_opens_another() -> None:
+    controller = Controller(policy(Mode.OBSERVE))
+    world = training(restart_policy="OnFailure").container_restarted(2, 1, 0)
+    controller.look(world, 2)
+    controller.settle(world, 8)
+    assert controller.ledger.totals.incidents == 1
+    assert controller.look(world, 9).reason == BASELINE
+    assert controller.look(world.controller_restarted(), 10).reason == BASELINE
+
+
+def test_the_next_restart_of_the_same_container_does() -> None:
+    controller = Controller(policy(Mode.OBSERVE))
+    world = training(restart_policy="OnFailure").container_restarted(2, 1, 0)
+    controller.look(world, 2)
+    controller.settle(world, 8)
+    controller.look(world.container_restarted(2, 1, 20), 22)
+    assert controller.ledger.totals.incidents == 2
+    assert controller.incident.started_at == at(20)
+
+
+def test_a_replacement_made_before_the_incident_ended_is_dealt_with() -> None:
+    """After a restart of the controller the lost pod is forgotten; its replacement does not tell of a second loss."""
+    controller = Controller(policy(Mode.OBSERVE))
+    world = training().pod_deleted(3, 0)
+    controller.look(world, 1)
+    controller.settle(world.came_back(3, 30, 40), 41)
+    assert controller.phase() is Phase.HEALTHY
+    assert controller.look(world.came_back(3, 30, 40).controller_restarted(), 60).reason == BASELINE
+
+
+def test_a_cache_that_lags_makes_nothing_forgotten() -> None:
+    """The incident is put away on live facts; with the cache's, its evidence would look new afterwards."""
+    controller = Controller(policy(Mode.OBSERVE))
+    stale = training(restart_policy="OnFailure")
+    world = stale.container_restarted(2, 1, 0)
+    controller.look(world, 2)
+    controller.settle(world, 8)
+    assert len(controller.ledger.handled.keys) == 1
+
+
+@pytest.mark.parametrize("seconds", [1, 1200])
+def test_a_loss_while_paused_is_judged_when_it_is_resumed(seconds: float) -> None:
+    lost = training().pod_deleted(3, 0).came_back(3, 30, 40)
+    assert untouched(lost.paused(), 41).startswith("paused by annotation")
+    controller = Controller()
+    controller.look(lost, 60 + seconds)
+    assert len(controller.triggers) == (1 if seconds < 900 else 0)
+
+
+# --- pods without an index -----------------------------------------------------------------------------------------
+
+
+def without_indexes(world: World) -> World:
+    pods = tuple(msgspec.structs.replace(pod, index=None) for pod in world.pods)
+    return msgspec.structs.replace(world, pods=pods)
+
+
+def test_without_indexes_a_loss_counts_by_its_time() -> None:
+    lost_early = group(born=-60).started(0, -50).pod_gone(3, -44).replaced(3, -44).all_ready(-30)
+    assert untouched(without_indexes(lost_early), 0) == BASELINE
+    controller = Controller()
+    controller.look(without_indexes(training().pod_deleted(3, 0)), 1)
+    assert len(controller.triggers) == 1
+
+
+def test_a_job_that_has_been_failing_for_long_is_failing_still() -> None:
+    controller = Controller()
+    controller.look(training().job_failing("BackoffLimitExceeded", -3000), 0)
+    assert len(controller.triggers) == 1
+
+
+def test_an_exit_that_a_failing_jobs_own_deletion_caused_is_no_second_loss() -> None:
+    world = training().job_failing("BackoffLimitExceeded", 0).all_deleted(1)
+    controller = Controller()
+    controller.look(world.container_exited(2, 143, 3), 4)
+    assert [text for text in controller.incident.evidence if "143" in text] == []

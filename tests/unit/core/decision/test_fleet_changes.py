@@ -1,0 +1,372 @@
+"""What keeps the controller from a job, before an incident and in the middle of one."""
+
+import msgspec
+import pytest
+
+from recovery.core.decision.decide import decide
+from recovery.core.model.ledger import Ledger, Outcome, Phase
+from recovery.core.policy.spec import Mode, Policy, PolicyError, Restart
+from tests.unit.core.driver import Controller, observing, policy
+from tests.unit.core.world import World, at, training
+
+ENDS: dict[str, tuple[World, str, str]] = {
+    "deleted": (
+        training().pod_deleted(3, 0).with_workload(deleting_since=at(1)),
+        "JobDeleted",
+        "the TrainJob is being deleted",
+    ),
+    "suspended": (training().pod_deleted(3, 0).suspended(), "JobSuspended", "the TrainJob is suspended"),
+    "its JobSet is missing": (
+        msgspec.structs.replace(training().pod_deleted(3, 0), jobset=None),
+        "NoJobSet",
+        "the TrainJob has no JobSet",
+    ),
+    "its JobSet is being deleted": (
+        training().pod_deleted(3, 0).with_jobset(deleting_since=at(1)),
+        "JobSetDeleted",
+        "JobSet train is being deleted",
+    ),
+    "completed": (training().pod_deleted(3, 0).jobset_completed(), "JobComplete", "JobSet train is Completed"),
+}
+
+
+@pytest.mark.parametrize(("world", "why", "says"), ENDS.values(), ids=ENDS)
+def test_such_a_job_is_left_alone(world: World, why: str, says: str) -> None:
+    controller = Controller()
+    assert controller.look(world, 2).reason == says
+    assert controller.ledger == Ledger()
+    assert controller.live_reads == 0
+
+
+@pytest.mark.parametrize(("world", "why", "says"), ENDS.values(), ids=ENDS)
+def test_it_supersedes_an_open_incident(world: World, why: str, says: str) -> None:
+    controller = Controller()
+    controller.look(training().pod_deleted(3, 0), 1)
+    controller.settle(world, 2)
+    (incident,) = controller.recorded
+    assert incident.closing is not None
+    assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.SUPERSEDED, why)
+    assert incident.reason.endswith(says)
+    assert controller.phase() is Phase.HEALTHY
+    assert len(controller.triggers) == 1
+
+
+def test_nothing_is_done_without_a_policy() -> None:
+    snapshot = training().pod_deleted(3, 0).snapshot()
+    plan = decide(snapshot, Ledger(), None, at(1))
+    assert (plan.ledger, plan.actions, plan.reason) == (Ledger(), (), "no RecoveryPolicy applies to this job")
+
+
+def test_nothing_is_done_under_a_policy_that_cannot_be_read() -> None:
+    plan = decide(training().pod_deleted(3, 0).snapshot(), Ledger(), PolicyError("spec.budget.limit: -1"), at(1))
+    assert plan.actions == ()
+    assert plan.reason == "the RecoveryPolicy that applies cannot be used: spec.budget.limit: -1"
+
+
+def test_a_workload_that_is_gone() -> None:
+    gone = msgspec.structs.replace(training(), workload=None)
+    assert Controller().look(gone, 1).reason == "the workload is gone"
+
+
+def test_a_complete_train_job() -> None:
+    done = msgspec.structs.replace(training().success_criteria_met(0).job.conditions[0], type="Complete")
+    world = training().pod_deleted(3, 0).with_workload(conditions=(done,))
+    assert Controller().look(world, 1).reason == "the TrainJob is Complete"
+
+
+# --- finishing -----------------------------------------------------------------------------------------------------
+
+FINISHING = {
+    "a member has succeeded": (
+        training().pod_deleted(3, 0).succeeded(1),
+        "pod train-node-0-1-10 has Succeeded, so the training is finishing",
+    ),
+    "the Job counts a success": (
+        training().pod_deleted(3, 0).with_job(succeeded=1),
+        "a pod of Job train-node-0 has Succeeded, so the training is finishing",
+    ),
+    "its success criteria are met": (
+        training().pod_deleted(3, 0).success_criteria_met(1),
+        "Job train-node-0 has met its success criteria",
+    ),
+}
+
+
+@pytest.mark.parametrize(("world", "says"), FINISHING.values(), ids=FINISHING)
+def test_a_finishing_job_loses_nothing_that_it_needs(world: World, says: str) -> None:
+    controller = Controller()
+    assert controller.look(world, 2).reason.endswith(f"was deleted, but {says}: left alone")
+    assert controller.ledger == Ledger()
+
+
+@pytest.mark.parametrize(("world", "says"), FINISHING.values(), ids=FINISHING)
+def test_success_that_only_the_live_read_shows_stops_the_trigger(world: World, says: str) -> None:
+    controller = Controller()
+    stale = training().pod_deleted(3, 0)
+    plan = controller.plan_on(stale.snapshot(), world.snapshot(live=True), 2)
+    assert plan.reason.endswith(f"{says}: left alone")
+    assert plan.ledger == Ledger()
+
+
+@pytest.mark.parametrize(("world", "says"), FINISHING.values(), ids=FINISHING)
+def test_success_after_the_ledger_was_written_still_stops_the_trigger(world: World, says: str) -> None:
+    controller = Controller()
+    controller.write(controller.plan(training().pod_deleted(3, 0), 1))
+    controller.settle(world, 2)
+    (incident,) = controller.recorded
+    assert incident.closing is not None
+    assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.SUPERSEDED, "JobFinishing")
+    assert controller.triggers == []
+
+
+@pytest.mark.parametrize(("world", "says"), FINISHING.values(), ids=FINISHING)
+def test_success_while_held_ends_the_incident(world: World, says: str) -> None:
+    controller = Controller(policy(limit=0))
+    controller.look(training().pod_deleted(3, 0), 1)
+    controller.settle(world, 2)
+    assert controller.recorded[0].reason.endswith(f"{says}: left alone")
+
+
+def test_success_of_the_restarted_job_ends_no_incident_early() -> None:
+    """A member that succeeded is a member that needs no restart."""
+    controller = Controller()
+    world = training().pod_deleted(3, 0)
+    controller.look(world, 1)
+    back = world.recreated(10).all_ready(20)
+    for index in range(4):
+        back = back.succeeded(index)
+    controller.settle(back, 30)
+    (incident,) = controller.recorded
+    assert incident.closing is not None
+
+
+# --- Observe and None ----------------------------------------------------------------------------------------------
+
+
+def test_observe_decides_everything_and_does_nothing() -> None:
+    controller = observing()
+    world = training().pod_deleted(3, 0)
+    plan = controller.look(world, 1)
+    assert plan.reason == (
+        "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; policy default is in mode Observe: Enforce would now "
+        "delete Job train-node-0, so that all 4 ranks restart together"
+    )
+    controller.settle(world.came_back(3, 30, 40), 41)
+    (incident,) = controller.recorded
+    assert incident.closing is not None
+    assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.OBSERVED, "ObserveMode")
+    assert incident.closing.ended_at == at(41)
+    assert controller.workload_actions == []
+    assert controller.ledger.epoch == controller.ledger.totals.charged == 0
+    assert controller.events == ["MemberLost", "IncidentObserved"]
+
+
+def test_a_cascade_under_observe_is_one_incident() -> None:
+    controller = observing()
+    world = training(8, restart_policy="OnFailure")
+    for index in range(8):
+        world = world.container_restarted(index, 134, index * 0.4, back_after=0)
+        controller.settle(world, index * 0.4 + 0.3)
+    controller.settle(world, 12)
+    assert controller.ledger.totals.incidents == 1
+    assert len(controller.recorded[0].evidence) == 8
+
+
+def test_late_evidence_of_something_earlier_belongs_to_the_same_incident() -> None:
+    controller = observing()
+    world = training().pod_deleted(3, 0)
+    controller.look(world, 1)
+    late = world.evicted(1, -2)
+    controller.look(late, 2)
+    assert len(controller.incident.evidence) == 2
+    controller.settle(late.came_back(3, 30, 40).came_back(1, 30, 40), 41)
+    assert controller.ledger.totals.incidents == 1
+
+
+def test_restart_none_leaves_it_to_kubernetes() -> None:
+    controller = Controller(policy(restart=Restart.NONE))
+    world = training().pod_deleted(3, 0)
+    plan = controller.look(world, 1)
+    assert plan.reason.endswith("policy default says restart: None, so it is left to Kubernetes")
+    controller.settle(world.came_back(3, 30, 40), 41)
+    assert controller.recorded[0].closing is not None
+    assert controller.recorded[0].closing.outcome_reason == "LeftToKubernetes"
+    assert controller.workload_actions == []
+
+
+def adopted(controller: Controller) -> World:
+    """Somebody else deleted the Job; the group has come back and lost a member again."""
+    world = training().pod_deleted(3, 0)
+    controller.look(world, 1)
+    back = world.recreated(10).all_started(20)
+    controller.look(back, 21)
+    assert controller.ledger.epoch == 1
+    return back.pod_deleted(1, 25)
+
+
+def test_restart_none_means_it_after_an_adopted_restart_as_well() -> None:
+    controller = Controller(policy(restart=Restart.NONE))
+    controller.look(adopted(controller), 26)
+    assert controller.workload_actions == []
+
+
+def test_an_observed_incident_does_not_begin_to_act() -> None:
+    controller = observing()
+    lost = adopted(controller)
+    controller.policy = policy(since=22)
+    controller.look(lost, 26)
+    assert controller.workload_actions == []
+
+
+def test_a_loss_after_the_switch_to_enforce_does_not_end_in_an_observed_incident() -> None:
+    controller = observing()
+    world = training().pod_deleted(3, 0)
+    controller.look(world, 1)
+    controller.policy = policy(since=10)
+    controller.look(world, 11)
+    assert controller.workload_actions == []
+    lost = world.pod_deleted(1, 20)
+    controller.settle(lost, 21)
+    controller.look(lost, 21)
+    assert controller.recorded[0].closing is not None
+    assert controller.recorded[0].closing.outcome_reason == "ModeSwitched"
+    assert len(controller.triggers) == 1
+    assert controller.incident.suspects[0].index == 1
+
+
+# --- in the middle of an incident ----------------------------------------------------------------------------------
+
+BARS: dict[str, tuple[Policy | PolicyError | None, bool, str]] = {
+    "paused": (policy(), True, "the job is paused by annotation"),
+    "switched to Observe": (policy(Mode.OBSERVE), False, "policy default was switched to Observe"),
+    "policy unreadable": (PolicyError("spec: no"), False, "the RecoveryPolicy cannot be used: spec: no"),
+    "policy deleted": (None, False, "the RecoveryPolicy was deleted or no longer selects this job"),
+}
+
+
+@pytest.mark.parametrize(("now_", "paused", "says"), BARS.values(), ids=BARS)
+def test_it_acts_before_the_next_write(now_: Policy | PolicyError | None, paused: bool, says: str) -> None:
+    """The ledger was written, the trigger was not sent."""
+    controller = Controller()
+    world = training().pod_deleted(3, 0)
+    controller.write(controller.plan(world, 1))
+    controller.policy = now_
+    plan = controller.look(world.paused() if paused else world, 2)
+    assert plan.reason.endswith(f"decided, but not carried out, because {says}")
+    assert controller.workload_actions == []
+
+
+@pytest.mark.parametrize(("now_", "paused", "says"), BARS.values(), ids=BARS)
+def test_it_stops_the_pod_deletes_as_well(now_: Policy | PolicyError | None, paused: bool, says: str) -> None:
+    controller = Controller()
+    world = training().pod_deleted(3, 0)
+    controller.write(controller.plan(world, 1))
+    controller.policy = now_
+    going = world.job_deleted(1)
+    controller.look(going.paused() if paused else going, 2)
+    assert controller.workload_actions == []
+    assert controller.phase() is Phase.TEARING_DOWN
+
+
+@pytest.mark.parametrize(("now_", "paused", "says"), BARS.values(), ids=BARS)
+def test_it_keeps_a_held_group_from_its_trigger(now_: Policy | PolicyError | None, paused: bool, says: str) -> None:
+    controller = Controller(policy(limit=1, window_seconds=100))
+    world = training().pod_deleted(3, 0)
+    controller.ledger = spent(controller.ledger)
+    controller.look(world, 1)
+    assert controller.phase() is Phase.HELD
+    controller.policy = now_
+    plan = controller.look(world.paused() if paused else world, 200)
+    assert plan.reason.endswith(f"nothing is done, because {says}")
+    assert controller.workload_actions == []
+
+
+def spent(ledger: Ledger) -> Ledger:
+    budget = msgspec.structs.replace(ledger.budget, charges=(at(-10),), limit=1)
+    return msgspec.structs.replace(ledger, budget=budget)
+
+
+@pytest.mark.parametrize(("now_", "paused", "says"), BARS.values(), ids=BARS)
+def test_a_second_loss_waits_and_is_not_forgotten(now_: Policy | PolicyError | None, paused: bool, says: str) -> None:
+    controller = Controller()
+    world = training().pod_deleted(3, 0)
+    controller.look(world, 1)
+    lost = world.recreated(10).all_started(20).pod_deleted(1, 30)
+    controller.policy = now_
+    plan = controller.look(lost.paused() if paused else lost, 31)
+    assert plan.reason.endswith(f"nothing is done, because {says}")
+    assert len(controller.triggers) == 1
+    controller.policy = policy()
+    controller.look(lost, 40)
+    assert len(controller.triggers) == 2
+
+
+def test_carried_out_after_all_it_says_so_again() -> None:
+    controller = Controller()
+    world = training().pod_deleted(3, 0)
+    decided = controller.plan(world, 1)
+    controller.write(decided)
+    controller.look(world.paused(), 2)
+    plan = controller.look(world, 3)
+    assert plan.reason == decided.reason
+    assert len(controller.triggers) == 1
+
+
+def test_a_trigger_that_was_kept_back_is_not_sent_to_a_group_that_has_long_been_whole() -> None:
+    controller = Controller()
+    world = training().pod_deleted(3, 0)
+    controller.write(controller.plan(world, 1))
+    whole = world.came_back(3, 30, 40)
+    waiting = controller.look(whole.paused(), 100)
+    assert waiting.look_again_at == at(901)
+    controller.settle(whole, 1000)
+    (incident,) = controller.recorded
+    assert incident.closing is not None
+    assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.SUPERSEDED, "RunsWholeAgain")
+    assert controller.triggers == []
+
+
+def test_pause_by_any_value_but_false() -> None:
+    lost = training().pod_deleted(3, 0)
+    assert Controller().look(lost.paused("please"), 1).reason.startswith("paused by annotation")
+    resumed = Controller()
+    resumed.look(lost.paused("false"), 1)
+    assert len(resumed.triggers) == 1
+
+
+def test_other_fields_of_the_policy_are_pinned() -> None:
+    controller = Controller(policy(limit=0))
+    world = training().pod_deleted(3, 0)
+    controller.look(world, 1)
+    controller.policy = policy(limit=10)
+    controller.look(world, 2)
+    assert controller.phase() is Phase.HELD
+    assert controller.triggers == []
+
+
+def test_a_replaced_jobset_supersedes() -> None:
+    controller = Controller()
+    world = training().pod_deleted(3, 0)
+    controller.look(world, 1)
+    controller.settle(world.with_jobset(uid="jobset-2"), 2)
+    assert controller.recorded[0].closing is not None
+    assert controller.recorded[0].closing.outcome_reason == "JobSetReplaced"
+
+
+STALE = {
+    "suspended": training().pod_deleted(3, 0).suspended(),
+    "whole": training(),
+    "failed": training().pod_deleted(3, 0).jobset_failed(-2000),
+    "without a JobSet": msgspec.structs.replace(training(), jobset=None),
+    "with another JobSet": training().with_jobset(uid="jobset-0"),
+}
+
+
+@pytest.mark.parametrize("stale", STALE.values(), ids=STALE)
+def test_no_incident_is_closed_on_what_only_a_cache_says(stale: World) -> None:
+    controller = Controller(policy(limit=0))
+    world = training().pod_deleted(3, 0)
+    controller.look(world, 1)
+    plan = controller.plan_on(stale.snapshot(), world.snapshot(live=True), 20)
+    assert plan.ledger == controller.ledger
+    assert controller.live_reads == 2

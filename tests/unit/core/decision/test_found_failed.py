@@ -1,0 +1,44 @@
+"""A JobSet that turned Failed while no controller ran: its pods are gone, and with them most of the evidence."""
+
+import msgspec
+
+from recovery.core.model.ledger import Outcome
+from tests.unit.core.driver import Controller
+from tests.unit.core.world import World, training
+
+
+def failed_unseen(reason: str) -> World:
+    """The Job failed for that reason, its pods were deleted, its JobSet ended; the controller starts afterwards."""
+    world = training().job_failing(reason, -60, finally_=True).jobset_failed(-58)
+    return msgspec.structs.replace(world, pods=()).controller_restarted()
+
+
+def test_the_sentence_tells_how_the_job_failed() -> None:
+    controller = Controller()
+    controller.settle(failed_unseen("BackoffLimitExceeded"), 0)
+    (incident,) = controller.recorded
+    assert incident.closing is not None
+    assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.FAILED, "PlatformGaveUp")
+    assert incident.reason == (
+        "the platform gave up: JobSet train is Failed (jobset failed due to one or more job failures; "
+        "Job train-node-0 is failing: BackoffLimitExceeded); it is left as it is"
+    )
+    assert controller.workload_actions == []
+
+
+def test_a_job_that_failed_as_its_user_wrote_is_no_platform_that_gave_up() -> None:
+    controller = Controller()
+    controller.settle(failed_unseen("PodFailurePolicy"), 0)
+    (incident,) = controller.recorded
+    assert incident.closing is not None
+    assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.FAILED, "NativePolicy")
+    assert incident.reason == (
+        "JobSet train failed, because Job train-node-0 is failing with reason PodFailurePolicy, as its own spec asks"
+    )
+
+
+def test_it_is_reported_once() -> None:
+    controller, world = Controller(), failed_unseen("BackoffLimitExceeded")
+    controller.settle(world, 0)
+    assert controller.settle(world, 60).reason == "JobSet train is Failed; its end has been reported"
+    assert len(controller.recorded) == 1

@@ -1,0 +1,269 @@
+"""Mode Observe: the verdict that Enforce would have acted on, once, with rule, caps and fleet; and nothing is done."""
+
+import msgspec
+import pytest
+
+from recovery.core.diagnosis.classify import DisruptionClass
+from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Quarantined
+from recovery.core.model.ledger import Incident, Outcome
+from recovery.core.model.rules import Rule, RuleAction, When
+from recovery.core.plan.actions import ReadLive
+from recovery.core.policy.spec import Mode, OnExhausted, OnTerminalFailure, Restart
+from tests.unit.core.decision.test_verdicts import MAY, on_exit
+from tests.unit.core.driver import Controller, observing, policy
+from tests.unit.core.world import World, at, training
+
+BAD_GPU = on_exit(42, RuleAction.REPLACE_NODE, name="bad-gpu")
+FULL = FleetLedger(quarantined=tuple(Quarantined(f"gpu-{number}", "u", "bad", at(-60)) for number in range(50, 55)))
+"""As many as `MAY` allows in a cluster of 100 nodes."""
+RESTART = "delete Job train-node-0, so that all 4 ranks restart together"
+XID = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+
+
+def failed(code: int = 42, *, message: str = "") -> World:
+    return training().pod_failed(2, code, 0, message=message)
+
+
+def recorded(controller: Controller, world: World) -> Incident:
+    """The record of the incident, once the Job has replaced the member."""
+    controller.look(world, 1)
+    controller.settle(world, 8)
+    controller.settle(world.came_back(2, 10, 20), 30)
+    (incident,) = controller.recorded
+    assert incident.closing is not None
+    assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.OBSERVED, "ObserveMode")
+    assert controller.workload_actions == []
+    assert controller.fleet_changes == []
+    return incident
+
+
+VERDICTS: dict[str, tuple[dict[str, object], World, str, str, str]] = {
+    "a rule replaces the node": (
+        {"rules": (BAD_GPU,), "limits": MAY},
+        failed(),
+        "bad-gpu",
+        f"Enforce would now quarantine node gpu-2 and {RESTART} (rule bad-gpu (",
+        "",
+    ),
+    "the cap is reached": (
+        {"rules": (BAD_GPU,), "limits": MAY, "fleet": FULL},
+        failed(),
+        "bad-gpu",
+        f"Enforce would now {RESTART} (rule bad-gpu (",
+        "ReplaceNode: node gpu-2 is not quarantined: quarantine cap reached: 5 of 5 nodes",
+    ),
+    "it is not allowed": (
+        {"rules": (BAD_GPU,), "limits": FleetLimits()},
+        failed(),
+        "bad-gpu",
+        f"Enforce would now {RESTART} (rule bad-gpu (",
+        "ReplaceNode: node gpu-2 is not quarantined: RecoveryConfig does not allow it (spec.allow.cordon)",
+    ),
+    "it is among the last on which the group can run": (
+        {"rules": (BAD_GPU,), "limits": MAY},
+        msgspec.structs.replace(failed(), cluster_nodes=4),
+        "bad-gpu",
+        f"Enforce would now {RESTART} (rule bad-gpu (",
+        "ReplaceNode: node gpu-2 is not quarantined: it is among the last on which the group can run",
+    ),
+    "proof against the node": (
+        {"limits": MAY},
+        failed(134, message=XID),
+        "",
+        f"Enforce would now quarantine node gpu-2 and {RESTART} (no rule matched, so the default of policy default "
+        "(RecreateGroupOnPodRestart) applies, and XidOffTheBus is proof enough against node gpu-2)",
+        "",
+    ),
+    "the default": ({}, failed(1), "", f"policy default is in mode Observe: Enforce would now {RESTART};", ""),
+    "a rule is free of charge": (
+        {"rules": (on_exit(42, RuleAction.RECREATE_GROUP, charge=False),), "limit": 0},
+        failed(),
+        "mine",
+        f"Enforce would now {RESTART}, free of charge (rule mine (",
+        "",
+    ),
+    "the job is made to fail": (
+        {"rules": (on_exit(42, RuleAction.FAIL_JOB),), "may_fail_jobs": True},
+        failed(),
+        "mine",
+        "Enforce would now make the JobSet fail (rule mine (",
+        "",
+    ),
+    "the job may not be made to fail": (
+        {"rules": (on_exit(42, RuleAction.FAIL_JOB),)},
+        failed(),
+        "mine",
+        "Enforce would now hold the group, because rule mine (",
+        "FailJob: rule mine (",
+    ),
+    "the budget is exhausted": (
+        {"limit": 0, "on_exhausted": OnExhausted.SUSPEND},
+        failed(),
+        "",
+        "Enforce would now hold the group (onExhausted: Suspend), because the budget of policy default is exhausted",
+        "",
+    ),
+    "a rule leaves it to Kubernetes": (
+        {"rules": (on_exit(42, RuleAction.IGNORE),)},
+        failed(),
+        "mine",
+        "Enforce would now leave it to Kubernetes (rule mine (",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("settings", "world", "rule", "says", "considered"), VERDICTS.values(), ids=VERDICTS)
+def test_the_record_tells_the_verdict_of_enforce(
+    settings: dict[str, object], world: World, rule: str, says: str, considered: str
+) -> None:
+    incident = recorded(observing(**settings), world)
+    assert incident.rule == rule
+    assert says in incident.reason
+    assert len(incident.considered) == (1 if considered else 0)
+    assert all(each.startswith(considered) for each in incident.considered)
+
+
+@pytest.mark.parametrize(("settings", "world", "rule", "says", "considered"), VERDICTS.values(), ids=VERDICTS)
+def test_it_is_the_verdict_that_enforce_acts_on(
+    settings: dict[str, object], world: World, rule: str, says: str, considered: str
+) -> None:
+    watching, acting = observing(**settings), Controller(policy(**settings))  # type: ignore[arg-type]
+    for seconds in (1, 8):
+        watching.look(world, seconds)
+        acting.look(world, seconds)
+    seen, done = watching.incident, acting.incident
+    assert (seen.rule, seen.considered, seen.storm) == (done.rule, done.considered, done.storm)
+    held_or_failing = "FailJob" if done.fail_job else "Hold" if acting.phase() == "Held" else ""
+    action = done.attempts[-1].action if done.attempts else ""
+    assert (seen.would or "None") == (held_or_failing or action)
+
+
+def test_a_storm_is_waited_for_and_told_under_observe() -> None:
+    controller = observing(limits=MAY)
+    lost = training().node_deleted("gpu-2").nodes_lost(("gpu-2", 0), ("gpu-70", 1), ("gpu-71", 2))
+    first = controller.look(lost, 3)
+    assert controller.incident.disruption_class == DisruptionClass.NODE_LOST
+    assert "waiting until no more are" in first.reason
+    assert controller.incident.would == ""
+    controller.look(lost, 20)
+    assert controller.incident.storm
+    assert f"Enforce would now {RESTART}" in controller.incident.reason
+
+
+def test_what_is_decided_once_stands_though_caps_fill_and_pods_go() -> None:
+    controller = observing(rules=(BAD_GPU,), limits=MAY)
+    controller.look(failed(), 1)
+    said = controller.incident.reason
+    assert controller.look(failed(), 2).look_again_at is None
+    controller.policy = policy(Mode.OBSERVE, rules=(BAD_GPU,), limits=MAY, fleet=FULL)
+    controller.look(failed().pod_failed(1, 1, 20), 21)
+    assert len(controller.incident.evidence) == 2
+    controller.look(failed().replaced(2, 30), 31)
+    assert (controller.incident.reason, controller.incident.rule) == (said, "bad-gpu")
+    assert controller.incident.considered == ()
+
+
+def test_the_verdict_is_passed_on_live_facts_only() -> None:
+    """The cache knows of no fleet: under Observe its word would be another than that of Enforce."""
+    rules = (Rule("wait", RuleAction.FAIL_JOB, When(on_class=("OutOfMemory",))), BAD_GPU)
+    controller = observing(rules=rules, limits=MAY, fleet=FULL)
+    controller.look(failed(), 1)
+    assert controller.incident.would == "", "a cause that FailJob is for may still come in"
+    reads = controller.live_reads
+    controller.look(failed(), 4)
+    assert controller.live_reads == reads + 1
+    assert "quarantine cap reached" in controller.incident.reason
+
+
+def test_a_group_that_runs_whole_before_its_verdict_is_told_all_the_same() -> None:
+    """A container that restarts in place, while the policy waits 30 s for a cause."""
+    slow = msgspec.structs.replace(
+        policy(Mode.OBSERVE, rules=(on_exit(42, RuleAction.IGNORE), on_exit(134, RuleAction.REPLACE_NODE)), limits=MAY),
+        settle=at(30) - at(0),
+    )
+    controller = Controller(slow)
+    world = training(restart_policy="OnFailure").container_restarted(2, 134, 0, back_after=1)
+    for seconds in (2, 10, 20):
+        controller.look(world, seconds)
+        assert "its cause may still come in" in controller.incident.reason
+    controller.look(world, 32)
+    controller.settle(world, 32)
+    (incident,) = controller.recorded
+    assert incident.rule == "mine"
+    assert f"Enforce would now quarantine node gpu-2 and {RESTART}" in incident.reason
+
+
+def test_a_restart_by_somebody_else_does_not_undo_what_was_told() -> None:
+    controller = observing(rules=(BAD_GPU,), limits=MAY)
+    controller.look(failed(), 1)
+    world = failed().job_deleted(100)
+    controller.look(world, 101)
+    controller.settle(world.recreated(110).all_ready(130), 131)
+    (incident,) = controller.recorded
+    assert incident.rule == "bad-gpu"
+    assert f"Enforce would now quarantine node gpu-2 and {RESTART}" in incident.reason
+    assert "somebody else deleted the group's Job: adopted as this incident's restart" in incident.reason
+
+
+def test_under_restart_none_enforce_would_do_nothing_and_that_is_said() -> None:
+    controller = observing(restart=Restart.NONE)
+    controller.look(failed(), 1)
+    assert controller.incident.reason.endswith("policy default says restart: None, so it is left to Kubernetes")
+    assert controller.incident.would == ""
+
+
+def test_a_job_set_that_enforce_would_make_anew_is_left_failed_and_that_is_said() -> None:
+    controller = observing(on_terminal_failure=OnTerminalFailure.RECREATE_JOB_SET)
+    controller.look(failed(1), 1)
+    controller.settle(failed(1).jobset_failed(5), 6)
+    (incident,) = controller.recorded
+    assert incident.reason.endswith(
+        "policy default is in mode Observe: Enforce would now delete JobSet train, so that Trainer makes it anew"
+    )
+    assert controller.workload_actions == []
+
+
+def test_a_node_that_enforce_could_not_quarantine_is_no_warning_under_observe() -> None:
+    controller = observing(rules=(BAD_GPU,), limits=MAY, fleet=FULL)
+    recorded(controller, failed())
+    assert controller.events == ["MemberLost", "IncidentObserved"]
+
+
+def test_a_loss_under_observe_is_left_to_a_person_once_the_policy_says_enforce() -> None:
+    controller = observing()
+    controller.look(failed(), 1)
+    controller.policy = policy(since=10)
+    controller.look(failed(), 11)
+    once = controller.incident.reason
+    assert once.endswith(
+        "that was before policy default was in mode Enforce, so nothing is done: recovery restart train if its ranks "
+        "hang"
+    )
+    controller.look(failed(), 12)
+    assert controller.incident.reason == once
+    assert controller.triggers == []
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_an_error_that_comes_back_early_on_another_node_would_be_held(mode: Mode) -> None:
+    controller = Controller(policy(mode, limits=MAY))
+    message = "KeyError: 'lr'"
+    world = training(born=-30).pod_failed(2, 134, 0, message=message)
+    controller.look(world, 1)
+    controller.look(world.job_deleted(5), 6)
+    world = world.recreated(10).all_ready(20)
+    controller.settle(world, 22)
+    controller.look(world.with_pod(2, node="gpu-9").pod_failed(2, 134, 60, message=message), 61)
+    assert "an error of the job itself, which no restart mends" in controller.incident.reason
+    assert controller.incident.would == ("Hold" if mode is Mode.OBSERVE else "")
+
+
+def test_a_cached_look_that_changes_nothing_reads_nothing_live() -> None:
+    controller = observing()
+    controller.look(failed(), 1)
+    reads = controller.live_reads
+    for seconds in (2, 60, 600):
+        plan = controller.look(failed(), seconds)
+        assert not any(isinstance(action, ReadLive) for action in plan.actions)
+    assert controller.live_reads == reads

@@ -1,0 +1,119 @@
+"""A Job that was resumed is protected like any other: which pods belong to its present run.
+
+The real Job controller creates all pods first, 20 a second at stock limits, and writes `Suspended=False` afterwards in
+the same sync. The condition is therefore younger than most pods of the run that it begins.
+"""
+
+import msgspec
+
+from recovery.core.diagnosis.not_started import not_started
+from recovery.core.diagnosis.trained import all_ran_at, pods_of_run, trained_at
+from recovery.core.model.facts import ContainerFacts, ExitFacts
+from tests.unit.core.decision.test_baselines import untouched
+from tests.unit.core.driver import Controller, policy
+from tests.unit.core.world import World, at, group, training
+
+
+def resumed(ranks: int = 4, *, dated: float = 3, failed_before: int = 0) -> World:
+    """Created suspended, resumed at 0 with all pods; the condition is dated `dated`. All are Ready since 10."""
+    world = group(ranks, born=0)
+    return world.with_job(failed=failed_before, conditions=(world.resumed_condition(dated),)).all_ready(10)
+
+
+def test_pods_that_are_older_than_the_condition_are_of_the_run() -> None:
+    world = resumed()
+    assert len(pods_of_run(world.job, world.pods)) == 4
+    assert all_ran_at(world.job, world.pods) == at(10)
+
+
+def test_a_group_that_was_resumed_and_runs_has_started() -> None:
+    assert not_started(resumed().snapshot()) is None
+
+
+def test_a_rank_that_is_lost_after_the_resume_is_one_incident() -> None:
+    controller = Controller(policy(since=-60))
+    controller.look(resumed(), 60)
+    controller.look(resumed().pod_deleted(2, 300), 300.5)
+    assert len(controller.triggers) == 1
+
+
+def test_a_rank_whose_object_is_gone_is_one_incident_too() -> None:
+    controller = Controller(policy(since=-60))
+    controller.look(resumed().pod_gone(2, 300), 300.5)
+    assert len(controller.triggers) == 1
+
+
+def test_a_rank_that_failed_is_one_incident_too() -> None:
+    controller = Controller(policy(since=-60))
+    controller.look(resumed().pod_failed(2, 1, 300), 300.5)
+    assert len(controller.triggers) == 1
+
+
+def test_so_it_is_after_a_restart_of_the_controller() -> None:
+    controller = Controller(policy(since=-60))
+    controller.look(resumed().pod_gone(2, 300).replaced(2, 301).controller_restarted(), 302)
+    assert len(controller.triggers) == 1
+
+
+def test_a_pod_that_failed_before_the_job_was_suspended_stays_a_matter_of_that_run() -> None:
+    """Suspending deletes active pods only: Failed ones keep their objects, and their owner keeps its UID."""
+    world = training(born=-3600).pod_failed(1, 1, -600).suspended().resumed(0, dated=3).all_ready(20)
+    assert untouched(world, 60) == "no failure"
+
+
+def test_a_pod_that_failed_earlier_and_is_deleted_now_too() -> None:
+    """Somebody clears away what had failed: that is no loss of the present run."""
+    before = training(born=-3600).pod_failed(1, 1, -600).suspended()
+    old = before.pod(1).uid
+    world = before.resumed(0, dated=3).all_ready(20)
+    pods = tuple(msgspec.structs.replace(pod, deleting_since=at(50)) if pod.uid == old else pod for pod in world.pods)
+    assert untouched(msgspec.structs.replace(world, pods=pods), 60) == "no failure"
+
+
+def test_pods_that_the_suspension_deletes_are_no_losses_of_the_next_run() -> None:
+    world = training(born=-3600).all_deleted(-20).suspended().resumed(0, dated=3).all_ready(20)
+    assert untouched(world, 60) == "no failure"
+
+
+def test_nor_are_they_where_the_suspension_lasts_less_than_a_second() -> None:
+    """Kueue undoes an outside suspension at once. The API server dates deletions and conditions in whole seconds."""
+    world = training(born=-3600).all_deleted(0).suspended().resumed(0).all_ready(1)
+    assert untouched(world, 2) == "no failure"
+
+
+def test_nor_is_the_end_of_one_that_used_up_its_grace_period_until_after_the_resume() -> None:
+    world = training(born=-3600).pod_deleted(1, -20).suspended()
+    old = world.pod(1).uid
+    world = world.resumed(-10, dated=-9).all_ready(0)
+    exited = ContainerFacts("node", exit=ExitFacts(137, "Error", "", at(-3600), at(5)))
+    pods = tuple(
+        msgspec.structs.replace(pod, phase="Failed", containers=(exited,)) if pod.uid == old else pod
+        for pod in world.pods
+    )
+    assert untouched(msgspec.structs.replace(world, pods=pods), 6) == "no failure"
+
+
+def test_that_the_earlier_run_trained_says_nothing_about_the_next_one() -> None:
+    """Rank 0 of the next run is deleted before all ran: its Job replaces it, and nobody hangs."""
+    world = training(born=-3600).suspended()
+    remembered = world.trained_at["job-1"]
+    world = world.resumed(0, dated=3).started(1, 5).started(2, 5).pod_deleted(0, 6)
+    assert trained_at(world.job, world.pods, remembered) is None
+    assert untouched(world, 7) == "no failure (1 older or expected signs of restarts are a baseline)"
+
+
+def test_a_moment_that_is_remembered_from_before_the_condition_is_of_the_run() -> None:
+    """Kubelets may run the last pod before the Job controller has written its condition."""
+    world = resumed(dated=13)
+    assert trained_at(world.job, world.pods, at(10)) == at(10)
+
+
+def test_batches_that_come_late_are_no_replacements() -> None:
+    """An earlier run counted a failure, and the API server stalled between two batches: rank 3 is simply the last."""
+    world = group(born=0).with_job(failed=1)
+    for index in range(3):
+        world = world.started(index, 1)
+    late = tuple(msgspec.structs.replace(pod, created_at=at(5)) if pod.index == 3 else pod for pod in world.pods)
+    world = msgspec.structs.replace(world, pods=late).with_job(conditions=(world.resumed_condition(5),))
+    assert all_ran_at(world.job, world.pods) is None
+    assert untouched(world, 8) == "no failure"

@@ -1,0 +1,123 @@
+"""The signs of a loss: which of them count, what they are called, when they say it was."""
+
+import msgspec
+
+from recovery.core.diagnosis.classify import classify
+from recovery.core.diagnosis.evidence import Evidence, LossKind, gather, group_runs_whole, member_jobs
+from recovery.core.model.facts import Condition, ContainerFacts
+from tests.unit.core.driver import Controller, observing
+from tests.unit.core.world import World, at, training, whole
+
+
+def only(world: World) -> Evidence:
+    (item,) = gather(world.snapshot())
+    return item
+
+
+def test_an_exit_and_the_restart_that_follows_are_one_event() -> None:
+    controller = observing()
+    world = training(restart_policy="OnFailure").container_exited(2, 1, 0)
+    controller.look(world, 0.5)
+    controller.look(world.container_back(2, 2), 2.5)
+    assert list(controller.ledger.handled.keys) == ["pod-job-1-2-0/node/1"]
+    controller.look(world.container_back(2, 2).container_exited(2, 1, 3), 3.5)
+    assert list(controller.ledger.handled.keys) == ["pod-job-1-2-0/node/1", "pod-job-1-2-0/node/2"]
+
+
+def test_a_pod_is_lost_once_in_whatever_state_it_is_seen() -> None:
+    world = training().pod_deleted(3, 0)
+    assert only(world).key == only(world.pod_gone(3, 30)).key == only(world.pod_failed(3, 137, 5)).key
+
+
+def test_a_crash_loop_says_what_the_kubelet_waits_for() -> None:
+    world = training().container_restarted(2, 1, 0)
+    waiting = msgspec.structs.replace(world.pod(2).containers[0], running_since=None, waiting_reason="CrashLoopBackOff")
+    text = only(world.with_pod(2, containers=(waiting,))).text
+    assert text.endswith("exited with exit code 1; the kubelet will restart it (CrashLoopBackOff)")
+
+
+def test_a_restart_whose_exit_is_forgotten_is_dated_by_the_new_process() -> None:
+    restarted = ContainerFacts(name="node", restarts=1, running_since=whole(5))
+    item = only(training().with_pod(2, containers=(restarted,)))
+    assert item.at == at(5)
+    assert (
+        item.text
+        == "container node of pod train-node-0-2-10 (rank 2, node gpu-2) exited and was restarted in place (restart 1)"
+    )
+
+
+def test_the_first_failing_exit_of_several_containers_is_the_pods() -> None:
+    early = training().container_exited(3, 41, 2).pod(3).containers[0]
+    late = training().container_exited(3, 42, 9).pod(3).containers[0]
+    clean = training().container_exited(3, 0, 1).pod(3).containers[0]
+    world = training().with_pod(3, phase="Failed", containers=(late, clean, early))
+    item = only(world)
+    assert (item.exit is not None and item.exit.code) == 41
+    assert item.at == at(2)
+
+
+def test_an_exit_within_the_second_of_the_deletion_is_its_consequence() -> None:
+    assert only(training().pod_deleted(3, 5).pod_failed(3, 137, 5)).kind is LossKind.POD_DELETED
+    assert only(training().pod_deleted(3, 5).pod_failed(3, 137, 4)).kind is LossKind.POD_FAILED
+
+
+def test_a_disruption_is_dated_by_its_first_sign() -> None:
+    assert only(training().pod_deleted(3, 5).evicted(3, 3)).at == at(3)
+    drained = training().evicted(3, 7).with_pod(3, deleting_since=whole(2))
+    assert only(drained).at == at(2)
+    unknown = training().with_pod(3, conditions=(Condition("DisruptionTarget", "True"),), deleting_since=None)
+    assert only(unknown).at is None
+
+
+def test_a_disruption_without_a_reason_is_named_by_its_class() -> None:
+    item = only(training().with_pod(3, conditions=(Condition("DisruptionTarget", "True"),)))
+    assert classify((item,), training().snapshot()).cause == "PodDisrupted"
+    assert item.text.endswith("was disrupted: DisruptionTarget")
+
+
+def test_other_conditions_are_no_disruption() -> None:
+    unscheduled = Condition("PodScheduled", "False", "Unschedulable")
+    revoked = Condition("DisruptionTarget", "False")
+    world = training().with_pod(3, conditions=(unscheduled, revoked))
+    assert gather(world.snapshot()) == ()
+    assert only(world.pod_deleted(3, 0)).kind is LossKind.POD_DELETED
+
+
+def test_a_failing_job_is_dated_by_when_it_began_to_fail() -> None:
+    world = training().job_failing("BackoffLimitExceeded", 3).job_failing("BackoffLimitExceeded", 9, finally_=True)
+    conditions = world.job.conditions
+    world = world.with_job(conditions=(conditions[0], conditions[-1]))
+    assert only(world).at == at(3)
+
+
+def test_a_job_that_is_taken_down_by_others_tells_of_no_loss() -> None:
+    assert gather(training().pod_failed(3, 1, 0).job_deleted(1).snapshot()) == ()
+
+
+def test_a_job_that_the_jobset_takes_down_still_tells_what_its_pods_died_of() -> None:
+    world = training().pod_failed(3, 1, 0).restarted_by_jobset().job_deleted(1).pod_deleted(0, 1)
+    assert only(world).kind is LossKind.POD_FAILED
+
+
+def test_a_suspended_job_tells_nothing() -> None:
+    assert gather(training().with_job(suspended=True).pod_deleted(3, 0).snapshot()) == ()
+
+
+def test_a_job_of_another_jobset_is_no_member() -> None:
+    """A TrainJob of the same name was deleted a moment ago, and its Job is still there."""
+    mine = training()
+    stranger = msgspec.structs.replace(mine.job, uid="job-0", jobset_uid="jobset-0")
+    lost = msgspec.structs.replace(mine.pod(0), uid="pod-old", job_uid="job-0", deleting_since=at(0))
+    world = msgspec.structs.replace(mine, jobs=(stranger, mine.job), pods=(lost, *mine.pods))
+    assert gather(world.snapshot()) == ()
+    assert [job.uid for job in member_jobs(world.snapshot())] == ["job-1"]
+    assert group_runs_whole(world.snapshot())
+    controller = Controller()
+    controller.look(world.pod_deleted(3, 0), 1)
+    assert [trigger.uid for trigger in controller.triggers] == ["job-1"]
+    assert controller.incident.ranks == 4
+
+
+def test_a_group_without_pods_runs_nothing() -> None:
+    assert not group_runs_whole(training().job_gone().job_created(0).snapshot())
+    assert not group_runs_whole(msgspec.structs.replace(training(), jobset=None).snapshot())

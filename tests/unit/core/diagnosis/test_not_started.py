@@ -1,0 +1,100 @@
+"""A group that does not start: nothing is restarted for it, and the sentence says who waits for what."""
+
+import msgspec
+import pytest
+
+from recovery.core.diagnosis.not_started import Hindrance, NotStarted, not_started
+from recovery.core.model.facts import ContainerFacts
+from tests.unit.core.driver import Controller
+from tests.unit.core.world import World, group, training
+
+
+def pulling(world: World, index: int, reason: str, message: str = "") -> World:
+    container = ContainerFacts(name="node", waiting_reason=reason, waiting_message=message)
+    return world.scheduled(index).with_pod(index, containers=(container,))
+
+
+@pytest.mark.parametrize(
+    ("world", "says"),
+    [
+        (
+            pulling(group(), 2, "ImagePullBackOff", 'Back-off pulling image "train:typo"'),
+            "has not started: pod train-node-0-2-10 (rank 2, node gpu-2) waits: ImagePullBackOff: Back-off pulling",
+        ),
+        (pulling(group(), 1, "CreateContainerConfigError"), "(rank 1, node gpu-1) waits: CreateContainerConfigError"),
+        (
+            group().unschedulable(0, "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."),
+            "(rank 0, not scheduled) waits: Unschedulable: 0/4 nodes are available",
+        ),
+        (pulling(group(), 2, "ContainerCreating"), "no failure"),
+        (training(), "no failure"),
+    ],
+)  # fmt: skip
+def test_a_job_that_does_not_start_is_left_alone_and_says_why(world: World, says: str) -> None:
+    controller = Controller()
+    for seconds in (1, 100, 4000):
+        plan = controller.look(world, seconds)
+        assert says in plan.reason
+    assert controller.done == []
+    assert controller.ledger.incident is None
+
+
+def test_after_a_restart_the_sentence_says_who_keeps_the_group_from_starting() -> None:
+    controller = Controller()
+    lost = training().pod_failed(2, 1, 0)
+    controller.look(lost, 1)
+    anew = pulling(lost.recreated(10).all_scheduled(), 3, "ErrImagePull", "connection refused")
+    first = controller.look(anew, 12)
+    assert first.look_again_at is not None
+    plan = controller.look(anew, 60)
+    assert "pod train-node-0-3-20 (rank 3, node gpu-3) waits: ErrImagePull: connection refused" in plan.reason
+    assert len(controller.triggers) == 1
+
+
+def test_a_group_that_has_not_started_is_told_of_in_figures_as_well() -> None:
+    """What a listing and a metric show: who waits for what, how many run, and the GPUs that wait with them."""
+    world = group().started(0, -3590).started(1, -3590).scheduled(2).unschedulable(3, "0/4 nodes are available")
+    assert not_started(world.snapshot()) == NotStarted(
+        gpus=24,
+        running=2,
+        members=4,
+        hindrance=Hindrance.UNSCHEDULABLE,
+        cause="rank 3: Unschedulable",
+        words="pod train-node-0-3-10 (rank 3, not scheduled) waits: Unschedulable: 0/4 nodes are available",
+    )
+
+
+def test_a_job_that_cannot_create_pods_says_what_refuses_them() -> None:
+    world = msgspec.structs.replace(group(), pods=()).with_job(failed_create="exceeded quota: gpus")
+    found = not_started(world.snapshot())
+    assert found is not None
+    assert (found.cause, found.words) == (
+        "Job train-node-0: FailedCreate",
+        "Job train-node-0 cannot create pods: exceeded quota: gpus",
+    )
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        training(),
+        training().pod_failed(2, 1, 0).replaced(2, 1).unschedulable(2, "0/4 nodes are available"),
+        group().started(0, -3590).succeeded(0),
+    ],
+    ids=["it runs", "a member of one that has run waits", "it is about to be complete"],
+)
+def test_what_has_run_whole_or_is_finishing_has_started(world: World) -> None:
+    assert not_started(world.snapshot()) is None
+
+
+def test_a_resumed_group_starts_anew() -> None:
+    """That it ran before it was suspended says nothing about the pods that wait now."""
+    resumed = training().suspended().resumed(-60).unschedulable(1, "0/4 nodes are available")
+    assert "has not started: pod" in Controller().look(resumed, 1).reason
+
+
+def test_all_jobs_must_have_run_and_all_must_be_there() -> None:
+    """A launcher that runs alone, while JobSet has not made the Job of its workers, trains nothing."""
+    alone = training(1).snapshot()
+    assert not_started(alone) is None
+    assert not_started(msgspec.structs.replace(alone, expected_jobs=2)) is not None

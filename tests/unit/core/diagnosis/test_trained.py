@@ -1,0 +1,149 @@
+"""Whether the members of a Job have all run at once: a table of what the objects tell."""
+
+import msgspec
+import pytest
+
+from recovery.core.diagnosis.trained import all_ran_at, began_at, member_count, replacements, trained_at
+from recovery.core.model.facts import Condition
+from tests.unit.core.world import World, at, group, training
+
+
+def ran_at(world: World) -> float | None:
+    moment = all_ran_at(world.job, world.pods)
+    return None if moment is None else (moment - at(0)).total_seconds()
+
+
+def staggered() -> World:
+    """Started one after the other at 1, 2, 3 and 4."""
+    world = group(born=0)
+    for index in range(4):
+        world = world.started(index, index + 1)
+    return world
+
+
+def crashed_early() -> World:
+    """Rank 2 starts at 1, crashes at 3, is back at 8; the others start at 5."""
+    world = group(born=0).started(2, 1).container_exited(2, 1, 3)
+    for index in (0, 1, 3):
+        world = world.started(index, 5)
+    return world.container_back(2, 8)
+
+
+TABLE: dict[str, tuple[World, float | None]] = {
+    "all Pending": (group(born=0), None),
+    "one missing": (group(born=0).started(0, 1).started(1, 1).started(2, 1), None),
+    "all run since the last one started": (staggered(), 4),
+    "one has ended since": (staggered().container_exited(0, 1, 9), 4),
+    "one was restarted since": (staggered().container_restarted(0, 1, 9), 4),
+    "all were restarted since, one after the other": (
+        staggered()
+        .container_restarted(0, 1, 9)
+        .container_restarted(1, 1, 20)
+        .container_restarted(2, 1, 30)
+        .container_restarted(3, 1, 40),
+        4,
+    ),
+    "one has failed since": (staggered().pod_failed(0, 1, 9), 4),
+    "one failed and was replaced since": (staggered().pod_failed(0, 1, 9).replaced(0, 10), 4),
+    "one vanished since": (staggered().pod_gone(0, 9), 4),
+    "one is going": (staggered().pod_deleted(0, 9), 4),
+    "one was asked to go before the last one started": (
+        group(born=0).started(0, 1).started(1, 1).started(2, 1).pod_deleted(2, 3).started(3, 5),
+        None,
+    ),
+    "and was gone soon after": (
+        group(born=0).started(0, 1).started(1, 1).started(2, 1).pod_deleted(2, 3).pod_gone(2, 7).started(3, 5),
+        None,
+    ),
+    "one crashed before the last one started": (crashed_early(), 8),
+    "one ended in the second in which the last one started": (
+        group(born=0).started(0, 1).started(1, 1).started(2, 1).container_exited(2, 1, 5).started(3, 5),
+        None,
+    ),
+    "never two halves at once": (
+        group(born=0).started(0, 1).started(1, 1).pod_failed(0, 1, 3).pod_failed(1, 1, 3).started(2, 5).started(3, 5),
+        None,
+    ),
+    "a kubelet's clock behind the pod's creation": (group(born=10).all_started(3), 10),
+    "scaled down": (
+        staggered().with_job(parallelism=3, completions=3).pod_gone(3, 9),
+        3,
+    ),
+    "scaled down, and one that is left does not run": (
+        group(born=0).started(0, 1).started(1, 1).started(3, 1).with_job(parallelism=3, completions=3),
+        None,
+    ),
+    "scaled up, and the new one is Pending": (
+        staggered().with_job(parallelism=5, completions=5).replaced(4, 60),
+        4,
+    ),
+    "a replacement of nobody knows whom": (staggered().pod_gone(3, 60).replaced(3, 61).controller_restarted(), 3),
+    "it runs again": (
+        staggered().pod_gone(3, 60).replaced(3, 61).started(3, 70).controller_restarted(),
+        3,
+    ),
+    "a replacement of one that is known not to have run": (
+        group(born=0).started(0, 1).started(1, 1).started(2, 1).pod_gone(3, 9).replaced(3, 10),
+        None,
+    ),
+    "the first pods are Pending still": (
+        group(born=0).started(3, 1).with_job(failed=1).replaced(3, 60).controller_restarted(),
+        None,
+    ),
+    "replaced without a counted failure": (
+        staggered().pod_gone(3, 60).replaced(3, 61).with_job(failed=0).controller_restarted(),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("world", "seconds"), TABLE.values(), ids=TABLE)
+def test_when_all_ran(world: World, seconds: float | None) -> None:
+    assert ran_at(world) == seconds
+
+
+def test_a_job_that_is_not_indexed_is_counted_by_its_pods() -> None:
+    world = group(born=0)
+    for index in range(4):
+        world = world.started(index, index)
+    pods = tuple(msgspec.structs.replace(pod, index=None) for pod in world.pods)
+    assert all_ran_at(world.job, pods) == at(3)
+    assert all_ran_at(world.job, pods[:3]) is None
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "completions", "members"),
+    [(4, 4, 4), (4, None, 4), (4, 8, 4), (8, 4, 4)],
+)
+def test_how_many_must_run(parallelism: int, completions: int | None, members: int) -> None:
+    assert member_count(group().with_job(parallelism=parallelism, completions=completions).job) == members
+
+
+def test_what_is_remembered_goes_before_what_the_pods_tell() -> None:
+    world = staggered()
+    assert trained_at(world.job, world.pods, at(-5)) is not None
+    assert trained_at(world.job, world.pods, at(2)) == at(2)
+    assert trained_at(world.job, world.pods, None) is None
+
+
+def test_a_resumed_job_has_not_trained_until_it_runs_again() -> None:
+    world = training().suspended()
+    for index in range(4):
+        world = world.pod_gone(index, 10)
+    back = world.resumed(100)
+    assert trained_at(back.job, back.pods, back.trained_at["job-1"]) is None
+    again = back.all_ready(120)
+    assert trained_at(again.job, again.pods, again.trained_at["job-1"]) == at(120)
+
+
+def test_only_a_resumption_begins_a_run_anew() -> None:
+    world = training()
+    for condition in (Condition("Suspended", "True", since=at(50)), Condition("FailureTarget", "False", since=at(50))):
+        assert began_at(world.with_job(conditions=(condition,)).job) == at(-3600)
+    assert began_at(world.resumed(50).job) == at(50)
+    assert began_at(world.resumed(-7200).job) == at(-3600)
+
+
+def test_replacements_are_the_pods_made_after_all_ran() -> None:
+    world = staggered().pod_gone(3, 60).replaced(3, 61)
+    assert [pod.name for pod in replacements(world.job, world.pods, at(4))] == ["train-node-0-3-11"]

@@ -1,0 +1,267 @@
+"""Each invariant finds the ledger that breaks it, and says which."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from recovery.core.incident import lifecycle, phases
+from recovery.core.incident.invariants import violations
+from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Phase, Suspension, Target, Withheld
+from tests.unit.core.driver import Controller, policy
+from tests.unit.core.world import at, training
+
+EMPTY = Ledger()
+
+
+def opened() -> Ledger:
+    """The trigger has been recorded."""
+    controller = Controller()
+    controller.look(training().pod_deleted(3, 0), 1)
+    return controller.ledger
+
+
+def closed() -> Ledger:
+    controller = Controller()
+    world = training().pod_deleted(3, 0)
+    controller.look(world, 1)
+    controller.look(world.recreated(10).all_ready(20), 21)
+    return controller.ledger
+
+
+def held() -> Ledger:
+    controller = Controller(policy(limit=0))
+    controller.look(training().pod_deleted(3, 0), 1)
+    return controller.ledger
+
+
+def put_away() -> Ledger:
+    controller = Controller()
+    world = training().pod_deleted(3, 0)
+    controller.look(world, 1)
+    controller.settle(world.recreated(10).all_ready(20), 21)
+    return controller.ledger
+
+
+def with_incident(ledger: Ledger, **changes: object) -> Ledger:
+    return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(incident_of(ledger), **changes))
+
+
+def incident_of(ledger: Ledger) -> Incident:
+    assert ledger.incident is not None
+    return ledger.incident
+
+
+def with_totals(ledger: Ledger, **changes: object) -> Ledger:
+    return msgspec.structs.replace(ledger, totals=msgspec.structs.replace(ledger.totals, **changes))
+
+
+def with_budget(ledger: Ledger, **changes: object) -> Ledger:
+    return msgspec.structs.replace(ledger, budget=msgspec.structs.replace(ledger.budget, **changes))
+
+
+def last_span(ledger: Ledger, **changes: object) -> Ledger:
+    spans = incident_of(ledger).phases
+    return with_incident(ledger, phases=(*spans[:-1], msgspec.structs.replace(spans[-1], **changes)))
+
+
+def first_span(ledger: Ledger, **changes: object) -> Ledger:
+    spans = incident_of(ledger).phases
+    return with_incident(ledger, phases=(msgspec.structs.replace(spans[0], **changes), *spans[1:]))
+
+
+def another_attempt(ledger: Ledger, **changes: object) -> Ledger:
+    target = incident_of(ledger).target
+    more = lifecycle.add_attempt(ledger, AttemptAction.RECREATE_GROUP, target, "again", at(2))
+    attempts = incident_of(more).attempts
+    return with_incident(more, attempts=(*attempts[:-1], msgspec.structs.replace(attempts[-1], **changes)))
+
+
+HOLDS: dict[str, tuple[Ledger, Ledger]] = {
+    "nothing changes": (opened(), opened()),
+    "an incident opens with a trigger": (EMPTY, opened()),
+    "an incident opens held": (EMPTY, held()),
+    "it moves along": (opened(), phases.enter(opened(), Phase.TEARING_DOWN, at(3))),
+    "another attempt": (opened(), another_attempt(opened())),
+    "it closes": (opened(), closed()),
+    "it is put away": (closed(), put_away()),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), HOLDS.values(), ids=HOLDS)
+def test_what_may_follow(before: Ledger, after: Ledger) -> None:
+    assert violations(before, after) == ()
+
+
+def renumbered(ledger: Ledger) -> Ledger:
+    return with_incident(ledger, id="0d2f5c9e-9")
+
+
+BREAKS: dict[str, tuple[Ledger, Callable[[Ledger], Ledger], str]] = {
+    "fewer restarts": (opened(), lambda x: with_totals(x, restarts=0), "MonotoneTotals: restarts falls from 1 to 0"),
+    "fewer failures": (opened(), lambda x: with_totals(x, failures={}), "MonotoneTotals: failures of PodDeleted"),
+    "less idle time": (opened(), lambda x: with_totals(x, idle_gpu_seconds={}), "MonotoneTotals: idle in Detected"),
+    "idle time of nowhere": (
+        opened(),
+        lambda x: with_totals(x, idle_gpu_seconds={"Detected": 9999.0}),
+        "IdleBooked: the totals rise by",
+    ),
+    "idle time without an incident": (
+        put_away(),
+        lambda x: with_totals(x, idle_gpu_seconds={**x.totals.idle_gpu_seconds, "Held": 5.0}),
+        "IdleBooked: the totals rise by 5.0 GPU-seconds without an incident",
+    ),
+    "a span that is not booked as it lasted": (
+        closed(),
+        lambda x: last_span(x, idle_gpu_seconds=1.0),
+        "IdleBooked: 1.0 GPU-seconds for",
+    ),
+    "the epoch falls": (opened(), lambda x: msgspec.structs.replace(x, epoch=0), "Epoch: goes from 1 to 0"),
+    "the epoch leaps": (opened(), lambda x: msgspec.structs.replace(x, epoch=3), "Epoch: goes from 1 to 3"),
+    "a bump without a restart": (
+        opened(),
+        lambda x: msgspec.structs.replace(x, epoch=2),
+        "Epoch: rises by 1, but 0 restart attempts were added",
+    ),
+    "a restart without a bump": (
+        opened(),
+        lambda x: msgspec.structs.replace(another_attempt(x), epoch=1),
+        "Epoch: rises by 0, but 1 restart attempts were added",
+    ),
+    "a restart that is not counted": (
+        opened(),
+        lambda x: with_totals(another_attempt(x), restarts=1),
+        "Epoch: rises by 1, but the restarts go from 1 to 1",
+    ),
+    "an epoch of no restart": (
+        EMPTY,
+        lambda _: another_attempt(opened(), epoch=1),
+        "Epoch: it is 2, the latest restart was of 1",
+    ),
+    "negative budget": (opened(), lambda x: with_budget(x, remaining=-1), "Budget: -1 remaining"),
+    "a forgotten charge": (opened(), lambda x: with_incident(x, charged=False), "OneCharge: the charge of an incident"),
+    "a second charge": (
+        opened(),
+        lambda x: with_totals(x, charged=2),
+        "OneCharge: 1 charges are counted, 0 belong to an incident that had none",
+    ),
+    "a second charge against the budget": (
+        opened(),
+        lambda x: with_budget(x, charges=(*x.budget.charges, at(5))),
+        "OneCharge: 1 charges are entered, 0 belong",
+    ),
+    "beyond the limit": (
+        EMPTY,
+        lambda _: with_budget(opened(), charges=tuple(at(second) for second in range(11))),
+        "BudgetLimit: 11 charges against a limit of 10",
+    ),
+    "a wrong number": (EMPTY, lambda _: with_incident(opened(), number=7), "IncidentNumber: 7 after 0 incidents"),
+    "the open incident vanishes": (
+        opened(),
+        lambda x: msgspec.structs.replace(x, incident=None, phase=Phase.HEALTHY),
+        "ClosesFirst: the open incident 0d2f5c9e-1 gives way to none",
+    ),
+    "the open incident becomes another": (
+        opened(),
+        renumbered,
+        "ClosesFirst: the open incident 0d2f5c9e-1 gives way to 0d2f5c9e-9",
+    ),
+    "a closed incident is changed": (
+        closed(),
+        lambda x: with_incident(x, reason="something else"),
+        "ClosedIsFinal: the closed incident 0d2f5c9e-1 is changed",
+    ),
+    "a closed incident is forgotten": (
+        closed(),
+        lambda x: msgspec.structs.replace(x, incident=None),
+        "ClosedIsRecorded: 0d2f5c9e-1 is forgotten, the newest is none",
+    ),
+    "another start": (opened(), lambda x: with_incident(x, started_at=at(-5)), "Pinned: started_at of incident"),
+    "other terms": (
+        opened(),
+        lambda x: with_incident(x, terms=msgspec.structs.replace(incident_of(x).terms, budget_limit=99)),
+        "Pinned: terms of incident",
+    ),
+    "a history that grows by itself": (
+        opened(),
+        lambda x: msgspec.structs.replace(x, history=put_away().history),
+        "History: it changes although no closed incident is put away",
+    ),
+    "a history that forgets": (
+        msgspec.structs.replace(closed(), history=put_away().history * 2),
+        lambda _: put_away(),
+        "History: an earlier incident is changed or dropped",
+    ),
+    "too long a history": (
+        put_away(),
+        lambda x: msgspec.structs.replace(x, history=x.history * 11),
+        "Bounded: 11 items of history, at most 10",
+    ),
+    "too many attempts": (
+        opened(),
+        lambda x: with_incident(x, attempts=incident_of(x).attempts * 21),
+        "Bounded: 21 items of attempts, at most 20",
+    ),
+    "a suspension that somebody else has ended": (
+        with_incident(opened(), resumed_by_others=True),
+        lambda x: with_incident(x, suspension=Suspension()),
+        "Suspension: incident 0d2f5c9e-1 wants what somebody else has ended",
+    ),
+    "a forgotten user": (
+        with_incident(opened(), resumed_by_others=True),
+        lambda x: with_incident(x, resumed_by_others=False),
+        "Suspension: it is forgotten that somebody else has resumed incident 0d2f5c9e-1",
+    ),
+    "a restart that waits outside of its phase": (
+        opened(),
+        lambda x: with_incident(x, withheld=Withheld(until=at(60), lost_at=at(0))),
+        "Withheld: a restart of incident 0d2f5c9e-1 waits in phase Decided, mode Enforce",
+    ),
+    "no phases": (opened(), lambda x: with_incident(x, phases=()), "Phases: incident 0d2f5c9e-1 has none"),
+    "a late first phase": (opened(), lambda x: first_span(x, started_at=at(0.5)), "Phases: the first begins at"),
+    "a gap": (opened(), lambda x: first_span(x, ended_at=at(0.5)), "Phases: Detected ends at"),
+    "a negative phase": (
+        EMPTY,
+        lambda _: last_span(closed(), ended_at=at(0.5)),
+        "Phases: Decided lasts -0.5 s",
+    ),
+    "an open last phase in a closed incident": (
+        EMPTY,
+        lambda _: last_span(closed(), ended_at=None),
+        "Phases: the last one ends at None, the incident at",
+    ),
+    "a phase that is not the incident's": (
+        opened(),
+        lambda x: msgspec.structs.replace(x, phase=Phase.STARTING),
+        "Phase: the group is Starting, its incident Decided",
+    ),
+    "a phase without an incident": (
+        put_away(),
+        lambda x: msgspec.structs.replace(x, phase=Phase.STARTING),
+        "Phase: Starting without an incident",
+    ),
+    "attempts out of order": (
+        opened(),
+        lambda x: another_attempt(x, number=1),
+        "Attempts: 1 of epoch 2 follows 1 of epoch 1",
+    ),
+    "a restart without a target": (
+        EMPTY,
+        lambda _: with_incident(opened(), target=Target()),
+        "Target: incident 0d2f5c9e-1 has restarted a group without naming its Jobs",
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "change", "says"), BREAKS.values(), ids=BREAKS)
+def test_what_may_not(before: Ledger, change: Callable[[Ledger], Ledger], says: str) -> None:
+    found = violations(before, change(before))
+    assert any(sentence.startswith(says) for sentence in found), found
+
+
+def test_the_handled_evidence_is_bounded_and_keeps_the_newest() -> None:
+    many = tuple(f"pod-{number}/lost" for number in range(lifecycle.MAX_HANDLED + 1))
+    ledger = msgspec.structs.replace(EMPTY, handled=msgspec.structs.replace(EMPTY.handled, keys=many))
+    assert any(sentence.startswith("Bounded: ") for sentence in violations(EMPTY, ledger))
+    kept = lifecycle.with_keys(ledger.handled, ())
+    assert kept.keys == many[1:]

@@ -1,0 +1,150 @@
+"""Which Events a change of the ledger makes: one for each change, and the same again for the same change."""
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from recovery.core.model.ledger import Attempt, AttemptAction, Closing, Incident, Ledger, Outcome, Phase, Terms
+from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
+from recovery.core.plan.kubernetes_events import events
+from tests.unit.core.driver import Controller, policy
+from tests.unit.core.world import at, training
+
+AT = datetime(2026, 11, 2, 9, tzinfo=UTC)
+TERMS = Terms("default", "uid-policy", 1, "RecreateGroupOnPodRestart", 10, 86400.0, 900.0)
+SENTENCE = "what was seen; what is done"
+CAP = "ReplaceNode: quarantine cap reached: 2 of 2 nodes (RecoveryConfig spec.quarantine.maxNodes 2)"
+
+
+def incident(**changes: object) -> Incident:
+    known = Incident("inc-1", 1, AT, AT, "HardwareFault", "Xid79", "Enforce", TERMS, reason=SENTENCE)
+    return msgspec.structs.replace(known, **changes)
+
+
+def attempt(number: int, action: AttemptAction, *nodes: str) -> Attempt:
+    return Attempt(number, number, action, AT, f"why attempt {number}", nodes=nodes)
+
+
+def ledger(phase: Phase = Phase.DECIDED, **changes: object) -> Ledger:
+    return Ledger(phase=phase, incident=incident(**changes))
+
+
+def told(before: Ledger, after: Ledger) -> list[tuple[str, str, str]]:
+    """Key, reason and note of each."""
+    return [(each.key, each.reason, each.note) for each in events(before, after)]
+
+
+OPEN = ledger(Phase.DETECTED)
+FIRST = attempt(1, AttemptAction.RECREATE_GROUP)
+
+
+def test_a_quarantine_that_is_asked_for_is_told_by_the_attempt_that_asks_for_it() -> None:
+    asked = ledger(attempts=(attempt(1, AttemptAction.REPLACE_NODE, "gpu-1"),))
+    assert told(Ledger(), asked) == [("inc-1.attempt-1", "ReplacingNode", "why attempt 1")]
+
+
+def test_a_quarantine_that_is_refused_is_told_with_the_cap_beside_the_restart() -> None:
+    refused = ledger(attempts=(FIRST,), considered=(CAP, "RecreateGroup: the job's own error"))
+    assert told(OPEN, refused) == [
+        ("inc-1.attempt-1", "RecreatingGroup", "why attempt 1"),
+        ("inc-1.not-quarantined-1", "QuarantineRefused", CAP.removeprefix("ReplaceNode: ")),
+    ]
+
+
+def test_what_was_refused_before_is_not_told_again() -> None:
+    before = ledger(attempts=(FIRST,), considered=(CAP,))
+    again = ledger(attempts=(FIRST, attempt(2, AttemptAction.RECREATE_GROUP)), considered=(CAP,))
+    assert [reason for _, reason, _ in told(before, again)] == ["RecreatingGroup"]
+
+
+def test_fencing_is_told_when_it_begins_and_not_while_it_lasts() -> None:
+    decided, fencing = ledger(attempts=(FIRST,)), ledger(Phase.FENCING, attempts=(FIRST,))
+    assert told(decided, fencing) == [("inc-1.fencing-1", "Fencing", SENTENCE)]
+    assert told(fencing, ledger(Phase.FENCING, attempts=(FIRST,), reason="still the same")) == []
+
+
+def test_fencing_of_another_attempt_has_a_name_of_its_own() -> None:
+    both = (FIRST, attempt(2, AttemptAction.RECREATE_GROUP))
+    [(key, *_)] = told(ledger(attempts=both), ledger(Phase.FENCING, attempts=both))
+    assert key == "inc-1.fencing-2"
+
+
+@pytest.mark.parametrize(
+    ("held", "reason"),
+    [("", "Held"), ("exit code 1 with the same message: an error of the job itself", "HeldUntilRetry")],
+)
+def test_who_is_held_for_an_error_of_its_own_is_told_apart_from_who_waits_for_budget(held: str, reason: str) -> None:
+    assert told(OPEN, ledger(Phase.HELD, held=held)) == [("inc-1.held-0", reason, SENTENCE)]
+
+
+def test_a_jobset_that_is_made_to_fail_is_told_as_that_and_not_as_held() -> None:
+    failing = ledger(Phase.HELD, fail_job=True, rule="own-exit-codes")
+    assert told(OPEN, failing) == [("inc-1.fail-job-0", "FailingJob", SENTENCE)]
+    assert told(failing, ledger(Phase.HELD, fail_job=True, rule="own-exit-codes", reason="still failing")) == []
+
+
+def test_a_hold_that_turns_into_a_failure_is_told() -> None:
+    [(_, reason, _)] = told(ledger(Phase.HELD), ledger(Phase.HELD, fail_job=True))
+    assert reason == "FailingJob"
+
+
+def test_a_rule_is_told_by_what_it_led_to() -> None:
+    by_rule = ledger(attempts=(FIRST,), rule="bad-gpu")
+    assert [reason for _, reason, _ in told(OPEN, by_rule)] == ["RecreatingGroup"]
+
+
+def test_a_rule_that_led_to_nothing_new_is_told_once() -> None:
+    held = ledger(Phase.HELD)
+    by_rule = ledger(Phase.HELD, rule="bad-gpu")
+    assert told(held, by_rule) == [("inc-1.rule-0", "RuleDecided", SENTENCE)]
+    assert told(by_rule, by_rule) == []
+    assert told(by_rule, ledger(Phase.HELD, rule="")) == [], "the default is no rule"
+
+
+def test_the_same_change_makes_the_same_events() -> None:
+    after = ledger(Phase.FENCING, attempts=(FIRST,), considered=(CAP,))
+    assert events(OPEN, after) == events(OPEN, after)
+    assert len({event.key for event in events(OPEN, after)}) == 3
+
+
+def test_the_end_is_told_once() -> None:
+    closing = Closing(Outcome.FAILED, "FailJobRule", AT)
+    failing = ledger(Phase.HELD, fail_job=True)
+    closed = ledger(Phase.HEALTHY, fail_job=True, closing=closing)
+    assert [reason for _, reason, _ in told(failing, closed)] == ["IncidentFailed"]
+    assert told(closed, closed) == []
+
+
+# --- as decisions make them ------------------------------------------------------------------------------------------
+
+
+def test_of_a_pod_that_blocks_its_group_on_a_silent_node() -> None:
+    controller = Controller(policy())
+    evicted = training().node_silent("gpu-2", 0).evicted(2, 300, reason="DeletionByTaintManager")
+    controller.look(evicted, 301)
+    going = evicted.job_deleted(302).all_deleted(302)
+    for index in (0, 1, 3):
+        going = going.with_pod(index, gone_at=at(310))
+    for seconds in (320, 330, 340):
+        controller.look(going, seconds)
+    controller.settle(going.node_back("gpu-2").recreated(400).all_ready(420), 421)
+    assert controller.events == ["RecreatingGroup", "Fencing", "IncidentRecovered"]
+
+
+def test_of_an_exit_code_that_a_rule_calls_the_end_of_the_job() -> None:
+    fails = Rule("own-codes", RuleAction.FAIL_JOB, When(on_exit_codes=ExitCodes(Operator.IN, (42,))))
+    controller = Controller(policy(rules=(fails,), may_fail_jobs=True))
+    failed = training().pod_failed(3, 42, 0)
+    controller.look(failed, 1)
+    assert controller.events == ["MemberLost"], "its cause has not settled yet"
+    controller.look(failed, 10)
+    controller.look(failed, 11)
+    assert controller.events == ["MemberLost", "FailingJob"]
+
+
+def test_of_a_node_that_may_not_be_quarantined() -> None:
+    replace = Rule("bad-node", RuleAction.REPLACE_NODE, When(on_exit_codes=ExitCodes(Operator.IN, (137,))))
+    controller = Controller(policy(rules=(replace,)))
+    controller.look(training().with_node("gpu-3").pod_failed(3, 137, 0), 10)
+    assert controller.events == ["RecreatingGroup", "QuarantineRefused"]
