@@ -15,7 +15,7 @@ import msgspec
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot, UndecodableObject
 from recovery.core.model.ledger import LedgerObject
-from recovery.core.policy.spec import PolicySet
+from recovery.core.policy.selection import PolicySet
 
 
 class Resource(msgspec.Struct, frozen=True):

@@ -12,7 +12,8 @@ import msgspec
 from recovery.admission.objects import JudgedObject
 from recovery.core.model.config import CONFIG_NAME, AllowSpec, ConfigFacts, ConfigSpec
 from recovery.core.model.rules import RuleAction
-from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, PolicySpec, config_problems, problems
+from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, PolicySpec
+from recovery.core.policy.validation import config_problems, problems
 from recovery.ports import RECOVERY_CONFIGS
 
 NAMED_MAX = 3

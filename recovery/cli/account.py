@@ -9,11 +9,11 @@ from recovery.cli.selection import Selection
 from recovery.cli.wording import age, aligned, duration, moment
 from recovery.core.decision.protection import Protection, remedy, sentence
 from recovery.core.diagnosis.classify import DisruptionClass
-from recovery.core.diagnosis.evidence import member_jobs, pods_of
-from recovery.core.diagnosis.trained import member_count
+from recovery.core.diagnosis.membership import member_count, member_jobs, pods_of
 from recovery.core.diagnosis.training_container import SelectedBy, select
 from recovery.core.incident import budget, requests
-from recovery.core.model.annotations import TRAINING_CONTAINER_ANNOTATION
+from recovery.core.incident.preconditions import paused
+from recovery.core.model.annotations import PAUSED_ANNOTATION, TRAINING_CONTAINER_ANNOTATION
 from recovery.core.model.facts import ContainerFacts, JobFacts, PodFacts, Snapshot, WorkloadFacts
 from recovery.core.model.fleet_ledger import FleetChange
 from recovery.core.model.ledger import Attempt, AttemptAction, ClosedIncident, Incident, Ledger, PhaseSpan, Suspect
@@ -33,7 +33,7 @@ from recovery.core.plan.actions import (
     TouchJob,
 )
 from recovery.core.plan.suspension import in_force, marked_by
-from recovery.core.policy.spec import PAUSED_ANNOTATION, FencingMode, Mode, paused
+from recovery.core.policy.spec import FencingMode, Mode
 
 _TROUBLED_PODS_MAX = 8
 _INDENT = "  "

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from recovery.cli.wording import moment
-from recovery.core.fleet import quarantine
+from recovery.core.fleet import quarantine, suspicion
 from recovery.core.incident import fencing
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Quarantined
 from recovery.core.model.ledger import Incident, Ledger, Phase
 from recovery.core.plan.actions import Plan
-from recovery.core.policy.spec import Policy, PolicyError
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import PolicyError
 
 Deciding = Policy | PolicyError | None
 """What `decide` takes for the policy."""
@@ -34,7 +35,7 @@ def node_lines(
             yield f"{dead}{fate.why}"
         if name in entries:
             yield from _quarantine_lines(entries[name])
-        suspected = quarantine.suspected(fleet, limits, name, now)
+        suspected = suspicion.suspected(fleet, limits, name, now)
         if suspected:
             times = f"{len(suspected)} of {limits.suspicions} suspicions that call for its replacement"
             yield f"node {name} is suspected: {times} (incident {', '.join(suspected)})"

@@ -10,10 +10,11 @@ from recovery.cli.connection import Connection, chosen_namespace, connect, error
 from recovery.cli.each import each_job
 from recovery.cli.ending import complain
 from recovery.cli.jobs import find, title_of
+from recovery.core.incident.preconditions import paused
+from recovery.core.model.annotations import PAUSED_ANNOTATION, SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import GroupKey, WorkloadFacts
 from recovery.core.plan.actions import ResumeWorkload
 from recovery.core.plan.suspension import in_force, marked_by
-from recovery.core.policy.spec import PAUSED_ANNOTATION, SUSPENDED_BY_ANNOTATION, paused
 from recovery.executors.suspension import resume as release
 from recovery.kube.oneshot import read_workloads
 from recovery.ports import ApiError, NotFoundError, PatchKind, ReadAgainError

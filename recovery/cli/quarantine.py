@@ -12,17 +12,11 @@ import msgspec
 from recovery.cli.asking import login
 from recovery.cli.connection import CommandError, Connection, connect, error_words, execute
 from recovery.cli.ending import EXIT_FAILURE, complain
-from recovery.core.fleet.quarantine import (
-    BY_HAND,
-    QUARANTINE_ANNOTATION,
-    RESET_BREAKER_ANNOTATION,
-    Mark,
-    own_taint,
-    parsed_mark,
-)
+from recovery.core.fleet.quarantine import Mark, own_taint, parsed_mark
+from recovery.core.model.annotations import QUARANTINE_ANNOTATION, RESET_BREAKER_ANNOTATION
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
 from recovery.core.model.facts import NodeFacts
-from recovery.core.model.fleet_ledger import FleetLedger, Quarantined
+from recovery.core.model.fleet_ledger import BY_HAND, FleetLedger, Quarantined
 from recovery.decoding import decoded
 from recovery.executors import node_quarantine
 from recovery.kube.context import context_user

@@ -12,10 +12,12 @@ from recovery.cli.wording import Cell, age, time_of_day
 from recovery.core.decision.protection import Protection, protection, remedy, sentence
 from recovery.core.diagnosis.group_conditions import UNDECODABLE
 from recovery.core.incident import budget
+from recovery.core.incident.preconditions import paused
+from recovery.core.model.annotations import RESUME_AT_ANNOTATION
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
 from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
 from recovery.core.plan.suspension import in_force, marked_by
-from recovery.core.policy.spec import RESUME_AT_ANNOTATION, PolicySet, paused
+from recovery.core.policy.selection import PolicySet
 from recovery.kube.oneshot import Fleet
 
 HEADER = ("JOB", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "POLICY", "PROTECTED", "AGE")

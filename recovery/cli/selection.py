@@ -2,8 +2,11 @@
 
 import msgspec
 
+from recovery.core.model.annotations import POLICY_ANNOTATION
 from recovery.core.model.facts import WorkloadFacts
-from recovery.core.policy.spec import POLICY_ANNOTATION, Policy, PolicyError, PolicyFacts, PolicySet, applicable, select
+from recovery.core.policy.resolved import Policy, PolicyFacts
+from recovery.core.policy.selection import PolicySet, applicable, select
+from recovery.core.policy.spec import PolicyError
 from recovery.ports import CLUSTER_RECOVERY_POLICIES, RECOVERY_POLICIES
 
 

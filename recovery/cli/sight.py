@@ -13,7 +13,8 @@ from recovery.core.incident import fencing
 from recovery.core.incident.preconditions import left_alone, unread
 from recovery.core.model.facts import Snapshot, WorkloadFacts
 from recovery.core.model.ledger import Ledger
-from recovery.core.policy.spec import Policy, PolicyError
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import PolicyError
 
 NOT_STARTED = "NotStarted"
 """The phase of a job that has not run whole, and something is known that keeps it from it."""

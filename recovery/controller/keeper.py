@@ -11,11 +11,13 @@ from datetime import datetime
 
 import structlog
 
-from recovery.core.fleet.quarantine import breaker_reset, next_review_at, reviewed, taken_in
+from recovery.core.fleet.breaker import breaker_reset
+from recovery.core.fleet.quarantine import next_review_at, reviewed, taken_in
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import NodeFacts
 from recovery.core.model.fleet_ledger import FleetLedger, Quarantined
-from recovery.core.policy.spec import PolicyError, fleet_limits
+from recovery.core.policy.resolved import fleet_limits
+from recovery.core.policy.spec import PolicyError
 from recovery.executors import node_quarantine
 from recovery.executors.fleet_ledger import FleetWriter
 from recovery.ports import ApiClient, ApiError, Clock, GroupStore, NotLeadingError, UndecodableError

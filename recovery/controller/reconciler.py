@@ -16,7 +16,7 @@ from recovery.controller.observer import ControllerObserver
 from recovery.core.decision.decide import decide
 from recovery.core.decision.protection import protection
 from recovery.core.incident.invariants import violations
-from recovery.core.incident.lifecycle import incident_of, say
+from recovery.core.incident.lifecycle import say
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
 from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject, Outcome
 from recovery.core.plan.actions import (
@@ -38,7 +38,7 @@ from recovery.core.plan.actions import (
 )
 from recovery.core.plan.status_conditions import summarise
 from recovery.core.plan.steps import close
-from recovery.core.policy.spec import PolicySet, applicable
+from recovery.core.policy.selection import PolicySet, applicable
 from recovery.executors import events, group_recreate, job_failure, suspension
 from recovery.executors.fleet_ledger import FleetWriter
 from recovery.executors.pod_teardown import PodTeardown
@@ -140,7 +140,7 @@ class Reconciler:
                     raise  # the server has trouble of its own: with backoff, not at once
                 snapshot, policies = await self._read_live(key)
                 if await self._collected(key, workload, plan):
-                    await self._ledgers.record(key.namespace, reference_to(workload), incident_of(plan.ledger))
+                    await self._ledgers.record(key.namespace, reference_to(workload), plan.ledger.current_incident)
                     self._forget(key, workload.uid)
                     return None
                 changed = error
@@ -165,7 +165,7 @@ class Reconciler:
             self._recorded.pop(key, None)
             return None
         recorded = self._recorded.get(key, frozenset())
-        new = any(incident_of(orphan.ledger).id not in recorded for orphan in orphans)
+        new = any(orphan.ledger.current_incident.id not in recorded for orphan in orphans)
         # By the API server: a cache that lags must not declare the workload gone.
         present = await self._store.read_live(key) if new else None
         if present is not None and _workload_is_undecodable(present):
@@ -174,14 +174,14 @@ class Reconciler:
         refused: ApiError | None = None
         seen: set[str] = set()
         for orphan in orphans:
-            incident = incident_of(orphan.ledger)
+            incident = orphan.ledger.current_incident
             if there is not None and orphan.workload_uid == there.uid:
                 continue
             if incident.id not in recorded:
                 if incident.closing is None:
                     gone = "the job was deleted"
                     plan = close(orphan.ledger, Outcome.SUPERSEDED, "JobDeleted", gone, self._clock.now())
-                    incident = incident_of(plan.ledger)
+                    incident = plan.ledger.current_incident
                 whose = WorkloadReference(orphan.workload_kind, orphan.group, orphan.workload_uid)
                 try:
                     await self._ledgers.record(key.namespace, whose, incident)

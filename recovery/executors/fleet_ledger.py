@@ -15,7 +15,8 @@ from recovery.core.fleet.quarantine import Refused
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.fleet_ledger import FleetChange, FleetLedger
 from recovery.core.plan.kubernetes_events import fleet_events
-from recovery.core.policy.spec import PolicyError, fleet_limits
+from recovery.core.policy.resolved import fleet_limits
+from recovery.core.policy.spec import PolicyError
 from recovery.executors import events, node_quarantine
 from recovery.ports import (
     RECOVERY_CONFIGS,

@@ -1,7 +1,7 @@
 """The triggers: foreground deletion of a child Job, or of a JobSet that failed for good; and the watchdog's touch."""
 
+from recovery.core.model.annotations import TOUCHED_ANNOTATION
 from recovery.core.plan.actions import MAX_BACKOFF_LIMIT, DeleteJob, DeleteJobSet, RaiseBackoffLimit, TouchJob
-from recovery.core.policy.spec import TOUCHED_ANNOTATION
 from recovery.ports import (
     JOB_SETS,
     JOBS,

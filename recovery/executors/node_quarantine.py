@@ -10,19 +10,9 @@ from typing import Any
 
 import msgspec
 
-from recovery.core.fleet.quarantine import (
-    BY_HAND,
-    QUARANTINE_ANNOTATION,
-    QUARANTINE_TAINT,
-    RELEASE_ANNOTATION,
-    TAINT_EFFECT,
-    Mark,
-    mark_of,
-    parsed_mark,
-    released_by_hand,
-    taint_value,
-)
-from recovery.core.model.fleet_ledger import Quarantined
+from recovery.core.fleet.quarantine import Mark, mark_of, parsed_mark, released_by_hand, taint_value
+from recovery.core.model.annotations import QUARANTINE_ANNOTATION, RELEASE_ANNOTATION
+from recovery.core.model.fleet_ledger import BY_HAND, QUARANTINE_TAINT, TAINT_EFFECT, Quarantined
 from recovery.decoding import decoded
 from recovery.ports import NODES, ApiClient, ConflictError, NotFoundError, PatchKind, TestFailedError
 

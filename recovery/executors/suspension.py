@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from recovery.core.model.annotations import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.plan.actions import ResumeWorkload, SuspendWorkload
-from recovery.core.policy.spec import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION
 from recovery.decoding import decoded
 from recovery.ports import ApiClient, NotFoundError, PatchKind, TestFailedError
 from recovery.workloads import resource_of

@@ -12,8 +12,8 @@ from itertools import chain
 
 import msgspec
 
-from recovery.core.fleet.quarantine import QUARANTINE_TAINT
 from recovery.core.model.facts import Demand, LabelRequirement, NodeFacts, PodFacts, Taint, Toleration
+from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
 
 ANSWERS_MAX = 250
 """So many are remembered: exclusive placement gives each group a node selector of its own."""

@@ -12,7 +12,8 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core.diagnosis.trained import all_ran_at, member_count, trained_at
+from recovery.core.diagnosis.membership import member_count
+from recovery.core.diagnosis.trained import all_ran_at, trained_at
 from recovery.core.model.facts import JobFacts, PodFacts
 
 

@@ -17,7 +17,8 @@ import structlog
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
 from recovery.core.model.facts import GroupKey, JobFacts, NodeFacts, UndecodableObject, WorkloadFacts
 from recovery.core.model.ledger import LedgerObject
-from recovery.core.policy.spec import PolicyFacts, PolicySet
+from recovery.core.policy.resolved import PolicyFacts
+from recovery.core.policy.selection import PolicySet
 from recovery.decoding import decoded
 from recovery.kube.pages import read_page
 from recovery.kube.projections.events import EventRecord, decode_event

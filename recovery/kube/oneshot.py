@@ -15,7 +15,8 @@ import msgspec
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot, UndecodableObject, WorkloadFacts
 from recovery.core.model.ledger import Closing, Incident, LedgerObject
-from recovery.core.policy.spec import PolicyFacts, PolicySet
+from recovery.core.policy.resolved import PolicyFacts
+from recovery.core.policy.selection import PolicySet
 from recovery.decoding import decoded
 from recovery.kube.capacity import Capacity
 from recovery.kube.fleet import LostNodes, fleet_facts

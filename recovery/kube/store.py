@@ -27,7 +27,8 @@ from recovery.core.model.facts import (
     WorkloadFacts,
 )
 from recovery.core.model.ledger import LedgerObject
-from recovery.core.policy.spec import PolicyFacts, PolicySet
+from recovery.core.policy.resolved import PolicyFacts
+from recovery.core.policy.selection import PolicySet
 from recovery.kube.capacity import Capacity
 from recovery.kube.fleet import LostNodes, fleet_facts
 from recovery.kube.incarnations import Incarnations

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 import msgspec
 
-from recovery.core.diagnosis.trained import began_at, member_count
+from recovery.core.diagnosis.membership import member_count
+from recovery.core.diagnosis.trained import began_at
 from recovery.core.model.facts import GroupKey, JobFacts, NodeFacts, PodFacts, Snapshot, UndecodableObject
 from recovery.kube.incarnations import Incarnations
 from recovery.kube.live import LiveReader

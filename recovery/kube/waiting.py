@@ -6,7 +6,7 @@ suspended, ours included, has no pods to tell what it will ask for, and is not k
 
 from collections.abc import Iterator
 
-from recovery.core.diagnosis.trained import member_count
+from recovery.core.diagnosis.membership import member_count
 from recovery.core.model.facts import Demand, GroupKey, JobFacts, JobSetFacts, PodFacts, WaitingGroup, WorkloadFacts
 from recovery.kube.capacity import Capacity, pods_per_node, scarce
 from recovery.kube.projections.pods import PodRecord

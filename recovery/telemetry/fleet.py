@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from recovery.core.fleet.quarantine import suspected
+from recovery.core.fleet.suspicion import suspected
 from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits
-from recovery.core.policy.spec import PolicyError, fleet_limits
+from recovery.core.policy.resolved import fleet_limits
+from recovery.core.policy.spec import PolicyError
 from recovery.ports import Clock, GroupStore
 
 

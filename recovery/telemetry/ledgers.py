@@ -21,7 +21,8 @@ from recovery.core.incident import budget
 from recovery.core.incident.lifecycle import restarted
 from recovery.core.model.facts import GroupKey, PodFacts, Snapshot
 from recovery.core.model.ledger import Incident, Ledger, LedgerObject, Phase
-from recovery.core.policy.spec import Policy, applicable
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.selection import applicable
 from recovery.ports import Clock, GroupStore
 
 PREFIX = "recovery_"

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from recovery.cli.preflight import WATCHED
 from recovery.core.decision import protection
-from recovery.core.policy.spec import POLICY_ANNOTATION
+from recovery.core.model.annotations import POLICY_ANNOTATION
 from recovery.sim.kubelets.nodes import NodeDeath
 from tests.cluster.acts import PAUSED, annotate, lose, no_room, until_rounds
 from tests.cluster.api_proxy import ApiProxy, SeenRequest

@@ -15,7 +15,8 @@ from msgspec import inspect
 from recovery.core.model.config import CONFIG_NAME, ConfigSpec
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import ClosedIncident, Closing, Incident, Ledger
-from recovery.core.policy.spec import PolicyFacts, PolicySpec, resolve
+from recovery.core.policy.resolved import PolicyFacts, resolve
+from recovery.core.policy.spec import PolicySpec
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     RECOVERY_CONFIGS,

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from recovery.core.policy.spec import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION
+from recovery.core.model.annotations import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION
 from tests.cluster.controlplane.build import Toolbox
 from tests.cluster.controlplane.processes import die_with_parent
 from tests.cluster.controlplane.start import ControlPlane

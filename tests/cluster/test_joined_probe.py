@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import yaml
 
-from recovery.core.policy.spec import JOINED_PROBE_ANNOTATION
+from recovery.core.model.annotations import JOINED_PROBE_ANNOTATION
 from recovery.ports import JOBS, PODS, Propagation
 from recovery.sim.training.training import RankState
 from tests.cluster.acts import lose, running_pods

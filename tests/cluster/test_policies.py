@@ -13,7 +13,8 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from recovery.core.fleet.quarantine import QUARANTINE_ANNOTATION, QUARANTINE_TAINT
+from recovery.core.model.annotations import QUARANTINE_ANNOTATION
+from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
 from recovery.ports import JOB_SETS, NODES, PatchKind
 from tests.cluster.acts import annotate, evict, incidents_of, until_condition
 from tests.cluster.api_proxy import ApiProxy

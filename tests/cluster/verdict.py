@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from recovery.core.policy.spec import JOINED_PROBE_ANNOTATION
+from recovery.core.model.annotations import JOINED_PROBE_ANNOTATION
 from recovery.ports import JOB_SETS, RECOVERY_INCIDENTS, TRAIN_JOBS, Resource
 from recovery.sim.training.trace import EventKind
 from tests.cluster.api_proxy import ApiProxy

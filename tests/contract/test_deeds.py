@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from recovery.core.model.annotations import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION, TOUCHED_ANNOTATION
 from recovery.core.model.facts import GroupKey, WorkloadFacts
 from recovery.core.plan.actions import (
     DeleteJob,
@@ -17,7 +18,6 @@ from recovery.core.plan.actions import (
     SuspendWorkload,
     TouchJob,
 )
-from recovery.core.policy.spec import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION, TOUCHED_ANNOTATION
 from recovery.executors import group_recreate, job_failure, suspension
 from recovery.kube.live import LiveReader
 from recovery.ports import (

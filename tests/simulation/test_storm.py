@@ -10,9 +10,8 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from recovery.core.fleet.quarantine import QUARANTINE_TAINT
 from recovery.core.model.facts import GroupKey
-from recovery.core.model.fleet_ledger import FleetLedger
+from recovery.core.model.fleet_ledger import QUARANTINE_TAINT, FleetLedger
 from recovery.core.model.ledger import Ledger, Phase
 from recovery.ports import LEASES, NODES, RECOVERY_CONFIGS
 from recovery.sim.trials.dice import Dice

@@ -8,20 +8,24 @@ import msgspec
 
 from recovery.core.decision import backoff
 from recovery.core.decision.after_restart import after_restart, settling_until, whole_again
-from recovery.core.decision.before_restart import fail_job, judge, kept_by_breaker
+from recovery.core.decision.before_restart import judge, kept_by_breaker
+from recovery.core.decision.hold import fail_job
 from recovery.core.decision.teardown import free_the_dead
 from recovery.core.decision.terminal_jobset import awaits_new_jobset, failed, made_anew
-from recovery.core.diagnosis.evidence import Evidence, fresh, gather, group_runs_whole, restarts_of
+from recovery.core.diagnosis.evidence import Evidence, fresh, gather
+from recovery.core.diagnosis.finishing import finishing
+from recovery.core.diagnosis.membership import group_runs_whole, restarts_of
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.attempt_limits import restart_of
-from recovery.core.incident.preconditions import barred, ended, finishing
+from recovery.core.incident.preconditions import barred, ended
 from recovery.core.model.facts import JobSetFacts, Snapshot
 from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Outcome, Phase, Target
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ResumeWorkload, SuspendWorkload
 from recovery.core.plan.context import Look
 from recovery.core.plan.steps import close
-from recovery.core.policy.spec import Mode, Policy, PolicyError, Restart
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import Mode, PolicyError, Restart
 
 _ADOPTED = ": adopted as this incident's restart"
 
@@ -39,7 +43,7 @@ def in_incident(look: Look, ledger: Ledger) -> Plan:
     plan = _in_jobset(look, ledger)
     if any(isinstance(action, SuspendWorkload | ResumeWorkload) for action in plan.actions):
         return plan
-    if lifecycle.incident_of(plan.ledger).suspension is None:  # a plan that ends the suspension must not ask for it
+    if plan.ledger.current_incident.suspension is None:  # a plan that ends the suspension must not ask for it
         deeds = suspension.resume(workload)
     return msgspec.structs.replace(plan, actions=(*deeds, *plan.actions))
 
@@ -81,7 +85,7 @@ def _gone(look: Look, ledger: Ledger) -> tuple[str, str] | None:
     jobset = look.snapshot.jobset
     if jobset is None:
         return "NoJobSet", f"the {look.workload.kind} has no JobSet"
-    if jobset.uid != lifecycle.incident_of(ledger).target.job_set_uid:
+    if jobset.uid != ledger.current_incident.target.job_set_uid:
         return "JobSetReplaced", "the JobSet was replaced by another"
     if jobset.deleting_since is not None:
         return "JobSetDeleted", f"JobSet {jobset.name} is being deleted"
@@ -95,7 +99,7 @@ def _gone(look: Look, ledger: Ledger) -> tuple[str, str] | None:
 
 def _platform_restarts(snapshot: Snapshot, ledger: Ledger) -> bool:
     """The JobSet counted a restart of its own, or somebody else deletes the Jobs that we had not triggered."""
-    target = lifecycle.incident_of(ledger).target
+    target = ledger.current_incident.target
     if restarts_of(snapshot) > target.from_restarts:
         return True
     if lifecycle.restarted(ledger):
@@ -111,7 +115,7 @@ def _adopt(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Ledger:
     A trigger of ours that is still under way and the JobSet's restart take down the same Jobs and bring back one group:
     they are one restart. It is ours if our deletion has landed, else it becomes the platform's.
     """
-    before, restarts = lifecycle.incident_of(ledger), restarts_of(look.snapshot)
+    before, restarts = ledger.current_incident, restarts_of(look.snapshot)
     outdated = [
         job.uid
         for job in look.snapshot.jobs
@@ -130,12 +134,12 @@ def _adopt(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Ledger:
         adopted = lifecycle.add_attempt(ledger, AttemptAction.ADOPTED, target, reason, look.now)
         # From whatever phase: the group goes down once more, and a Hold is over, because somebody has restarted it.
         return phases.enter(_no_hold(adopted), Phase.DECIDED, look.now)
-    merged = msgspec.structs.replace(before, target=target)
+    merged = ledger.with_incident(target=target)
     if phases.position(look.snapshot, before.target, before.ranks) is Phase.DECIDED:
         adopted_attempt = msgspec.structs.replace(under_way, action=AttemptAction.ADOPTED, reason=reason)
         attempts = tuple(adopted_attempt if attempt == under_way else attempt for attempt in before.attempts)
-        merged = msgspec.structs.replace(merged, attempts=attempts, reason=reason)
-    return msgspec.structs.replace(ledger, incident=merged)
+        merged = merged.with_incident(attempts=attempts, reason=reason)
+    return merged
 
 
 def _told(open_: Incident) -> str:
@@ -149,11 +153,10 @@ def _told(open_: Incident) -> str:
 
 def _no_hold(ledger: Ledger) -> Ledger:
     """Without what a Hold called for: a suspension that no time would end, and the failing of the JobSet."""
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     lasts = open_.suspension is not None and open_.suspension.until is None
     kept = None if lasts else open_.suspension
-    changed = msgspec.structs.replace(open_, suspension=kept, fail_job=False, held="")
-    return msgspec.structs.replace(ledger, incident=changed)
+    return ledger.with_incident(suspension=kept, fail_job=False, held="")
 
 
 # --- before any restart --------------------------------------------------------------------------------------------
@@ -162,7 +165,7 @@ def _no_hold(ledger: Ledger) -> Ledger:
 def _before_restart(look: Look, ledger: Ledger) -> Plan:
     """Nothing has been restarted: left alone on purpose, held, or barred."""
     snapshot, now = look.snapshot, look.now
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     # Evidence may come in late and be older than what opened the incident, but not older than the policy.
     since = min(look.policy.since, open_.started_at) if isinstance(look.policy, Policy) else open_.started_at
     more = fresh(snapshot, gather(snapshot), since=since, handled=ledger.handled, now=now)
@@ -186,7 +189,7 @@ def _before_restart(look: Look, ledger: Ledger) -> Plan:
     if aside and not news:
         # Not judged again: a replacement is what standing aside is meant to bring, and what it was decided on may be
         # gone with the pod.
-        plan = Plan(ledger, lifecycle.incident_of(ledger).reason, actions=free_the_dead(look, ledger))
+        plan = Plan(ledger, ledger.current_incident.reason, actions=free_the_dead(look, ledger))
     else:
         plan = judge(look, ledger, news if aside else ())
         if put_off and _still_aside(plan.ledger) and group_runs_whole(snapshot):
@@ -199,7 +202,7 @@ def _before_restart(look: Look, ledger: Ledger) -> Plan:
 
 def _is_put_off(look: Look, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:
     """That all run again is no end: the restart, or the verdict, is still to come."""
-    waits = lifecycle.incident_of(ledger).withheld
+    waits = ledger.current_incident.withheld
     if waits is not None:
         seen = bool(lifecycle.present(look.snapshot, ledger))
         return not backoff.recovered_by_itself(look.snapshot, waits, seen=seen)
@@ -209,7 +212,7 @@ def _is_put_off(look: Look, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:
 def _verdict_is_due(look: Look, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:
     """That all run again is no end: a restart in place leaves the others hanging, and the verdict on it is put off, or
     is to make the JobSet fail. Under Observe the verdict is put off likewise, and the record is to tell it."""
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     observes = open_.mode == Mode.OBSERVE
     if fail_job(look, ledger):
         return True
@@ -232,13 +235,13 @@ def _is_to_be_told(look: Look, open_: Incident) -> bool:
 
 def _still_aside(ledger: Ledger) -> bool:
     """Nothing has been said since the controller stood aside: what came in later and waits, or is held, is not that."""
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     return lifecycle.stood_aside(ledger) and open_.attempt is not None and open_.reason == open_.attempt.reason
 
 
 def _restarts_once_started(look: Look, ledger: Ledger) -> bool:
     """Under RecreateGroupAfterStart the restart was only put off: that all run now is what it waited for."""
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     put_off = open_.terms.restart == Restart.RECREATE_GROUP_AFTER_START and lifecycle.acts(ledger)
     may = barred(look.workload, look.policy, forced=open_.forced) is None
     return put_off and may and ledger.phase is not Phase.HELD and not lifecycle.stood_aside(ledger)

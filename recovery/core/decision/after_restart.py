@@ -10,26 +10,18 @@ import msgspec
 
 from recovery.core.decision import backoff, black_holes, fleet_changes
 from recovery.core.decision import verdict as verdicts
-from recovery.core.decision.before_restart import carry_out, fail_job, hold_back, native_decision, waits_for
+from recovery.core.decision.before_restart import carry_out, native_decision, waits_for
+from recovery.core.decision.hold import fail_job, hold_back
 from recovery.core.decision.teardown import free_the_dead, pod_deletes, takedown
 from recovery.core.decision.verdict import EARLY, Call, Verdict
 from recovery.core.diagnosis import not_started
-from recovery.core.diagnosis.evidence import (
-    STALE_AFTER,
-    Evidence,
-    LossKind,
-    fresh,
-    gather,
-    group_runs_whole,
-    member_jobs,
-    place,
-    pods_of,
-    stands_still,
-)
+from recovery.core.diagnosis.evidence import STALE_AFTER, Evidence, LossKind, fresh, gather
+from recovery.core.diagnosis.finishing import finishing
+from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, place, pods_of, stands_still
 from recovery.core.diagnosis.trained import began_at
 from recovery.core.incident import attempt_limits, fencing, lifecycle, phases
 from recovery.core.incident.attempt_limits import restart_of
-from recovery.core.incident.preconditions import barred, finishing
+from recovery.core.incident.preconditions import barred
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Attempt, AttemptAction, Ledger, Outcome, Phase
 from recovery.core.plan import suspension
@@ -54,7 +46,7 @@ def settling_until(look: Look, ledger: Ledger) -> datetime | None:
 
     One that is held for an error of its own, and whose kubelet restarts it, only when it has outlived that error.
     """
-    open_, now = lifecycle.incident_of(ledger), look.now
+    open_, now = ledger.current_incident, look.now
     if open_.held:
         ready_at = phases.last_ready(look.snapshot)
         outlived_at = ready_at + EARLY if ready_at is not None else now
@@ -67,7 +59,7 @@ def settling_until(look: Look, ledger: Ledger) -> datetime | None:
 def whole_again(look: Look, ledger: Ledger) -> Plan:
     """All ranks are Ready: the incident ends when the last of them became so."""
     outcome, why = lifecycle.outcome_when_whole(ledger)
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     ended_at = phases.end_of_rendezvous(look.snapshot, open_.phases[-1].started_at, look.now)
     verified = phases.joined_probe(look.snapshot)
     source = "joined-probe" if verified else "ready"
@@ -78,7 +70,7 @@ def whole_again(look: Look, ledger: Ledger) -> Plan:
 
 def after_restart(look: Look, ledger: Ledger) -> Plan:
     """The group was restarted, by us or by the platform: see it through until all ranks are Ready again."""
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     restart = restart_of(ledger)
     assert restart is not None, "asked only of incidents with a restart"
     ours = restart.action in attempt_limits.OURS
@@ -99,14 +91,14 @@ def after_restart(look: Look, ledger: Ledger) -> Plan:
             return _lost_again(look, ledger, again)
         if decided is not None or withheld is None:
             ledger = _left_to_platform(look, ledger, lost, decided)
-    withheld = lifecycle.incident_of(ledger).withheld
+    withheld = ledger.current_incident.withheld
     if withheld is not None and backoff.lives_on(look.snapshot, withheld):
         return _try_again(look, ledger, f"{open_.evidence[-1]}; a member was lost again since", lost)
     if found is Phase.HEALTHY:
         waits_until = settling_until(look, ledger) if ledger.phase is Phase.HELD else None
         if waits_until is None:
             return whole_again(look, ledger)
-        return Plan(ledger, lifecycle.incident_of(ledger).reason, look_again_at=waits_until)
+        return Plan(ledger, ledger.current_incident.reason, look_again_at=waits_until)
     if ledger.phase is Phase.HELD:
         return _held(look, ledger)
     waits = found is Phase.SCHEDULING and ledger.phase is Phase.STARTING and _without_capacity(look.snapshot)
@@ -123,7 +115,7 @@ def _watch_for_black_holes(look: Look, ledger: Ledger, found: Phase, *, ours: bo
     Only a node that is taken away for it calls for another restart, so that there are no more of them than nodes the
     caps admit; where it may not be, `timeouts.start` goes on as ever.
     """
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     # A person insisted on the restart that was made, not on what may come of it for nodes.
     if not lifecycle.acts(ledger) or barred(look.workload, look.policy) is not None:
         return _watch(look, ledger, found, ours=ours)
@@ -166,7 +158,7 @@ def _watch(look: Look, ledger: Ledger, found: Phase, *, ours: bool) -> Plan:
 
 def _reissue(look: Look, ledger: Ledger, restart: Attempt) -> Plan:
     """The ledger has the target, but a target Job lives on: the trigger was lost, refused as stale, or never sent."""
-    snapshot, open_ = look.snapshot, lifecycle.incident_of(ledger)
+    snapshot, open_ = look.snapshot, ledger.current_incident
     if group_runs_whole(snapshot) and look.now - restart.started_at > STALE_AFTER:
         reason = f"the restart was not carried out, and all {open_.ranks} ranks have been Ready meanwhile: left alone"
         return close(ledger, Outcome.SUPERSEDED, "RunsWholeAgain", reason, look.now)
@@ -194,7 +186,7 @@ def _reissue(look: Look, ledger: Ledger, restart: Attempt) -> Plan:
 
 def _lost_since(snapshot: Snapshot, ledger: Ledger, now: datetime) -> tuple[Evidence, ...]:
     """Losses in the group that came after the restart, not yet dealt with."""
-    target = lifecycle.incident_of(ledger).target
+    target = ledger.current_incident.target
     keys = frozenset(ledger.handled.keys)
     # A replacement of what was left to the platform is no loss of its own.
     aside = lifecycle.stood_aside(ledger)
@@ -225,7 +217,7 @@ def _left_to_platform(look: Look, ledger: Ledger, lost: tuple[Evidence, ...], de
             ledger = stand_aside(ledger, f"{lost[0].text}; standing aside, because {decided}", look.now)
         else:
             reason = f"{lost[0].text} before all ranks ran; it is replaced without a restart of the others"
-            target = lifecycle.incident_of(ledger).target
+            target = ledger.current_incident.target
             ledger = lifecycle.add_attempt(ledger, AttemptAction.NONE, target, reason, look.now)
     return lifecycle.more_evidence(ledger, lost)
 
@@ -237,7 +229,7 @@ def _lost_again(look: Look, ledger: Ledger, lost: tuple[Evidence, ...]) -> Plan:
         return say(ledger, f"{lost[0].text}; {pending}")
     plan = _try_again(look, ledger, lost[0].text, lost)
     # Standing aside earlier says nothing about this loss: only what this look has added does.
-    tried = lifecycle.incident_of(plan.ledger).attempts != lifecycle.incident_of(ledger).attempts
+    tried = plan.ledger.current_incident.attempts != ledger.current_incident.attempts
     acted = tried or plan.ledger.phase is Phase.HELD
     if not acted:
         return plan  # not acted upon yet: the evidence stays fresh
@@ -255,7 +247,7 @@ def _try_again(
     if bar is not None:
         return say(ledger, f"{what}; nothing is done, because {bar}")
     if ledger.epoch != look.epoch:  # this look has adopted a restart already
-        return Plan(ledger, lifecycle.incident_of(ledger).reason, look_again_at=look.now)
+        return Plan(ledger, ledger.current_incident.reason, look_again_at=look.now)
     stuck = attempt_limits.refused(ledger, look.now) if attempt_limits.judged(ledger) else None
     if stuck is not None:
         return hold_back(look, ledger, what, stuck)
@@ -269,7 +261,7 @@ def _try_again(
 
 def _held(look: Look, ledger: Ledger) -> Plan:
     """Held after a restart, until the window lets the next attempt through."""
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     lost = tuple(item for item in lifecycle.present(look.snapshot, ledger) if item.job_uid not in open_.target.job_uids)
     free = not attempt_limits.judged(ledger) and not verdicts.of(look, ledger, lost).charge
     refusal = attempt_limits.refused(ledger, look.now, free=free)
@@ -285,7 +277,7 @@ def _held(look: Look, ledger: Ledger) -> Plan:
 
 def _watch_the_teardown(look: Look, ledger: Ledger, *, ours: bool) -> Plan:
     """Old pods that are still there: asked to go, where that is for us to do, and named when they take too long."""
-    open_, snapshot = lifecycle.incident_of(ledger), look.snapshot
+    open_, snapshot = ledger.current_incident, look.snapshot
     may = ours and barred(look.workload, look.policy, forced=open_.forced) is None
     actions = pod_deletes(snapshot, ledger) if may else free_the_dead(look, ledger)
     left = [pod for pod in snapshot.pods if pod.job_uid in open_.target.job_uids and pod.gone_at is None]
@@ -304,7 +296,7 @@ def _watch_the_teardown(look: Look, ledger: Ledger, *, ours: bool) -> Plan:
 
 def _watch_the_fence(look: Look, ledger: Ledger, pod: PodFacts) -> Plan:
     """An old pod on a node that does not answer: until it is proven dead, or taken for dead, or the node is back."""
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     fate = fencing.fates_of_nodes(look.snapshot, look.policy, look.now).get(pod.node)
     what = f"fencing: {place(pod)} may still run: {fate.why if fate is not None else 'its node does not answer'}"
     began = open_.attempt.reason if open_.attempt is not None else open_.reason
@@ -314,7 +306,7 @@ def _watch_the_fence(look: Look, ledger: Ledger, pod: PodFacts) -> Plan:
 
 def say_after_a_while(look: Look, ledger: Ledger, what: str, *, after: timedelta = SAY_AFTER) -> Plan:
     """No wait is silent: once the phase has lasted for `after`, the sentence says what it waits for."""
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     if _has_said_more(ledger):
         return Plan(ledger, open_.reason)
     say_at = open_.phases[-1].started_at + after
@@ -333,13 +325,13 @@ def _not_ready(snapshot: Snapshot) -> str:
 
 def _has_said_more(ledger: Ledger) -> bool:
     """Something was added to what the attempt says. Once is enough: messages change with every node that comes."""
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     return open_.attempt is not None and open_.reason != open_.attempt.reason
 
 
 def _watch_the_backoff(look: Look, ledger: Ledger) -> Plan:
     """The old group is gone, the new one is suspended: until its time has come."""
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     if open_.suspension is None:
         who = "Trainer" if look.workload.kind == "TrainJob" else "JobSet"
         return say_after_a_while(look, ledger, f"waiting for {who} to carry out that it is resumed")
@@ -352,7 +344,7 @@ def _watch_the_backoff(look: Look, ledger: Ledger) -> Plan:
 
 def _watch_the_rendezvous(look: Look, ledger: Ledger) -> Plan:
     """All run, not all are Ready. `timeouts.rendezvous` counts only where Ready says that a rank has joined."""
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     timeout = timedelta(seconds=open_.terms.rendezvous_timeout_seconds)
     what = _not_ready(look.snapshot)
     if not timeout or not lifecycle.acts(ledger) or not open_.probe_proven:
@@ -379,7 +371,7 @@ def _without_capacity(snapshot: Snapshot) -> list[tuple[PodFacts, str]]:
 
 def _watch_the_scheduling(look: Look, ledger: Ledger) -> Plan:
     """Not all pods have a node. Capacity may come, so nothing is torn down for it; but it is said what is missing."""
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     jobs = member_jobs(look.snapshot)
     empty = [job for job in jobs if not job.suspended and not pods_of(look.snapshot, job)]
     if empty and lifecycle.acts(ledger) and barred(look.workload, look.policy, forced=open_.forced) is None:
@@ -398,7 +390,7 @@ def _watch_the_scheduling(look: Look, ledger: Ledger) -> Plan:
 
 def _watch_for_pods(look: Look, ledger: Ledger, job: JobFacts) -> Plan:
     """The watchdog for a new Job that gets no pods; a Job whose pods are refused is only spoken of."""
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     gone = [pod.gone_at for pod in look.snapshot.pods if pod.job_uid == job.uid and pod.gone_at is not None]
     # A Job that was just resumed says that it is suspended until its controller has seen it; one of several Jobs may
     # have been made long before the last old one was gone; and while nobody led, nobody touched it. What is about to
@@ -429,12 +421,12 @@ def _under_way_since(look: Look, ledger: Ledger) -> datetime:
     resumed has not even begun.
     """
     runs = (look.now if stands_still(job) else began_at(job) for job in member_jobs(look.snapshot))
-    return max([lifecycle.incident_of(ledger).phases[-1].started_at, *runs])  # somebody may have deleted every Job
+    return max([ledger.current_incident.phases[-1].started_at, *runs])  # somebody may have deleted every Job
 
 
 def _watch_the_start(look: Look, ledger: Ledger) -> Plan:
     """`timeouts.start`: all pods have a node, yet not all run."""
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     timeout = timedelta(seconds=open_.terms.start_timeout_seconds)
     deadline = _under_way_since(look, ledger) + timeout
     if look.now < deadline or not lifecycle.acts(ledger):

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.diagnosis.evidence import Evidence, group_runs_whole, member_jobs, pods_of
-from recovery.core.incident import budget, lifecycle, phases
+from recovery.core.diagnosis.evidence import Evidence
+from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, pods_of
+from recovery.core.incident import budget, phases
 from recovery.core.incident.attempt_limits import words
 from recovery.core.model.facts import PodFacts, Snapshot
 from recovery.core.model.ledger import Ledger, Phase, Withheld
@@ -25,7 +26,7 @@ def withheld(look: Look, ledger: Ledger, reason: str, lost: tuple[Evidence, ...]
 
     Each look decides again, so that whatever comes in meanwhile counts: a rule, the budget, an exit too many.
     """
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     number, not_ours = ledger.attempts_in_row + 1, suspension.not_ours(look)
     wait = budget.delay(open_.terms, number)
     if not_ours is None or open_.resumed_by_others or hurry is not None or ledger.phase is Phase.HELD:
@@ -35,19 +36,18 @@ def withheld(look: Look, ledger: Ledger, reason: str, lost: tuple[Evidence, ...]
     if not timedelta() < waits.until - look.now <= wait:
         return None
     ledger = phases.enter(ledger, Phase.BACKOFF, look.now)
-    open_ = msgspec.structs.replace(lifecycle.incident_of(ledger), withheld=waits)
     reason += (
         f"; not before {waits.until:%Y-%m-%dT%H:%M:%SZ} (attempt {number} in a row waits {words(wait)}), and the job "
         f"is not suspended until then, because {not_ours}"
     )
-    ledger = lifecycle.say(msgspec.structs.replace(ledger, incident=open_), reason)
+    ledger = ledger.with_incident(withheld=waits, reason=reason)
     return Plan(ledger, reason, look_again_at=waits.until)
 
 
 def _begin(look: Look, ledger: Ledger, wait: timedelta, lost: tuple[Evidence, ...]) -> Withheld:
     # A CRD of an older version drops `withheld`, but not the phase: the wait must not begin again with each look.
     waits_already = ledger.phase is Phase.BACKOFF
-    began = lifecycle.incident_of(ledger).phases[-1].started_at if waits_already else look.now
+    began = ledger.current_incident.phases[-1].started_at if waits_already else look.now
     # By the clocks that date Jobs and processes as well; ours may differ.
     lost_at = min((item.at for item in lost if item.at is not None), default=look.now)
     return Withheld(until=began + wait, lost_at=lost_at)
@@ -57,9 +57,9 @@ def taken(look: Look, ledger: Ledger, reason: str, hurry: str | None) -> tuple[L
     """The restart is made now: the ledger with one more attempt in a row and the suspension that its delay asks for,
     and the sentence. `hurry`: as in `withheld`."""
     # Nobody insisted on this attempt.
-    open_ = msgspec.structs.replace(lifecycle.incident_of(ledger), forced=False)
     number = ledger.attempts_in_row + 1
-    ledger = msgspec.structs.replace(ledger, attempts_in_row=number, incident=open_)
+    ledger = msgspec.structs.replace(ledger.with_incident(forced=False), attempts_in_row=number)
+    open_ = ledger.current_incident
     wait = budget.delay(open_.terms, number)
     refused = suspension.refused(look, open_)
     if wait and refused is not None:

@@ -9,22 +9,23 @@ import msgspec
 
 from recovery.core.decision import fleet_changes
 from recovery.core.decision import verdict as verdicts
+from recovery.core.decision.hold import hold_back
 from recovery.core.decision.teardown import free_the_dead, trigger
 from recovery.core.decision.verdict import Call, Verdict
 from recovery.core.diagnosis import native_policies
-from recovery.core.diagnosis.evidence import Evidence, member_jobs, place, pods_of
-from recovery.core.diagnosis.trained import member_count
+from recovery.core.diagnosis.evidence import Evidence
+from recovery.core.diagnosis.membership import member_count, member_jobs, place, pods_of
 from recovery.core.fleet import storm as storms
-from recovery.core.incident import attempt_limits, lifecycle, phases
+from recovery.core.incident import attempt_limits, lifecycle
 from recovery.core.incident.attempt_limits import Refusal
-from recovery.core.incident.preconditions import barred, finishing
+from recovery.core.incident.preconditions import barred
 from recovery.core.model.facts import PodFacts, Snapshot
-from recovery.core.model.ledger import Incident, Ledger, Phase, Suspension
-from recovery.core.plan import suspension
-from recovery.core.plan.actions import Action, FailJobSet, JobRef, Plan
+from recovery.core.model.ledger import Incident, Ledger
+from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import Look
 from recovery.core.plan.steps import say, stand_aside
-from recovery.core.policy.spec import Mode, OnExhausted, Policy, Restart
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import Mode, Restart
 
 _BY_HAND = "if its ranks hang"
 """How the sentence ends that leaves a loss under Observe to a person, once the policy enforces."""
@@ -36,7 +37,7 @@ def judge(look: Look, ledger: Ledger, news: tuple[Evidence, ...] = ()) -> Plan:
     `news`: what came in after the controller had stood aside; only that is judged then. Empty: nothing did.
     """
     snapshot, policy, now = look.snapshot, look.policy, look.now
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     terms = open_.terms
     observes = open_.mode == Mode.OBSERVE
     if observes and open_.would:
@@ -50,7 +51,7 @@ def judge(look: Look, ledger: Ledger, news: tuple[Evidence, ...] = ()) -> Plan:
     decided = native_decision(look, ledger, evidence, news or evidence)
     if decided is not None and not open_.fail_job:  # else it is our own doing
         after = stand_aside(ledger, f"{found}; standing aside, because {decided}", now)
-        return Plan(after, lifecycle.incident_of(after).reason, actions=free_the_dead(look, after))
+        return Plan(after, after.current_incident.reason, actions=free_the_dead(look, after))
     # To an incident that only observes the mode is no bar, nor a job that is paused.
     bar = barred(look.workload, policy, forced=open_.forced or observes)
     if bar is not None:
@@ -88,7 +89,7 @@ def native_decision(
 
     `all_of_it`: what ends or restarts the whole Job has decided on all of it. `news`: what else may be decided on.
     """
-    if lifecycle.incident_of(ledger).terms.override_native:
+    if ledger.current_incident.terms.override_native:
         return native_policies.trained_to_the_end(news)
     return native_policies.takes_down(look.snapshot, all_of_it) or native_policies.decision(look.snapshot, news)
 
@@ -103,7 +104,7 @@ def _observe(look: Look, ledger: Ledger, found: str, verdict: Verdict) -> Plan:
         return _observed(look, ledger, found)
     verdict = fleet_changes.admitted(look, ledger, verdict)
     ledger = _noted(ledger, verdict, look.now)
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     refusal = attempt_limits.refused(ledger, look.now, free=not verdict.charge)
     jobs = ", ".join(job.name for job in member_jobs(look.snapshot)) or "none"
     free = "" if verdict.charge else f", {_free_words(verdict)}"
@@ -130,9 +131,8 @@ def _observe(look: Look, ledger: Ledger, found: str, verdict: Verdict) -> Plan:
     reason = f"{found}; {would_words(look, ledger, would + by)}"
     if call in {Call.IGNORE, Call.NONE}:
         after = stand_aside(ledger, reason, look.now)
-        return Plan(after, lifecycle.incident_of(after).reason, look_again_at=verdict.again_at)
-    decided = msgspec.structs.replace(open_, would=str(call), reason=reason)
-    after = verdicts.remembered(msgspec.structs.replace(ledger, incident=decided), verdict.mark)
+        return Plan(after, after.current_incident.reason, look_again_at=verdict.again_at)
+    after = verdicts.remembered(ledger.with_incident(would=str(call), reason=reason), verdict.mark)
     # The group may run whole already, and only now may its incident end: the watch tells of this write. No look at
     # once: a CRD of before drops `would`, and each look would pass the verdict anew, without end.
     return Plan(after, reason)
@@ -142,7 +142,7 @@ def would_words(look: Look, ledger: Ledger, would: str) -> str:
     """What Enforce would do now, and why it is not done."""
     if isinstance(look.policy, Policy) and look.policy.breaker:
         return f"Enforce would now {would}; {look.policy.breaker}"
-    return f"policy {lifecycle.incident_of(ledger).terms.policy_name} is in mode Observe: Enforce would now {would}"
+    return f"policy {ledger.current_incident.terms.policy_name} is in mode Observe: Enforce would now {would}"
 
 
 def enforced_now(look: Look) -> bool:
@@ -153,7 +153,7 @@ def enforced_now(look: Look) -> bool:
 def _observed(look: Look, ledger: Ledger, found: str = "") -> Plan:
     """Nothing more is decided in this incident: what was said of it stands, and, where the policy enforces now, that
     this came too late. `found`: what was seen, where nothing has been said of it yet."""
-    open_, policy = lifecycle.incident_of(ledger), look.policy
+    open_, policy = ledger.current_incident, look.policy
     said = found or open_.reason
     if not isinstance(policy, Policy) or policy.mode is not Mode.ENFORCE or said.endswith(_BY_HAND):
         return Plan(ledger, said)
@@ -181,7 +181,7 @@ def carry_out(
     lost: tuple[Evidence, ...] = (),
 ) -> Plan:
     """What the verdict calls for, as far as the budget and the caps allow it."""
-    now, open_ = look.now, lifecycle.incident_of(ledger)
+    now, open_ = look.now, ledger.current_incident
     verdict = fleet_changes.admitted(look, ledger, verdict)
     ledger = _noted(ledger, verdict, now)
     match verdict.call:
@@ -190,7 +190,7 @@ def carry_out(
             return msgspec.structs.replace(plan, look_again_at=verdict.again_at)
         case Call.IGNORE | Call.NONE:
             after = stand_aside(ledger, f"{found}; {verdict.why}", now)
-            return Plan(after, lifecycle.incident_of(after).reason, look_again_at=verdict.again_at)
+            return Plan(after, after.current_incident.reason, look_again_at=verdict.again_at)
         case Call.HOLD | Call.FAIL_JOB:
             return hold_back(look, ledger, found, _final(verdict))
     refusal = attempt_limits.refused(ledger, now, free=not verdict.charge)
@@ -231,12 +231,11 @@ def _final(verdict: Verdict) -> Refusal:
 
 def _noted(ledger: Ledger, verdict: Verdict, now: datetime) -> Ledger:
     """The ledger with which rule decided, what was considered and not done, and the storm that the loss is part of."""
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     if verdict.call is Call.WAIT:
         return ledger
     considered = tuple(dict.fromkeys((*open_.considered, *verdict.considered)))[-lifecycle.MAX_CONSIDERED :]
-    changed = msgspec.structs.replace(open_, rule=verdict.rule, considered=considered)
-    ledger = msgspec.structs.replace(ledger, incident=changed)
+    ledger = ledger.with_incident(rule=verdict.rule, considered=considered)
     return storms.noted(ledger, verdict.storm, now) if verdict.storm is not None else ledger
 
 
@@ -246,7 +245,7 @@ def waits_for(snapshot: Snapshot, ledger: Ledger) -> str | None:
     As LeaderWorkerSet has it: while a pod of the group is Pending the others wait for it anyhow, and a group that is
     recreated again and again while it waits for capacity never starts.
     """
-    terms = lifecycle.incident_of(ledger).terms
+    terms = ledger.current_incident.terms
     if terms.restart != Restart.RECREATE_GROUP_AFTER_START:
         return None
     pending = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if _is_pending(pod)]
@@ -263,79 +262,3 @@ def _is_pending(pod: PodFacts) -> bool:
     """Its training has yet to start. A sidecar that never starts keeps the phase Pending whatever the training does."""
     started = any(each.running_since or each.exit or each.last_exit for each in pod.containers)
     return pod.phase == "Pending" and not started and pod.deleting_since is None
-
-
-def hold_back(look: Look, ledger: Ledger, found: str, refusal: Refusal) -> Plan:
-    """No attempt may be made now: what `budget.onExhausted` says is done, once, when the group becomes Held."""
-    held = ledger
-    if ledger.phase is not Phase.HELD:
-        # Only then: a person who has resumed it since has decided otherwise.
-        held = phases.enter(ledger, Phase.HELD, look.now)
-        held = _exhausted(look, held) if refusal.exhausted else _held_for_good(held, refusal)
-    elif not refusal.exhausted and not lifecycle.incident_of(ledger).held:
-        held = _held_for_good(held, refusal)
-    held = msgspec.structs.replace(held, next_attempt_at=refusal.frees_at)
-    reason = f"{found}; held, because {refusal.why}{_consequence(look, held)}"
-    held = lifecycle.say(held, reason)
-    actions = (*suspension.suspend(held, look.workload), *fail_job(look, held))
-    return Plan(held, reason, actions=actions, look_again_at=refusal.frees_at)
-
-
-def _exhausted(look: Look, ledger: Ledger) -> Ledger:
-    """What `onExhausted` wants beyond holding, as far as it is allowed; a backoff or a force does not outlast it."""
-    open_ = msgspec.structs.replace(lifecycle.incident_of(ledger), suspension=None, forced=False)
-    ledger = msgspec.structs.replace(ledger, incident=open_)
-    match open_.terms.on_exhausted:
-        case OnExhausted.SUSPEND if suspension.refused(look, open_) is None:
-            return suspension.want(ledger, Suspension())
-        case OnExhausted.FAIL_JOB if isinstance(look.policy, Policy) and look.policy.may_fail_jobs:
-            return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(open_, fail_job=True))
-    return ledger
-
-
-def _held_for_good(ledger: Ledger, refusal: Refusal) -> Ledger:
-    """By verdict, not by budget: until a person says `retry`; a backoff or a force does not outlast it."""
-    open_ = msgspec.structs.replace(
-        lifecycle.incident_of(ledger),
-        suspension=None,
-        forced=False,
-        held=refusal.why,
-        fail_job=refusal.fail_job,
-    )
-    return msgspec.structs.replace(ledger, incident=open_)
-
-
-def _consequence(look: Look, ledger: Ledger) -> str:
-    open_ = lifecycle.incident_of(ledger)
-    if open_.suspension is not None:
-        return "; suspended, so that its GPUs are free"
-    if open_.fail_job and open_.held:
-        return "; the JobSet is made to fail"
-    if open_.held:
-        return "; recovery retry ends that"
-    if open_.fail_job:
-        return "; the JobSet is made to fail (onExhausted: FailJob)"
-    match open_.terms.on_exhausted:
-        case OnExhausted.SUSPEND if (not_ours := suspension.refused(look, open_)) is not None:
-            return f"; it is not suspended, because {not_ours}"
-        case OnExhausted.FAIL_JOB:
-            return "; it is not made to fail, because RecoveryConfig does not allow FailJob"
-    return ""
-
-
-def fail_job(look: Look, ledger: Ledger) -> tuple[Action, ...]:
-    """The deed that ends the JobSet, for as long as the ledger says so and it has not ended.
-
-    A JobSet without a failurePolicy fails with any of its Jobs, and a Job fails by its deadline: the documented way. A
-    failurePolicy might restart it instead, so there the JobSet's own status is written.
-    """
-    open_, jobset = lifecycle.incident_of(ledger), look.snapshot.jobset
-    if not open_.fail_job or jobset is None or jobset.terminal_state or finishing(look.snapshot) is not None:
-        return ()
-    if barred(look.workload, look.policy) is not None:
-        return ()
-    if not (isinstance(look.policy, Policy) and look.policy.may_fail_jobs):  # RecoveryConfig may take it back
-        return ()
-    jobs = member_jobs(look.snapshot)
-    victim = JobRef(jobs[0].name, jobs[0].uid) if jobs and jobset.failure_policy is None else None
-    return (FailJobSet(ledger.epoch, jobset.name, jobset.uid, open_.reason, victim),)

@@ -16,20 +16,21 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.decision import fleet_changes
-from recovery.core.decision.verdict import Call, Verdict, may_be_the_nodes
+from recovery.core.decision.verdict import Call, Verdict
 from recovery.core.diagnosis.classify import classify
-from recovery.core.diagnosis.evidence import Evidence, gather, member_jobs, place, pods_of
+from recovery.core.diagnosis.evidence import Evidence, gather
+from recovery.core.diagnosis.membership import member_count, member_jobs, place, pods_of, rank
 from recovery.core.diagnosis.signature import EXITED
-from recovery.core.diagnosis.trained import member_count, rank
-from recovery.core.fleet import quarantine
+from recovery.core.fleet import quarantine, suspicion
+from recovery.core.fleet.suspicion import may_be_the_nodes
 from recovery.core.incident.attempt_limits import restart_of
-from recovery.core.incident.lifecycle import incident_of
 from recovery.core.model.facts import ContainerFacts, NodeFacts, PodFacts, Snapshot
 from recovery.core.model.fleet_ledger import FleetChange, Suspicion
 from recovery.core.model.ledger import Ledger
 from recovery.core.plan.actions import Action, ChangeFleet
 from recovery.core.plan.context import Look
-from recovery.core.policy.spec import Mode, Policy
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import Mode
 
 LASTS = timedelta(minutes=2)
 """What keeps a pod from starting for less may pass by itself: a registry is slow, a plugin starts anew."""
@@ -254,7 +255,7 @@ def in_incident(look: Look, ledger: Ledger) -> Asked:
     First the suspicion, once for each node. Where that is enough the node is replaced: quarantined, if its Job has
     replaced the pod already; else by another restart of the group, for nobody else would take the pod away from there.
     """
-    policy, open_ = look.policy, incident_of(ledger)
+    policy, open_ = look.policy, ledger.current_incident
     restart = restart_of(ledger)
     if not isinstance(policy, Policy) or open_.storm or restart is None:
         return Asked()
@@ -319,7 +320,7 @@ class _Case(msgspec.Struct, frozen=True):
 
 def _case(policy: Policy, hole: BlackHole, name: str, now: datetime) -> _Case:
     """What is held against the node with this. `name`: of the incident, or of the start."""
-    known = quarantine.suspected(policy.fleet, policy.limits, hole.node, now)
+    known = suspicion.suspected(policy.fleet, policy.limits, hole.node, now)
     others = [each for each in known if each != name]
     before = f", incident {others[-1]} before" if others else ""
     count, most = len(others) + 1, policy.limits.suspicions
@@ -345,4 +346,4 @@ def _counted(
     held = [each for each in found if not quarantine.cleared(each.began_at, nodes.get(each.node), now)]
     ahead = min((each.counts_at for each in held if each.counts_at > now), default=None)
     past = [each for each in held if each.counts_at <= now]
-    return [each for each in past if quarantine.counts(each.counts_at, policy.limits, now)], ahead
+    return [each for each in past if suspicion.counts(each.counts_at, policy.limits, now)], ahead

@@ -17,9 +17,10 @@ from recovery.core.decision.terminal_jobset import failed
 from recovery.core.diagnosis import group_conditions, matching, not_started
 from recovery.core.diagnosis.classify import classify
 from recovery.core.diagnosis.evidence import STALE_AFTER, Evidence, LossKind, fresh, gather
+from recovery.core.diagnosis.finishing import finishing
 from recovery.core.fleet.storm import seen_at_the_end
 from recovery.core.incident import fencing, lifecycle, phases, requests
-from recovery.core.incident.preconditions import finishing, left_alone, unread
+from recovery.core.incident.preconditions import left_alone, paused, unread
 from recovery.core.model.facts import Fault, JobSetFacts, Snapshot
 from recovery.core.model.ledger import Incident, Ledger, Phase
 from recovery.core.plan import suspension
@@ -37,7 +38,8 @@ from recovery.core.plan.actions import (
 from recovery.core.plan.context import Look
 from recovery.core.plan.kubernetes_events import events
 from recovery.core.plan.status_conditions import summarise
-from recovery.core.policy.spec import Policy, PolicyError, paused
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import PolicyError
 
 _ON_LIVE_FACTS_ONLY = (SuspendWorkload, ResumeWorkload, DeleteJobSet, FailJobSet, ForceDeletePods, ChangeFleet)
 """Deeds that a lagging cache could ask for although somebody has done, or undone, what they are about."""
@@ -247,7 +249,7 @@ def _already_failed(look: Look, jobset: JobSetFacts, ledger: Ledger, policy: Pol
 
 def _record(look: Look, ledger: Ledger) -> Plan:
     ledger = seen_at_the_end(ledger, look.snapshot.fleet, look.now)
-    closed = lifecycle.incident_of(ledger)
+    closed = ledger.current_incident
     reason = f"incident {closed.id} is closed: {closed.reason}"
     after = lifecycle.into_history(ledger, look.snapshot)
     again_at = look.now if _has_waited(look, after) else None

@@ -8,17 +8,18 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision.verdict import Call, Verdict, not_replaced, suspicion_of
+from recovery.core.decision.verdict import Call, Verdict, not_replaced
 from recovery.core.diagnosis import matching
 from recovery.core.diagnosis.evidence import Evidence
 from recovery.core.fleet import quarantine
+from recovery.core.fleet.suspicion import suspicion_of
 from recovery.core.incident.attempt_limits import restart_of
-from recovery.core.incident.lifecycle import incident_of
 from recovery.core.model.fleet_ledger import FleetChange, Futile, Quarantined, Suspicion
 from recovery.core.model.ledger import Ledger
 from recovery.core.plan.actions import Action, ChangeFleet
 from recovery.core.plan.context import Look
-from recovery.core.policy.spec import Mode, Policy
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import Mode
 
 
 def admitted(look: Look, ledger: Ledger, verdict: Verdict) -> Verdict:
@@ -29,7 +30,7 @@ def admitted(look: Look, ledger: Ledger, verdict: Verdict) -> Verdict:
     wanted = _wanted(look, ledger, verdict.node, verdict.rule, verdict.why)
     if wanted is None:
         return msgspec.structs.replace(verdict, call=Call.RECREATE_GROUP, node="")
-    why = refused(look, look.policy, wanted, incident_of(ledger).ranks)
+    why = refused(look, look.policy, wanted, ledger.current_incident.ranks)
     return not_replaced(verdict, f"node {wanted.node} is not quarantined: {why}") if why else verdict
 
 
@@ -52,7 +53,7 @@ def change(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...]) -> tuple[
     Who forces a restart under Observe insists on that, not on what it may mean for nodes.
     """
     policy, fleet = look.policy, look.snapshot.fleet
-    open_, restart = incident_of(ledger), restart_of(ledger)
+    open_, restart = ledger.current_incident, restart_of(ledger)
     if not isinstance(policy, Policy) or policy.mode is not Mode.ENFORCE or fleet is None or restart is None:
         return ()
     quarantined = []
@@ -77,10 +78,10 @@ def change(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...]) -> tuple[
 
 
 def _suspicions(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...]) -> tuple[Suspicion, ...]:
-    open_, policy = incident_of(ledger), look.policy
+    open_, policy = ledger.current_incident, look.policy
     if not isinstance(policy, Policy) or not policy.limits.may_cordon:
         return ()
-    suspect = suspicion_of(open_, evidence, look)
+    suspect = suspicion_of(open_, evidence, look.snapshot)
     if suspect is None:
         return ()
     node, what = suspect
@@ -101,8 +102,8 @@ def _wanted(look: Look, ledger: Ledger, node: str, rule: str, why: str) -> Quara
     """
     restart = restart_of(ledger)
     since = restart.started_at if restart is not None and node in restart.nodes else look.now
-    asked = next((each.when for each in incident_of(ledger).terms.rules if each.name == rule), None)
-    made = entry(look, node, incident_of(ledger).id, why, since)
+    asked = next((each.when for each in ledger.current_incident.terms.rules if each.name == rule), None)
+    made = entry(look, node, ledger.current_incident.id, why, since)
     if made is None or asked is None:
         return made
     return msgspec.structs.replace(made, release_when=matching.node_signs(asked, look.snapshot.nodes[node]))

@@ -6,20 +6,23 @@ what would make the job worse off, and mode Observe, or a pause, only with `forc
 
 import msgspec
 
-from recovery.core.decision.before_restart import fail_job
+from recovery.core.decision.hold import fail_job
 from recovery.core.decision.teardown import trigger
 from recovery.core.diagnosis.classify import classify
-from recovery.core.diagnosis.evidence import Evidence, LossKind, member_jobs
+from recovery.core.diagnosis.evidence import Evidence, LossKind
+from recovery.core.diagnosis.finishing import finishing
+from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.incident import budget, lifecycle, phases, requests
 from recovery.core.incident.attempt_limits import restart_of
-from recovery.core.incident.preconditions import barred, ended, finishing, unread
+from recovery.core.incident.preconditions import barred, ended, unread
 from recovery.core.incident.requests import Request, Verb
 from recovery.core.model.ledger import Ledger, Outcome, Phase
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import Look
 from recovery.core.plan.steps import close
-from recovery.core.policy.spec import Mode, Policy, Restart
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import Mode, Restart
 
 
 def answer(look: Look, policy: Policy, ledger: Ledger, verb: Verb, asked: Request) -> Plan:
@@ -125,11 +128,9 @@ def _open(look: Look, policy: Policy, ledger: Ledger, asked: Request) -> Plan:
 
 def _again(look: Look, ledger: Ledger, verb: Verb, asked: Request, text: str = "") -> Plan:
     """The trigger, as a person asked for it."""
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     # What a Hold called for is over; and a force that was used up by an earlier restart is not used again.
-    ledger = msgspec.structs.replace(
-        ledger, incident=msgspec.structs.replace(open_, forced=asked.force, fail_job=False, held="", rule="")
-    )
+    ledger = ledger.with_incident(forced=asked.force, fail_job=False, held="", rule="")
     ledger = suspension.until(look.now, ledger, look.workload, begin=False)
     jobs = ", ".join(job.name for job in member_jobs(look.snapshot))
     found = text or f"{open_.evidence[0]}; {verb} asked for{_who(asked)}"

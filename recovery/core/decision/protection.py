@@ -11,18 +11,20 @@ from enum import StrEnum
 import msgspec
 
 from recovery.core.diagnosis import not_started
-from recovery.core.diagnosis.evidence import member_jobs
+from recovery.core.diagnosis.finishing import finishing
 from recovery.core.diagnosis.group_conditions import POD_KEPT_RUNNING, UNDECODABLE, undecodable
+from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.diagnosis.training_container import SelectedBy, select
 from recovery.core.incident import attempt_limits, budget, lifecycle
-from recovery.core.incident.preconditions import ended, finishing
-from recovery.core.model.annotations import TRAINING_CONTAINER_ANNOTATION
+from recovery.core.incident.preconditions import ended, paused
+from recovery.core.model.annotations import PAUSED_ANNOTATION, POLICY_ANNOTATION, TRAINING_CONTAINER_ANNOTATION
 from recovery.core.model.config import CONFIG_NAME
 from recovery.core.model.facts import Snapshot, WorkloadFacts
 from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
 from recovery.core.model.rules import Rule, RuleAction, When
 from recovery.core.plan.suspension import in_force
-from recovery.core.policy.spec import PAUSED_ANNOTATION, POLICY_ANNOTATION, Mode, Policy, PolicyError, Restart, paused
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import Mode, PolicyError, Restart
 
 
 class ProtectionReason(StrEnum):

@@ -8,8 +8,9 @@ from recovery.core.decision import verdict as verdicts
 from recovery.core.decision.verdict import Call, Verdict
 from recovery.core.diagnosis import job_limits
 from recovery.core.diagnosis.evidence import Evidence
+from recovery.core.diagnosis.finishing import finishing
 from recovery.core.incident import lifecycle, phases
-from recovery.core.incident.preconditions import barred, finishing
+from recovery.core.incident.preconditions import barred
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase
 from recovery.core.plan import suspension
@@ -65,7 +66,7 @@ def trigger(
 
 def _no_time_to_wait(look: Look, ledger: Ledger, lost: tuple[Evidence, ...]) -> str | None:
     """Why the trigger must not be withheld, in words. None: it may be."""
-    waits = lifecycle.incident_of(ledger).withheld is not None
+    waits = ledger.current_incident.withheld is not None
     if lifecycle.restarted(ledger) and not lost and not waits:
         return "the group has been given its time to start"
     return job_limits.no_time_to_wait(look.snapshot)
@@ -79,7 +80,7 @@ def takedown(look: Look, ledger: Ledger) -> tuple[Action, ...]:
     suspension comes before the pods go, so that the Job that JobSet makes next begins suspended.
     """
     snapshot = look.snapshot
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     target, suspects = open_.target, frozenset(suspect.pod for suspect in open_.suspects)
     struck = frozenset(pod.job_uid for pod in snapshot.pods if pod.name in suspects)
     alive = [job for job in snapshot.jobs if job.uid in target.job_uids and job.deleting_since is None]
@@ -94,7 +95,7 @@ def pod_deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
 
     Before them the backoffLimit of their Jobs: our deletes count as failures of the dying Job.
     """
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     limits = tuple(
         RaiseBackoffLimit(ledger.epoch, job.name, job.uid)
         for job in snapshot.jobs
@@ -118,7 +119,7 @@ def pod_deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
 
 def _force_deletes(snapshot: Snapshot, ledger: Ledger, *, only_deleted: bool = False) -> tuple[Action, ...]:
     """Old pods whose processes are dead: nobody else would end their deletion. `only_deleted`: that others began."""
-    target = lifecycle.incident_of(ledger).target
+    target = ledger.current_incident.target
     dead = tuple(
         PodRef(pod.name, pod.uid)
         for pod in snapshot.pods
@@ -133,7 +134,7 @@ def _force_deletes(snapshot: Snapshot, ledger: Ledger, *, only_deleted: bool = F
 
 def free_the_dead(look: Look, ledger: Ledger) -> tuple[Action, ...]:
     """Pods that the platform itself deletes, on nodes that will never answer: they would block its restart for ever."""
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     if open_.mode != Mode.ENFORCE or barred(look.workload, look.policy, forced=open_.forced) is not None:
         return ()
     return _force_deletes(look.snapshot, ledger, only_deleted=True)

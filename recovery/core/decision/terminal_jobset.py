@@ -31,7 +31,7 @@ def failed(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Plan:
     jobs = tuple(item for item in gather(snapshot) if item.kind is LossKind.JOB_FAILING)
     detail = (condition.message or condition.reason) if condition is not None else "Failed"
     detail = "; ".join((detail, *(item.text for item in jobs)))
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     late = fresh(snapshot, gather(snapshot), since=open_.started_at, handled=ledger.handled, now=now)
     decided = native_decision(look, ledger, (*lifecycle.present(snapshot, ledger), *late, *jobs), ())
     at = condition.since if condition is not None and condition.since is not None else now
@@ -62,7 +62,7 @@ def _not_made_anew(look: Look, ledger: Ledger) -> str | None:
     if look.workload.kind != _MADE_ANEW_BY_TRAINER:
         return "nobody makes a JobSet again that belongs to no TrainJob"
     # To an incident that only observes the mode is no bar, nor a job that is paused.
-    observes = lifecycle.incident_of(ledger).mode == Mode.OBSERVE
+    observes = ledger.current_incident.mode == Mode.OBSERVE
     bar = barred(look.workload, look.policy, forced=observes)
     if bar is not None:
         return bar
@@ -71,7 +71,7 @@ def _not_made_anew(look: Look, ledger: Ledger) -> str | None:
 
 
 def _recreate(look: Look, jobset: JobSetFacts, ledger: Ledger, gave_up: str) -> Plan:
-    name = lifecycle.incident_of(ledger).terms.policy_name
+    name = ledger.current_incident.terms.policy_name
     reason = (
         f"{gave_up}; policy {name} says onTerminalFailure: RecreateJobSet: deleting it, so that Trainer makes it anew"
     )
@@ -93,13 +93,13 @@ def _delete(jobset: JobSetFacts, ledger: Ledger) -> DeleteJobSet:
 
 def made_anew(look: Look, ledger: Ledger) -> Ledger | Plan:
     """Sees the old JobSet out. A ledger: it is gone, and the one that took its place is the target's JobSet now."""
-    open_, jobset = lifecycle.incident_of(ledger), look.snapshot.jobset
+    open_, jobset = ledger.current_incident, look.snapshot.jobset
     if jobset is None:
         gone = phases.enter(ledger, phases.later(_between_jobsets(look), ledger.phase), look.now)
         return say_after_a_while(look, gone, "waiting for Trainer to make the JobSet anew")
     if jobset.uid != open_.target.job_set_uid:
         target = msgspec.structs.replace(open_.target, job_set_uid=jobset.uid, from_restarts=0)
-        return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(open_, target=target))
+        return ledger.with_incident(target=target)
     if jobset.deleting_since is not None:
         going = phases.enter(ledger, phases.later(Phase.TEARING_DOWN, ledger.phase), look.now)
         return say_after_a_while(look, going, f"waiting for JobSet {jobset.name} and its Jobs to be gone")
@@ -116,7 +116,7 @@ def _between_jobsets(look: Look) -> Phase:
 
 def awaits_new_jobset(ledger: Ledger) -> bool:
     """The latest restart takes a failed JobSet away, and the one that is to follow has not been noted yet."""
-    restart, target = attempt_limits.restart_of(ledger), lifecycle.incident_of(ledger).target
+    restart, target = attempt_limits.restart_of(ledger), ledger.current_incident.target
     if restart is None or restart.action is not AttemptAction.RECREATE_JOB_SET:
         return False
     return target.job_set_uid == restart.job_set_uid

@@ -11,17 +11,17 @@ import msgspec
 
 from recovery.core.diagnosis import matching
 from recovery.core.diagnosis.classify import Disruption, DisruptionClass, Finding, classify, normalised_message, step_in
-from recovery.core.diagnosis.evidence import Evidence, LossKind, place
+from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.diagnosis.matching import Answer, Match
-from recovery.core.diagnosis.signature_table import tells_of_another
-from recovery.core.fleet import quarantine
+from recovery.core.fleet import quarantine, suspicion
 from recovery.core.fleet.storm import Storm, charged_before, storm_of
-from recovery.core.incident.lifecycle import incident_of
+from recovery.core.fleet.suspicion import may_be_the_nodes
 from recovery.core.model.facts import NodeFacts
-from recovery.core.model.ledger import FailureMark, Incident, Ledger, Phase
+from recovery.core.model.ledger import FailureMark, Ledger, Phase
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan.context import Look
-from recovery.core.policy.spec import Policy, Restart
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import Restart
 
 EARLY = timedelta(minutes=10)
 """A process that failed within this time of its start failed early: three of four that fail at all do so (Aegis)."""
@@ -30,15 +30,6 @@ _STORM_QUIET = timedelta(seconds=3)
 _STORM_WAIT_MAX = timedelta(seconds=30)
 _FREE_OF_CHARGE = "PreemptionByScheduler"
 """Somebody more important took the node: nothing of the job has failed."""
-_SUSPICIOUS = frozenset(
-    {
-        DisruptionClass.HARDWARE_FAULT,
-        DisruptionClass.CRASHED,
-        DisruptionClass.COMMUNICATION_FAILURE,
-        DisruptionClass.UNKNOWN,
-    }
-)
-"""Classes that may be the node's fault. A node that is lost keeps pods off by itself."""
 
 
 _OWN = frozenset(
@@ -91,7 +82,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 def of(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...], *, news: tuple[Evidence, ...] = ()) -> Verdict:
     """The verdict on this evidence; without any, the default. It does not ask whether a cap allows it."""
-    terms = incident_of(ledger).terms
+    terms = ledger.current_incident.terms
     if not evidence:
         return _default(ledger, None)
     disruption = _of_news(classify(evidence, look.snapshot), news)
@@ -142,7 +133,7 @@ def _words(match: Match) -> str:
 
 def _settling(look: Look, ledger: Ledger, disruption: Disruption) -> Verdict | None:
     """Late evidence could make a rule with Ignore or FailJob decide, or unmake that: `settle` is waited for."""
-    open_ = incident_of(ledger)
+    open_ = ledger.current_incident
     began = open_.attempts[-1].started_at if open_.attempts else open_.detected_at
     # From the first sign on, lest a cascade of many ranks put the verdict off without end; not from one dated by this
     # very look, nor by a clock ahead of ours.
@@ -159,7 +150,7 @@ def _in_storm(look: Look, ledger: Ledger, storm: Storm | None) -> Verdict | None
     """Nodes are being lost right now: the group would come back on the next one of them."""
     if storm is None or ledger.phase is Phase.HELD:
         return None
-    quiet_at, longest = storm.latest_at + _STORM_QUIET, incident_of(ledger).detected_at + _STORM_WAIT_MAX
+    quiet_at, longest = storm.latest_at + _STORM_QUIET, ledger.current_incident.detected_at + _STORM_WAIT_MAX
     if not look.now < quiet_at or look.now >= longest:
         return None
     why = f"{storm.what} ({storm.id}): waiting until no more are"
@@ -214,7 +205,7 @@ def _by_default(look: Look, ledger: Ledger, root: Finding) -> Verdict:
 
 
 def _default(ledger: Ledger, root: Finding | None) -> Verdict:
-    terms = incident_of(ledger).terms
+    terms = ledger.current_incident.terms
     if terms.restart == Restart.NONE:
         why = f"policy {terms.policy_name} says restart: None, so it is left to Kubernetes"
         return Verdict(Call.NONE, why)
@@ -272,7 +263,7 @@ def _keeps_pods_off(look: Look, node: NodeFacts) -> bool:
 
 def _case_against(look: Look, ledger: Ledger, root: Finding) -> str | None:
     """What speaks for replacing the node although no rule asks for it, in words. None: nothing does."""
-    pod, open_ = root.evidence.pod, incident_of(ledger)
+    pod, open_ = root.evidence.pod, ledger.current_incident
     if pod is None or not pod.node or not isinstance(look.policy, Policy):
         return None
     if root.blames_node:
@@ -280,7 +271,7 @@ def _case_against(look: Look, ledger: Ledger, root: Finding) -> str | None:
     if not may_be_the_nodes(root):
         return None
     limits = look.policy.limits
-    known = quarantine.suspected(look.policy.fleet, limits, pod.node, look.now)
+    known = suspicion.suspected(look.policy.fleet, limits, pod.node, look.now)
     others = [each for each in known if each != open_.id]
     if len(others) + 1 >= limits.suspicions:
         before = f", incident {others[-1]} before" if others else ""
@@ -291,16 +282,11 @@ def _case_against(look: Look, ledger: Ledger, root: Finding) -> str | None:
     return None
 
 
-def may_be_the_nodes(finding: Finding) -> bool:
-    """The node on which it happened may be at fault: it is suspected for it, no more."""
-    return finding.disruption_class in _SUSPICIOUS and not tells_of_another(finding.signature)
-
-
 # --- the same failure again ----------------------------------------------------------------------------------------
 
 
 def _mark(root: Finding, ledger: Ledger) -> FailureMark | None:
-    ended, pod, open_ = root.evidence.exit, root.evidence.pod, incident_of(ledger)
+    ended, pod, open_ = root.evidence.exit, root.evidence.pod, ledger.current_incident
     if ended is None or pod is None:
         return None
     ran = None
@@ -349,14 +335,3 @@ def remembered(ledger: Ledger, mark: FailureMark | None) -> Ledger:
         return ledger
     others = tuple(m for m in ledger.failures if (m.incident, m.attempt) != (mark.incident, mark.attempt))
     return msgspec.structs.replace(ledger, failures=(*others, mark)[-MAX_MARKS:])
-
-
-def suspicion_of(open_: Incident, evidence: tuple[Evidence, ...], look: Look) -> tuple[str, str] | None:
-    """The node that is suspected for this disruption, and for what. None: no node is."""
-    if not evidence or open_.storm:
-        return None
-    root = classify(evidence, look.snapshot).root
-    pod = root.evidence.pod
-    if pod is None or not pod.node or not may_be_the_nodes(root):
-        return None
-    return pod.node, f"{place(pod)}: {root.signature or root.disruption_class}"

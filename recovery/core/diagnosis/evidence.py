@@ -11,7 +11,16 @@ from enum import StrEnum
 
 import msgspec
 
-from recovery.core.diagnosis.trained import member_count, pods_of_run, rank, replacements, started_at, trained_at
+from recovery.core.diagnosis.membership import (
+    failing,
+    member_count,
+    member_jobs,
+    place,
+    rank,
+    restarts_of,
+    stands_still,
+)
+from recovery.core.diagnosis.trained import pods_of_run, replacements, started_at, trained_at
 from recovery.core.diagnosis.training_container import restarts_in_place
 from recovery.core.model.facts import Condition, ContainerFacts, ExitFacts, JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Handled, Suspect
@@ -66,18 +75,6 @@ class Evidence(msgspec.Struct, frozen=True):
         return Suspect(pod=self.pod.name, node=self.pod.node, index=self.pod.index, exit_code=code)
 
 
-def place(pod: PodFacts) -> str:
-    """The pod in words: `pod train-node-0-3-x7k2p (rank 3, node gpu-3)`."""
-    rank = "" if pod.index is None else f"rank {pod.index}, "
-    return f"pod {pod.name} ({rank}{'node ' + pod.node if pod.node else 'not scheduled'})"
-
-
-def failing(job: JobFacts) -> str | None:
-    """The reason for which the Job fails or has failed, None if it does not. (FailureTarget precedes Failed.)"""
-    condition = job.condition("Failed") or job.condition("FailureTarget")
-    return None if condition is None else condition.reason or "Failed"
-
-
 def gather(snapshot: Snapshot) -> tuple[Evidence, ...]:
     """All evidence about the present incarnation, the root first."""
     found: list[Evidence] = []
@@ -87,11 +84,6 @@ def gather(snapshot: Snapshot) -> tuple[Evidence, ...]:
         found.extend(_job_evidence(snapshot, job))
         found.extend(_deleted_alone(snapshot, job))
     return tuple(sorted(found, key=_root_first))
-
-
-def stands_still(job: JobFacts) -> bool:
-    """It is suspended, or its controller has not seen that it was resumed: what pods it has are of the run before."""
-    return job.suspended or job.condition("Suspended") is not None
 
 
 def fresh(
@@ -181,37 +173,6 @@ def _runs(snapshot: Snapshot) -> dict[str, _Run]:
             by_rank.setdefault(rank(pod), []).append(pod)
         found[job.uid] = _Run(max(moments) if whole else None, by_rank)
     return found
-
-
-def member_jobs(snapshot: Snapshot) -> tuple[JobFacts, ...]:
-    """The Jobs of the present incarnation: of this JobSet and not being deleted."""
-    if snapshot.jobset is None:
-        return ()
-    return tuple(j for j in snapshot.jobs if j.jobset_uid == snapshot.jobset.uid and j.deleting_since is None)
-
-
-def pods_of(snapshot: Snapshot, job: JobFacts) -> tuple[PodFacts, ...]:
-    """The Job's pods that exist."""
-    return tuple(p for p in snapshot.pods if p.job_uid == job.uid and p.gone_at is None)
-
-
-def group_runs_whole(snapshot: Snapshot) -> bool:
-    """Every member of every member Job runs and is Ready, and none is being deleted."""
-    jobs = member_jobs(snapshot)
-    return bool(jobs) and all(_job_runs_whole(snapshot, job) for job in jobs)
-
-
-def _job_runs_whole(snapshot: Snapshot, job: JobFacts) -> bool:
-    members = [p for p in pods_of(snapshot, job) if p.running and p.ready and p.deleting_since is None]
-    return len({p.index if p.index is not None else p.uid for p in members}) >= member_count(job)
-
-
-def restarts_of(snapshot: Snapshot) -> int:
-    """How often the JobSet has restarted itself. Its Jobs may show it before its own status has come in."""
-    jobset = snapshot.jobset
-    if jobset is None:
-        return 0
-    return max(jobset.restarts, *(j.restart_attempt for j in snapshot.jobs if j.jobset_uid == jobset.uid), 0)
 
 
 def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:

@@ -4,7 +4,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.diagnosis.evidence import final_exit, kept_open_by, member_jobs, place, pods_of
+from recovery.core.diagnosis.evidence import final_exit, kept_open_by
+from recovery.core.diagnosis.membership import member_jobs, place, pods_of
 from recovery.core.diagnosis.training_container import SelectedBy, select
 from recovery.core.model.facts import Snapshot
 

@@ -9,8 +9,8 @@ Kubernetes 1.36; KEP-3850 (backoffLimitPerIndex); KEP-262 (JobSet failurePolicy)
 
 from collections.abc import Iterable
 
-from recovery.core.diagnosis.evidence import failing, member_jobs
-from recovery.core.diagnosis.trained import member_count, pods_of_run
+from recovery.core.diagnosis.membership import failing, member_count, member_jobs
+from recovery.core.diagnosis.trained import pods_of_run
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 
 

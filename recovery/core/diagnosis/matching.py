@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from recovery.core.diagnosis.classify import Disruption, Finding
-from recovery.core.diagnosis.evidence import Evidence, LossKind, member_jobs, place, pods_of, stands_still
+from recovery.core.diagnosis.evidence import Evidence, LossKind
+from recovery.core.diagnosis.membership import member_jobs, place, pods_of, stands_still
 from recovery.core.diagnosis.signature_table import tells_of_another
 from recovery.core.model import patterns
 from recovery.core.model.durations import DurationError, parse_duration

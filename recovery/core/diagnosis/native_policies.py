@@ -15,7 +15,8 @@ Sources: KEP-3329 (podFailurePolicy), KEP-262 (JobSet failurePolicy), jobset v0.
 from collections.abc import Iterable
 from datetime import datetime
 
-from recovery.core.diagnosis.evidence import Evidence, LossKind, failing, restarts_of
+from recovery.core.diagnosis.evidence import Evidence, LossKind
+from recovery.core.diagnosis.membership import failing, restarts_of
 from recovery.core.diagnosis.training_container import ended_well
 from recovery.core.model.facts import ExitCodesRequirement, JobFacts, PodFacts, PodFailureRule, Snapshot
 

@@ -7,9 +7,9 @@ from enum import StrEnum
 
 import msgspec
 
-from recovery.core.diagnosis.evidence import member_jobs, place, pods_of
-from recovery.core.diagnosis.trained import began_at, member_count, pods_of_run, trained_at
-from recovery.core.incident.preconditions import finishing
+from recovery.core.diagnosis.finishing import finishing
+from recovery.core.diagnosis.membership import member_count, member_jobs, place, pods_of
+from recovery.core.diagnosis.trained import began_at, pods_of_run, trained_at
 from recovery.core.model.facts import PodFacts, Snapshot
 from recovery.core.model.ledger import Ledger
 

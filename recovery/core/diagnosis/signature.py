@@ -6,8 +6,8 @@ from enum import StrEnum
 import msgspec
 
 from recovery.core.diagnosis.evidence import Evidence, LossKind
-from recovery.core.fleet.quarantine import QUARANTINE_TAINT
 from recovery.core.model.facts import NodeFacts, Snapshot
+from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
 
 MESSAGE_MAX = 4096
 """So much of a message is looked at, from its end: the kubelet cuts a termination message there, and what ended a

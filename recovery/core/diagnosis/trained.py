@@ -13,23 +13,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import pairwise
 
+from recovery.core.diagnosis.membership import Rank, member_count, rank
 from recovery.core.model.facts import JobFacts, PodFacts
 
 _Span = tuple[datetime, datetime | None]
-_Rank = int | str
-"""The completion index; for a Job that is not Indexed the UID, because there nobody takes another one's place."""
-
-
-def member_count(job: JobFacts) -> int:
-    """How many pods of the Job must run for the group to be whole."""
-    if job.completions is None:
-        return job.parallelism
-    return min(job.parallelism, job.completions)
-
-
-def rank(pod: PodFacts) -> _Rank:
-    """What the pod is in its group, whoever fills the place."""
-    return pod.index if pod.index is not None else pod.uid
 
 
 def began_at(job: JobFacts) -> datetime:
@@ -115,7 +102,7 @@ def _first_overlap(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
     """The first moment at which every rank has a process; an end and a start in one second have none in common."""
     wanted = member_count(job)
     edges: list[tuple[datetime, int, str]] = []
-    ranks: dict[str, _Rank] = {}
+    ranks: dict[str, Rank] = {}
     for pod in pods:
         if pod.index is not None and pod.index >= wanted:
             continue  # scaled away
@@ -125,7 +112,7 @@ def _first_overlap(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
                 edges.append((start, +1, pod.uid))
             elif start < end:
                 edges += [(start, +1, pod.uid), (end, -1, pod.uid)]
-    running: dict[_Rank, int] = {}
+    running: dict[Rank, int] = {}
     for moment, change, uid in sorted(edges):
         running[ranks[uid]] = running.get(ranks[uid], 0) + change
         if not running[ranks[uid]]:
@@ -170,8 +157,8 @@ def _before_replacements(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | 
 
     Only where nothing is known of the pod that was replaced; what is known of one tells itself whether it ran.
     """
-    newest: dict[_Rank, PodFacts] = {}
-    replaced: set[_Rank] = set()
+    newest: dict[Rank, PodFacts] = {}
+    replaced: set[Rank] = set()
     for pod in sorted(pods, key=lambda pod: pod.created_at):
         if rank(pod) in newest:
             replaced.add(rank(pod))

@@ -8,34 +8,21 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from recovery.core.fleet.breaker import breaker_of, since_reset, with_futile
+from recovery.core.fleet.suspicion import counts_within, with_suspicions
+from recovery.core.model.annotations import QUARANTINE_ANNOTATION, RELEASE_ANNOTATION
 from recovery.core.model.facts import FleetFacts, NodeFacts
 from recovery.core.model.fleet_ledger import (
-    Breaker,
+    BY_HAND,
+    CLOCK_AHEAD_MAX,
+    QUARANTINE_TAINT,
+    TAINT_EFFECT,
     FleetChange,
     FleetLedger,
     FleetLimits,
-    Futile,
     Quarantined,
-    Suspicion,
 )
 
-QUARANTINE_TAINT = "recovery.trainjob.dev/quarantined"
-"""Key of our taint, effect NoSchedule; its value is the id of the incident, or `by-hand`."""
-TAINT_EFFECT = "NoSchedule"
-BY_HAND = "by-hand"
-"""Value of the taint where a person asked for the quarantine."""
-QUARANTINE_ANNOTATION = "recovery.trainjob.dev/quarantine"
-"""On the node, beside the taint: `Mark` as JSON."""
-RELEASE_ANNOTATION = "recovery.trainjob.dev/release"
-"""On the node, set by a person (`recovery release`): an RFC 3339 time; the quarantine of before is ended."""
-RESET_BREAKER_ANNOTATION = "recovery.trainjob.dev/reset-breaker"
-"""On the RecoveryConfig, set by a person: an RFC 3339 time; a breaker that opened before is closed."""
-
-SUSPICIONS_MAX = 1000
-"""So many are remembered, and as many futile recoveries: the newest. An object of the API server has its limits."""
-
-_AHEAD_MAX = timedelta(minutes=15)
-"""By how much a person's clock may be ahead. A time further ahead would release, or close, for ever whatever comes."""
 _CAP_REACHED = "quarantine cap reached"
 _PERMISSION = "spec.allow.cordon"
 _LAST_FEASIBLE = "among the last on which"
@@ -125,7 +112,7 @@ def released_at(annotations: Mapping[str, str], now: datetime) -> datetime | Non
     """When a person released the node, as its annotation says. What was held against the node until then does not count
     any more. None: nobody has, or the time is so far ahead that it would release the node for ever."""
     asked_at = parsed_time(annotations.get(RELEASE_ANNOTATION))
-    return asked_at if asked_at is not None and asked_at <= now + _AHEAD_MAX else None
+    return asked_at if asked_at is not None and asked_at <= now + CLOCK_AHEAD_MAX else None
 
 
 def released_by_hand(entry: Quarantined, annotations: Mapping[str, str], now: datetime) -> datetime | None:
@@ -236,27 +223,15 @@ def changed(
     counting = _pruned(after, limits, now)
     grown = msgspec.structs.replace(
         counting,
-        suspicions=_with_suspicions(counting.suspicions, limits, change.suspicions, now),
-        futile=_with_futile(counting.futile, limits, _since_reset(change.futile, reset_at, now), now),
+        suspicions=with_suspicions(counting.suspicions, limits, change.suspicions, now),
+        futile=with_futile(counting.futile, limits, since_reset(change.futile, reset_at, now), now),
     )
     if after == ledger and grown == counting:
         return ledger
     after = grown
     if after.breaker is None:
-        after = msgspec.structs.replace(after, breaker=_breaker(after.futile, limits, now))
+        after = msgspec.structs.replace(after, breaker=breaker_of(after.futile, limits, now))
     return after
-
-
-def counts(at: datetime, limits: FleetLimits, now: datetime) -> bool:
-    """A suspicion of that time is held against its node."""
-    return _counts(at, limits.suspected_within_seconds, now)
-
-
-def suspected(ledger: FleetLedger, limits: FleetLimits, node: str, now: datetime) -> tuple[str, ...]:
-    """Ids of the incidents that the node is suspected for and that still count, oldest first."""
-    within = limits.suspected_within_seconds
-    found = (each for each in ledger.suspicions if each.node == node and _counts(each.at, within, now))
-    return tuple(dict.fromkeys(each.incident for each in found))
 
 
 def reviewed(ledger: FleetLedger, limits: FleetLimits, nodes: Mapping[str, NodeFacts], now: datetime) -> FleetLedger:
@@ -292,22 +267,6 @@ def taken_in(ledger: FleetLedger, nodes: Iterable[NodeFacts], now: datetime) -> 
     return ledger if after == ledger.quarantined else msgspec.structs.replace(ledger, quarantined=after)
 
 
-def breaker_reset(ledger: FleetLedger, reset_at: datetime | None, now: datetime) -> FleetLedger:
-    """The ledger with the breaker closed, if it opened before that moment, and what it had counted until then
-    forgotten: the next futile recovery must not open it again by itself. `reset_at` None: nobody has asked."""
-    if reset_at is None or reset_at > now + _AHEAD_MAX or ledger.breaker is None:
-        return ledger
-    if ledger.breaker.opened_at > reset_at:
-        return ledger
-    return msgspec.structs.replace(ledger, breaker=None, futile=_since_reset(ledger.futile, reset_at, now))
-
-
-def _since_reset(futile: tuple[Futile, ...], reset_at: datetime | None, now: datetime) -> tuple[Futile, ...]:
-    if reset_at is None or reset_at > now + _AHEAD_MAX:
-        return futile
-    return tuple(each for each in futile if each.at > reset_at)
-
-
 def next_review_at(ledger: FleetLedger, now: datetime) -> datetime | None:
     """When time alone will call for the next review. None: never."""
     times = [each.release_at for each in ledger.quarantined if each.release_at is not None and not each.releasing]
@@ -340,50 +299,13 @@ def _after(moment: datetime, seconds: float | None) -> datetime | None:
         return None
 
 
-def _counts(at: datetime, within_seconds: float, now: datetime) -> bool:
-    return (now - at).total_seconds() < within_seconds
-
-
-def _with_suspicions(
-    before: tuple[Suspicion, ...], limits: FleetLimits, more: Iterable[Suspicion], now: datetime
-) -> tuple[Suspicion, ...]:
-    known = {(each.node, each.incident): each for each in before}
-    for each in more:
-        if _counts(each.at, limits.suspected_within_seconds, now):
-            known.setdefault((each.node, each.incident), each)
-    if len(known) == len(before):
-        return before
-    return tuple(sorted(known.values(), key=lambda each: (each.at, each.node, each.incident))[-SUSPICIONS_MAX:])
-
-
-def _with_futile(
-    before: tuple[Futile, ...], limits: FleetLimits, more: Iterable[Futile], now: datetime
-) -> tuple[Futile, ...]:
-    if limits.breaker_recoveries is None:
-        return before
-    known = {each.incident: each for each in before}
-    for each in more:
-        if _counts(each.at, limits.breaker_within_seconds, now):
-            known.setdefault(each.incident, each)
-    if len(known) == len(before):
-        return before
-    return tuple(sorted(known.values(), key=lambda each: (each.at, each.incident))[-SUSPICIONS_MAX:])
-
-
 def _pruned(ledger: FleetLedger, limits: FleetLimits, now: datetime) -> FleetLedger:
     """Without what no longer counts."""
-    suspicions = tuple(each for each in ledger.suspicions if _counts(each.at, limits.suspected_within_seconds, now))
-    futile = tuple(each for each in ledger.futile if _counts(each.at, limits.breaker_within_seconds, now))
+    suspicions = tuple(
+        each for each in ledger.suspicions if counts_within(each.at, limits.suspected_within_seconds, now)
+    )
+    futile = tuple(each for each in ledger.futile if counts_within(each.at, limits.breaker_within_seconds, now))
     return msgspec.structs.replace(ledger, suspicions=suspicions, futile=futile)
-
-
-def _breaker(futile: tuple[Futile, ...], limits: FleetLimits, now: datetime) -> Breaker | None:
-    if limits.breaker_recoveries is None or len(futile) < limits.breaker_recoveries:
-        return None
-    minutes = limits.breaker_within_seconds / 60
-    recoveries = "1 recovery" if len(futile) == 1 else f"{len(futile)} recoveries"
-    said = f"{recoveries} within {minutes:g} minutes brought no progress"
-    return Breaker(now, f"{said} (RecoveryConfig spec.circuitBreaker.recoveries {limits.breaker_recoveries})")
 
 
 def _reviewed(entry: Quarantined, node: NodeFacts | None, now: datetime) -> Quarantined | None:

@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.diagnosis.signature import DisruptionClass
-from recovery.core.incident.lifecycle import incident_of
 from recovery.core.model.facts import FleetFacts, LostNode
 from recovery.core.model.ledger import ClosedIncident, Incident, Ledger
 
@@ -66,10 +65,7 @@ def storm_of(node: str, fleet: FleetFacts, ledger: Ledger, now: datetime) -> Sto
 def noted(ledger: Ledger, storm: Storm, now: datetime) -> Ledger:
     """The ledger whose incident is part of that storm."""
     latest_at = min(storm.latest_at, now)
-    changed = msgspec.structs.replace(
-        incident_of(ledger), storm=storm.id, storm_what=storm.what, storm_latest_at=latest_at
-    )
-    return msgspec.structs.replace(ledger, incident=changed)
+    return ledger.with_incident(storm=storm.id, storm_what=storm.what, storm_latest_at=latest_at)
 
 
 def seen_at_the_end(ledger: Ledger, fleet: FleetFacts | None, now: datetime) -> Ledger:
@@ -78,7 +74,7 @@ def seen_at_the_end(ledger: Ledger, fleet: FleetFacts | None, now: datetime) -> 
     The first node of a storm is lost alone (kube-controller-manager looks at nodes every five seconds), and the verdict
     on it may have fallen before the second one was. `fleet` None: it was not asked.
     """
-    ended = incident_of(ledger)
+    ended = ledger.current_incident
     node = ended.suspects[0].node if ended.suspects else ""
     if fleet is None or ended.disruption_class != DisruptionClass.NODE_LOST:
         return ledger

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.incident import budget
-from recovery.core.incident.lifecycle import MAX_ATTEMPTS, incident_of
+from recovery.core.incident.lifecycle import MAX_ATTEMPTS
 from recovery.core.model.ledger import Attempt, AttemptAction, Ledger
 
 OURS = frozenset({AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE, AttemptAction.RECREATE_JOB_SET})
@@ -25,18 +25,18 @@ class Refusal(msgspec.Struct, frozen=True):
 
 def restart_of(ledger: Ledger) -> Attempt | None:
     """The latest attempt that restarted the group. None: none has."""
-    attempts = incident_of(ledger).attempts
+    attempts = ledger.current_incident.attempts
     return next((a for a in reversed(attempts) if a.action is not AttemptAction.NONE), None)
 
 
 def ours(ledger: Ledger) -> tuple[Attempt, ...]:
     """The attempts of the open incident that we triggered."""
-    return tuple(attempt for attempt in incident_of(ledger).attempts if attempt.action in OURS)
+    return tuple(attempt for attempt in ledger.current_incident.attempts if attempt.action in OURS)
 
 
 def left(ledger: Ledger, now: datetime) -> int:
     """How many recoveries the budget has left."""
-    terms = incident_of(ledger).terms
+    terms = ledger.current_incident.terms
     return budget.remaining(ledger.budget, terms.budget_limit, _window(ledger), now)
 
 
@@ -45,7 +45,7 @@ def refused(ledger: Ledger, now: datetime, *, free: bool = False) -> Refusal | N
 
     `free`: it would cost no budget; only an incident that restarts its group without end is refused then.
     """
-    open_ = incident_of(ledger)
+    open_ = ledger.current_incident
     if open_.held:
         return Refusal(open_.held, None, exhausted=False, fail_job=open_.fail_job)
     refusal = _by_budget(ledger, now, free=free)
@@ -56,7 +56,7 @@ def refused(ledger: Ledger, now: datetime, *, free: bool = False) -> Refusal | N
 
 def judged(ledger: Ledger) -> bool:
     """The open incident has had its verdict: held until a person says `retry`, or its JobSet is being made to fail."""
-    open_ = incident_of(ledger)
+    open_ = ledger.current_incident
     return bool(open_.held) or open_.fail_job
 
 
@@ -64,7 +64,7 @@ def _by_budget(ledger: Ledger, now: datetime, *, free: bool) -> Refusal | None:
     """An incident is charged once; but it gets no more attempts than the budget has charges, lest one restart its group
     for ever.
     """
-    open_, window = incident_of(ledger), _window(ledger)
+    open_, window = ledger.current_incident, _window(ledger)
     limit, name = open_.terms.budget_limit, open_.terms.policy_name
     extent = f"{limit} recoveries within {words(window)}"
     if (
@@ -99,4 +99,4 @@ def words(window: timedelta) -> str:
 
 
 def _window(ledger: Ledger) -> timedelta:
-    return timedelta(seconds=incident_of(ledger).terms.budget_window_seconds)
+    return timedelta(seconds=ledger.current_incident.terms.budget_window_seconds)

@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.model.facts import NodeFacts, PodFacts, Snapshot
-from recovery.core.policy.spec import FencingMode, Policy, PolicyError
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import FencingMode, PolicyError
 
 OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
 

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.diagnosis.classify import Disruption
-from recovery.core.diagnosis.evidence import Evidence, gather, restarts_of
-from recovery.core.diagnosis.trained import member_count
+from recovery.core.diagnosis.evidence import Evidence, gather
+from recovery.core.diagnosis.membership import member_count, restarts_of
 from recovery.core.incident import budget, phases
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import (
@@ -26,7 +26,8 @@ from recovery.core.model.ledger import (
     Target,
     Terms,
 )
-from recovery.core.policy.spec import Mode, Policy, Restart
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import Mode, Restart
 
 MAX_EVIDENCE = 16
 MAX_ATTEMPTS = 20
@@ -58,12 +59,6 @@ def terms_of(policy: Policy) -> Terms:
         override_native=policy.override_native,
         settle_seconds=policy.settle.total_seconds(),
     )
-
-
-def incident_of(ledger: Ledger) -> Incident:
-    """The open incident; asking for it where there is none is a programmer's error."""
-    assert ledger.incident is not None, "no incident is open"
-    return ledger.incident
 
 
 def open_incident(
@@ -150,17 +145,17 @@ def target_of(snapshot: Snapshot) -> Target:
 
 def more_evidence(ledger: Ledger, evidence: tuple[Evidence, ...]) -> Ledger:
     """Note evidence that came in while the incident was open."""
-    incident = incident_of(ledger)
+    incident = ledger.current_incident
     texts = dict.fromkeys((*incident.evidence, *(item.text for item in evidence)))
-    noted = msgspec.structs.replace(incident, evidence=tuple(texts)[:MAX_EVIDENCE])
-    return msgspec.structs.replace(ledger, incident=noted, handled=with_keys(ledger.handled, evidence))
+    noted = ledger.with_incident(evidence=tuple(texts)[:MAX_EVIDENCE])
+    return msgspec.structs.replace(noted, handled=with_keys(ledger.handled, evidence))
 
 
 def consider(ledger: Ledger, considered: tuple[str, ...]) -> Ledger:
     """Note what was considered and not done, each once."""
-    incident = incident_of(ledger)
+    incident = ledger.current_incident
     kept = tuple(dict.fromkeys((*incident.considered, *considered)))[-MAX_CONSIDERED:]
-    return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(incident, considered=kept))
+    return ledger.with_incident(considered=kept)
 
 
 def present(snapshot: Snapshot, ledger: Ledger) -> tuple[Evidence, ...]:
@@ -171,7 +166,7 @@ def present(snapshot: Snapshot, ledger: Ledger) -> tuple[Evidence, ...]:
 
 def say(ledger: Ledger, reason: str) -> Ledger:
     """Put the sentence into the incident."""
-    return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(incident_of(ledger), reason=reason))
+    return ledger.with_incident(reason=reason)
 
 
 def add_attempt(
@@ -189,7 +184,7 @@ def add_attempt(
     `free_of_charge`: a person asked for it, or the verdict is that it costs nothing. `nodes`: quarantined for it. The
     platform asks for no budget: a restart of its own that comes when the budget is exhausted is not charged.
     """
-    incident = incident_of(ledger)
+    incident = ledger.current_incident
     bump = action is not AttemptAction.NONE
     epoch = ledger.epoch + (1 if bump else 0)
     number = (incident.attempt.number if incident.attempt is not None else 0) + 1
@@ -223,18 +218,16 @@ def add_attempt(
 
 def takes_jobset(ledger: Ledger, job_set_uid: str) -> Ledger:
     """The latest attempt takes that JobSet away."""
-    incident = incident_of(ledger)
+    incident = ledger.current_incident
     latest = msgspec.structs.replace(incident.attempts[-1], job_set_uid=job_set_uid)
-    changed = msgspec.structs.replace(incident, attempts=(*incident.attempts[:-1], latest))
-    return msgspec.structs.replace(ledger, incident=changed)
+    return ledger.with_incident(attempts=(*incident.attempts[:-1], latest))
 
 
 def reword_attempt(ledger: Ledger, reason: str) -> Ledger:
     """The latest attempt stands, for another reason."""
-    incident = incident_of(ledger)
+    incident = ledger.current_incident
     latest = msgspec.structs.replace(incident.attempts[-1], reason=reason)
-    changed = msgspec.structs.replace(incident, attempts=(*incident.attempts[:-1], latest))
-    return msgspec.structs.replace(ledger, incident=changed)
+    return ledger.with_incident(attempts=(*incident.attempts[:-1], latest))
 
 
 def _newest(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
@@ -251,15 +244,15 @@ def _newest(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
 def close(ledger: Ledger, closing: Closing) -> Ledger:
     """End the open incident; it stays in the ledger until its record has been made."""
     ledger = phases.close_span(ledger, closing.ended_at)
-    ended_at = incident_of(ledger).phases[-1].ended_at or closing.ended_at
+    ended_at = ledger.current_incident.phases[-1].ended_at or closing.ended_at
     closing = msgspec.structs.replace(closing, ended_at=ended_at)
-    incident = msgspec.structs.replace(incident_of(ledger), closing=closing, suspension=None, withheld=None)
+    incident = msgspec.structs.replace(ledger.current_incident, closing=closing, suspension=None, withheld=None)
     return msgspec.structs.replace(ledger, phase=Phase.HEALTHY, incident=incident)
 
 
 def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
     """Forget the closed incident but for its summary, and mark all present evidence as dealt with."""
-    incident = incident_of(ledger)
+    incident = ledger.current_incident
     closing = incident.closing
     assert closing is not None, "only a closed incident becomes history"
     summary = ClosedIncident(
@@ -300,13 +293,13 @@ def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
 
 def restarted(ledger: Ledger) -> bool:
     """A restart, ours or the platform's, belongs to the open incident."""
-    return any(a.action is not AttemptAction.NONE for a in incident_of(ledger).attempts)
+    return any(a.action is not AttemptAction.NONE for a in ledger.current_incident.attempts)
 
 
 def acts(ledger: Ledger) -> bool:
     """The open incident is one that may write to the workload: not an observed one, nor one that no rule and no default
     could call for anything."""
-    incident = incident_of(ledger)
+    incident = ledger.current_incident
     return incident.mode == Mode.ENFORCE and decides(incident.terms)
 
 
@@ -317,13 +310,13 @@ def decides(terms: Terms) -> bool:
 
 def stood_aside(ledger: Ledger) -> bool:
     """The latest thing done about the open incident was to leave it to the platform."""
-    attempt = incident_of(ledger).attempt
+    attempt = ledger.current_incident.attempt
     return attempt is not None and attempt.action is AttemptAction.NONE
 
 
 def outcome_when_whole(ledger: Ledger) -> tuple[Outcome, str]:
     """How an incident ends when the whole group runs again, and the CamelCase reason."""
-    incident = incident_of(ledger)
+    incident = ledger.current_incident
     if incident.mode != Mode.ENFORCE:
         return Outcome.OBSERVED, "ObserveMode"
     if ledger.phase is Phase.HELD:

@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.diagnosis.evidence import member_jobs, pods_of
-from recovery.core.diagnosis.trained import member_count
+from recovery.core.diagnosis.membership import member_count, member_jobs, pods_of
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Ledger, Phase, PhaseSpan, Target
 

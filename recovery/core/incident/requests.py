@@ -9,9 +9,9 @@ from enum import StrEnum
 
 import msgspec
 
+from recovery.core.model.annotations import RESET_BUDGET_ANNOTATION, RESTART_ANNOTATION, RETRY_ANNOTATION
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.ledger import Ledger, RequestAnswer
-from recovery.core.policy.spec import RESET_BUDGET_ANNOTATION, RESTART_ANNOTATION, RETRY_ANNOTATION
 
 EXPIRES_AFTER = timedelta(minutes=15)
 """An older request is not carried out: the ledger that knew of it may have been lost, and the person has gone home."""

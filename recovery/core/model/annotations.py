@@ -5,3 +5,66 @@ OWN_ANNOTATION_PREFIX = "recovery.trainjob.dev/"
 
 TRAINING_CONTAINER_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}container"
 """On a pod template, or on the workload for all of its Jobs: the name of the container that trains."""
+
+
+QUARANTINE_ANNOTATION = "recovery.trainjob.dev/quarantine"
+"""On the node, beside the taint: `Mark` as JSON."""
+
+
+RELEASE_ANNOTATION = "recovery.trainjob.dev/release"
+"""On the node, set by a person (`recovery release`): an RFC 3339 time; the quarantine of before is ended."""
+
+
+RESET_BREAKER_ANNOTATION = "recovery.trainjob.dev/reset-breaker"
+"""On the RecoveryConfig, set by a person: an RFC 3339 time; a breaker that opened before is closed."""
+
+
+POLICY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}policy"
+"""On the workload, set by a person: the policy to use, by name; of the namespace if it has one so called, else the
+cluster's."""
+
+
+PAUSED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}paused"
+"""On the workload, set by a person: nothing is done to the job."""
+
+
+SUSPENDED_BY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}suspended-by"
+"""On a workload that we suspended, set with the suspension: the id of the incident. Whoever removes it takes the
+suspension over, and we never resume what we did not suspend."""
+
+
+RESUME_AT_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}resume-at"
+"""Beside it: when the suspension is meant to end, RFC 3339; `never` where nobody knows yet. For people to read."""
+
+
+RESTART_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}restart"
+"""On the workload, set by a person: a request to recreate the group now, free of charge. Its value is an RFC 3339 time,
+or JSON with `at` and, as wanted, `reason`, `by`, `force` (`core.incident.requests`). The ledger has the answer."""
+
+
+RETRY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}retry"
+"""On the workload, set by a person: a request to leave Held or Backoff now, written as for `restart`."""
+
+
+RESET_BUDGET_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}reset-budget"
+"""On the workload, set by a person: a request to forget what was charged to the budget so far, written as for
+`restart`."""
+
+
+JOINED_PROBE_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}joined-probe"
+"""On the pod template of a prepared runtime: `readiness` says that a pod becomes Ready when its rank has joined all
+others, so that Ready is the end of Rendezvous and not only of the start."""
+
+
+KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""On a workload that Kueue admits; there `spec.suspend` is Kueue's, and the controller does not suspend it."""
+
+
+KUEUE_PATCH_MANAGER = "kueue.x-k8s.io/manager"
+"""The manager of Kueue's entry in `spec.runtimePatches` of a TrainJob that it has admitted. Kueue also admits jobs
+without a queue label (`manageJobsWithoutQueueName`)."""
+
+
+TOUCHED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}touched"
+"""On a Job that got no pods, set by the watchdog so that the Job controller looks at it again: the attempt for which
+that was done, because one attempt touches once."""

@@ -2,7 +2,7 @@
 both fill a cap. It exists only where there is a RecoveryConfig; without one nothing of this is done.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -96,3 +96,22 @@ class FleetLimits(msgspec.Struct, frozen=True):
     breaker_recoveries: int | None = None
     """None: there is no circuit breaker."""
     breaker_within_seconds: float = 3600.0
+
+
+QUARANTINE_TAINT = "recovery.trainjob.dev/quarantined"
+"""Key of our taint, effect NoSchedule; its value is the id of the incident, or `by-hand`."""
+
+
+TAINT_EFFECT = "NoSchedule"
+
+
+BY_HAND = "by-hand"
+"""Value of the taint where a person asked for the quarantine."""
+
+
+REMEMBERED_MAX = 1000
+"""So many are remembered, and as many futile recoveries: the newest. An object of the API server has its limits."""
+
+
+CLOCK_AHEAD_MAX = timedelta(minutes=15)
+"""By how much a person's clock may be ahead. A time further ahead would release, or close, for ever whatever comes."""

@@ -374,6 +374,16 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     reason: str = ""
     """The latest sentence."""
 
+    @property
+    def current_incident(self) -> Incident:
+        """The incident, where the caller knows that there is one; else it is a programmer's error."""
+        assert self.incident is not None, "no incident is open"
+        return self.incident
+
+    def with_incident(self, **changes: object) -> "Ledger":
+        """The ledger with these fields of its incident changed."""
+        return msgspec.structs.replace(self, incident=msgspec.structs.replace(self.current_incident, **changes))
+
 
 class LedgerObject(msgspec.Struct, frozen=True):
     """A RecoveryGroup as read: its status and the resourceVersion that the next write is swapped against."""

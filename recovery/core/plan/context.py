@@ -5,7 +5,8 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.model.facts import Snapshot, WorkloadFacts
-from recovery.core.policy.spec import Policy, PolicyError
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import PolicyError
 
 
 class Look(msgspec.Struct, frozen=True):

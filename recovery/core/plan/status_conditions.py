@@ -6,9 +6,9 @@ import msgspec
 
 from recovery.core.diagnosis.group_conditions import GroupCondition
 from recovery.core.incident import budget
+from recovery.core.incident.preconditions import paused
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.ledger import BudgetState, Incident, Ledger, LedgerCondition, Phase
-from recovery.core.policy.spec import paused
 
 
 def summarise(

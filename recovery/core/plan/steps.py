@@ -16,15 +16,15 @@ def say(ledger: Ledger, reason: str) -> Plan:
 
 def stand_aside(ledger: Ledger, reason: str, now: datetime) -> Ledger:
     """Leave it to the platform, and remember that: the evidence for it may be gone before the platform has acted."""
-    if lifecycle.incident_of(ledger).withheld is not None:
+    if ledger.current_incident.withheld is not None:
         ledger = phases.enter(ledger, Phase.DECIDED, now)
-    attempt = lifecycle.incident_of(ledger).attempt
+    attempt = ledger.current_incident.attempt
     if attempt is not None and lifecycle.stood_aside(ledger):
         # How it began, and what came last: a cascade must not make the sentence grow.
         began = attempt.reason.partition(_THEN)[0]
         told = reason if began == reason else f"{began}{_THEN}{reason}"
         return lifecycle.say(lifecycle.reword_attempt(ledger, told), told)
-    return lifecycle.add_attempt(ledger, AttemptAction.NONE, lifecycle.incident_of(ledger).target, reason, now)
+    return lifecycle.add_attempt(ledger, AttemptAction.NONE, ledger.current_incident.target, reason, now)
 
 
 def close(
@@ -38,7 +38,7 @@ def close(
     verified: bool = False,
 ) -> Plan:
     """End the incident; the sentence tells how it began, keeps what was said last, and adds how it ended."""
-    said, tries = lifecycle.incident_of(ledger).reason, lifecycle.incident_of(ledger).attempts
+    said, tries = ledger.current_incident.reason, ledger.current_incident.attempts
     if tries and not said.startswith(tries[0].reason):
         said = f"{tries[0].reason}{_THEN}{said}"
     full = f"{said}; {reason}" if said and not said.endswith(reason) else reason

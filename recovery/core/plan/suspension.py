@@ -11,16 +11,16 @@ import msgspec
 
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.preconditions import barred
-from recovery.core.model.facts import WorkloadFacts
-from recovery.core.model.ledger import Incident, Ledger, Phase, Suspension
-from recovery.core.plan.actions import Action, ResumeWorkload, SuspendWorkload
-from recovery.core.plan.context import Look
-from recovery.core.policy.spec import (
+from recovery.core.model.annotations import (
     KUEUE_PATCH_MANAGER,
     KUEUE_QUEUE_LABEL,
     RESUME_AT_ANNOTATION,
     SUSPENDED_BY_ANNOTATION,
 )
+from recovery.core.model.facts import WorkloadFacts
+from recovery.core.model.ledger import Incident, Ledger, Phase, Suspension
+from recovery.core.plan.actions import Action, ResumeWorkload, SuspendWorkload
+from recovery.core.plan.context import Look
 
 
 def marked_by(workload: WorkloadFacts) -> str | None:
@@ -60,19 +60,18 @@ def not_ours(look: Look) -> str | None:
 
 def want(ledger: Ledger, suspension: Suspension | None) -> Ledger:
     """Put it into the open incident; None: it is to end."""
-    changed = msgspec.structs.replace(lifecycle.incident_of(ledger), suspension=suspension)
-    return msgspec.structs.replace(ledger, incident=changed)
+    return ledger.with_incident(suspension=suspension)
 
 
 def until(moment: datetime, ledger: Ledger, workload: WorkloadFacts, *, begin: bool) -> Ledger:
     """Let the suspension last until then. One that is not in force is not asked for, unless it is to `begin`."""
-    stands = lifecycle.incident_of(ledger).suspension is not None and in_force(workload)
+    stands = ledger.current_incident.suspension is not None and in_force(workload)
     return want(ledger, Suspension(until=moment, landed=stands) if begin or stands else None)
 
 
 def suspend(ledger: Ledger, workload: WorkloadFacts) -> tuple[Action, ...]:
     """The deed for a suspension that is wanted and not in force."""
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     if open_.suspension is None or marked_by(workload) is not None:
         return ()
     return (SuspendWorkload(ledger.epoch, open_.id, workload.uid, open_.suspension.until),)
@@ -89,7 +88,7 @@ def resume(workload: WorkloadFacts) -> tuple[Action, ...]:
 
 def settle(look: Look, ledger: Ledger) -> tuple[Ledger, tuple[Action, ...]]:
     """Bring ledger, annotation and workload together before anything else is decided about the open incident."""
-    open_, workload = lifecycle.incident_of(ledger), look.workload
+    open_, workload = ledger.current_incident, look.workload
     wanted = open_.suspension
     mark = marked_by(workload)
     bar = barred(workload, look.policy, forced=open_.forced)
@@ -101,8 +100,7 @@ def settle(look: Look, ledger: Ledger) -> tuple[Ledger, tuple[Action, ...]]:
     if mark is not None and workload.suspended:
         return (ledger if wanted.landed else want(ledger, msgspec.structs.replace(wanted, landed=True))), ()
     if mark is not None or wanted.landed:
-        theirs = msgspec.structs.replace(open_, suspension=None, resumed_by_others=True)
-        ledger = msgspec.structs.replace(ledger, incident=theirs)
+        ledger = ledger.with_incident(suspension=None, resumed_by_others=True)
         return lifecycle.say(ledger, f"{open_.reason}; somebody else has resumed it"), resume(workload)
     if ledger.phase is Phase.HELD or _is_going_down(look, ledger):
         return ledger, suspend(ledger, workload)
@@ -111,5 +109,5 @@ def settle(look: Look, ledger: Ledger) -> tuple[Ledger, tuple[Action, ...]]:
 
 
 def _is_going_down(look: Look, ledger: Ledger) -> bool:
-    open_ = lifecycle.incident_of(ledger)
+    open_ = ledger.current_incident
     return phases.position(look.snapshot, open_.target, open_.ranks) in phases.GOING_DOWN

@@ -9,6 +9,7 @@ from sys import intern
 
 import msgspec
 
+from recovery.core.model.annotations import JOINED_PROBE_ANNOTATION
 from recovery.core.model.facts import (
     Condition,
     ContainerFacts,
@@ -19,7 +20,6 @@ from recovery.core.model.facts import (
     PodFacts,
     Toleration,
 )
-from recovery.core.policy.spec import JOINED_PROBE_ANNOTATION
 from recovery.kube.projections.accelerators import is_accelerator_device
 from recovery.kube.projections.containers import ContainerSpec
 from recovery.kube.projections.metadata import (

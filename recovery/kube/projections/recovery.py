@@ -5,11 +5,13 @@ from typing import Any
 
 import msgspec
 
-from recovery.core.fleet.quarantine import RESET_BREAKER_ANNOTATION, parsed_time
+from recovery.core.fleet.quarantine import parsed_time
+from recovery.core.model.annotations import RESET_BREAKER_ANNOTATION
 from recovery.core.model.config import ConfigFacts, ConfigSpec
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject
-from recovery.core.policy.spec import PolicyFacts, PolicySpec
+from recovery.core.policy.resolved import PolicyFacts
+from recovery.core.policy.spec import PolicySpec
 from recovery.kube.projections.bounds import check
 from recovery.kube.projections.metadata import Date, Entry, Metadata, clamped
 from recovery.ports import TRAIN_JOBS

@@ -4,7 +4,7 @@ from sys import intern
 
 import msgspec
 
-from recovery.core.model.annotations import OWN_ANNOTATION_PREFIX, TRAINING_CONTAINER_ANNOTATION
+from recovery.core.model.annotations import OWN_ANNOTATION_PREFIX, TOUCHED_ANNOTATION, TRAINING_CONTAINER_ANNOTATION
 from recovery.core.model.facts import (
     Condition,
     ExitCodesRequirement,
@@ -18,7 +18,6 @@ from recovery.core.model.facts import (
     ReplicatedJobFacts,
     WorkloadFacts,
 )
-from recovery.core.policy.spec import TOUCHED_ANNOTATION
 from recovery.kube.projections.containers import ContainerSpec, templates
 from recovery.kube.projections.metadata import Entry, Metadata, RawCondition, conditions, whole_number
 from recovery.ports import JOB_SETS, TRAIN_JOBS, Resource

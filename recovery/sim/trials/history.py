@@ -6,11 +6,10 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core.model.annotations import OWN_ANNOTATION_PREFIX
+from recovery.core.model.annotations import OWN_ANNOTATION_PREFIX, SUSPENDED_BY_ANNOTATION, TOUCHED_ANNOTATION
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import Ledger
 from recovery.core.plan import actions
-from recovery.core.policy.spec import SUSPENDED_BY_ANNOTATION, TOUCHED_ANNOTATION
 from recovery.ports import (
     EVENTS,
     JOB_SETS,

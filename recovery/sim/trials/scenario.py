@@ -8,7 +8,8 @@ import msgspec
 import yaml
 
 from recovery.core.model.config import ConfigSpec
-from recovery.core.policy.spec import PolicySpec, problems
+from recovery.core.policy.spec import PolicySpec
+from recovery.core.policy.validation import problems
 from recovery.sim.trials.chaos import ChaosReader
 from recovery.sim.trials.plan import Admission, FaultRates, JobPlan, Marking, Runtime, TrialPlan, nodes_needed
 from recovery.sim.trials.problems import Problems

@@ -9,19 +9,16 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from recovery.core.fleet.quarantine import (
-    BY_HAND,
+from recovery.core.fleet.quarantine import Mark, parsed_mark
+from recovery.core.incident.requests import ANNOTATIONS, Request, Verb, encode
+from recovery.core.model.annotations import (
+    PAUSED_ANNOTATION,
     QUARANTINE_ANNOTATION,
-    QUARANTINE_TAINT,
     RELEASE_ANNOTATION,
     RESET_BREAKER_ANNOTATION,
-    TAINT_EFFECT,
-    Mark,
-    parsed_mark,
 )
-from recovery.core.incident.requests import ANNOTATIONS, Request, Verb, encode
 from recovery.core.model.config import CONFIG_NAME
-from recovery.core.policy.spec import PAUSED_ANNOTATION
+from recovery.core.model.fleet_ledger import BY_HAND, QUARANTINE_TAINT, TAINT_EFFECT
 from recovery.ports import (
     JOB_SETS,
     NODES,

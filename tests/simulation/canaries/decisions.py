@@ -12,14 +12,14 @@ from recovery.core.diagnosis.classify import Disruption, Finding
 from recovery.core.diagnosis.evidence import Evidence
 from recovery.core.diagnosis.matching import Answer
 from recovery.core.diagnosis.training_container import SelectedBy, Selection
-from recovery.core.incident import budget, lifecycle
+from recovery.core.incident import budget
+from recovery.core.model.annotations import SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot, WorkloadFacts
 from recovery.core.model.ledger import Handled, Ledger
 from recovery.core.model.rules import Rule, When
 from recovery.core.plan import steps
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import Look
-from recovery.core.policy.spec import SUSPENDED_BY_ANNOTATION
 
 
 def no_native_decision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def ignored_but_charged(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def stand_aside(ledger: Ledger, reason: str, now: datetime) -> Ledger:
         after = leave(ledger, reason, now)
-        open_ = lifecycle.incident_of(after)
+        open_ = after.current_incident
         limit, window = open_.terms.budget_limit, timedelta(seconds=open_.terms.budget_window_seconds)
         if open_.charged or open_.mode != "Enforce" or budget.remaining(after.budget, limit, window, now) <= 0:
             return after

@@ -10,7 +10,8 @@ from recovery.core.incident import fencing
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import NodeFacts
 from recovery.core.model.fleet_ledger import FleetLedger
-from recovery.core.policy.spec import Policy, PolicyError
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import PolicyError
 from recovery.executors import node_quarantine
 from recovery.kube.projections import recovery as projections
 from recovery.kube.projections.metadata import Entry

@@ -52,7 +52,7 @@ def a_charge_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
         free_of_charge: bool = False,
         nodes: tuple[str, ...] = (),
     ) -> Ledger:
-        uncharged = msgspec.structs.replace(lifecycle.incident_of(ledger), charged=False)
+        uncharged = msgspec.structs.replace(ledger.current_incident, charged=False)
         before = msgspec.structs.replace(ledger, incident=uncharged)
         return charged_once(before, action, target, reason, now, free_of_charge=free_of_charge, nodes=nodes)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from recovery.cli.rows import job_row
-from recovery.core.policy.spec import PolicySet
+from recovery.core.policy.selection import PolicySet
 from recovery.kube.projections.recovery import decode_recovery_group
 from recovery.kube.unready import NAMES_MAX, NODES_MAX
 from recovery.ports import EVENTS, JOB_SETS, JOBS, PODS, RECOVERY_GROUPS

@@ -10,12 +10,8 @@ from typer.testing import CliRunner, Result
 
 from recovery.cli.connection import Connection
 from recovery.cli.main import app
-from recovery.core.fleet.quarantine import (
-    QUARANTINE_ANNOTATION,
-    RELEASE_ANNOTATION,
-    RESET_BREAKER_ANNOTATION,
-    parsed_mark,
-)
+from recovery.core.fleet.quarantine import parsed_mark
+from recovery.core.model.annotations import QUARANTINE_ANNOTATION, RELEASE_ANNOTATION, RESET_BREAKER_ANNOTATION
 from recovery.core.model.fleet_ledger import FleetChange, Futile, Suspicion
 from recovery.executors import node_quarantine
 from recovery.ports import RECOVERY_CONFIGS, ForbiddenError

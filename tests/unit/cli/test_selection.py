@@ -6,7 +6,9 @@ import pytest
 
 from recovery.cli.selection import policy_of
 from recovery.core.model.facts import WorkloadFacts
-from recovery.core.policy.spec import BudgetSpec, PolicyError, PolicyFacts, PolicySet, PolicySpec, Selector
+from recovery.core.policy.resolved import PolicyFacts
+from recovery.core.policy.selection import PolicySet
+from recovery.core.policy.spec import BudgetSpec, PolicyError, PolicySpec, Selector
 
 BEGIN = datetime(2026, 11, 2, 8, tzinfo=UTC)
 

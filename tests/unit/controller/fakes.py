@@ -16,7 +16,9 @@ from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot
 from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerObject
 from recovery.core.plan.actions import Plan
-from recovery.core.policy.spec import Mode, PolicyFacts, PolicySet, PolicySpec
+from recovery.core.policy.resolved import PolicyFacts
+from recovery.core.policy.selection import PolicySet
+from recovery.core.policy.spec import Mode, PolicySpec
 from recovery.ports import (
     RECOVERY_GROUPS,
     AlreadyExistsError,

@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from recovery.controller.keeper import REVIEW_SECONDS, Keeper
-from recovery.core.fleet.quarantine import QUARANTINE_TAINT, RELEASE_ANNOTATION, RESET_BREAKER_ANNOTATION
-from recovery.core.model.fleet_ledger import FleetChange, FleetLedger, Futile, Suspicion
+from recovery.core.model.annotations import RELEASE_ANNOTATION, RESET_BREAKER_ANNOTATION
+from recovery.core.model.fleet_ledger import QUARANTINE_TAINT, FleetChange, FleetLedger, Futile, Suspicion
 from recovery.executors.node_quarantine import quarantine_by_hand, release_by_hand
 from recovery.ports import (
     EVENTS,

@@ -10,7 +10,8 @@ from recovery.controller import reconciler
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import Ledger
 from recovery.core.plan.actions import Action, DeleteJobSet, FailJobSet, JobRef, Plan, ResumeWorkload, SuspendWorkload
-from recovery.core.policy.spec import Policy, PolicyError
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import PolicyError
 from recovery.ports import JOB_SETS, JOBS, RECOVERY_GROUPS, TRAIN_JOBS, ConflictError, ForbiddenError
 from tests.unit.controller.scene import STALE, Scene
 from tests.unit.core.world import training

@@ -9,7 +9,8 @@ from recovery.core.model.facts import ContainerFacts, Snapshot
 from recovery.core.model.fleet_ledger import FleetChange, FleetLimits, Quarantined
 from recovery.core.model.ledger import Ledger
 from recovery.core.plan.actions import ChangeFleet, EmitEvent, Plan
-from recovery.core.policy.spec import Policy, PolicyError
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import PolicyError
 from recovery.executors.fleet_ledger import FleetWriter
 from tests.unit.controller.scene import Scene
 from tests.unit.core.world import at, group, training

@@ -9,7 +9,8 @@ from recovery.core.decision.protection import ProtectionReason
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
 from recovery.core.plan.actions import DeleteJob, Plan
-from recovery.core.policy.spec import BudgetSpec, Policy, PolicyError
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import BudgetSpec, PolicyError
 from recovery.ports import (
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,

@@ -16,7 +16,7 @@ from recovery.controller.runner import Controller
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot
 from recovery.core.model.ledger import Ledger, LedgerObject
-from recovery.core.policy.spec import PolicySet
+from recovery.core.policy.selection import PolicySet
 from recovery.ports import (
     JOBS,
     ApiClient,

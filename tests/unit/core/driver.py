@@ -27,16 +27,8 @@ from recovery.core.plan.actions import (
     SuspendWorkload,
     TouchJob,
 )
-from recovery.core.policy.spec import (
-    Backoff,
-    FencingMode,
-    Mode,
-    OnExhausted,
-    OnTerminalFailure,
-    Policy,
-    PolicyError,
-    Restart,
-)
+from recovery.core.policy.resolved import Backoff, Policy
+from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminalFailure, PolicyError, Restart
 from tests.unit.core.world import World, at
 
 WORKLOAD_ACTIONS = (

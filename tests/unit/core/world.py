@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from recovery.core.diagnosis.trained import all_ran_at
+from recovery.core.model.annotations import SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import (
     Condition,
     ContainerFacts,
@@ -29,7 +30,6 @@ from recovery.core.model.facts import (
     WaitingGroup,
     WorkloadFacts,
 )
-from recovery.core.policy.spec import SUSPENDED_BY_ANNOTATION
 
 START = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 GPUS_PER_POD = 8

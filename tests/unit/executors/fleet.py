@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from recovery.core.fleet.quarantine import QUARANTINE_ANNOTATION, QUARANTINE_TAINT
+from recovery.core.model.annotations import QUARANTINE_ANNOTATION
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
 from recovery.core.model.facts import NodeFacts, UndecodableObject
-from recovery.core.model.fleet_ledger import FleetLedger, Quarantined
+from recovery.core.model.fleet_ledger import QUARANTINE_TAINT, FleetLedger, Quarantined
 from recovery.executors.fleet_ledger import FleetWriter
 from recovery.kube.projections.nodes import decode_node
 from recovery.kube.projections.recovery import decode_config

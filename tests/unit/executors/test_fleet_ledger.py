@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from recovery.core.fleet.quarantine import BY_HAND, QUARANTINE_TAINT
-from recovery.core.model.fleet_ledger import FleetChange, Futile, Suspicion
+from recovery.core.model.fleet_ledger import BY_HAND, QUARANTINE_TAINT, FleetChange, Futile, Suspicion
 from recovery.executors.fleet_ledger import QuarantineRefusedError
 from recovery.ports import (
     EVENTS,

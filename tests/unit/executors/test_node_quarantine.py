@@ -3,14 +3,9 @@
 import msgspec
 import pytest
 
-from recovery.core.fleet.quarantine import (
-    QUARANTINE_ANNOTATION,
-    QUARANTINE_TAINT,
-    RELEASE_ANNOTATION,
-    Mark,
-    parsed_mark,
-)
-from recovery.core.model.fleet_ledger import Quarantined
+from recovery.core.fleet.quarantine import Mark, parsed_mark
+from recovery.core.model.annotations import QUARANTINE_ANNOTATION, RELEASE_ANNOTATION
+from recovery.core.model.fleet_ledger import QUARANTINE_TAINT, Quarantined
 from recovery.executors import node_quarantine
 from recovery.executors.node_quarantine import quarantine_by_hand, release, release_by_hand
 from recovery.ports import NODES, ApiClient, ConflictError, NotFoundError

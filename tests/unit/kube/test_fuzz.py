@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from recovery.core.decision.decide import decide
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import Ledger
-from recovery.core.policy.spec import applicable
+from recovery.core.policy.selection import applicable
 from recovery.decoding import decoded
 from recovery.kube.oneshot import read_fleet, read_job, with_fleet
 from recovery.kube.projections.events import EventRecord, decode_event

@@ -5,7 +5,8 @@ import json
 import msgspec
 import pytest
 
-from recovery.core.policy.spec import Mode, PolicySet
+from recovery.core.policy.selection import PolicySet
+from recovery.core.policy.spec import Mode
 from recovery.ports import (
     EVENTS,
     NODES,

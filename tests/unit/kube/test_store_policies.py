@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from recovery.core.model.config import ConfigFacts
-from recovery.core.policy.spec import PolicySet
+from recovery.core.policy.selection import PolicySet
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     RECOVERY_CONFIGS,

@@ -8,7 +8,7 @@ import pytest
 from recovery.core.decision.decide import decide
 from recovery.core.model.ledger import Ledger, Outcome, Phase
 from recovery.core.plan.actions import DeleteJob, Plan
-from recovery.core.policy.spec import applicable
+from recovery.core.policy.selection import applicable
 from recovery.ports import JOBS, NODES, PODS, RECOVERY_GROUPS, RECOVERY_POLICIES
 from tests.unit.kube.store_world import JOB_UID, LLM, WORKLOAD_UID, Body, World, job, load, pod
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from recovery.core.policy.spec import JOINED_PROBE_ANNOTATION
+from recovery.core.model.annotations import JOINED_PROBE_ANNOTATION
 from recovery.launch.documents import Document, documents
 from recovery.launch.lint import lint
 from tests.unit.manifests.kustomize import REPOSITORY, Object, files, kustomization

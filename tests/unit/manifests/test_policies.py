@@ -9,18 +9,11 @@ import msgspec
 import pytest
 import yaml
 
+from recovery.core.model.annotations import JOINED_PROBE_ANNOTATION
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts, ConfigSpec
-from recovery.core.policy.spec import (
-    JOINED_PROBE_ANNOTATION,
-    Mode,
-    OnExhausted,
-    Policy,
-    PolicyFacts,
-    PolicySpec,
-    Restart,
-    problems,
-    resolve,
-)
+from recovery.core.policy.resolved import Policy, PolicyFacts, resolve
+from recovery.core.policy.spec import Mode, OnExhausted, PolicySpec, Restart
+from recovery.core.policy.validation import problems
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 POLICIES = REPOSITORY / "policies"

@@ -14,7 +14,8 @@ from recovery.core.model.facts import Condition, FailurePolicyFacts, FleetFacts,
 from recovery.core.model.fleet_ledger import Quarantined
 from recovery.core.model.ledger import AttemptAction, Incident, Phase
 from recovery.core.plan.actions import ChangeFleet, FailJobSet, ForceDeletePods, Plan
-from recovery.core.policy.spec import Policy, PolicyFacts, PolicySpec, resolve
+from recovery.core.policy.resolved import Policy, PolicyFacts, resolve
+from recovery.core.policy.spec import PolicySpec
 from tests.unit.core.driver import Controller
 from tests.unit.core.world import World, at, training, whole
 

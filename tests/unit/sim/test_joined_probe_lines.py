@@ -17,7 +17,7 @@ import msgspec
 import pytest
 import yaml
 
-from recovery.core.policy.spec import JOINED_PROBE_ANNOTATION
+from recovery.core.model.annotations import JOINED_PROBE_ANNOTATION
 from recovery.kube.projections.pods import decode_pod
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import SCHEMA_VERSION, AttemptAction, BudgetState, Ledger, Outcome, Phase, Totals
-from recovery.core.policy.spec import BudgetSpec, Mode, PolicyFacts, PolicySpec
+from recovery.core.policy.resolved import PolicyFacts
+from recovery.core.policy.spec import BudgetSpec, Mode, PolicySpec
 from recovery.telemetry.ledgers import LedgerCollector
 from recovery.telemetry.observer import Telemetry
 from tests.unit.telemetry.world import BEGIN, KEY, UID, Group, HeldStore, Scrape, SetClock, pod, workload

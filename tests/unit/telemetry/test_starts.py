@@ -5,7 +5,7 @@ import pytest
 from recovery.core.decision.decide import decide
 from recovery.core.model.facts import ContainerFacts, GroupKey
 from recovery.core.model.ledger import Ledger
-from recovery.core.policy.spec import Policy
+from recovery.core.policy.resolved import Policy
 from recovery.telemetry.observer import Telemetry
 from tests.unit.core.driver import policy
 from tests.unit.core.world import World, at, group, training

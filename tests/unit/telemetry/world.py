@@ -22,7 +22,8 @@ from recovery.core.model.ledger import (
     Terms,
     Totals,
 )
-from recovery.core.policy.spec import PolicyFacts, PolicySet
+from recovery.core.policy.resolved import PolicyFacts
+from recovery.core.policy.selection import PolicySet
 from recovery.telemetry.metrics import Metrics
 
 BEGIN = datetime(2026, 11, 2, 8, tzinfo=UTC)

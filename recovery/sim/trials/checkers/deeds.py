@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from recovery.core.model.annotations import SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import GroupKey
-from recovery.core.policy.spec import SUSPENDED_BY_ANNOTATION, Mode
+from recovery.core.policy.spec import Mode
 from recovery.ports import (
     EVENTS,
     JOB_SETS,

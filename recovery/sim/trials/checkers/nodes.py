@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from recovery.core.fleet.quarantine import QUARANTINE_TAINT, RELEASE_ANNOTATION
-from recovery.core.model.fleet_ledger import FleetLedger, Quarantined
+from recovery.core.model.annotations import RELEASE_ANNOTATION
+from recovery.core.model.fleet_ledger import QUARANTINE_TAINT, FleetLedger, Quarantined
 from recovery.ports import NODES, PODS, RECOVERY_CONFIGS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import Change

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from recovery.core.model.annotations import SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import Outcome, Phase
-from recovery.core.policy.spec import SUSPENDED_BY_ANNOTATION, Mode, Restart
+from recovery.core.policy.spec import Mode, Restart
 from recovery.ports import JOBS, LEASES, RECOVERY_GROUPS
 from recovery.sim.api.server import Change
 from recovery.sim.training.trace import EventKind, TraceRecord

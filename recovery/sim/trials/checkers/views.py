@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from recovery.core.model.facts import GroupKey, WorkloadFacts
-from recovery.core.policy.spec import Policy
+from recovery.core.policy.resolved import Policy
 from recovery.ports import Resource
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import Change

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from recovery.core.model.annotations import RESUME_AT_ANNOTATION, TOUCHED_ANNOTATION
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import Outcome, Phase
-from recovery.core.policy.spec import RESUME_AT_ANNOTATION, TOUCHED_ANNOTATION, Mode, Restart
+from recovery.core.policy.spec import Mode, Restart
 from recovery.ports import EVENTS, JOB_SETS, JOBS, PODS, RECOVERY_GROUPS, RECOVERY_POLICIES, TRAIN_JOBS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import Change

@@ -10,10 +10,12 @@ from datetime import datetime
 
 import msgspec
 
+from recovery.core.model.annotations import PAUSED_ANNOTATION
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import FleetLedger, Quarantined
-from recovery.core.policy.spec import PAUSED_ANNOTATION, Policy, PolicyFacts, PolicySet, applicable
+from recovery.core.policy.resolved import Policy, PolicyFacts
+from recovery.core.policy.selection import PolicySet, applicable
 from recovery.kube.projections.recovery import decode_config, decode_policy
 from recovery.kube.projections.workloads import decode_job_set, decode_train_job
 from recovery.ports import (

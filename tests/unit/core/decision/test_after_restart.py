@@ -2,7 +2,7 @@
 
 import msgspec
 
-from recovery.core.diagnosis.evidence import place
+from recovery.core.diagnosis.membership import place
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.plan.actions import DeleteJob, DeletePods, TouchJob
 from tests.unit.core.diagnosis.test_native_policies import on_exit

@@ -10,7 +10,8 @@ from recovery.core.incident.budget import delay
 from recovery.core.model.facts import FailurePolicyFacts
 from recovery.core.model.ledger import Outcome, Phase, Terms
 from recovery.core.plan.actions import DeleteJob, DeletePods, RaiseBackoffLimit, ResumeWorkload, SuspendWorkload
-from recovery.core.policy.spec import Backoff, Mode
+from recovery.core.policy.resolved import Backoff
+from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training
 

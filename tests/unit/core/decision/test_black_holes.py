@@ -3,12 +3,13 @@
 import msgspec
 import pytest
 
-from recovery.core.fleet.quarantine import RELEASE_ANNOTATION
+from recovery.core.model.annotations import RELEASE_ANNOTATION
 from recovery.core.model.facts import ContainerFacts, ExitFacts
 from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Quarantined, Suspicion
 from recovery.core.model.ledger import AttemptAction, Phase
 from recovery.core.plan.actions import ChangeFleet, Plan
-from recovery.core.policy.spec import Mode, Policy
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import Mode
 from tests.unit.core.decision.test_verdicts import MAY
 from tests.unit.core.driver import EMPTY_FLEET, Controller, policy
 from tests.unit.core.world import World, at, group, training, whole

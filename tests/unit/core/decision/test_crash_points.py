@@ -20,7 +20,8 @@ from recovery.core.plan.actions import (
     TouchJob,
 )
 from recovery.core.plan.suspension import marked_by
-from recovery.core.policy.spec import Backoff, OnExhausted, OnTerminalFailure, Policy
+from recovery.core.policy.resolved import Backoff, Policy
+from recovery.core.policy.spec import OnExhausted, OnTerminalFailure
 from tests.unit.core.cluster import Cluster
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training

@@ -4,10 +4,12 @@ import pytest
 
 from recovery.core.incident import requests
 from recovery.core.incident.requests import Request, Verb
+from recovery.core.model.annotations import KUEUE_QUEUE_LABEL
 from recovery.core.model.facts import FailurePolicyFacts
 from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.plan.actions import DeleteJob, FailJobSet, JobRef, ResumeWorkload, SuspendWorkload
-from recovery.core.policy.spec import KUEUE_QUEUE_LABEL, Backoff, OnExhausted
+from recovery.core.policy.resolved import Backoff
+from recovery.core.policy.spec import OnExhausted
 from tests.unit.core.diagnosis.test_native_policies import on_condition
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training

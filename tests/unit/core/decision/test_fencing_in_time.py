@@ -4,7 +4,8 @@ import pytest
 
 from recovery.core.model.ledger import Phase
 from recovery.core.model.rules import RuleAction
-from recovery.core.policy.spec import FencingMode, Policy
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import FencingMode
 from tests.unit.core.decision.test_verdicts import on_exit
 from tests.unit.core.decision.test_verdicts_in_time import look_when_asked
 from tests.unit.core.diagnosis.test_native_policies import on_condition

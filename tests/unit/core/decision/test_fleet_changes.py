@@ -5,7 +5,8 @@ import pytest
 
 from recovery.core.decision.decide import decide
 from recovery.core.model.ledger import Ledger, Outcome, Phase
-from recovery.core.policy.spec import Mode, Policy, PolicyError, Restart
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import Mode, PolicyError, Restart
 from tests.unit.core.driver import Controller, observing, policy
 from tests.unit.core.world import World, at, training
 

@@ -9,7 +9,8 @@ from recovery.core.model.facts import FailurePolicyFacts
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan.actions import DeleteJobSet, FailJobSet
-from recovery.core.policy.spec import OnExhausted, OnTerminalFailure, Policy, Restart
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import OnExhausted, OnTerminalFailure, Restart
 from tests.unit.core.decision.test_verdicts import MAY, on_exit
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training

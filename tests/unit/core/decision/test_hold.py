@@ -4,7 +4,7 @@ import pytest
 
 from recovery.core.incident.lifecycle import MAX_ATTEMPTS
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
-from recovery.core.policy.spec import Policy
+from recovery.core.policy.resolved import Policy
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training
 

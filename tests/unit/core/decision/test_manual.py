@@ -8,7 +8,8 @@ import pytest
 from recovery.core.incident import requests
 from recovery.core.incident.requests import Request, Verb
 from recovery.core.model.ledger import Outcome, Phase, RequestAnswer
-from recovery.core.policy.spec import Backoff, Mode, OnExhausted, Restart
+from recovery.core.policy.resolved import Backoff
+from recovery.core.policy.spec import Mode, OnExhausted, Restart
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training
 

@@ -6,7 +6,8 @@ from recovery.core.incident.lifecycle import MAX_HANDLED, with_keys
 from recovery.core.model.ledger import Handled, Phase
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan.actions import FailJobSet
-from recovery.core.policy.spec import Mode, Policy
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import Mode
 from tests.unit.core.decision.test_verdicts import MAY, on_exit
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.signs import died

@@ -12,6 +12,7 @@ from recovery.core.incident import requests
 from recovery.core.incident.fencing import fates_of_nodes
 from recovery.core.incident.preconditions import barred
 from recovery.core.incident.requests import Request, Verb
+from recovery.core.model.annotations import PAUSED_ANNOTATION, SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import FailurePolicyFacts
 from recovery.core.model.fleet_ledger import FleetLimits
 from recovery.core.model.ledger import Ledger, Phase
@@ -28,18 +29,8 @@ from recovery.core.plan.actions import (
     SuspendWorkload,
 )
 from recovery.core.plan.suspension import in_force, marked_by
-from recovery.core.policy.spec import (
-    PAUSED_ANNOTATION,
-    SUSPENDED_BY_ANNOTATION,
-    Backoff,
-    FencingMode,
-    Mode,
-    OnExhausted,
-    OnTerminalFailure,
-    Policy,
-    PolicyError,
-    Restart,
-)
+from recovery.core.policy.resolved import Backoff, Policy
+from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminalFailure, PolicyError, Restart
 from tests.unit.core.cluster import Cluster
 from tests.unit.core.diagnosis.test_native_policies import on_condition, on_exit
 from tests.unit.core.driver import WORKLOAD_ACTIONS, Controller, policy

@@ -9,7 +9,8 @@ from recovery.core.model.facts import Condition, Taint
 from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.model.rules import NodeConditionRule, NodeTaintRule, Rule, RuleAction, When
 from recovery.core.plan.actions import FailJobSet, Plan
-from recovery.core.policy.spec import FencingMode, Policy
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import FencingMode
 from tests.unit.core.decision.test_verdicts import MAY, on_exit
 from tests.unit.core.diagnosis.test_native_policies import on_exit as natively_on_exit
 from tests.unit.core.driver import Controller, policy

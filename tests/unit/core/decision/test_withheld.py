@@ -9,18 +9,12 @@ import pytest
 from recovery.core.decision.backoff import recovered_by_itself
 from recovery.core.incident import requests
 from recovery.core.incident.requests import Request, Verb
+from recovery.core.model.annotations import KUEUE_PATCH_MANAGER, KUEUE_QUEUE_LABEL, PAUSED_ANNOTATION
 from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
 from recovery.core.plan.actions import DeleteJob, DeleteJobSet, FailJobSet, SuspendWorkload
-from recovery.core.policy.spec import (
-    KUEUE_PATCH_MANAGER,
-    KUEUE_QUEUE_LABEL,
-    PAUSED_ANNOTATION,
-    Backoff,
-    Mode,
-    OnExhausted,
-    OnTerminalFailure,
-)
+from recovery.core.policy.resolved import Backoff
+from recovery.core.policy.spec import Mode, OnExhausted, OnTerminalFailure
 from tests.unit.core.diagnosis.test_native_policies import on_condition
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training

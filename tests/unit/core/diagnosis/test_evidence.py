@@ -3,7 +3,8 @@
 import msgspec
 
 from recovery.core.diagnosis.classify import classify
-from recovery.core.diagnosis.evidence import Evidence, LossKind, gather, group_runs_whole, member_jobs
+from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
+from recovery.core.diagnosis.membership import group_runs_whole, member_jobs
 from recovery.core.model.facts import Condition, ContainerFacts
 from tests.unit.core.driver import Controller, observing
 from tests.unit.core.world import World, at, training, whole

@@ -9,8 +9,8 @@ from recovery.core.diagnosis.classify import cause_of, classify
 from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.diagnosis.signature import DisruptionClass
 from recovery.core.diagnosis.signature_table import SIGNATURES, signature_of
-from recovery.core.fleet.quarantine import QUARANTINE_TAINT
 from recovery.core.model.facts import Snapshot
+from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
 from tests.unit.core.signs import around, container, died, lost
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "/workspace/train.py", line 212, in main\n'

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from recovery.core.diagnosis.trained import all_ran_at, began_at, member_count, replacements, trained_at
+from recovery.core.diagnosis.membership import member_count
+from recovery.core.diagnosis.trained import all_ran_at, began_at, replacements, trained_at
 from recovery.core.model.facts import Condition
 from tests.unit.core.world import World, at, group, training
 

@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
-from recovery.core.diagnosis.evidence import LossKind, gather, group_runs_whole
+from recovery.core.diagnosis.evidence import LossKind, gather
+from recovery.core.diagnosis.finishing import finishing
+from recovery.core.diagnosis.membership import group_runs_whole
 from recovery.core.diagnosis.training_container import SelectedBy, Selection, assigned, restarts_in_place, select
-from recovery.core.incident.preconditions import finishing
 from recovery.core.model.annotations import TRAINING_CONTAINER_ANNOTATION
 from recovery.core.model.facts import ContainerFacts, ContainerTemplate, ExitFacts, JobFacts, PodFacts, RestartRule
 from tests.unit.core.decision.test_baselines import untouched

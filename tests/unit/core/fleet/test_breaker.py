@@ -11,7 +11,8 @@ from recovery.core.model.ledger import Handled, Ledger, Outcome, Phase
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan import kubernetes_events
 from recovery.core.plan.actions import ResumeWorkload
-from recovery.core.policy.spec import Backoff, Mode, Policy, PolicyFacts, PolicySpec, resolve
+from recovery.core.policy.resolved import Backoff, Policy, PolicyFacts, resolve
+from recovery.core.policy.spec import Mode, PolicySpec
 from tests.unit.core.decision.test_verdicts import MAY, on_exit
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training

@@ -8,15 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recovery.core.fleet.breaker import breaker_reset
 from recovery.core.fleet.quarantine import (
-    BY_HAND,
-    QUARANTINE_ANNOTATION,
-    QUARANTINE_TAINT,
-    RELEASE_ANNOTATION,
     Mark,
     Refused,
     admitted,
-    breaker_reset,
     cap,
     changed,
     mark_of,
@@ -25,12 +21,15 @@ from recovery.core.fleet.quarantine import (
     refusal,
     reviewed,
     spared,
-    suspected,
     taint_value,
     taken_in,
 )
+from recovery.core.fleet.suspicion import suspected
+from recovery.core.model.annotations import QUARANTINE_ANNOTATION, RELEASE_ANNOTATION
 from recovery.core.model.facts import Condition, FleetFacts, GroupKey, NodeFacts, Taint, WaitingGroup
 from recovery.core.model.fleet_ledger import (
+    BY_HAND,
+    QUARANTINE_TAINT,
     Breaker,
     FleetChange,
     FleetLedger,

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from recovery.core.fleet import quarantine
-from recovery.core.fleet.quarantine import RELEASE_ANNOTATION
+from recovery.core.fleet import breaker, quarantine
+from recovery.core.model.annotations import RELEASE_ANNOTATION
 from recovery.core.model.facts import FleetFacts
 from recovery.core.model.fleet_ledger import Breaker, FleetChange, FleetLedger, FleetLimits, Futile, Suspicion
 from recovery.core.model.ledger import Outcome, Phase
@@ -122,7 +122,7 @@ BREAKS = FleetLimits(breaker_recoveries=1)
 def test_what_was_in_vain_before_a_person_closed_the_breaker_does_not_open_it_again() -> None:
     """A group whose trigger was refused then asks once more for what its restart counted for."""
     open_ = FleetLedger(futile=(Futile("a-2", at(0)),), breaker=Breaker(at(0), "too many"))
-    closed = quarantine.breaker_reset(open_, at(60), at(61))
+    closed = breaker.breaker_reset(open_, at(60), at(61))
     late = FleetChange(futile=(Futile("a-2", at(0)),))
     after = quarantine.changed(closed, BREAKS, late, nodes=100, now=at(62), reset_at=at(60))
     assert after == closed

@@ -12,7 +12,7 @@ from recovery.core.model.facts import FleetFacts, LostNode
 from recovery.core.model.ledger import ClosedIncident, Ledger, Outcome, Phase
 from recovery.core.model.rules import Rule, RuleAction, When
 from recovery.core.plan.actions import SuspendWorkload
-from recovery.core.policy.spec import Backoff
+from recovery.core.policy.resolved import Backoff
 from tests.unit.core.decision.test_verdicts import MAY
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training

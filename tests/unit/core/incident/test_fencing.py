@@ -5,7 +5,8 @@ import pytest
 from recovery.core.incident.fencing import fates_of_nodes
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.plan.actions import DeleteJob, ForceDeletePods
-from recovery.core.policy.spec import FencingMode, Mode, Policy
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import FencingMode, Mode
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training, whole
 

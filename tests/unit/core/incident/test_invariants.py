@@ -44,7 +44,7 @@ def put_away() -> Ledger:
 
 
 def with_incident(ledger: Ledger, **changes: object) -> Ledger:
-    return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(incident_of(ledger), **changes))
+    return msgspec.structs.replace(ledger, incident=msgspec.structs.replace(ledger.current_incident, **changes))
 
 
 def incident_of(ledger: Ledger) -> Incident:
@@ -61,19 +61,19 @@ def with_budget(ledger: Ledger, **changes: object) -> Ledger:
 
 
 def last_span(ledger: Ledger, **changes: object) -> Ledger:
-    spans = incident_of(ledger).phases
+    spans = ledger.current_incident.phases
     return with_incident(ledger, phases=(*spans[:-1], msgspec.structs.replace(spans[-1], **changes)))
 
 
 def first_span(ledger: Ledger, **changes: object) -> Ledger:
-    spans = incident_of(ledger).phases
+    spans = ledger.current_incident.phases
     return with_incident(ledger, phases=(msgspec.structs.replace(spans[0], **changes), *spans[1:]))
 
 
 def another_attempt(ledger: Ledger, **changes: object) -> Ledger:
-    target = incident_of(ledger).target
+    target = ledger.current_incident.target
     more = lifecycle.add_attempt(ledger, AttemptAction.RECREATE_GROUP, target, "again", at(2))
-    attempts = incident_of(more).attempts
+    attempts = more.current_incident.attempts
     return with_incident(more, attempts=(*attempts[:-1], msgspec.structs.replace(attempts[-1], **changes)))
 
 
@@ -179,7 +179,7 @@ BREAKS: dict[str, tuple[Ledger, Callable[[Ledger], Ledger], str]] = {
     "another start": (opened(), lambda x: with_incident(x, started_at=at(-5)), "Pinned: started_at of incident"),
     "other terms": (
         opened(),
-        lambda x: with_incident(x, terms=msgspec.structs.replace(incident_of(x).terms, budget_limit=99)),
+        lambda x: with_incident(x, terms=msgspec.structs.replace(x.current_incident.terms, budget_limit=99)),
         "Pinned: terms of incident",
     ),
     "a history that grows by itself": (
@@ -199,7 +199,7 @@ BREAKS: dict[str, tuple[Ledger, Callable[[Ledger], Ledger], str]] = {
     ),
     "too many attempts": (
         opened(),
-        lambda x: with_incident(x, attempts=incident_of(x).attempts * 21),
+        lambda x: with_incident(x, attempts=x.current_incident.attempts * 21),
         "Bounded: 21 items of attempts, at most 20",
     ),
     "a suspension that somebody else has ended": (

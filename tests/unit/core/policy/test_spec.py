@@ -5,6 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from recovery.core.incident.preconditions import paused
 from recovery.core.model.config import (
     AllowSpec,
     CircuitBreakerSpec,
@@ -16,24 +17,21 @@ from recovery.core.model.config import (
 from recovery.core.model.durations import DurationError, parse_duration
 from recovery.core.model.fleet_ledger import FleetLimits
 from recovery.core.model.rules import Rule, RuleAction
+from recovery.core.policy.resolved import PolicyFacts, resolve
+from recovery.core.policy.selection import select
 from recovery.core.policy.spec import (
     BudgetSpec,
     FencingMode,
     FencingSpec,
     Mode,
     PolicyError,
-    PolicyFacts,
     PolicySpec,
     Restart,
     Selector,
     TeardownSpec,
     TimeoutsSpec,
-    config_problems,
-    paused,
-    problems,
-    resolve,
-    select,
 )
+from recovery.core.policy.validation import config_problems, problems
 from tests.unit.core.world import at, training
 
 

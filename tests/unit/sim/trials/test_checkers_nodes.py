@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from recovery.core.fleet.quarantine import QUARANTINE_TAINT, RELEASE_ANNOTATION
+from recovery.core.model.annotations import RELEASE_ANNOTATION
+from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
 from recovery.ports import NODES, PODS, RECOVERY_CONFIGS
 from recovery.sim.trials.checkers.feasible import LastNodesSpared
 from recovery.sim.trials.checkers.nodes import (

@@ -2,8 +2,8 @@
 
 import pytest
 
+from recovery.core.model.annotations import TOUCHED_ANNOTATION
 from recovery.core.model.ledger import Ledger, Outcome, Phase, Suspension
-from recovery.core.policy.spec import TOUCHED_ANNOTATION
 from recovery.ports import EVENTS, JOBS, PODS, TRAIN_JOBS
 from recovery.sim.trials.checkers.waiting import SuspensionReleased, WatchdogTouches
 from recovery.sim.trials.faults import FaultKind

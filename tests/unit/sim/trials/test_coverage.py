@@ -8,6 +8,7 @@ import pytest
 
 from recovery.core.diagnosis.classify import DisruptionClass
 from recovery.core.incident.requests import Verb
+from recovery.core.model.annotations import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION, TOUCHED_ANNOTATION
 from recovery.core.model.ledger import (
     Attempt,
     AttemptAction,
@@ -26,16 +27,7 @@ from recovery.core.model.ledger import (
 )
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan import actions
-from recovery.core.policy.spec import (
-    RESUME_AT_ANNOTATION,
-    SUSPENDED_BY_ANNOTATION,
-    TOUCHED_ANNOTATION,
-    FencingMode,
-    Mode,
-    OnExhausted,
-    OnTerminalFailure,
-    Restart,
-)
+from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminalFailure, Restart
 from recovery.ports import (
     EVENTS,
     JOB_SETS,

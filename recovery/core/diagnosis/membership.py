@@ -1,0 +1,67 @@
+"""Who belongs to a group: its member Jobs, their pods and ranks, and whether all of them run."""
+
+from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
+
+
+def place(pod: PodFacts) -> str:
+    """The pod in words: `pod train-node-0-3-x7k2p (rank 3, node gpu-3)`."""
+    rank = "" if pod.index is None else f"rank {pod.index}, "
+    return f"pod {pod.name} ({rank}{'node ' + pod.node if pod.node else 'not scheduled'})"
+
+
+def failing(job: JobFacts) -> str | None:
+    """The reason for which the Job fails or has failed, None if it does not. (FailureTarget precedes Failed.)"""
+    condition = job.condition("Failed") or job.condition("FailureTarget")
+    return None if condition is None else condition.reason or "Failed"
+
+
+def stands_still(job: JobFacts) -> bool:
+    """It is suspended, or its controller has not seen that it was resumed: what pods it has are of the run before."""
+    return job.suspended or job.condition("Suspended") is not None
+
+
+def member_jobs(snapshot: Snapshot) -> tuple[JobFacts, ...]:
+    """The Jobs of the present incarnation: of this JobSet and not being deleted."""
+    if snapshot.jobset is None:
+        return ()
+    return tuple(j for j in snapshot.jobs if j.jobset_uid == snapshot.jobset.uid and j.deleting_since is None)
+
+
+def pods_of(snapshot: Snapshot, job: JobFacts) -> tuple[PodFacts, ...]:
+    """The Job's pods that exist."""
+    return tuple(p for p in snapshot.pods if p.job_uid == job.uid and p.gone_at is None)
+
+
+def group_runs_whole(snapshot: Snapshot) -> bool:
+    """Every member of every member Job runs and is Ready, and none is being deleted."""
+    jobs = member_jobs(snapshot)
+    return bool(jobs) and all(_job_runs_whole(snapshot, job) for job in jobs)
+
+
+def _job_runs_whole(snapshot: Snapshot, job: JobFacts) -> bool:
+    members = [p for p in pods_of(snapshot, job) if p.running and p.ready and p.deleting_since is None]
+    return len({p.index if p.index is not None else p.uid for p in members}) >= member_count(job)
+
+
+def restarts_of(snapshot: Snapshot) -> int:
+    """How often the JobSet has restarted itself. Its Jobs may show it before its own status has come in."""
+    jobset = snapshot.jobset
+    if jobset is None:
+        return 0
+    return max(jobset.restarts, *(j.restart_attempt for j in snapshot.jobs if j.jobset_uid == jobset.uid), 0)
+
+
+Rank = int | str
+"""The completion index; for a Job that is not Indexed the UID, because there nobody takes another one's place."""
+
+
+def member_count(job: JobFacts) -> int:
+    """How many pods of the Job must run for the group to be whole."""
+    if job.completions is None:
+        return job.parallelism
+    return min(job.parallelism, job.completions)
+
+
+def rank(pod: PodFacts) -> Rank:
+    """What the pod is in its group, whoever fills the place."""
+    return pod.index if pod.index is not None else pod.uid

@@ -1,0 +1,156 @@
+"""A RecoveryPolicy as the controller acts by it: parsed, and within what the RecoveryConfig allows."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core.model.config import CONFIG_NAME, ConfigFacts, ConfigSpec
+from recovery.core.model.durations import parse_duration
+from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits
+from recovery.core.model.rules import Rule
+from recovery.core.policy.spec import (
+    FencingMode,
+    Mode,
+    OnExhausted,
+    OnTerminalFailure,
+    PolicyError,
+    PolicySpec,
+    Restart,
+)
+from recovery.core.policy.validation import config_problems, problems
+
+
+class Backoff(msgspec.Struct, frozen=True):
+    """`backoff` with its durations parsed."""
+
+    initial: timedelta = timedelta(seconds=10)
+    factor: float = 2.0
+    longest: timedelta = timedelta(minutes=5)
+    reset_after: timedelta = timedelta(minutes=30)
+
+
+class PolicyFacts(msgspec.Struct, frozen=True):
+    """A RecoveryPolicy or a ClusterRecoveryPolicy with what the rules about time need to know of it."""
+
+    name: str
+    namespace: str
+    """Empty: a ClusterRecoveryPolicy."""
+    uid: str
+    generation: int
+    spec: PolicySpec
+    created_at: datetime
+    mode_since: datetime
+    """When `spec.mode` was last written: evidence from before it is a baseline, never a failure."""
+    deleting: bool = False
+
+    @property
+    def title(self) -> str:
+        """Kind and name, as a message names it."""
+        return (
+            f"RecoveryPolicy {self.namespace}/{self.name}" if self.namespace else f"ClusterRecoveryPolicy {self.name}"
+        )
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """A policy resolved for deciding: durations parsed, every default in place."""
+
+    name: str
+    title: str
+    """Kind and name, as a message names it."""
+    uid: str
+    generation: int
+    mode: Mode
+    restart: Restart
+    budget_limit: int
+    budget_window: timedelta
+    grace_seconds: int | None
+    start_timeout: timedelta
+    since: datetime
+    """Evidence from before this moment is a baseline."""
+    rendezvous_timeout: timedelta = timedelta(minutes=15)
+    finish_timeout: timedelta = timedelta(minutes=10)
+    on_exhausted: OnExhausted = OnExhausted.HOLD
+    on_terminal_failure: OnTerminalFailure = OnTerminalFailure.LEAVE
+    backoff: Backoff = Backoff()
+    global_pause: str = ""
+    """Why RecoveryConfig pauses all recoveries, in words; empty: it does not."""
+    breaker: str = ""
+    """Why the mode is Observe although the policy says Enforce: the open circuit breaker, in words, and how to close
+    it. Empty: the mode is the policy's own."""
+    may_fail_jobs: bool = False
+    """RecoveryConfig allows FailJob."""
+    rules: tuple[Rule, ...] = ()
+    override_native: bool = False
+    settle: timedelta = timedelta(seconds=2)
+    fencing: FencingMode = FencingMode.PROVEN
+    assume_dead_after: timedelta = timedelta(seconds=60)
+    may_assume_dead: bool = False
+    """RecoveryConfig allows to assume that a pod is dead."""
+    limits: FleetLimits = FleetLimits()
+    fleet: FleetLedger = FleetLedger()
+    """What spans groups, as it was when this look began."""
+
+
+def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
+    """Validate what a schema cannot, and parse. Raises PolicyError naming the first field that is wrong."""
+    spec = facts.spec
+    for problem in problems(spec):
+        raise PolicyError(problem)
+    allowed = config.spec if config is not None else ConfigSpec()
+    for problem in config_problems(allowed):
+        raise PolicyError(f"RecoveryConfig {CONFIG_NAME} cannot be used: {problem}")
+    breaker = config.breaker_words if config is not None and spec.mode is Mode.ENFORCE else ""
+    return Policy(
+        name=facts.name,
+        title=facts.title,
+        uid=facts.uid,
+        generation=facts.generation,
+        mode=Mode.OBSERVE if breaker else spec.mode,
+        restart=spec.restart,
+        budget_limit=spec.budget.limit,
+        budget_window=parse_duration(spec.budget.window, "spec.budget.window"),
+        grace_seconds=spec.teardown.grace_seconds,
+        start_timeout=parse_duration(spec.timeouts.start, "spec.timeouts.start"),
+        since=max(facts.created_at, facts.mode_since),
+        rendezvous_timeout=parse_duration(spec.timeouts.rendezvous, "spec.timeouts.rendezvous"),
+        finish_timeout=parse_duration(spec.timeouts.finish, "spec.timeouts.finish"),
+        on_exhausted=spec.budget.on_exhausted,
+        on_terminal_failure=spec.on_terminal_failure,
+        backoff=Backoff(
+            initial=parse_duration(spec.backoff.initial, "spec.backoff.initial"),
+            factor=spec.backoff.factor,
+            longest=parse_duration(spec.backoff.max, "spec.backoff.max"),
+            reset_after=parse_duration(spec.backoff.reset_after, "spec.backoff.resetAfter"),
+        ),
+        global_pause=config.pause_words if config is not None else "",
+        breaker=breaker,
+        may_fail_jobs=allowed.allow.fail_job,
+        rules=spec.rules,
+        override_native=spec.override_native,
+        settle=parse_duration(spec.settle, "spec.settle"),
+        fencing=spec.teardown.fencing.mode,
+        assume_dead_after=parse_duration(
+            spec.teardown.fencing.assume_dead_after, "spec.teardown.fencing.assumeDeadAfter"
+        ),
+        may_assume_dead=allowed.allow.assume_dead,
+        limits=fleet_limits(allowed),
+        fleet=config.fleet if config is not None else FleetLedger(),
+    )
+
+
+def fleet_limits(allowed: ConfigSpec) -> FleetLimits:
+    """Of a RecoveryConfig without problems."""
+    quarantine, suspicion, breaker = allowed.quarantine, allowed.suspicion, allowed.circuit_breaker
+    release, within = quarantine.release_after, parse_duration(suspicion.within, "spec.suspicion.within")
+    released = None if release is None else parse_duration(release, "spec.quarantine.releaseAfter")
+    counted = parse_duration(breaker.within if breaker is not None else "1h", "spec.circuitBreaker.within")
+    return FleetLimits(
+        may_cordon=allowed.allow.cordon,
+        max_nodes=quarantine.max_nodes,
+        max_percent=quarantine.max_percent,
+        release_after_seconds=None if released is None else released.total_seconds(),
+        suspicions=suspicion.suspicions,
+        suspected_within_seconds=within.total_seconds(),
+        breaker_recoveries=breaker.recoveries if breaker is not None else None,
+        breaker_within_seconds=counted.total_seconds(),
+    )

@@ -1,0 +1,79 @@
+"""What is wrong with a RecoveryPolicy or a RecoveryConfig beyond what a schema can see, each problem with its path."""
+
+from collections.abc import Iterator
+
+from recovery.core.model.config import ConfigSpec
+from recovery.core.model.durations import parse_duration, unreadable
+from recovery.core.policy import rule_validation
+from recovery.core.policy.spec import ASSUME_DEAD_AFTER_MAX, SETTLE_MAX, PolicySpec
+
+
+def problems(spec: PolicySpec) -> Iterator[str]:
+    """Everything that is wrong with the spec: a sentence for each, the field's path first and then how to mend it."""
+    if spec.budget.limit < 0:
+        yield f"spec.budget.limit: {spec.budget.limit} is negative; 0 allows no recovery at all"
+    yield from _no_time(spec.budget.window, "spec.budget.window", "no recovery would ever count")
+    yield from _no_time(spec.timeouts.start, "spec.timeouts.start", "every start would be given up at once")
+    grace = spec.teardown.grace_seconds
+    if grace is not None and grace < 1:
+        yield f"spec.teardown.graceSeconds: {grace} would force-delete pods that may still write; use 1 or more"
+    yield from _no_time(
+        spec.timeouts.rendezvous, "spec.timeouts.rendezvous", "every rendezvous would be given up at once"
+    )
+    yield from _no_time(spec.timeouts.finish, "spec.timeouts.finish", "every pod that ends would be reported at once")
+    backoff = spec.backoff
+    wrong = (*unreadable(backoff.initial, "spec.backoff.initial"), *unreadable(backoff.max, "spec.backoff.max"))
+    yield from wrong
+    if not wrong and parse_duration(backoff.max, "") < parse_duration(backoff.initial, ""):
+        yield f"spec.backoff.max: {backoff.max} is shorter than spec.backoff.initial, {backoff.initial}"
+    if not 1 <= backoff.factor <= 100:
+        yield f"spec.backoff.factor: {backoff.factor} is not between 1 and 100"
+    yield from unreadable(backoff.reset_after, "spec.backoff.resetAfter")
+    yield from rule_validation.problems(spec.rules, "spec.rules")
+    yield from _longer_than(SETTLE_MAX, spec.settle, "spec.settle", "nothing is repaired while the cause settles")
+    yield from _longer_than(
+        ASSUME_DEAD_AFTER_MAX,
+        spec.teardown.fencing.assume_dead_after,
+        "spec.teardown.fencing.assumeDeadAfter",
+        "the group waits all that time",
+    )
+
+
+def config_problems(spec: ConfigSpec) -> Iterator[str]:
+    """Everything that is wrong with the spec of the RecoveryConfig, in the same way."""
+    quarantine, suspicion, breaker = spec.quarantine, spec.suspicion, spec.circuit_breaker
+    if quarantine.max_nodes is not None and quarantine.max_nodes < 0:
+        yield f"spec.quarantine.maxNodes: {quarantine.max_nodes} is negative; 0 allows no quarantine at all"
+    if not 0 <= quarantine.max_percent <= 100:
+        yield f"spec.quarantine.maxPercent: {quarantine.max_percent} is not between 0 and 100"
+    if quarantine.release_after is not None:
+        yield from _no_time(
+            quarantine.release_after, "spec.quarantine.releaseAfter", "every node would be released at once"
+        )
+    if suspicion.suspicions < 1:
+        yield f"spec.suspicion.suspicions: {suspicion.suspicions} would suspect every node; use 1 or more"
+    yield from _no_time(suspicion.within, "spec.suspicion.within", "no suspicion would ever count")
+    if breaker is None:
+        return
+    if breaker.recoveries < 1:
+        yield (
+            f"spec.circuitBreaker.recoveries: {breaker.recoveries} would open the breaker at once; use 1 or more, "
+            "or spec.paused to stop all recoveries"
+        )
+    yield from _no_time(breaker.within, "spec.circuitBreaker.within", "no recovery would ever count")
+
+
+def _no_time(text: str, path: str, otherwise: str) -> Iterator[str]:
+    """A duration that cannot be read, or that is none; `otherwise` says what would come of that."""
+    wrong = unreadable(text, path)
+    yield from wrong
+    if not wrong and not parse_duration(text, path):
+        yield f"{path}: must be longer than 0s, or {otherwise}"
+
+
+def _longer_than(longest: str, text: str, path: str, because: str) -> Iterator[str]:
+    """A duration that cannot be read, or that is longer than is good for a job."""
+    wrong = unreadable(text, path)
+    yield from wrong
+    if not wrong and parse_duration(text, path) > parse_duration(longest, path):
+        yield f"{path}: {text} is longer than {longest}, and {because}; use {longest} or less"
