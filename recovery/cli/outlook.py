@@ -89,9 +89,9 @@ def next_lines(plan: Plan, snapshot: Snapshot, policy: Deciding, now: datetime) 
     open_ = ledger.incident if ledger.incident is not None and ledger.incident.closing is None else None
     if open_ is not None and open_.held and not open_.fail_job:
         yield f"nothing until a person says so: recovery retry {snapshot.key.name}"
-    again_at = plan.look_again_at
-    if again_at is not None and again_at not in known and again_at > now:
-        yield f"it is decided again at {moment(again_at)} at the latest"
+    requeue_at = plan.requeue_at
+    if requeue_at is not None and requeue_at not in known and requeue_at > now:
+        yield f"it is decided again at {moment(requeue_at)} at the latest"
     elif open_ is not None and not known and not open_.held:
         yield "it is decided again when one of the job's objects changes"
 

@@ -333,7 +333,7 @@ class Reconciler:
         incident = plan.ledger.incident
         if incident is not None and incident.closing is not None:
             return self._clock.now()  # it is still to be recorded
-        return plan.look_again_at
+        return plan.requeue_at
 
 
 def _readable(newest: LedgerObject | None) -> LedgerObject | None:

@@ -203,7 +203,7 @@ class Duty:
         forbidden_since = self._forbidden_since.pop(key, None)
         error: str | None = None
         try:
-            look_again_at = await self._reconciler.look(key)
+            requeue_at = await self._reconciler.look(key)
         except NotLeadingError as over:
             _log.info("left to the next leader", job=str(key), error=str(over))
         except Exception as failure:  # noqa: BLE001 - the reconcile boundary
@@ -213,8 +213,8 @@ class Duty:
             self._say(key, failure, self.queue.retry(key))
         else:
             self.queue.succeeded(key)
-            if look_again_at is not None:
-                self.queue.add_after(key, (look_again_at - self._clock.now()).total_seconds())
+            if requeue_at is not None:
+                self.queue.add_after(key, (requeue_at - self._clock.now()).total_seconds())
         finally:
             self.queue.done(key)
             self._slots.release()

@@ -22,7 +22,7 @@ from recovery.core.model.facts import JobSetFacts, Snapshot
 from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Outcome, Phase, Target
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ResumeWorkload, SuspendWorkload
-from recovery.core.plan.context import Look
+from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import close
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, PolicyError, Restart
@@ -30,17 +30,17 @@ from recovery.core.policy.spec import Mode, PolicyError, Restart
 _ADOPTED = ": adopted as this incident's restart"
 
 
-def in_incident(look: Look, ledger: Ledger) -> Plan:
+def in_incident(context: ReconcileContext, ledger: Ledger) -> Plan:
     """One look at a group whose incident is open."""
-    workload = look.workload
+    workload = context.workload
     over = ended(workload)
     if over is not None:
-        return close(ledger, Outcome.SUPERSEDED, over[0], over[1], look.now)
+        return close(ledger, Outcome.SUPERSEDED, over[0], over[1], context.now)
     if workload.suspended and not suspension.in_force(workload):
         reason = f"the {workload.kind} is suspended"
-        return close(ledger, Outcome.SUPERSEDED, "JobSuspended", reason, look.now)
-    ledger, deeds = suspension.settle(look, ledger)
-    plan = _in_jobset(look, ledger)
+        return close(ledger, Outcome.SUPERSEDED, "JobSuspended", reason, context.now)
+    ledger, deeds = suspension.settle(context, ledger)
+    plan = _in_jobset(context, ledger)
     if any(isinstance(action, SuspendWorkload | ResumeWorkload) for action in plan.actions):
         return plan
     if plan.ledger.current_incident.suspension is None:  # a plan that ends the suspension must not ask for it
@@ -48,43 +48,43 @@ def in_incident(look: Look, ledger: Ledger) -> Plan:
     return msgspec.structs.replace(plan, actions=(*deeds, *plan.actions))
 
 
-def first_look(look: Look, opened: Ledger) -> Plan:
+def decide_opened(context: ReconcileContext, opened: Ledger) -> Plan:
     """The look that opened the incident; whatever the group looks like, its loss is judged first."""
-    assert look.snapshot.jobset is not None, "evidence comes from the Jobs of a JobSet"
-    if _platform_restarts(look.snapshot, opened):
-        return after_restart(look, _adopt(look, look.snapshot.jobset, opened))
-    return judge(look, opened)
+    assert context.snapshot.jobset is not None, "evidence comes from the Jobs of a JobSet"
+    if _platform_restarts(context.snapshot, opened):
+        return after_restart(context, _adopt(context, context.snapshot.jobset, opened))
+    return judge(context, opened)
 
 
-def _in_jobset(look: Look, ledger: Ledger) -> Plan:
+def _in_jobset(context: ReconcileContext, ledger: Ledger) -> Plan:
     """The workload is there and not suspended by others: what has become of its JobSet, and of the group in it."""
     if awaits_new_jobset(ledger):
-        seen = made_anew(look, ledger)
+        seen = made_anew(context, ledger)
         if isinstance(seen, Plan):
             return seen
         ledger = seen
-    gone = _gone(look, ledger)
+    gone = _gone(context, ledger)
     if gone is not None:
-        return close(ledger, Outcome.SUPERSEDED, gone[0], gone[1], look.now)
-    jobset = look.snapshot.jobset
+        return close(ledger, Outcome.SUPERSEDED, gone[0], gone[1], context.now)
+    jobset = context.snapshot.jobset
     assert jobset is not None, "one that is not there is gone"
     if jobset.terminal_state == "Failed":
-        return failed(look, jobset, ledger)
-    if _platform_restarts(look.snapshot, ledger):
-        return after_restart(look, _adopt(look, jobset, ledger))
+        return failed(context, jobset, ledger)
+    if _platform_restarts(context.snapshot, ledger):
+        return after_restart(context, _adopt(context, jobset, ledger))
     if lifecycle.restarted(ledger):
-        return after_restart(look, ledger)
-    if jobset.suspended and not look.workload.suspended:
+        return after_restart(context, ledger)
+    if jobset.suspended and not context.workload.suspended:
         reason = f"JobSet {jobset.name} is suspended, its TrainJob is not: waiting for Trainer to resume it"
         return Plan(ledger, reason)
-    return _before_restart(look, ledger)
+    return _before_restart(context, ledger)
 
 
-def _gone(look: Look, ledger: Ledger) -> tuple[str, str] | None:
+def _gone(context: ReconcileContext, ledger: Ledger) -> tuple[str, str] | None:
     """Why the incident's JobSet is not there to be restarted: a CamelCase reason and a sentence. None: it is there."""
-    jobset = look.snapshot.jobset
+    jobset = context.snapshot.jobset
     if jobset is None:
-        return "NoJobSet", f"the {look.workload.kind} has no JobSet"
+        return "NoJobSet", f"the {context.workload.kind} has no JobSet"
     if jobset.uid != ledger.current_incident.target.job_set_uid:
         return "JobSetReplaced", "the JobSet was replaced by another"
     if jobset.deleting_since is not None:
@@ -109,16 +109,16 @@ def _platform_restarts(snapshot: Snapshot, ledger: Ledger) -> bool:
     return living.isdisjoint(target.job_uids)
 
 
-def _adopt(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Ledger:
+def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Ledger:
     """Take the platform's own restart as the attempt's action; nothing is deleted on top of it.
 
     A trigger of ours that is still under way and the JobSet's restart take down the same Jobs and bring back one group:
     they are one restart. It is ours if our deletion has landed, else it becomes the platform's.
     """
-    before, restarts = ledger.current_incident, restarts_of(look.snapshot)
+    before, restarts = ledger.current_incident, restarts_of(context.snapshot)
     outdated = [
         job.uid
-        for job in look.snapshot.jobs
+        for job in context.snapshot.jobs
         if job.jobset_uid == jobset.uid and (job.deleting_since is not None or job.restart_attempt < restarts)
     ]
     target = Target(
@@ -131,11 +131,11 @@ def _adopt(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Ledger:
     reason = f"{_told(before)}; {who}{_ADOPTED}"
     under_way = restart_of(ledger)
     if under_way is None or ledger.phase not in phases.GOING_DOWN:
-        adopted = lifecycle.add_attempt(ledger, AttemptAction.ADOPTED, target, reason, look.now)
+        adopted = lifecycle.add_attempt(ledger, AttemptAction.ADOPTED, target, reason, context.now)
         # From whatever phase: the group goes down once more, and a Hold is over, because somebody has restarted it.
-        return phases.enter(_no_hold(adopted), Phase.DECIDED, look.now)
+        return phases.enter(_no_hold(adopted), Phase.DECIDED, context.now)
     merged = ledger.with_incident(target=target)
-    if phases.position(look.snapshot, before.target, before.ranks) is Phase.DECIDED:
+    if phases.position(context.snapshot, before.target, before.ranks) is Phase.DECIDED:
         adopted_attempt = msgspec.structs.replace(under_way, action=AttemptAction.ADOPTED, reason=reason)
         attempts = tuple(adopted_attempt if attempt == under_way else attempt for attempt in before.attempts)
         merged = merged.with_incident(attempts=attempts, reason=reason)
@@ -162,14 +162,14 @@ def _no_hold(ledger: Ledger) -> Ledger:
 # --- before any restart --------------------------------------------------------------------------------------------
 
 
-def _before_restart(look: Look, ledger: Ledger) -> Plan:
+def _before_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     """Nothing has been restarted: left alone on purpose, held, or barred."""
-    snapshot, now = look.snapshot, look.now
+    snapshot, now = context.snapshot, context.now
     open_ = ledger.current_incident
     # Evidence may come in late and be older than what opened the incident, but not older than the policy.
-    since = min(look.policy.since, open_.started_at) if isinstance(look.policy, Policy) else open_.started_at
+    since = min(context.policy.since, open_.started_at) if isinstance(context.policy, Policy) else open_.started_at
     more = fresh(snapshot, gather(snapshot), since=since, handled=ledger.handled, now=now)
-    what = _enforced_since(open_, look.policy, more)
+    what = _enforced_since(open_, context.policy, more)
     if what:
         reason = f"{what}, and another member was lost since: that is an incident of its own"
         return close(ledger, Outcome.OBSERVED, "ModeSwitched", reason, now)
@@ -179,57 +179,57 @@ def _before_restart(look: Look, ledger: Ledger) -> Plan:
     if done is not None:
         return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", now)
     waits_until = None
-    put_off = _is_put_off(look, ledger, more)
+    put_off = _is_put_off(context, ledger, more)
     if group_runs_whole(snapshot) and not put_off:
-        waits_until = settling_until(look, ledger)
+        waits_until = settling_until(context, ledger)
         if waits_until is None:
-            return whole_again(look, ledger)
+            return whole_again(context, ledger)
     news = tuple(item for item in more if not item.inferred)
     aside = _still_aside(ledger)
     if aside and not news:
         # Not judged again: a replacement is what standing aside is meant to bring, and what it was decided on may be
         # gone with the pod.
-        plan = Plan(ledger, ledger.current_incident.reason, actions=free_the_dead(look, ledger))
+        plan = Plan(ledger, ledger.current_incident.reason, actions=free_the_dead(context, ledger))
     else:
-        plan = judge(look, ledger, news if aside else ())
+        plan = judge(context, ledger, news if aside else ())
         if put_off and _still_aside(plan.ledger) and group_runs_whole(snapshot):
             # What put the end off has just been left to the platform: nothing may change by itself any more.
             waits_until = now
-    if plan.look_again_at is not None and waits_until is not None:
-        waits_until = min(waits_until, plan.look_again_at)
-    return msgspec.structs.replace(plan, look_again_at=waits_until or plan.look_again_at)
+    if plan.requeue_at is not None and waits_until is not None:
+        waits_until = min(waits_until, plan.requeue_at)
+    return msgspec.structs.replace(plan, requeue_at=waits_until or plan.requeue_at)
 
 
-def _is_put_off(look: Look, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:
+def _is_put_off(context: ReconcileContext, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:
     """That all run again is no end: the restart, or the verdict, is still to come."""
     waits = ledger.current_incident.withheld
     if waits is not None:
-        seen = bool(lifecycle.present(look.snapshot, ledger))
-        return not backoff.recovered_by_itself(look.snapshot, waits, seen=seen)
-    return _restarts_once_started(look, ledger) or _verdict_is_due(look, ledger, more)
+        seen = bool(lifecycle.present(context.snapshot, ledger))
+        return not backoff.recovered_by_itself(context.snapshot, waits, seen=seen)
+    return _restarts_once_started(context, ledger) or _verdict_is_due(context, ledger, more)
 
 
-def _verdict_is_due(look: Look, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:
+def _verdict_is_due(context: ReconcileContext, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:
     """That all run again is no end: a restart in place leaves the others hanging, and the verdict on it is put off, or
     is to make the JobSet fail. Under Observe the verdict is put off likewise, and the record is to tell it."""
     open_ = ledger.current_incident
     observes = open_.mode == Mode.OBSERVE
-    if fail_job(look, ledger):
+    if fail_job(context, ledger):
         return True
-    if observes and not _is_to_be_told(look, open_):
+    if observes and not _is_to_be_told(context, open_):
         return False
     if not observes and (not lifecycle.acts(ledger) or ledger.phase is Phase.HELD):
         return False
-    if barred(look.workload, look.policy, forced=open_.forced or observes) is not None:
+    if barred(context.workload, context.policy, forced=open_.forced or observes) is not None:
         return False
     if _still_aside(ledger):
         return any(not item.inferred for item in more)
-    return bool(lifecycle.present(look.snapshot, ledger))
+    return bool(lifecycle.present(context.snapshot, ledger))
 
 
-def _is_to_be_told(look: Look, open_: Incident) -> bool:
+def _is_to_be_told(context: ReconcileContext, open_: Incident) -> bool:
     """Under Observe: what Enforce would have done has not been said yet, and nobody enforces meanwhile."""
-    enforced = isinstance(look.policy, Policy) and look.policy.mode is Mode.ENFORCE
+    enforced = isinstance(context.policy, Policy) and context.policy.mode is Mode.ENFORCE
     return lifecycle.decides(open_.terms) and not enforced and not open_.would
 
 
@@ -239,11 +239,11 @@ def _still_aside(ledger: Ledger) -> bool:
     return lifecycle.stood_aside(ledger) and open_.attempt is not None and open_.reason == open_.attempt.reason
 
 
-def _restarts_once_started(look: Look, ledger: Ledger) -> bool:
+def _restarts_once_started(context: ReconcileContext, ledger: Ledger) -> bool:
     """Under RecreateGroupAfterStart the restart was only put off: that all run now is what it waited for."""
     open_ = ledger.current_incident
     put_off = open_.terms.restart == Restart.RECREATE_GROUP_AFTER_START and lifecycle.acts(ledger)
-    may = barred(look.workload, look.policy, forced=open_.forced) is None
+    may = barred(context.workload, context.policy, forced=open_.forced) is None
     return put_off and may and ledger.phase is not Phase.HELD and not lifecycle.stood_aside(ledger)
 
 

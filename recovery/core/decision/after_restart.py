@@ -26,7 +26,7 @@ from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Attempt, AttemptAction, Ledger, Outcome, Phase
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ReadLive, TouchJob
-from recovery.core.plan.context import Look
+from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import close, say, stand_aside
 
 TOUCH_AFTER = timedelta(seconds=60)
@@ -41,14 +41,14 @@ the platform makes of it (measured: a Job fails within 2 s of the first exit, it
 _MAX_QUOTE = 300
 
 
-def settling_until(look: Look, ledger: Ledger) -> datetime | None:
+def settling_until(context: ReconcileContext, ledger: Ledger) -> datetime | None:
     """When a group that runs whole without a restart may be believed. None: now.
 
     One that is held for an error of its own, and whose kubelet restarts it, only when it has outlived that error.
     """
-    open_, now = ledger.current_incident, look.now
+    open_, now = ledger.current_incident, context.now
     if open_.held:
-        ready_at = phases.last_ready(look.snapshot)
+        ready_at = phases.last_ready(context.snapshot)
         outlived_at = ready_at + EARLY if ready_at is not None else now
         return outlived_at if now < outlived_at else None
     began = open_.phases[-1].started_at if ledger.phase is Phase.HELD else open_.detected_at
@@ -56,60 +56,60 @@ def settling_until(look: Look, ledger: Ledger) -> datetime | None:
     return began + SETTLES_IN if timedelta() <= now - began < SETTLES_IN else None
 
 
-def whole_again(look: Look, ledger: Ledger) -> Plan:
+def whole_again(context: ReconcileContext, ledger: Ledger) -> Plan:
     """All ranks are Ready: the incident ends when the last of them became so."""
     outcome, why = lifecycle.outcome_when_whole(ledger)
     open_ = ledger.current_incident
-    ended_at = phases.end_of_rendezvous(look.snapshot, open_.phases[-1].started_at, look.now)
-    verified = phases.joined_probe(look.snapshot)
+    ended_at = phases.end_of_rendezvous(context.snapshot, open_.phases[-1].started_at, context.now)
+    verified = phases.joined_probe(context.snapshot)
     source = "joined-probe" if verified else "ready"
     done = "have joined" if verified else "are Ready"
     reason = f"all {open_.ranks} ranks {done} (source: {source}, verified: {str(verified).lower()})"
     return close(ledger, outcome, why, reason, ended_at, source=source, verified=verified)
 
 
-def after_restart(look: Look, ledger: Ledger) -> Plan:
+def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     """The group was restarted, by us or by the platform: see it through until all ranks are Ready again."""
     open_ = ledger.current_incident
     restart = restart_of(ledger)
     assert restart is not None, "asked only of incidents with a restart"
     ours = restart.action in attempt_limits.OURS
-    found = phases.position(look.snapshot, open_.target, open_.ranks)
+    found = phases.position(context.snapshot, open_.target, open_.ranks)
     if found is Phase.DECIDED and ours:
-        return _reissue(look, ledger, restart)
-    lost = _lost_since(look.snapshot, ledger, look.now)
+        return _reissue(context, ledger, restart)
+    lost = _lost_since(context.snapshot, ledger, context.now)
     withheld = open_.withheld
-    if withheld is not None and backoff.recovered_by_itself(look.snapshot, withheld, seen=bool(lost)):
-        return whole_again(look, lifecycle.more_evidence(ledger, lost))
+    if withheld is not None and backoff.recovered_by_itself(context.snapshot, withheld, seen=bool(lost)):
+        return whole_again(context, lifecycle.more_evidence(ledger, lost))
     if lost and lifecycle.acts(ledger):
-        again = _breaks_the_group(look, ledger, lost)
+        again = _breaks_the_group(context, ledger, lost)
         earlier = tuple(
-            item for item in lifecycle.present(look.snapshot, ledger) if item.job_uid not in open_.target.job_uids
+            item for item in lifecycle.present(context.snapshot, ledger) if item.job_uid not in open_.target.job_uids
         )
-        decided = native_decision(look, ledger, earlier, again)
+        decided = native_decision(context, ledger, earlier, again)
         if again and decided is None and ledger.phase is not Phase.HELD:
-            return _lost_again(look, ledger, again)
+            return _lost_again(context, ledger, again)
         if decided is not None or withheld is None:
-            ledger = _left_to_platform(look, ledger, lost, decided)
+            ledger = _left_to_platform(context, ledger, lost, decided)
     withheld = ledger.current_incident.withheld
-    if withheld is not None and backoff.lives_on(look.snapshot, withheld):
-        return _try_again(look, ledger, f"{open_.evidence[-1]}; a member was lost again since", lost)
+    if withheld is not None and backoff.lives_on(context.snapshot, withheld):
+        return _try_again(context, ledger, f"{open_.evidence[-1]}; a member was lost again since", lost)
     if found is Phase.HEALTHY:
-        waits_until = settling_until(look, ledger) if ledger.phase is Phase.HELD else None
+        waits_until = settling_until(context, ledger) if ledger.phase is Phase.HELD else None
         if waits_until is None:
-            return whole_again(look, ledger)
-        return Plan(ledger, ledger.current_incident.reason, look_again_at=waits_until)
+            return whole_again(context, ledger)
+        return Plan(ledger, ledger.current_incident.reason, requeue_at=waits_until)
     if ledger.phase is Phase.HELD:
-        return _held(look, ledger)
-    waits = found is Phase.SCHEDULING and ledger.phase is Phase.STARTING and _without_capacity(look.snapshot)
+        return _held(context, ledger)
+    waits = found is Phase.SCHEDULING and ledger.phase is Phase.STARTING and _without_capacity(context.snapshot)
     # Waiting for capacity does not count as starting, though all pods had a node before one of them was replaced.
-    ledger = phases.enter(ledger, found if waits else phases.later(found, ledger.phase), look.now)
+    ledger = phases.enter(ledger, found if waits else phases.later(found, ledger.phase), context.now)
     if found in phases.GOING_DOWN or found is Phase.BACKOFF:
-        return _watch(look, ledger, found, ours=ours)
-    return _watch_for_black_holes(look, ledger, found, ours=ours)
+        return _watch(context, ledger, found, ours=ours)
+    return _watch_for_black_holes(context, ledger, found, ours=ours)
 
 
-def _watch_for_black_holes(look: Look, ledger: Ledger, found: Phase, *, ours: bool) -> Plan:
+def _watch_for_black_holes(context: ReconcileContext, ledger: Ledger, found: Phase, *, ours: bool) -> Plan:
     """The group is starting: what a node does to it while the others run is held against that node.
 
     Only a node that is taken away for it calls for another restart, so that there are no more of them than nodes the
@@ -117,22 +117,22 @@ def _watch_for_black_holes(look: Look, ledger: Ledger, found: Phase, *, ours: bo
     """
     open_ = ledger.current_incident
     # A person insisted on the restart that was made, not on what may come of it for nodes.
-    if not lifecycle.acts(ledger) or barred(look.workload, look.policy) is not None:
-        return _watch(look, ledger, found, ours=ours)
-    asked = black_holes.in_incident(look, ledger)
+    if not lifecycle.acts(ledger) or barred(context.workload, context.policy) is not None:
+        return _watch(context, ledger, found, ours=ours)
+    asked = black_holes.in_incident(context, ledger)
     if asked.replace is not None:
         hole, verdict = asked.replace
         # What was refused on live facts need not be asked again by each look at the cache.
         refused = any(text.startswith(f"{verdict.call}: node {hole.node} ") for text in open_.considered)
-        if look.snapshot.live or not refused:
-            wish = fleet_changes.admitted(look, ledger, verdict)
-            if wish.call is Call.REPLACE_NODE and attempt_limits.refused(ledger, look.now) is None:
-                return _try_again(look, ledger, hole.why, verdict=wish)
+        if context.snapshot.live or not refused:
+            wish = fleet_changes.admitted(context, ledger, verdict)
+            if wish.call is Call.REPLACE_NODE and attempt_limits.refused(ledger, context.now) is None:
+                return _try_again(context, ledger, hole.why, verdict=wish)
             ledger = lifecycle.consider(ledger, wish.considered)
-    plan = _watch(look, ledger, found, ours=ours)
-    moments = [moment for moment in (plan.look_again_at, asked.again_at) if moment is not None]
+    plan = _watch(context, ledger, found, ours=ours)
+    moments = [moment for moment in (plan.requeue_at, asked.requeue_at) if moment is not None]
     plan = msgspec.structs.replace(
-        plan, actions=(*asked.actions(ledger.epoch), *plan.actions), look_again_at=min(moments, default=None)
+        plan, actions=(*asked.actions(ledger.epoch), *plan.actions), requeue_at=min(moments, default=None)
     )
     # What ended, held or restarted the group in this very look is told instead.
     if not asked.words or plan.ledger.epoch != ledger.epoch or plan.ledger.phase is not ledger.phase:
@@ -143,42 +143,42 @@ def _watch_for_black_holes(look: Look, ledger: Ledger, found: Phase, *, ours: bo
     return msgspec.structs.replace(plan, ledger=lifecycle.say(plan.ledger, reason), reason=reason)
 
 
-def _watch(look: Look, ledger: Ledger, found: Phase, *, ours: bool) -> Plan:
+def _watch(context: ReconcileContext, ledger: Ledger, found: Phase, *, ours: bool) -> Plan:
     """The group is on its way: each phase has what may go wrong in it."""
     if found in phases.GOING_DOWN:
-        return _watch_the_teardown(look, ledger, ours=ours)
+        return _watch_the_teardown(context, ledger, ours=ours)
     if found is Phase.BACKOFF:
-        return _watch_the_backoff(look, ledger)
+        return _watch_the_backoff(context, ledger)
     if ledger.phase is Phase.SCHEDULING:
-        return _watch_the_scheduling(look, ledger)
+        return _watch_the_scheduling(context, ledger)
     if ledger.phase is Phase.STARTING:
-        return _watch_the_start(look, ledger)
-    return _watch_the_rendezvous(look, ledger)
+        return _watch_the_start(context, ledger)
+    return _watch_the_rendezvous(context, ledger)
 
 
-def _reissue(look: Look, ledger: Ledger, restart: Attempt) -> Plan:
+def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Plan:
     """The ledger has the target, but a target Job lives on: the trigger was lost, refused as stale, or never sent."""
-    snapshot, open_ = look.snapshot, ledger.current_incident
-    if group_runs_whole(snapshot) and look.now - restart.started_at > STALE_AFTER:
+    snapshot, open_ = context.snapshot, ledger.current_incident
+    if group_runs_whole(snapshot) and context.now - restart.started_at > STALE_AFTER:
         reason = f"the restart was not carried out, and all {open_.ranks} ranks have been Ready meanwhile: left alone"
-        return close(ledger, Outcome.SUPERSEDED, "RunsWholeAgain", reason, look.now)
+        return close(ledger, Outcome.SUPERSEDED, "RunsWholeAgain", reason, context.now)
     stale_at = restart.started_at + STALE_AFTER
-    bar = barred(look.workload, look.policy, forced=open_.forced)
+    bar = barred(context.workload, context.policy, forced=open_.forced)
     if bar is not None:
         plan = say(ledger, f"{open_.evidence[0]}; decided, but not carried out, because {bar}")
-        return msgspec.structs.replace(plan, look_again_at=stale_at if stale_at > look.now else None)
+        return msgspec.structs.replace(plan, requeue_at=stale_at if stale_at > context.now else None)
     if not snapshot.live:
         return Plan(ledger, open_.reason, actions=(ReadLive(),))
     done = finishing(snapshot)
     if done is not None:
-        return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", look.now)
-    late = fresh(snapshot, gather(snapshot), since=open_.started_at, handled=ledger.handled, now=look.now)
-    decided = native_decision(look, ledger, (*lifecycle.present(snapshot, ledger), *late), ())
+        return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", context.now)
+    late = fresh(snapshot, gather(snapshot), since=open_.started_at, handled=ledger.handled, now=context.now)
+    decided = native_decision(context, ledger, (*lifecycle.present(snapshot, ledger), *late), ())
     if decided is not None:
         # From all of it: a suspension would hold up what the user's own policy has decided.
         return say(suspension.want(ledger, None), f"{open_.evidence[0]}; standing aside, because {decided}")
     ledger = lifecycle.say(ledger, restart.reason)
-    return Plan(ledger, restart.reason, actions=takedown(look, ledger))
+    return Plan(ledger, restart.reason, actions=takedown(context, ledger))
 
 
 # --- members lost after the restart --------------------------------------------------------------------------------
@@ -204,30 +204,32 @@ def _lost_since(snapshot: Snapshot, ledger: Ledger, now: datetime) -> tuple[Evid
     )
 
 
-def _breaks_the_group(look: Look, ledger: Ledger, lost: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
+def _breaks_the_group(context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
     """The losses that the Job does not mend by replacing a pod: the others hang, or the Job itself is failing."""
-    hung = fresh(look.snapshot, lost, since=None, handled=ledger.handled, now=look.now)
+    hung = fresh(context.snapshot, lost, since=None, handled=ledger.handled, now=context.now)
     return tuple(item for item in lost if item in hung or item.kind is LossKind.JOB_FAILING)
 
 
-def _left_to_platform(look: Look, ledger: Ledger, lost: tuple[Evidence, ...], decided: str | None) -> Ledger:
+def _left_to_platform(
+    context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...], decided: str | None
+) -> Ledger:
     """Note losses that call for no trigger of ours: a held group, a native decision, or nobody hangs yet."""
     if ledger.phase is not Phase.HELD:
         if decided is not None:
-            ledger = stand_aside(ledger, f"{lost[0].text}; standing aside, because {decided}", look.now)
+            ledger = stand_aside(ledger, f"{lost[0].text}; standing aside, because {decided}", context.now)
         else:
             reason = f"{lost[0].text} before all ranks ran; it is replaced without a restart of the others"
             target = ledger.current_incident.target
-            ledger = lifecycle.add_attempt(ledger, AttemptAction.NONE, target, reason, look.now)
+            ledger = lifecycle.add_attempt(ledger, AttemptAction.NONE, target, reason, context.now)
     return lifecycle.more_evidence(ledger, lost)
 
 
-def _lost_again(look: Look, ledger: Ledger, lost: tuple[Evidence, ...]) -> Plan:
+def _lost_again(context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...]) -> Plan:
     """A member was lost after the new group had run at once, before the incident was over."""
-    pending = waits_for(look.snapshot, ledger)
+    pending = waits_for(context.snapshot, ledger)
     if pending is not None:
         return say(ledger, f"{lost[0].text}; {pending}")
-    plan = _try_again(look, ledger, lost[0].text, lost)
+    plan = _try_again(context, ledger, lost[0].text, lost)
     # Standing aside earlier says nothing about this loss: only what this look has added does.
     tried = plan.ledger.current_incident.attempts != ledger.current_incident.attempts
     acted = tried or plan.ledger.phase is Phase.HELD
@@ -237,81 +239,89 @@ def _lost_again(look: Look, ledger: Ledger, lost: tuple[Evidence, ...]) -> Plan:
 
 
 def _try_again(
-    look: Look, ledger: Ledger, what: str, lost: tuple[Evidence, ...] = (), verdict: Verdict | None = None
+    context: ReconcileContext,
+    ledger: Ledger,
+    what: str,
+    lost: tuple[Evidence, ...] = (),
+    verdict: Verdict | None = None,
 ) -> Plan:
     """Another trigger within the incident, or what the rules say about what was lost since. Charged only if none was,
     but never more of them than the budget allows. `lost` empty: nothing was, it took too long. `verdict` None: it is
     still to be found.
     """
-    bar = barred(look.workload, look.policy)  # a person insisted on the restart that was made, not on another
+    bar = barred(context.workload, context.policy)  # a person insisted on the restart that was made, not on another
     if bar is not None:
         return say(ledger, f"{what}; nothing is done, because {bar}")
-    if ledger.epoch != look.epoch:  # this look has adopted a restart already
-        return Plan(ledger, ledger.current_incident.reason, look_again_at=look.now)
-    stuck = attempt_limits.refused(ledger, look.now) if attempt_limits.judged(ledger) else None
+    if ledger.epoch != context.epoch:  # this look has adopted a restart already
+        return Plan(ledger, ledger.current_incident.reason, requeue_at=context.now)
+    stuck = attempt_limits.refused(ledger, context.now) if attempt_limits.judged(ledger) else None
     if stuck is not None:
-        return hold_back(look, ledger, what, stuck)
-    done = finishing(look.snapshot)
+        return hold_back(context, ledger, what, stuck)
+    done = finishing(context.snapshot)
     if done is not None:
-        return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", look.now)
+        return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", context.now)
     if verdict is None:
-        verdict = verdicts.of(look, ledger, lost)
-    return carry_out(look, ledger, what, verdict, attempt=len(attempt_limits.ours(ledger)) + 1, lost=lost)
+        verdict = verdicts.of(context, ledger, lost)
+    return carry_out(context, ledger, what, verdict, attempt=len(attempt_limits.ours(ledger)) + 1, lost=lost)
 
 
-def _held(look: Look, ledger: Ledger) -> Plan:
+def _held(context: ReconcileContext, ledger: Ledger) -> Plan:
     """Held after a restart, until the window lets the next attempt through."""
     open_ = ledger.current_incident
-    lost = tuple(item for item in lifecycle.present(look.snapshot, ledger) if item.job_uid not in open_.target.job_uids)
-    free = not attempt_limits.judged(ledger) and not verdicts.of(look, ledger, lost).charge
-    refusal = attempt_limits.refused(ledger, look.now, free=free)
+    lost = tuple(
+        item for item in lifecycle.present(context.snapshot, ledger) if item.job_uid not in open_.target.job_uids
+    )
+    free = not attempt_limits.judged(ledger) and not verdicts.of(context, ledger, lost).charge
+    refusal = attempt_limits.refused(ledger, context.now, free=free)
     if refusal is not None:
-        return Plan(ledger, open_.reason, actions=fail_job(look, ledger), look_again_at=refusal.frees_at)
-    if not member_jobs(look.snapshot):
+        return Plan(ledger, open_.reason, actions=fail_job(context, ledger), requeue_at=refusal.frees_at)
+    if not member_jobs(context.snapshot):
         return Plan(ledger, open_.reason)  # somebody has just deleted the Job; its successor will be seen
-    return _try_again(look, ledger, f"{open_.evidence[-1]}; held until the budget's window let it through", lost)
+    return _try_again(context, ledger, f"{open_.evidence[-1]}; held until the budget's window let it through", lost)
 
 
 # --- on the way to Ready -------------------------------------------------------------------------------------------
 
 
-def _watch_the_teardown(look: Look, ledger: Ledger, *, ours: bool) -> Plan:
+def _watch_the_teardown(context: ReconcileContext, ledger: Ledger, *, ours: bool) -> Plan:
     """Old pods that are still there: asked to go, where that is for us to do, and named when they take too long."""
-    open_, snapshot = ledger.current_incident, look.snapshot
-    may = ours and barred(look.workload, look.policy, forced=open_.forced) is None
-    actions = pod_deletes(snapshot, ledger) if may else free_the_dead(look, ledger)
+    open_, snapshot = ledger.current_incident, context.snapshot
+    may = ours and barred(context.workload, context.policy, forced=open_.forced) is None
+    actions = pod_deletes(snapshot, ledger) if may else free_the_dead(context, ledger)
     left = [pod for pod in snapshot.pods if pod.job_uid in open_.target.job_uids and pod.gone_at is None]
     if not left:
         jobs = ", ".join(job.name for job in snapshot.jobs if job.uid in open_.target.job_uids)
-        return say_after_a_while(look, ledger, f"waiting for Job {jobs} to be gone: its pods are; a finalizer holds it")
+        return say_after_a_while(
+            context, ledger, f"waiting for Job {jobs} to be gone: its pods are; a finalizer holds it"
+        )
     unseen = next((pod for pod in left if phases.may_live_unseen(snapshot, pod)), None)
     if unseen is not None:
-        return msgspec.structs.replace(_watch_the_fence(look, ledger, unseen), actions=actions)
+        return msgspec.structs.replace(_watch_the_fence(context, ledger, unseen), actions=actions)
     grace = max(pod.grace_seconds if pod.deletion_grace_seconds is None else pod.deletion_grace_seconds for pod in left)
     others = f" and {len(left) - 1} more" if len(left) > 1 else ""
     what = f"waiting for {place(left[0])}{others} to be gone"
-    plan = say_after_a_while(look, ledger, what, after=timedelta(seconds=grace) + SAY_AFTER)
+    plan = say_after_a_while(context, ledger, what, after=timedelta(seconds=grace) + SAY_AFTER)
     return msgspec.structs.replace(plan, actions=actions)
 
 
-def _watch_the_fence(look: Look, ledger: Ledger, pod: PodFacts) -> Plan:
+def _watch_the_fence(context: ReconcileContext, ledger: Ledger, pod: PodFacts) -> Plan:
     """An old pod on a node that does not answer: until it is proven dead, or taken for dead, or the node is back."""
     open_ = ledger.current_incident
-    fate = fencing.fates_of_nodes(look.snapshot, look.policy, look.now).get(pod.node)
+    fate = fencing.fates_of_nodes(context.snapshot, context.policy, context.now).get(pod.node)
     what = f"fencing: {place(pod)} may still run: {fate.why if fate is not None else 'its node does not answer'}"
     began = open_.attempt.reason if open_.attempt is not None else open_.reason
     plan = say(ledger, f"{began}; {what}")
-    return msgspec.structs.replace(plan, look_again_at=fate.changes_at if fate is not None else None)
+    return msgspec.structs.replace(plan, requeue_at=fate.changes_at if fate is not None else None)
 
 
-def say_after_a_while(look: Look, ledger: Ledger, what: str, *, after: timedelta = SAY_AFTER) -> Plan:
+def say_after_a_while(context: ReconcileContext, ledger: Ledger, what: str, *, after: timedelta = SAY_AFTER) -> Plan:
     """No wait is silent: once the phase has lasted for `after`, the sentence says what it waits for."""
     open_ = ledger.current_incident
     if _has_said_more(ledger):
         return Plan(ledger, open_.reason)
     say_at = open_.phases[-1].started_at + after
-    if look.now < say_at:
-        return Plan(ledger, open_.reason, look_again_at=say_at)
+    if context.now < say_at:
+        return Plan(ledger, open_.reason, requeue_at=say_at)
     return say(ledger, f"{open_.reason}; {what}")
 
 
@@ -329,33 +339,33 @@ def _has_said_more(ledger: Ledger) -> bool:
     return open_.attempt is not None and open_.reason != open_.attempt.reason
 
 
-def _watch_the_backoff(look: Look, ledger: Ledger) -> Plan:
+def _watch_the_backoff(context: ReconcileContext, ledger: Ledger) -> Plan:
     """The old group is gone, the new one is suspended: until its time has come."""
     open_ = ledger.current_incident
     if open_.suspension is None:
-        who = "Trainer" if look.workload.kind == "TrainJob" else "JobSet"
-        return say_after_a_while(look, ledger, f"waiting for {who} to carry out that it is resumed")
+        who = "Trainer" if context.workload.kind == "TrainJob" else "JobSet"
+        return say_after_a_while(context, ledger, f"waiting for {who} to carry out that it is resumed")
     until = open_.suspension.until
-    if until is None or look.now < until:
-        return Plan(ledger, open_.reason, look_again_at=until)
+    if until is None or context.now < until:
+        return Plan(ledger, open_.reason, requeue_at=until)
     after = suspension.want(ledger, None)
-    return Plan(after, open_.reason, actions=suspension.resume(look.workload))
+    return Plan(after, open_.reason, actions=suspension.resume(context.workload))
 
 
-def _watch_the_rendezvous(look: Look, ledger: Ledger) -> Plan:
+def _watch_the_rendezvous(context: ReconcileContext, ledger: Ledger) -> Plan:
     """All run, not all are Ready. `timeouts.rendezvous` counts only where Ready says that a rank has joined."""
     open_ = ledger.current_incident
     timeout = timedelta(seconds=open_.terms.rendezvous_timeout_seconds)
-    what = _not_ready(look.snapshot)
+    what = _not_ready(context.snapshot)
     if not timeout or not lifecycle.acts(ledger) or not open_.probe_proven:
-        return say_after_a_while(look, ledger, what)
-    deadline = _under_way_since(look, ledger) + timeout
-    if look.now >= deadline:
+        return say_after_a_while(context, ledger, what)
+    deadline = _under_way_since(context, ledger) + timeout
+    if context.now >= deadline:
         seconds = int(timeout.total_seconds())
-        return _try_again(look, ledger, f"not all ranks joined within {seconds} s of running; {what}")
-    plan = say_after_a_while(look, ledger, what)
-    earlier = plan.look_again_at is not None and plan.look_again_at < deadline
-    return plan if earlier else msgspec.structs.replace(plan, look_again_at=deadline)
+        return _try_again(context, ledger, f"not all ranks joined within {seconds} s of running; {what}")
+    plan = say_after_a_while(context, ledger, what)
+    earlier = plan.requeue_at is not None and plan.requeue_at < deadline
+    return plan if earlier else msgspec.structs.replace(plan, requeue_at=deadline)
 
 
 def _without_capacity(snapshot: Snapshot) -> list[tuple[PodFacts, str]]:
@@ -369,69 +379,69 @@ def _without_capacity(snapshot: Snapshot) -> list[tuple[PodFacts, str]]:
     ]
 
 
-def _watch_the_scheduling(look: Look, ledger: Ledger) -> Plan:
+def _watch_the_scheduling(context: ReconcileContext, ledger: Ledger) -> Plan:
     """Not all pods have a node. Capacity may come, so nothing is torn down for it; but it is said what is missing."""
     open_ = ledger.current_incident
-    jobs = member_jobs(look.snapshot)
-    empty = [job for job in jobs if not job.suspended and not pods_of(look.snapshot, job)]
-    if empty and lifecycle.acts(ledger) and barred(look.workload, look.policy, forced=open_.forced) is None:
-        return _watch_for_pods(look, ledger, min(empty, key=lambda job: job.created_at))
-    unplaced = _without_capacity(look.snapshot)
+    jobs = member_jobs(context.snapshot)
+    empty = [job for job in jobs if not job.suspended and not pods_of(context.snapshot, job)]
+    if empty and lifecycle.acts(ledger) and barred(context.workload, context.policy, forced=open_.forced) is None:
+        return _watch_for_pods(context, ledger, min(empty, key=lambda job: job.created_at))
+    unplaced = _without_capacity(context.snapshot)
     if unplaced:
         pod, why = unplaced[0]
-        return say_after_a_while(look, ledger, f"waiting for capacity: {place(pod)}: {why[:_MAX_QUOTE]}")
+        return say_after_a_while(context, ledger, f"waiting for capacity: {place(pod)}: {why[:_MAX_QUOTE]}")
     if not jobs:
-        return say_after_a_while(look, ledger, "waiting for JobSet to create the Job again")
-    pods = [pod for job in jobs for pod in pods_of(look.snapshot, job)]
+        return say_after_a_while(context, ledger, "waiting for JobSet to create the Job again")
+    pods = [pod for job in jobs for pod in pods_of(context.snapshot, job)]
     placed = sum(bool(pod.node) for pod in pods)
     what = f"{len(pods)} of {open_.ranks} pods have been created so far, {placed} of them have a node"
-    return say_after_a_while(look, ledger, what)
+    return say_after_a_while(context, ledger, what)
 
 
-def _watch_for_pods(look: Look, ledger: Ledger, job: JobFacts) -> Plan:
+def _watch_for_pods(context: ReconcileContext, ledger: Ledger, job: JobFacts) -> Plan:
     """The watchdog for a new Job that gets no pods; a Job whose pods are refused is only spoken of."""
     open_ = ledger.current_incident
-    gone = [pod.gone_at for pod in look.snapshot.pods if pod.job_uid == job.uid and pod.gone_at is not None]
+    gone = [pod.gone_at for pod in context.snapshot.pods if pod.job_uid == job.uid and pod.gone_at is not None]
     # A Job that was just resumed says that it is suspended until its controller has seen it; one of several Jobs may
     # have been made long before the last old one was gone; and while nobody led, nobody touched it. What is about to
     # start must not be restarted for that time.
     before = phases.GOING_DOWN | {Phase.BACKOFF}
     ready = [span.ended_at for span in open_.phases if span.phase in before and span.ended_at is not None]
     since = max([began_at(job), *gone, *ready])
-    waited = look.now - since
+    waited = context.now - since
     if waited < TOUCH_AFTER:
-        return Plan(ledger, open_.reason, look_again_at=since + TOUCH_AFTER)
-    if not look.snapshot.live:
+        return Plan(ledger, open_.reason, requeue_at=since + TOUCH_AFTER)
+    if not context.snapshot.live:
         return Plan(ledger, open_.reason, actions=(ReadLive(),))
     if job.failed_create:
         said = open_.attempt.reason if open_.attempt is not None else open_.reason
         plan = say(ledger, f"{said}; Job {job.name} cannot create its pods: {job.failed_create[:_MAX_QUOTE]}")
-        return msgspec.structs.replace(plan, look_again_at=look.now + SAY_AFTER)
+        return msgspec.structs.replace(plan, requeue_at=context.now + SAY_AFTER)
     if waited >= GIVE_UP_AFTER:
-        return _try_again(look, ledger, f"Job {job.name} got no pods for {GIVE_UP_AFTER.seconds} s")
+        return _try_again(context, ledger, f"Job {job.name} got no pods for {GIVE_UP_AFTER.seconds} s")
     value = f"{open_.id}-{open_.attempt.number if open_.attempt is not None else 0}"
     touch = () if job.touched == value else (TouchJob(ledger.epoch, job.name, job.uid, value),)
-    return Plan(ledger, open_.reason, actions=touch, look_again_at=since + GIVE_UP_AFTER)
+    return Plan(ledger, open_.reason, actions=touch, requeue_at=since + GIVE_UP_AFTER)
 
 
-def _under_way_since(look: Look, ledger: Ledger) -> datetime:
+def _under_way_since(context: ReconcileContext, ledger: Ledger) -> datetime:
     """Since when the group has been in its phase, in its Jobs' present run.
 
     One that its user suspended and resumed while nobody looked has only begun; a Job that has not seen that it was
     resumed has not even begun.
     """
-    runs = (look.now if stands_still(job) else began_at(job) for job in member_jobs(look.snapshot))
+    runs = (context.now if stands_still(job) else began_at(job) for job in member_jobs(context.snapshot))
     return max([ledger.current_incident.phases[-1].started_at, *runs])  # somebody may have deleted every Job
 
 
-def _watch_the_start(look: Look, ledger: Ledger) -> Plan:
+def _watch_the_start(context: ReconcileContext, ledger: Ledger) -> Plan:
     """`timeouts.start`: all pods have a node, yet not all run."""
     open_ = ledger.current_incident
     timeout = timedelta(seconds=open_.terms.start_timeout_seconds)
-    deadline = _under_way_since(look, ledger) + timeout
-    if look.now < deadline or not lifecycle.acts(ledger):
-        hindered = not_started.words(look.snapshot)
-        plan = say_after_a_while(look, ledger, hindered) if hindered else Plan(ledger, open_.reason)
-        moments = [moment for moment in (plan.look_again_at, deadline) if moment is not None and moment > look.now]
-        return msgspec.structs.replace(plan, look_again_at=min(moments, default=None))
-    return _try_again(look, ledger, f"not all ranks ran within {int(timeout.total_seconds())} s of being scheduled")
+    deadline = _under_way_since(context, ledger) + timeout
+    if context.now < deadline or not lifecycle.acts(ledger):
+        hindered = not_started.words(context.snapshot)
+        plan = say_after_a_while(context, ledger, hindered) if hindered else Plan(ledger, open_.reason)
+        moments = [moment for moment in (plan.requeue_at, deadline) if moment is not None and moment > context.now]
+        return msgspec.structs.replace(plan, requeue_at=min(moments, default=None))
+    return _try_again(context, ledger, f"not all ranks ran within {int(timeout.total_seconds())} s of being scheduled")

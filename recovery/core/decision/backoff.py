@@ -16,10 +16,12 @@ from recovery.core.model.facts import PodFacts, Snapshot
 from recovery.core.model.ledger import Ledger, Phase, Withheld
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan
-from recovery.core.plan.context import Look
+from recovery.core.plan.context import ReconcileContext
 
 
-def withheld(look: Look, ledger: Ledger, reason: str, lost: tuple[Evidence, ...], hurry: str | None) -> Plan | None:
+def withheld(
+    context: ReconcileContext, ledger: Ledger, reason: str, lost: tuple[Evidence, ...], hurry: str | None
+) -> Plan | None:
     """The plan that lets the restart wait for its backoff while the job keeps its pods. None: it does not wait.
 
     `lost`: what the restart is for. `hurry`: why it must not wait, in words; None: it may.
@@ -27,33 +29,33 @@ def withheld(look: Look, ledger: Ledger, reason: str, lost: tuple[Evidence, ...]
     Each look decides again, so that whatever comes in meanwhile counts: a rule, the budget, an exit too many.
     """
     open_ = ledger.current_incident
-    number, not_ours = ledger.attempts_in_row + 1, suspension.not_ours(look)
+    number, not_ours = ledger.attempts_in_row + 1, suspension.not_ours(context)
     wait = budget.delay(open_.terms, number)
     if not_ours is None or open_.resumed_by_others or hurry is not None or ledger.phase is Phase.HELD:
         return None
-    waits = open_.withheld or _begin(look, ledger, wait, lost)
+    waits = open_.withheld or _begin(context, ledger, wait, lost)
     # A clock that jumped back does not make it wait for longer.
-    if not timedelta() < waits.until - look.now <= wait:
+    if not timedelta() < waits.until - context.now <= wait:
         return None
-    ledger = phases.enter(ledger, Phase.BACKOFF, look.now)
+    ledger = phases.enter(ledger, Phase.BACKOFF, context.now)
     reason += (
         f"; not before {waits.until:%Y-%m-%dT%H:%M:%SZ} (attempt {number} in a row waits {words(wait)}), and the job "
         f"is not suspended until then, because {not_ours}"
     )
     ledger = ledger.with_incident(withheld=waits, reason=reason)
-    return Plan(ledger, reason, look_again_at=waits.until)
+    return Plan(ledger, reason, requeue_at=waits.until)
 
 
-def _begin(look: Look, ledger: Ledger, wait: timedelta, lost: tuple[Evidence, ...]) -> Withheld:
+def _begin(context: ReconcileContext, ledger: Ledger, wait: timedelta, lost: tuple[Evidence, ...]) -> Withheld:
     # A CRD of an older version drops `withheld`, but not the phase: the wait must not begin again with each look.
     waits_already = ledger.phase is Phase.BACKOFF
-    began = ledger.current_incident.phases[-1].started_at if waits_already else look.now
+    began = ledger.current_incident.phases[-1].started_at if waits_already else context.now
     # By the clocks that date Jobs and processes as well; ours may differ.
-    lost_at = min((item.at for item in lost if item.at is not None), default=look.now)
+    lost_at = min((item.at for item in lost if item.at is not None), default=context.now)
     return Withheld(until=began + wait, lost_at=lost_at)
 
 
-def taken(look: Look, ledger: Ledger, reason: str, hurry: str | None) -> tuple[Ledger, str]:
+def taken(context: ReconcileContext, ledger: Ledger, reason: str, hurry: str | None) -> tuple[Ledger, str]:
     """The restart is made now: the ledger with one more attempt in a row and the suspension that its delay asks for,
     and the sentence. `hurry`: as in `withheld`."""
     # Nobody insisted on this attempt.
@@ -61,7 +63,7 @@ def taken(look: Look, ledger: Ledger, reason: str, hurry: str | None) -> tuple[L
     ledger = msgspec.structs.replace(ledger.with_incident(forced=False), attempts_in_row=number)
     open_ = ledger.current_incident
     wait = budget.delay(open_.terms, number)
-    refused = suspension.refused(look, open_)
+    refused = suspension.refused(context, open_)
     if wait and refused is not None:
         if open_.withheld is None:
             reason += f"; no backoff, because {refused}"
@@ -71,7 +73,7 @@ def taken(look: Look, ledger: Ledger, reason: str, hurry: str | None) -> tuple[L
         wait = timedelta()
     elif wait:
         reason += f"; it stays suspended for {words(wait)} first (attempt {number} in a row)"
-    return suspension.until(look.now + wait, ledger, look.workload, begin=bool(wait)), reason
+    return suspension.until(context.now + wait, ledger, context.workload, begin=bool(wait)), reason
 
 
 def lives_on(snapshot: Snapshot, waits: Withheld) -> bool:

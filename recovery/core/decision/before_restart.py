@@ -22,7 +22,7 @@ from recovery.core.incident.preconditions import barred
 from recovery.core.model.facts import PodFacts, Snapshot
 from recovery.core.model.ledger import Incident, Ledger
 from recovery.core.plan.actions import Plan
-from recovery.core.plan.context import Look
+from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import say, stand_aside
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, Restart
@@ -31,29 +31,29 @@ _BY_HAND = "if its ranks hang"
 """How the sentence ends that leaves a loss under Observe to a person, once the policy enforces."""
 
 
-def judge(look: Look, ledger: Ledger, news: tuple[Evidence, ...] = ()) -> Plan:
+def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] = ()) -> Plan:
     """What an open incident without any restart calls for.
 
     `news`: what came in after the controller had stood aside; only that is judged then. Empty: nothing did.
     """
-    snapshot, policy, now = look.snapshot, look.policy, look.now
+    snapshot, policy, now = context.snapshot, context.policy, context.now
     open_ = ledger.current_incident
     terms = open_.terms
     observes = open_.mode == Mode.OBSERVE
     if observes and open_.would:
-        return _observed(look, ledger)
+        return _observed(context, ledger)
     # Once the controller has stood aside, only what came in later can call for more.
     found = open_.evidence[-1 if lifecycle.stood_aside(ledger) else 0]
     if not lifecycle.decides(terms):
         return say(ledger, f"{found}; policy {terms.policy_name} says restart: None, so it is left to Kubernetes")
     evidence = lifecycle.present(snapshot, ledger)
     # What ends the Job has decided on whatever comes in later as well.
-    decided = native_decision(look, ledger, evidence, news or evidence)
+    decided = native_decision(context, ledger, evidence, news or evidence)
     if decided is not None and not open_.fail_job:  # else it is our own doing
         after = stand_aside(ledger, f"{found}; standing aside, because {decided}", now)
-        return Plan(after, after.current_incident.reason, actions=free_the_dead(look, after))
+        return Plan(after, after.current_incident.reason, actions=free_the_dead(context, after))
     # To an incident that only observes the mode is no bar, nor a job that is paused.
-    bar = barred(look.workload, policy, forced=open_.forced or observes)
+    bar = barred(context.workload, policy, forced=open_.forced or observes)
     if bar is not None:
         return say(ledger, f"{found}; nothing is done, because {bar}")
     pending = waits_for(snapshot, ledger)
@@ -61,15 +61,15 @@ def judge(look: Look, ledger: Ledger, news: tuple[Evidence, ...] = ()) -> Plan:
         return say(ledger, f"{found}; {pending}")
     stuck = attempt_limits.refused(ledger, now) if attempt_limits.judged(ledger) else None
     if stuck is not None:
-        return hold_back(look, ledger, found, stuck)
+        return hold_back(context, ledger, found, stuck)
     if not news and not evidence and open_.withheld is None and all_run(snapshot):
         # A node that answers again, a fault that has ended: nobody is missing, so there is nothing to restart for.
         return say(ledger, f"{found}; that is over and all {open_.ranks} ranks run: waiting until they are Ready")
     open_to_us = evidence if terms.override_native else native_policies.undecided(snapshot, evidence)
-    verdict = verdicts.of(look, ledger, open_to_us or evidence, news=news)
+    verdict = verdicts.of(context, ledger, open_to_us or evidence, news=news)
     if observes:
-        return _observe(look, ledger, found, verdict)
-    return carry_out(look, ledger, found, verdict)
+        return _observe(context, ledger, found, verdict)
+    return carry_out(context, ledger, found, verdict)
 
 
 def all_run(snapshot: Snapshot) -> bool:
@@ -83,7 +83,7 @@ def all_run(snapshot: Snapshot) -> bool:
 
 
 def native_decision(
-    look: Look, ledger: Ledger, all_of_it: tuple[Evidence, ...], news: tuple[Evidence, ...]
+    context: ReconcileContext, ledger: Ledger, all_of_it: tuple[Evidence, ...], news: tuple[Evidence, ...]
 ) -> str | None:
     """What the user's native policies decide, in words; None: nothing, or the policy overrides them.
 
@@ -91,29 +91,29 @@ def native_decision(
     """
     if ledger.current_incident.terms.override_native:
         return native_policies.trained_to_the_end(news)
-    return native_policies.takes_down(look.snapshot, all_of_it) or native_policies.decision(look.snapshot, news)
+    return native_policies.takes_down(context.snapshot, all_of_it) or native_policies.decision(context.snapshot, news)
 
 
-def _observe(look: Look, ledger: Ledger, found: str, verdict: Verdict) -> Plan:
+def _observe(context: ReconcileContext, ledger: Ledger, found: str, verdict: Verdict) -> Plan:
     """What Enforce would do: the verdict within caps and budget, decided once, as Enforce would have.
 
     Later looks do not decide again: caps fill, and pods go with what they tell. What is recorded is what would have
     been done then.
     """
-    if enforced_now(look):
-        return _observed(look, ledger, found)
-    verdict = fleet_changes.admitted(look, ledger, verdict)
-    ledger = _noted(ledger, verdict, look.now)
+    if enforced_now(context):
+        return _observed(context, ledger, found)
+    verdict = fleet_changes.admitted(context, ledger, verdict)
+    ledger = _noted(ledger, verdict, context.now)
     open_ = ledger.current_incident
-    refusal = attempt_limits.refused(ledger, look.now, free=not verdict.charge)
-    jobs = ", ".join(job.name for job in member_jobs(look.snapshot)) or "none"
+    refusal = attempt_limits.refused(ledger, context.now, free=not verdict.charge)
+    jobs = ", ".join(job.name for job in member_jobs(context.snapshot)) or "none"
     free = "" if verdict.charge else f", {_free_words(verdict)}"
     restart = f"delete Job {jobs}, so that all {open_.ranks} ranks restart together{free}"
     call = verdict.call
     match call:
         case Call.WAIT:
             plan = say(ledger, f"{found}; {verdict.why}")
-            return msgspec.structs.replace(plan, look_again_at=verdict.again_at)
+            return msgspec.structs.replace(plan, requeue_at=verdict.requeue_at)
         case Call.IGNORE | Call.NONE:
             would = "leave it to Kubernetes"
         case Call.FAIL_JOB:
@@ -128,32 +128,32 @@ def _observe(look: Look, ledger: Ledger, found: str, verdict: Verdict) -> Plan:
         case Call.REPLACE_NODE:
             would = f"quarantine node {verdict.node} and {restart}"
     by = f" ({verdict.why})" if _tells(verdict) and verdict.call is not Call.HOLD else ""
-    reason = f"{found}; {would_words(look, ledger, would + by)}"
+    reason = f"{found}; {would_words(context, ledger, would + by)}"
     if call in {Call.IGNORE, Call.NONE}:
-        after = stand_aside(ledger, reason, look.now)
-        return Plan(after, after.current_incident.reason, look_again_at=verdict.again_at)
+        after = stand_aside(ledger, reason, context.now)
+        return Plan(after, after.current_incident.reason, requeue_at=verdict.requeue_at)
     after = verdicts.remembered(ledger.with_incident(would=str(call), reason=reason), verdict.mark)
     # The group may run whole already, and only now may its incident end: the watch tells of this write. No look at
     # once: a CRD of before drops `would`, and each look would pass the verdict anew, without end.
     return Plan(after, reason)
 
 
-def would_words(look: Look, ledger: Ledger, would: str) -> str:
+def would_words(context: ReconcileContext, ledger: Ledger, would: str) -> str:
     """What Enforce would do now, and why it is not done."""
-    if isinstance(look.policy, Policy) and look.policy.breaker:
-        return f"Enforce would now {would}; {look.policy.breaker}"
+    if isinstance(context.policy, Policy) and context.policy.breaker:
+        return f"Enforce would now {would}; {context.policy.breaker}"
     return f"policy {ledger.current_incident.terms.policy_name} is in mode Observe: Enforce would now {would}"
 
 
-def enforced_now(look: Look) -> bool:
+def enforced_now(context: ReconcileContext) -> bool:
     """The policy says Enforce by now, and no breaker is open."""
-    return isinstance(look.policy, Policy) and look.policy.mode is Mode.ENFORCE
+    return isinstance(context.policy, Policy) and context.policy.mode is Mode.ENFORCE
 
 
-def _observed(look: Look, ledger: Ledger, found: str = "") -> Plan:
+def _observed(context: ReconcileContext, ledger: Ledger, found: str = "") -> Plan:
     """Nothing more is decided in this incident: what was said of it stands, and, where the policy enforces now, that
     this came too late. `found`: what was seen, where nothing has been said of it yet."""
-    open_, policy = ledger.current_incident, look.policy
+    open_, policy = ledger.current_incident, context.policy
     said = found or open_.reason
     if not isinstance(policy, Policy) or policy.mode is not Mode.ENFORCE or said.endswith(_BY_HAND):
         return Plan(ledger, said)
@@ -162,7 +162,7 @@ def _observed(look: Look, ledger: Ledger, found: str = "") -> Plan:
         if kept_by_breaker(open_, policy)
         else f"before policy {policy.name} was in mode Enforce"
     )
-    by_hand = f"recovery restart {look.workload.name} {_BY_HAND}"
+    by_hand = f"recovery restart {context.workload.name} {_BY_HAND}"
     return say(ledger, f"{said}; that was {when}, so nothing is done: {by_hand}")
 
 
@@ -172,7 +172,7 @@ def kept_by_breaker(open_: Incident, policy: Policy) -> bool:
 
 
 def carry_out(
-    look: Look,
+    context: ReconcileContext,
     ledger: Ledger,
     found: str,
     verdict: Verdict,
@@ -181,33 +181,33 @@ def carry_out(
     lost: tuple[Evidence, ...] = (),
 ) -> Plan:
     """What the verdict calls for, as far as the budget and the caps allow it."""
-    now, open_ = look.now, ledger.current_incident
-    verdict = fleet_changes.admitted(look, ledger, verdict)
+    now, open_ = context.now, ledger.current_incident
+    verdict = fleet_changes.admitted(context, ledger, verdict)
     ledger = _noted(ledger, verdict, now)
     match verdict.call:
         case Call.WAIT:
             plan = say(ledger, f"{found}; {verdict.why}")
-            return msgspec.structs.replace(plan, look_again_at=verdict.again_at)
+            return msgspec.structs.replace(plan, requeue_at=verdict.requeue_at)
         case Call.IGNORE | Call.NONE:
             after = stand_aside(ledger, f"{found}; {verdict.why}", now)
-            return Plan(after, after.current_incident.reason, look_again_at=verdict.again_at)
+            return Plan(after, after.current_incident.reason, requeue_at=verdict.requeue_at)
         case Call.HOLD | Call.FAIL_JOB:
-            return hold_back(look, ledger, found, _final(verdict))
+            return hold_back(context, ledger, found, _final(verdict))
     refusal = attempt_limits.refused(ledger, now, free=not verdict.charge)
     if refusal is not None:
-        return hold_back(look, ledger, found, refusal)
-    jobs = ", ".join(job.name for job in member_jobs(look.snapshot)) or "none"
+        return hold_back(context, ledger, found, refusal)
+    jobs = ", ".join(job.name for job in member_jobs(context.snapshot)) or "none"
     first = f"quarantining node {verdict.node} and " if verdict.call is Call.REPLACE_NODE else ""
     if attempt > 1:
         what = f"{found}; {verdict.why}; attempt {attempt}" if _tells(verdict) else f"{found}; attempt {attempt}"
-        return trigger(look, ledger, f"{what}: {first}deleting Job {jobs} once more", verdict=verdict, lost=lost)
+        return trigger(context, ledger, f"{what}: {first}deleting Job {jobs} once more", verdict=verdict, lost=lost)
     left = (
         f"{attempt_limits.left(ledger, now) - (not open_.charged)} of {open_.terms.budget_limit} recoveries left"
         if verdict.charge
         else _free_words(verdict)
     )
     return trigger(
-        look,
+        context,
         ledger,
         f"{found}; {verdict.why}: {first}deleting Job {jobs} so that all {open_.ranks} ranks restart together ({left})",
         verdict=verdict,

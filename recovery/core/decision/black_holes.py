@@ -28,7 +28,7 @@ from recovery.core.model.facts import ContainerFacts, NodeFacts, PodFacts, Snaps
 from recovery.core.model.fleet_ledger import FleetChange, Suspicion
 from recovery.core.model.ledger import Ledger
 from recovery.core.plan.actions import Action, ChangeFleet
-from recovery.core.plan.context import Look
+from recovery.core.plan.context import ReconcileContext
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
 
@@ -222,57 +222,59 @@ class Asked(msgspec.Struct, frozen=True):
     """What is held against which node; in an incident only what is new. Empty: nothing."""
     replace: tuple[BlackHole, Verdict] | None = None
     """The node that calls for another restart, away from it. None: none does."""
-    again_at: datetime | None = None
+    requeue_at: datetime | None = None
     """When time alone will hold more against a node. None: never."""
 
     def actions(self, epoch: int) -> tuple[Action, ...]:
         return (ChangeFleet(epoch, self.change),) if self.change != FleetChange() else ()
 
 
-def before_training(look: Look, policy: Policy) -> Asked:
+def before_training(context: ReconcileContext, policy: Policy) -> Asked:
     """What is asked of the fleet for a group that has never run whole. Nothing else is done and no incident opened: its
     Job replaces what fails.
 
     The suspicion stands under the name of this start. With it, in one write, the node is quarantined where that is
     enough; what stands is never asked for again, so that nobody who lets the node in is overruled.
     """
-    jobset = look.snapshot.jobset
+    jobset = context.snapshot.jobset
     if policy.mode is not Mode.ENFORCE or jobset is None:
         return Asked()
     name = f"start-{jobset.uid[:8]}"
-    holes, again_at = _counted(look, policy, failures=2, failing_for=LASTS)
-    members = sum(map(member_count, member_jobs(look.snapshot)))
-    told = [f"{each.why}: {_case(policy, each, name, look.now).words}" for each in holes if _known(policy, each, name)]
+    holes, requeue_at = _counted(context, policy, failures=2, failing_for=LASTS)
+    members = sum(map(member_count, member_jobs(context.snapshot)))
+    told = [
+        f"{each.why}: {_case(policy, each, name, context.now).words}" for each in holes if _known(policy, each, name)
+    ]
     new = [each for each in holes if not _known(policy, each, name)]
-    asked = _ask(look, policy, name, new, members, alone=True)
+    asked = _ask(context, policy, name, new, members, alone=True)
     words = "; ".join((*told, *((asked.words,) if asked.words else ())))
-    return msgspec.structs.replace(asked, words=words, again_at=asked.again_at or again_at)
+    return msgspec.structs.replace(asked, words=words, requeue_at=asked.requeue_at or requeue_at)
 
 
-def in_incident(look: Look, ledger: Ledger) -> Asked:
+def in_incident(context: ReconcileContext, ledger: Ledger) -> Asked:
     """What is asked for while the group of an open incident starts again.
 
     First the suspicion, once for each node. Where that is enough the node is replaced: quarantined, if its Job has
     replaced the pod already; else by another restart of the group, for nobody else would take the pod away from there.
     """
-    policy, open_ = look.policy, ledger.current_incident
+    policy, open_ = context.policy, ledger.current_incident
     restart = restart_of(ledger)
     if not isinstance(policy, Policy) or open_.storm or restart is None:
         return Asked()
-    holes, again_at = _counted(look, policy, failures=1, failing_for=SHARED_WITHIN)
+    holes, requeue_at = _counted(context, policy, failures=1, failing_for=SHARED_WITHIN)
     new = [each for each in holes if not _known(policy, each, open_.id)]
-    asked = _ask(look, policy, open_.id, new, open_.ranks, alone=False)
+    asked = _ask(context, policy, open_.id, new, open_.ranks, alone=False)
     replace: tuple[BlackHole, Verdict] | None = None
     for hole in holes:
         before = _known(policy, hole, open_.id)
-        if before is None or replace is not None or _placed_elsewhere(look.snapshot, hole):
+        if before is None or replace is not None or _placed_elsewhere(context.snapshot, hole):
             continue
-        case = _case(policy, hole, open_.id, look.now)
+        case = _case(policy, hole, open_.id, context.now)
         twice = f"node {hole.node} is the suspect of this incident for the second time"
         why = twice if before.at < restart.started_at else case.words if case.enough and hole.stays else ""
         if why:
             replace = (hole, Verdict(Call.REPLACE_NODE, why, node=hole.node, still_runs=True))
-    return msgspec.structs.replace(asked, replace=replace, again_at=asked.again_at or again_at)
+    return msgspec.structs.replace(asked, replace=replace, requeue_at=asked.requeue_at or requeue_at)
 
 
 def _placed_elsewhere(snapshot: Snapshot, hole: BlackHole) -> bool:
@@ -284,33 +286,35 @@ def _placed_elsewhere(snapshot: Snapshot, hole: BlackHole) -> bool:
     )
 
 
-def _ask(look: Look, policy: Policy, name: str, holes: list[BlackHole], members: int, *, alone: bool) -> Asked:
+def _ask(
+    context: ReconcileContext, policy: Policy, name: str, holes: list[BlackHole], members: int, *, alone: bool
+) -> Asked:
     """The suspicions, and at most one quarantine: the caps count what stands in the ledger, so the next one waits for
     the next look. `alone`: no restart will take the pods away, so a node is quarantined whatever stays there.
     """
     suspicions: list[Suspicion] = []
     said: list[str] = []
-    again_at: datetime | None = None  # a restart follows upon the suspicion, by a look of its own
+    requeue_at: datetime | None = None  # a restart follows upon the suspicion, by a look of its own
     for hole in holes:
-        case = _case(policy, hole, name, look.now)
+        case = _case(policy, hole, name, context.now)
         words = f"{hole.why}: {case.words}"
         wanted = None
         if case.enough and (alone or not hole.stays):
-            wanted = fleet_changes.entry(look, hole.node, name, words, look.now)
+            wanted = fleet_changes.entry(context, hole.node, name, words, context.now)
         suspicions.append(Suspicion(hole.node, name, hole.counts_at, hole.why))
         if wanted is None:
             said.append(words)
-            again_at = look.now if case.enough else again_at
+            requeue_at = context.now if case.enough else requeue_at
             continue
-        refused = fleet_changes.refused(look, policy, wanted, members)
+        refused = fleet_changes.refused(context, policy, wanted, members)
         if refused:
             said.append(f"{words}, but it is not quarantined: {refused}")
             continue
         left = "its pod there has to be deleted by hand" if hole.stays else "its Job replaces the pod"
         said.append(f"{words}: quarantining it; nothing is restarted, {left}")
-        again_at = look.now if len(suspicions) < len(holes) else again_at
-        return Asked(FleetChange((wanted,), tuple(suspicions)), "; ".join(said), again_at=again_at)
-    return Asked(FleetChange(suspicions=tuple(suspicions)), "; ".join(said), again_at=again_at)
+        requeue_at = context.now if len(suspicions) < len(holes) else requeue_at
+        return Asked(FleetChange((wanted,), tuple(suspicions)), "; ".join(said), requeue_at=requeue_at)
+    return Asked(FleetChange(suspicions=tuple(suspicions)), "; ".join(said), requeue_at=requeue_at)
 
 
 class _Case(msgspec.Struct, frozen=True):
@@ -333,7 +337,7 @@ def _known(policy: Policy, hole: BlackHole, name: str) -> Suspicion | None:
 
 
 def _counted(
-    look: Look, policy: Policy, *, failures: int, failing_for: timedelta
+    context: ReconcileContext, policy: Policy, *, failures: int, failing_for: timedelta
 ) -> tuple[list[BlackHole], datetime | None]:
     """What counts now, and when time alone will make more of it count. None: never.
 
@@ -341,8 +345,8 @@ def _counted(
     """
     if not policy.limits.may_cordon:
         return [], None
-    now, nodes = look.now, look.snapshot.nodes
-    found = seen(look.snapshot, now, failures=failures, failing_for=failing_for)
+    now, nodes = context.now, context.snapshot.nodes
+    found = seen(context.snapshot, now, failures=failures, failing_for=failing_for)
     held = [each for each in found if not quarantine.cleared(each.began_at, nodes.get(each.node), now)]
     ahead = min((each.counts_at for each in held if each.counts_at > now), default=None)
     past = [each for each in held if each.counts_at <= now]

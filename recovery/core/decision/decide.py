@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.decision import black_holes, manual
-from recovery.core.decision.advance import first_look, in_incident
+from recovery.core.decision.advance import decide_opened, in_incident
 from recovery.core.decision.terminal_jobset import failed
 from recovery.core.diagnosis import group_conditions, matching, not_started
 from recovery.core.diagnosis.classify import classify
@@ -35,7 +35,7 @@ from recovery.core.plan.actions import (
     ResumeWorkload,
     SuspendWorkload,
 )
-from recovery.core.plan.context import Look
+from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.kubernetes_events import events
 from recovery.core.plan.status_conditions import summarise
 from recovery.core.policy.resolved import Policy
@@ -53,12 +53,12 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
     # What bears no date of its own is dated by the look that noticed it first, and stays so.
     noticed = ledger.incident.detected_at if ledger.incident is not None else now
     snapshot = _marked(snapshot, policy, now, min(noticed, now))
-    look = Look(snapshot, workload, policy, now, ledger.epoch)
+    context = ReconcileContext(snapshot, workload, policy, now, ledger.epoch)
     if ledger.incident is not None and ledger.incident.closing is not None:
-        plan = _record(look, ledger)
+        plan = _record(context, ledger)
     else:
-        plan = _asked(look, ledger) or _restrained(look, ledger) or _unasked(look, ledger)
-    plan = _in_time(look, plan)
+        plan = _asked(context, ledger) or _restrained(context, ledger) or _unasked(context, ledger)
+    plan = _in_time(context, plan)
     if any(isinstance(action, ReadLive) for action in plan.actions) or (
         not snapshot.live
         and (
@@ -67,18 +67,22 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
         )
     ):
         return Plan(ledger, plan.reason, actions=(ReadLive(),))
-    observed = _observed(look, plan.ledger)
+    observed = _observed(context, plan.ledger)
     if plan.ledger == ledger and ledger.incident is None and not _readability_changed(ledger, observed):
         return plan
     after = summarise(plan.ledger, workload, now, observed)
     return msgspec.structs.replace(plan, ledger=after, actions=(*plan.actions, *events(ledger, after)))
 
 
-def _observed(look: Look, ledger: Ledger) -> tuple[group_conditions.GroupCondition, ...]:
+def _observed(context: ReconcileContext, ledger: Ledger) -> tuple[group_conditions.GroupCondition, ...]:
     """The conditions that hold. Those of the pods are written only while an incident is open; that an object of the
     group cannot be read is written at any time."""
-    open_, unreadable = ledger.incident, group_conditions.undecodable(look.snapshot)
-    shown = group_conditions.conditions_of(look.snapshot, _finish_timeout(open_), look.now) if open_ is not None else ()
+    open_, unreadable = ledger.incident, group_conditions.undecodable(context.snapshot)
+    shown = (
+        group_conditions.conditions_of(context.snapshot, _finish_timeout(open_), context.now)
+        if open_ is not None
+        else ()
+    )
     return shown if unreadable is None else (*shown, unreadable)
 
 
@@ -114,39 +118,41 @@ def _marked(snapshot: Snapshot, policy: Policy | PolicyError | None, now: dateti
     return msgspec.structs.replace(snapshot, pods=pods)
 
 
-def _in_time(look: Look, plan: Plan) -> Plan:
+def _in_time(context: ReconcileContext, plan: Plan) -> Plan:
     """Not later than time alone makes news of a node: the end of its silence, or the `for` of a rule."""
-    if not isinstance(look.policy, Policy):
+    if not isinstance(context.policy, Policy):
         return plan
-    fates = fencing.fates_of_nodes(look.snapshot, look.policy, look.now)
-    fault_at = matching.next_node_fault_at(look.policy.rules, look.snapshot, look.now)
+    fates = fencing.fates_of_nodes(context.snapshot, context.policy, context.now)
+    fault_at = matching.next_node_fault_at(context.policy.rules, context.snapshot, context.now)
     open_ = plan.ledger.incident
     kept_at = (
-        group_conditions.next_change_at(look.snapshot, _finish_timeout(open_), look.now) if open_ is not None else None
+        group_conditions.next_change_at(context.snapshot, _finish_timeout(open_), context.now)
+        if open_ is not None
+        else None
     )
-    moments = (*(fate.changes_at for fate in fates.values()), fault_at, kept_at, plan.look_again_at)
-    again_at = min((moment for moment in moments if moment is not None), default=None)
-    return msgspec.structs.replace(plan, look_again_at=again_at)
+    moments = (*(fate.changes_at for fate in fates.values()), fault_at, kept_at, plan.requeue_at)
+    requeue_at = min((moment for moment in moments if moment is not None), default=None)
+    return msgspec.structs.replace(plan, requeue_at=requeue_at)
 
 
-def _asked(look: Look, ledger: Ledger) -> Plan | None:
+def _asked(context: ReconcileContext, ledger: Ledger) -> Plan | None:
     """What a person has asked for and has no answer to. None: nothing, or nobody may act on this job."""
-    if not isinstance(look.policy, Policy):
+    if not isinstance(context.policy, Policy):
         return None
-    for verb, request in requests.pending(look.workload, ledger):
-        return manual.answer(look, look.policy, ledger, verb, request)
+    for verb, request in requests.pending(context.workload, ledger):
+        return manual.answer(context, context.policy, ledger, verb, request)
     return None
 
 
-def _restrained(look: Look, ledger: Ledger) -> Plan | None:
+def _restrained(context: ReconcileContext, ledger: Ledger) -> Plan | None:
     """Nothing is decided, and the incident stays as it is. None: every object of the group can be read."""
-    why = unread(look.snapshot)
+    why = unread(context.snapshot)
     return Plan(ledger, why) if why is not None else None
 
 
-def _unasked(look: Look, ledger: Ledger) -> Plan:
+def _unasked(context: ReconcileContext, ledger: Ledger) -> Plan:
     """What the group calls for by itself: no person has asked for anything, and every object can be read."""
-    return _between_incidents(look, ledger) if ledger.incident is None else in_incident(look, ledger)
+    return _between_incidents(context, ledger) if ledger.incident is None else in_incident(context, ledger)
 
 
 def _settled(ledger: Ledger) -> tuple[object, ...]:
@@ -173,8 +179,8 @@ def _settled(ledger: Ledger) -> tuple[object, ...]:
     return settled, ledger.epoch, ledger.handled, ledger.requests, ledger.phase is Phase.HELD
 
 
-def _between_incidents(look: Look, ledger: Ledger) -> Plan:
-    snapshot, workload, policy, now = look.snapshot, look.workload, look.policy, look.now
+def _between_incidents(context: ReconcileContext, ledger: Ledger) -> Plan:
+    snapshot, workload, policy, now = context.snapshot, context.workload, context.policy, context.now
     mark = suspension.marked_by(workload)
     if mark is not None:
         # Whatever became of its incident, and whatever the policy says now: nobody else would end it.
@@ -191,36 +197,36 @@ def _between_incidents(look: Look, ledger: Ledger) -> Plan:
         return Plan(ledger, f"{policy.global_pause}: nothing is watched for until then")
     assert snapshot.jobset is not None, "left_alone has checked it"
     if snapshot.jobset.terminal_state == "Failed":
-        return _already_failed(look, snapshot.jobset, ledger, policy)
+        return _already_failed(context, snapshot.jobset, ledger, policy)
     seen = gather(snapshot)
     evidence = fresh(snapshot, seen, since=policy.since, handled=ledger.handled, now=now)
     if not evidence:
         why = f" ({len(seen)} older or expected signs of restarts are a baseline)" if seen else ""
-        return _no_failure(look, ledger, policy, f"no failure{why}")
+        return _no_failure(context, ledger, policy, f"no failure{why}")
     done = finishing(snapshot)
     if done is not None:  # a cache that says so is right: nothing takes a success back
         return Plan(ledger, f"{evidence[0].text}, but {done}: left alone")
     opened = lifecycle.open_incident(ledger, snapshot, policy, classify(evidence, snapshot), now)
-    return first_look(look, opened)
+    return decide_opened(context, opened)
 
 
-def _no_failure(look: Look, ledger: Ledger, policy: Policy, reason: str) -> Plan:
+def _no_failure(context: ReconcileContext, ledger: Ledger, policy: Policy, reason: str) -> Plan:
     """Nothing is lost yet; but a node may not answer, or a fault of one may be about to count."""
-    fates = fencing.fates_of_nodes(look.snapshot, policy, look.now)
+    fates = fencing.fates_of_nodes(context.snapshot, policy, context.now)
     silent = next((fate for fate in fates.values() if fate.dead_since is None), None)
     moments = [fate.changes_at for fate in fates.values() if fate.changes_at is not None]
-    fault_at = matching.next_node_fault_at(policy.rules, look.snapshot, look.now)
-    again_at = min([*moments, *([fault_at] if fault_at is not None else [])], default=None)
-    found = not_started.not_started(look.snapshot)
+    fault_at = matching.next_node_fault_at(policy.rules, context.snapshot, context.now)
+    requeue_at = min([*moments, *([fault_at] if fault_at is not None else [])], default=None)
+    found = not_started.not_started(context.snapshot)
     asked = black_holes.Asked()
     if silent is not None:
         reason = f"no failure yet: {silent.why}"
     elif found is not None:
-        asked = black_holes.before_training(look, policy)
+        asked = black_holes.before_training(context, policy)
         words = asked.words or found.words
         reason = f"has not started: {words}" if words else reason
-    again_at = min((each for each in (again_at, asked.again_at) if each is not None), default=None)
-    return Plan(ledger, reason, actions=asked.actions(ledger.epoch), look_again_at=again_at, not_started=found)
+    requeue_at = min((each for each in (requeue_at, asked.requeue_at) if each is not None), default=None)
+    return Plan(ledger, reason, actions=asked.actions(ledger.epoch), requeue_at=requeue_at, not_started=found)
 
 
 def _unusable(policy: PolicyError | None) -> str:
@@ -229,9 +235,9 @@ def _unusable(policy: PolicyError | None) -> str:
     return f"the RecoveryPolicy that applies cannot be used: {policy}"
 
 
-def _already_failed(look: Look, jobset: JobSetFacts, ledger: Ledger, policy: Policy) -> Plan:
+def _already_failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger, policy: Policy) -> Plan:
     """A JobSet found Failed: reported once if it failed on our watch or shortly before."""
-    snapshot, now = look.snapshot, look.now
+    snapshot, now = context.snapshot, context.now
     condition = jobset.condition("Failed")
     if jobset.uid == ledger.handled.terminal_jobset_uid:
         return Plan(ledger, f"JobSet {jobset.name} is Failed; its end has been reported")
@@ -244,19 +250,19 @@ def _already_failed(look: Look, jobset: JobSetFacts, ledger: Ledger, policy: Pol
     opened = lifecycle.open_incident(
         ledger, snapshot, policy, classify((*evidence, end), snapshot), now, ended_at=phases.within_second(at, now)
     )
-    return failed(look, jobset, opened)
+    return failed(context, jobset, opened)
 
 
-def _record(look: Look, ledger: Ledger) -> Plan:
-    ledger = seen_at_the_end(ledger, look.snapshot.fleet, look.now)
+def _record(context: ReconcileContext, ledger: Ledger) -> Plan:
+    ledger = seen_at_the_end(ledger, context.snapshot.fleet, context.now)
     closed = ledger.current_incident
     reason = f"incident {closed.id} is closed: {closed.reason}"
-    after = lifecycle.into_history(ledger, look.snapshot)
-    again_at = look.now if _has_waited(look, after) else None
-    return Plan(after, reason, first=(RecordIncident(closed),), look_again_at=again_at)
+    after = lifecycle.into_history(ledger, context.snapshot)
+    requeue_at = context.now if _has_waited(context, after) else None
+    return Plan(after, reason, first=(RecordIncident(closed),), requeue_at=requeue_at)
 
 
-def _has_waited(look: Look, ledger: Ledger) -> bool:
+def _has_waited(context: ReconcileContext, ledger: Ledger) -> bool:
     """Something has come in that had to wait for the end of the incident: it is looked at though nothing changes."""
-    marked, asked = suspension.marked_by(look.workload) is not None, requests.pending(look.workload, ledger)
-    return marked or bool(asked) or any(item.key not in ledger.handled.keys for item in gather(look.snapshot))
+    marked, asked = suspension.marked_by(context.workload) is not None, requests.pending(context.workload, ledger)
+    return marked or bool(asked) or any(item.key not in ledger.handled.keys for item in gather(context.snapshot))

@@ -17,57 +17,57 @@ from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.model.fleet_ledger import FleetChange, Futile, Quarantined, Suspicion
 from recovery.core.model.ledger import Ledger
 from recovery.core.plan.actions import Action, ChangeFleet
-from recovery.core.plan.context import Look
+from recovery.core.plan.context import ReconcileContext
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
 
 
-def admitted(look: Look, ledger: Ledger, verdict: Verdict) -> Verdict:
+def admitted(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Verdict:
     """ReplaceNode within the caps, or RecreateGroup with the reason why the node is not quarantined."""
-    fleet = look.snapshot.fleet
-    if verdict.call is not Call.REPLACE_NODE or fleet is None or not isinstance(look.policy, Policy):
+    fleet = context.snapshot.fleet
+    if verdict.call is not Call.REPLACE_NODE or fleet is None or not isinstance(context.policy, Policy):
         return verdict
-    wanted = _wanted(look, ledger, verdict.node, verdict.rule, verdict.why)
+    wanted = _wanted(context, ledger, verdict.node, verdict.rule, verdict.why)
     if wanted is None:
         return msgspec.structs.replace(verdict, call=Call.RECREATE_GROUP, node="")
-    why = refused(look, look.policy, wanted, ledger.current_incident.ranks)
+    why = refused(context, context.policy, wanted, ledger.current_incident.ranks)
     return not_replaced(verdict, f"node {wanted.node} is not quarantined: {why}") if why else verdict
 
 
-def refused(look: Look, policy: Policy, wanted: Quarantined, members: int) -> str:
+def refused(context: ReconcileContext, policy: Policy, wanted: Quarantined, members: int) -> str:
     """Why the node may not be quarantined, in words; empty: it may, or the fleet was not asked. `members`: pods of the
     group."""
-    fleet = look.snapshot.fleet
+    fleet = context.snapshot.fleet
     if fleet is None:
         return ""
     answer = quarantine.spared(policy.fleet, wanted.node, fleet, members)
     if answer is not None:
         return answer.why
-    after = quarantine.admitted(policy.fleet, policy.limits, wanted, nodes=fleet.nodes, now=look.now)
+    after = quarantine.admitted(policy.fleet, policy.limits, wanted, nodes=fleet.nodes, now=context.now)
     return after.why if isinstance(after, quarantine.Refused) else ""
 
 
-def change(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...]) -> tuple[Action, ...]:
+def change(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evidence, ...]) -> tuple[Action, ...]:
     """What the latest restart of ours asks of the fleet and what does not stand there yet; empty: nothing.
 
     Who forces a restart under Observe insists on that, not on what it may mean for nodes.
     """
-    policy, fleet = look.policy, look.snapshot.fleet
+    policy, fleet = context.policy, context.snapshot.fleet
     open_, restart = ledger.current_incident, restart_of(ledger)
     if not isinstance(policy, Policy) or policy.mode is not Mode.ENFORCE or fleet is None or restart is None:
         return ()
     quarantined = []
     for node in restart.nodes:
-        wanted = _wanted(look, ledger, node, open_.rule, restart.reason)
+        wanted = _wanted(context, ledger, node, open_.rule, restart.reason)
         if wanted is None:
             continue
         # A cap that has been filled since, or a group that waits for the node since, must not keep this one from its
         # restart.
-        if refused(look, policy, wanted, open_.ranks):
+        if refused(context, policy, wanted, open_.ranks):
             continue
-        if quarantine.admitted(policy.fleet, policy.limits, wanted, nodes=fleet.nodes, now=look.now) != policy.fleet:
+        if quarantine.admitted(policy.fleet, policy.limits, wanted, nodes=fleet.nodes, now=context.now) != policy.fleet:
             quarantined.append(wanted)
-    suspicions = _suspicions(look, ledger, evidence)
+    suspicions = _suspicions(context, ledger, evidence)
     futile: tuple[Futile, ...] = ()
     # The one before was in vain. What is free of charge, or by hand, neither counts nor goes on with a row.
     in_vain = policy.limits.breaker_recoveries is not None and ledger.charged_in_row > 1
@@ -77,11 +77,11 @@ def change(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...]) -> tuple[
     return (ChangeFleet(ledger.epoch, wish),) if wish != FleetChange() else ()
 
 
-def _suspicions(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...]) -> tuple[Suspicion, ...]:
-    open_, policy = ledger.current_incident, look.policy
+def _suspicions(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evidence, ...]) -> tuple[Suspicion, ...]:
+    open_, policy = ledger.current_incident, context.policy
     if not isinstance(policy, Policy) or not policy.limits.may_cordon:
         return ()
-    suspect = suspicion_of(open_, evidence, look.snapshot)
+    suspect = suspicion_of(open_, evidence, context.snapshot)
     if suspect is None:
         return ()
     node, what = suspect
@@ -89,29 +89,29 @@ def _suspicions(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...]) -> t
         return ()
     # Dated by the restart that it is for, not by this look, as the quarantine is.
     restart = restart_of(ledger)
-    at = restart.started_at if restart is not None else look.now
-    if quarantine.cleared(at, look.snapshot.nodes.get(node), look.now):
+    at = restart.started_at if restart is not None else context.now
+    if quarantine.cleared(at, context.snapshot.nodes.get(node), context.now):
         return ()
     return (Suspicion(node, open_.id, at, what),)
 
 
-def _wanted(look: Look, ledger: Ledger, node: str, rule: str, why: str) -> Quarantined | None:
+def _wanted(context: ReconcileContext, ledger: Ledger, node: str, rule: str, why: str) -> Quarantined | None:
     """The entry for the node. None: it does not exist any more.
 
     Dated by the restart that it is for, not by this look: whoever releases the node after that is not overruled.
     """
     restart = restart_of(ledger)
-    since = restart.started_at if restart is not None and node in restart.nodes else look.now
+    since = restart.started_at if restart is not None and node in restart.nodes else context.now
     asked = next((each.when for each in ledger.current_incident.terms.rules if each.name == rule), None)
-    made = entry(look, node, ledger.current_incident.id, why, since)
+    made = entry(context, node, ledger.current_incident.id, why, since)
     if made is None or asked is None:
         return made
-    return msgspec.structs.replace(made, release_when=matching.node_signs(asked, look.snapshot.nodes[node]))
+    return msgspec.structs.replace(made, release_when=matching.node_signs(asked, context.snapshot.nodes[node]))
 
 
-def entry(look: Look, node: str, name: str, why: str, since: datetime) -> Quarantined | None:
+def entry(context: ReconcileContext, node: str, name: str, why: str, since: datetime) -> Quarantined | None:
     """The node quarantined since then under the name of an incident. None: it does not exist any more."""
-    facts, policy = look.snapshot.nodes.get(node), look.policy
+    facts, policy = context.snapshot.nodes.get(node), context.policy
     if facts is None or not isinstance(policy, Policy):
         return None
     lasts = policy.limits.release_after_seconds

@@ -24,13 +24,13 @@ from recovery.core.plan.actions import (
     PodRef,
     RaiseBackoffLimit,
 )
-from recovery.core.plan.context import Look
+from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import close
 from recovery.core.policy.spec import Mode
 
 
 def trigger(
-    look: Look,
+    context: ReconcileContext,
     ledger: Ledger,
     reason: str,
     *,
@@ -43,51 +43,51 @@ def trigger(
     `by_hand`: a person wants it now: no backoff, no charge. `verdict`: what it is done for; None: a person wants it.
     `lost`: what was lost since the last restart. Empty after a restart: the group took too long.
     """
-    done = finishing(look.snapshot)
+    done = finishing(context.snapshot)
     if done is not None:
-        return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", look.now)
+        return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", context.now)
     if not by_hand:
-        hurry = _no_time_to_wait(look, ledger, lost)
-        waits = backoff.withheld(look, ledger, reason, lost or lifecycle.present(look.snapshot, ledger), hurry)
+        hurry = _no_time_to_wait(context, ledger, lost)
+        waits = backoff.withheld(context, ledger, reason, lost or lifecycle.present(context.snapshot, ledger), hurry)
         if waits is not None:
             return waits
-        ledger, reason = backoff.taken(look, ledger, reason, hurry)
-    target = lifecycle.target_of(look.snapshot)
+        ledger, reason = backoff.taken(context, ledger, reason, hurry)
+    target = lifecycle.target_of(context.snapshot)
     nodes = (verdict.node,) if verdict is not None and verdict.call is Call.REPLACE_NODE else ()
     action = AttemptAction.REPLACE_NODE if nodes else AttemptAction.RECREATE_GROUP
     free = by_hand or (verdict is not None and not verdict.charge)
-    after = lifecycle.add_attempt(ledger, action, target, reason, look.now, free_of_charge=free, nodes=nodes)
+    after = lifecycle.add_attempt(ledger, action, target, reason, context.now, free_of_charge=free, nodes=nodes)
     after = verdicts.remembered(after, verdict.mark if verdict is not None else None)
-    after = phases.enter(after, Phase.DECIDED, look.now)
+    after = phases.enter(after, Phase.DECIDED, context.now)
     if lost:
         after = lifecycle.more_evidence(after, lost)
-    return Plan(after, reason, actions=takedown(look, after))
+    return Plan(after, reason, actions=takedown(context, after))
 
 
-def _no_time_to_wait(look: Look, ledger: Ledger, lost: tuple[Evidence, ...]) -> str | None:
+def _no_time_to_wait(context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...]) -> str | None:
     """Why the trigger must not be withheld, in words. None: it may be."""
     waits = ledger.current_incident.withheld is not None
     if lifecycle.restarted(ledger) and not lost and not waits:
         return "the group has been given its time to start"
-    return job_limits.no_time_to_wait(look.snapshot)
+    return job_limits.no_time_to_wait(context.snapshot)
 
 
-def takedown(look: Look, ledger: Ledger) -> tuple[Action, ...]:
+def takedown(context: ReconcileContext, ledger: Ledger) -> tuple[Action, ...]:
     """What is asked of the fleet, the trigger for every target Job that still lives, the suspension if it has to wait,
     then the old pods.
 
     The Job that lost the member comes first: should another one turn out to be Complete, it was not in vain. The
     suspension comes before the pods go, so that the Job that JobSet makes next begins suspended.
     """
-    snapshot = look.snapshot
+    snapshot = context.snapshot
     open_ = ledger.current_incident
     target, suspects = open_.target, frozenset(suspect.pod for suspect in open_.suspects)
     struck = frozenset(pod.job_uid for pod in snapshot.pods if pod.name in suspects)
     alive = [job for job in snapshot.jobs if job.uid in target.job_uids and job.deleting_since is None]
     alive.sort(key=lambda job: job.uid not in struck)
     triggers = tuple(DeleteJob(ledger.epoch, job.name, job.uid, job.resource_version) for job in alive)
-    fleet = fleet_changes.change(look, ledger, lifecycle.present(snapshot, ledger)) if alive else ()
-    return (*fleet, *triggers, *suspension.suspend(ledger, look.workload), *pod_deletes(snapshot, ledger))
+    fleet = fleet_changes.change(context, ledger, lifecycle.present(snapshot, ledger)) if alive else ()
+    return (*fleet, *triggers, *suspension.suspend(ledger, context.workload), *pod_deletes(snapshot, ledger))
 
 
 def pod_deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
@@ -132,9 +132,9 @@ def _force_deletes(snapshot: Snapshot, ledger: Ledger, *, only_deleted: bool = F
     return (ForceDeletePods(ledger.epoch, dead),) if dead else ()
 
 
-def free_the_dead(look: Look, ledger: Ledger) -> tuple[Action, ...]:
+def free_the_dead(context: ReconcileContext, ledger: Ledger) -> tuple[Action, ...]:
     """Pods that the platform itself deletes, on nodes that will never answer: they would block its restart for ever."""
     open_ = ledger.current_incident
-    if open_.mode != Mode.ENFORCE or barred(look.workload, look.policy, forced=open_.forced) is not None:
+    if open_.mode != Mode.ENFORCE or barred(context.workload, context.policy, forced=open_.forced) is not None:
         return ()
-    return _force_deletes(look.snapshot, ledger, only_deleted=True)
+    return _force_deletes(context.snapshot, ledger, only_deleted=True)

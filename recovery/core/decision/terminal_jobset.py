@@ -16,16 +16,16 @@ from recovery.core.model.facts import JobSetFacts
 from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase, Target
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import DeleteJobSet, Plan
-from recovery.core.plan.context import Look
+from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import close
 from recovery.core.policy.spec import Mode, OnTerminalFailure
 
 _MADE_ANEW_BY_TRAINER = "TrainJob"
 
 
-def failed(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Plan:
+def failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Plan:
     """The JobSet is terminally Failed: by the user's own policy, or because nothing was left to restart it."""
-    snapshot, now = look.snapshot, look.now
+    snapshot, now = context.snapshot, context.now
     condition = jobset.condition("Failed")
     # With its pods a failed Job takes the proof that it has trained: how it failed counts without that here.
     jobs = tuple(item for item in gather(snapshot) if item.kind is LossKind.JOB_FAILING)
@@ -33,7 +33,7 @@ def failed(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Plan:
     detail = "; ".join((detail, *(item.text for item in jobs)))
     open_ = ledger.current_incident
     late = fresh(snapshot, gather(snapshot), since=open_.started_at, handled=ledger.handled, now=now)
-    decided = native_decision(look, ledger, (*lifecycle.present(snapshot, ledger), *late, *jobs), ())
+    decided = native_decision(context, ledger, (*lifecycle.present(snapshot, ledger), *late, *jobs), ())
     at = condition.since if condition is not None and condition.since is not None else now
     ended_at = phases.within_second(at, now)
     if open_.fail_job:
@@ -44,74 +44,74 @@ def failed(look: Look, jobset: JobSetFacts, ledger: Ledger) -> Plan:
         return close(ledger, Outcome.FAILED, "NativePolicy", reason, ended_at)
     gave_up = f"the platform gave up: JobSet {jobset.name} is Failed ({detail})"
     wanted = open_.terms.on_terminal_failure == OnTerminalFailure.RECREATE_JOB_SET and lifecycle.decides(open_.terms)
-    if not wanted or (open_.mode == Mode.OBSERVE and enforced_now(look)):
+    if not wanted or (open_.mode == Mode.OBSERVE and enforced_now(context)):
         return close(ledger, Outcome.FAILED, "PlatformGaveUp", f"{gave_up}; it is left as it is", ended_at)
-    refused = _not_made_anew(look, ledger)
+    refused = _not_made_anew(context, ledger)
     if refused is not None:
         reason = f"{gave_up}; it is not made anew, because {refused}"
         return close(ledger, Outcome.FAILED, "PlatformGaveUp", reason, ended_at)
     if open_.mode == Mode.OBSERVE:
-        would = would_words(look, ledger, f"delete JobSet {jobset.name}, so that Trainer makes it anew")
+        would = would_words(context, ledger, f"delete JobSet {jobset.name}, so that Trainer makes it anew")
         return close(ledger, Outcome.FAILED, "PlatformGaveUp", f"{gave_up}; {would}", ended_at)
-    if ledger.epoch != look.epoch:  # this look has adopted a restart already
-        return Plan(ledger, open_.reason, look_again_at=now)
-    return _recreate(look, jobset, ledger, gave_up)
+    if ledger.epoch != context.epoch:  # this look has adopted a restart already
+        return Plan(ledger, open_.reason, requeue_at=now)
+    return _recreate(context, jobset, ledger, gave_up)
 
 
-def _not_made_anew(look: Look, ledger: Ledger) -> str | None:
-    if look.workload.kind != _MADE_ANEW_BY_TRAINER:
+def _not_made_anew(context: ReconcileContext, ledger: Ledger) -> str | None:
+    if context.workload.kind != _MADE_ANEW_BY_TRAINER:
         return "nobody makes a JobSet again that belongs to no TrainJob"
     # To an incident that only observes the mode is no bar, nor a job that is paused.
     observes = ledger.current_incident.mode == Mode.OBSERVE
-    bar = barred(look.workload, look.policy, forced=observes)
+    bar = barred(context.workload, context.policy, forced=observes)
     if bar is not None:
         return bar
-    refusal = attempt_limits.refused(ledger, look.now)
+    refusal = attempt_limits.refused(ledger, context.now)
     return None if refusal is None else refusal.why
 
 
-def _recreate(look: Look, jobset: JobSetFacts, ledger: Ledger, gave_up: str) -> Plan:
+def _recreate(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger, gave_up: str) -> Plan:
     name = ledger.current_incident.terms.policy_name
     reason = (
         f"{gave_up}; policy {name} says onTerminalFailure: RecreateJobSet: deleting it, so that Trainer makes it anew"
     )
     # Nothing of the job runs any more, so that no exit can come in between.
-    waits = backoff.withheld(look, ledger, reason, (), hurry=None)
+    waits = backoff.withheld(context, ledger, reason, (), hurry=None)
     if waits is not None:
         return waits
-    ledger, reason = backoff.taken(look, ledger, reason, hurry=None)
-    uids = tuple(job.uid for job in look.snapshot.jobs if job.jobset_uid == jobset.uid)
+    ledger, reason = backoff.taken(context, ledger, reason, hurry=None)
+    uids = tuple(job.uid for job in context.snapshot.jobs if job.jobset_uid == jobset.uid)
     target = Target(job_set_uid=jobset.uid, job_uids=uids, from_restarts=jobset.restarts)
-    after = lifecycle.add_attempt(ledger, AttemptAction.RECREATE_JOB_SET, target, reason, look.now)
-    after = phases.enter(lifecycle.takes_jobset(after, jobset.uid), Phase.DECIDED, look.now)
-    return Plan(after, reason, actions=(*suspension.suspend(after, look.workload), _delete(jobset, after)))
+    after = lifecycle.add_attempt(ledger, AttemptAction.RECREATE_JOB_SET, target, reason, context.now)
+    after = phases.enter(lifecycle.takes_jobset(after, jobset.uid), Phase.DECIDED, context.now)
+    return Plan(after, reason, actions=(*suspension.suspend(after, context.workload), _delete(jobset, after)))
 
 
 def _delete(jobset: JobSetFacts, ledger: Ledger) -> DeleteJobSet:
     return DeleteJobSet(ledger.epoch, jobset.name, jobset.uid, jobset.resource_version)
 
 
-def made_anew(look: Look, ledger: Ledger) -> Ledger | Plan:
+def made_anew(context: ReconcileContext, ledger: Ledger) -> Ledger | Plan:
     """Sees the old JobSet out. A ledger: it is gone, and the one that took its place is the target's JobSet now."""
-    open_, jobset = ledger.current_incident, look.snapshot.jobset
+    open_, jobset = ledger.current_incident, context.snapshot.jobset
     if jobset is None:
-        gone = phases.enter(ledger, phases.later(_between_jobsets(look), ledger.phase), look.now)
-        return say_after_a_while(look, gone, "waiting for Trainer to make the JobSet anew")
+        gone = phases.enter(ledger, phases.later(_between_jobsets(context), ledger.phase), context.now)
+        return say_after_a_while(context, gone, "waiting for Trainer to make the JobSet anew")
     if jobset.uid != open_.target.job_set_uid:
         target = msgspec.structs.replace(open_.target, job_set_uid=jobset.uid, from_restarts=0)
         return ledger.with_incident(target=target)
     if jobset.deleting_since is not None:
-        going = phases.enter(ledger, phases.later(Phase.TEARING_DOWN, ledger.phase), look.now)
-        return say_after_a_while(look, going, f"waiting for JobSet {jobset.name} and its Jobs to be gone")
-    bar = barred(look.workload, look.policy, forced=open_.forced)
+        going = phases.enter(ledger, phases.later(Phase.TEARING_DOWN, ledger.phase), context.now)
+        return say_after_a_while(context, going, f"waiting for JobSet {jobset.name} and its Jobs to be gone")
+    bar = barred(context.workload, context.policy, forced=open_.forced)
     if bar is not None:
         said = f"{open_.evidence[0]}; decided, but not carried out, because {bar}"
         return Plan(lifecycle.say(ledger, said), said)
     return Plan(ledger, open_.reason, actions=(_delete(jobset, ledger),))
 
 
-def _between_jobsets(look: Look) -> Phase:
-    return Phase.BACKOFF if look.workload.suspended else Phase.SCHEDULING
+def _between_jobsets(context: ReconcileContext) -> Phase:
+    return Phase.BACKOFF if context.workload.suspended else Phase.SCHEDULING
 
 
 def awaits_new_jobset(ledger: Ledger) -> bool:

@@ -19,7 +19,7 @@ from recovery.core.fleet.suspicion import may_be_the_nodes
 from recovery.core.model.facts import NodeFacts
 from recovery.core.model.ledger import FailureMark, Ledger, Phase
 from recovery.core.model.rules import RuleAction
-from recovery.core.plan.context import Look
+from recovery.core.plan.context import ReconcileContext
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Restart
 
@@ -70,7 +70,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """Nothing has been lost yet: a rule acts on what it says of a node on which a member runs."""
     considered: tuple[str, ...] = ()
     """What was considered and not done, with the reason."""
-    again_at: datetime | None = None
+    requeue_at: datetime | None = None
     """Wait: until then. Else: when time alone may change the verdict; None: never."""
     storm: Storm | None = None
     """The storm that took the root away. None: none did."""
@@ -80,15 +80,17 @@ class Verdict(msgspec.Struct, frozen=True):
     """How the root showed. None: without an exit there is nothing to recognise."""
 
 
-def of(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...], *, news: tuple[Evidence, ...] = ()) -> Verdict:
+def of(
+    context: ReconcileContext, ledger: Ledger, evidence: tuple[Evidence, ...], *, news: tuple[Evidence, ...] = ()
+) -> Verdict:
     """The verdict on this evidence; without any, the default. It does not ask whether a cap allows it."""
     terms = ledger.current_incident.terms
     if not evidence:
         return _default(ledger, None)
-    disruption = _of_news(classify(evidence, look.snapshot), news)
-    answer = matching.ask(terms.rules, disruption, look.snapshot, look.now)
-    storm = _storm(look, ledger, disruption)
-    waiting = _settling(look, ledger, disruption) or _in_storm(look, ledger, storm)
+    disruption = _of_news(classify(evidence, context.snapshot), news)
+    answer = matching.ask(terms.rules, disruption, context.snapshot, context.now)
+    storm = _storm(context, ledger, disruption)
+    waiting = _settling(context, ledger, disruption) or _in_storm(context, ledger, storm)
     if waiting is not None:
         return waiting
     if answer.match is None and answer.ignored and len(answer.ignored) >= len(causes(disruption)):
@@ -98,13 +100,13 @@ def of(look: Look, ledger: Ledger, evidence: tuple[Evidence, ...], *, news: tupl
     # One real loss among faults of nodes, and the others hang.
     only_faults = all(each.kind is LossKind.NODE_FAULT for each in evidence)
     verdict = (
-        _by_rule(look, answer.match, only_faults=only_faults)
+        _by_rule(context, answer.match, only_faults=only_faults)
         if answer.match is not None
-        else _by_default(look, ledger, root)
+        else _by_default(context, ledger, root)
     )
     if storm is not None:
         verdict = _of_storm(verdict, storm, ledger)
-    return msgspec.structs.replace(verdict, mark=_mark(root, ledger), again_at=answer.changes_at)
+    return msgspec.structs.replace(verdict, mark=_mark(root, ledger), requeue_at=answer.changes_at)
 
 
 def causes(disruption: Disruption) -> tuple[Finding, ...]:
@@ -131,38 +133,40 @@ def _words(match: Match) -> str:
     return f"rule {match.rule.name} ({match.why})"
 
 
-def _settling(look: Look, ledger: Ledger, disruption: Disruption) -> Verdict | None:
+def _settling(context: ReconcileContext, ledger: Ledger, disruption: Disruption) -> Verdict | None:
     """Late evidence could make a rule with Ignore or FailJob decide, or unmake that: `settle` is waited for."""
     open_ = ledger.current_incident
     began = open_.attempts[-1].started_at if open_.attempts else open_.detected_at
     # From the first sign on, lest a cascade of many ranks put the verdict off without end; not from one dated by this
     # very look, nor by a clock ahead of ours.
-    first = min((item.at for item in disruption.evidence if item.at is not None and item.at < look.now), default=began)
+    first = min(
+        (item.at for item in disruption.evidence if item.at is not None and item.at < context.now), default=began
+    )
     until = max(open_.detected_at, first) + timedelta(seconds=open_.terms.settle_seconds)
-    if look.now >= until or not matching.may_change(open_.terms.rules, disruption, look.snapshot):
+    if context.now >= until or not matching.may_change(open_.terms.rules, disruption, context.snapshot):
         return None
-    if until - look.now > timedelta(seconds=open_.terms.settle_seconds):  # a clock that lags behind the kubelets'
+    if until - context.now > timedelta(seconds=open_.terms.settle_seconds):  # a clock that lags behind the kubelets'
         return None
-    return Verdict(Call.WAIT, "its cause may still come in: the rules are asked when it has settled", again_at=until)
+    return Verdict(Call.WAIT, "its cause may still come in: the rules are asked when it has settled", requeue_at=until)
 
 
-def _in_storm(look: Look, ledger: Ledger, storm: Storm | None) -> Verdict | None:
+def _in_storm(context: ReconcileContext, ledger: Ledger, storm: Storm | None) -> Verdict | None:
     """Nodes are being lost right now: the group would come back on the next one of them."""
     if storm is None or ledger.phase is Phase.HELD:
         return None
     quiet_at, longest = storm.latest_at + _STORM_QUIET, ledger.current_incident.detected_at + _STORM_WAIT_MAX
-    if not look.now < quiet_at or look.now >= longest:
+    if not context.now < quiet_at or context.now >= longest:
         return None
     why = f"{storm.what} ({storm.id}): waiting until no more are"
-    return Verdict(Call.WAIT, why, again_at=min(quiet_at, longest), storm=storm)
+    return Verdict(Call.WAIT, why, requeue_at=min(quiet_at, longest), storm=storm)
 
 
-def _storm(look: Look, ledger: Ledger, disruption: Disruption) -> Storm | None:
+def _storm(context: ReconcileContext, ledger: Ledger, disruption: Disruption) -> Storm | None:
     """The storm that took the root away. None: none did, or the fleet was not asked."""
-    fleet, pod = look.snapshot.fleet, disruption.root.evidence.pod
+    fleet, pod = context.snapshot.fleet, disruption.root.evidence.pod
     if fleet is None or pod is None or disruption.disruption_class is not DisruptionClass.NODE_LOST:
         return None
-    return storm_of(pod.node, fleet, ledger, look.now)
+    return storm_of(pod.node, fleet, ledger, context.now)
 
 
 def _of_storm(verdict: Verdict, storm: Storm, ledger: Ledger) -> Verdict:
@@ -177,31 +181,31 @@ def _of_storm(verdict: Verdict, storm: Storm, ledger: Ledger) -> Verdict:
 # --- by rule, by default -------------------------------------------------------------------------------------------
 
 
-def _by_rule(look: Look, match: Match, *, only_faults: bool) -> Verdict:
+def _by_rule(context: ReconcileContext, match: Match, *, only_faults: bool) -> Verdict:
     rule, words = match.rule, f"{_words(match)} says {match.rule.action}"
     match rule.action:
         case RuleAction.FAIL_JOB:
-            if isinstance(look.policy, Policy) and look.policy.may_fail_jobs:
+            if isinstance(context.policy, Policy) and context.policy.may_fail_jobs:
                 return Verdict(Call.FAIL_JOB, words, rule=rule.name, charge=rule.charge)
             why = f"{words}, which RecoveryConfig does not allow (spec.allow.failJob)"
             return Verdict(Call.HOLD, why, rule=rule.name, charge=rule.charge, considered=(f"FailJob: {why}",))
         case RuleAction.REPLACE_NODE:
-            return _replacing(look, match.finding, words, rule.name, charge=rule.charge, only_faults=only_faults)
+            return _replacing(context, match.finding, words, rule.name, charge=rule.charge, only_faults=only_faults)
         case _:
             return Verdict(Call.RECREATE_GROUP, words, rule=rule.name, charge=rule.charge)
 
 
-def _by_default(look: Look, ledger: Ledger, root: Finding) -> Verdict:
+def _by_default(context: ReconcileContext, ledger: Ledger, root: Finding) -> Verdict:
     verdict = _default(ledger, root)
     if verdict.call is Call.NONE:
         return verdict
     again = _comes_back(root, ledger)
     if again is not None:
         return Verdict(Call.HOLD, again, considered=(f"{verdict.call}: {again}",))
-    against = _case_against(look, ledger, root)
+    against = _case_against(context, ledger, root)
     if against is None:
         return verdict
-    return _replacing(look, root, f"{verdict.why}, and {against}", "", charge=verdict.charge, only_faults=False)
+    return _replacing(context, root, f"{verdict.why}, and {against}", "", charge=verdict.charge, only_faults=False)
 
 
 def _default(ledger: Ledger, root: Finding | None) -> Verdict:
@@ -214,12 +218,14 @@ def _default(ledger: Ledger, root: Finding | None) -> Verdict:
     return Verdict(Call.RECREATE_GROUP, why, charge=charge)
 
 
-def _replacing(look: Look, finding: Finding, why: str, rule: str, *, charge: bool, only_faults: bool) -> Verdict:
+def _replacing(
+    context: ReconcileContext, finding: Finding, why: str, rule: str, *, charge: bool, only_faults: bool
+) -> Verdict:
     """ReplaceNode as far as there is a node to be replaced and permission for it; the caps are asked at the trigger."""
     node = finding.evidence.pod.node if finding.evidence.pod is not None else ""
     runs = only_faults
     wish = Verdict(Call.REPLACE_NODE, why, rule=rule, charge=charge, node=node, still_runs=runs)
-    refused = _not_replaced(look, node)
+    refused = _not_replaced(context, node)
     if refused is None:
         return wish
     if refused:
@@ -241,43 +247,43 @@ def not_replaced(wish: Verdict, refused: str) -> Verdict:
     return msgspec.structs.replace(changed, why=why)
 
 
-def _not_replaced(look: Look, node: str) -> str | None:
+def _not_replaced(context: ReconcileContext, node: str) -> str | None:
     """Why no node is quarantined, in words; empty: there is no need. None: it may be."""
     if not node:
         return "no node is known for it"
-    facts = look.snapshot.nodes.get(node)
-    if facts is None or not facts.ready or _keeps_pods_off(look, facts):
+    facts = context.snapshot.nodes.get(node)
+    if facts is None or not facts.ready or _keeps_pods_off(context, facts):
         return ""
-    if not isinstance(look.policy, Policy) or not look.policy.limits.may_cordon:
+    if not isinstance(context.policy, Policy) or not context.policy.limits.may_cordon:
         return f"node {node} is not quarantined: RecoveryConfig does not allow it (spec.allow.cordon)"
     return None
 
 
-def _keeps_pods_off(look: Look, node: NodeFacts) -> bool:
+def _keeps_pods_off(context: ReconcileContext, node: NodeFacts) -> bool:
     """It is cordoned, or tainted so that this group's pods do not tolerate it. A taint alone says nothing: GPU nodes of
     most clouds have one that all training pods tolerate. Without the fleet (a cached look) only the cordon is known.
     """
-    fleet = look.snapshot.fleet
+    fleet = context.snapshot.fleet
     return node.unschedulable or (fleet is not None and node.ready and node.name not in fleet.feasible)
 
 
-def _case_against(look: Look, ledger: Ledger, root: Finding) -> str | None:
+def _case_against(context: ReconcileContext, ledger: Ledger, root: Finding) -> str | None:
     """What speaks for replacing the node although no rule asks for it, in words. None: nothing does."""
     pod, open_ = root.evidence.pod, ledger.current_incident
-    if pod is None or not pod.node or not isinstance(look.policy, Policy):
+    if pod is None or not pod.node or not isinstance(context.policy, Policy):
         return None
     if root.blames_node:
         return f"{root.signature or root.disruption_class} is proof enough against node {pod.node}"
     if not may_be_the_nodes(root):
         return None
-    limits = look.policy.limits
-    known = suspicion.suspected(look.policy.fleet, limits, pod.node, look.now)
+    limits = context.policy.limits
+    known = suspicion.suspected(context.policy.fleet, limits, pod.node, context.now)
     others = [each for each in known if each != open_.id]
     if len(others) + 1 >= limits.suspicions:
         before = f", incident {others[-1]} before" if others else ""
         return f"node {pod.node} is suspected ({len(others) + 1} of {limits.suspicions} suspicions{before})"
     marks = (mark for mark in ledger.failures if mark.incident == open_.id and mark.node == pod.node)
-    if any(not quarantine.cleared(mark.at, look.snapshot.nodes.get(pod.node), look.now) for mark in marks):
+    if any(not quarantine.cleared(mark.at, context.snapshot.nodes.get(pod.node), context.now) for mark in marks):
         return f"node {pod.node} is the suspect of this incident for the second time"
     return None
 

@@ -179,7 +179,7 @@ class Plan(msgspec.Struct, frozen=True):
     first: tuple[Action, ...] = ()
     """Deeds that precede the ledger write, because that write forgets what they need."""
     actions: tuple[Action, ...] = ()
-    look_again_at: datetime | None = None
+    requeue_at: datetime | None = None
     """None: only when something changes."""
     not_started: NotStarted | None = None
     """Said of a group in which nothing has failed. None: it runs, or has run, or nobody watches it."""

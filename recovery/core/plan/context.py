@@ -9,7 +9,7 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 
 
-class Look(msgspec.Struct, frozen=True):
+class ReconcileContext(msgspec.Struct, frozen=True):
     """One look at one group."""
 
     snapshot: Snapshot

@@ -20,7 +20,7 @@ from recovery.core.model.annotations import (
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.ledger import Incident, Ledger, Phase, Suspension
 from recovery.core.plan.actions import Action, ResumeWorkload, SuspendWorkload
-from recovery.core.plan.context import Look
+from recovery.core.plan.context import ReconcileContext
 
 
 def marked_by(workload: WorkloadFacts) -> str | None:
@@ -33,25 +33,25 @@ def in_force(workload: WorkloadFacts) -> bool:
     return workload.suspended and marked_by(workload) is not None
 
 
-def refused(look: Look, open_: Incident) -> str | None:
+def refused(context: ReconcileContext, open_: Incident) -> str | None:
     """Why this incident must not suspend the workload, in words. None: it may."""
     if open_.resumed_by_others:
         return "somebody else has resumed this job before"
-    return not_ours(look)
+    return not_ours(context)
 
 
-def not_ours(look: Look) -> str | None:
+def not_ours(context: ReconcileContext) -> str | None:
     """Why nobody may suspend this workload for a backoff, in words. None: we may.
 
     Kueue owns `spec.suspend` of what it admits. A deadline of the TrainJob or the JobSet counts from the last resume,
     so that a suspension would give the job more time than its user has allowed.
     """
-    queue = look.workload.labels.get(KUEUE_QUEUE_LABEL)
+    queue = context.workload.labels.get(KUEUE_QUEUE_LABEL)
     if queue is not None:
         return f"Kueue owns the suspension of this job (queue {queue})"
-    if KUEUE_PATCH_MANAGER in look.workload.patched_by:
+    if KUEUE_PATCH_MANAGER in context.workload.patched_by:
         return f"Kueue owns the suspension of this job (runtimePatches of manager {KUEUE_PATCH_MANAGER})"
-    for facts in (look.workload, look.snapshot.jobset):
+    for facts in (context.workload, context.snapshot.jobset):
         if facts is not None and facts.active_deadline_seconds is not None:
             kind = facts.kind if isinstance(facts, WorkloadFacts) else "JobSet"
             return f"a suspension would reset the deadline of the {kind} ({facts.active_deadline_seconds} s)"
@@ -86,12 +86,12 @@ def resume(workload: WorkloadFacts) -> tuple[Action, ...]:
     return (ResumeWorkload(workload.uid, mark, suspended=workload.suspended, resume_at=until_then),)
 
 
-def settle(look: Look, ledger: Ledger) -> tuple[Ledger, tuple[Action, ...]]:
+def settle(context: ReconcileContext, ledger: Ledger) -> tuple[Ledger, tuple[Action, ...]]:
     """Bring ledger, annotation and workload together before anything else is decided about the open incident."""
-    open_, workload = ledger.current_incident, look.workload
+    open_, workload = ledger.current_incident, context.workload
     wanted = open_.suspension
     mark = marked_by(workload)
-    bar = barred(workload, look.policy, forced=open_.forced)
+    bar = barred(workload, context.policy, forced=open_.forced)
     if wanted is not None and bar is not None:
         ledger = lifecycle.say(want(ledger, None), f"{open_.reason}; the suspension is released, because {bar}")
         return ledger, resume(workload)
@@ -102,12 +102,12 @@ def settle(look: Look, ledger: Ledger) -> tuple[Ledger, tuple[Action, ...]]:
     if mark is not None or wanted.landed:
         ledger = ledger.with_incident(suspension=None, resumed_by_others=True)
         return lifecycle.say(ledger, f"{open_.reason}; somebody else has resumed it"), resume(workload)
-    if ledger.phase is Phase.HELD or _is_going_down(look, ledger):
+    if ledger.phase is Phase.HELD or _is_going_down(context, ledger):
         return ledger, suspend(ledger, workload)
     # It was never carried out, and the new group is on its way: stopping that now would cost more than it saves.
     return lifecycle.say(want(ledger, None), f"{open_.reason}; it was not suspended in time"), ()
 
 
-def _is_going_down(look: Look, ledger: Ledger) -> bool:
+def _is_going_down(context: ReconcileContext, ledger: Ledger) -> bool:
     open_ = ledger.current_incident
-    return phases.position(look.snapshot, open_.target, open_.ranks) in phases.GOING_DOWN
+    return phases.position(context.snapshot, open_.target, open_.ranks) in phases.GOING_DOWN

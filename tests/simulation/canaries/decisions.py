@@ -19,7 +19,7 @@ from recovery.core.model.ledger import Handled, Ledger
 from recovery.core.model.rules import Rule, When
 from recovery.core.plan import steps
 from recovery.core.plan.actions import Plan
-from recovery.core.plan.context import Look
+from recovery.core.plan.context import ReconcileContext
 
 
 def no_native_decision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def all_containers_train(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new Job without pods is waited for: its controller will make them."""
 
-    def wait(look: Look, ledger: Ledger, job: JobFacts) -> Plan:
+    def wait(look: ReconcileContext, ledger: Ledger, job: JobFacts) -> Plan:
         return say_after_a_while(look, ledger, f"waiting for the pods of Job {job.name}")
 
     monkeypatch.setattr("recovery.core.decision.after_restart._watch_for_pods", wait)
@@ -86,7 +86,7 @@ def suspension_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
 def deadlines_are_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     """A backoff suspends every job, to free its GPUs: what counts from the last resume begins again each time."""
 
-    def not_ours(look: Look) -> str | None:
+    def not_ours(look: ReconcileContext) -> str | None:
         return None
 
     monkeypatch.setattr("recovery.core.plan.suspension.not_ours", not_ours)

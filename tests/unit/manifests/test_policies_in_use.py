@@ -188,7 +188,7 @@ def test_gpu_faults_reads_the_reason_of_the_eks_agent() -> None:
 def test_gpu_faults_gives_a_driver_that_restarts_a_minute() -> None:
     told = story("gpu-faults")
     told.change_node("gpu-2", conditions=(broken("GPUMissing"),))
-    assert told.look(30).look_again_at == at(60)
+    assert told.look(30).requeue_at == at(60)
     assert told.controller.workload_actions == []
     told.look(60)
     assert [entry.node for entry in told.quarantined] == ["gpu-2"]
@@ -291,7 +291,7 @@ def test_spot_charges_what_the_job_does_to_itself() -> None:
 def test_user_errors_end_the_job_once_late_evidence_has_had_its_time() -> None:
     told = story("user-errors-fail-fast")
     told.exits(2, 1, TRACEBACK, 0)
-    assert told.look(1).look_again_at == at(6)
+    assert told.look(1).requeue_at == at(6)
     assert told.made_to_fail == []
     told.look(6)
     [deed] = told.made_to_fail
@@ -340,7 +340,7 @@ def test_large_takes_a_silent_node_for_dead_after_a_minute_and_forces_its_pod_on
     told = story("large-1000-gpus")
     dead = told.world.pod(2).name
     told.lose_contact("gpu-2", 0)
-    assert told.look(10).look_again_at == at(60)
+    assert told.look(10).requeue_at == at(60)
     assert told.controller.workload_actions == []
     told.look(60)
     assert told.restarted

@@ -74,7 +74,7 @@ def test_old_pods_that_do_not_go_are_named_once() -> None:
     """A dead kubelet: the grace is over long since, and nothing may be forced yet."""
     controller, world = triggered()
     going = world.job_deleted(1).all_deleted(1)
-    assert controller.look(going, 2).look_again_at == at(62)
+    assert controller.look(going, 2).requeue_at == at(62)
     plan = controller.look(going.pod_gone(0, 30).pod_gone(1, 30).pod_gone(2, 30), 62)
     assert plan.reason.endswith("; waiting for pod train-node-0-3-10 (rank 3, node gpu-3) to be gone")
     assert controller.look(going, 100).reason == plan.reason
@@ -216,11 +216,11 @@ def without_pods(**job: object) -> tuple[Controller, World]:
 
 def test_a_job_without_pods_is_touched_once_after_a_minute() -> None:
     controller, empty = without_pods()
-    assert controller.look(empty, 20).look_again_at == at(70)
+    assert controller.look(empty, 20).requeue_at == at(70)
     assert controller.touches == []
     plan = controller.look(empty, 70)
     assert controller.touches == [TouchJob(1, "train-node-0", "job-2", "0d2f5c9e-1-1")]
-    assert plan.look_again_at == at(130)
+    assert plan.requeue_at == at(130)
     controller.look(empty.with_job(touched="0d2f5c9e-1-1"), 80)
     assert len(controller.touches) == 1
 
@@ -241,7 +241,7 @@ def test_it_is_touched_before_it_is_given_up_though_nobody_looked_for_minutes() 
     controller, world = triggered()
     empty = world.job_gone().job_created(10)
     controller.look(empty, 200)
-    assert controller.look(empty, 200.5).look_again_at == at(260)
+    assert controller.look(empty, 200.5).requeue_at == at(260)
     assert len(controller.triggers) == 1, "not once more, for a time in which nobody touched it"
     controller.look(empty, 260)
     assert [touch.uid for touch in controller.touches] == ["job-2"]
@@ -256,7 +256,7 @@ def test_pods_that_are_refused_are_only_spoken_of() -> None:
     assert plan.reason.endswith(
         'Job train-node-0 cannot create its pods: pods "train-node-0-0-abc" is forbidden: exceeded quota: gpus'
     )
-    assert plan.look_again_at == at(330)
+    assert plan.requeue_at == at(330)
     assert controller.touches == []
     assert len(controller.triggers) == 1
     assert controller.look(empty, 330).reason == plan.reason
@@ -270,7 +270,7 @@ def test_a_job_that_has_just_lost_all_its_pods_is_not_given_up_at_once() -> None
     plan = controller.look(gone, 501)
     assert len(controller.triggers) == 1
     assert controller.touches == []
-    assert plan.look_again_at == at(560)
+    assert plan.requeue_at == at(560)
 
 
 def test_pods_that_went_with_another_job_do_not_delay_the_watchdog() -> None:
@@ -304,7 +304,7 @@ def test_a_replacement_that_waits_for_capacity_is_not_held_against_the_start() -
     controller.look(waiting, 5000)
     assert len(controller.triggers) == 1
     again = waiting.scheduled(3)
-    assert controller.look(again, 5001).look_again_at == at(5901)
+    assert controller.look(again, 5001).requeue_at == at(5901)
     controller.look(again, 5901)
     assert len(controller.triggers) == 2
 
@@ -312,7 +312,7 @@ def test_a_replacement_that_waits_for_capacity_is_not_held_against_the_start() -
 def test_waiting_for_capacity_is_said_once_and_tears_nothing_down() -> None:
     controller, back = recreated()
     waiting = back.unschedulable(0, "0/16 nodes are available: 16 Insufficient nvidia.com/gpu.")
-    assert controller.look(waiting, 11).look_again_at == at(40.5)
+    assert controller.look(waiting, 11).requeue_at == at(40.5)
     plan = controller.look(waiting, 41)
     assert plan.reason.endswith(
         "; waiting for capacity: pod train-node-0-0-20 (rank 0, not scheduled): 0/16 nodes are available: "
@@ -332,8 +332,8 @@ def test_a_pod_that_has_a_node_by_now_is_not_waited_for() -> None:
 def test_ranks_that_do_not_start_in_time_are_another_attempt() -> None:
     controller, back = recreated(start_seconds=600)
     scheduled = back.all_scheduled().started(0, 20)
-    assert controller.look(scheduled, 21).look_again_at == at(621)
-    assert controller.look(scheduled, 620).look_again_at == at(621)
+    assert controller.look(scheduled, 21).requeue_at == at(621)
+    assert controller.look(scheduled, 620).requeue_at == at(621)
     plan = controller.look(scheduled, 621)
     assert plan.reason == (
         "not all ranks ran within 600 s of being scheduled; attempt 2: deleting Job train-node-0 once more"
@@ -346,7 +346,7 @@ def test_the_start_is_timed_anew_in_each_attempt() -> None:
     controller.look(back.all_scheduled(), 21)
     controller.look(back.all_scheduled(), 621)
     second = back.recreated(640).all_scheduled()
-    assert controller.look(second, 650).look_again_at == at(1250)
+    assert controller.look(second, 650).requeue_at == at(1250)
 
 
 def test_a_start_that_takes_too_long_under_a_pause_waits_for_its_end() -> None:
@@ -449,8 +449,8 @@ def test_a_restart_without_a_charge_leaves_the_first_one_to_the_budget() -> None
 def said_after(controller: Controller, world: World, seconds: float) -> str:
     """What is said once the phase has lasted for a while; nothing is added before, and nothing is done."""
     first = controller.look(world, seconds)
-    assert first.look_again_at is not None
-    plan = controller.look(world, (first.look_again_at - at(0)).total_seconds())
+    assert first.requeue_at is not None
+    plan = controller.look(world, (first.requeue_at - at(0)).total_seconds())
     assert not any(isinstance(action, DeleteJob | TouchJob) for action in plan.actions)
     assert plan.reason.startswith(first.reason + "; ")
     return plan.reason.removeprefix(first.reason + "; ")

@@ -91,7 +91,7 @@ def test_it_is_resumed_when_its_time_has_come_and_seen_through() -> None:
     controller = Controller(WAITS)
     world = in_backoff(controller)
     plan = controller.look(world, 309)
-    assert (plan.look_again_at, resumptions(controller)) == (at(310.2), [])
+    assert (plan.requeue_at, resumptions(controller)) == (at(310.2), [])
     controller.look(world, 310.3)
     assert resumptions(controller) == [ResumeWorkload(world.workload.uid, "0d2f5c9e-2", suspended=True)]  # type: ignore[union-attr]
     assert controller.ledger.next_attempt_at is None
@@ -119,7 +119,7 @@ def test_the_watchdog_counts_from_the_end_of_the_backoff_not_from_the_creation_o
     plan = controller.look(resumed, 500.7)
     assert len(controller.triggers) == 2
     assert controller.touches == []
-    assert plan.look_again_at == at(560.6)
+    assert plan.requeue_at == at(560.6)
 
 
 def test_a_suspension_that_was_lost_in_a_crash_is_asked_for_again_while_the_old_group_is_there() -> None:

@@ -97,7 +97,7 @@ def test_a_node_that_swallows_a_member_comes_under_suspicion_after_two_minutes(w
     one = controller()
     early = one.look(world, 119)
     assert one.done == []
-    assert early.look_again_at == at(120)
+    assert early.requeue_at == at(120)
     late = one.look(world, 120)
     assert suspected(one) == [("gpu-2", START_NAME)]
     assert quarantined(one) == []
@@ -214,7 +214,7 @@ def test_two_black_holes_are_quarantined_one_after_the_other_because_the_caps_co
     one = controller(both, limits=FleetLimits(may_cordon=True, max_nodes=1, max_percent=100))
     first = one.look(world, 130)
     assert quarantined(one) == ["gpu-2"]
-    assert first.look_again_at == at(130)
+    assert first.requeue_at == at(130)
     carried(one, first)
     second = one.look(world, 130.5)
     assert quarantined(one) == ["gpu-2"]
@@ -252,7 +252,7 @@ def test_a_member_that_cannot_start_brings_suspicion_on_its_node_and_no_restart(
     one = controller()
     world = others_run(stuck(starting(one), 2, 12), 2)
     one.look(world, 43)  # says what it waits for
-    assert one.look(world, 131).look_again_at == at(132)
+    assert one.look(world, 131).requeue_at == at(132)
     plan = one.look(world, 132)
     assert suspected(one) == [("gpu-2", one.incident.id)]
     assert "waits: CreateContainerError: no space left, while members run on 3 other nodes: node gpu-2" in plan.reason
@@ -286,7 +286,7 @@ def test_a_suspected_node_from_which_nobody_takes_the_pod_is_replaced_by_a_resta
     one = controller(SUSPECTED)
     world = others_run(stuck(starting(one), 2, 12), 2)
     first = one.look(world, 132)
-    assert first.look_again_at == at(132)
+    assert first.requeue_at == at(132)
     carried(one, first)
     one.look(world, 132.5)
     assert len(one.triggers) == 2

@@ -45,7 +45,7 @@ def test_when_the_window_lets_it_through_the_group_is_made_anew_and_resumed() ->
     controller.settle(world, 6)
     world = world.pod_deleted(2, 300)
     plan = controller.look(world, 301)
-    assert (controller.phase(), plan.look_again_at) == (Phase.HELD, at(601))
+    assert (controller.phase(), plan.requeue_at) == (Phase.HELD, at(601))
     assert controller.ledger.next_attempt_at == at(601)
     world = world.suspended().suspended_by(controller.incident.id)
     controller.look(world, 400)
@@ -166,7 +166,7 @@ def test_a_loss_after_standing_aside_that_is_held_is_let_through_by_the_window()
     controller.look(world, 302)
     assert controller.phase() is Phase.HELD
     plan = controller.look(world, 303)
-    assert plan.look_again_at == at(601)
+    assert plan.requeue_at == at(601)
     controller.look(world, 602)
     assert len(controller.triggers) == 2
 

@@ -45,7 +45,7 @@ def test_a_silent_node_is_looked_at_in_time_while_the_group_starts(asked_for: fl
     controller = Controller(assume_dead())
     starting = restarted(controller).all_scheduled().started(1, 15)
     controller.look(starting, 16)
-    assert controller.look(starting.node_silent("gpu-1", 20), asked_for).look_again_at == at(80)
+    assert controller.look(starting.node_silent("gpu-1", 20), asked_for).requeue_at == at(80)
 
 
 def test_a_silent_node_is_looked_at_in_time_after_the_loss_of_another_was_ignored() -> None:
@@ -54,7 +54,7 @@ def test_a_silent_node_is_looked_at_in_time_after_the_loss_of_another_was_ignore
     look_when_asked(controller, world, 1, until=10)
     assert "says Ignore, so it is left to Kubernetes" in controller.incident.reason
     silent = world.node_silent("gpu-1", 20)
-    assert controller.look(silent, 21).look_again_at == at(80)
+    assert controller.look(silent, 21).requeue_at == at(80)
     assert controller.triggers == []
     look_when_asked(controller, silent, 80, until=90)
     assert len(controller.triggers) == 1
@@ -65,7 +65,7 @@ def test_a_dead_pod_is_freed_although_it_was_left_to_the_jobs_own_policy() -> No
     controller = Controller(assume_dead(600))
     world = training(rules=(on_condition("Ignore"),)).node_silent("gpu-2", 0)
     evicted = world.evicted(2, 300, reason="DeletionByTaintManager")
-    assert controller.look(evicted, 301).look_again_at == at(600)
+    assert controller.look(evicted, 301).requeue_at == at(600)
     assert "standing aside" in controller.incident.reason
     assert controller.forced == []
     controller.look(evicted, 600)

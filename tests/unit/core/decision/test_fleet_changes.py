@@ -319,7 +319,7 @@ def test_a_trigger_that_was_kept_back_is_not_sent_to_a_group_that_has_long_been_
     controller.write(controller.plan(world, 1))
     whole = world.came_back(3, 30, 40)
     waiting = controller.look(whole.paused(), 100)
-    assert waiting.look_again_at == at(901)
+    assert waiting.requeue_at == at(901)
     controller.settle(whole, 1000)
     (incident,) = controller.recorded
     assert incident.closing is not None

@@ -78,7 +78,7 @@ def test_a_held_job_that_its_kubelet_restarts_stays_held_until_it_has_outlived_i
         assert controller.phase() is Phase.HELD
     assert controller.ledger.totals.incidents == 2
     outlived = 303 + EARLY.total_seconds()
-    assert controller.look(world, outlived - 1).look_again_at == at(outlived)
+    assert controller.look(world, outlived - 1).requeue_at == at(outlived)
     controller.settle(world, outlived)
     assert controller.recorded[-1].closing is not None
     assert controller.recorded[-1].closing.outcome is Outcome.HELD
@@ -219,7 +219,7 @@ def test_what_the_window_lets_through_is_for_the_rules_to_decide_again() -> None
     """The default says None, so that only the rule that called for the first restart can call for the next."""
     controller = Controller(policy(rules=(RECREATE_42,), restart=Restart.NONE, limit=1, window_seconds=100))
     lost = restarted_and_lost_again(controller, 42)
-    assert controller.look(lost, 21).look_again_at == at(101)
+    assert controller.look(lost, 21).requeue_at == at(101)
     assert controller.phase() is Phase.HELD
     controller.look(lost, 101)
     assert len(controller.triggers) == 2

@@ -41,7 +41,7 @@ def test_an_exhausted_budget_holds_and_says_so() -> None:
         "pod train-node-0-2-20 (rank 2, node gpu-2) failed with exit code 137; held, because the budget of policy "
         "default is exhausted (1 recoveries within 1h)"
     )
-    assert plan.look_again_at == at(3600.5)
+    assert plan.requeue_at == at(3600.5)
     assert controller.phase() is Phase.HELD
     assert len(controller.triggers) == 1
     assert not controller.incident.charged
@@ -60,7 +60,7 @@ def test_a_limit_of_none_holds_for_good() -> None:
     controller = Controller(policy(limit=0))
     plan = controller.look(training().pod_deleted(3, 0), 1)
     assert controller.phase() is Phase.HELD
-    assert plan.look_again_at is None
+    assert plan.requeue_at is None
 
 
 def test_the_next_window_leaves_the_hold() -> None:
@@ -101,7 +101,7 @@ def test_a_group_that_looks_whole_at_once_is_held_for_a_moment() -> None:
     controller.look(world, 1.5)
     plan = controller.look(world, 1.6)
     assert controller.phase() is Phase.HELD
-    assert plan.look_again_at == at(6.5)
+    assert plan.requeue_at == at(6.5)
     controller.settle(world, 6.5)
     assert controller.phase() is Phase.HEALTHY
 
@@ -110,7 +110,7 @@ def test_it_waits_for_whichever_comes_first() -> None:
     controller = Controller(one_in(3600))
     world = recover(controller, training(), 0).container_restarted(2, 1, 100)
     controller.look(world, 102)
-    assert controller.look(world, 102.5).look_again_at == at(107)
+    assert controller.look(world, 102.5).requeue_at == at(107)
 
 
 def test_after_an_attempt_too_a_group_that_looks_whole_is_held_for_a_moment() -> None:
@@ -120,7 +120,7 @@ def test_after_an_attempt_too_a_group_that_looks_whole_is_held_for_a_moment() ->
     back = world.recreated(10).all_ready(20).container_restarted(1, 1, 21)
     controller.look(back, 23)
     assert controller.phase() is Phase.HELD
-    assert controller.look(back, 24).look_again_at == at(28)
+    assert controller.look(back, 24).requeue_at == at(28)
     controller.settle(back, 28)
     assert controller.phase() is Phase.HEALTHY
 
@@ -185,7 +185,7 @@ def test_the_window_lets_the_next_attempt_through() -> None:
     controller, world = exhausted(limit=2, window_seconds=3600)
     said = controller.incident.reason
     waiting = controller.look(world, 100)
-    assert waiting.look_again_at == at(3601)
+    assert waiting.requeue_at == at(3601)
     assert controller.incident.reason == said
     plan = controller.look(world, 3601)
     assert len(controller.triggers) == 3

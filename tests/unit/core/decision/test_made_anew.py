@@ -79,12 +79,12 @@ def test_neither_the_old_one_that_stays_nor_the_new_one_that_does_not_come_is_wa
     world = given_up()
     controller.look(world, 4)
     going = world.with_jobset(deleting_since=whole(4))
-    assert controller.look(going, 5).look_again_at == at(35)
+    assert controller.look(going, 5).requeue_at == at(35)
     assert controller.look(going, 36).reason.endswith("waiting for JobSet train and its Jobs to be gone")
     controller = Controller(policy(on_terminal_failure=ANEW))
     controller.look(world, 4)
     gone = without_jobset(world)
-    assert controller.look(gone, 5).look_again_at == at(35)
+    assert controller.look(gone, 5).requeue_at == at(35)
     assert controller.look(gone, 36).reason.endswith("waiting for Trainer to make the JobSet anew")
 
 

@@ -96,7 +96,7 @@ def test_an_incident_that_only_watched_gives_way_to_the_forced_restart() -> None
     world = asks(lost, Verb.RESTART, 2, force=True)
     settled = controller.settle(world, 2.1)
     assert controller.recorded[-1].closing.outcome_reason == "RestartedByHand"  # type: ignore[union-attr]
-    assert settled.look_again_at == at(2.1), "the request still waits for its answer"
+    assert settled.requeue_at == at(2.1), "the request still waits for its answer"
     controller.look(world, 2.2)
     assert controller.incident.disruption_class == "Manual"
     assert len(controller.triggers) == 1
@@ -139,7 +139,7 @@ def test_retry_leaves_backoff() -> None:
     assert controller.phase() is Phase.BACKOFF
     world = asks(world, Verb.RETRY, 310)
     plan = controller.look(world, 310.1)
-    assert plan.look_again_at == at(310.1)
+    assert plan.requeue_at == at(310.1)
     plan = controller.look(world, 310.2)
     assert type(plan.actions[0]).__name__ == "ResumeWorkload"
 
@@ -210,7 +210,7 @@ def test_a_refused_request_does_not_make_the_controller_forget_what_it_waits_for
     controller = Controller()
     lost = training(4).pod_deleted(3, 0)
     plan = controller.look(asks(lost, Verb.RETRY, 0), 1)
-    assert plan.look_again_at == at(1)
+    assert plan.requeue_at == at(1)
 
 
 def test_what_was_forced_is_the_restart_and_not_what_the_policy_would_do_next() -> None:

@@ -155,7 +155,7 @@ def test_what_is_decided_once_stands_though_caps_fill_and_pods_go() -> None:
     controller = observing(rules=(BAD_GPU,), limits=MAY)
     controller.look(failed(), 1)
     said = controller.incident.reason
-    assert controller.look(failed(), 2).look_again_at is None
+    assert controller.look(failed(), 2).requeue_at is None
     controller.policy = policy(Mode.OBSERVE, rules=(BAD_GPU,), limits=MAY, fleet=FULL)
     controller.look(failed().pod_failed(1, 1, 20), 21)
     assert len(controller.incident.evidence) == 2

@@ -409,7 +409,7 @@ class Walk:
         if closed or any(isinstance(action, RecordIncident) for action in plan.first):
             return
         for later in (0, 1):
-            due = plan.look_again_at is not None and plan.look_again_at <= at(self.now + later)
+            due = plan.requeue_at is not None and plan.requeue_at <= at(self.now + later)
             again = self.controller.plan(self.world, self.now + later)
             # What is left of a budget is shown as of the look: a charge may leave the window in that second.
             shown = plan.ledger if later else again.ledger
@@ -453,7 +453,7 @@ def test_once_all_is_quiet_nothing_waits_for_what_will_not_come(
         before = walk.world
         walk.pass_a_second()
         closing = plan.ledger.incident is not None and plan.ledger.incident.closing is not None
-        due = plan.look_again_at is not None and plan.look_again_at <= at(walk.now)
+        due = plan.requeue_at is not None and plan.requeue_at <= at(walk.now)
         if due or closing or walk.world != before:
             plan = walk.look()
     ledger, workload = walk.controller.ledger, walk.world.workload
@@ -463,7 +463,7 @@ def test_once_all_is_quiet_nothing_waits_for_what_will_not_come(
     if ledger.incident is not None:
         policy_ = walk.controller.policy
         assert ledger.phase is Phase.HELD or barred(workload, policy_) is not None, ledger.incident.reason
-        exhausted = ledger.incident.terms.budget_limit == 0 or plan.look_again_at is not None or ledger.incident.held
+        exhausted = ledger.incident.terms.budget_limit == 0 or plan.requeue_at is not None or ledger.incident.held
         assert exhausted or barred(workload, policy_) is not None, ledger.incident.reason
 
 

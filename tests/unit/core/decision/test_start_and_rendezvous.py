@@ -80,7 +80,7 @@ def test_ranks_that_do_not_join_in_time_are_another_attempt() -> None:
     controller = Controller()
     world = on_the_way(controller)
     plan = controller.look(world, 60)
-    assert plan.look_again_at == at(904.2)
+    assert plan.requeue_at == at(904.2)
     controller.look(world, 905)
     assert len(controller.triggers) == 2
     assert "not all ranks joined within 900 s of running" in controller.incident.reason
@@ -99,7 +99,7 @@ def test_the_time_in_which_its_user_had_it_suspended_unseen_does_not_count() -> 
     controller.look(awake, 1001)
     assert len(controller.triggers) == 1
     back = probed(awake).all_started(1005)
-    assert controller.look(back, 1006).look_again_at == at(1900)
+    assert controller.look(back, 1006).requeue_at == at(1900)
     controller.look(back, 1900)
     assert len(controller.triggers) == 2
 

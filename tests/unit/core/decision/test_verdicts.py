@@ -49,7 +49,7 @@ def test_a_rule_that_does_not_match_leaves_it_to_the_default() -> None:
 def test_ignore_leaves_it_to_kubernetes_once_it_has_settled_and_costs_nothing() -> None:
     controller = Controller(policy(rules=(on_exit(42, RuleAction.IGNORE),)))
     waiting = controller.look(failed(), 1)
-    assert waiting.look_again_at is not None
+    assert waiting.requeue_at is not None
     assert controller.incident.attempts == ()
     controller.look(failed(), 4)
     assert controller.triggers == []
@@ -304,7 +304,7 @@ def test_in_a_storm_the_trigger_waits_until_no_more_nodes_are_lost() -> None:
     controller = Controller(policy(limits=MAY))
     plan = controller.look(storm, 2.5)
     assert controller.triggers == []
-    assert plan.look_again_at == at(5)
+    assert plan.requeue_at == at(5)
     assert "3 nodes were lost" in plan.reason
     controller.look(storm, 5)
     assert len(controller.triggers) == 1
@@ -329,7 +329,7 @@ def test_a_fault_that_a_rule_names_is_acted_upon_though_the_member_still_runs() 
     faulty = training().with_node("gpu-2", conditions=(Condition("GpuPcieWatch", "True", since=at(0)),))
     waiting = controller.look(faulty, 30)
     assert controller.ledger.incident is None
-    assert waiting.look_again_at == at(60)
+    assert waiting.requeue_at == at(60)
     controller.look(faulty, 60)
     assert controller.incident.disruption_class == "HardwareFault"
     assert controller.incident.attempts[-1].nodes == ("gpu-2",)

@@ -29,8 +29,8 @@ WATCHDOG = "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqN
 def look_when_asked(controller: Controller, world: World, seconds: float, *, until: float) -> Plan:
     """Look now, and then only when a plan asks for it. Nothing happens in the world meanwhile."""
     plan = controller.look(world, seconds)
-    while plan.look_again_at is not None and plan.look_again_at <= at(until):
-        now = (plan.look_again_at - START).total_seconds()
+    while plan.requeue_at is not None and plan.requeue_at <= at(until):
+        now = (plan.requeue_at - START).total_seconds()
         assert now > seconds, "a plan asks for a look that is yet to come"
         seconds = now
         plan = controller.look(world, seconds)
@@ -52,8 +52,8 @@ def test_the_loss_of_a_deleted_node_is_judged_when_it_has_settled() -> None:
     """Nothing dates the deletion: the look that notices it does, and no later one."""
     controller = Controller(policy(rules=(FAIL_42,)))
     lost = SILENT.node_deleted("gpu-2")
-    assert controller.look(lost, 1).look_again_at == at(3)
-    assert controller.look(lost, 2).look_again_at == at(3)
+    assert controller.look(lost, 1).requeue_at == at(3)
+    assert controller.look(lost, 2).requeue_at == at(3)
     assert controller.triggers == []
     controller.look(lost, 3)
     assert len(controller.triggers) == 1
@@ -63,8 +63,8 @@ def test_a_taint_without_a_date_is_judged_when_it_has_settled() -> None:
     taint = Rule("tainted", RuleAction.REPLACE_NODE, When(on_node_taints=(NodeTaintRule("vendor.example/bad"),)))
     controller = Controller(policy(rules=(FAIL_42, taint), limits=MAY))
     faulty = training().with_node("gpu-2", taints=(Taint("vendor.example/bad"),))
-    assert controller.look(faulty, 1).look_again_at == at(3)
-    assert controller.look(faulty, 2).look_again_at == at(3)
+    assert controller.look(faulty, 1).requeue_at == at(3)
+    assert controller.look(faulty, 2).requeue_at == at(3)
     assert controller.triggers == []
     controller.look(faulty, 3)
     assert controller.incident.rule == "tainted"
@@ -85,7 +85,7 @@ def test_a_cascade_of_many_ranks_does_not_put_the_verdict_off() -> None:
 def test_a_kubelet_whose_clock_is_ahead_does_not_cut_the_wait_short() -> None:
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
     ahead = training().pod_failed(2, 42, 3)
-    assert controller.look(ahead, 1).look_again_at == at(3)
+    assert controller.look(ahead, 1).requeue_at == at(3)
     assert made_to_fail(controller) == []
     look_when_asked(controller, ahead.pod_failed(1, 139, 2), 2.5, until=10)
     assert made_to_fail(controller) == [], "what came in within the wait was the cause"
@@ -95,7 +95,7 @@ def test_a_kubelet_whose_clock_is_ahead_does_not_cut_the_wait_short() -> None:
 def test_a_storm_dated_ahead_of_our_clock_is_waited_out_for_half_a_minute_at_most() -> None:
     controller = Controller(policy(limits=MAY))
     storm = SILENT.node_deleted("gpu-2").nodes_lost(("gpu-2", 0), ("gpu-50", 1), ("gpu-51", 300))
-    assert controller.look(storm, 2.5).look_again_at == at(32.5)
+    assert controller.look(storm, 2.5).requeue_at == at(32.5)
     assert controller.triggers == []
     controller.look(storm, 32.5)
     assert len(controller.triggers) == 1
@@ -177,7 +177,7 @@ def test_a_job_that_is_to_fail_fails_although_all_its_ranks_run_again() -> None:
 )
 def test_what_is_over_before_its_verdict_falls_restarts_nothing(policy_: Policy, lost: World, over: World) -> None:
     controller = Controller(policy_)
-    assert controller.look(lost, 1.5).look_again_at is not None
+    assert controller.look(lost, 1.5).requeue_at is not None
     assert controller.incident.attempts == ()
     controller.look(over, 4)
     assert controller.triggers == []

@@ -76,7 +76,7 @@ def test_the_restart_waits_for_the_backoff_and_then_comes_once_without_any_suspe
     controller, world = waiting(owner(training(4, backoff_limit=50)))
     assert (controller.phase(), controller.ledger.next_attempt_at) == (Phase.BACKOFF, at(360.2))
     plan = controller.look(world, 359)
-    assert (plan.look_again_at, len(controller.triggers)) == (at(360.2), 1)
+    assert (plan.requeue_at, len(controller.triggers)) == (at(360.2), 1)
     controller.look(world, 360.3)
     assert (controller.phase(), len(controller.triggers)) == (Phase.DECIDED, 2)
     assert controller.ledger.next_attempt_at is None
@@ -126,7 +126,7 @@ def test_a_controller_that_is_started_again_meanwhile_goes_on_waiting() -> None:
     world = world.came_back(2, 305, 308).controller_restarted()
     successor = Controller(WAITS, controller.ledger)
     plan = successor.look(world, 310)
-    assert (plan.look_again_at, successor.phase(), successor.triggers) == (at(360.2), Phase.BACKOFF, [])
+    assert (plan.requeue_at, successor.phase(), successor.triggers) == (at(360.2), Phase.BACKOFF, [])
     successor.look(world, 360.3)
     assert len(successor.triggers) == 1
 

@@ -26,7 +26,7 @@ def condition(controller: Controller, type_: str) -> LedgerCondition | None:
 def test_it_stands_aside_and_comes_back_when_the_pod_should_have_failed() -> None:
     controller = Controller()
     plan = controller.look(kept_running(), 1)
-    assert (controller.triggers, plan.look_again_at) == ([], at(600))
+    assert (controller.triggers, plan.requeue_at) == ([], at(600))
     assert condition(controller, POD_KEPT_RUNNING) is None
 
 

@@ -226,7 +226,7 @@ def test_a_group_that_is_whole_at_once_stays_open_until_the_platform_has_had_its
     controller.look(world, 1.1)
     plan = controller.look(world, 1.2)
     assert controller.phase() is Phase.DECIDED
-    assert plan.look_again_at is not None
+    assert plan.requeue_at is not None
     failing = world.job_failing("BackoffLimitExceeded", 2)
     controller.look(failing, 2.5)
     controller.settle(failing.jobset_failed(4), 4.5)

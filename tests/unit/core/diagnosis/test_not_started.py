@@ -45,7 +45,7 @@ def test_after_a_restart_the_sentence_says_who_keeps_the_group_from_starting() -
     controller.look(lost, 1)
     anew = pulling(lost.recreated(10).all_scheduled(), 3, "ErrImagePull", "connection refused")
     first = controller.look(anew, 12)
-    assert first.look_again_at is not None
+    assert first.requeue_at is not None
     plan = controller.look(anew, 60)
     assert "pod train-node-0-3-20 (rank 3, node gpu-3) waits: ErrImagePull: connection refused" in plan.reason
     assert len(controller.triggers) == 1

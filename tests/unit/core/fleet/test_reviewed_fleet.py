@@ -55,7 +55,7 @@ def test_an_older_crd_that_drops_the_verdict_does_not_make_it_decided_without_en
     written = []
     for seconds in (1, 2, 3):
         plan = one.look(world, seconds)
-        assert plan.look_again_at is None, "not at once: the watch tells of the write, where one was made"
+        assert plan.requeue_at is None, "not at once: the watch tells of the write, where one was made"
         assert one.incident.would == "RecreateGroup"
         one.ledger = msgspec.structs.replace(one.ledger, incident=msgspec.structs.replace(one.incident, would=""))
         written.append(one.ledger)
@@ -196,7 +196,7 @@ def test_suspicion_alone_restarts_nothing_and_is_asked_for_once() -> None:
     one = controller(known)
     world = others_run(stuck(new(), 2, 0), 2)
     for seconds in (121, 122, 900):
-        assert one.look(world, seconds).look_again_at is None
+        assert one.look(world, seconds).requeue_at is None
     assert one.fleet_changes == []
     assert quarantined(one) == []
 

@@ -209,7 +209,7 @@ def after_the_first(controller: Controller) -> World:
     waiting = controller.look(world, 1)
     assert controller.triggers == []
     assert f"2 nodes of rack r17 were lost within a minute ({R17}): waiting until no more are" in waiting.reason
-    assert waiting.look_again_at == at(4)
+    assert waiting.requeue_at == at(4)
     controller.look(world, 4)
     assert len(controller.triggers) == 1
     assert "(9 of 10 recoveries left)" in controller.incident.reason

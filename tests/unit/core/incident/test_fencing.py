@@ -59,7 +59,7 @@ def test_without_proof_nothing_is_done_about_a_silent_node() -> None:
 
 
 def test_time_alone_has_a_node_taken_for_dead() -> None:
-    assert Controller(ASSUME).look(SILENT, 10).look_again_at == at(60)
+    assert Controller(ASSUME).look(SILENT, 10).requeue_at == at(60)
 
 
 def test_a_node_taken_for_dead_restarts_the_group_and_its_pod_is_forced() -> None:
