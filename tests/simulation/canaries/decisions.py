@@ -51,8 +51,8 @@ def pods_by_creation(monkeypatch: pytest.MonkeyPatch) -> None:
         began = trained.began_at(job)
         return tuple(pod for pod in pods if pod.job_uid == job.uid and pod.created_at >= began)
 
-    for module in ("history", "evidence", "waiting"):
-        monkeypatch.setattr(f"recovery.core.{module}.pods_of_run", younger)
+    for module in ("trained", "evidence", "not_started"):
+        monkeypatch.setattr(f"recovery.core.diagnosis.{module}.pods_of_run", younger)
 
 
 def all_containers_train(monkeypatch: pytest.MonkeyPatch) -> None:

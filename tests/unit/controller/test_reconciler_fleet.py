@@ -32,7 +32,7 @@ async def test_what_a_group_without_an_incident_asks_of_the_fleet_is_done_and_ma
     container = ContainerFacts(name="node", waiting_reason="CreateContainerError")
     world = group(4, born=-300).started(0, -290).started(1, -290).started(2, -290)
     scene = Scene(world.scheduled(3).with_pod(3, containers=(container,)))
-    monkeypatch.setattr("recovery.core.policy.spec.fleet_limits", lambda _: FleetLimits(may_cordon=True))
+    monkeypatch.setattr("recovery.core.policy.resolved.fleet_limits", lambda _: FleetLimits(may_cordon=True))
     await scene.look()
     assert scene.api.said() == []
     assert [(each.node, each.incident) for what in asked for each in what.suspicions] == [("gpu-3", "start-jobset-1")]
