@@ -12,6 +12,7 @@ import msgspec
 from recovery.admission.objects import JudgedObject
 from recovery.core.model.config import CONFIG_NAME, AllowSpec, ConfigFacts, ConfigSpec
 from recovery.core.model.rules import RuleAction
+from recovery.core.plan.steps import message_of
 from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, PolicySpec
 from recovery.core.policy.validation import config_problems, problems
 from recovery.ports import RECOVERY_CONFIGS
@@ -50,8 +51,8 @@ def judge(judged: JudgedObject, others: Iterable[JudgedObject], config: JudgedOb
 def _about_config(config: JudgedObject) -> Verdict:
     spec = _read(config.spec, ConfigSpec)
     errors = tuple(config_problems(spec))
-    words = ConfigFacts(config.name, config.uid, config.generation, spec).pause_words
-    return Verdict(errors, (f"spec.paused: {words}",) if words and not errors else ())
+    pause = ConfigFacts(config.name, config.uid, config.generation, spec).pause
+    return Verdict(errors, (f"spec.paused: {message_of(pause)}",) if pause is not None and not errors else ())
 
 
 def _about_permissions(spec: PolicySpec, config: JudgedObject | None) -> Iterator[str]:

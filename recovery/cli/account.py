@@ -7,7 +7,6 @@ from datetime import datetime
 from recovery.cli.rows import resume_at
 from recovery.cli.selection import Selection
 from recovery.cli.wording import age, aligned, duration, moment
-from recovery.core.decision.protection import Protection, remedy, sentence
 from recovery.core.diagnosis.classify import DisruptionClass
 from recovery.core.diagnosis.membership import member_count, member_jobs, pods_of
 from recovery.core.diagnosis.training_container import SelectedBy, select
@@ -17,6 +16,7 @@ from recovery.core.model.annotations import PAUSED_ANNOTATION, TRAINING_CONTAINE
 from recovery.core.model.facts import ContainerFacts, JobFacts, PodFacts, Snapshot, WorkloadFacts
 from recovery.core.model.fleet_ledger import FleetChange
 from recovery.core.model.ledger import Attempt, AttemptAction, ClosedIncident, Incident, Ledger, PhaseSpan, Suspect
+from recovery.core.model.protection import Protection
 from recovery.core.model.rules import Rule
 from recovery.core.plan.actions import (
     Action,
@@ -34,6 +34,8 @@ from recovery.core.plan.actions import (
 )
 from recovery.core.plan.suspension import in_force, marked_by
 from recovery.core.policy.spec import FencingMode, Mode
+from recovery.core.sentences import render
+from recovery.core.sentences.protection import remedy, sentence
 
 _TROUBLED_PODS_MAX = 8
 _INDENT = "  "
@@ -56,13 +58,13 @@ def policy_lines(selection: Selection, ledger: Ledger, now: datetime) -> Iterato
         yield f"it cannot be used: {selection.error}"
         return
     left = budget.remaining(ledger.budget, policy.budget_limit, policy.budget_window, now)
-    mode = f"{policy.mode} (it says {Mode.ENFORCE})" if policy.breaker else policy.mode
+    mode = f"{policy.mode} (it says {Mode.ENFORCE})" if policy.breaker is not None else policy.mode
     yield f"mode {mode}, restart {policy.restart}, {left} of {policy.budget_limit} recoveries left"
     yield from _titled("rules, of which the first that matches decides", _rules(policy.rules))
     if policy.fencing is FencingMode.ASSUME_DEAD:
         after, may = duration(policy.assume_dead_after), "allows" if policy.may_assume_dead else "does not allow"
         yield f"a node that does not answer is taken for dead after {after} (AssumeDead): RecoveryConfig {may} it"
-    yield from (words for words in (policy.global_pause, policy.breaker) if words)
+    yield from (render(why) for why in (policy.global_pause, policy.breaker) if why is not None)
     frees = budget.frees_at(ledger.budget, policy.budget_limit, policy.budget_window, now)
     if frees is not None:
         yield f"the budget allows the next one at {moment(frees)}"
@@ -185,7 +187,7 @@ def _rules(rules: Sequence[Rule]) -> list[str]:
 
 def decision_lines(plan: Plan) -> Iterator[str]:
     """The sentence, and what would be done about it."""
-    yield plan.reason
+    yield plan.message
     for words in deeds(plan):
         yield f"it would {words}"
 
@@ -238,9 +240,9 @@ def _change_words(change: FleetChange) -> str:
 
 def request_lines(workload: WorkloadFacts, ledger: Ledger) -> Iterator[str]:
     """What people have asked for, with the answers."""
-    for told in ledger.requests:
-        verdict = "accepted" if told.accepted else "refused"
-        yield f"{told.verb}, asked for at {moment(told.at)}: {verdict}: {told.answer}"
+    for given in ledger.requests:
+        verdict = "accepted" if given.accepted else "refused"
+        yield f"{given.verb}, asked for at {moment(given.at)}: {verdict}: {given.message}"
     for verb, asked in requests.pending(workload, ledger):
         by = f" by {asked.by}" if asked.by else ""
         reason = f" ({asked.reason})" if asked.reason else ""
@@ -255,7 +257,7 @@ def incident_lines(incident: Incident, now: datetime) -> Iterator[str]:
     else:
         length = duration(closing.ended_at - incident.started_at)
         yield f"{incident.id}, {closing.outcome} ({closing.outcome_reason}) after {length}, mode {incident.mode}"
-    yield incident.reason
+    yield incident.message
     detected = duration(incident.detected_at - incident.started_at)
     lost = sum(_idle_gpu_seconds(span, incident.gpus, now) for span in incident.phases)
     charged = "charged to the budget" if incident.charged else "not charged to the budget"
@@ -263,15 +265,15 @@ def incident_lines(incident: Incident, now: datetime) -> Iterator[str]:
     decided = _decided_by(incident)
     if decided:
         yield decided
-    if incident.held:
-        yield f"held until recovery retry: {incident.held}"
+    if incident.held is not None:
+        yield f"held until recovery retry: {incident.held.message}"
     if incident.fail_job:
         yield "the JobSet is being made to fail"
     yield f"failed at {moment(incident.started_at)}, detected {detected} later"
     yield f"{incident.ranks} ranks, {incident.gpus} GPUs, {lost:.0f} idle GPU-seconds"
     yield from _titled("Evidence", (f"- {text}" for text in incident.evidence))
     yield from _titled("Suspects", _suspects(incident.suspects))
-    yield from _titled("Considered, and not done", (f"- {text}" for text in incident.considered))
+    yield from _titled("Considered, and not done", (f"- {each.action}: {each.message}" for each in incident.considered))
     yield from _titled("Attempts", _attempts(incident.attempts))
     yield from _titled("Phases", _phases(incident.phases, incident.gpus, now))
 
@@ -315,7 +317,7 @@ def _number(value: int | None) -> str:
 
 def _attempts(attempts: Sequence[Attempt]) -> list[str]:
     return [
-        f"{each.number}. {_attempt_words(each)} at {moment(each.started_at)} (epoch {each.epoch}): {each.reason}"
+        f"{each.number}. {_attempt_words(each)} at {moment(each.started_at)} (epoch {each.epoch}): {each.whole_message}"
         for each in attempts
     ]
 
@@ -351,4 +353,4 @@ def history_lines(history: Sequence[ClosedIncident], now: datetime) -> Iterator[
     ]
     yield from aligned(header, rows)
     if history:
-        yield f"{history[0].id}: {history[0].reason}"
+        yield f"{history[0].id}: {history[0].message}"

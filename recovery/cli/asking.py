@@ -142,7 +142,7 @@ def _refusal(
     asked = msgspec.structs.replace(workload, annotations={**others, ANNOTATIONS[verb]: encode(request)})
     snapshot = msgspec.structs.replace(reading.snapshot, workload=asked)
     answer = _answer(decide(snapshot, ledger, selection.decides, request.at).ledger, verb, request)
-    return answer.answer if answer is not None and not answer.accepted else None
+    return answer.message if answer is not None and not answer.accepted else None
 
 
 def _holds_back(ledger: Ledger) -> bool:
@@ -184,9 +184,9 @@ async def _put(connection: Connection, job: _Asked, asking: Asking, request: Req
         )
         return False
     if not answer.accepted:
-        complain(f"{job.title}: {asking.verb} is refused: {answer.answer}")
+        complain(f"{job.title}: {asking.verb} is refused: {answer.message}")
         return False
-    print(f"{job.title}: {answer.answer}", flush=True)
+    print(f"{job.title}: {answer.message}", flush=True)
     return True
 
 

@@ -18,12 +18,15 @@ from recovery.cli.rows import as_data, job_row, ledger_problem, stamp
 from recovery.cli.selection import Selection, policy_of
 from recovery.cli.wording import AccountOutput, age, print_data, printable
 from recovery.core.decision.decide import decide
-from recovery.core.decision.protection import Protection, protection
+from recovery.core.decision.protection import protection
 from recovery.core.incident import budget, requests
 from recovery.core.model.facts import GroupKey, WorkloadFacts
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import Incident, Ledger
+from recovery.core.model.protection import Protection
+from recovery.core.model.reason import Explanation
 from recovery.core.plan.actions import Plan
+from recovery.core.sentences import render
 from recovery.kube.oneshot import JobReading, read_incident, read_job, with_fleet
 
 
@@ -160,7 +163,12 @@ class _Explanation:
     def as_data(self) -> dict[str, Any]:
         """The row of `status -o json` and what the text tells beyond it. `decision` null: nothing is decided."""
         plan, ledger, snapshot = self._plan, self._ledger, self._reading.snapshot
-        decision = plan and {"reason": plan.reason, "wouldDo": account.deeds(plan), "notAsked": self._not_asked()}
+        decision = plan and {
+            "reason": plan.reason,
+            "message": plan.message,
+            "wouldDo": account.deeds(plan),
+            "notAsked": self._not_asked(),
+        }
         row = as_data(
             job_row(self._key, self._workload, self._reading.group, self._reading.policies, self._now, snapshot)
         )
@@ -190,10 +198,15 @@ def _policy_data(selection: Selection, ledger: Ledger, now: datetime) -> dict[st
     return {
         "why": selection.why,
         "restart": str(policy.restart),
-        "globalPause": policy.global_pause,
-        "breaker": policy.breaker,
+        "globalPause": _message(policy.global_pause),
+        "breaker": _message(policy.breaker),
         "budgetFreesAt": stamp(frees_at),
     }
+
+
+def _message(why: Explanation | None) -> str:
+    """Empty: there is nothing to explain."""
+    return render(why) if why is not None else ""
 
 
 def _print(title: str, lines: Iterable[str]) -> None:

@@ -9,15 +9,17 @@ import msgspec
 from recovery.cli.selection import Selection, policy_of
 from recovery.cli.sight import UNREADABLE, Sight, sight_of
 from recovery.cli.wording import Cell, age, time_of_day
-from recovery.core.decision.protection import Protection, protection, remedy, sentence
+from recovery.core.decision.protection import protection
 from recovery.core.diagnosis.group_conditions import UNDECODABLE
 from recovery.core.incident import budget
 from recovery.core.incident.preconditions import paused
 from recovery.core.model.annotations import RESUME_AT_ANNOTATION
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
 from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
+from recovery.core.model.protection import Protection
 from recovery.core.plan.suspension import in_force, marked_by
 from recovery.core.policy.selection import PolicySet
+from recovery.core.sentences.protection import remedy, sentence
 from recovery.kube.oneshot import Fleet
 
 HEADER = ("JOB", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "POLICY", "PROTECTED", "AGE")
@@ -138,7 +140,7 @@ def job_row(
         resume_at=resume_at(workload) if ours else None,
         next_attempt_at=ledger.next_attempt_at if ledger is not None else None,
         created_at=workload.created_at,
-        reason=seen.reason or _restrained_words(last) or last.reason,
+        reason=seen.reason or _restrained_words(last) or last.message,
         protection=protection(workload, snapshot, group, selection.decides, now),
     )
 
@@ -157,7 +159,7 @@ def ledger_problem(group: LedgerObject | None) -> str:
         return (
             f"RecoveryGroup {group.name} has schemaVersion {group.schema_version}, this version knows {SCHEMA_VERSION}"
         )
-    return f"RecoveryGroup {group.name}: {group.ledger.reason}"
+    return f"RecoveryGroup {group.name}: {group.ledger.message}"
 
 
 def resume_at(workload: WorkloadFacts) -> datetime | None:

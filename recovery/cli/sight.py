@@ -13,8 +13,10 @@ from recovery.core.incident import fencing
 from recovery.core.incident.preconditions import left_alone, unread
 from recovery.core.model.facts import Snapshot, WorkloadFacts
 from recovery.core.model.ledger import Ledger
+from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
+from recovery.core.sentences import render
 
 NOT_STARTED = "NotStarted"
 """The phase of a job that has not run whole, and something is known that keeps it from it."""
@@ -43,11 +45,12 @@ def sight_of(
     """`ledger` None: there is none. What the group has, or has not, whoever may act on it: a pause changes nothing."""
     if (why := unread(snapshot)) is not None:
         first = snapshot.undecodable[0]
-        return Sight(UNREADABLE, f"{first.kind} {first.name} cannot be read", 0, why)
+        return Sight(UNREADABLE, f"{first.kind} {first.name} cannot be read", 0, render(why))
     alone = left_alone(snapshot, workload)
     if alone is not None:
-        code, why = alone
-        return Sight(NOT_STARTED, code, 0, f"has not started: {why}") if code == "NoJobSet" else Sight()
+        if alone.reason is not Reason.NO_JOB_SET:
+            return Sight()
+        return Sight(NOT_STARTED, alone.reason, 0, f"has not started: {render(alone)}")
     fates = fencing.fates_of_nodes(snapshot, policy, now)
     silent = {name: fate.why for name, fate in fates.items() if fate.dead_since is None}
     started = ledger is not None and not_started.lost_a_member(snapshot, ledger)

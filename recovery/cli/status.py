@@ -22,8 +22,9 @@ from recovery.cli.rows import (
     with_sight,
 )
 from recovery.cli.wording import Output, Table, print_data
-from recovery.core.decision.protection import Protection
 from recovery.core.model.facts import GroupKey
+from recovery.core.model.protection import Protection
+from recovery.core.sentences import render
 from recovery.kube.oneshot import read_fleet
 from recovery.kube.unready import read_unready
 from recovery.ports import TryLaterError
@@ -81,8 +82,8 @@ async def _read(connection: Connection, where: str | None) -> tuple[Rows, tuple[
     rows = rows_of(fleet, now)
     asked = [key for key, row in rows.items() if row.phase in MEANT_TO_RUN]
     unready = await read_unready(connection.client, where, fleet, asked, now)
-    stop = fleet.config.stop_words if fleet.config is not None else ""
-    lines = (*fleet.unreadable, *unready.unreadable, *((stop,) if stop else ()))
+    stop = fleet.config.stop if fleet.config is not None else None
+    lines = (*fleet.unreadable, *unready.unreadable, *((render(stop),) if stop is not None else ()))
     return with_sight(rows, fleet, {**unready.snapshots, **unready.ready}, now), tuple(dict.fromkeys(lines))
 
 

@@ -169,7 +169,7 @@ class Keeper:
 
 
 def _may_quarantine(config: ConfigFacts) -> bool:
-    return config.spec.allow.cordon and not config.stop_words
+    return config.spec.allow.cordon and config.stop is None
 
 
 def _pending(config: ConfigFacts) -> tuple[Quarantined, ...]:

@@ -2,9 +2,9 @@
 
 from typing import Protocol
 
-from recovery.core.decision.protection import Protection
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import Ledger
+from recovery.core.model.protection import Protection
 from recovery.core.plan.actions import Plan
 
 

@@ -16,9 +16,9 @@ from recovery.controller.observer import ControllerObserver
 from recovery.core.decision.decide import decide
 from recovery.core.decision.protection import protection
 from recovery.core.incident.invariants import violations
-from recovery.core.incident.lifecycle import say
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
-from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject, Outcome
+from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject, Outcome, Told
+from recovery.core.model.reason import Reason, Sentence, because, told
 from recovery.core.plan.actions import (
     Action,
     ChangeFleet,
@@ -37,7 +37,7 @@ from recovery.core.plan.actions import (
     TouchJob,
 )
 from recovery.core.plan.status_conditions import summarise
-from recovery.core.plan.steps import close
+from recovery.core.plan.steps import close, note
 from recovery.core.policy.selection import PolicySet, applicable
 from recovery.executors import events, group_recreate, job_failure, suspension
 from recovery.executors.fleet_ledger import FleetWriter
@@ -179,8 +179,8 @@ class Reconciler:
                 continue
             if incident.id not in recorded:
                 if incident.closing is None:
-                    gone = "the job was deleted"
-                    plan = close(orphan.ledger, Outcome.SUPERSEDED, "JobDeleted", gone, self._clock.now())
+                    gone = told(Sentence.JOB_WAS_DELETED, Reason.JOB_DELETED)
+                    plan = close(orphan.ledger, Outcome.SUPERSEDED, gone, self._clock.now())
                     incident = plan.ledger.current_incident
                 whose = WorkloadReference(orphan.workload_kind, orphan.group, orphan.workload_uid)
                 try:
@@ -248,8 +248,9 @@ class Reconciler:
         known = _readable(self._newest_ledger(key, workload))
         if known is None or known.ledger.incident is None or known.ledger.incident.closing is not None:
             return
-        said = f"{known.ledger.incident.evidence[0]}; decided, but the API server refuses it: {refused}"
-        await self._write(key, workload, known, summarise(say(known.ledger, said), workload, self._clock.now()))
+        evidence = known.ledger.incident.evidence[0]
+        said = note(known.ledger, because(Reason.API_REFUSES, evidence=evidence, error=str(refused)))
+        await self._write(key, workload, known, summarise(said, workload, self._clock.now()))
 
     async def _do(self, key: GroupKey, workload: WorkloadFacts, action: Action) -> None:  # noqa: C901 - an arm for each
         match action:
@@ -347,7 +348,7 @@ def _unreadable(found: LedgerObject) -> str:
     """Why nothing is decided by that ledger, and how to mend it."""
     title = f"RecoveryGroup {found.namespace}/{found.name}"
     if found.schema_version <= SCHEMA_VERSION:
-        return f"{title}: {found.ledger.reason}: it holds; mend its status, or delete it, and its counts begin anew"
+        return f"{title}: {found.ledger.message}: it holds; mend its status, or delete it, and its counts begin anew"
     return (
         f"{title} has schemaVersion {found.schema_version}, this controller knows {OLDEST_SCHEMA_VERSION} to "
         f"{SCHEMA_VERSION}: it holds; run the controller version that wrote it"
@@ -379,8 +380,11 @@ def _but_for_words(ledger: Ledger) -> Ledger:
     incident = ledger.incident
     return msgspec.structs.replace(
         ledger,
-        reason="",
-        incident=msgspec.structs.replace(incident, reason="") if incident is not None else None,
+        reason=None,
+        message="",
+        incident=msgspec.structs.replace(incident, reason=Reason.UNKNOWN, message="", told=Told.ATTEMPT)
+        if incident is not None
+        else None,
         conditions=tuple(msgspec.structs.replace(each, message="") for each in ledger.conditions),
     )
 
@@ -396,7 +400,15 @@ def _at_least(cached: LedgerObject, ours: LedgerObject) -> bool:
 def _log_change(key: GroupKey, before: Ledger, after: Ledger) -> None:
     incident = after.incident
     known = incident.id if incident is not None else after.history[0].id if after.history else ""
-    said = after.reason if after.reason != before.reason else f"{before.phase} -> {after.phase}"
+    said = after.message if after.message != before.message else f"{before.phase} -> {after.phase}"
     if incident is None and after.history != before.history:
         said = f"recorded as {after.history[0].outcome}"
-    _log.info(said, job=str(key), incident=known, phase=str(after.phase), epoch=after.epoch, decision=after.action)
+    _log.info(
+        said,
+        job=str(key),
+        incident=known,
+        phase=str(after.phase),
+        epoch=after.epoch,
+        decision=after.action,
+        reason=str(after.reason or ""),
+    )

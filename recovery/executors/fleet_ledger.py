@@ -14,7 +14,9 @@ from recovery.core.fleet import quarantine
 from recovery.core.fleet.quarantine import Refused
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.fleet_ledger import FleetChange, FleetLedger
+from recovery.core.model.reason import Reason, Sentence, told
 from recovery.core.plan.kubernetes_events import fleet_events
+from recovery.core.plan.steps import message_of
 from recovery.core.policy.resolved import fleet_limits
 from recovery.core.policy.spec import PolicyError
 from recovery.executors import events, node_quarantine
@@ -111,7 +113,7 @@ class FleetWriter:
                 after = update(config)
                 if isinstance(after, Refused):
                     if live:
-                        raise QuarantineRefusedError(after.why)
+                        raise QuarantineRefusedError(message_of(after.why))
                     self._doubtful = True
                     continue
                 if after == config.fleet:
@@ -158,12 +160,12 @@ class FleetWriter:
                 _log.warning("an Event on the RecoveryConfig is not written", reason=event.reason, error=str(error))
 
     def _with(self, config: ConfigFacts, change: FleetChange) -> FleetLedger | Refused:
-        if config.stop_words:
-            return Refused(config.stop_words) if change.quarantine else config.fleet
+        if config.stop is not None:
+            return Refused(config.stop) if change.quarantine else config.fleet
         try:
             limits = fleet_limits(config.spec)
         except PolicyError as error:
-            return Refused(str(error))
+            return Refused(told(Sentence.NO_USABLE_CONFIG, Reason.GLOBAL_PAUSE, error=str(error)))
         nodes, now = self._store.nodes(), self._clock.now()
         # A person may have been faster.
         meant = [nodes[each.node] for each in change.quarantine if each.node in nodes]

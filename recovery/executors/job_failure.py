@@ -13,7 +13,8 @@ from recovery.core.plan.actions import FailJobSet, JobRef
 from recovery.decoding import decoded
 from recovery.ports import JOB_SETS, JOBS, ApiClient, PatchKind, TestFailedError
 
-REASON = "RecoveryBudgetExhausted"
+REASON_PREFIX = "Recovery"
+"""Before the reason of ours in the condition: RecoveryBudgetExhausted, RecoveryFailJobRule."""
 _FAILED = "Failed"
 _RESTARTING = "Restarting"
 _MESSAGE_MAX = 32_768
@@ -65,7 +66,7 @@ async def _end_jobset(api: ApiClient, namespace: str, action: FailJobSet, now: d
     ended = {
         "type": _FAILED,
         "status": "True",
-        "reason": REASON,
+        "reason": f"{REASON_PREFIX}{action.reason}",
         "message": action.message[:_MESSAGE_MAX],
         "lastTransitionTime": at,
     }

@@ -15,6 +15,7 @@ import msgspec
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot, UndecodableObject, WorkloadFacts
 from recovery.core.model.ledger import Closing, Incident, LedgerObject
+from recovery.core.plan.steps import message_of
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 from recovery.decoding import decoded
@@ -254,7 +255,7 @@ async def _config(client: ApiClient) -> tuple[ConfigFacts | None, tuple[str, ...
         return None, (
             f"RecoveryConfig {CONFIG_NAME} may not be read, so a pause of all recoveries is not seen: {error}",
         )
-    return config, (config.pause_words,) if config.unreadable else ()
+    return config, (message_of(config.pause),) if config.unreadable and config.pause is not None else ()
 
 
 async def read_incident(client: ApiClient, key: GroupKey, incident_id: str) -> Incident | None:

@@ -472,7 +472,7 @@ class KubeGroupStore:
             self._report(RECOVERY_GROUPS, title, f"is ignored: the RecoveryGroup of that workload is called {name}")
             return
         if ledger.schema_version == UNREADABLE_SCHEMA_VERSION:
-            self._report(RECOVERY_GROUPS, title, ledger.ledger.reason)
+            self._report(RECOVERY_GROUPS, title, ledger.ledger.message)
         key = GroupKey(entry.namespace, ledger.group)
         self._ledgers_of.setdefault(key, {})[ledger.workload_uid] = ledger
         _remove(self._collected, key, ledger.workload_uid)

@@ -1,25 +1,28 @@
-"""What a ledger write decided, as labels: derived from the ledger before and after, told only once it is written.
+"""What a ledger write decided, as labels: derived from the ledger before and after, counted only once it is written.
 
 A decision that was refused with a conflict is decided again; counted when it is made it would count twice.
 """
 
 import msgspec
 
-from recovery.core.diagnosis.classify import DisruptionClass
-from recovery.core.incident.lifecycle import restarted
-from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Phase
-from recovery.core.policy.spec import Mode, Restart
+from recovery.core.model.ledger import Incident, Ledger, Phase
+from recovery.core.model.reason import Reason
+from recovery.core.policy.spec import Mode
+
+_UNDECIDED = frozenset({Reason.MEMBER_LOST, Reason.SETTLING, Reason.STORM, Reason.GROUP_PENDING})
+"""The verdict is still to come: what is counted is the verdict."""
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """`action` is what `status.action` says (RecreateGroup, Adopted, None), or Hold. `reason` is CamelCase."""
+    """`action` is what is done: an attempt's action, Hold, FailJob, or None. Under Observe: what Enforce would do."""
 
     action: str
-    reason: str
+    reason: Reason
     mode: str
     """observe or enforce."""
     suppressed: str = ""
-    """What kept the action from being taken: budget or observe. Empty: nothing did, or nothing was called for."""
+    """What kept the action from being taken: budget, permission or observe. Empty: nothing did, or nothing was called
+    for."""
 
 
 def decisions(before: Ledger, after: Ledger) -> tuple[Decision, ...]:
@@ -29,46 +32,37 @@ def decisions(before: Ledger, after: Ledger) -> tuple[Decision, ...]:
         return ()
     known = before.incident if before.incident is not None and before.incident.id == incident.id else None
     mode = incident.mode.lower()
-    made = list(_attempts(known, incident, mode))
+    made = [
+        Decision(attempt.action, attempt.reason, mode)
+        for attempt in incident.attempts
+        if known is None
+        or (attempt.number, attempt.action) not in {(each.number, each.action) for each in known.attempts}
+    ]
     if after.phase is Phase.HELD and (known is None or before.phase is not Phase.HELD):
-        reason = "AttemptsExhausted" if restarted(after) else "BudgetExhausted"
-        made.append(Decision("Hold", reason, mode, suppressed="budget"))
-    if known is None and not made:
+        made.append(_held(incident, mode))
+    if incident.would and (known is None or not known.would):
+        made.append(Decision(incident.would, incident.reason, mode, suppressed="observe"))
+    if not made and _is_decided(incident) and (known is None or not _is_decided(known)):
         made.append(_left_alone(incident, mode))
     return tuple(made)
 
 
-def _attempts(known: Incident | None, incident: Incident, mode: str) -> tuple[Decision, ...]:
-    """New attempts, and one of ours that became the platform's because its own restart came first."""
-    seen = {(attempt.number, attempt.action) for attempt in known.attempts} if known is not None else set()
-    made = []
-    for attempt in incident.attempts:
-        if (attempt.number, attempt.action) in seen:
-            continue
-        made.append(Decision(attempt.action, _why(attempt, incident), mode))
-    return tuple(made)
+def _held(incident: Incident, mode: str) -> Decision:
+    action = "FailJob" if incident.fail_job else "Hold"
+    if incident.held is None:
+        return Decision(action, incident.reason, mode, suppressed="budget")
+    not_allowed = incident.held.reason is Reason.RULE_FAIL_JOB_NOT_ALLOWED
+    return Decision(action, incident.held.reason, mode, suppressed="permission" if not_allowed else "")
 
 
-def _why(attempt: Attempt, incident: Incident) -> str:
-    match attempt.action:
-        case AttemptAction.RECREATE_GROUP | AttemptAction.REPLACE_NODE:
-            if incident.disruption_class == DisruptionClass.MANUAL:
-                return "Manual"
-            return incident.terms.restart if attempt.number == 1 else "AttemptFailed"
-        case AttemptAction.RECREATE_JOB_SET:
-            return "PlatformGaveUp"
-        case AttemptAction.ADOPTED:
-            return "PlatformRestart"
-        case AttemptAction.NONE:
-            return "MemberReplaced"
+def _is_decided(incident: Incident) -> bool:
+    """A verdict was passed, or none is to come."""
+    if incident.closing is not None or incident.attempts or incident.would or incident.held is not None:
+        return True
+    return incident.reason not in _UNDECIDED and incident.withheld is None
 
 
 def _left_alone(incident: Incident, mode: str) -> Decision:
-    """The incident was opened and nothing is done about it."""
-    if incident.closing is not None:
-        return Decision("None", incident.closing.outcome_reason, mode)
-    if incident.terms.restart == Restart.NONE:
-        return Decision("None", "RestartNone", mode)
-    if incident.mode == Mode.OBSERVE:
-        return Decision("None", "ObserveMode", mode, suppressed="observe")
-    return Decision("None", "StandingAside", mode)
+    """Nothing is done about it."""
+    reason = incident.closing.outcome_reason if incident.closing is not None else incident.reason
+    return Decision("None", reason, mode, suppressed="observe" if incident.mode == Mode.OBSERVE else "")

@@ -10,12 +10,12 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
-from recovery.core.decision.protection import Protection
 from recovery.core.diagnosis.not_started import NotStarted
-from recovery.core.fleet.quarantine import refusal
 from recovery.core.incident.lifecycle import restarted
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import Incident, Ledger, Phase, PhaseSpan
+from recovery.core.model.protection import Protection
+from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Mode
 from recovery.ports import Clock, GroupStore
 from recovery.telemetry.decisions import decisions
@@ -137,8 +137,8 @@ class Metrics:
         if incident is None:
             return
         known = before.incident if before.incident is not None and before.incident.id == incident.id else None
-        for sentence in incident.considered if incident.mode == Mode.ENFORCE else ():
-            if (why := refusal(sentence)) and (known is None or sentence not in known.considered):
+        for each in incident.considered if incident.mode == Mode.ENFORCE else ():
+            if (why := _REFUSALS.get(each.reason)) and (known is None or each not in known.considered):
                 self._refusals.labels(why).inc()
         ended = _spans_ended(known, incident)
         for span, ended_at in ended:
@@ -209,6 +209,14 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(PREFIX + name, text, labels, buckets=buckets, registry=self.registry)
+
+
+_REFUSALS = {
+    Reason.QUARANTINE_CAP: "cap",
+    Reason.QUARANTINE_NOT_ALLOWED: "permission",
+    Reason.QUARANTINE_LAST_NODES: "feasible",
+}
+"""The label under which a refused quarantine is counted."""
 
 
 def _spans_ended(known: Incident | None, incident: Incident) -> list[tuple[PhaseSpan, datetime]]:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from recovery.core.decision.protection import UNPROTECTED, Protection, ProtectionReason
 from recovery.core.model.facts import GroupKey
+from recovery.core.model.protection import UNPROTECTED, Protection, ProtectionReason
 from recovery.ports import GroupStore
 
 

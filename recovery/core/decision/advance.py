@@ -10,24 +10,23 @@ from recovery.core.decision import backoff
 from recovery.core.decision.after_restart import after_restart, settling_until, whole_again
 from recovery.core.decision.before_restart import judge, kept_by_breaker
 from recovery.core.decision.hold import fail_job
-from recovery.core.decision.teardown import free_the_dead
+from recovery.core.decision.teardown import free_the_dead, left_alone
 from recovery.core.decision.terminal_jobset import awaits_new_jobset, failed, made_anew
 from recovery.core.diagnosis.evidence import Evidence, fresh, gather
 from recovery.core.diagnosis.finishing import finishing
 from recovery.core.diagnosis.membership import group_runs_whole, restarts_of
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.attempt_limits import restart_of
-from recovery.core.incident.preconditions import barred, ended
+from recovery.core.incident.preconditions import barred, ended, suspended
 from recovery.core.model.facts import JobSetFacts, Snapshot
-from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Outcome, Phase, Target
+from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Outcome, Phase, Target, Told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ResumeWorkload, SuspendWorkload
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import close
+from recovery.core.plan.steps import answer, as_before, attempt, close, message_of
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, PolicyError, Restart
-
-_ADOPTED = ": adopted as this incident's restart"
 
 
 def in_incident(context: ReconcileContext, ledger: Ledger) -> Plan:
@@ -35,17 +34,16 @@ def in_incident(context: ReconcileContext, ledger: Ledger) -> Plan:
     workload = context.workload
     over = ended(workload)
     if over is not None:
-        return close(ledger, Outcome.SUPERSEDED, over[0], over[1], context.now)
+        return close(ledger, Outcome.SUPERSEDED, over, context.now)
     if workload.suspended and not suspension.in_force(workload):
-        reason = f"the {workload.kind} is suspended"
-        return close(ledger, Outcome.SUPERSEDED, "JobSuspended", reason, context.now)
-    ledger, deeds = suspension.settle(context, ledger)
+        return close(ledger, Outcome.SUPERSEDED, suspended(workload), context.now)
+    ledger, actions = suspension.settle(context, ledger)
     plan = _in_jobset(context, ledger)
     if any(isinstance(action, SuspendWorkload | ResumeWorkload) for action in plan.actions):
         return plan
     if plan.ledger.current_incident.suspension is None:  # a plan that ends the suspension must not ask for it
-        deeds = suspension.resume(workload)
-    return msgspec.structs.replace(plan, actions=(*deeds, *plan.actions))
+        actions = suspension.resume(workload)
+    return msgspec.structs.replace(plan, actions=(*actions, *plan.actions))
 
 
 def decide_opened(context: ReconcileContext, opened: Ledger) -> Plan:
@@ -65,7 +63,7 @@ def _in_jobset(context: ReconcileContext, ledger: Ledger) -> Plan:
         ledger = seen
     gone = _gone(context, ledger)
     if gone is not None:
-        return close(ledger, Outcome.SUPERSEDED, gone[0], gone[1], context.now)
+        return close(ledger, Outcome.SUPERSEDED, gone, context.now)
     jobset = context.snapshot.jobset
     assert jobset is not None, "one that is not there is gone"
     if jobset.terminal_state == "Failed":
@@ -75,22 +73,21 @@ def _in_jobset(context: ReconcileContext, ledger: Ledger) -> Plan:
     if lifecycle.restarted(ledger):
         return after_restart(context, ledger)
     if jobset.suspended and not context.workload.suspended:
-        reason = f"JobSet {jobset.name} is suspended, its TrainJob is not: waiting for Trainer to resume it"
-        return Plan(ledger, reason)
+        return answer(ledger, because(Reason.TRAINER_RESUMES, jobset=jobset.name))
     return _before_restart(context, ledger)
 
 
-def _gone(context: ReconcileContext, ledger: Ledger) -> tuple[str, str] | None:
-    """Why the incident's JobSet is not there to be restarted: a CamelCase reason and a sentence. None: it is there."""
+def _gone(context: ReconcileContext, ledger: Ledger) -> Explanation | None:
+    """Why the incident's JobSet is not there to be restarted. None: it is there."""
     jobset = context.snapshot.jobset
     if jobset is None:
-        return "NoJobSet", f"the {context.workload.kind} has no JobSet"
+        return because(Reason.NO_JOB_SET, kind=context.workload.kind)
     if jobset.uid != ledger.current_incident.target.job_set_uid:
-        return "JobSetReplaced", "the JobSet was replaced by another"
+        return because(Reason.JOB_SET_REPLACED)
     if jobset.deleting_since is not None:
-        return "JobSetDeleted", f"JobSet {jobset.name} is being deleted"
+        return because(Reason.JOB_SET_DELETED, what=f"JobSet {jobset.name}")
     if jobset.terminal_state == "Completed":
-        return "JobComplete", f"JobSet {jobset.name} is Completed"
+        return because(Reason.JOB_COMPLETE, what=f"JobSet {jobset.name}", state="Completed")
     return None
 
 
@@ -127,28 +124,28 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
         from_restarts=restarts,
     )
     by_jobset = restarts > before.target.from_restarts
-    who = f"JobSet {jobset.name} restarts the group itself" if by_jobset else "somebody else deleted the group's Job"
-    reason = f"{_told(before)}; {who}{_ADOPTED}"
+    why = told(
+        Sentence.ADOPTED,
+        Reason.PLATFORM_RESTART,
+        # Under Observe an adopted restart does not undo what was told of the loss.
+        said=before.would_message if before.would else before.evidence[0],
+        jobset=jobset.name if by_jobset else "",
+    )
     under_way = restart_of(ledger)
     if under_way is None or ledger.phase not in phases.GOING_DOWN:
-        adopted = lifecycle.add_attempt(ledger, AttemptAction.ADOPTED, target, reason, context.now)
+        adopted = attempt(ledger, AttemptAction.ADOPTED, target, why, context.now)
         # From whatever phase: the group goes down once more, and a Hold is over, because somebody has restarted it.
         return phases.enter(_no_hold(adopted), Phase.DECIDED, context.now)
     merged = ledger.with_incident(target=target)
-    if phases.position(context.snapshot, before.target, before.ranks) is Phase.DECIDED:
-        adopted_attempt = msgspec.structs.replace(under_way, action=AttemptAction.ADOPTED, reason=reason)
-        attempts = tuple(adopted_attempt if attempt == under_way else attempt for attempt in before.attempts)
-        merged = merged.with_incident(attempts=attempts, reason=reason)
-    return merged
-
-
-def _told(open_: Incident) -> str:
-    """How the sentence of an adopted restart begins. Under Observe it does not undo what was told of the loss; but what
-    was told of adopted restarts before it goes, or the sentence would grow with each of them."""
-    if not open_.would:
-        return open_.evidence[0]
-    began, adopted, _ = open_.reason.partition(_ADOPTED)
-    return began.rpartition("; ")[0] if adopted else began
+    if phases.position(context.snapshot, before.target, before.ranks) is not Phase.DECIDED:
+        return merged
+    message = message_of(why)
+    theirs = msgspec.structs.replace(
+        under_way, action=AttemptAction.ADOPTED, reason=why.reason, message=message, then=""
+    )
+    attempts = tuple(theirs if each == under_way else each for each in before.attempts)
+    relation = Told.ATTEMPT if under_way == before.attempt else Told.ELSE
+    return merged.with_incident(attempts=attempts, reason=why.reason, message=message, told=relation)
 
 
 def _no_hold(ledger: Ledger) -> Ledger:
@@ -156,7 +153,7 @@ def _no_hold(ledger: Ledger) -> Ledger:
     open_ = ledger.current_incident
     lasts = open_.suspension is not None and open_.suspension.until is None
     kept = None if lasts else open_.suspension
-    return ledger.with_incident(suspension=kept, fail_job=False, held="")
+    return ledger.with_incident(suspension=kept, fail_job=False, held=None)
 
 
 # --- before any restart --------------------------------------------------------------------------------------------
@@ -169,15 +166,14 @@ def _before_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     # Evidence may come in late and be older than what opened the incident, but not older than the policy.
     since = min(context.policy.since, open_.started_at) if isinstance(context.policy, Policy) else open_.started_at
     more = fresh(snapshot, gather(snapshot), since=since, handled=ledger.handled, now=now)
-    what = _enforced_since(open_, context.policy, more)
-    if what:
-        reason = f"{what}, and another member was lost since: that is an incident of its own"
-        return close(ledger, Outcome.OBSERVED, "ModeSwitched", reason, now)
+    enforced = _enforced_since(open_, context.policy, more)
+    if enforced is not None:
+        return close(ledger, Outcome.OBSERVED, enforced, now)
     if more:
         ledger = lifecycle.more_evidence(ledger, more)
     done = finishing(snapshot)
     if done is not None:
-        return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", now)
+        return close(ledger, Outcome.SUPERSEDED, left_alone(done), now)
     waits_until = None
     put_off = _is_put_off(context, ledger, more)
     if group_runs_whole(snapshot) and not put_off:
@@ -189,7 +185,7 @@ def _before_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     if aside and not news:
         # Not judged again: a replacement is what standing aside is meant to bring, and what it was decided on may be
         # gone with the pod.
-        plan = Plan(ledger, ledger.current_incident.reason, actions=free_the_dead(context, ledger))
+        plan = as_before(ledger, actions=free_the_dead(context, ledger))
     else:
         plan = judge(context, ledger, news if aside else ())
         if put_off and _still_aside(plan.ledger) and group_runs_whole(snapshot):
@@ -235,8 +231,7 @@ def _is_to_be_told(context: ReconcileContext, open_: Incident) -> bool:
 
 def _still_aside(ledger: Ledger) -> bool:
     """Nothing has been said since the controller stood aside: what came in later and waits, or is held, is not that."""
-    open_ = ledger.current_incident
-    return lifecycle.stood_aside(ledger) and open_.attempt is not None and open_.reason == open_.attempt.reason
+    return lifecycle.stood_aside(ledger) and ledger.current_incident.told is Told.ATTEMPT
 
 
 def _restarts_once_started(context: ReconcileContext, ledger: Ledger) -> bool:
@@ -247,11 +242,14 @@ def _restarts_once_started(context: ReconcileContext, ledger: Ledger) -> bool:
     return put_off and may and ledger.phase is not Phase.HELD and not lifecycle.stood_aside(ledger)
 
 
-def _enforced_since(open_: Incident, policy: Policy | PolicyError | None, more: tuple[Evidence, ...]) -> str:
-    """Why it enforces now, in words: what was lost since must not end in an incident that only observes. Empty: it does
-    not, or nothing was."""
+def _enforced_since(
+    open_: Incident, policy: Policy | PolicyError | None, more: tuple[Evidence, ...]
+) -> Explanation | None:
+    """Why what was lost since must not end in an incident that only observes: the policy enforces by now. None: it does
+    not, or nothing was lost."""
     if open_.mode != Mode.OBSERVE or not isinstance(policy, Policy) or policy.mode is not Mode.ENFORCE:
-        return ""
+        return None
     if not any(item.at is not None and item.at >= policy.since for item in more):
-        return ""
-    return "the circuit breaker was closed" if kept_by_breaker(open_, policy) else "the policy was switched to Enforce"
+        return None
+    sentence = Sentence.SINCE_BREAKER_CLOSED if kept_by_breaker(open_, policy) else Sentence.SINCE_ENFORCED
+    return told(sentence, Reason.MODE_SWITCHED)

@@ -10,9 +10,17 @@ import msgspec
 
 from recovery.core.decision import backoff, black_holes, fleet_changes
 from recovery.core.decision import verdict as verdicts
-from recovery.core.decision.before_restart import carry_out, native_decision, waits_for
+from recovery.core.decision.before_restart import (
+    carry_out,
+    native_decision,
+    nothing_done,
+    records,
+    seen_then,
+    stands_aside,
+    waits_for,
+)
 from recovery.core.decision.hold import fail_job, hold_back
-from recovery.core.decision.teardown import free_the_dead, pod_deletes, takedown
+from recovery.core.decision.teardown import free_the_dead, left_alone, pod_deletes, takedown
 from recovery.core.decision.verdict import EARLY, Call, Verdict
 from recovery.core.diagnosis import not_started
 from recovery.core.diagnosis.evidence import STALE_AFTER, Evidence, LossKind, fresh, gather
@@ -23,11 +31,21 @@ from recovery.core.incident import attempt_limits, fencing, lifecycle, phases
 from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
-from recovery.core.model.ledger import Attempt, AttemptAction, Ledger, Outcome, Phase
+from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Outcome, Phase, Told
+from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, as_said, because, told
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ReadLive, TouchJob
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import close, say, stand_aside
+from recovery.core.plan.steps import (
+    as_before,
+    attempt,
+    close,
+    say,
+    say_as_attempted,
+    say_more,
+    say_of_attempt,
+    stand_aside,
+)
 
 TOUCH_AFTER = timedelta(seconds=60)
 """A Job without pods for this long is touched, so that its controller looks at it again (k/k 131917, 132042)."""
@@ -58,14 +76,19 @@ def settling_until(context: ReconcileContext, ledger: Ledger) -> datetime | None
 
 def whole_again(context: ReconcileContext, ledger: Ledger) -> Plan:
     """All ranks are Ready: the incident ends when the last of them became so."""
-    outcome, why = lifecycle.outcome_when_whole(ledger)
+    outcome, reason = lifecycle.outcome_when_whole(ledger)
     open_ = ledger.current_incident
     ended_at = phases.end_of_rendezvous(context.snapshot, open_.phases[-1].started_at, context.now)
     verified = phases.joined_probe(context.snapshot)
     source = "joined-probe" if verified else "ready"
-    done = "have joined" if verified else "are Ready"
-    reason = f"all {open_.ranks} ranks {done} (source: {source}, verified: {str(verified).lower()})"
-    return close(ledger, outcome, why, reason, ended_at, source=source, verified=verified)
+    why = told(
+        Sentence.ALL_JOINED if verified else Sentence.ALL_READY,
+        reason,
+        ranks=open_.ranks,
+        source=source,
+        verified=str(verified).lower(),
+    )
+    return close(ledger, outcome, why, ended_at, source=source, verified=verified)
 
 
 def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
@@ -93,12 +116,13 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
             ledger = _left_to_platform(context, ledger, lost, decided)
     withheld = ledger.current_incident.withheld
     if withheld is not None and backoff.lives_on(context.snapshot, withheld):
-        return _try_again(context, ledger, f"{open_.evidence[-1]}; a member was lost again since", lost)
+        since = told(Sentence.LOST_AGAIN_SINCE, Reason.MEMBER_LOST_AGAIN, evidence=open_.evidence[-1])
+        return _try_again(context, ledger, since, lost)
     if found is Phase.HEALTHY:
         waits_until = settling_until(context, ledger) if ledger.phase is Phase.HELD else None
         if waits_until is None:
             return whole_again(context, ledger)
-        return Plan(ledger, ledger.current_incident.reason, requeue_at=waits_until)
+        return as_before(ledger, requeue_at=waits_until)
     if ledger.phase is Phase.HELD:
         return _held(context, ledger)
     waits = found is Phase.SCHEDULING and ledger.phase is Phase.STARTING and _without_capacity(context.snapshot)
@@ -122,25 +146,26 @@ def _watch_for_black_holes(context: ReconcileContext, ledger: Ledger, found: Pha
     asked = black_holes.in_incident(context, ledger)
     if asked.replace is not None:
         hole, verdict = asked.replace
-        # What was refused on live facts need not be asked again by each look at the cache.
-        refused = any(text.startswith(f"{verdict.call}: node {hole.node} ") for text in open_.considered)
+        # What was refused on live facts need not be asked again by each reconcile from the cache.
+        refused = any((each.action, each.node) == (verdict.call, hole.node) for each in open_.considered)
         if context.snapshot.live or not refused:
             wish = fleet_changes.admitted(context, ledger, verdict)
             if wish.call is Call.REPLACE_NODE and attempt_limits.refused(ledger, context.now) is None:
-                return _try_again(context, ledger, hole.why, verdict=wish)
-            ledger = lifecycle.consider(ledger, wish.considered)
+                seen = told(Sentence.HOLE_SEEN, Reason.NODE_SWALLOWS_PODS, what=hole.why)
+                return _try_again(context, ledger, seen, verdict=wish)
+            ledger = lifecycle.consider(ledger, records(wish))
     plan = _watch(context, ledger, found, ours=ours)
     moments = [moment for moment in (plan.requeue_at, asked.requeue_at) if moment is not None]
     plan = msgspec.structs.replace(
         plan, actions=(*asked.actions(ledger.epoch), *plan.actions), requeue_at=min(moments, default=None)
     )
-    # What ended, held or restarted the group in this very look is told instead.
-    if not asked.words or plan.ledger.epoch != ledger.epoch or plan.ledger.phase is not ledger.phase:
+    # What ended, held or restarted the group in this very reconcile is told instead.
+    if not asked.told or plan.ledger.epoch != ledger.epoch or plan.ledger.phase is not ledger.phase:
         return plan
     if open_.attempt is None:
         return plan
-    reason = f"{open_.attempt.reason}; {asked.words}"
-    return msgspec.structs.replace(plan, ledger=lifecycle.say(plan.ledger, reason), reason=reason)
+    ledger = say_of_attempt(plan.ledger, all_of(asked.told))
+    return as_before(ledger, actions=plan.actions, requeue_at=plan.requeue_at)
 
 
 def _watch(context: ReconcileContext, ledger: Ledger, found: Phase, *, ours: bool) -> Plan:
@@ -160,25 +185,30 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
     """The ledger has the target, but a target Job lives on: the trigger was lost, refused as stale, or never sent."""
     snapshot, open_ = context.snapshot, ledger.current_incident
     if group_runs_whole(snapshot) and context.now - restart.started_at > STALE_AFTER:
-        reason = f"the restart was not carried out, and all {open_.ranks} ranks have been Ready meanwhile: left alone"
-        return close(ledger, Outcome.SUPERSEDED, "RunsWholeAgain", reason, context.now)
+        why = told(Sentence.READY_MEANWHILE, Reason.RUNS_WHOLE_AGAIN, ranks=open_.ranks)
+        return close(ledger, Outcome.SUPERSEDED, why, context.now)
     stale_at = restart.started_at + STALE_AFTER
     bar = barred(context.workload, context.policy, forced=open_.forced)
     if bar is not None:
-        plan = say(ledger, f"{open_.evidence[0]}; decided, but not carried out, because {bar}")
-        return msgspec.structs.replace(plan, requeue_at=stale_at if stale_at > context.now else None)
+        return say(ledger, not_carried_out(open_, bar), requeue_at=stale_at if stale_at > context.now else None)
     if not snapshot.live:
-        return Plan(ledger, open_.reason, actions=(ReadLive(),))
+        return as_before(ledger, actions=(ReadLive(),))
     done = finishing(snapshot)
     if done is not None:
-        return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", context.now)
+        return close(ledger, Outcome.SUPERSEDED, left_alone(done), context.now)
     late = fresh(snapshot, gather(snapshot), since=open_.started_at, handled=ledger.handled, now=context.now)
     decided = native_decision(context, ledger, (*lifecycle.present(snapshot, ledger), *late), ())
     if decided is not None:
         # From all of it: a suspension would hold up what the user's own policy has decided.
-        return say(suspension.want(ledger, None), f"{open_.evidence[0]}; standing aside, because {decided}")
-    ledger = lifecycle.say(ledger, restart.reason)
-    return Plan(ledger, restart.reason, actions=takedown(context, ledger))
+        found = because(Reason.MEMBER_LOST, evidence=open_.evidence[0])
+        return say(suspension.want(ledger, None), stands_aside(found, decided))
+    ledger = say_as_attempted(ledger, restart)
+    return as_before(ledger, actions=takedown(context, ledger))
+
+
+def not_carried_out(open_: Incident, bar: Explanation) -> Explanation:
+    """A restart is decided, and may not be carried out now."""
+    return told(Sentence.NOT_CARRIED_OUT, bar.reason, evidence=open_.evidence[0], bar=bar)
 
 
 # --- members lost after the restart --------------------------------------------------------------------------------
@@ -211,25 +241,26 @@ def _breaks_the_group(context: ReconcileContext, ledger: Ledger, lost: tuple[Evi
 
 
 def _left_to_platform(
-    context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...], decided: str | None
+    context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...], decided: Explanation | None
 ) -> Ledger:
     """Note losses that call for no trigger of ours: a held group, a native decision, or nobody hangs yet."""
     if ledger.phase is not Phase.HELD:
         if decided is not None:
-            ledger = stand_aside(ledger, f"{lost[0].text}; standing aside, because {decided}", context.now)
+            found = because(Reason.MEMBER_LOST, evidence=lost[0].text)
+            ledger = stand_aside(ledger, stands_aside(found, decided), context.now)
         else:
-            reason = f"{lost[0].text} before all ranks ran; it is replaced without a restart of the others"
-            target = ledger.current_incident.target
-            ledger = lifecycle.add_attempt(ledger, AttemptAction.NONE, target, reason, context.now)
+            why = because(Reason.MEMBER_REPLACED, evidence=lost[0].text)
+            ledger = attempt(ledger, AttemptAction.NONE, ledger.current_incident.target, why, context.now)
     return lifecycle.more_evidence(ledger, lost)
 
 
 def _lost_again(context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...]) -> Plan:
     """A member was lost after the new group had run at once, before the incident was over."""
+    found = because(Reason.MEMBER_LOST_AGAIN, evidence=lost[0].text)
     pending = waits_for(context.snapshot, ledger)
     if pending is not None:
-        return say(ledger, f"{lost[0].text}; {pending}")
-    plan = _try_again(context, ledger, lost[0].text, lost)
+        return say(ledger, seen_then(found, pending))
+    plan = _try_again(context, ledger, found, lost)
     # Standing aside earlier says nothing about this loss: only what this look has added does.
     tried = plan.ledger.current_incident.attempts != ledger.current_incident.attempts
     acted = tried or plan.ledger.phase is Phase.HELD
@@ -241,7 +272,7 @@ def _lost_again(context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence,
 def _try_again(
     context: ReconcileContext,
     ledger: Ledger,
-    what: str,
+    found: Explanation,
     lost: tuple[Evidence, ...] = (),
     verdict: Verdict | None = None,
 ) -> Plan:
@@ -251,18 +282,18 @@ def _try_again(
     """
     bar = barred(context.workload, context.policy)  # a person insisted on the restart that was made, not on another
     if bar is not None:
-        return say(ledger, f"{what}; nothing is done, because {bar}")
-    if ledger.epoch != context.epoch:  # this look has adopted a restart already
-        return Plan(ledger, ledger.current_incident.reason, requeue_at=context.now)
+        return say(ledger, nothing_done(found, bar))
+    if ledger.epoch != context.epoch:  # this reconcile has adopted a restart already
+        return as_before(ledger, requeue_at=context.now)
     stuck = attempt_limits.refused(ledger, context.now) if attempt_limits.judged(ledger) else None
     if stuck is not None:
-        return hold_back(context, ledger, what, stuck)
+        return hold_back(context, ledger, found, stuck)
     done = finishing(context.snapshot)
     if done is not None:
-        return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", context.now)
+        return close(ledger, Outcome.SUPERSEDED, left_alone(done), context.now)
     if verdict is None:
         verdict = verdicts.of(context, ledger, lost)
-    return carry_out(context, ledger, what, verdict, attempt=len(attempt_limits.ours(ledger)) + 1, lost=lost)
+    return carry_out(context, ledger, found, verdict, attempt=len(attempt_limits.ours(ledger)) + 1, lost=lost)
 
 
 def _held(context: ReconcileContext, ledger: Ledger) -> Plan:
@@ -274,10 +305,11 @@ def _held(context: ReconcileContext, ledger: Ledger) -> Plan:
     free = not attempt_limits.judged(ledger) and not verdicts.of(context, ledger, lost).charge
     refusal = attempt_limits.refused(ledger, context.now, free=free)
     if refusal is not None:
-        return Plan(ledger, open_.reason, actions=fail_job(context, ledger), requeue_at=refusal.frees_at)
+        return as_before(ledger, actions=fail_job(context, ledger), requeue_at=refusal.frees_at)
     if not member_jobs(context.snapshot):
-        return Plan(ledger, open_.reason)  # somebody has just deleted the Job; its successor will be seen
-    return _try_again(context, ledger, f"{open_.evidence[-1]}; held until the budget's window let it through", lost)
+        return as_before(ledger)  # somebody has just deleted the Job; its successor will be seen
+    found = because(Reason.BUDGET_WINDOW_PASSED, evidence=open_.evidence[-1])
+    return _try_again(context, ledger, found, lost)
 
 
 # --- on the way to Ready -------------------------------------------------------------------------------------------
@@ -291,52 +323,48 @@ def _watch_the_teardown(context: ReconcileContext, ledger: Ledger, *, ours: bool
     left = [pod for pod in snapshot.pods if pod.job_uid in open_.target.job_uids and pod.gone_at is None]
     if not left:
         jobs = ", ".join(job.name for job in snapshot.jobs if job.uid in open_.target.job_uids)
-        return say_after_a_while(
-            context, ledger, f"waiting for Job {jobs} to be gone: its pods are; a finalizer holds it"
-        )
+        what = told(Sentence.WAITING_FOR_FINALIZER, Reason.WAITING_FOR_TEARDOWN, jobs=jobs)
+        return say_after_a_while(context, ledger, what)
     unseen = next((pod for pod in left if phases.may_live_unseen(snapshot, pod)), None)
     if unseen is not None:
         return msgspec.structs.replace(_watch_the_fence(context, ledger, unseen), actions=actions)
     grace = max(pod.grace_seconds if pod.deletion_grace_seconds is None else pod.deletion_grace_seconds for pod in left)
-    others = f" and {len(left) - 1} more" if len(left) > 1 else ""
-    what = f"waiting for {place(left[0])}{others} to be gone"
+    what = because(Reason.WAITING_FOR_TEARDOWN, pod=place(left[0]), more=len(left) - 1)
     plan = say_after_a_while(context, ledger, what, after=timedelta(seconds=grace) + SAY_AFTER)
     return msgspec.structs.replace(plan, actions=actions)
 
 
 def _watch_the_fence(context: ReconcileContext, ledger: Ledger, pod: PodFacts) -> Plan:
     """An old pod on a node that does not answer: until it is proven dead, or taken for dead, or the node is back."""
-    open_ = ledger.current_incident
     fate = fencing.fates_of_nodes(context.snapshot, context.policy, context.now).get(pod.node)
-    what = f"fencing: {place(pod)} may still run: {fate.why if fate is not None else 'its node does not answer'}"
-    began = open_.attempt.reason if open_.attempt is not None else open_.reason
-    plan = say(ledger, f"{began}; {what}")
-    return msgspec.structs.replace(plan, requeue_at=fate.changes_at if fate is not None else None)
+    what = because(Reason.FENCING, pod=place(pod), fate=fate.why if fate is not None else "its node does not answer")
+    return as_before(say_of_attempt(ledger, what), requeue_at=fate.changes_at if fate is not None else None)
 
 
-def say_after_a_while(context: ReconcileContext, ledger: Ledger, what: str, *, after: timedelta = SAY_AFTER) -> Plan:
-    """No wait is silent: once the phase has lasted for `after`, the sentence says what it waits for."""
+def say_after_a_while(
+    context: ReconcileContext, ledger: Ledger, what: Explanation, *, after: timedelta = SAY_AFTER
+) -> Plan:
+    """No wait is silent: once the phase has lasted for `after`, the message says what it waits for."""
     open_ = ledger.current_incident
     if _has_said_more(ledger):
-        return Plan(ledger, open_.reason)
+        return as_before(ledger)
     say_at = open_.phases[-1].started_at + after
     if context.now < say_at:
-        return Plan(ledger, open_.reason, requeue_at=say_at)
-    return say(ledger, f"{open_.reason}; {what}")
+        return as_before(ledger, requeue_at=say_at)
+    return as_before(say_more(ledger, what))
 
 
-def _not_ready(snapshot: Snapshot) -> str:
+def _not_ready(snapshot: Snapshot) -> Explanation:
     """Who is waited for in Rendezvous: all run, not all are Ready."""
     late = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if pod.running and not pod.ready]
     who = place(min(late, key=lambda pod: (pod.index is None, pod.index, pod.name))) if late else "the last pod"
-    others = f" and {len(late) - 1} more" if len(late) > 1 else ""
-    return f"waiting for {who}{others} to be Ready"
+    return because(Reason.WAITING_FOR_READY, who=who, more=max(0, len(late) - 1))
 
 
 def _has_said_more(ledger: Ledger) -> bool:
     """Something was added to what the attempt says. Once is enough: messages change with every node that comes."""
     open_ = ledger.current_incident
-    return open_.attempt is not None and open_.reason != open_.attempt.reason
+    return open_.attempt is not None and open_.told is not Told.ATTEMPT
 
 
 def _watch_the_backoff(context: ReconcileContext, ledger: Ledger) -> Plan:
@@ -344,12 +372,11 @@ def _watch_the_backoff(context: ReconcileContext, ledger: Ledger) -> Plan:
     open_ = ledger.current_incident
     if open_.suspension is None:
         who = "Trainer" if context.workload.kind == "TrainJob" else "JobSet"
-        return say_after_a_while(context, ledger, f"waiting for {who} to carry out that it is resumed")
+        return say_after_a_while(context, ledger, because(Reason.WAITING_FOR_RESUME, who=who))
     until = open_.suspension.until
     if until is None or context.now < until:
-        return Plan(ledger, open_.reason, requeue_at=until)
-    after = suspension.want(ledger, None)
-    return Plan(after, open_.reason, actions=suspension.resume(context.workload))
+        return as_before(ledger, requeue_at=until)
+    return as_before(suspension.want(ledger, None), actions=suspension.resume(context.workload))
 
 
 def _watch_the_rendezvous(context: ReconcileContext, ledger: Ledger) -> Plan:
@@ -362,7 +389,8 @@ def _watch_the_rendezvous(context: ReconcileContext, ledger: Ledger) -> Plan:
     deadline = _under_way_since(context, ledger) + timeout
     if context.now >= deadline:
         seconds = int(timeout.total_seconds())
-        return _try_again(context, ledger, f"not all ranks joined within {seconds} s of running; {what}")
+        found = because(Reason.RENDEZVOUS_TIMEOUT, seconds=seconds, what=what)
+        return _try_again(context, ledger, found)
     plan = say_after_a_while(context, ledger, what)
     earlier = plan.requeue_at is not None and plan.requeue_at < deadline
     return plan if earlier else msgspec.structs.replace(plan, requeue_at=deadline)
@@ -389,12 +417,13 @@ def _watch_the_scheduling(context: ReconcileContext, ledger: Ledger) -> Plan:
     unplaced = _without_capacity(context.snapshot)
     if unplaced:
         pod, why = unplaced[0]
-        return say_after_a_while(context, ledger, f"waiting for capacity: {place(pod)}: {why[:_MAX_QUOTE]}")
+        what = because(Reason.WAITING_FOR_CAPACITY, pod=place(pod), why=why[:_MAX_QUOTE])
+        return say_after_a_while(context, ledger, what)
     if not jobs:
-        return say_after_a_while(context, ledger, "waiting for JobSet to create the Job again")
+        return say_after_a_while(context, ledger, told(Sentence.WAITING_FOR_JOB, Reason.WAITING_FOR_PODS))
     pods = [pod for job in jobs for pod in pods_of(context.snapshot, job)]
     placed = sum(bool(pod.node) for pod in pods)
-    what = f"{len(pods)} of {open_.ranks} pods have been created so far, {placed} of them have a node"
+    what = because(Reason.WAITING_FOR_PODS, count=len(pods), ranks=open_.ranks, placed=placed)
     return say_after_a_while(context, ledger, what)
 
 
@@ -410,18 +439,18 @@ def _watch_for_pods(context: ReconcileContext, ledger: Ledger, job: JobFacts) ->
     since = max([began_at(job), *gone, *ready])
     waited = context.now - since
     if waited < TOUCH_AFTER:
-        return Plan(ledger, open_.reason, requeue_at=since + TOUCH_AFTER)
+        return as_before(ledger, requeue_at=since + TOUCH_AFTER)
     if not context.snapshot.live:
-        return Plan(ledger, open_.reason, actions=(ReadLive(),))
+        return as_before(ledger, actions=(ReadLive(),))
     if job.failed_create:
-        said = open_.attempt.reason if open_.attempt is not None else open_.reason
-        plan = say(ledger, f"{said}; Job {job.name} cannot create its pods: {job.failed_create[:_MAX_QUOTE]}")
-        return msgspec.structs.replace(plan, requeue_at=context.now + SAY_AFTER)
+        what = because(Reason.PODS_REFUSED, job=job.name, why=job.failed_create[:_MAX_QUOTE])
+        return as_before(say_of_attempt(ledger, what), requeue_at=context.now + SAY_AFTER)
     if waited >= GIVE_UP_AFTER:
-        return _try_again(context, ledger, f"Job {job.name} got no pods for {GIVE_UP_AFTER.seconds} s")
+        found = because(Reason.JOB_WITHOUT_PODS, job=job.name, seconds=GIVE_UP_AFTER.seconds)
+        return _try_again(context, ledger, found)
     value = f"{open_.id}-{open_.attempt.number if open_.attempt is not None else 0}"
     touch = () if job.touched == value else (TouchJob(ledger.epoch, job.name, job.uid, value),)
-    return Plan(ledger, open_.reason, actions=touch, requeue_at=since + GIVE_UP_AFTER)
+    return as_before(ledger, actions=touch, requeue_at=since + GIVE_UP_AFTER)
 
 
 def _under_way_since(context: ReconcileContext, ledger: Ledger) -> datetime:
@@ -441,7 +470,8 @@ def _watch_the_start(context: ReconcileContext, ledger: Ledger) -> Plan:
     deadline = _under_way_since(context, ledger) + timeout
     if context.now < deadline or not lifecycle.acts(ledger):
         hindered = not_started.words(context.snapshot)
-        plan = say_after_a_while(context, ledger, hindered) if hindered else Plan(ledger, open_.reason)
+        what = as_said(Reason.WAITING_FOR_START, hindered)
+        plan = say_after_a_while(context, ledger, what) if hindered else as_before(ledger)
         moments = [moment for moment in (plan.requeue_at, deadline) if moment is not None and moment > context.now]
         return msgspec.structs.replace(plan, requeue_at=min(moments, default=None))
-    return _try_again(context, ledger, f"not all ranks ran within {int(timeout.total_seconds())} s of being scheduled")
+    return _try_again(context, ledger, because(Reason.START_TIMEOUT, seconds=int(timeout.total_seconds())))

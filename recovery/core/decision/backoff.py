@@ -14,19 +14,21 @@ from recovery.core.incident import budget, phases
 from recovery.core.incident.attempt_limits import words
 from recovery.core.model.facts import PodFacts, Snapshot
 from recovery.core.model.ledger import Ledger, Phase, Withheld
+from recovery.core.model.reason import Explanation, Sentence, told
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
+from recovery.core.plan.steps import say
 
 
 def withheld(
-    context: ReconcileContext, ledger: Ledger, reason: str, lost: tuple[Evidence, ...], hurry: str | None
+    context: ReconcileContext, ledger: Ledger, why: Explanation, lost: tuple[Evidence, ...], hurry: Explanation | None
 ) -> Plan | None:
     """The plan that lets the restart wait for its backoff while the job keeps its pods. None: it does not wait.
 
-    `lost`: what the restart is for. `hurry`: why it must not wait, in words; None: it may.
+    `lost`: what the restart is for. `hurry`: why it must not wait. None: it may.
 
-    Each look decides again, so that whatever comes in meanwhile counts: a rule, the budget, an exit too many.
+    Each reconcile decides again, so that whatever comes in meanwhile counts: a rule, the budget, an exit too many.
     """
     open_ = ledger.current_incident
     number, not_ours = ledger.attempts_in_row + 1, suspension.not_ours(context)
@@ -38,16 +40,20 @@ def withheld(
     if not timedelta() < waits.until - context.now <= wait:
         return None
     ledger = phases.enter(ledger, Phase.BACKOFF, context.now)
-    reason += (
-        f"; not before {waits.until:%Y-%m-%dT%H:%M:%SZ} (attempt {number} in a row waits {words(wait)}), and the job "
-        f"is not suspended until then, because {not_ours}"
+    waiting = told(
+        Sentence.WITHHELD,
+        why.reason,
+        why=why,
+        until=f"{waits.until:%Y-%m-%dT%H:%M:%SZ}",
+        number=number,
+        wait=words(wait),
+        not_ours=not_ours,
     )
-    ledger = ledger.with_incident(withheld=waits, reason=reason)
-    return Plan(ledger, reason, requeue_at=waits.until)
+    return say(ledger.with_incident(withheld=waits), waiting, requeue_at=waits.until)
 
 
 def _begin(context: ReconcileContext, ledger: Ledger, wait: timedelta, lost: tuple[Evidence, ...]) -> Withheld:
-    # A CRD of an older version drops `withheld`, but not the phase: the wait must not begin again with each look.
+    # A CRD of an older version drops `withheld`, but not the phase: the wait must not begin again with each reconcile.
     waits_already = ledger.phase is Phase.BACKOFF
     began = ledger.current_incident.phases[-1].started_at if waits_already else context.now
     # By the clocks that date Jobs and processes as well; ours may differ.
@@ -55,9 +61,11 @@ def _begin(context: ReconcileContext, ledger: Ledger, wait: timedelta, lost: tup
     return Withheld(until=began + wait, lost_at=lost_at)
 
 
-def taken(context: ReconcileContext, ledger: Ledger, reason: str, hurry: str | None) -> tuple[Ledger, str]:
+def taken(
+    context: ReconcileContext, ledger: Ledger, why: Explanation, hurry: Explanation | None
+) -> tuple[Ledger, Explanation]:
     """The restart is made now: the ledger with one more attempt in a row and the suspension that its delay asks for,
-    and the sentence. `hurry`: as in `withheld`."""
+    and why. `hurry`: as in `withheld`."""
     # Nobody insisted on this attempt.
     number = ledger.attempts_in_row + 1
     ledger = msgspec.structs.replace(ledger.with_incident(forced=False), attempts_in_row=number)
@@ -66,14 +74,13 @@ def taken(context: ReconcileContext, ledger: Ledger, reason: str, hurry: str | N
     refused = suspension.refused(context, open_)
     if wait and refused is not None:
         if open_.withheld is None:
-            reason += f"; no backoff, because {refused}"
-            reason += f", and {hurry}" if hurry is not None else ""
+            why = told(Sentence.NO_BACKOFF, why.reason, why=why, refused=refused, hurry=hurry or "")
         elif hurry is not None:
-            reason += f"; the backoff ends early, because {hurry}"
+            why = told(Sentence.BACKOFF_ENDS_EARLY, why.reason, why=why, hurry=hurry)
         wait = timedelta()
     elif wait:
-        reason += f"; it stays suspended for {words(wait)} first (attempt {number} in a row)"
-    return suspension.until(context.now + wait, ledger, context.workload, begin=bool(wait)), reason
+        why = told(Sentence.STAYS_SUSPENDED, why.reason, why=why, wait=words(wait), number=number)
+    return suspension.until(context.now + wait, ledger, context.workload, begin=bool(wait)), why
 
 
 def lives_on(snapshot: Snapshot, waits: Withheld) -> bool:

@@ -20,15 +20,13 @@ from recovery.core.incident import attempt_limits, lifecycle
 from recovery.core.incident.attempt_limits import Refusal
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.facts import PodFacts, Snapshot
-from recovery.core.model.ledger import Incident, Ledger
+from recovery.core.model.ledger import Considered, Incident, Ledger
+from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, told
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import say, stand_aside
+from recovery.core.plan.steps import as_before, considered, note, say, stand_aside
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, Restart
-
-_BY_HAND = "if its ranks hang"
-"""How the sentence ends that leaves a loss under Observe to a person, once the policy enforces."""
 
 
 def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] = ()) -> Plan:
@@ -43,33 +41,48 @@ def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] 
     if observes and open_.would:
         return _observed(context, ledger)
     # Once the controller has stood aside, only what came in later can call for more.
-    found = open_.evidence[-1 if lifecycle.stood_aside(ledger) else 0]
+    found = because(Reason.MEMBER_LOST, evidence=open_.evidence[-1 if lifecycle.stood_aside(ledger) else 0])
     if not lifecycle.decides(terms):
-        return say(ledger, f"{found}; policy {terms.policy_name} says restart: None, so it is left to Kubernetes")
+        return say(ledger, seen_then(found, because(Reason.RESTART_NONE, policy=terms.policy_name)))
     evidence = lifecycle.present(snapshot, ledger)
     # What ends the Job has decided on whatever comes in later as well.
     decided = native_decision(context, ledger, evidence, news or evidence)
     if decided is not None and not open_.fail_job:  # else it is our own doing
-        after = stand_aside(ledger, f"{found}; standing aside, because {decided}", now)
-        return Plan(after, after.current_incident.reason, actions=free_the_dead(context, after))
+        after = stand_aside(ledger, stands_aside(found, decided), now)
+        return as_before(after, actions=free_the_dead(context, after))
     # To an incident that only observes the mode is no bar, nor a job that is paused.
     bar = barred(context.workload, policy, forced=open_.forced or observes)
     if bar is not None:
-        return say(ledger, f"{found}; nothing is done, because {bar}")
+        return say(ledger, nothing_done(found, bar))
     pending = waits_for(snapshot, ledger)
     if pending is not None:
-        return say(ledger, f"{found}; {pending}")
+        return say(ledger, seen_then(found, pending))
     stuck = attempt_limits.refused(ledger, now) if attempt_limits.judged(ledger) else None
     if stuck is not None:
         return hold_back(context, ledger, found, stuck)
     if not news and not evidence and open_.withheld is None and all_run(snapshot):
         # A node that answers again, a fault that has ended: nobody is missing, so there is nothing to restart for.
-        return say(ledger, f"{found}; that is over and all {open_.ranks} ranks run: waiting until they are Ready")
+        return say(ledger, seen_then(found, because(Reason.MEMBERS_RUN_AGAIN, ranks=open_.ranks)))
     open_to_us = evidence if terms.override_native else native_policies.undecided(snapshot, evidence)
     verdict = verdicts.of(context, ledger, open_to_us or evidence, news=news)
     if observes:
         return _observe(context, ledger, found, verdict)
     return carry_out(context, ledger, found, verdict)
+
+
+def seen_then(found: Explanation, what: Explanation) -> Explanation:
+    """What was seen, and what that means."""
+    return told(Sentence.SEEN_THEN, what.reason, found=found, what=what)
+
+
+def stands_aside(found: Explanation, decided: Explanation) -> Explanation:
+    """What was seen is left to the user's own policies."""
+    return told(Sentence.STANDING_ASIDE, decided.reason, found=found, decided=decided)
+
+
+def nothing_done(found: Explanation, bar: Explanation) -> Explanation:
+    """What was seen calls for something that may not be done now."""
+    return told(Sentence.NOTHING_DONE, bar.reason, found=found, bar=bar)
 
 
 def all_run(snapshot: Snapshot) -> bool:
@@ -84,8 +97,8 @@ def all_run(snapshot: Snapshot) -> bool:
 
 def native_decision(
     context: ReconcileContext, ledger: Ledger, all_of_it: tuple[Evidence, ...], news: tuple[Evidence, ...]
-) -> str | None:
-    """What the user's native policies decide, in words; None: nothing, or the policy overrides them.
+) -> Explanation | None:
+    """What the user's native policies decide. None: nothing, or the policy overrides them.
 
     `all_of_it`: what ends or restarts the whole Job has decided on all of it. `news`: what else may be decided on.
     """
@@ -94,55 +107,65 @@ def native_decision(
     return native_policies.takes_down(context.snapshot, all_of_it) or native_policies.decision(context.snapshot, news)
 
 
-def _observe(context: ReconcileContext, ledger: Ledger, found: str, verdict: Verdict) -> Plan:
+def _observe(context: ReconcileContext, ledger: Ledger, found: Explanation, verdict: Verdict) -> Plan:
     """What Enforce would do: the verdict within caps and budget, decided once, as Enforce would have.
 
-    Later looks do not decide again: caps fill, and pods go with what they tell. What is recorded is what would have
-    been done then.
+    Later reconciles do not decide again: caps fill, and pods go with what they tell. What is recorded is what would
+    have been done then.
     """
     if enforced_now(context):
         return _observed(context, ledger, found)
     verdict = fleet_changes.admitted(context, ledger, verdict)
     ledger = _noted(ledger, verdict, context.now)
-    open_ = ledger.current_incident
     refusal = attempt_limits.refused(ledger, context.now, free=not verdict.charge)
-    jobs = ", ".join(job.name for job in member_jobs(context.snapshot)) or "none"
-    free = "" if verdict.charge else f", {_free_words(verdict)}"
-    restart = f"delete Job {jobs}, so that all {open_.ranks} ranks restart together{free}"
-    call = verdict.call
-    match call:
+    call, reason, would = verdict.call, verdict.why.reason, _would(context, ledger, verdict)
+    match verdict.call:
         case Call.WAIT:
-            plan = say(ledger, f"{found}; {verdict.why}")
-            return msgspec.structs.replace(plan, requeue_at=verdict.requeue_at)
-        case Call.IGNORE | Call.NONE:
-            would = "leave it to Kubernetes"
-        case Call.FAIL_JOB:
-            would = "make the JobSet fail"
-        case Call.HOLD:
-            would = f"hold the group, because {verdict.why}"
+            return say(ledger, seen_then(found, verdict.why), requeue_at=verdict.requeue_at)
         case Call.RECREATE_GROUP | Call.REPLACE_NODE if refusal is not None:
-            exhausted = f" (onExhausted: {open_.terms.on_exhausted})" if refusal.exhausted else ""
-            would, call = f"hold the group{exhausted}, because {refusal.why}", Call.HOLD
-        case Call.RECREATE_GROUP:
-            would = restart
-        case Call.REPLACE_NODE:
-            would = f"quarantine node {verdict.node} and {restart}"
-    by = f" ({verdict.why})" if _tells(verdict) and verdict.call is not Call.HOLD else ""
-    reason = f"{found}; {would_words(context, ledger, would + by)}"
+            exhausted = ledger.current_incident.terms.on_exhausted if refusal.exhausted else ""
+            reason, call = refusal.why.reason, Call.HOLD
+            would = told(Sentence.WOULD_HOLD, reason, why=refusal.why, on_exhausted=exhausted)
+    if _tells(verdict) and verdict.call is not Call.HOLD:
+        would = told(Sentence.WOULD_BY, reason, would=would, why=verdict.why)
+    why = told(Sentence.SEEN_THEN, reason, found=found, what=would_words(context, ledger, would))
     if call in {Call.IGNORE, Call.NONE}:
-        after = stand_aside(ledger, reason, context.now)
-        return Plan(after, after.current_incident.reason, requeue_at=verdict.requeue_at)
-    after = verdicts.remembered(ledger.with_incident(would=str(call), reason=reason), verdict.mark)
-    # The group may run whole already, and only now may its incident end: the watch tells of this write. No look at
-    # once: a CRD of before drops `would`, and each look would pass the verdict anew, without end.
-    return Plan(after, reason)
+        return as_before(stand_aside(ledger, why, context.now), requeue_at=verdict.requeue_at)
+    noted = note(ledger, why)
+    message = noted.current_incident.message
+    after = verdicts.remembered(noted.with_incident(would=str(call), would_message=message), verdict.mark)
+    # The group may run whole already, and only now may its incident end: the watch tells of this write. No requeue at
+    # once: a CRD of before drops `would`, and each reconcile would pass the verdict anew, without end.
+    return as_before(after)
 
 
-def would_words(context: ReconcileContext, ledger: Ledger, would: str) -> str:
+def _would(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Explanation:
+    """What Enforce would do, to follow "Enforce would now"."""
+    reason = verdict.why.reason
+    match verdict.call:
+        case Call.IGNORE | Call.NONE:
+            return told(Sentence.WOULD_LEAVE, reason)
+        case Call.FAIL_JOB:
+            return told(Sentence.WOULD_FAIL, reason)
+        case Call.HOLD | Call.WAIT:
+            return told(Sentence.WOULD_HOLD, reason, why=verdict.why, on_exhausted="")
+        case Call.RECREATE_GROUP | Call.REPLACE_NODE:
+            return told(
+                Sentence.WOULD_RESTART,
+                reason,
+                node=verdict.node,
+                jobs=_names(context.snapshot),
+                ranks=ledger.current_incident.ranks,
+                free="" if verdict.charge else _free(verdict),
+            )
+
+
+def would_words(context: ReconcileContext, ledger: Ledger, would: Explanation) -> Explanation:
     """What Enforce would do now, and why it is not done."""
-    if isinstance(context.policy, Policy) and context.policy.breaker:
-        return f"Enforce would now {would}; {context.policy.breaker}"
-    return f"policy {ledger.current_incident.terms.policy_name} is in mode Observe: Enforce would now {would}"
+    if isinstance(context.policy, Policy) and context.policy.breaker is not None:
+        return told(Sentence.WOULD_BUT_BREAKER, would.reason, would=would, breaker=context.policy.breaker)
+    policy = ledger.current_incident.terms.policy_name
+    return told(Sentence.WOULD_BUT_OBSERVE, would.reason, policy=policy, would=would)
 
 
 def enforced_now(context: ReconcileContext) -> bool:
@@ -150,20 +173,27 @@ def enforced_now(context: ReconcileContext) -> bool:
     return isinstance(context.policy, Policy) and context.policy.mode is Mode.ENFORCE
 
 
-def _observed(context: ReconcileContext, ledger: Ledger, found: str = "") -> Plan:
+def _observed(context: ReconcileContext, ledger: Ledger, found: Explanation | None = None) -> Plan:
     """Nothing more is decided in this incident: what was said of it stands, and, where the policy enforces now, that
     this came too late. `found`: what was seen, where nothing has been said of it yet."""
     open_, policy = ledger.current_incident, context.policy
-    said = found or open_.reason
-    if not isinstance(policy, Policy) or policy.mode is not Mode.ENFORCE or said.endswith(_BY_HAND):
-        return Plan(ledger, said)
-    when = (
-        "while the circuit breaker was open"
-        if kept_by_breaker(open_, policy)
-        else f"before policy {policy.name} was in mode Enforce"
+    if not isinstance(policy, Policy) or policy.mode is not Mode.ENFORCE or (found is None and open_.too_late):
+        return as_before(ledger)
+    by_breaker = kept_by_breaker(open_, policy)
+    plan = say(
+        ledger,
+        told(
+            Sentence.TOO_LATE_BY_BREAKER if by_breaker else Sentence.TOO_LATE_BY_MODE,
+            Reason.ENFORCED_TOO_LATE,
+            said=found if found is not None else as_said(open_.reason, open_.message),
+            policy=policy.name,
+            workload=context.workload.name,
+        ),
     )
-    by_hand = f"recovery restart {context.workload.name} {_BY_HAND}"
-    return say(ledger, f"{said}; that was {when}, so nothing is done: {by_hand}")
+    changes: dict[str, object] = {"too_late": True}
+    if open_.would:
+        changes["would_message"] = plan.message
+    return msgspec.structs.replace(plan, ledger=plan.ledger.with_incident(**changes))
 
 
 def kept_by_breaker(open_: Incident, policy: Policy) -> bool:
@@ -174,49 +204,76 @@ def kept_by_breaker(open_: Incident, policy: Policy) -> bool:
 def carry_out(
     context: ReconcileContext,
     ledger: Ledger,
-    found: str,
+    found: Explanation,
     verdict: Verdict,
     *,
     attempt: int = 1,
     lost: tuple[Evidence, ...] = (),
 ) -> Plan:
     """What the verdict calls for, as far as the budget and the caps allow it."""
-    now, open_ = context.now, ledger.current_incident
+    now = context.now
     verdict = fleet_changes.admitted(context, ledger, verdict)
     ledger = _noted(ledger, verdict, now)
     match verdict.call:
         case Call.WAIT:
-            plan = say(ledger, f"{found}; {verdict.why}")
-            return msgspec.structs.replace(plan, requeue_at=verdict.requeue_at)
+            return say(ledger, seen_then(found, verdict.why), requeue_at=verdict.requeue_at)
         case Call.IGNORE | Call.NONE:
-            after = stand_aside(ledger, f"{found}; {verdict.why}", now)
-            return Plan(after, after.current_incident.reason, requeue_at=verdict.requeue_at)
+            after = stand_aside(ledger, seen_then(found, verdict.why), now)
+            return as_before(after, requeue_at=verdict.requeue_at)
         case Call.HOLD | Call.FAIL_JOB:
             return hold_back(context, ledger, found, _final(verdict))
     refusal = attempt_limits.refused(ledger, now, free=not verdict.charge)
     if refusal is not None:
         return hold_back(context, ledger, found, refusal)
-    jobs = ", ".join(job.name for job in member_jobs(context.snapshot)) or "none"
-    first = f"quarantining node {verdict.node} and " if verdict.call is Call.REPLACE_NODE else ""
-    if attempt > 1:
-        what = f"{found}; {verdict.why}; attempt {attempt}" if _tells(verdict) else f"{found}; attempt {attempt}"
-        return trigger(context, ledger, f"{what}: {first}deleting Job {jobs} once more", verdict=verdict, lost=lost)
-    left = (
-        f"{attempt_limits.left(ledger, now) - (not open_.charged)} of {open_.terms.budget_limit} recoveries left"
-        if verdict.charge
-        else _free_words(verdict)
+    why = (
+        _first_restart(context, ledger, found, verdict)
+        if attempt == 1
+        else _next_restart(context, found, verdict, attempt)
     )
-    return trigger(
-        context,
-        ledger,
-        f"{found}; {verdict.why}: {first}deleting Job {jobs} so that all {open_.ranks} ranks restart together ({left})",
-        verdict=verdict,
-        lost=lost,
+    return trigger(context, ledger, why, verdict=verdict, lost=lost)
+
+
+def _first_restart(context: ReconcileContext, ledger: Ledger, found: Explanation, verdict: Verdict) -> Explanation:
+    open_ = ledger.current_incident
+    left = told(
+        Sentence.BUDGET_LEFT,
+        verdict.why.reason,
+        count=attempt_limits.left(ledger, context.now) - (not open_.charged),
+        limit=open_.terms.budget_limit,
+    )
+    return told(
+        Sentence.RESTART,
+        verdict.why.reason,
+        found=found,
+        why=verdict.why,
+        node=verdict.node,
+        jobs=_names(context.snapshot),
+        ranks=open_.ranks,
+        left=left if verdict.charge else _free(verdict),
     )
 
 
-def _free_words(verdict: Verdict) -> str:
-    return f"free of charge{f': the same storm as incident {verdict.paid_by}' if verdict.paid_by else ''}"
+def _next_restart(context: ReconcileContext, found: Explanation, verdict: Verdict, attempt: int) -> Explanation:
+    """Counted under what it is made for, unless more than the default has decided on that."""
+    tells = _tells(verdict)
+    return told(
+        Sentence.RESTART_AGAIN,
+        verdict.why.reason if tells else found.reason,
+        found=found,
+        why=verdict.why if tells else "",
+        attempt=attempt,
+        node=verdict.node,
+        jobs=_names(context.snapshot),
+    )
+
+
+def _names(snapshot: Snapshot) -> str:
+    """The member Jobs by name."""
+    return ", ".join(job.name for job in member_jobs(snapshot)) or "none"
+
+
+def _free(verdict: Verdict) -> Explanation:
+    return told(Sentence.FREE_OF_CHARGE, verdict.why.reason, incident=verdict.paid_by)
 
 
 def _tells(verdict: Verdict) -> bool:
@@ -231,15 +288,18 @@ def _final(verdict: Verdict) -> Refusal:
 
 def _noted(ledger: Ledger, verdict: Verdict, now: datetime) -> Ledger:
     """The ledger with which rule decided, what was considered and not done, and the storm that the loss is part of."""
-    open_ = ledger.current_incident
     if verdict.call is Call.WAIT:
         return ledger
-    considered = tuple(dict.fromkeys((*open_.considered, *verdict.considered)))[-lifecycle.MAX_CONSIDERED :]
-    ledger = ledger.with_incident(rule=verdict.rule, considered=considered)
+    ledger = lifecycle.consider(ledger.with_incident(rule=verdict.rule), records(verdict))
     return storms.noted(ledger, verdict.storm, now) if verdict.storm is not None else ledger
 
 
-def waits_for(snapshot: Snapshot, ledger: Ledger) -> str | None:
+def records(verdict: Verdict) -> tuple[Considered, ...]:
+    """What the verdict has considered and not called for, as the ledger keeps it."""
+    return tuple(considered(each.call, each.node, each.why) for each in verdict.considered)
+
+
+def waits_for(snapshot: Snapshot, ledger: Ledger) -> Explanation | None:
     """Under RecreateGroupAfterStart: the pod that has not started yet, and what that means. None: go on.
 
     As LeaderWorkerSet has it: while a pod of the group is Pending the others wait for it anyhow, and a group that is
@@ -252,10 +312,7 @@ def waits_for(snapshot: Snapshot, ledger: Ledger) -> str | None:
     if not pending:
         return None
     first = min(pending, key=lambda pod: (pod.index is None, pod.index, pod.name))
-    return (
-        f"policy {terms.policy_name} says {terms.restart}, and {place(first)} is Pending: the restart waits until the "
-        "group has started"
-    )
+    return because(Reason.GROUP_PENDING, policy=terms.policy_name, restart=terms.restart, pod=place(first))
 
 
 def _is_pending(pod: PodFacts) -> bool:

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.decision import fleet_changes
-from recovery.core.decision.verdict import Call, Verdict
+from recovery.core.decision.verdict import Call, Verdict, suspected
 from recovery.core.diagnosis.classify import classify
 from recovery.core.diagnosis.evidence import Evidence, gather
 from recovery.core.diagnosis.membership import member_count, member_jobs, place, pods_of, rank
@@ -27,8 +27,10 @@ from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.model.facts import ContainerFacts, NodeFacts, PodFacts, Snapshot
 from recovery.core.model.fleet_ledger import FleetChange, Suspicion
 from recovery.core.model.ledger import Ledger
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 from recovery.core.plan.actions import Action, ChangeFleet
 from recovery.core.plan.context import ReconcileContext
+from recovery.core.plan.steps import message_of
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
 
@@ -218,7 +220,7 @@ class Asked(msgspec.Struct, frozen=True):
 
     change: FleetChange = FleetChange()
     """What does not stand in the fleet's ledger yet."""
-    words: str = ""
+    told: tuple[Explanation, ...] = ()
     """What is held against which node; in an incident only what is new. Empty: nothing."""
     replace: tuple[BlackHole, Verdict] | None = None
     """The node that calls for another restart, away from it. None: none does."""
@@ -242,13 +244,12 @@ def before_training(context: ReconcileContext, policy: Policy) -> Asked:
     name = f"start-{jobset.uid[:8]}"
     holes, requeue_at = _counted(context, policy, failures=2, failing_for=LASTS)
     members = sum(map(member_count, member_jobs(context.snapshot)))
-    told = [
-        f"{each.why}: {_case(policy, each, name, context.now).words}" for each in holes if _known(policy, each, name)
-    ]
+    known = tuple(
+        _held_against(each, _case(policy, each, name, context.now)) for each in holes if _known(policy, each, name)
+    )
     new = [each for each in holes if not _known(policy, each, name)]
     asked = _ask(context, policy, name, new, members, alone=True)
-    words = "; ".join((*told, *((asked.words,) if asked.words else ())))
-    return msgspec.structs.replace(asked, words=words, requeue_at=asked.requeue_at or requeue_at)
+    return msgspec.structs.replace(asked, told=(*known, *asked.told), requeue_at=asked.requeue_at or requeue_at)
 
 
 def in_incident(context: ReconcileContext, ledger: Ledger) -> Asked:
@@ -270,9 +271,9 @@ def in_incident(context: ReconcileContext, ledger: Ledger) -> Asked:
         if before is None or replace is not None or _placed_elsewhere(context.snapshot, hole):
             continue
         case = _case(policy, hole, open_.id, context.now)
-        twice = f"node {hole.node} is the suspect of this incident for the second time"
-        why = twice if before.at < restart.started_at else case.words if case.enough and hole.stays else ""
-        if why:
+        twice = because(Reason.NODE_SUSPECTED_TWICE, node=hole.node)
+        why = twice if before.at < restart.started_at else case.why if case.enough and hole.stays else None
+        if why is not None:
             replace = (hole, Verdict(Call.REPLACE_NODE, why, node=hole.node, still_runs=True))
     return msgspec.structs.replace(asked, replace=replace, requeue_at=asked.requeue_at or requeue_at)
 
@@ -293,42 +294,45 @@ def _ask(
     the next look. `alone`: no restart will take the pods away, so a node is quarantined whatever stays there.
     """
     suspicions: list[Suspicion] = []
-    said: list[str] = []
+    said: list[Explanation] = []
     requeue_at: datetime | None = None  # a restart follows upon the suspicion, by a look of its own
     for hole in holes:
         case = _case(policy, hole, name, context.now)
-        words = f"{hole.why}: {case.words}"
+        held = _held_against(hole, case)
         wanted = None
         if case.enough and (alone or not hole.stays):
-            wanted = fleet_changes.entry(context, hole.node, name, words, context.now)
+            wanted = fleet_changes.entry(context, hole.node, name, message_of(held), context.now)
         suspicions.append(Suspicion(hole.node, name, hole.counts_at, hole.why))
         if wanted is None:
-            said.append(words)
+            said.append(held)
             requeue_at = context.now if case.enough else requeue_at
             continue
         refused = fleet_changes.refused(context, policy, wanted, members)
-        if refused:
-            said.append(f"{words}, but it is not quarantined: {refused}")
+        if refused is not None:
+            said.append(told(Sentence.HOLE_NOT_QUARANTINED, refused.reason, held=held, refused=refused))
             continue
-        left = "its pod there has to be deleted by hand" if hole.stays else "its Job replaces the pod"
-        said.append(f"{words}: quarantining it; nothing is restarted, {left}")
+        sentence = Sentence.HOLE_QUARANTINED_POD_STAYS if hole.stays else Sentence.HOLE_QUARANTINED
+        said.append(told(sentence, Reason.NODE_SWALLOWS_PODS, held=held))
         requeue_at = context.now if len(suspicions) < len(holes) else requeue_at
-        return Asked(FleetChange((wanted,), tuple(suspicions)), "; ".join(said), requeue_at=requeue_at)
-    return Asked(FleetChange(suspicions=tuple(suspicions)), "; ".join(said), requeue_at=requeue_at)
+        return Asked(FleetChange((wanted,), tuple(suspicions)), tuple(said), requeue_at=requeue_at)
+    return Asked(FleetChange(suspicions=tuple(suspicions)), tuple(said), requeue_at=requeue_at)
 
 
 class _Case(msgspec.Struct, frozen=True):
     enough: bool
-    words: str
+    why: Explanation
+
+
+def _held_against(hole: BlackHole, case: _Case) -> Explanation:
+    return because(Reason.NODE_SWALLOWS_PODS, what=hole.why, case=case.why)
 
 
 def _case(policy: Policy, hole: BlackHole, name: str, now: datetime) -> _Case:
     """What is held against the node with this. `name`: of the incident, or of the start."""
     known = suspicion.suspected(policy.fleet, policy.limits, hole.node, now)
     others = [each for each in known if each != name]
-    before = f", incident {others[-1]} before" if others else ""
-    count, most = len(others) + 1, policy.limits.suspicions
-    return _Case(count >= most, f"node {hole.node} is suspected ({count} of {most} suspicions{before})")
+    most = policy.limits.suspicions
+    return _Case(len(others) + 1 >= most, suspected(hole.node, others, most))
 
 
 def _known(policy: Policy, hole: BlackHole, name: str) -> Suspicion | None:

@@ -23,6 +23,7 @@ from recovery.core.incident import fencing, lifecycle, phases, requests
 from recovery.core.incident.preconditions import left_alone, paused, unread
 from recovery.core.model.facts import Fault, JobSetFacts, Snapshot
 from recovery.core.model.ledger import Incident, Ledger, Phase
+from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, told
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import (
     ChangeFleet,
@@ -38,6 +39,7 @@ from recovery.core.plan.actions import (
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.kubernetes_events import events
 from recovery.core.plan.status_conditions import summarise
+from recovery.core.plan.steps import answer
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 
@@ -49,7 +51,7 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
     """One look. `policy` None: none applies; PolicyError: the one that applies cannot be read."""
     workload = snapshot.workload
     if workload is None:
-        return Plan(ledger, unread(snapshot) or "the workload is gone")
+        return answer(ledger, unread(snapshot) or because(Reason.WORKLOAD_GONE))
     # What bears no date of its own is dated by the look that noticed it first, and stays so.
     noticed = ledger.incident.detected_at if ledger.incident is not None else now
     snapshot = _marked(snapshot, policy, now, min(noticed, now))
@@ -66,7 +68,7 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
             or any(isinstance(action, _ON_LIVE_FACTS_ONLY) for action in plan.actions)
         )
     ):
-        return Plan(ledger, plan.reason, actions=(ReadLive(),))
+        return Plan(ledger, plan.reason, plan.message, actions=(ReadLive(),))
     observed = _observed(context, plan.ledger)
     if plan.ledger == ledger and ledger.incident is None and not _readability_changed(ledger, observed):
         return plan
@@ -147,7 +149,7 @@ def _asked(context: ReconcileContext, ledger: Ledger) -> Plan | None:
 def _restrained(context: ReconcileContext, ledger: Ledger) -> Plan | None:
     """Nothing is decided, and the incident stays as it is. None: every object of the group can be read."""
     why = unread(context.snapshot)
-    return Plan(ledger, why) if why is not None else None
+    return answer(ledger, why) if why is not None else None
 
 
 def _unasked(context: ReconcileContext, ledger: Ledger) -> Plan:
@@ -184,33 +186,32 @@ def _between_incidents(context: ReconcileContext, ledger: Ledger) -> Plan:
     mark = suspension.marked_by(workload)
     if mark is not None:
         # Whatever became of its incident, and whatever the policy says now: nobody else would end it.
-        reason = f"the suspension of incident {mark} is over: the {workload.kind} is resumed"
-        return Plan(ledger, reason, actions=suspension.resume(workload))
+        why = because(Reason.SUSPENSION_OVER, incident=mark, kind=workload.kind)
+        return answer(ledger, why, actions=suspension.resume(workload))
     if not isinstance(policy, Policy):
-        return Plan(ledger, _unusable(policy))
+        return answer(ledger, _unusable(policy))
     alone = left_alone(snapshot, workload)
     if alone is not None:
-        return Plan(ledger, alone[1])
+        return answer(ledger, alone)
     if paused(workload):
-        return Plan(ledger, "paused by annotation: nothing is watched for until it is resumed")
-    if policy.global_pause:
-        return Plan(ledger, f"{policy.global_pause}: nothing is watched for until then")
+        return answer(ledger, told(Sentence.PAUSED_UNTIL_RESUMED, Reason.JOB_PAUSED))
+    if policy.global_pause is not None:
+        return answer(ledger, told(Sentence.PAUSED_UNTIL_THEN, Reason.GLOBAL_PAUSE, pause=policy.global_pause))
     assert snapshot.jobset is not None, "left_alone has checked it"
     if snapshot.jobset.terminal_state == "Failed":
         return _already_failed(context, snapshot.jobset, ledger, policy)
     seen = gather(snapshot)
     evidence = fresh(snapshot, seen, since=policy.since, handled=ledger.handled, now=now)
     if not evidence:
-        why = f" ({len(seen)} older or expected signs of restarts are a baseline)" if seen else ""
-        return _no_failure(context, ledger, policy, f"no failure{why}")
+        return _no_failure(context, ledger, policy, because(Reason.NO_FAILURE, signs=len(seen)))
     done = finishing(snapshot)
     if done is not None:  # a cache that says so is right: nothing takes a success back
-        return Plan(ledger, f"{evidence[0].text}, but {done}: left alone")
+        return answer(ledger, told(Sentence.LOST_BUT_FINISHING, done.reason, evidence=evidence[0].text, done=done))
     opened = lifecycle.open_incident(ledger, snapshot, policy, classify(evidence, snapshot), now)
     return decide_opened(context, opened)
 
 
-def _no_failure(context: ReconcileContext, ledger: Ledger, policy: Policy, reason: str) -> Plan:
+def _no_failure(context: ReconcileContext, ledger: Ledger, policy: Policy, why: Explanation) -> Plan:
     """Nothing is lost yet; but a node may not answer, or a fault of one may be about to count."""
     fates = fencing.fates_of_nodes(context.snapshot, policy, context.now)
     silent = next((fate for fate in fates.values() if fate.dead_since is None), None)
@@ -220,19 +221,22 @@ def _no_failure(context: ReconcileContext, ledger: Ledger, policy: Policy, reaso
     found = not_started.not_started(context.snapshot)
     asked = black_holes.Asked()
     if silent is not None:
-        reason = f"no failure yet: {silent.why}"
+        why = because(Reason.NODE_SILENT, fate=silent.why)
     elif found is not None:
         asked = black_holes.before_training(context, policy)
-        words = asked.words or found.words
-        reason = f"has not started: {words}" if words else reason
+        if asked.told:
+            why = told(Sentence.NOT_STARTED_BY_NODE, Reason.NOT_STARTED, why=all_of(asked.told))
+        elif found.words:
+            why = because(Reason.NOT_STARTED, words=found.words)
     requeue_at = min((each for each in (requeue_at, asked.requeue_at) if each is not None), default=None)
-    return Plan(ledger, reason, actions=asked.actions(ledger.epoch), requeue_at=requeue_at, not_started=found)
+    plan = answer(ledger, why, actions=asked.actions(ledger.epoch), requeue_at=requeue_at)
+    return msgspec.structs.replace(plan, not_started=found)
 
 
-def _unusable(policy: PolicyError | None) -> str:
+def _unusable(policy: PolicyError | None) -> Explanation:
     if policy is None:
-        return "no RecoveryPolicy applies to this job"
-    return f"the RecoveryPolicy that applies cannot be used: {policy}"
+        return because(Reason.NO_POLICY)
+    return told(Sentence.NO_USABLE_POLICY, Reason.POLICY_INVALID, error=str(policy))
 
 
 def _already_failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger, policy: Policy) -> Plan:
@@ -240,10 +244,10 @@ def _already_failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledg
     snapshot, now = context.snapshot, context.now
     condition = jobset.condition("Failed")
     if jobset.uid == ledger.handled.terminal_jobset_uid:
-        return Plan(ledger, f"JobSet {jobset.name} is Failed; its end has been reported")
+        return answer(ledger, because(Reason.JOB_SET_FAILED, jobset=jobset.name))
     at = condition.since if condition is not None else None
     if condition is None or at is None or at < policy.since.replace(microsecond=0) or now - at > STALE_AFTER:
-        return Plan(ledger, f"JobSet {jobset.name} failed before this policy or long ago: left alone")
+        return answer(ledger, told(Sentence.FAILED_LONG_AGO, Reason.JOB_SET_FAILED, jobset=jobset.name))
     text = f"JobSet {jobset.name} is Failed: {condition.message or condition.reason}"
     end = Evidence(f"{jobset.uid}/failed", LossKind.JOB_SET_FAILED, text, "", at=at)
     evidence = fresh(snapshot, gather(snapshot), since=policy.since, handled=ledger.handled, now=now)
@@ -256,10 +260,11 @@ def _already_failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledg
 def _record(context: ReconcileContext, ledger: Ledger) -> Plan:
     ledger = seen_at_the_end(ledger, context.snapshot.fleet, context.now)
     closed = ledger.current_incident
-    reason = f"incident {closed.id} is closed: {closed.reason}"
+    why = because(Reason.INCIDENT_RECORDED, incident=closed.id, message=closed.message)
     after = lifecycle.into_history(ledger, context.snapshot)
     requeue_at = context.now if _has_waited(context, after) else None
-    return Plan(after, reason, first=(RecordIncident(closed),), requeue_at=requeue_at)
+    plan = answer(after, why, requeue_at=requeue_at)
+    return msgspec.structs.replace(plan, first=(RecordIncident(closed),))
 
 
 def _has_waited(context: ReconcileContext, ledger: Ledger) -> bool:

@@ -16,8 +16,10 @@ from recovery.core.fleet.suspicion import suspicion_of
 from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.model.fleet_ledger import FleetChange, Futile, Quarantined, Suspicion
 from recovery.core.model.ledger import Ledger
+from recovery.core.model.reason import Explanation, Sentence, told
 from recovery.core.plan.actions import Action, ChangeFleet
 from recovery.core.plan.context import ReconcileContext
+from recovery.core.plan.steps import message_of
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
 
@@ -27,24 +29,25 @@ def admitted(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Ver
     fleet = context.snapshot.fleet
     if verdict.call is not Call.REPLACE_NODE or fleet is None or not isinstance(context.policy, Policy):
         return verdict
-    wanted = _wanted(context, ledger, verdict.node, verdict.rule, verdict.why)
+    wanted = _wanted(context, ledger, verdict.node, verdict.rule, message_of(verdict.why))
     if wanted is None:
         return msgspec.structs.replace(verdict, call=Call.RECREATE_GROUP, node="")
     why = refused(context, context.policy, wanted, ledger.current_incident.ranks)
-    return not_replaced(verdict, f"node {wanted.node} is not quarantined: {why}") if why else verdict
+    if why is None:
+        return verdict
+    return not_replaced(verdict, told(Sentence.NOT_QUARANTINED, why.reason, node=wanted.node, why=why))
 
 
-def refused(context: ReconcileContext, policy: Policy, wanted: Quarantined, members: int) -> str:
-    """Why the node may not be quarantined, in words; empty: it may, or the fleet was not asked. `members`: pods of the
-    group."""
+def refused(context: ReconcileContext, policy: Policy, wanted: Quarantined, members: int) -> Explanation | None:
+    """Why the node may not be quarantined. None: it may, or the fleet was not asked. `members`: pods of the group."""
     fleet = context.snapshot.fleet
     if fleet is None:
-        return ""
+        return None
     answer = quarantine.spared(policy.fleet, wanted.node, fleet, members)
     if answer is not None:
         return answer.why
     after = quarantine.admitted(policy.fleet, policy.limits, wanted, nodes=fleet.nodes, now=context.now)
-    return after.why if isinstance(after, quarantine.Refused) else ""
+    return after.why if isinstance(after, quarantine.Refused) else None
 
 
 def change(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evidence, ...]) -> tuple[Action, ...]:
@@ -58,12 +61,12 @@ def change(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evidence, 
         return ()
     quarantined = []
     for node in restart.nodes:
-        wanted = _wanted(context, ledger, node, open_.rule, restart.reason)
+        wanted = _wanted(context, ledger, node, open_.rule, restart.whole_message)
         if wanted is None:
             continue
         # A cap that has been filled since, or a group that waits for the node since, must not keep this one from its
         # restart.
-        if refused(context, policy, wanted, open_.ranks):
+        if refused(context, policy, wanted, open_.ranks) is not None:
             continue
         if quarantine.admitted(policy.fleet, policy.limits, wanted, nodes=fleet.nodes, now=context.now) != policy.fleet:
             quarantined.append(wanted)

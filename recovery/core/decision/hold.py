@@ -4,31 +4,34 @@ import msgspec
 
 from recovery.core.diagnosis.finishing import finishing
 from recovery.core.diagnosis.membership import member_jobs
-from recovery.core.incident import lifecycle, phases
+from recovery.core.incident import phases
 from recovery.core.incident.attempt_limits import Refusal
 from recovery.core.incident.preconditions import barred
-from recovery.core.model.ledger import Ledger, Phase, Suspension
+from recovery.core.model.ledger import Held, Ledger, Phase, Suspension
+from recovery.core.model.reason import Explanation, Reason, Sentence, told
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Action, FailJobSet, JobRef, Plan
 from recovery.core.plan.context import ReconcileContext
+from recovery.core.plan.steps import message_of, say
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import OnExhausted
 
 
-def hold_back(context: ReconcileContext, ledger: Ledger, found: str, refusal: Refusal) -> Plan:
+def hold_back(context: ReconcileContext, ledger: Ledger, found: Explanation, refusal: Refusal) -> Plan:
     """No attempt may be made now: what `budget.onExhausted` says is done, once, when the group becomes Held."""
     held = ledger
     if ledger.phase is not Phase.HELD:
         # Only then: a person who has resumed it since has decided otherwise.
         held = phases.enter(ledger, Phase.HELD, context.now)
         held = _exhausted(context, held) if refusal.exhausted else _held_for_good(held, refusal)
-    elif not refusal.exhausted and not ledger.current_incident.held:
+    elif not refusal.exhausted and ledger.current_incident.held is None:
         held = _held_for_good(held, refusal)
     held = msgspec.structs.replace(held, next_attempt_at=refusal.frees_at)
-    reason = f"{found}; held, because {refusal.why}{_consequence(context, held)}"
-    held = lifecycle.say(held, reason)
-    actions = (*suspension.suspend(held, context.workload), *fail_job(context, held))
-    return Plan(held, reason, actions=actions, requeue_at=refusal.frees_at)
+    then = _consequence(context, held, refusal.why.reason)
+    why = told(Sentence.HELD, refusal.why.reason, found=found, why=refusal.why, then=then if then is not None else "")
+    plan = say(held, why, requeue_at=refusal.frees_at)
+    actions = (*suspension.suspend(held, context.workload), *fail_job(context, plan.ledger))
+    return msgspec.structs.replace(plan, actions=actions)
 
 
 def _exhausted(context: ReconcileContext, ledger: Ledger) -> Ledger:
@@ -45,29 +48,29 @@ def _exhausted(context: ReconcileContext, ledger: Ledger) -> Ledger:
 
 def _held_for_good(ledger: Ledger, refusal: Refusal) -> Ledger:
     """By verdict, not by budget: until a person says `retry`; a backoff or a force does not outlast it."""
-    return ledger.with_incident(suspension=None, forced=False, held=refusal.why, fail_job=refusal.fail_job)
+    held = Held(refusal.why.reason, message_of(refusal.why))
+    return ledger.with_incident(suspension=None, forced=False, held=held, fail_job=refusal.fail_job)
 
 
-def _consequence(context: ReconcileContext, ledger: Ledger) -> str:
+def _consequence(context: ReconcileContext, ledger: Ledger, reason: Reason) -> Explanation | None:
+    """What becomes of the group while it is held. None: it stays as it is."""
     open_ = ledger.current_incident
     if open_.suspension is not None:
-        return "; suspended, so that its GPUs are free"
-    if open_.fail_job and open_.held:
-        return "; the JobSet is made to fail"
-    if open_.held:
-        return "; recovery retry ends that"
+        return told(Sentence.HELD_SUSPENDED, reason)
+    if open_.held is not None:
+        return told(Sentence.HELD_FAILING if open_.fail_job else Sentence.HELD_UNTIL_RETRY, reason)
     if open_.fail_job:
-        return "; the JobSet is made to fail (onExhausted: FailJob)"
+        return told(Sentence.HELD_FAILING_BY_BUDGET, reason)
     match open_.terms.on_exhausted:
         case OnExhausted.SUSPEND if (not_ours := suspension.refused(context, open_)) is not None:
-            return f"; it is not suspended, because {not_ours}"
+            return told(Sentence.HELD_NOT_SUSPENDED, not_ours.reason, why=not_ours)
         case OnExhausted.FAIL_JOB:
-            return "; it is not made to fail, because RecoveryConfig does not allow FailJob"
-    return ""
+            return told(Sentence.HELD_NOT_FAILED, reason)
+    return None
 
 
 def fail_job(context: ReconcileContext, ledger: Ledger) -> tuple[Action, ...]:
-    """The deed that ends the JobSet, for as long as the ledger says so and it has not ended.
+    """The action that ends the JobSet, for as long as the ledger says so and it has not ended.
 
     A JobSet without a failurePolicy fails with any of its Jobs, and a Job fails by its deadline: the documented way. A
     failurePolicy might restart it instead, so there the JobSet's own status is written.
@@ -81,4 +84,9 @@ def fail_job(context: ReconcileContext, ledger: Ledger) -> tuple[Action, ...]:
         return ()
     jobs = member_jobs(context.snapshot)
     victim = JobRef(jobs[0].name, jobs[0].uid) if jobs and jobset.failure_policy is None else None
-    return (FailJobSet(ledger.epoch, jobset.name, jobset.uid, open_.reason, victim),)
+    return (FailJobSet(ledger.epoch, jobset.name, jobset.uid, failed_because(ledger), open_.message, victim),)
+
+
+def failed_because(ledger: Ledger) -> Reason:
+    """Why the controller makes the JobSet fail: a rule says so, or `onExhausted` of an exhausted budget."""
+    return Reason.FAIL_JOB_RULE if ledger.current_incident.held is not None else Reason.BUDGET_EXHAUSTED

@@ -13,6 +13,7 @@ from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import (
     MAX_BACKOFF_LIMIT,
@@ -25,14 +26,14 @@ from recovery.core.plan.actions import (
     RaiseBackoffLimit,
 )
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import close
+from recovery.core.plan.steps import as_before, attempt, close
 from recovery.core.policy.spec import Mode
 
 
 def trigger(
     context: ReconcileContext,
     ledger: Ledger,
-    reason: str,
+    why: Explanation,
     *,
     by_hand: bool = False,
     verdict: Verdict | None = None,
@@ -45,30 +46,35 @@ def trigger(
     """
     done = finishing(context.snapshot)
     if done is not None:
-        return close(ledger, Outcome.SUPERSEDED, "JobFinishing", f"{done}: left alone", context.now)
+        return close(ledger, Outcome.SUPERSEDED, left_alone(done), context.now)
     if not by_hand:
         hurry = _no_time_to_wait(context, ledger, lost)
-        waits = backoff.withheld(context, ledger, reason, lost or lifecycle.present(context.snapshot, ledger), hurry)
+        waits = backoff.withheld(context, ledger, why, lost or lifecycle.present(context.snapshot, ledger), hurry)
         if waits is not None:
             return waits
-        ledger, reason = backoff.taken(context, ledger, reason, hurry)
+        ledger, why = backoff.taken(context, ledger, why, hurry)
     target = lifecycle.target_of(context.snapshot)
     nodes = (verdict.node,) if verdict is not None and verdict.call is Call.REPLACE_NODE else ()
     action = AttemptAction.REPLACE_NODE if nodes else AttemptAction.RECREATE_GROUP
     free = by_hand or (verdict is not None and not verdict.charge)
-    after = lifecycle.add_attempt(ledger, action, target, reason, context.now, free_of_charge=free, nodes=nodes)
+    after = attempt(ledger, action, target, why, context.now, free_of_charge=free, nodes=nodes)
     after = verdicts.remembered(after, verdict.mark if verdict is not None else None)
     after = phases.enter(after, Phase.DECIDED, context.now)
     if lost:
         after = lifecycle.more_evidence(after, lost)
-    return Plan(after, reason, actions=takedown(context, after))
+    return as_before(after, actions=takedown(context, after))
 
 
-def _no_time_to_wait(context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...]) -> str | None:
-    """Why the trigger must not be withheld, in words. None: it may be."""
+def left_alone(done: Explanation) -> Explanation:
+    """The training is finishing, so the group is left alone."""
+    return told(Sentence.LEFT_ALONE, Reason.JOB_FINISHING, why=done)
+
+
+def _no_time_to_wait(context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...]) -> Explanation | None:
+    """Why the trigger must not be withheld. None: it may be."""
     waits = ledger.current_incident.withheld is not None
     if lifecycle.restarted(ledger) and not lost and not waits:
-        return "the group has been given its time to start"
+        return because(Reason.TIME_TO_START)
     return job_limits.no_time_to_wait(context.snapshot)
 
 

@@ -7,17 +7,19 @@ there, the group is on its way down.
 import msgspec
 
 from recovery.core.decision import backoff
-from recovery.core.decision.after_restart import say_after_a_while
-from recovery.core.decision.before_restart import enforced_now, native_decision, would_words
+from recovery.core.decision.after_restart import not_carried_out, say_after_a_while
+from recovery.core.decision.before_restart import enforced_now, native_decision, seen_then, would_words
+from recovery.core.decision.hold import failed_because
 from recovery.core.diagnosis.evidence import LossKind, fresh, gather
 from recovery.core.incident import attempt_limits, lifecycle, phases
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.facts import JobSetFacts
 from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase, Target
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import DeleteJobSet, Plan
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import close
+from recovery.core.plan.steps import as_before, attempt, close, say
 from recovery.core.policy.spec import Mode, OnTerminalFailure
 
 _MADE_ANEW_BY_TRAINER = "TrainJob"
@@ -37,30 +39,32 @@ def failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Pl
     at = condition.since if condition is not None and condition.since is not None else now
     ended_at = phases.within_second(at, now)
     if open_.fail_job:
-        why = "FailJobRule" if open_.held else "BudgetExhausted"
-        return close(ledger, Outcome.FAILED, why, f"JobSet {jobset.name} has been failed", ended_at)
+        why = told(Sentence.JOB_SET_WAS_FAILED, failed_because(ledger), jobset=jobset.name)
+        return close(ledger, Outcome.FAILED, why, ended_at)
     if decided is not None:
-        reason = f"JobSet {jobset.name} failed, because {decided}"
-        return close(ledger, Outcome.FAILED, "NativePolicy", reason, ended_at)
-    gave_up = f"the platform gave up: JobSet {jobset.name} is Failed ({detail})"
+        why = because(Reason.NATIVE_POLICY, jobset=jobset.name, decided=decided)
+        return close(ledger, Outcome.FAILED, why, ended_at)
+    gave_up = because(Reason.PLATFORM_GAVE_UP, jobset=jobset.name, detail=detail)
     wanted = open_.terms.on_terminal_failure == OnTerminalFailure.RECREATE_JOB_SET and lifecycle.decides(open_.terms)
     if not wanted or (open_.mode == Mode.OBSERVE and enforced_now(context)):
-        return close(ledger, Outcome.FAILED, "PlatformGaveUp", f"{gave_up}; it is left as it is", ended_at)
+        why = told(Sentence.LEFT_AS_IT_IS, gave_up.reason, gave_up=gave_up)
+        return close(ledger, Outcome.FAILED, why, ended_at)
     refused = _not_made_anew(context, ledger)
     if refused is not None:
-        reason = f"{gave_up}; it is not made anew, because {refused}"
-        return close(ledger, Outcome.FAILED, "PlatformGaveUp", reason, ended_at)
+        why = told(Sentence.NOT_RECREATED, gave_up.reason, gave_up=gave_up, refused=refused)
+        return close(ledger, Outcome.FAILED, why, ended_at)
     if open_.mode == Mode.OBSERVE:
-        would = would_words(context, ledger, f"delete JobSet {jobset.name}, so that Trainer makes it anew")
-        return close(ledger, Outcome.FAILED, "PlatformGaveUp", f"{gave_up}; {would}", ended_at)
-    if ledger.epoch != context.epoch:  # this look has adopted a restart already
-        return Plan(ledger, open_.reason, requeue_at=now)
+        would = told(Sentence.WOULD_RECREATE_JOB_SET, gave_up.reason, jobset=jobset.name)
+        why = seen_then(gave_up, would_words(context, ledger, would))
+        return close(ledger, Outcome.FAILED, why, ended_at)
+    if ledger.epoch != context.epoch:  # this reconcile has adopted a restart already
+        return as_before(ledger, requeue_at=now)
     return _recreate(context, jobset, ledger, gave_up)
 
 
-def _not_made_anew(context: ReconcileContext, ledger: Ledger) -> str | None:
+def _not_made_anew(context: ReconcileContext, ledger: Ledger) -> Explanation | None:
     if context.workload.kind != _MADE_ANEW_BY_TRAINER:
-        return "nobody makes a JobSet again that belongs to no TrainJob"
+        return told(Sentence.NOBODY_RECREATES_IT, Reason.PLATFORM_GAVE_UP)
     # To an incident that only observes the mode is no bar, nor a job that is paused.
     observes = ledger.current_incident.mode == Mode.OBSERVE
     bar = barred(context.workload, context.policy, forced=observes)
@@ -70,21 +74,19 @@ def _not_made_anew(context: ReconcileContext, ledger: Ledger) -> str | None:
     return None if refusal is None else refusal.why
 
 
-def _recreate(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger, gave_up: str) -> Plan:
+def _recreate(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger, gave_up: Explanation) -> Plan:
     name = ledger.current_incident.terms.policy_name
-    reason = (
-        f"{gave_up}; policy {name} says onTerminalFailure: RecreateJobSet: deleting it, so that Trainer makes it anew"
-    )
+    why = told(Sentence.RECREATING_JOB_SET, gave_up.reason, gave_up=gave_up, policy=name)
     # Nothing of the job runs any more, so that no exit can come in between.
-    waits = backoff.withheld(context, ledger, reason, (), hurry=None)
+    waits = backoff.withheld(context, ledger, why, (), hurry=None)
     if waits is not None:
         return waits
-    ledger, reason = backoff.taken(context, ledger, reason, hurry=None)
+    ledger, why = backoff.taken(context, ledger, why, hurry=None)
     uids = tuple(job.uid for job in context.snapshot.jobs if job.jobset_uid == jobset.uid)
     target = Target(job_set_uid=jobset.uid, job_uids=uids, from_restarts=jobset.restarts)
-    after = lifecycle.add_attempt(ledger, AttemptAction.RECREATE_JOB_SET, target, reason, context.now)
+    after = attempt(ledger, AttemptAction.RECREATE_JOB_SET, target, why, context.now)
     after = phases.enter(lifecycle.takes_jobset(after, jobset.uid), Phase.DECIDED, context.now)
-    return Plan(after, reason, actions=(*suspension.suspend(after, context.workload), _delete(jobset, after)))
+    return as_before(after, actions=(*suspension.suspend(after, context.workload), _delete(jobset, after)))
 
 
 def _delete(jobset: JobSetFacts, ledger: Ledger) -> DeleteJobSet:
@@ -96,18 +98,19 @@ def made_anew(context: ReconcileContext, ledger: Ledger) -> Ledger | Plan:
     open_, jobset = ledger.current_incident, context.snapshot.jobset
     if jobset is None:
         gone = phases.enter(ledger, phases.later(_between_jobsets(context), ledger.phase), context.now)
-        return say_after_a_while(context, gone, "waiting for Trainer to make the JobSet anew")
+        return say_after_a_while(context, gone, because(Reason.WAITING_FOR_JOB_SET))
     if jobset.uid != open_.target.job_set_uid:
         target = msgspec.structs.replace(open_.target, job_set_uid=jobset.uid, from_restarts=0)
         return ledger.with_incident(target=target)
     if jobset.deleting_since is not None:
         going = phases.enter(ledger, phases.later(Phase.TEARING_DOWN, ledger.phase), context.now)
-        return say_after_a_while(context, going, f"waiting for JobSet {jobset.name} and its Jobs to be gone")
+        return say_after_a_while(
+            context, going, told(Sentence.WAITING_FOR_OLD_JOB_SET, Reason.WAITING_FOR_TEARDOWN, jobset=jobset.name)
+        )
     bar = barred(context.workload, context.policy, forced=open_.forced)
     if bar is not None:
-        said = f"{open_.evidence[0]}; decided, but not carried out, because {bar}"
-        return Plan(lifecycle.say(ledger, said), said)
-    return Plan(ledger, open_.reason, actions=(_delete(jobset, ledger),))
+        return say(ledger, not_carried_out(open_, bar))
+    return as_before(ledger, actions=(_delete(jobset, ledger),))
 
 
 def _between_jobsets(context: ReconcileContext) -> Phase:

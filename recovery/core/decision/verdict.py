@@ -4,6 +4,7 @@ Escalation: RecreateGroup; ReplaceNode where there is proof against the node, or
 same error comes back wherever it runs. What `budget.onExhausted` says comes after all of that (`judge.hold_back`).
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -18,6 +19,7 @@ from recovery.core.fleet.storm import Storm, charged_before, storm_of
 from recovery.core.fleet.suspicion import may_be_the_nodes
 from recovery.core.model.facts import NodeFacts
 from recovery.core.model.ledger import FailureMark, Ledger, Phase
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.policy.resolved import Policy
@@ -55,12 +57,20 @@ class Call(StrEnum):
     NONE = "None"
 
 
+class Alternative(msgspec.Struct, frozen=True):
+    """What was considered and not done."""
+
+    call: Call
+    why: Explanation
+    node: str = ""
+    """ReplaceNode: which. Empty: none is known."""
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """What a disruption calls for, and why."""
 
     call: Call
-    why: str
-    """In words, to follow what was seen."""
+    why: Explanation
     rule: str = ""
     """The rule that decided; empty: the default did."""
     charge: bool = True
@@ -68,8 +78,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """ReplaceNode: which."""
     still_runs: bool = False
     """Nothing has been lost yet: a rule acts on what it says of a node on which a member runs."""
-    considered: tuple[str, ...] = ()
-    """What was considered and not done, with the reason."""
+    considered: tuple[Alternative, ...] = ()
     requeue_at: datetime | None = None
     """Wait: until then. Else: when time alone may change the verdict; None: never."""
     storm: Storm | None = None
@@ -95,7 +104,7 @@ def of(
         return waiting
     if answer.match is None and answer.ignored and len(answer.ignored) >= len(causes(disruption)):
         first = answer.ignored[0]
-        return Verdict(Call.IGNORE, f"{_words(first)} says Ignore, so it is left to Kubernetes", rule=first.rule.name)
+        return Verdict(Call.IGNORE, _says(first), rule=first.rule.name)
     root = _root(disruption, answer)
     # One real loss among faults of nodes, and the others hang.
     only_faults = all(each.kind is LossKind.NODE_FAULT for each in evidence)
@@ -129,8 +138,19 @@ def _root(disruption: Disruption, answer: Answer) -> Finding:
     return next((each for each in causes(disruption) if each.evidence.key not in ignored), disruption.root)
 
 
-def _words(match: Match) -> str:
-    return f"rule {match.rule.name} ({match.why})"
+_BY_RULE = {
+    RuleAction.RECREATE_GROUP: Reason.RULE_RECREATE_GROUP,
+    RuleAction.REPLACE_NODE: Reason.RULE_REPLACE_NODE,
+    RuleAction.FAIL_JOB: Reason.RULE_FAIL_JOB,
+    RuleAction.IGNORE: Reason.RULE_IGNORE,
+}
+
+
+def _says(match: Match) -> Explanation:
+    """The rule, what of the disruption it matches, and what it says."""
+    reason = _BY_RULE[match.rule.action]
+    sentence = Sentence.RULE_IGNORES if reason is Reason.RULE_IGNORE else Sentence.RULE_SAYS
+    return told(sentence, reason, rule=match.rule.name, match=match.why, action=match.rule.action)
 
 
 def _settling(context: ReconcileContext, ledger: Ledger, disruption: Disruption) -> Verdict | None:
@@ -147,7 +167,7 @@ def _settling(context: ReconcileContext, ledger: Ledger, disruption: Disruption)
         return None
     if until - context.now > timedelta(seconds=open_.terms.settle_seconds):  # a clock that lags behind the kubelets'
         return None
-    return Verdict(Call.WAIT, "its cause may still come in: the rules are asked when it has settled", requeue_at=until)
+    return Verdict(Call.WAIT, because(Reason.SETTLING), requeue_at=until)
 
 
 def _in_storm(context: ReconcileContext, ledger: Ledger, storm: Storm | None) -> Verdict | None:
@@ -157,7 +177,7 @@ def _in_storm(context: ReconcileContext, ledger: Ledger, storm: Storm | None) ->
     quiet_at, longest = storm.latest_at + _STORM_QUIET, ledger.current_incident.detected_at + _STORM_WAIT_MAX
     if not context.now < quiet_at or context.now >= longest:
         return None
-    why = f"{storm.what} ({storm.id}): waiting until no more are"
+    why = because(Reason.STORM, what=storm.what, storm=storm.id)
     return Verdict(Call.WAIT, why, requeue_at=min(quiet_at, longest), storm=storm)
 
 
@@ -182,17 +202,18 @@ def _of_storm(verdict: Verdict, storm: Storm, ledger: Ledger) -> Verdict:
 
 
 def _by_rule(context: ReconcileContext, match: Match, *, only_faults: bool) -> Verdict:
-    rule, words = match.rule, f"{_words(match)} says {match.rule.action}"
+    rule, says = match.rule, _says(match)
     match rule.action:
         case RuleAction.FAIL_JOB:
             if isinstance(context.policy, Policy) and context.policy.may_fail_jobs:
-                return Verdict(Call.FAIL_JOB, words, rule=rule.name, charge=rule.charge)
-            why = f"{words}, which RecoveryConfig does not allow (spec.allow.failJob)"
-            return Verdict(Call.HOLD, why, rule=rule.name, charge=rule.charge, considered=(f"FailJob: {why}",))
+                return Verdict(Call.FAIL_JOB, says, rule=rule.name, charge=rule.charge)
+            why = because(Reason.RULE_FAIL_JOB_NOT_ALLOWED, says=says)
+            not_done = (Alternative(Call.FAIL_JOB, why),)
+            return Verdict(Call.HOLD, why, rule=rule.name, charge=rule.charge, considered=not_done)
         case RuleAction.REPLACE_NODE:
-            return _replacing(context, match.finding, words, rule.name, charge=rule.charge, only_faults=only_faults)
+            return _replacing(context, match.finding, says, rule.name, charge=rule.charge, only_faults=only_faults)
         case _:
-            return Verdict(Call.RECREATE_GROUP, words, rule=rule.name, charge=rule.charge)
+            return Verdict(Call.RECREATE_GROUP, says, rule=rule.name, charge=rule.charge)
 
 
 def _by_default(context: ReconcileContext, ledger: Ledger, root: Finding) -> Verdict:
@@ -201,62 +222,51 @@ def _by_default(context: ReconcileContext, ledger: Ledger, root: Finding) -> Ver
         return verdict
     again = _comes_back(root, ledger)
     if again is not None:
-        return Verdict(Call.HOLD, again, considered=(f"{verdict.call}: {again}",))
+        return Verdict(Call.HOLD, again, considered=(Alternative(verdict.call, again),))
     against = _case_against(context, ledger, root)
     if against is None:
         return verdict
-    return _replacing(context, root, f"{verdict.why}, and {against}", "", charge=verdict.charge, only_faults=False)
+    why = told(Sentence.AND, against.reason, why=verdict.why, more=against)
+    return _replacing(context, root, why, "", charge=verdict.charge, only_faults=False)
 
 
 def _default(ledger: Ledger, root: Finding | None) -> Verdict:
     terms = ledger.current_incident.terms
     if terms.restart == Restart.NONE:
-        why = f"policy {terms.policy_name} says restart: None, so it is left to Kubernetes"
-        return Verdict(Call.NONE, why)
+        return Verdict(Call.NONE, because(Reason.RESTART_NONE, policy=terms.policy_name))
     charge = root is None or root.evidence.disrupted_by != _FREE_OF_CHARGE
-    why = f"no rule matched, so the default of policy {terms.policy_name} ({terms.restart}) applies"
+    why = because(Reason.DEFAULT_RESTART, policy=terms.policy_name, restart=terms.restart)
     return Verdict(Call.RECREATE_GROUP, why, charge=charge)
 
 
 def _replacing(
-    context: ReconcileContext, finding: Finding, why: str, rule: str, *, charge: bool, only_faults: bool
+    context: ReconcileContext, finding: Finding, why: Explanation, rule: str, *, charge: bool, only_faults: bool
 ) -> Verdict:
     """ReplaceNode as far as there is a node to be replaced and permission for it; the caps are asked at the trigger."""
     node = finding.evidence.pod.node if finding.evidence.pod is not None else ""
-    runs = only_faults
-    wish = Verdict(Call.REPLACE_NODE, why, rule=rule, charge=charge, node=node, still_runs=runs)
-    refused = _not_replaced(context, node)
-    if refused is None:
-        return wish
-    if refused:
-        return not_replaced(wish, refused)
-    return msgspec.structs.replace(wish, call=Call.RECREATE_GROUP, node="")
+    wish = Verdict(Call.REPLACE_NODE, why, rule=rule, charge=charge, node=node, still_runs=only_faults)
+    if not node:
+        return not_replaced(wish, because(Reason.NODE_UNKNOWN))
+    facts = context.snapshot.nodes.get(node)
+    if facts is None or not facts.ready or _keeps_pods_off(context, facts):
+        return msgspec.structs.replace(wish, call=Call.RECREATE_GROUP, node="")
+    if not isinstance(context.policy, Policy) or not context.policy.limits.may_cordon:
+        return not_replaced(wish, told(Sentence.NODE_MAY_NOT_BE_CORDONED, Reason.QUARANTINE_NOT_ALLOWED, node=node))
+    return wish
 
 
-def not_replaced(wish: Verdict, refused: str) -> Verdict:
+def not_replaced(wish: Verdict, refused: Explanation) -> Verdict:
     """What is left of ReplaceNode where the node may not be quarantined: the restart alone.
 
     Not even that while the member still runs: the group could come back on the very same node, and nothing were won.
     """
-    considered = (*wish.considered, f"ReplaceNode: {refused}")
+    considered = (*wish.considered, Alternative(Call.REPLACE_NODE, refused, wish.node))
     changed = msgspec.structs.replace(wish, call=Call.RECREATE_GROUP, node="", considered=considered)
-    why = f"{wish.why}, but {refused}"
     if wish.still_runs:
-        why = f"{why}; its member still runs there, so the group is left as it is"
+        why = told(Sentence.BUT_MEMBER_RUNS, refused.reason, why=wish.why, refused=refused)
         return msgspec.structs.replace(changed, call=Call.NONE, why=why)
+    why = told(Sentence.BUT, wish.why.reason, why=wish.why, refused=refused)
     return msgspec.structs.replace(changed, why=why)
-
-
-def _not_replaced(context: ReconcileContext, node: str) -> str | None:
-    """Why no node is quarantined, in words; empty: there is no need. None: it may be."""
-    if not node:
-        return "no node is known for it"
-    facts = context.snapshot.nodes.get(node)
-    if facts is None or not facts.ready or _keeps_pods_off(context, facts):
-        return ""
-    if not isinstance(context.policy, Policy) or not context.policy.limits.may_cordon:
-        return f"node {node} is not quarantined: RecoveryConfig does not allow it (spec.allow.cordon)"
-    return None
 
 
 def _keeps_pods_off(context: ReconcileContext, node: NodeFacts) -> bool:
@@ -267,25 +277,30 @@ def _keeps_pods_off(context: ReconcileContext, node: NodeFacts) -> bool:
     return node.unschedulable or (fleet is not None and node.ready and node.name not in fleet.feasible)
 
 
-def _case_against(context: ReconcileContext, ledger: Ledger, root: Finding) -> str | None:
-    """What speaks for replacing the node although no rule asks for it, in words. None: nothing does."""
+def _case_against(context: ReconcileContext, ledger: Ledger, root: Finding) -> Explanation | None:
+    """What speaks for replacing the node although no rule asks for it. None: nothing does."""
     pod, open_ = root.evidence.pod, ledger.current_incident
     if pod is None or not pod.node or not isinstance(context.policy, Policy):
         return None
     if root.blames_node:
-        return f"{root.signature or root.disruption_class} is proof enough against node {pod.node}"
+        return because(Reason.NODE_PROVEN, proof=str(root.signature or root.disruption_class), node=pod.node)
     if not may_be_the_nodes(root):
         return None
     limits = context.policy.limits
     known = suspicion.suspected(context.policy.fleet, limits, pod.node, context.now)
     others = [each for each in known if each != open_.id]
     if len(others) + 1 >= limits.suspicions:
-        before = f", incident {others[-1]} before" if others else ""
-        return f"node {pod.node} is suspected ({len(others) + 1} of {limits.suspicions} suspicions{before})"
+        return suspected(pod.node, others, limits.suspicions)
     marks = (mark for mark in ledger.failures if mark.incident == open_.id and mark.node == pod.node)
     if any(not quarantine.cleared(mark.at, context.snapshot.nodes.get(pod.node), context.now) for mark in marks):
-        return f"node {pod.node} is the suspect of this incident for the second time"
+        return because(Reason.NODE_SUSPECTED_TWICE, node=pod.node)
     return None
+
+
+def suspected(node: str, others: Sequence[str], most: int) -> Explanation:
+    """The node is suspected by one incident more than by `others`, of `most` that have it replaced."""
+    before = others[-1] if others else ""
+    return because(Reason.NODE_SUSPECTED, node=node, count=len(others) + 1, most=most, before=before)
 
 
 # --- the same failure again ----------------------------------------------------------------------------------------
@@ -310,7 +325,7 @@ def _mark(root: Finding, ledger: Ledger) -> FailureMark | None:
     )
 
 
-def _comes_back(root: Finding, ledger: Ledger) -> str | None:
+def _comes_back(root: Finding, ledger: Ledger) -> Explanation | None:
     """The same exit code and message as before the latest restarts: another one would not help. None: it is new."""
     mark = _mark(root, ledger)
     if mark is None or not mark.message or root.blames_node or root.cascade or root.disruption_class not in _OWN:
@@ -318,13 +333,18 @@ def _comes_back(root: Finding, ledger: Ledger) -> str | None:
     for earlier in reversed(ledger.failures):
         if (earlier.exit_code, earlier.message) != (mark.exit_code, mark.message):
             continue
-        what = f"exit code {mark.exit_code} with the same message ({mark.message!r})"
+        message = repr(mark.message)
         if mark.step is not None and earlier.step == mark.step:
-            return f"{what} came at the same step ({mark.step}) as before the restart: a suspected bad checkpoint"
+            return because(Reason.BAD_CHECKPOINT, code=mark.exit_code, message=message, step=mark.step)
         elsewhere = bool(mark.node) and bool(earlier.node) and mark.node != earlier.node
         if _early(mark) and _early(earlier) and (elsewhere or root.disruption_class is DisruptionClass.USER_ERROR):
-            where = f"on node {mark.node} as on node {earlier.node}" if elsewhere else f"again on node {mark.node}"
-            return f"{what} came early {where}: an error of the job itself, which no restart mends"
+            return because(
+                Reason.SAME_ERROR_AGAIN,
+                code=mark.exit_code,
+                message=message,
+                node=mark.node,
+                other=earlier.node if elsewhere else "",
+            )
     return None
 
 

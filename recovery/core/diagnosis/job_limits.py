@@ -12,27 +12,25 @@ from collections.abc import Iterable
 from recovery.core.diagnosis.membership import failing, member_count, member_jobs
 from recovery.core.diagnosis.trained import pods_of_run
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 
 
-def no_time_to_wait(snapshot: Snapshot) -> str | None:
+def no_time_to_wait(snapshot: Snapshot) -> Explanation | None:
     """Why the restart must not wait: the platform may end the job meanwhile. None: every rank may exit once more.
 
     Every rank counts, also one that has been replaced or restarted: it waits for its peers, and times out as they do.
     """
     jobset = snapshot.jobset
     if jobset is not None and jobset.failure_policy is not None:
-        return f"the failurePolicy of JobSet {jobset.name} decides as soon as a Job fails"
+        return told(Sentence.FAILURE_POLICY_AT_ONCE, Reason.FAILURE_POLICY, jobset=jobset.name)
     for job in member_jobs(snapshot):
         ranks, left = member_count(job), exits_left(job, snapshot.pods)
         if failing(job) is not None:
-            return f"Job {job.name} is failing"
+            return because(Reason.JOB_FAILING, job=job.name)
         if left is None:
-            return f"Job {job.name} has a backoffLimitPerIndex, and the exits that each index has left are not known"
+            return told(Sentence.INDEX_EXITS_UNKNOWN, Reason.BACKOFF_LIMIT, job=job.name)
         if left < ranks:
-            return (
-                f"Job {job.name} (backoffLimit {job.backoff_limit}) survives {max(left, 0)} more exits, "
-                f"and {ranks} ranks may exit while they wait"
-            )
+            return because(Reason.BACKOFF_LIMIT, job=job.name, limit=job.backoff_limit, exits=max(left, 0), ranks=ranks)
     return None
 
 

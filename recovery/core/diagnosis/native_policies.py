@@ -19,13 +19,14 @@ from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.diagnosis.membership import failing, restarts_of
 from recovery.core.diagnosis.training_container import ended_well
 from recovery.core.model.facts import ExitCodesRequirement, JobFacts, PodFacts, PodFailureRule, Snapshot
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 
 _DECIDED_BY_USER = frozenset({"PodFailurePolicy", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded"})
 """Reasons of a failing Job that only a setting of the user's can bring about."""
 
 
-def decision(snapshot: Snapshot, evidence: Iterable[Evidence]) -> str | None:
-    """The native decision about this evidence in words, None if there is none.
+def decision(snapshot: Snapshot, evidence: Iterable[Evidence]) -> Explanation | None:
+    """The native decision about this evidence, None if there is none.
 
     Evidence of pods whose Job is not in the snapshot is not judged. A rule that ignores a pod decides on that pod and
     on no other: a second loss that no rule ignores still leaves the group without a member.
@@ -51,29 +52,29 @@ def undecided(snapshot: Snapshot, evidence: tuple[Evidence, ...]) -> tuple[Evide
     )
 
 
-def trained_to_the_end(evidence: Iterable[Evidence]) -> str | None:
+def trained_to_the_end(evidence: Iterable[Evidence]) -> Explanation | None:
     """Why all of it is left to the Job whatever the policies say: the training of each pod had succeeded."""
     found = [_trained_to_the_end(item) for item in evidence if item.kind is not LossKind.NODE_FAULT]
     return found[0] if found and all(found) else None
 
 
-def _left_alone(job: JobFacts, item: Evidence) -> str | None:
+def _left_alone(job: JobFacts, item: Evidence) -> Explanation | None:
     return _rule(job, item, "Ignore") or _trained_to_the_end(item)
 
 
-def _trained_to_the_end(item: Evidence) -> str | None:
+def _trained_to_the_end(item: Evidence) -> Explanation | None:
     """A pod that was lost after its training container exited 0: recreating the group would train again."""
     pod = item.pod
     if pod is None or not ended_well(pod):
         return None
     names = ", ".join(each.name for each in pod.containers)
     if item.kind in {LossKind.POD_DELETED, LossKind.POD_DISRUPTED} and _ended_before(pod, item.at):
-        return f"container {names} of pod {pod.name} exited 0 before the pod was lost, and its Job decides about that"
+        return told(Sentence.TRAINED_BEFORE_POD_LOST, Reason.TRAINED_TO_THE_END, containers=names, pod=pod.name)
     if item.kind is not LossKind.POD_FAILED:
         return None
     others = ", ".join(each.name for each in pod.other_containers if each.exit is not None and each.exit.code != 0)
     by = f"container {others}" if others else "another container"
-    return f"container {names} of pod {pod.name} exited 0: the pod failed by {by}, and its Job decides about that"
+    return because(Reason.TRAINED_TO_THE_END, containers=names, pod=pod.name, by=by)
 
 
 def _ended_before(pod: PodFacts, moment: datetime | None) -> bool:
@@ -82,14 +83,14 @@ def _ended_before(pod: PodFacts, moment: datetime | None) -> bool:
     return moment is not None and all(end is not None and end < moment for end in ends)
 
 
-def takes_down(snapshot: Snapshot, evidence: Iterable[Evidence]) -> str | None:
-    """The native decision that ends or restarts the whole Job, in words; None if there is none."""
+def takes_down(snapshot: Snapshot, evidence: Iterable[Evidence]) -> Explanation | None:
+    """The native decision that ends or restarts the whole Job; None if there is none."""
     jobs = {job.uid: job for job in snapshot.jobs}
     lost = (item for item in evidence if item.job_uid in jobs and item.kind is not LossKind.NODE_FAULT)
     return _of_the_job(snapshot, [(jobs[item.job_uid], item) for item in lost])
 
 
-def _of_the_job(snapshot: Snapshot, judged: list[tuple[JobFacts, Evidence]]) -> str | None:
+def _of_the_job(snapshot: Snapshot, judged: list[tuple[JobFacts, Evidence]]) -> Explanation | None:
     for job, item in judged:
         found = (
             _rule(job, item, "FailJob")
@@ -103,28 +104,28 @@ def _of_the_job(snapshot: Snapshot, judged: list[tuple[JobFacts, Evidence]]) -> 
     return None
 
 
-def _failure_policy(snapshot: Snapshot, job: JobFacts) -> str | None:
-    reason = failing(job)
-    if reason in _DECIDED_BY_USER:
-        return f"Job {job.name} is failing with reason {reason}, as its own spec asks"
+def _failure_policy(snapshot: Snapshot, job: JobFacts) -> Explanation | None:
+    failing_reason = failing(job)
+    if failing_reason in _DECIDED_BY_USER:
+        return because(Reason.JOB_FAILS_BY_ITS_SPEC, job=job.name, failing_reason=failing_reason or "")
     jobset = snapshot.jobset
     if jobset is None or jobset.failure_policy is None:
         return None
     if jobset.restarts_counted >= jobset.failure_policy.max_restarts:
         limit = jobset.failure_policy.max_restarts
-        return f"the failurePolicy of JobSet {jobset.name} allows no more restarts (maxRestarts {limit} is exhausted)"
-    if reason is not None or restarts_of(snapshot) > job.restart_attempt:
-        return f"the failurePolicy of JobSet {jobset.name} decides on the failing Job {job.name}"
+        return because(Reason.MAX_RESTARTS, jobset=jobset.name, limit=limit)
+    if failing_reason is not None or restarts_of(snapshot) > job.restart_attempt:
+        return because(Reason.FAILURE_POLICY, jobset=jobset.name, job=job.name)
     return None
 
 
-def _backoff_limit_zero(job: JobFacts, item: Evidence) -> str | None:
+def _backoff_limit_zero(job: JobFacts, item: Evidence) -> Explanation | None:
     if job.backoff_limit > 0 or _left_alone(job, item):
         return None
-    return f"Job {job.name} has backoffLimit 0: it fails with its first pod"
+    return because(Reason.BACKOFF_LIMIT_ZERO, job=job.name)
 
 
-def _index_failed(job: JobFacts, item: Evidence) -> str | None:
+def _index_failed(job: JobFacts, item: Evidence) -> Explanation | None:
     """The index of the pod fails for good, or another one has: its Job replaces no pod of it, and goes on without it.
 
     `backoffLimitPerIndex` counts the failures of each index (KEP-3850). Recreating the Job would give the index what
@@ -134,26 +135,26 @@ def _index_failed(job: JobFacts, item: Evidence) -> str | None:
     if limit is None:
         return None
     if job.failed_indexes:
-        return f"Job {job.name} has given up index {job.failed_indexes} (backoffLimitPerIndex {limit})"
+        return because(Reason.INDEX_FAILED, job=job.name, index=job.failed_indexes, limit=limit)
     pod = item.pod
     if pod is None or item.kind not in _COUNTS_FOR_INDEX or pod.index_failures < limit or _left_alone(job, item):
         return None
-    return f"Job {job.name} gives up index {pod.index} with this failure (backoffLimitPerIndex {limit})"
+    return told(Sentence.INDEX_FAILS_NOW, Reason.INDEX_FAILED, job=job.name, index=str(pod.index), limit=limit)
 
 
 _COUNTS_FOR_INDEX = frozenset({LossKind.POD_FAILED, LossKind.POD_DELETED, LossKind.POD_DISRUPTED, LossKind.NODE_LOST})
 """What becomes a failed pod of the index; a container that is restarted in place does not."""
 
 
-def _rule(job: JobFacts, item: Evidence, action: str) -> str | None:
-    """The first podFailurePolicy rule that matches the pod, in words, if it has that action. Count is no decision."""
+def _rule(job: JobFacts, item: Evidence, action: str) -> Explanation | None:
+    """The first podFailurePolicy rule that matches the pod, if it has that action. Count is no decision."""
     if item.pod is None:
         return None
     matching = ((n, rule) for n, rule in enumerate(job.pod_failure_rules) if _matches(rule, item))
     number, first = next(matching, (0, None))
     if first is None or first.action != action:
         return None
-    return f"podFailurePolicy rule {number} of Job {job.name} (action {action}) matches pod {item.pod.name}"
+    return because(Reason.POD_FAILURE_POLICY, number=number, job=job.name, action=action, pod=item.pod.name)
 
 
 def _matches(rule: PodFailureRule, item: Evidence) -> bool:

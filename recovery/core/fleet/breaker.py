@@ -7,6 +7,7 @@ import msgspec
 
 from recovery.core.fleet.suspicion import counts_within
 from recovery.core.model.fleet_ledger import CLOCK_AHEAD_MAX, REMEMBERED_MAX, Breaker, FleetLedger, FleetLimits, Futile
+from recovery.core.model.reason import Reason
 
 
 def breaker_reset(ledger: FleetLedger, reset_at: datetime | None, now: datetime) -> FleetLedger:
@@ -42,7 +43,10 @@ def with_futile(
 def breaker_of(futile: tuple[Futile, ...], limits: FleetLimits, now: datetime) -> Breaker | None:
     if limits.breaker_recoveries is None or len(futile) < limits.breaker_recoveries:
         return None
-    minutes = limits.breaker_within_seconds / 60
-    recoveries = "1 recovery" if len(futile) == 1 else f"{len(futile)} recoveries"
-    said = f"{recoveries} within {minutes:g} minutes brought no progress"
-    return Breaker(now, f"{said} (RecoveryConfig spec.circuitBreaker.recoveries {limits.breaker_recoveries})")
+    return Breaker(
+        now,
+        Reason.RECOVERIES_IN_VAIN,
+        recoveries=len(futile),
+        within_seconds=limits.breaker_within_seconds,
+        limit=limits.breaker_recoveries,
+    )

@@ -22,16 +22,16 @@ from recovery.core.model.fleet_ledger import (
     FleetLimits,
     Quarantined,
 )
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 
-_CAP_REACHED = "quarantine cap reached"
-_PERMISSION = "spec.allow.cordon"
-_LAST_FEASIBLE = "among the last on which"
+QUARANTINE_REFUSALS = frozenset({Reason.QUARANTINE_CAP, Reason.QUARANTINE_NOT_ALLOWED, Reason.QUARANTINE_LAST_NODES})
+"""The reasons for which a node is not quarantined."""
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Why a node is not quarantined, in words that name the cap and where it is set."""
+    """Why a node is not quarantined: the sentence names the cap and where it is set."""
 
-    why: str
+    why: Explanation
 
 
 class Mark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -149,9 +149,16 @@ def admitted(
     release_at = wanted.release_at
     if not wanted.by:
         if not limits.may_cordon:
-            return Refused(f"RecoveryConfig {_PERMISSION} does not allow quarantine")
+            return Refused(because(Reason.QUARANTINE_NOT_ALLOWED))
         if len(others) >= cap(limits, nodes):
-            return Refused(f"{_CAP_REACHED}: {len(others)} of {cap(limits, nodes)} nodes ({_cap_field(limits, nodes)})")
+            return Refused(
+                because(
+                    Reason.QUARANTINE_CAP,
+                    count=len(others),
+                    cap=cap(limits, nodes),
+                    field=_cap_field(limits, nodes),
+                )
+            )
         release_at = release_at or _after(min(wanted.since, now), limits.release_after_seconds)
     entry = msgspec.structs.replace(wanted, release_at=release_at, applied=False, releasing="")
     return msgspec.structs.replace(ledger, quarantined=(*others, entry))
@@ -187,14 +194,8 @@ def _left(taken: Collection[str], feasible: tuple[str, ...], needed: int) -> int
 
 
 def _last_feasible(whose: str, left: int, needed: int) -> Refused:
-    there = f"of the {left} that fit its pods" if needed <= left else f"and only {left} fit its pods"
-    return Refused(f"it is {_LAST_FEASIBLE} {whose} can run: the group needs {needed} {there}")
-
-
-def refusal(sentence: str) -> str:
-    """The word under which a refusal is counted: cap, permission or feasible; empty: the sentence tells of none."""
-    told = {_CAP_REACHED: "cap", _PERMISSION: "permission", _LAST_FEASIBLE: "feasible"}
-    return next((word for said, word in told.items() if said in sentence), "")
+    sentence = Sentence.LAST_NODES if needed <= left else Sentence.TOO_FEW_NODES
+    return Refused(told(sentence, Reason.QUARANTINE_LAST_NODES, whose=whose, needed=needed, left=left))
 
 
 def changed(

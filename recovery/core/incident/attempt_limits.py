@@ -7,6 +7,7 @@ import msgspec
 from recovery.core.incident import budget
 from recovery.core.incident.lifecycle import MAX_ATTEMPTS
 from recovery.core.model.ledger import Attempt, AttemptAction, Ledger
+from recovery.core.model.reason import Detail, Explanation, Reason, Sentence, as_said, because, told
 
 OURS = frozenset({AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE, AttemptAction.RECREATE_JOB_SET})
 """What we have triggered ourselves."""
@@ -15,7 +16,7 @@ OURS = frozenset({AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE, Atte
 class Refusal(msgspec.Struct, frozen=True):
     """Why no attempt may be made now. `frees_at` None: no time will change it."""
 
-    why: str
+    why: Explanation
     frees_at: datetime | None
     exhausted: bool = True
     """The budget is, so that `budget.onExhausted` applies. False: the verdict says so."""
@@ -47,17 +48,18 @@ def refused(ledger: Ledger, now: datetime, *, free: bool = False) -> Refusal | N
     """
     open_ = ledger.current_incident
     if open_.held:
-        return Refusal(open_.held, None, exhausted=False, fail_job=open_.fail_job)
+        why = as_said(open_.held.reason, open_.held.message)
+        return Refusal(why, None, exhausted=False, fail_job=open_.fail_job)
     refusal = _by_budget(ledger, now, free=free)
     if refusal is None and open_.fail_job:
-        return Refusal("it is being made to fail", None)
+        return Refusal(because(Reason.FAILING_JOB_SET), None)
     return refusal
 
 
 def judged(ledger: Ledger) -> bool:
     """The open incident has had its verdict: held until a person says `retry`, or its JobSet is being made to fail."""
     open_ = ledger.current_incident
-    return bool(open_.held) or open_.fail_job
+    return open_.held is not None or open_.fail_job
 
 
 def _by_budget(ledger: Ledger, now: datetime, *, free: bool) -> Refusal | None:
@@ -66,14 +68,14 @@ def _by_budget(ledger: Ledger, now: datetime, *, free: bool) -> Refusal | None:
     """
     open_, window = ledger.current_incident, _window(ledger)
     limit, name = open_.terms.budget_limit, open_.terms.policy_name
-    extent = f"{limit} recoveries within {words(window)}"
+    extent: dict[str, Detail] = {"policy": name, "limit": limit, "window": words(window)}
     if (
         not open_.charged and not free
     ):  # only the platform, or a person, has restarted it so far: this one would be charged
         if left(ledger, now) > 0:
             return None
         frees_at = budget.frees_at(ledger.budget, limit, window, now)
-        return Refusal(f"the budget of policy {name} is exhausted ({extent})", frees_at)
+        return Refusal(because(Reason.BUDGET_EXHAUSTED, **extent), frees_at)
     since = now - window
     if ledger.budget.reset_at is not None:
         since = max(since, ledger.budget.reset_at)
@@ -81,11 +83,9 @@ def _by_budget(ledger: Ledger, now: datetime, *, free: bool) -> Refusal | None:
     most = MAX_ATTEMPTS if free else min(limit, MAX_ATTEMPTS)
     if len(made) < most:
         return None
-    why = f"{len(made)} attempts of this incident have failed and "
-    if limit <= MAX_ATTEMPTS and not free:
-        why += f"the budget of policy {name} ({extent}) allows no more"
-    else:
-        why += f"no incident gets more within {words(window)}, whatever the budget of policy {name} ({extent})"
+    by_budget = limit <= MAX_ATTEMPTS and not free
+    sentence = Sentence.ATTEMPTS_BY_BUDGET if by_budget else Sentence.ATTEMPTS_WHATEVER_BUDGET
+    why = told(sentence, Reason.ATTEMPTS_EXHAUSTED, count=len(made), **extent)
     return Refusal(why, made[-most] + window if most else None)
 
 

@@ -18,6 +18,7 @@ from recovery.core.model.ledger import (
     AttemptAction,
     ClosedIncident,
     Closing,
+    Considered,
     Handled,
     Incident,
     Ledger,
@@ -25,7 +26,9 @@ from recovery.core.model.ledger import (
     Phase,
     Target,
     Terms,
+    Told,
 )
+from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, Restart
 
@@ -151,7 +154,7 @@ def more_evidence(ledger: Ledger, evidence: tuple[Evidence, ...]) -> Ledger:
     return msgspec.structs.replace(noted, handled=with_keys(ledger.handled, evidence))
 
 
-def consider(ledger: Ledger, considered: tuple[str, ...]) -> Ledger:
+def consider(ledger: Ledger, considered: tuple[Considered, ...]) -> Ledger:
     """Note what was considered and not done, each once."""
     incident = ledger.current_incident
     kept = tuple(dict.fromkeys((*incident.considered, *considered)))[-MAX_CONSIDERED:]
@@ -164,16 +167,12 @@ def present(snapshot: Snapshot, ledger: Ledger) -> tuple[Evidence, ...]:
     return tuple(item for item in gather(snapshot) if item.key in keys)
 
 
-def say(ledger: Ledger, reason: str) -> Ledger:
-    """Put the sentence into the incident."""
-    return ledger.with_incident(reason=reason)
-
-
 def add_attempt(
     ledger: Ledger,
     action: AttemptAction,
     target: Target,
-    reason: str,
+    reason: Reason,
+    message: str,
     now: datetime,
     *,
     free_of_charge: bool = False,
@@ -188,7 +187,9 @@ def add_attempt(
     bump = action is not AttemptAction.NONE
     epoch = ledger.epoch + (1 if bump else 0)
     number = (incident.attempt.number if incident.attempt is not None else 0) + 1
-    attempt = Attempt(number=number, epoch=epoch, action=action, started_at=now, reason=reason, nodes=nodes)
+    attempt = Attempt(
+        number=number, epoch=epoch, action=action, started_at=now, reason=reason, message=message, nodes=nodes
+    )
     limit, window = incident.terms.budget_limit, timedelta(seconds=incident.terms.budget_window_seconds)
     free = budget.remaining(ledger.budget, limit, window, now) > 0
     charge = bump and free and not free_of_charge and not incident.charged and incident.mode == Mode.ENFORCE
@@ -212,6 +213,8 @@ def add_attempt(
             target=target,
             charged=incident.charged or charge,
             reason=reason,
+            message=message,
+            told=Told.ATTEMPT,
         ),
     )
 
@@ -223,11 +226,13 @@ def takes_jobset(ledger: Ledger, job_set_uid: str) -> Ledger:
     return ledger.with_incident(attempts=(*incident.attempts[:-1], latest))
 
 
-def reword_attempt(ledger: Ledger, reason: str) -> Ledger:
-    """The latest attempt stands, for another reason."""
+def reword_attempt(ledger: Ledger, reason: Reason, then: str) -> Ledger:
+    """The latest attempt stands, and this was said of it last. Empty: nothing but what it was made for."""
     incident = ledger.current_incident
-    latest = msgspec.structs.replace(incident.attempts[-1], reason=reason)
-    return ledger.with_incident(attempts=(*incident.attempts[:-1], latest))
+    latest = msgspec.structs.replace(incident.attempts[-1], then=then)
+    return ledger.with_incident(
+        attempts=(*incident.attempts[:-1], latest), reason=reason, message=latest.whole_message, told=Told.ATTEMPT
+    )
 
 
 def _newest(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
@@ -266,6 +271,7 @@ def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
         attempts=incident.attempt.number if incident.attempt is not None else 0,
         idle_gpu_seconds=round(sum(span.idle_gpu_seconds for span in incident.phases), 3),
         reason=incident.reason,
+        message=incident.message,
         source=closing.source,
         verified=closing.verified,
         charged=incident.charged,
@@ -314,18 +320,18 @@ def stood_aside(ledger: Ledger) -> bool:
     return attempt is not None and attempt.action is AttemptAction.NONE
 
 
-def outcome_when_whole(ledger: Ledger) -> tuple[Outcome, str]:
-    """How an incident ends when the whole group runs again, and the CamelCase reason."""
+def outcome_when_whole(ledger: Ledger) -> tuple[Outcome, Reason]:
+    """How an incident ends when the whole group runs again, and why."""
     incident = ledger.current_incident
     if incident.mode != Mode.ENFORCE:
-        return Outcome.OBSERVED, "ObserveMode"
+        return Outcome.OBSERVED, Reason.OBSERVE_MODE
     if ledger.phase is Phase.HELD:
-        return Outcome.HELD, "RunsWholeAgain"
+        return Outcome.HELD, Reason.RUNS_WHOLE_AGAIN
     if restarted(ledger):
-        return Outcome.RECOVERED, "AllRanksReady"  # or joined: `source` tells which
+        return Outcome.RECOVERED, Reason.ALL_RANKS_READY  # or joined: `source` tells which
     if incident.withheld is not None:
-        return Outcome.SUPERSEDED, "RunsWholeAgain"
-    return Outcome.OBSERVED, "LeftToKubernetes"
+        return Outcome.SUPERSEDED, Reason.RUNS_WHOLE_AGAIN
+    return Outcome.OBSERVED, Reason.LEFT_TO_KUBERNETES
 
 
 def _size(snapshot: Snapshot) -> tuple[int, int]:

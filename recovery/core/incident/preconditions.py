@@ -2,20 +2,26 @@
 
 from recovery.core.model.annotations import PAUSED_ANNOTATION
 from recovery.core.model.facts import Snapshot, WorkloadFacts
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, PolicyError
 
 
-def ended(workload: WorkloadFacts) -> tuple[str, str] | None:
-    """Why the workload itself is nobody's business any more: a CamelCase reason and a sentence. None: it lives."""
+def ended(workload: WorkloadFacts) -> Explanation | None:
+    """Why the workload itself is nobody's business any more. None: it lives."""
     if workload.deleting_since is not None:
-        return "JobDeleted", f"the {workload.kind} is being deleted"
+        return because(Reason.JOB_DELETED, what=f"the {workload.kind}")
     if workload.condition("Complete") is not None:
-        return "JobComplete", f"the {workload.kind} is Complete"
+        return because(Reason.JOB_COMPLETE, what=f"the {workload.kind}", state="Complete")
     return None
 
 
-def left_alone(snapshot: Snapshot, workload: WorkloadFacts) -> tuple[str, str] | None:
+def suspended(workload: WorkloadFacts) -> Explanation:
+    """The workload is suspended, by whomever."""
+    return because(Reason.JOB_SUSPENDED, what=f"the {workload.kind}")
+
+
+def left_alone(snapshot: Snapshot, workload: WorkloadFacts) -> Explanation | None:
     """Why the job is nobody's business now. None: it is ours to watch.
 
     Whoever suspends a job wants it to stand still; that a suspension is ours has to be found out before this is asked.
@@ -25,20 +31,20 @@ def left_alone(snapshot: Snapshot, workload: WorkloadFacts) -> tuple[str, str] |
     if over is not None:
         return over
     if workload.suspended:
-        return "JobSuspended", f"the {workload.kind} is suspended"
+        return suspended(workload)
     if jobset is None:
-        return "NoJobSet", f"the {workload.kind} has no JobSet"
+        return because(Reason.NO_JOB_SET, kind=workload.kind)
     if jobset.deleting_since is not None:
-        return "JobSetDeleted", f"JobSet {jobset.name} is being deleted"
+        return because(Reason.JOB_SET_DELETED, what=f"JobSet {jobset.name}")
     if jobset.suspended:
-        return "JobSuspended", f"JobSet {jobset.name} is suspended"
+        return because(Reason.JOB_SUSPENDED, what=f"JobSet {jobset.name}")
     if jobset.terminal_state == "Completed":
-        return "JobComplete", f"JobSet {jobset.name} is Completed"
+        return because(Reason.JOB_COMPLETE, what=f"JobSet {jobset.name}", state="Completed")
     return None
 
 
-def unread(snapshot: Snapshot) -> str | None:
-    """The objects of the group that cannot be read, in words. None: all can be read.
+def unread(snapshot: Snapshot) -> Explanation | None:
+    """The objects of the group that cannot be read. None: all can be read.
 
     The controller does not act on the others alone. A pod that cannot be read looks like one that is missing, and a
     Job, a JobSet or a TrainJob may say that what happens to its pods is meant to happen.
@@ -46,27 +52,26 @@ def unread(snapshot: Snapshot) -> str | None:
     if not snapshot.undecodable:
         return None
     more = len(snapshot.undecodable) - 1
-    others = f" (and {more} more)" if more else ""
-    return (
-        f"{snapshot.undecodable[0].sentence}{others}; nothing is done about this job until it can be read, or is gone"
-    )
+    return because(Reason.UNDECODABLE, first=snapshot.undecodable[0].sentence, more=more)
 
 
-def barred(workload: WorkloadFacts, policy: Policy | PolicyError | None, *, forced: bool = False) -> str | None:
+def barred(workload: WorkloadFacts, policy: Policy | PolicyError | None, *, forced: bool = False) -> Explanation | None:
     """Why no workload may be written now, whatever the incident's terms: these act before the next write.
 
     `forced`: a person insisted, who knew of the mode (the open circuit breaker's as well) and of the pause.
     """
     if policy is None:
-        return "the RecoveryPolicy was deleted or no longer selects this job"
+        return because(Reason.POLICY_GONE)
     if isinstance(policy, PolicyError):
-        return f"the RecoveryPolicy cannot be used: {policy}"
-    if policy.global_pause:
+        return because(Reason.POLICY_INVALID, error=str(policy))
+    if policy.global_pause is not None:
         return policy.global_pause
     if policy.mode is Mode.OBSERVE and not forced:
-        return policy.breaker or f"policy {policy.name} was switched to Observe"
+        if policy.breaker is not None:
+            return policy.breaker
+        return told(Sentence.SWITCHED_TO_OBSERVE, Reason.OBSERVE_MODE, policy=policy.name)
     if paused(workload) and not forced:
-        return "the job is paused by annotation"
+        return because(Reason.JOB_PAUSED)
     return None
 
 

@@ -12,6 +12,7 @@ import msgspec
 from recovery.core.model.annotations import RESET_BUDGET_ANNOTATION, RESTART_ANNOTATION, RETRY_ANNOTATION
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.ledger import Ledger, RequestAnswer
+from recovery.core.model.reason import Reason
 
 EXPIRES_AFTER = timedelta(minutes=15)
 """An older request is not carried out: the ledger that knew of it may have been lost, and the person has gone home."""
@@ -83,8 +84,8 @@ def premature(request: Request, now: datetime) -> bool:
     return request.at - now > EXPIRES_AFTER
 
 
-def answered(ledger: Ledger, verb: Verb, request: Request, answer: str, *, accepted: bool) -> Ledger:
+def answered(ledger: Ledger, verb: Verb, request: Request, reason: Reason, message: str, *, accepted: bool) -> Ledger:
     """The ledger with the answer, in place of an earlier one for that verb."""
     others = tuple(each for each in ledger.requests if each.verb != verb)
-    told = RequestAnswer(verb=verb, at=request.at, accepted=accepted, answer=answer)
+    told = RequestAnswer(verb=verb, at=request.at, accepted=accepted, reason=reason, message=message)
     return msgspec.structs.replace(ledger, requests=(*others, told))

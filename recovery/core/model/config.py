@@ -8,7 +8,8 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core.model.fleet_ledger import FleetLedger
+from recovery.core.model.fleet_ledger import Breaker, FleetLedger
+from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, told
 
 CONFIG_NAME = "default"
 """The one RecoveryConfig that counts; the CRD refuses others."""
@@ -86,24 +87,33 @@ class ConfigFacts(msgspec.Struct, frozen=True):
     """When a person last asked to close the circuit breaker (`quarantine.RESET_BREAKER_ANNOTATION`). None: never."""
 
     @property
-    def pause_words(self) -> str:
-        """Why all recoveries are paused, in words; empty: they are not."""
+    def pause(self) -> Explanation | None:
+        """Why all recoveries are paused. None: they are not."""
         if self.unreadable:
-            return f"RecoveryConfig {self.name} cannot be read ({self.unreadable}), so all recoveries are paused"
+            return told(Sentence.CONFIG_UNREADABLE, Reason.GLOBAL_PAUSE, config=self.name, error=self.unreadable)
         if not self.spec.paused:
-            return ""
-        why = f": {self.spec.pause_reason}" if self.spec.pause_reason else ""
-        return f"RecoveryConfig {self.name} pauses all recoveries{why}"
+            return None
+        return because(Reason.GLOBAL_PAUSE, config=self.name, why=self.spec.pause_reason)
 
     @property
-    def breaker_words(self) -> str:
-        """Why every policy counts as mode Observe, in words, and how to end that; empty: the circuit breaker is
-        closed."""
-        if self.fleet.breaker is None:
-            return ""
-        return f"the circuit breaker is open: {self.fleet.breaker.reason}; recovery reset-breaker closes it"
+    def breaker(self) -> Explanation | None:
+        """Why every policy counts as mode Observe. None: the circuit breaker is closed."""
+        breaker = self.fleet.breaker
+        return None if breaker is None else because(Reason.BREAKER_OPEN, why=why_opened(breaker))
 
     @property
-    def stop_words(self) -> str:
-        """Why nothing is enforced, whatever the policies say: the pause, else the breaker; empty: they decide."""
-        return self.pause_words or self.breaker_words
+    def stop(self) -> Explanation | None:
+        """Why nothing is enforced, whatever the policies say: the pause, else the breaker. None: they decide."""
+        return self.pause or self.breaker
+
+
+def why_opened(breaker: Breaker) -> Explanation:
+    """Why the circuit breaker opened."""
+    if breaker.message:
+        return as_said(breaker.reason, breaker.message)
+    return because(
+        Reason.RECOVERIES_IN_VAIN,
+        recoveries=breaker.recoveries,
+        minutes=f"{breaker.within_seconds / 60:g}",
+        limit=breaker.limit,
+    )

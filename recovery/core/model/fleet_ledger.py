@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from recovery.core.model.reason import Reason
+
 
 class Quarantined(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A node that is kept free of new pods by our own cordon and taint. In the ledger before the node is touched, and
@@ -55,7 +57,15 @@ class Breaker(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The circuit breaker is open: every policy of the cluster counts as mode Observe until a person closes it."""
 
     opened_at: datetime
-    reason: str
+    reason: Reason
+    recoveries: int = 0
+    """So many were in vain when it opened."""
+    within_seconds: float = 0.0
+    """Within this time."""
+    limit: int = 0
+    """RecoveryConfig `spec.circuitBreaker.recoveries` of then."""
+    message: str = ""
+    """Why it opened, where an older controller wrote that as a sentence. Empty: the other fields tell."""
 
 
 class FleetLedger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

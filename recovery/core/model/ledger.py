@@ -10,12 +10,13 @@ from enum import StrEnum
 
 import msgspec
 
+from recovery.core.model.reason import Reason
 from recovery.core.model.rules import Rule
 
 OLDEST_SCHEMA_VERSION = 1
-SCHEMA_VERSION = 3
-"""2 added suspensions, backoff and requests; 3 rules, classes of causes, fencing and nodes that are replaced. Earlier
-versions are read as they are: what they lack has a default."""
+SCHEMA_VERSION = 4
+"""2 added suspensions, backoff and requests; 3 rules, classes of causes, fencing and nodes that are replaced; 4 tells
+reasons as codes beside their messages. `core.model.ledger_v3` reads the versions before 4."""
 
 
 class Phase(StrEnum):
@@ -56,6 +57,17 @@ class AttemptAction(StrEnum):
     NONE = "None"
 
 
+class Told(StrEnum):
+    """What the message of an incident tells, beside what its latest attempt was made for."""
+
+    ATTEMPT = "Attempt"
+    """That, and nothing else: nothing was said since."""
+    MORE = "More"
+    """That, and more."""
+    ELSE = "Else"
+    """Something else."""
+
+
 class Target(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What the trigger is aimed at. A UID dies only once, which is what makes the trigger harmless when repeated."""
 
@@ -74,12 +86,20 @@ class Attempt(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The ledger's epoch from this attempt on."""
     action: AttemptAction
     started_at: datetime
-    reason: str
-    """The sentence that it was made for."""
+    reason: Reason
+    """What it was made for."""
+    message: str = ""
+    """The same as a sentence."""
+    then: str = ""
+    """What was said when the platform was given more to decide; empty: nothing."""
     job_set_uid: str = msgspec.field(name="jobSetUID", default="")
     """RecreateJobSet: the JobSet that is taken away. While it is the target's as well, the new one is not there."""
     nodes: tuple[str, ...] = ()
     """ReplaceNode: the nodes that are quarantined for it."""
+
+    @property
+    def whole_message(self) -> str:
+        return f"{self.message}; then {self.then}" if self.then else self.message
 
 
 class Terms(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -126,6 +146,24 @@ class Withheld(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """When the first member was lost that it is for: what runs since before then still waits for that member."""
 
 
+class Held(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The verdict for which an incident is held, whatever the budget."""
+
+    reason: Reason
+    message: str = ""
+
+
+class Considered(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What was considered and not done."""
+
+    action: str
+    """RecreateGroup, ReplaceNode or FailJob."""
+    reason: Reason
+    message: str = ""
+    node: str = ""
+    """ReplaceNode: which. Empty: none is known."""
+
+
 class Suspect(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Where the failure showed first."""
 
@@ -152,8 +190,7 @@ class Closing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The end of an incident."""
 
     outcome: Outcome
-    outcome_reason: str
-    """A CamelCase reason."""
+    outcome_reason: Reason
     ended_at: datetime
     source: str = ""
     """How the end of Rendezvous is known: `joined-probe`, `ready`, or empty where the incident did not get that far."""
@@ -208,21 +245,29 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     rule: str = ""
     """Name of the rule that decided last; empty: the default (`restart`) did."""
     would: str = ""
-    """What Enforce would have done (RecreateGroup, ReplaceNode, FailJob, Hold), decided once, on the facts of then;
-    `reason` tells it in words. Empty: it has not been decided, it would be left to Kubernetes, or mode is Enforce."""
-    held: str = ""
-    """The verdict for which it is held, whatever the budget: until a person says `retry`, or its JobSet has failed
-    (`fail_job`). Empty: it is not held, or by its budget only."""
-    considered: tuple[str, ...] = ()
-    """What was considered and not done, with the reason; newest last."""
+    """What Enforce would have done (RecreateGroup, ReplaceNode, FailJob, Hold), decided once, on the facts of then.
+    Empty: it has not been decided, it would be left to Kubernetes, or mode is Enforce."""
+    would_message: str = ""
+    """The sentence that tells `would`: it stays when the platform restarts the group. Empty: there is none."""
+    too_late: bool = False
+    """The policy enforces by now, and the loss came before that: it is left to a person, and that has been said."""
+    held: Held | None = None
+    """The verdict for which it is held: until a person says `retry`, or its JobSet has failed (`fail_job`). None: it is
+    not held, or by its budget only."""
+    considered: tuple[Considered, ...] = ()
+    """What was considered and not done; newest last."""
     storm: str = ""
     """Id of the storm that it is part of; empty: none."""
     storm_what: str = ""
     """That storm in words, as it was known at the latest verdict, or at the end; empty: none."""
     storm_latest_at: datetime | None = None
     """The latest loss of that storm that was known then: by it a storm that goes on is recognised. None: no storm."""
-    reason: str = ""
+    reason: Reason = Reason.MEMBER_LOST
+    """Why the latest thing was done, or not done."""
+    message: str = ""
     """The sentence: what was seen, which rule or default decided, what was done, what comes next."""
+    told: Told = Told.ATTEMPT
+    """How the message relates to the latest attempt. Without an attempt it says nothing."""
     closing: Closing | None = None
     """How it ended. None: it is open. It stays until its RecoveryIncident has been recorded."""
 
@@ -236,14 +281,17 @@ class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
     id: str
     outcome: Outcome
-    outcome_reason: str
+    outcome_reason: Reason
     disruption_class: str = msgspec.field(name="class")
     cause: str
     started_at: datetime
     ended_at: datetime
     attempts: int
     idle_gpu_seconds: float
-    reason: str
+    reason: Reason
+    """Why the latest thing was done in it."""
+    message: str = ""
+    """The whole sentence."""
     source: str = ""
     """How the end of Rendezvous is known: `joined-probe`, `ready`, or empty where the incident did not get that far."""
     verified: bool = False
@@ -290,7 +338,9 @@ class RequestAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     at: datetime
     """When it was asked."""
     accepted: bool
-    answer: str
+    reason: Reason
+    """What it led to, or why it is refused."""
+    message: str = ""
     """What was done, or why not."""
 
 
@@ -371,7 +421,9 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """For the printer column: what it called for."""
     idle_gpus: int = msgspec.field(name="idleGPUs", default=0)
     """For the printer column: GPUs that idle because of the open incident."""
-    reason: str = ""
+    reason: Reason | None = None
+    """The latest reason. None: nothing has been decided yet."""
+    message: str = ""
     """The latest sentence."""
 
     @property
@@ -402,5 +454,5 @@ class LedgerObject(msgspec.Struct, frozen=True):
 
     @property
     def readable(self) -> bool:
-        """`ledger` is what was written. Else a newer controller wrote it, or it is damaged (`ledger.reason`)."""
+        """`ledger` is what was written. Else a newer controller wrote it, or it is damaged (`ledger.message`)."""
         return OLDEST_SCHEMA_VERSION <= self.schema_version <= SCHEMA_VERSION

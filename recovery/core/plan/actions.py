@@ -11,6 +11,7 @@ import msgspec
 from recovery.core.diagnosis.not_started import NotStarted
 from recovery.core.model.fleet_ledger import FleetChange
 from recovery.core.model.ledger import Incident, Ledger
+from recovery.core.model.reason import Reason
 
 MAX_BACKOFF_LIMIT = 2**31 - 1
 
@@ -133,6 +134,7 @@ class FailJobSet(msgspec.Struct, frozen=True):
     epoch: int
     name: str
     uid: str
+    reason: Reason
     message: str
     job: JobRef | None = None
 
@@ -144,7 +146,10 @@ class RecordIncident(msgspec.Struct, frozen=True):
 
 
 class EmitEvent(msgspec.Struct, frozen=True):
-    """A Kubernetes Event on the workload. `key` makes its name, so that a repeat is recognised."""
+    """A Kubernetes Event on the workload. `key` makes its name, so that a repeat is recognised.
+
+    `reason` is the Event's own vocabulary (`core.plan.kubernetes_events`), `note` the message.
+    """
 
     key: str
     warning: bool
@@ -174,8 +179,10 @@ class Plan(msgspec.Struct, frozen=True):
 
     ledger: Ledger
     """As it must be written before `actions`; equal to the ledger given: nothing to write."""
-    reason: str
-    """One sentence saying why, "do nothing" included."""
+    reason: Reason
+    """Why, "do nothing" included."""
+    message: str
+    """The same as a sentence."""
     first: tuple[Action, ...] = ()
     """Deeds that precede the ledger write, because that write forgets what they need."""
     actions: tuple[Action, ...] = ()

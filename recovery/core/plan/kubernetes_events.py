@@ -1,9 +1,12 @@
 """Events: one for each change of a ledger that a person wants to hear of, named so that a repeat is recognised."""
 
+from recovery.core.model.config import why_opened
 from recovery.core.model.fleet_ledger import FleetLedger
-from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Outcome, Phase, RequestAnswer
+from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Outcome, Phase, RequestAnswer
+from recovery.core.model.reason import Reason, Sentence, told
 from recovery.core.plan.actions import EmitEvent
 from recovery.core.policy.spec import Mode
+from recovery.core.sentences import render
 
 _MAX_NOTE = 1024
 _KEY_TIME = "%Y%m%d%H%M%S%f"
@@ -11,7 +14,7 @@ _KEY_TIME = "%Y%m%d%H%M%S%f"
 
 def events(before: Ledger, after: Ledger) -> tuple[EmitEvent, ...]:
     """What changed between two ledgers of one group, as Events."""
-    answers = tuple(_answer(told) for told in after.requests if told not in before.requests)
+    answers = tuple(_answer(given) for given in after.requests if given not in before.requests)
     incident = after.incident
     return answers if incident is None else (*answers, *_of_incident(before, after, incident))
 
@@ -21,22 +24,19 @@ def fleet_events(before: FleetLedger, after: FleetLedger) -> tuple[EmitEvent, ..
     was, now = before.breaker, after.breaker
     found = []
     if was is not None and was != now:
-        note = f"the circuit breaker is closed: policies in mode Enforce act again; it had opened because {was.reason}"
+        note = render(told(Sentence.BREAKER_CLOSED, was.reason, why=why_opened(was)))
         found.append(_event(f"breaker-closed-{was.opened_at:{_KEY_TIME}}", False, "CircuitBreakerClosed", note))
     if now is not None and was != now:
-        note = (
-            f"the circuit breaker is open: {now.reason}; every policy of the cluster counts as mode Observe until a "
-            "person says recovery reset-breaker"
-        )
+        note = render(told(Sentence.BREAKER_OPENED, now.reason, why=why_opened(now)))
         found.append(_event(f"breaker-opened-{now.opened_at:{_KEY_TIME}}", True, "CircuitBreakerOpened", note))
     return tuple(found)
 
 
-def _answer(told: RequestAnswer) -> EmitEvent:
+def _answer(given: RequestAnswer) -> EmitEvent:
     """A person asked, and hears what became of it where `kubectl describe` looks."""
-    reason = "RequestAccepted" if told.accepted else "RequestRefused"
-    key = f"{told.verb}-{told.at:{_KEY_TIME}}"
-    return _event(key, not told.accepted, reason, f"{told.verb}: {told.answer}")
+    reason = "RequestAccepted" if given.accepted else "RequestRefused"
+    key = f"{given.verb}-{given.at:{_KEY_TIME}}"
+    return _event(key, not given.accepted, reason, f"{given.verb}: {given.message}")
 
 
 def _of_incident(before: Ledger, after: Ledger, incident: Incident) -> tuple[EmitEvent, ...]:
@@ -44,23 +44,23 @@ def _of_incident(before: Ledger, after: Ledger, incident: Incident) -> tuple[Emi
     found = [*_attempts(known, incident), *_restraint(known, incident)]
     number = incident.attempt.number if incident.attempt is not None else 0
     if after.phase is Phase.FENCING and before.phase is not Phase.FENCING:
-        found.append(_event(f"{incident.id}.fencing-{number}", True, "Fencing", incident.reason))
+        found.append(_event(f"{incident.id}.fencing-{number}", True, "Fencing", incident.message))
     if incident.fail_job and (known is None or not known.fail_job):
-        found.append(_event(f"{incident.id}.fail-job-{number}", True, "FailingJob", incident.reason))
+        found.append(_event(f"{incident.id}.fail-job-{number}", True, "FailingJob", incident.message))
     elif after.phase is Phase.HELD and before.phase is not Phase.HELD:
-        reason = "HeldUntilRetry" if incident.held else "Held"
-        found.append(_event(f"{incident.id}.held-{number}", True, reason, incident.reason))
+        reason = "HeldUntilRetry" if incident.held is not None else "Held"
+        found.append(_event(f"{incident.id}.held-{number}", True, reason, incident.message))
     if known is not None and known.withheld is None and incident.withheld is not None:
-        found.append(_event(f"{incident.id}.withheld-{number}", True, "RestartWithheld", incident.reason))
+        found.append(_event(f"{incident.id}.withheld-{number}", True, "RestartWithheld", incident.message))
     was, now = known.suspension if known is not None else None, incident.suspension
     if was is not None and now is None and incident.closing is None:
-        found.append(_event(f"{incident.id}.resumed-{number}", False, "Resumed", incident.reason))
+        found.append(_event(f"{incident.id}.resumed-{number}", False, "Resumed", incident.message))
     if incident.closing is not None and (known is None or known.closing is None):
         bad = incident.closing.outcome in {Outcome.FAILED, Outcome.HELD}
-        found.append(_event(f"{incident.id}.closed", bad, f"Incident{incident.closing.outcome}", incident.reason))
+        found.append(_event(f"{incident.id}.closed", bad, f"Incident{incident.closing.outcome}", incident.message))
     if not found and incident.rule and known is not None and known.rule != incident.rule:
         # What the rule led to tells of it as a rule; this one has led to nothing new.
-        found.append(_event(f"{incident.id}.rule-{number}", False, "RuleDecided", incident.reason))
+        found.append(_event(f"{incident.id}.rule-{number}", False, "RuleDecided", incident.message))
     return tuple(found)
 
 
@@ -74,22 +74,27 @@ def _attempts(known: Incident | None, incident: Incident) -> list[EmitEvent]:
         if not attempts:
             return [_event(f"{incident.id}.detected", True, "MemberLost", incident.reason)]
     return [
-        _event(f"{incident.id}.attempt-{attempt.number}", True, _REASONS[attempt.action], attempt.reason)
+        _event(f"{incident.id}.attempt-{attempt.number}", True, _event_reason(attempt), attempt.whole_message)
         for attempt in attempts
     ]
 
 
-_REASONS = {
+_BY_ACTION = {
     AttemptAction.RECREATE_GROUP: "RecreatingGroup",
     AttemptAction.REPLACE_NODE: "ReplacingNode",
     AttemptAction.RECREATE_JOB_SET: "RecreatingJobSet",
     AttemptAction.ADOPTED: "RestartAdopted",
-    AttemptAction.NONE: "MemberReplaced",
 }
-"""A node whose quarantine is asked for is told of by the attempt that asks for it: it is named in its sentence."""
+"""The attempt that asks for a node's quarantine tells of it: its message names the node."""
 
-_OF_NODES = f"{AttemptAction.REPLACE_NODE}: "
-"""How an entry of `considered` about a node that is not quarantined begins."""
+
+def _event_reason(attempt: Attempt) -> str:
+    """What the attempt does; of one that is left to the platform, why."""
+    if attempt.action is not AttemptAction.NONE:
+        return _BY_ACTION[attempt.action]
+    if attempt.reason in {Reason.MEMBER_REPLACED, Reason.RULE_IGNORE}:
+        return str(attempt.reason)
+    return "StandingAside"
 
 
 def _restraint(known: Incident | None, incident: Incident) -> list[EmitEvent]:
@@ -100,8 +105,8 @@ def _restraint(known: Incident | None, incident: Incident) -> list[EmitEvent]:
     if incident.mode != Mode.ENFORCE:
         return []
     before = known.considered if known is not None else ()
-    news = (text for text in incident.considered if text not in before)
-    refused = [text.removeprefix(_OF_NODES) for text in news if text.startswith(_OF_NODES)]
+    news = (each for each in incident.considered if each not in before)
+    refused = [each.message for each in news if each.action == AttemptAction.REPLACE_NODE]
     if not refused:
         return []
     number = incident.attempt.number if incident.attempt is not None else 0

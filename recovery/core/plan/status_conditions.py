@@ -29,11 +29,12 @@ def summarise(
             cause=incident.cause,
             action=str(attempt.action) if attempt is not None else "None",
             reason=incident.reason,
+            message=incident.message,
             idle_gpus=incident.gpus if open_ is not None else 0,
             budget=_budget(ledger.budget, incident, now),
         )
     elif last is not None:
-        shown = msgspec.structs.replace(shown, cause=last.cause, reason=last.reason, idle_gpus=0)
+        shown = msgspec.structs.replace(shown, cause=last.cause, reason=last.reason, message=last.message, idle_gpus=0)
     own = _conditions(shown, open_, workload, now)
     return msgspec.structs.replace(shown, conditions=(*own, *_observed(shown, own, observed, now)))
 
@@ -59,7 +60,7 @@ def _conditions(
     ledger: Ledger, open_: Incident | None, workload: WorkloadFacts, now: datetime
 ) -> tuple[LedgerCondition, ...]:
     held = ledger.phase is Phase.HELD
-    exhausted = held and ledger.budget.remaining == 0
+    exhausted = held and ledger.budget.remaining == 0 and open_ is not None and open_.held is None
     is_paused = paused(workload)
     wanted = (
         ("Healthy", open_ is None, "NoIncident" if open_ is None else "IncidentOpen"),
@@ -68,7 +69,7 @@ def _conditions(
         ("Paused", is_paused, "Annotation" if is_paused else "NotPaused"),
     )
     known = {condition.type: condition for condition in ledger.conditions}
-    message = open_.reason if open_ is not None else ""
+    message = open_.message if open_ is not None else ""
     return tuple(
         _condition(known.get(type_), type_, "True" if holds else "False", str(reason), message, now)
         for type_, holds, reason in wanted

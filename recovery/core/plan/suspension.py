@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core.incident import lifecycle, phases
+from recovery.core.incident import phases
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.annotations import (
     KUEUE_PATCH_MANAGER,
@@ -19,8 +19,10 @@ from recovery.core.model.annotations import (
 )
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.ledger import Incident, Ledger, Phase, Suspension
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 from recovery.core.plan.actions import Action, ResumeWorkload, SuspendWorkload
 from recovery.core.plan.context import ReconcileContext
+from recovery.core.plan.steps import say_more
 
 
 def marked_by(workload: WorkloadFacts) -> str | None:
@@ -33,28 +35,28 @@ def in_force(workload: WorkloadFacts) -> bool:
     return workload.suspended and marked_by(workload) is not None
 
 
-def refused(context: ReconcileContext, open_: Incident) -> str | None:
-    """Why this incident must not suspend the workload, in words. None: it may."""
+def refused(context: ReconcileContext, open_: Incident) -> Explanation | None:
+    """Why this incident must not suspend the workload. None: it may."""
     if open_.resumed_by_others:
-        return "somebody else has resumed this job before"
+        return told(Sentence.RESUMED_BEFORE, Reason.RESUMED_BY_OTHERS)
     return not_ours(context)
 
 
-def not_ours(context: ReconcileContext) -> str | None:
-    """Why nobody may suspend this workload for a backoff, in words. None: we may.
+def not_ours(context: ReconcileContext) -> Explanation | None:
+    """Why nobody may suspend this workload for a backoff. None: we may.
 
     Kueue owns `spec.suspend` of what it admits. A deadline of the TrainJob or the JobSet counts from the last resume,
     so that a suspension would give the job more time than its user has allowed.
     """
     queue = context.workload.labels.get(KUEUE_QUEUE_LABEL)
     if queue is not None:
-        return f"Kueue owns the suspension of this job (queue {queue})"
+        return because(Reason.KUEUE, known_by=f"queue {queue}")
     if KUEUE_PATCH_MANAGER in context.workload.patched_by:
-        return f"Kueue owns the suspension of this job (runtimePatches of manager {KUEUE_PATCH_MANAGER})"
+        return because(Reason.KUEUE, known_by=f"runtimePatches of manager {KUEUE_PATCH_MANAGER}")
     for facts in (context.workload, context.snapshot.jobset):
         if facts is not None and facts.active_deadline_seconds is not None:
             kind = facts.kind if isinstance(facts, WorkloadFacts) else "JobSet"
-            return f"a suspension would reset the deadline of the {kind} ({facts.active_deadline_seconds} s)"
+            return because(Reason.DEADLINE, kind=kind, seconds=facts.active_deadline_seconds)
     return None
 
 
@@ -93,19 +95,18 @@ def settle(context: ReconcileContext, ledger: Ledger) -> tuple[Ledger, tuple[Act
     mark = marked_by(workload)
     bar = barred(workload, context.policy, forced=open_.forced)
     if wanted is not None and bar is not None:
-        ledger = lifecycle.say(want(ledger, None), f"{open_.reason}; the suspension is released, because {bar}")
-        return ledger, resume(workload)
+        return say_more(want(ledger, None), because(Reason.SUSPENSION_RELEASED, why=bar)), resume(workload)
     if wanted is None:
         return ledger, resume(workload)
     if mark is not None and workload.suspended:
         return (ledger if wanted.landed else want(ledger, msgspec.structs.replace(wanted, landed=True))), ()
     if mark is not None or wanted.landed:
         ledger = ledger.with_incident(suspension=None, resumed_by_others=True)
-        return lifecycle.say(ledger, f"{open_.reason}; somebody else has resumed it"), resume(workload)
+        return say_more(ledger, because(Reason.RESUMED_BY_OTHERS)), resume(workload)
     if ledger.phase is Phase.HELD or _is_going_down(context, ledger):
         return ledger, suspend(ledger, workload)
     # It was never carried out, and the new group is on its way: stopping that now would cost more than it saves.
-    return lifecycle.say(want(ledger, None), f"{open_.reason}; it was not suspended in time"), ()
+    return say_more(want(ledger, None), because(Reason.NOT_SUSPENDED_IN_TIME)), ()
 
 
 def _is_going_down(context: ReconcileContext, ledger: Ledger) -> bool:

@@ -7,6 +7,7 @@ import msgspec
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts, ConfigSpec
 from recovery.core.model.durations import parse_duration
 from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits
+from recovery.core.model.reason import Explanation
 from recovery.core.model.rules import Rule
 from recovery.core.policy.spec import (
     FencingMode,
@@ -72,11 +73,11 @@ class Policy(msgspec.Struct, frozen=True):
     on_exhausted: OnExhausted = OnExhausted.HOLD
     on_terminal_failure: OnTerminalFailure = OnTerminalFailure.LEAVE
     backoff: Backoff = Backoff()
-    global_pause: str = ""
-    """Why RecoveryConfig pauses all recoveries, in words; empty: it does not."""
-    breaker: str = ""
-    """Why the mode is Observe although the policy says Enforce: the open circuit breaker, in words, and how to close
-    it. Empty: the mode is the policy's own."""
+    global_pause: Explanation | None = None
+    """Why RecoveryConfig pauses all recoveries. None: it does not."""
+    breaker: Explanation | None = None
+    """Why the mode is Observe although the policy says Enforce: the circuit breaker is open. None: the mode is the
+    policy's own."""
     may_fail_jobs: bool = False
     """RecoveryConfig allows FailJob."""
     rules: tuple[Rule, ...] = ()
@@ -99,7 +100,7 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
     allowed = config.spec if config is not None else ConfigSpec()
     for problem in config_problems(allowed):
         raise PolicyError(f"RecoveryConfig {CONFIG_NAME} cannot be used: {problem}")
-    breaker = config.breaker_words if config is not None and spec.mode is Mode.ENFORCE else ""
+    breaker = config.breaker if config is not None and spec.mode is Mode.ENFORCE else None
     return Policy(
         name=facts.name,
         title=facts.title,
@@ -122,7 +123,7 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
             longest=parse_duration(spec.backoff.max, "spec.backoff.max"),
             reset_after=parse_duration(spec.backoff.reset_after, "spec.backoff.resetAfter"),
         ),
-        global_pause=config.pause_words if config is not None else "",
+        global_pause=config.pause if config is not None else None,
         breaker=breaker,
         may_fail_jobs=allowed.allow.fail_job,
         rules=spec.rules,

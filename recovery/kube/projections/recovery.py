@@ -19,7 +19,7 @@ from recovery.ports import TRAIN_JOBS
 UNREADABLE_SCHEMA_VERSION = -1
 """`LedgerObject.schema_version` of a ledger of a known version that cannot be decoded. No version is negative, so
 whoever acts only on the versions that it knows holds before a broken ledger as well: an empty one in its place would
-forget what has been done. `ledger.reason` then says what is wrong."""
+forget what has been done. `ledger.message` then says what is wrong."""
 
 
 class _OwnedSpec(msgspec.Struct, frozen=True):
@@ -171,9 +171,9 @@ def _ledger(status: msgspec.Raw) -> tuple[int, Ledger]:
         if version > SCHEMA_VERSION:
             return version, Ledger()
         if version < OLDEST_SCHEMA_VERSION:
-            return UNREADABLE_SCHEMA_VERSION, Ledger(reason=f"status has schemaVersion {version}, which never was")
+            return UNREADABLE_SCHEMA_VERSION, Ledger(message=f"status has schemaVersion {version}, which never was")
         ledger = _decode_ledger(status)
         check(ledger)
         return version, msgspec.structs.replace(ledger, schema_version=SCHEMA_VERSION)
     except (ValueError, OverflowError) as error:
-        return UNREADABLE_SCHEMA_VERSION, Ledger(reason=f"status is not a ledger of this version: {error}")
+        return UNREADABLE_SCHEMA_VERSION, Ledger(message=f"status is not a ledger of this version: {error}")

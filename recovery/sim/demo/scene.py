@@ -150,7 +150,7 @@ class Scene:
         return Sight(
             ranks=self._board.states(starting),
             phase=ledger.phase,
-            sentence=ledger.reason,
+            sentence=ledger.message,
             idle_gpus=ledger.idle_gpus,
             idle_gpu_seconds=idle_gpu_seconds,
             restarts=ledger.totals.restarts,

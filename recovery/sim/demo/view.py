@@ -50,7 +50,7 @@ class View:
         self._line(Text(text, style="bold red"))
 
     def incident(self, told: ToldIncident) -> None:
-        self._line(Text(told.incident.reason))
+        self._line(Text(told.incident.message))
         self.print(phases_of(told))
 
     def prove(self, text: str) -> None:

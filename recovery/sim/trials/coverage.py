@@ -14,7 +14,7 @@ import msgspec
 
 from recovery.core.diagnosis import group_conditions
 from recovery.core.diagnosis.classify import DisruptionClass
-from recovery.core.fleet.quarantine import refusal
+from recovery.core.fleet.quarantine import QUARANTINE_REFUSALS
 from recovery.core.incident.requests import Verb
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import AttemptAction, Incident, Outcome, Phase
@@ -226,7 +226,10 @@ def _of_verdict(incident: Incident, same: Incident | None) -> Iterator[str]:
         yield from (f"ruled:{rule.action}" for rule in incident.terms.rules if rule.name == incident.rule)
     if incident.storm and (same is None or not same.storm):
         yield "fleet:storm"
-    if any(refusal(words) for words in incident.considered[len(same.considered) if same is not None else 0 :]):
+    if any(
+        each.reason in QUARANTINE_REFUSALS
+        for each in incident.considered[len(same.considered) if same is not None else 0 :]
+    ):
         yield "fleet:refused"
 
 

@@ -140,7 +140,7 @@ def _of_ledgers(writes: Iterable[LedgerWrite]) -> Iterator[Line]:
     told: dict[GroupKey, str] = {}
     for write in writes:
         incident, before = write.after.incident, write.before
-        sentence = incident.reason if incident is not None and incident.reason else write.after.reason
+        sentence = incident.message if incident is not None and incident.message else write.after.message
         known = told.get(write.group, "")
         if write.after.phase is before.phase and _outline(sentence) == _outline(known):
             continue

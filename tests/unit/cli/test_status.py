@@ -12,8 +12,8 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from recovery.cli.main import app
-from recovery.core.decision.protection import ProtectionReason
 from recovery.core.model.ledger import SCHEMA_VERSION
+from recovery.core.model.protection import ProtectionReason
 from recovery.ports import JOB_SETS, JOBS, PODS, RECOVERY_CONFIGS, TRAIN_JOBS, TryLaterError
 from tests.unit.cli.cluster import Object, PlainCluster, StoppedClock, metadata
 

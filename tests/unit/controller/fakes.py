@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from recovery.core.decision.protection import Protection
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot
 from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerObject
+from recovery.core.model.protection import Protection
 from recovery.core.plan.actions import Plan
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from recovery.controller.reconciler import RestlessGroupError
-from recovery.core.decision.protection import ProtectionReason
 from recovery.core.model.ledger import Handled, Ledger
+from recovery.core.model.protection import ProtectionReason
 from recovery.core.policy.spec import Mode
 from recovery.ports import (
     EVENTS,

@@ -5,9 +5,9 @@ import pytest
 
 from recovery.controller import reconciler
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError
-from recovery.core.decision.protection import ProtectionReason
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
+from recovery.core.model.protection import ProtectionReason
 from recovery.core.plan.actions import DeleteJob, Plan
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import BudgetSpec, PolicyError

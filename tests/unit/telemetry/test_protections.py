@@ -1,7 +1,7 @@
 """The metric of unprotected jobs: the last answer for each job, counted at the scrape."""
 
-from recovery.core.decision.protection import UNPROTECTED, Protection, ProtectionReason
 from recovery.core.model.facts import GroupKey, Snapshot
+from recovery.core.model.protection import UNPROTECTED, Protection, ProtectionReason
 from recovery.telemetry.observer import Telemetry
 from tests.unit.telemetry.world import HeldStore, Scrape, workload
 

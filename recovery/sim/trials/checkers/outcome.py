@@ -35,7 +35,7 @@ class ConvergesAfterHealing(Rule):
             trouble = self._not_converged(group) if group.mode == Mode.ENFORCE else None
             if trouble is not None:
                 state = self.world.ledgers.of_group(key)
-                said = f"; its ledger says {state.ledger.phase}: {state.ledger.reason}" if state is not None else ""
+                said = f"; its ledger says {state.ledger.phase}: {state.ledger.message}" if state is not None else ""
                 healed = (at - self.evidence.healing_from).total_seconds()
                 yield self.found(at, f"{healed:.0f} s after the last fault {trouble}{said}", key)
         yield from self._restless()

@@ -5,13 +5,15 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from recovery.core.decision.protection import UNPROTECTED, Protection, ProtectionReason, protection, remedy, sentence
+from recovery.core.decision.protection import protection
 from recovery.core.model.facts import ContainerTemplate
 from recovery.core.model.fleet_ledger import Breaker, FleetLedger
 from recovery.core.model.ledger import SCHEMA_VERSION, BudgetState, Ledger, LedgerCondition, LedgerObject
+from recovery.core.model.protection import UNPROTECTED, Protection, ProtectionReason
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, OnTerminalFailure, PolicyError, Restart
+from recovery.core.sentences.protection import remedy, sentence
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, group, training
 

@@ -1,0 +1,371 @@
+"""Why something is decided: a code for programs, and the details from which people get a sentence.
+
+`Reason` follows the convention of Kubernetes conditions and Events: one CamelCase word that metrics, alerts and tests
+compare, beside a message that only people read. `core.sentences` renders the message; no code reads it.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum, auto
+from functools import reduce
+from typing import TypeAlias
+
+import msgspec
+
+
+class Reason(StrEnum):
+    """The codes, in the order of a decision. Names never change meaning; new ones may be added at any time."""
+
+    UNKNOWN = "Unknown"
+    """Written by another version of the controller; the message tells more."""
+
+    # --- nobody's business, or nothing to do --------------------------------------------------------------------------
+    WORKLOAD_GONE = "WorkloadGone"
+    """The TrainJob, or the bare JobSet, does not exist."""
+    UNDECODABLE = "Undecodable"
+    """An object of the group cannot be read, so nothing is done about the group."""
+    NO_POLICY = "NoPolicy"
+    """No RecoveryPolicy selects the job."""
+    POLICY_INVALID = "PolicyInvalid"
+    """The RecoveryPolicy that applies cannot be used."""
+    POLICY_GONE = "PolicyGone"
+    """The policy of an open incident was deleted, or no longer selects the job."""
+    JOB_PAUSED = "JobPaused"
+    """A person paused the job with the annotation."""
+    GLOBAL_PAUSE = "GlobalPause"
+    """RecoveryConfig pauses the whole cluster, or cannot be read."""
+    OBSERVE_MODE = "ObserveMode"
+    """The policy is in mode Observe: the controller only says what it would do."""
+    BREAKER_OPEN = "BreakerOpen"
+    """The circuit breaker is open, so every policy counts as mode Observe."""
+    JOB_DELETED = "JobDeleted"
+    """The workload is being deleted."""
+    JOB_COMPLETE = "JobComplete"
+    """The workload, or its JobSet, is complete."""
+    JOB_SUSPENDED = "JobSuspended"
+    """A user or Kueue has suspended the workload, or its JobSet is suspended."""
+    JOB_FINISHING = "JobFinishing"
+    """The training is about to be complete; a restart would discard what is done."""
+    NO_JOB_SET = "NoJobSet"
+    """The workload has no JobSet."""
+    JOB_SET_DELETED = "JobSetDeleted"
+    """The JobSet is being deleted."""
+    JOB_SET_REPLACED = "JobSetReplaced"
+    """Another JobSet took the place of the incident's one."""
+    JOB_SET_FAILED = "JobSetFailed"
+    """The JobSet is Failed, and there is nothing left to report or to do."""
+    NO_JOB = "NoJob"
+    """There is no Job to restart."""
+    NO_FAILURE = "NoFailure"
+    """Nothing has failed."""
+    NOT_STARTED = "NotStarted"
+    """The group has not run whole yet, and something keeps it from starting."""
+    NODE_SILENT = "NodeSilent"
+    """A node of the group does not answer; whether its pods are lost is not known yet."""
+    SUSPENSION_OVER = "SuspensionOver"
+    """A suspension of ours is left from an incident that has ended: the workload is resumed."""
+    INCIDENT_RECORDED = "IncidentRecorded"
+    """A closed incident is written as a RecoveryIncident."""
+
+    # --- what opened it, or came in later -----------------------------------------------------------------------------
+    MEMBER_LOST = "MemberLost"
+    """A member of the group was lost."""
+    MEMBER_LOST_AGAIN = "MemberLostAgain"
+    """A member was lost again before the incident was over."""
+    MEMBER_REPLACED = "MemberReplaced"
+    """A member was lost before all ranks ran: its Job replaces it, and nobody else has to restart."""
+    MEMBERS_RUN_AGAIN = "MembersRunAgain"
+    """What opened the incident is over, and all ranks run."""
+
+    # --- who else decides ---------------------------------------------------------------------------------------------
+    POD_FAILURE_POLICY = "PodFailurePolicy"
+    """A rule of the Job's podFailurePolicy decides on the failure (KEP-3329)."""
+    JOB_FAILS_BY_ITS_SPEC = "JobFailsByItsSpec"
+    """The Job fails for a reason that only its own spec can bring about, a deadline for instance."""
+    MAX_RESTARTS = "MaxRestarts"
+    """The JobSet's failurePolicy allows no more restarts."""
+    FAILURE_POLICY = "FailurePolicy"
+    """The JobSet's failurePolicy decides on the failing Job (KEP-262)."""
+    BACKOFF_LIMIT_ZERO = "BackoffLimitZero"
+    """The Job has backoffLimit 0: it fails with its first pod."""
+    INDEX_FAILED = "IndexFailed"
+    """The Job gives up an index by its backoffLimitPerIndex (KEP-3850)."""
+    TRAINED_TO_THE_END = "TrainedToTheEnd"
+    """The training container of the lost pod had exited 0: its Job decides what that means."""
+    PLATFORM_RESTART = "PlatformRestart"
+    """JobSet, or somebody else, restarts the group: that restart is adopted as the incident's action."""
+    PLATFORM_GAVE_UP = "PlatformGaveUp"
+    """The JobSet is Failed because nothing was left to restart it."""
+    TRAINER_RESUMES = "TrainerResumes"
+    """The TrainJob is resumed and its JobSet is not yet: the controller waits for Trainer."""
+
+    # --- verdicts -----------------------------------------------------------------------------------------------------
+    RESTART_NONE = "RestartNone"
+    """The policy says `restart: None`."""
+    DEFAULT_RESTART = "DefaultRestart"
+    """No rule matches, so `restart` of the policy applies."""
+    RULE_RECREATE_GROUP = "RuleRecreateGroup"
+    """A rule says RecreateGroup."""
+    RULE_REPLACE_NODE = "RuleReplaceNode"
+    """A rule says ReplaceNode."""
+    RULE_FAIL_JOB = "RuleFailJob"
+    """A rule says FailJob, and RecoveryConfig allows it."""
+    RULE_FAIL_JOB_NOT_ALLOWED = "RuleFailJobNotAllowed"
+    """A rule says FailJob, and RecoveryConfig does not allow it: the group is held."""
+    RULE_IGNORE = "RuleIgnore"
+    """A rule says Ignore, so the failure is left to Kubernetes."""
+    NODE_PROVEN = "NodeProven"
+    """The failure is proof enough against the node, so the node is replaced."""
+    NODE_SUSPECTED = "NodeSuspected"
+    """Enough incidents suspect the node, so it is replaced."""
+    NODE_SUSPECTED_TWICE = "NodeSuspectedTwice"
+    """The node is the suspect of this incident for the second time, so it is replaced."""
+    SAME_ERROR_AGAIN = "SameErrorAgain"
+    """The same error comes back early wherever it runs: a restart does not help."""
+    BAD_CHECKPOINT = "BadCheckpoint"
+    """The same error comes back at the same training step: a checkpoint is suspected."""
+    SETTLING = "Settling"
+    """Late evidence may still change what the rules say: the verdict waits for `settle`."""
+    STORM = "Storm"
+    """Nodes are being lost right now: the restart waits until no more are."""
+    GROUP_PENDING = "GroupPending"
+    """RecreateGroupAfterStart: a pod is Pending, so the restart waits until the group has started."""
+    ENFORCED_TOO_LATE = "EnforcedTooLate"
+    """The loss came before the policy was in mode Enforce: it is left to a person."""
+    MODE_SWITCHED = "ModeSwitched"
+    """The policy was switched to Enforce, or the breaker closed, and another member was lost since."""
+
+    # --- why a node is not quarantined --------------------------------------------------------------------------------
+    QUARANTINE_CAP = "QuarantineCap"
+    """As many nodes are quarantined as RecoveryConfig allows."""
+    QUARANTINE_NOT_ALLOWED = "QuarantineNotAllowed"
+    """RecoveryConfig does not allow quarantine."""
+    QUARANTINE_LAST_NODES = "QuarantineLastNodes"
+    """The node is among the last on which a group can run."""
+    NODE_UNKNOWN = "NodeUnknown"
+    """No node is known for the failure."""
+
+    # --- why no attempt may be made -----------------------------------------------------------------------------------
+    BUDGET_EXHAUSTED = "BudgetExhausted"
+    """The budget of the policy is used up within its window."""
+    ATTEMPTS_EXHAUSTED = "AttemptsExhausted"
+    """The incident has had all the attempts that it may have."""
+    FAILING_JOB_SET = "FailingJobSet"
+    """The JobSet is being made to fail."""
+
+    # --- on the way back ----------------------------------------------------------------------------------------------
+    FENCING = "Fencing"
+    """An old pod may still run on a node that does not answer."""
+    WAITING_FOR_TEARDOWN = "WaitingForTeardown"
+    """Old pods, or old Jobs, are still there."""
+    WAITING_FOR_RESUME = "WaitingForResume"
+    """The workload is resumed, and Trainer or JobSet has not carried that out yet."""
+    WAITING_FOR_PODS = "WaitingForPods"
+    """JobSet, or the Job controller, has not created all Jobs and pods yet."""
+    PODS_REFUSED = "PodsRefused"
+    """The API server refuses the pods of the Job: a quota, a webhook."""
+    WAITING_FOR_CAPACITY = "WaitingForCapacity"
+    """The scheduler finds no node for a pod."""
+    WAITING_FOR_START = "WaitingForStart"
+    """All pods have a node, and something keeps a container from starting."""
+    WAITING_FOR_READY = "WaitingForReady"
+    """All ranks run, and not all of them are Ready."""
+    WAITING_FOR_JOB_SET = "WaitingForJobSet"
+    """Trainer is to create the JobSet again."""
+    JOB_WITHOUT_PODS = "JobWithoutPods"
+    """The new Job got no pods for too long: another attempt."""
+    START_TIMEOUT = "StartTimeout"
+    """Not all ranks ran within `timeouts.start`: another attempt."""
+    RENDEZVOUS_TIMEOUT = "RendezvousTimeout"
+    """Not all ranks joined within `timeouts.rendezvous`: another attempt."""
+    BUDGET_WINDOW_PASSED = "BudgetWindowPassed"
+    """The budget's window lets the next attempt of a held group through."""
+    NODE_SWALLOWS_PODS = "NodeSwallowsPods"
+    """Whatever is placed on the node fails or never starts, while others run elsewhere."""
+    API_REFUSES = "ApiRefuses"
+    """The API server refuses what was decided: a permission, a webhook."""
+    SUSPENSION_RELEASED = "SuspensionReleased"
+    """A suspension of ours ends because nobody may act on the job any more."""
+    RESUMED_BY_OTHERS = "ResumedByOthers"
+    """Somebody else has ended a suspension of ours."""
+    NOT_SUSPENDED_IN_TIME = "NotSuspendedInTime"
+    """The new group was on its way before it could be suspended."""
+
+    # --- why no suspension, and why the restart cannot wait -----------------------------------------------------------
+    KUEUE = "Kueue"
+    """Kueue owns the suspension of the job."""
+    DEADLINE = "Deadline"
+    """A suspension would reset the deadline of the TrainJob or of the JobSet."""
+    JOB_FAILING = "JobFailing"
+    """A Job of the group is failing."""
+    BACKOFF_LIMIT = "BackoffLimit"
+    """A Job does not survive that every rank exits once more, or nobody knows whether it does."""
+    TIME_TO_START = "TimeToStart"
+    """The group has been given its time to start."""
+
+    # --- how an incident ended ----------------------------------------------------------------------------------------
+    ALL_RANKS_READY = "AllRanksReady"
+    """After a restart all ranks are Ready, or have joined."""
+    RUNS_WHOLE_AGAIN = "RunsWholeAgain"
+    """All ranks are Ready again without the restart that was due."""
+    LEFT_TO_KUBERNETES = "LeftToKubernetes"
+    """All ranks are Ready again, and the controller did nothing for it."""
+    NATIVE_POLICY = "NativePolicy"
+    """The JobSet failed because the user's own policies decided so."""
+    FAIL_JOB_RULE = "FailJobRule"
+    """The controller made the JobSet fail because a rule says FailJob."""
+
+    # --- what a person asked for --------------------------------------------------------------------------------------
+    RESTARTED_BY_HAND = "RestartedByHand"
+    """A person asked for a restart, or for another attempt."""
+    BUDGET_RESET = "BudgetReset"
+    """A person emptied the budget's window."""
+    BACKOFF_SKIPPED = "BackoffSkipped"
+    """A person ended the backoff."""
+    REQUEST_EXPIRED = "RequestExpired"
+    """The request is too old to be carried out."""
+    REQUEST_PREMATURE = "RequestPremature"
+    """The request is dated further ahead than clocks differ."""
+    NO_INCIDENT = "NoIncident"
+    """No incident is open, so there is nothing to retry."""
+    NOTHING_HELD_BACK = "NothingHeldBack"
+    """Neither a hold nor a backoff keeps the group from its restart."""
+    HELD_FOR_GOOD = "HeldForGood"
+    """The group is held until its JobSet has failed."""
+    RESTART_UNDER_WAY = "RestartUnderWay"
+    """A restart is under way already."""
+
+    # --- the fleet ----------------------------------------------------------------------------------------------------
+    RECOVERIES_IN_VAIN = "RecoveriesInVain"
+    """Too many recoveries brought no progress: the circuit breaker opens."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Reason":
+        """A code of another version is read as Unknown: a rolling update must not make a ledger unreadable."""
+        return cls.UNKNOWN
+
+
+class Sentence(StrEnum):
+    """Ways to tell a reason where the reason alone does not choose the sentence. `core.sentences` has the texts."""
+
+    AS_SAID = auto()
+    """A message that was rendered before."""
+    ACCEPTED = auto()
+    ADOPTED = auto()
+    ALL_JOINED = auto()
+    ALL_READY = auto()
+    AND = auto()
+    ANSWERED_BY_INCIDENT = auto()
+    ATTEMPTS_BY_BUDGET = auto()
+    ATTEMPTS_WHATEVER_BUDGET = auto()
+    BACKOFF_ENDS_EARLY = auto()
+    BOTH = auto()
+    BREAKER_CLOSED = auto()
+    BREAKER_OPENED = auto()
+    BUDGET_LEFT = auto()
+    BUT = auto()
+    BUT_MEMBER_RUNS = auto()
+    CONFIG_UNREADABLE = auto()
+    CONTAINER_SUCCEEDED = auto()
+    CRITERIA_MET = auto()
+    FAILED_LONG_AGO = auto()
+    FAILURE_POLICY_AT_ONCE = auto()
+    FORCE_OVERRIDES = auto()
+    FREE_OF_CHARGE = auto()
+    HELD = auto()
+    HELD_FAILING = auto()
+    HELD_FAILING_BY_BUDGET = auto()
+    HELD_NOT_FAILED = auto()
+    HELD_NOT_SUSPENDED = auto()
+    HELD_SUSPENDED = auto()
+    HELD_UNTIL_RETRY = auto()
+    HOLE_NOT_QUARANTINED = auto()
+    HOLE_QUARANTINED = auto()
+    HOLE_QUARANTINED_POD_STAYS = auto()
+    HOLE_SEEN = auto()
+    INDEX_EXITS_UNKNOWN = auto()
+    INDEX_FAILS_NOW = auto()
+    IN_MODE_OBSERVE = auto()
+    JOB_SET_HAS_ENDED = auto()
+    JOB_SET_WAS_FAILED = auto()
+    JOB_WAS_DELETED = auto()
+    LAST_NODES = auto()
+    LEFT_ALONE = auto()
+    LEFT_AS_IT_IS = auto()
+    LOST_AGAIN_SINCE = auto()
+    LOST_BUT_FINISHING = auto()
+    MEMBER_SUCCEEDED = auto()
+    NOBODY_RECREATES_IT = auto()
+    NODE_MAY_NOT_BE_CORDONED = auto()
+    NOTHING_DONE = auto()
+    NOT_CARRIED_OUT = auto()
+    NOT_QUARANTINED = auto()
+    NOT_RECREATED = auto()
+    NOT_STARTED_BY_NODE = auto()
+    NO_BACKOFF = auto()
+    NO_USABLE_CONFIG = auto()
+    NO_USABLE_POLICY = auto()
+    PAUSED_UNTIL_RESUMED = auto()
+    PAUSED_UNTIL_THEN = auto()
+    READY_MEANWHILE = auto()
+    RECREATING_JOB_SET = auto()
+    REFUSED = auto()
+    RESTART = auto()
+    RESTART_AGAIN = auto()
+    RESTART_BY_HAND = auto()
+    RESUMED_BEFORE = auto()
+    RULE_IGNORES = auto()
+    RULE_SAYS = auto()
+    SEEN_THEN = auto()
+    SINCE_BREAKER_CLOSED = auto()
+    SINCE_ENFORCED = auto()
+    STANDING_ASIDE = auto()
+    STAYS_SUSPENDED = auto()
+    SWITCHED_TO_OBSERVE = auto()
+    TOO_FEW_NODES = auto()
+    TOO_LATE_BY_BREAKER = auto()
+    TOO_LATE_BY_MODE = auto()
+    TRAINED_BEFORE_POD_LOST = auto()
+    WAITING_FOR_FINALIZER = auto()
+    WAITING_FOR_JOB = auto()
+    WAITING_FOR_OLD_JOB_SET = auto()
+    WITHHELD = auto()
+    WOULD_BUT_BREAKER = auto()
+    WOULD_BUT_OBSERVE = auto()
+    WOULD_BY = auto()
+    WOULD_FAIL = auto()
+    WOULD_HOLD = auto()
+    WOULD_LEAVE = auto()
+    WOULD_RECREATE_JOB_SET = auto()
+    WOULD_RESTART = auto()
+
+
+Detail: TypeAlias = "str | int | Explanation"
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """A reason with what its sentence needs."""
+
+    reason: Reason
+    sentence: Sentence | Reason
+    """Which sentence tells it; the reason itself where there is only one."""
+    details: Mapping[str, Detail]
+
+
+def because(reason: Reason, **details: Detail) -> Explanation:
+    """The reason, told by its own sentence."""
+    return Explanation(reason, reason, details)
+
+
+def told(sentence: Sentence, reason: Reason, **details: Detail) -> Explanation:
+    """The reason, told by a sentence that several reasons share, or that is one of several for it."""
+    return Explanation(reason, sentence, details)
+
+
+def as_said(reason: Reason, message: str) -> Explanation:
+    """A reason whose message is at hand: from the ledger, or in a person's own words."""
+    return told(Sentence.AS_SAID, reason, message=message)
+
+
+def all_of(explanations: Sequence[Explanation]) -> Explanation:
+    """All of them, one after the other, under the reason of the last one."""
+    return reduce(lambda first, more: told(Sentence.BOTH, more.reason, first=first, more=more), explanations)

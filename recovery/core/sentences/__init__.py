@@ -1,0 +1,28 @@
+"""Explanations rendered as English. Nobody reads a sentence but people: programs read the reason.
+
+One module for each room whose reasons it tells. A text names its details in braces, as `str.format` has it; where a
+detail changes the sentence, a function takes the details instead.
+"""
+
+from recovery.core.model.reason import Detail, Explanation, Reason, Sentence
+from recovery.core.sentences import decision, diagnosis, fleet, incident, plan
+from recovery.core.sentences.text import Details, Text
+
+TEXTS: dict[Sentence | Reason, Text] = {
+    **diagnosis.TEXTS,
+    **fleet.TEXTS,
+    **incident.TEXTS,
+    **plan.TEXTS,
+    **decision.TEXTS,
+}
+
+
+def render(why: Explanation) -> str:
+    """The sentence, without a full stop: it may be a part of another one."""
+    text = TEXTS[why.sentence]
+    details = Details({name: _rendered(detail) for name, detail in why.details.items()})
+    return text.format_map(details) if isinstance(text, str) else text(details)
+
+
+def _rendered(detail: Detail) -> str | int:
+    return render(detail) if isinstance(detail, Explanation) else detail

@@ -1,0 +1,39 @@
+"""What happened, and who else decides on it."""
+
+from recovery.core.model.reason import Reason, Sentence
+from recovery.core.sentences.text import Text
+
+TEXTS: dict[Sentence | Reason, Text] = {
+    Reason.MEMBER_LOST: "{evidence}",
+    Reason.MEMBER_LOST_AGAIN: "{evidence}",
+    Sentence.LOST_AGAIN_SINCE: "{evidence}; a member was lost again since",
+    # --- the training is about to be complete
+    Sentence.CRITERIA_MET: "Job {job} has met its success criteria",
+    Sentence.MEMBER_SUCCEEDED: "{who} has Succeeded, so the training is finishing",
+    Sentence.CONTAINER_SUCCEEDED: "container {containers} of pod {pod} has exited 0, so the training is finishing",
+    # --- the user's own policies
+    Reason.POD_FAILURE_POLICY: "podFailurePolicy rule {number} of Job {job} (action {action}) matches pod {pod}",
+    Reason.JOB_FAILS_BY_ITS_SPEC: "Job {job} is failing with reason {failing_reason}, as its own spec asks",
+    Reason.MAX_RESTARTS: (
+        "the failurePolicy of JobSet {jobset} allows no more restarts (maxRestarts {limit} is exhausted)"
+    ),
+    Reason.FAILURE_POLICY: "the failurePolicy of JobSet {jobset} decides on the failing Job {job}",
+    Reason.BACKOFF_LIMIT_ZERO: "Job {job} has backoffLimit 0: it fails with its first pod",
+    Reason.INDEX_FAILED: "Job {job} has given up index {index} (backoffLimitPerIndex {limit})",
+    Sentence.INDEX_FAILS_NOW: "Job {job} gives up index {index} with this failure (backoffLimitPerIndex {limit})",
+    Reason.TRAINED_TO_THE_END: (
+        "container {containers} of pod {pod} exited 0: the pod failed by {by}, and its Job decides about that"
+    ),
+    Sentence.TRAINED_BEFORE_POD_LOST: (
+        "container {containers} of pod {pod} exited 0 before the pod was lost, and its Job decides about that"
+    ),
+    # --- how long the Jobs last while a restart waits
+    Sentence.FAILURE_POLICY_AT_ONCE: "the failurePolicy of JobSet {jobset} decides as soon as a Job fails",
+    Reason.JOB_FAILING: "Job {job} is failing",
+    Reason.BACKOFF_LIMIT: (
+        "Job {job} (backoffLimit {limit}) survives {exits} more exits, and {ranks} ranks may exit while they wait"
+    ),
+    Sentence.INDEX_EXITS_UNKNOWN: (
+        "Job {job} has a backoffLimitPerIndex, and the exits that each index has left are not known"
+    ),
+}

@@ -1,0 +1,50 @@
+"""Quarantine, suspicion, the circuit breaker, and the pause of the whole cluster."""
+
+from recovery.core.model.reason import Reason, Sentence
+from recovery.core.sentences.text import Details, Text
+
+
+def _in_vain(details: Details) -> str:
+    count = details["recoveries"]
+    recoveries = "1 recovery" if count == 1 else f"{count} recoveries"
+    return (
+        f"{recoveries} within {details['minutes']} minutes brought no progress "
+        f"(RecoveryConfig spec.circuitBreaker.recoveries {details['limit']})"
+    )
+
+
+def _pauses(details: Details) -> str:
+    why = f": {details['why']}" if details["why"] else ""
+    return f"RecoveryConfig {details['config']} pauses all recoveries{why}"
+
+
+def _suspected(details: Details) -> str:
+    before = f", incident {details['before']} before" if details["before"] else ""
+    return f"node {details['node']} is suspected ({details['count']} of {details['most']} suspicions{before})"
+
+
+TEXTS: dict[Sentence | Reason, Text] = {
+    Reason.QUARANTINE_NOT_ALLOWED: "RecoveryConfig spec.allow.cordon does not allow quarantine",
+    Reason.QUARANTINE_CAP: "quarantine cap reached: {count} of {cap} nodes ({field})",
+    Sentence.LAST_NODES: (
+        "it is among the last on which {whose} can run: the group needs {needed} of the {left} that fit its pods"
+    ),
+    Sentence.TOO_FEW_NODES: (
+        "it is among the last on which {whose} can run: the group needs {needed} and only {left} fit its pods"
+    ),
+    Reason.NODE_PROVEN: "{proof} is proof enough against node {node}",
+    Reason.NODE_SUSPECTED: _suspected,
+    Reason.NODE_SUSPECTED_TWICE: "node {node} is the suspect of this incident for the second time",
+    Reason.RECOVERIES_IN_VAIN: _in_vain,
+    Reason.BREAKER_OPEN: "the circuit breaker is open: {why}; recovery reset-breaker closes it",
+    Sentence.BREAKER_OPENED: (
+        "the circuit breaker is open: {why}; every policy of the cluster counts as mode Observe until a person says "
+        "recovery reset-breaker"
+    ),
+    Sentence.BREAKER_CLOSED: (
+        "the circuit breaker is closed: policies in mode Enforce act again; it had opened because {why}"
+    ),
+    Reason.GLOBAL_PAUSE: _pauses,
+    Sentence.NO_USABLE_CONFIG: "{error}",
+    Sentence.CONFIG_UNREADABLE: "RecoveryConfig {config} cannot be read ({error}), so all recoveries are paused",
+}
