@@ -146,11 +146,11 @@ class Withheld(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """When the first member was lost that it is for: what runs since before then still waits for that member."""
 
 
-class Held(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class Held(msgspec.Struct, frozen=True):
     """The verdict for which an incident is held, whatever the budget."""
 
     reason: Reason
-    message: str = ""
+    message: str
 
 
 class Considered(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -251,10 +251,12 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The sentence that tells `would`: it stays when the platform restarts the group. Empty: there is none."""
     too_late: bool = False
     """The policy enforces by now, and the loss came before that: it is left to a person, and that has been said."""
-    held: Held | None = None
-    """The verdict for which it is held: until a person says `retry`, or its JobSet has failed (`fail_job`). None: it is
-    not held, or by its budget only."""
-    considered: tuple[Considered, ...] = ()
+    held_message: str = msgspec.field(name="held", default="")
+    """The verdict for which it is held, as a sentence: until a person says `retry`, or its JobSet has failed
+    (`fail_job`). Empty: it is not held, or by its budget only."""
+    held_reason: Reason | None = None
+    """The same as a code. None: as above, or a CRD of before schemaVersion 4 has dropped it."""
+    considered: tuple[Considered, ...] = msgspec.field(name="alternatives", default=())
     """What was considered and not done; newest last."""
     storm: str = ""
     """Id of the storm that it is part of; empty: none."""
@@ -274,6 +276,11 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     @property
     def attempt(self) -> Attempt | None:
         return self.attempts[-1] if self.attempts else None
+
+    @property
+    def held(self) -> Held | None:
+        """The verdict for which it is held. None: it is not held, or by its budget only."""
+        return Held(self.held_reason or Reason.UNKNOWN, self.held_message) if self.held_message else None
 
 
 class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -338,10 +345,10 @@ class RequestAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     at: datetime
     """When it was asked."""
     accepted: bool
-    reason: Reason
-    """What it led to, or why it is refused."""
-    message: str = ""
+    message: str = msgspec.field(name="answer")
     """What was done, or why not."""
+    reason: Reason = Reason.UNKNOWN
+    """What it led to, or why it is refused."""
 
 
 class FailureMark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
