@@ -82,13 +82,13 @@ def decode_ledger(status: bytes | msgspec.Raw) -> Ledger:
     incident = ledger.incident
     if incident is not None and old.incident is not None:
         incident = _incident(incident, old.incident, incident.closing)
-    reason = incident.reason if incident is not None and incident.message == old.reason else reason_of(old.reason)
+    history = tuple(_closed(now, was) for now, was in zip(ledger.history, old.history, strict=True))
     return msgspec.structs.replace(
         ledger,
         incident=incident,
         requests=tuple(_answer(now, was) for now, was in zip(ledger.requests, old.requests, strict=True)),
-        history=tuple(_closed(now, was) for now, was in zip(ledger.history, old.history, strict=True)),
-        reason=reason if old.reason else None,
+        history=history,
+        reason=_latest_reason(old.reason, incident, history),
         message=old.reason,
     )
 
@@ -116,6 +116,14 @@ def _breaker(breaker: Breaker, sentence: str) -> Breaker:
     return msgspec.structs.replace(breaker, reason=Reason.RECOVERIES_IN_VAIN, message=breaker.message or sentence)
 
 
+def _latest_reason(sentence: str, incident: Incident | None, history: tuple[ClosedIncident, ...]) -> Reason | None:
+    """The code of the ledger's sentence, which most often is that of its incident."""
+    if not sentence:
+        return None
+    same = (each.reason for each in (incident, *history[:1]) if each is not None and each.message == sentence)
+    return next(same, reason_of(sentence))
+
+
 # --- the parts of a ledger -----------------------------------------------------------------------------------------
 
 _THEN = "; then "
@@ -123,23 +131,24 @@ _THEN = "; then "
 _ADOPTED = ": adopted as this incident's restart"
 """How the sentence of a restart ends that the platform made."""
 _TOO_LATE = "if its ranks hang"
-"""How the sentence ends that leaves to a person what was lost before the policy was in mode Enforce."""
+"""Ends the sentence that leaves to a person what was lost before the policy was in mode Enforce. Nothing else says it."""
 
 
 def _incident(incident: Incident, old: _Incident, closing: Closing | None) -> Incident:
     attempts = tuple(_attempt(now, was) for now, was in zip(incident.attempts, old.attempts, strict=True))
-    would_message = _without_adopted_restart(old.reason) if old.would else ""
+    # Of a closed incident nobody asks for it, and what was said at the end cannot be told from it.
+    would_message = _without_adopted_restart(old.reason) if old.would and closing is None else ""
     return msgspec.structs.replace(
         incident,
         attempts=attempts,
         would_message=would_message,
-        too_late=(would_message or old.reason).endswith(_TOO_LATE),
+        too_late=_TOO_LATE in old.reason,
         held_reason=reason_of(incident.held_message) if incident.held_message else None,
         considered=tuple(_considered(text) for text in old.considered),
         # The sentence of a closed incident ends with how it closed.
         reason=closing.outcome_reason if closing is not None else _reason_of_incident(old.reason),
         message=old.reason,
-        told=_told(old),
+        told=Told.ELSE if closing is not None else _told(old),
     )
 
 
@@ -148,7 +157,9 @@ def _reason_of_incident(sentence: str) -> Reason:
 
 
 def _told(old: _Incident) -> Told:
-    if not old.attempts or old.reason == old.attempts[-1].reason:
+    if not old.attempts:
+        return Told.ELSE if old.reason else Told.ATTEMPT
+    if old.reason == old.attempts[-1].reason:
         return Told.ATTEMPT
     return Told.MORE if old.reason.startswith(old.attempts[-1].reason) else Told.ELSE
 
