@@ -80,6 +80,19 @@ class Propagation(StrEnum):
     FOREGROUND = "Foreground"
 
 
+class WatchEnd(StrEnum):
+    """Why a watch ended otherwise than by its own time limit, or could not be opened."""
+
+    EXPIRED = "Expired"
+    """The position is too old: everything is listed again."""
+    ENDED = "Ended"
+    """The server ended the stream early."""
+    FORBIDDEN = "Forbidden"
+    """The server refuses it: a permission or the CRD is missing."""
+    UNREACHABLE = "Unreachable"
+    """No answer, or one that nobody understands."""
+
+
 class ApiError(Exception):
     """An answer of the API server other than success, or none. Subclasses name the response that the caller owes.
 

@@ -29,6 +29,7 @@ from recovery.ports import (
     PatchKind,
     Resource,
     TestFailedError,
+    WatchEnd,
 )
 
 CONDITION_TYPE = "Accepted"
@@ -139,8 +140,8 @@ class Register:
 
     def watch_event(self, resource: str) -> None: ...
 
-    def watch_restarted(self, resource: str, reason: str) -> None:
-        _log.warning("a watch for admission was interrupted", resource=resource, error=reason)
+    def watch_restarted(self, resource: str, reason: WatchEnd, message: str) -> None:
+        _log.warning("a watch for admission was interrupted", resource=resource, reason=str(reason), error=message)
 
     def undecodable(self, resource: str, name: str, message: str) -> None:
         _log.error("an object cannot be judged", resource=resource, object=name, error=message)

@@ -164,7 +164,7 @@ class _Explanation:
         """The row of `status -o json` and what the text tells beyond it. `decision` null: nothing is decided."""
         plan, ledger, snapshot = self._plan, self._ledger, self._reading.snapshot
         decision = plan and {
-            "reason": plan.reason,
+            "reason": str(plan.reason),
             "message": plan.message,
             "wouldDo": account.deeds(plan),
             "notAsked": self._not_asked(),

@@ -14,9 +14,10 @@ from recovery.cli.connection import CommandError, Connection, connect, error_wor
 from recovery.cli.ending import EXIT_FAILURE, complain
 from recovery.core.fleet.quarantine import Mark, own_taint, parsed_mark
 from recovery.core.model.annotations import QUARANTINE_ANNOTATION, RESET_BREAKER_ANNOTATION
-from recovery.core.model.config import CONFIG_NAME, ConfigFacts
+from recovery.core.model.config import CONFIG_NAME, ConfigFacts, why_opened
 from recovery.core.model.facts import NodeFacts
 from recovery.core.model.fleet_ledger import BY_HAND, FleetLedger, Quarantined
+from recovery.core.sentences import render
 from recovery.decoding import decoded
 from recovery.executors import node_quarantine
 from recovery.kube.context import context_user
@@ -140,7 +141,7 @@ async def _reset_breaker(connection: Connection) -> str:
     await connection.client.patch(RECOVERY_CONFIGS, CONFIG_NAME, body, kind=PatchKind.MERGE)
     return (
         f"RecoveryConfig {CONFIG_NAME}: the controller closes the circuit breaker within {_SECONDS} s, and enforces "
-        f"again; it opened at {_moment(breaker.opened_at)}: {breaker.reason}"
+        f"again; it opened at {_moment(breaker.opened_at)}: {render(why_opened(breaker))}"
     )
 
 

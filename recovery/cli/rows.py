@@ -75,6 +75,8 @@ class JobRow(msgspec.Struct, frozen=True):
     next_attempt_at: datetime | None
     created_at: datetime
     reason: str
+    """The latest reason of its ledger. Empty: nothing has been decided."""
+    message: str
     """The sentence that goes with the cause; empty if there never was an incident, and nothing else is to be said."""
     protection: Protection
     """Whether a loss starts a recovery, and if not, why not."""
@@ -140,7 +142,8 @@ def job_row(
         resume_at=resume_at(workload) if ours else None,
         next_attempt_at=ledger.next_attempt_at if ledger is not None else None,
         created_at=workload.created_at,
-        reason=seen.reason or _restrained_words(last) or last.message,
+        reason=str(last.reason or ""),
+        message=seen.reason or _restrained_words(last) or last.message,
         protection=protection(workload, snapshot, group, selection.decides, now),
     )
 
@@ -205,6 +208,7 @@ def as_data(row: JobRow) -> dict[str, Any]:
         "nextAttemptAt": stamp(row.next_attempt_at),
         "createdAt": stamp(row.created_at),
         "reason": row.reason,
+        "message": row.message,
         "protection": {
             "protected": row.protection.protected,
             "reason": str(row.protection.reason),
@@ -235,7 +239,7 @@ def cells_of(row: JobRow, now: datetime, *, wide: bool, with_namespace: bool) ->
         age(row.created_at, now),
     )
     next_attempt = time_of_day(row.next_attempt_at, now) if row.next_attempt_at is not None else ""
-    texts = (*narrow, row.kind, next_attempt, remedy(row.protection), row.reason) if wide else narrow
+    texts = (*narrow, row.kind, next_attempt, remedy(row.protection), row.message) if wide else narrow
     styles = {
         HEADER.index("PHASE") + with_namespace: _STYLES.get(row.phase, _STYLE_OF_INCIDENTS),
         HEADER.index("PROTECTED") + with_namespace: _STYLE_OF_UNPROTECTED if row.protection.protected is False else "",

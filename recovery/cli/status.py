@@ -142,7 +142,7 @@ class _Changes:
         if row is None or self._output is not Output.TABLE:
             return row
         code = Protection(row.protection.reason, row.kind, row.job)
-        return msgspec.structs.replace(row, reason="", protection=code)
+        return msgspec.structs.replace(row, reason="", message="", protection=code)
 
 
 async def _watch(

@@ -41,6 +41,7 @@ from recovery.ports import (
     TryLaterError,
     UnauthorizedError,
     UndecodableError,
+    WatchEnd,
 )
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -132,7 +133,8 @@ class Informer(Generic[T]):
             if error is not None:
                 self._consider(error)
             elif lived_seconds < WATCH_SECONDS_MIN:
-                self._tell(f"watch {self.resource.plural}: the server ended the stream after {lived_seconds:.0f} s")
+                message = f"watch {self.resource.plural}: the server ended the stream after {lived_seconds:.0f} s"
+                self._tell(WatchEnd.ENDED, message)
             if lived_seconds >= HEALTHY_SECONDS or (resumes and not self._position):
                 failures = 0  # an API server that came back has forgotten every position: list at once
             ceiling = RESUME_BACKOFF_SECONDS_MAX if self._position else LIST_BACKOFF_SECONDS_MAX
@@ -142,10 +144,11 @@ class Informer(Generic[T]):
 
     def _consider(self, error: ApiError) -> None:
         """What an error says about the position and about what is known. Raises it again if it ends the run."""
-        known = False
+        known, reason = False, WatchEnd.UNREACHABLE
         if isinstance(error, ExpiredError):
-            self._position = ""
+            reason, self._position = WatchEnd.EXPIRED, ""
         elif isinstance(error, RefusedError):
+            reason = WatchEnd.FORBIDDEN
             if self._lists_otherwise(error):
                 self._streaming_list = False
             elif not self._started:
@@ -155,10 +158,10 @@ class Informer(Generic[T]):
                 self._position = ""
                 self.synced = False
         if not known:
-            self._tell(str(error))
+            self._tell(reason, str(error))
 
-    def _tell(self, reason: str) -> None:
-        self._observer.watch_restarted(self.resource.plural, reason)
+    def _tell(self, reason: WatchEnd, message: str) -> None:
+        self._observer.watch_restarted(self.resource.plural, reason, message)
 
     def _lists_otherwise(self, error: RefusedError) -> bool:
         """The streaming list itself may be what was refused: servers without it call its parameters invalid."""

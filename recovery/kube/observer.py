@@ -6,6 +6,8 @@ Observers are called from the hot path: they must not block and must not raise.
 
 from typing import Protocol
 
+from recovery.ports import WatchEnd
+
 
 class RequestObserver(Protocol):
     """Told of every exchange with the API server, each try of a retried request counted by itself."""
@@ -24,8 +26,8 @@ class InformerObserver(Protocol):
         """A line arrived: the stream is alive."""
         ...
 
-    def watch_restarted(self, resource: str, reason: str) -> None:
-        """A stream ended otherwise than by its own time limit, or could not be opened; `reason` is one sentence.
+    def watch_restarted(self, resource: str, reason: WatchEnd, message: str) -> None:
+        """A stream ended otherwise than by its own time limit, or could not be opened; `message` is one sentence.
 
         A refusal that lasts (the CRD is gone, the role was taken away) is told once, not at every try.
         """
@@ -47,7 +49,7 @@ class NoObserver:
 
     def watch_event(self, resource: str) -> None: ...
 
-    def watch_restarted(self, resource: str, reason: str) -> None: ...
+    def watch_restarted(self, resource: str, reason: WatchEnd, message: str) -> None: ...
 
     def listed(self, resource: str, objects: int) -> None: ...
 

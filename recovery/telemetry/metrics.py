@@ -17,7 +17,7 @@ from recovery.core.model.ledger import Incident, Ledger, Phase, PhaseSpan
 from recovery.core.model.protection import Protection
 from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Mode
-from recovery.ports import Clock, GroupStore
+from recovery.ports import Clock, GroupStore, WatchEnd
 from recovery.telemetry.decisions import decisions
 from recovery.telemetry.fleet import FleetCollector
 from recovery.telemetry.ledgers import PREFIX, SCOPE, LedgerCollector
@@ -191,9 +191,9 @@ class Metrics:
         """A line of a watch arrived."""
         self._watch_event.labels(resource).set(self._clock.now().timestamp())
 
-    def watch_restarted(self, resource: str, reason: str) -> None:
+    def watch_restarted(self, resource: str, reason: WatchEnd, _message: str) -> None:
         """A watch ended otherwise than by its time limit."""
-        self._watch_restarts.labels(resource, _watch_reason(reason)).inc()
+        self._watch_restarts.labels(resource, reason).inc()
 
     # --- reported by telemetry itself ------------------------------------------------------------------------------
 
@@ -228,11 +228,3 @@ def _spans_ended(known: Incident | None, incident: Incident) -> list[tuple[Phase
         for span in incident.phases
         if span.ended_at is not None and (span.phase, span.started_at) not in before
     ]
-
-
-def _watch_reason(sentence: str) -> str:
-    """The sentence as one of a few words: a label must be bounded."""
-    for part, reason in (("too old", "Expired"), ("ended the stream", "Ended"), (" cannot ", "Forbidden")):
-        if part in sentence:
-            return reason
-    return "Unreachable"

@@ -5,7 +5,7 @@ import structlog
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import Ledger
 from recovery.core.plan.actions import Plan
-from recovery.ports import Clock
+from recovery.ports import Clock, WatchEnd
 from recovery.telemetry.metrics import Metrics
 
 _log = structlog.get_logger("recovery.telemetry")
@@ -24,18 +24,19 @@ class Telemetry(Metrics):
         self.looked(key, plan.not_started)
         incident = plan.ledger.incident
         _log.debug(
-            plan.reason,
+            plan.message,
             job=str(key),
+            reason=str(plan.reason),
             incident=incident.id if incident is not None else None,
             phase=str(plan.ledger.phase),
             decision=[type(action).__name__ for action in (*plan.first, *plan.actions)],
             writes=plan.ledger != before,
         )
 
-    def watch_restarted(self, resource: str, reason: str) -> None:
+    def watch_restarted(self, resource: str, reason: WatchEnd, message: str) -> None:
         """A watch ended otherwise than by its time limit: facts may be late until it is back."""
-        super().watch_restarted(resource, reason)
-        _log.warning("a watch was interrupted", resource=resource, error=reason)
+        super().watch_restarted(resource, reason, message)
+        _log.warning("a watch was interrupted", resource=resource, reason=str(reason), error=message)
 
     def listed(self, resource: str, objects: int) -> None:
         """All objects of a resource were read."""

@@ -18,7 +18,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from recovery.cli.preflight import WATCHED
-from recovery.core.decision import protection
+from recovery.core.model import protection
 from recovery.core.model.annotations import POLICY_ANNOTATION
 from recovery.sim.kubelets.nodes import NodeDeath
 from tests.cluster.acts import PAUSED, annotate, lose, no_room, until_rounds

@@ -15,6 +15,7 @@ import pytest_asyncio
 import yaml
 
 from recovery.core.model.facts import WorkloadFacts
+from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, DeleteJobSet, FailJobSet, JobRef, ResumeWorkload, SuspendWorkload
 from recovery.executors import group_recreate, job_failure, suspension
 from recovery.ports import (
@@ -251,7 +252,7 @@ async def test_a_jobset_without_a_failure_policy_fails_by_the_deadline_of_its_jo
     job = await cluster.trains(resource)
     jobset, victim = await read(job, JOB_SETS), await read(job, JOBS, job.child)
     child = JobRef(job.child, victim["metadata"]["uid"])
-    action = FailJobSet(1, job.name, jobset["metadata"]["uid"], "enough", child)
+    action = FailJobSet(1, job.name, jobset["metadata"]["uid"], Reason.BUDGET_EXHAUSTED, "enough", child)
     stale = msgspec.structs.replace(action, job=JobRef(job.child, "0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"))
     with pytest.raises(TestFailedError):
         await fail(job, stale)
@@ -272,7 +273,9 @@ async def test_a_jobset_fails_by_its_own_status_whatever_its_failure_policy_says
 ) -> None:
     job = await cluster.trains(resource, failure_policy)
     jobset = await read(job, JOB_SETS)
-    action = FailJobSet(1, job.name, jobset["metadata"]["uid"], "10 recoveries within 24h were not enough")
+    action = FailJobSet(
+        1, job.name, jobset["metadata"]["uid"], Reason.BUDGET_EXHAUSTED, "10 recoveries within 24h were not enough"
+    )
     stale = msgspec.structs.replace(action, uid="0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11")
     with pytest.raises(ReadAgainError):
         await fail(job, stale)
@@ -290,7 +293,7 @@ async def test_a_jobset_fails_by_its_own_status_whatever_its_failure_policy_says
 async def test_a_failed_jobset_that_is_deleted_is_made_anew_by_trainer_and_trains(cluster: Cluster) -> None:
     job = await cluster.trains(TRAIN_JOBS)
     before = await read(job, JOB_SETS)
-    await fail(job, FailJobSet(1, job.name, before["metadata"]["uid"], "lost"))
+    await fail(job, FailJobSet(1, job.name, before["metadata"]["uid"], Reason.BUDGET_EXHAUSTED, "lost"))
     await until_condition(job, TRAIN_JOBS, "Failed")
     with pytest.raises(ConflictError):
         await delete(job, before)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from recovery.core.model.annotations import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION, TOUCHED_ANNOTATION
 from recovery.core.model.facts import GroupKey, WorkloadFacts
+from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import (
     DeleteJob,
     DeleteJobSet,
@@ -200,7 +201,7 @@ async def test_a_set_without_a_failure_policy_fails_by_the_deadline_of_its_job(s
     await trains(scene, TRAIN_JOBS)
     sets, trainings = await scene.follow(JOB_SETS), await scene.follow(TRAIN_JOBS)
     job = JobRef("llm-node-0", uid(await scene.read(JOBS, "llm-node-0")))
-    action = FailJobSet(1, "llm", uid(await scene.read(JOB_SETS, "llm")), "enough", job)
+    action = FailJobSet(1, "llm", uid(await scene.read(JOB_SETS, "llm")), Reason.BUDGET_EXHAUSTED, "enough", job)
     for _ in range(2):
         await job_failure.fail_jobset(scene.api, scene.namespace, action, scene.clock.now())
     await scene.has_condition(trainings, "llm", "Failed")
@@ -219,7 +220,7 @@ async def test_a_set_fails_by_its_own_status_whatever_its_policy_says(scene: Sce
     sets, jobs, pods = await scene.follow(JOB_SETS), await scene.follow(JOBS), await scene.follow(PODS)
     made = await scene.create(JOB_SETS, job_set("llm", {"node": job_spec(2)}, failurePolicy={"maxRestarts": 3}))
     await scene.running(pods, 2)
-    action = FailJobSet(1, "llm", uid(made), "10 recoveries within 24h were not enough")
+    action = FailJobSet(1, "llm", uid(made), Reason.BUDGET_EXHAUSTED, "10 recoveries within 24h were not enough")
     for _ in range(2):
         await fail_by_status(scene, action)
     await scene.until("its Job and its pods are gone", lambda: not jobs.present and not pods.present)
@@ -235,7 +236,7 @@ async def test_a_failed_set_that_is_deleted_is_made_anew_and_runs(scene: Scene) 
     pods, _ = await trains(scene, TRAIN_JOBS)
     sets, trainings = await scene.follow(JOB_SETS), await scene.follow(TRAIN_JOBS)
     before, old = ready(pods), await scene.read(JOB_SETS, "llm")
-    await fail_by_status(scene, FailJobSet(1, "llm", uid(old), "lost"))
+    await fail_by_status(scene, FailJobSet(1, "llm", uid(old), Reason.BUDGET_EXHAUSTED, "lost"))
     await scene.has_condition(trainings, "llm", "Failed")
     await scene.until("its pods are gone", lambda: not pods.present)
 

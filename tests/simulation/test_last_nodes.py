@@ -45,7 +45,7 @@ def quarantined(outcome: Outcome) -> set[str]:
 
 
 def said_of_small(outcome: Outcome) -> set[str]:
-    return {write.after.reason for write in ledger_writes(outcome.evidence) if write.group.name == "small"}
+    return {write.after.message for write in ledger_writes(outcome.evidence) if write.group.name == "small"}
 
 
 def test_a_node_that_another_group_waits_for_is_spared() -> None:

@@ -13,6 +13,7 @@ import pytest
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import QUARANTINE_TAINT, FleetLedger
 from recovery.core.model.ledger import Ledger, Phase
+from recovery.core.model.reason import Reason
 from recovery.ports import LEASES, NODES, RECOVERY_CONFIGS
 from recovery.sim.trials.dice import Dice
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
@@ -227,6 +228,6 @@ def explained(ledger: Ledger) -> bool:
     incident = ledger.incident
     if incident is None or incident.rule != "bad-gpu" or incident.attempt is None:
         return True
-    refused = any(words.startswith("ReplaceNode: ") for words in incident.considered)
+    refused = any(each.action == "ReplaceNode" for each in incident.considered)
     # A group that is only just starting is not asked for its nodes: they are, once it has.
-    return bool(incident.attempt.nodes) or refused or "before all ranks ran" in incident.attempt.reason
+    return bool(incident.attempt.nodes) or refused or incident.attempt.reason is Reason.MEMBER_REPLACED

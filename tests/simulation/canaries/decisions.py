@@ -16,6 +16,7 @@ from recovery.core.incident import budget
 from recovery.core.model.annotations import SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot, WorkloadFacts
 from recovery.core.model.ledger import Handled, Ledger
+from recovery.core.model.reason import Explanation, Reason, as_said
 from recovery.core.model.rules import Rule, When
 from recovery.core.plan import steps
 from recovery.core.plan.actions import Plan
@@ -69,7 +70,9 @@ def no_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new Job without pods is waited for: its controller will make them."""
 
     def wait(look: ReconcileContext, ledger: Ledger, job: JobFacts) -> Plan:
-        return say_after_a_while(look, ledger, f"waiting for the pods of Job {job.name}")
+        return say_after_a_while(
+            look, ledger, as_said(Reason.WAITING_FOR_PODS, f"waiting for the pods of Job {job.name}")
+        )
 
     monkeypatch.setattr("recovery.core.decision.after_restart._watch_for_pods", wait)
 
@@ -117,8 +120,8 @@ def ignored_but_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     """An incident costs budget, whatever is done about it: who ignores one has had it all the same."""
     leave = steps.stand_aside
 
-    def stand_aside(ledger: Ledger, reason: str, now: datetime) -> Ledger:
-        after = leave(ledger, reason, now)
+    def stand_aside(ledger: Ledger, why: Explanation, now: datetime) -> Ledger:
+        after = leave(ledger, why, now)
         open_ = after.current_incident
         limit, window = open_.terms.budget_limit, timedelta(seconds=open_.terms.budget_window_seconds)
         if open_.charged or open_.mode != "Enforce" or budget.remaining(after.budget, limit, window, now) <= 0:

@@ -9,6 +9,7 @@ from recovery.core.incident import lifecycle
 from recovery.core.incident.invariants import violations
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.ledger import AttemptAction, Ledger, LedgerObject, Target
+from recovery.core.model.reason import Reason
 from recovery.executors.status import LedgerWriter
 from recovery.ports import RECOVERY_GROUPS, PatchKind
 
@@ -46,7 +47,8 @@ def a_charge_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
         ledger: Ledger,
         action: AttemptAction,
         target: Target,
-        reason: str,
+        reason: Reason,
+        message: str,
         now: datetime,
         *,
         free_of_charge: bool = False,
@@ -54,7 +56,7 @@ def a_charge_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> Ledger:
         uncharged = msgspec.structs.replace(ledger.current_incident, charged=False)
         before = msgspec.structs.replace(ledger, incident=uncharged)
-        return charged_once(before, action, target, reason, now, free_of_charge=free_of_charge, nodes=nodes)
+        return charged_once(before, action, target, reason, message, now, free_of_charge=free_of_charge, nodes=nodes)
 
     def but_for_charges(before: Ledger, after: Ledger) -> tuple[str, ...]:
         return tuple(each for each in violations(before, after) if not each.startswith(("OneCharge", "BudgetLimit")))

@@ -141,7 +141,8 @@ def incident_details() -> Object:
                 "epoch": 1,
                 "action": "RecreateGroup",
                 "startedAt": "2026-11-02T08:59:00Z",
-                "reason": "the default applies",
+                "reason": "DefaultRestart",
+                "message": "the default applies",
             }
         ],
         "target": {"jobSetUID": "uid-team-a-llm-js", "jobUIDs": ["uid-team-a-llm-j"]},
@@ -183,7 +184,8 @@ def history() -> Object:
                 "endedAt": "2026-11-02T08:30:42Z",
                 "attempts": 1,
                 "idleGpuSeconds": 672.0,
-                "reason": "pod llm-1 failed; all 2 ranks are Ready",
+                "reason": "AllRanksReady",
+                "message": "pod llm-1 failed; all 2 ranks are Ready",
             }
         ],
     }
@@ -220,7 +222,7 @@ def test_a_closed_incident_is_told_from_its_record_which_outlives_the_job(
     if job_exists:
         cluster.add_job("llm")
     cluster.add_incident("other", record())
-    cluster.add_incident("llm", record(reason="this one"))
+    cluster.add_incident("llm", record(message="this one"))
     text = explain("llm", "--incident", "uid-team-1")
     assert section(text, f"Incident of {'TrainJob' if job_exists else 'job'} team-a/llm")[:2] == [
         "uid-team-1, Recovered (AllRanksReady) after 42.0s, mode Enforce",

@@ -12,7 +12,12 @@ from tests.unit.cli.test_status import open_incident
 BAD_GPU = {"name": "bad-gpu", "action": "ReplaceNode", "when": {"onClass": ["HardwareFault"]}}
 KILLED = {"operator": "In", "values": [137]}
 ANYTHING = {"name": "anything", "action": "RecreateGroup", "charge": False}
-CAP = "ReplaceNode: quarantine cap reached: 2 of 2 nodes (RecoveryConfig spec.quarantine.maxNodes 2)"
+CAP = {
+    "action": "ReplaceNode",
+    "reason": "QuarantineCap",
+    "message": "quarantine cap reached: 2 of 2 nodes",
+    "node": "gpu-1",
+}
 
 
 def add_config(cluster: PlainCluster, *, status: Object | None = None, **spec: object) -> None:
@@ -51,7 +56,7 @@ def test_that_a_silent_node_is_taken_for_dead_comes_with_who_allows_it(
 def test_the_rule_that_decided_is_named_with_the_nodes_that_were_replaced(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
-    attempt = incident_details()["attempts"][0] | {"action": "ReplaceNode", "nodes": ["gpu-1"], "reason": "Xid 79"}
+    attempt = incident_details()["attempts"][0] | {"action": "ReplaceNode", "nodes": ["gpu-1"], "message": "Xid 79"}
     cluster.add_group("llm", group_with("TearingDown", rule="bad-gpu", attempts=[attempt]))
     lines = section(explain("llm"), "Incident")
     assert "decided by rule bad-gpu of policy default, generation 1" in lines
@@ -64,17 +69,29 @@ def test_a_restart_that_a_person_asked_for_was_decided_by_no_rule_and_no_default
 
 
 def test_what_was_considered_and_not_done_is_listed(cluster: PlainCluster) -> None:
-    cluster.add_incident("llm", record(**incident_details(), considered=[CAP, "FailJob: RecoveryConfig forbids it"]))
+    cluster.add_incident(
+        "llm",
+        record(
+            **incident_details(),
+            considered=[
+                CAP,
+                {"action": "FailJob", "reason": "RuleFailJobNotAllowed", "message": "RecoveryConfig forbids it"},
+            ],
+        ),
+    )
     lines = section(explain("llm", "--incident", "uid-team-1"), "Incident of job team-a/llm")
     at = lines.index("Considered, and not done:")
-    assert lines[at + 1 : at + 3] == [f"  - {CAP}", "  - FailJob: RecoveryConfig forbids it"]
+    assert lines[at + 1 : at + 3] == [
+        "  - ReplaceNode: quarantine cap reached: 2 of 2 nodes",
+        "  - FailJob: RecoveryConfig forbids it",
+    ]
 
 
 def test_who_is_held_for_good_is_told_why_and_what_ends_it(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
     why = "exit code 1 came early on node gpu-1 as on node gpu-0: an error of the job itself, which no restart mends"
-    cluster.add_group("llm", group_with("Held", held=why))
+    cluster.add_group("llm", group_with("Held", held={"reason": "SameErrorAgain", "message": why}))
     text = explain("llm")
     assert f"held until recovery retry: {why}" in section(text, "Incident")
     assert "nothing until a person says so: recovery retry llm" in section(text, "Next")
@@ -220,13 +237,19 @@ def test_a_storm_is_told_with_its_rack(cluster: PlainCluster) -> None:
 def test_an_open_circuit_breaker_is_told_with_how_to_close_it(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
-    breaker = {"openedAt": "2026-11-02T08:59:00Z", "reason": "5 recoveries within 60 minutes brought no progress"}
+    breaker = {
+        "openedAt": "2026-11-02T08:59:00Z",
+        "reason": "RecoveriesInVain",
+        "recoveries": 5,
+        "withinSeconds": 3600,
+        "limit": 5,
+    }
     add_config(cluster, circuitBreaker={"recoveries": 5}, status={"breaker": breaker})
     lines = section(explain("llm"), "Policy")
     assert "mode Observe (it says Enforce), restart RecreateGroupOnPodRestart, 10 of 10 recoveries left" in lines
     assert (
-        "the circuit breaker is open: 5 recoveries within 60 minutes brought no progress; recovery reset-breaker "
-        "closes it"
+        "the circuit breaker is open: 5 recoveries within 60 minutes brought no progress (RecoveryConfig "
+        "spec.circuitBreaker.recoveries 5); recovery reset-breaker closes it"
     ) in lines
     told = json.loads(explain("llm", "-o", "json"))["policy"]
     assert (told["mode"], told["globalPause"]) == ("Observe", "")
@@ -236,7 +259,12 @@ def test_an_open_circuit_breaker_is_told_with_how_to_close_it(cluster: PlainClus
 def test_as_data_it_has_what_comes_next_and_what_is_held_against_nodes(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
-    cluster.add_group("llm", group_with("Held", held="an error of the job itself", considered=[CAP]))
+    cluster.add_group(
+        "llm",
+        group_with(
+            "Held", held={"reason": "SameErrorAgain", "message": "an error of the job itself"}, considered=[CAP]
+        ),
+    )
     add_config(cluster, status={"quarantined": [quarantined("gpu-1")]})
     told = json.loads(explain("llm", "-o", "json"))
     assert told["next"] == ["nothing until a person says so: recovery retry llm"]

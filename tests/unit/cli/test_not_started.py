@@ -46,7 +46,7 @@ def test_a_rank_without_a_node_is_the_cause_and_the_gpus_that_wait_for_it_idle(c
     cluster.add_policy(mode="Enforce")
     cluster.has_no_node("llm-3", NO_ROOM)
     assert in_short() == ("NotStarted", "rank 3: Unschedulable", 24)
-    assert told()["reason"] == (
+    assert told()["message"] == (
         f"has not started: pod llm-3 (rank 3, not scheduled) waits: Unschedulable: {NO_ROOM}; 3 of 4 pods run"
     )
     assert "llm  NotStarted  rank 3: Unschedulable  -       24         0         10/10   default(Enforce)" in (
@@ -60,7 +60,7 @@ def test_a_rank_whose_image_cannot_be_pulled_holds_its_own_gpus_as_well(cluster:
     waits_for(cluster, "llm-2", "ContainerCreating")
     waits_for(cluster, "llm-3", "ErrImagePull", "not found: train:typo")
     assert in_short() == ("NotStarted", "rank 3: ErrImagePull", 32)
-    assert told()["reason"] == (
+    assert told()["message"] == (
         "has not started: pod llm-3 (rank 3, node gpu-3) waits: ErrImagePull: not found: train:typo; 2 of 4 pods run"
     )
 
@@ -70,7 +70,7 @@ def test_a_job_of_which_nothing_is_known_to_be_wrong_is_starting(cluster: PlainC
     cluster.add_policy()
     waits_for(cluster, "llm-3", "ContainerCreating")
     assert in_short() == ("Starting", "", 32)
-    assert told()["reason"] == "on its way: 3 of 4 pods run, and nothing is known to keep the others"
+    assert told()["message"] == "on its way: 3 of 4 pods run, and nothing is known to keep the others"
 
 
 def test_a_job_whose_pods_nobody_may_create_says_what_refuses_them(cluster: PlainCluster) -> None:
@@ -82,7 +82,7 @@ def test_a_job_whose_pods_nobody_may_create_says_what_refuses_them(cluster: Plai
         event = {"metadata": {"namespace": "team-a"}, "message": message, "lastTimestamp": f"2026-11-02T{at}Z"}
         cluster.put(EVENTS, event | {"involvedObject": {"uid": "uid-team-a-llm-j"}})
     assert in_short() == ("NotStarted", "Job llm-node-0: FailedCreate", 0)
-    assert told()["reason"] == (
+    assert told()["message"] == (
         "has not started: Job llm-node-0 cannot create pods: exceeded quota: gpus; 0 of 4 pods run"
     )
 
@@ -92,7 +92,7 @@ def test_a_train_job_without_a_job_set_says_so(cluster: PlainCluster) -> None:
     cluster.add_policy()
     cluster.objects[JOB_SETS.plural].clear()
     assert in_short() == ("NotStarted", "NoJobSet", 0)
-    assert told()["reason"] == "has not started: the TrainJob has no JobSet"
+    assert told()["message"] == "has not started: the TrainJob has no JobSet"
 
 
 def test_who_may_act_on_the_job_changes_nothing_about_it(cluster: PlainCluster) -> None:
@@ -185,7 +185,7 @@ def test_a_silent_node_is_the_cause_while_the_job_is_what_it_was(cluster: PlainC
     cluster.add_policy()
     cluster.goes_silent("gpu-2")
     assert in_short() == ("Healthy", "node gpu-2 does not answer", 0)
-    assert told()["reason"] == (
+    assert told()["message"] == (
         "no failure yet: node gpu-2 has not answered since 08:58:00 (NodeStatusUnknown), and its processes may live "
         "until its Node object is deleted or tainted out-of-service"
     )

@@ -63,7 +63,8 @@ def open_incident(phase: str) -> Object:
             "terms": terms,
             "gpus": 16,
             "ranks": 2,
-            "reason": "pod llm-1 failed with exit code 137",
+            "reason": "DefaultRestart",
+            "message": "pod llm-1 failed with exit code 137",
             "phases": [{"phase": phase, "startedAt": started}],
         },
         "totals": {"incidents": 1, "restarts": 1, "charged": 1},
@@ -71,7 +72,8 @@ def open_incident(phase: str) -> Object:
         "cause": "Exit137",
         "action": "RecreateGroup",
         "idleGPUs": 16,
-        "reason": "pod llm-1 failed with exit code 137",
+        "reason": "DefaultRestart",
+        "message": "pod llm-1 failed with exit code 137",
     }
 
 
@@ -192,13 +194,21 @@ def test_the_brakes_of_the_cluster_show_in_every_row(cluster: PlainCluster) -> N
     cluster.put(RECOVERY_CONFIGS, config)
     assert row("llm")["PROTECTED"] == "no: PausedGlobally"
     config["spec"] = {"circuitBreaker": {"recoveries": 2}}
-    config["status"] = {"breaker": {"openedAt": "2026-11-02T08:59:00Z", "reason": "2 recoveries brought no progress"}}
+    config["status"] = {
+        "breaker": {
+            "openedAt": "2026-11-02T08:59:00Z",
+            "reason": "RecoveriesInVain",
+            "recoveries": 2,
+            "withinSeconds": 3600,
+            "limit": 2,
+        }
+    }
     assert row("llm")["PROTECTED"] == "no: BreakerOpen"
     [found] = json.loads(status("-o", "json").stdout)
     assert found["protection"] == {
         "protected": False,
         "reason": "BreakerOpen",
-        "message": "The circuit breaker is open: 2 recoveries brought no progress.",
+        "message": "The circuit breaker is open: 2 recoveries within 60 minutes brought no progress (RecoveryConfig spec.circuitBreaker.recoveries 2).",
         "remedy": "Run recovery reset-breaker to close it.",
     }
 
@@ -258,7 +268,8 @@ def test_json_holds_what_the_table_holds_and_the_sentence(cluster: PlainCluster)
             "resumeAt": None,
             "nextAttemptAt": None,
             "createdAt": "2026-11-02T08:00:00Z",
-            "reason": "pod llm-1 failed with exit code 137",
+            "reason": "DefaultRestart",
+            "message": "pod llm-1 failed with exit code 137",
             "protection": {
                 "protected": True,
                 "reason": "Protected",

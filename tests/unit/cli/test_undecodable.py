@@ -111,7 +111,7 @@ class TestStatus:
         [told] = json.loads(result.stdout)
         name = "llm-0" if kind == "Pod" else "llm-node-0" if kind == "Job" else "llm"
         assert (told["phase"], told["cause"]) == ("Unreadable", f"{kind} {name} cannot be read")
-        assert told["reason"] == f"{PROBLEM[kind]}; {NOTHING_IS_DONE}"
+        assert told["message"] == f"{PROBLEM[kind]}; {NOTHING_IS_DONE}"
         assert result.stderr == f"recovery: {PROBLEM[kind]}\n"
 
     def test_a_job_that_cannot_be_read_is_told_beside_the_others(self, cluster: PlainCluster) -> None:
@@ -129,7 +129,7 @@ class TestStatus:
         said = {"type": "Undecodable", "status": "True", "reason": "PodUndecodable", "message": PROBLEM["Pod"]}
         cluster.add_group("llm", open_incident("Rendezvous") | {"conditions": [said | {"lastTransitionTime": since}]})
         [told] = json.loads(run("status", "-o", "json").stdout)
-        assert told["reason"] == PROBLEM["Pod"]
+        assert told["message"] == PROBLEM["Pod"]
 
 
 class TestVerbs:

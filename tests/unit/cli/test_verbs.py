@@ -135,12 +135,18 @@ def asked_for(job: Object, verb: str) -> Request | None:
     return parse(annotations(job).get(verb, ""))
 
 
-def controller(cluster: PlainCluster, *, accepted: bool, answer: str) -> None:
+def controller(cluster: PlainCluster, *, accepted: bool, message: str) -> None:
     """One that answers every request at once, into the job's RecoveryGroup."""
 
     def answers(item: Object) -> None:
         for verb, value in annotations(item).items():
-            told = {"verb": verb, "at": json.loads(value)["at"], "accepted": accepted, "answer": answer}
+            told = {
+                "verb": verb,
+                "at": json.loads(value)["at"],
+                "accepted": accepted,
+                "reason": "RestartedByHand",
+                "message": message,
+            }
             for group in cluster.objects.get(RECOVERY_GROUPS.plural, []):
                 group["status"]["requests"] = [told]
 
@@ -156,7 +162,7 @@ def enforced(cluster: PlainCluster, status: Object | None = None, **spec: Any) -
 
 def test_restart_is_asked_for_with_reason_and_name_and_its_answer_is_printed(cluster: PlainCluster) -> None:
     job = enforced(cluster)
-    controller(cluster, accepted=True, answer="incident 7: deleting Job llm-node-0")
+    controller(cluster, accepted=True, message="incident 7: deleting Job llm-node-0")
     result = run("restart", "llm", "--reason", "stuck")
     assert result.stdout == "TrainJob team-a/llm: incident 7: deleting Job llm-node-0\n"
     assert asked_for(job, "restart") == Request(at=NOW, reason="stuck", by="jane")
@@ -171,14 +177,14 @@ def test_who_asks_from_a_container_is_named_by_the_number(
 
     monkeypatch.setattr("recovery.cli.asking.context_user", nobody)
     job = enforced(cluster)
-    controller(cluster, accepted=True, answer="done")
+    controller(cluster, accepted=True, message="done")
     run("restart", "llm", "--reason", "stuck")
     assert asked_for(job, "restart") == Request(at=NOW, reason="stuck", by=f"uid {os.getuid()}")
 
 
 def test_a_refusal_by_the_controller_is_1(cluster: PlainCluster) -> None:
     enforced(cluster)
-    controller(cluster, accepted=False, answer="a restart is under way")
+    controller(cluster, accepted=False, message="a restart is under way")
     assert refused("restart", "llm", "--reason", "x") == (
         "recovery: TrainJob team-a/llm: restart is refused: a restart is under way"
     )
@@ -281,7 +287,13 @@ def test_a_ledger_of_a_newer_version_gets_no_requests(cluster: PlainCluster) -> 
 
 
 def test_explain_shows_requests_and_answers(cluster: PlainCluster) -> None:
-    answer = {"verb": "retry", "at": "2026-11-02T08:30:00Z", "accepted": False, "answer": "no incident is open"}
+    answer = {
+        "verb": "retry",
+        "at": "2026-11-02T08:30:00Z",
+        "accepted": False,
+        "reason": "NoIncident",
+        "message": "no incident is open",
+    }
     job = enforced(cluster, {"schemaVersion": SCHEMA_VERSION, "requests": [answer]})
     value = msgspec.json.encode(Request(at=NOW, reason="stuck", by="jane")).decode()
     job["metadata"]["annotations"] = {f"{PREFIX}restart": value}

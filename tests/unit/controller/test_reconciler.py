@@ -330,9 +330,9 @@ async def test_a_deed_that_is_refused_for_good_does_not_stand_in_the_ledger_as_i
     scene.api.next("delete", JOBS, ForbiddenError("jobs is forbidden", status=403))
     with pytest.raises(ForbiddenError):
         await scene.look()
-    assert "the API server refuses it: jobs is forbidden" in scene.api.ledger.reason
+    assert "the API server refuses it: jobs is forbidden" in scene.api.ledger.message
     await scene.look(2)
-    assert "refuses" not in scene.api.ledger.reason
+    assert "refuses" not in scene.api.ledger.message
     assert scene.one_recovery()
 
 
@@ -361,7 +361,7 @@ async def test_an_event_that_is_refused_does_not_stop_the_deeds() -> None:
     with pytest.raises(ForbiddenError):
         await scene.look()
     assert scene.api.said() == TRIGGERED
-    assert "refuses" not in scene.api.ledger.reason
+    assert "refuses" not in scene.api.ledger.message
 
 
 async def test_a_group_that_never_rests_is_left_to_the_backoff() -> None:
@@ -384,4 +384,4 @@ async def test_a_suspension_that_is_refused_for_good_does_not_keep_the_old_pods(
     with pytest.raises(ForbiddenError):
         await scene.look()
     assert [deed for deed in scene.deeds if deed.startswith("delete Pod")] != []
-    assert "the API server refuses it: may not" in scene.api.ledger.reason
+    assert "the API server refuses it: may not" in scene.api.ledger.message

@@ -9,6 +9,7 @@ import pytest
 from recovery.controller import reconciler
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import Ledger
+from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import Action, DeleteJobSet, FailJobSet, JobRef, Plan, ResumeWorkload, SuspendWorkload
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
@@ -20,8 +21,8 @@ UID = "0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"
 SUSPEND = SuspendWorkload(1, "0d2f5c9e-1", UID, None)
 RESUME = ResumeWorkload(UID, "0d2f5c9e-1", suspended=True)
 DELETE = DeleteJobSet(1, "train", "jobset-1", "7")
-FAIL = FailJobSet(1, "train", "jobset-1", "enough")
-FAIL_BY_JOB = FailJobSet(1, "train", "jobset-1", "enough", JobRef("train-node-0", "job-1"))
+FAIL = FailJobSet(1, "train", "jobset-1", Reason.BUDGET_EXHAUSTED, "enough")
+FAIL_BY_JOB = FailJobSet(1, "train", "jobset-1", Reason.BUDGET_EXHAUSTED, "enough", JobRef("train-node-0", "job-1"))
 FORBIDDEN = ForbiddenError("jobs is forbidden", status=403)
 
 
@@ -29,7 +30,7 @@ def asks_for(monkeypatch: pytest.MonkeyPatch, *actions: Action) -> Scene:
     """A scene in which every decision is these deeds."""
 
     def decided(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) -> Plan:
-        return Plan(ledger, "because", actions=actions)
+        return Plan(ledger, Reason.DEFAULT_RESTART, "because", actions=actions)
 
     scene = Scene(training(4))
     monkeypatch.setattr(reconciler, "decide", decided)
@@ -90,7 +91,7 @@ async def test_a_refusal_that_lasts_is_written_once() -> None:
             await scene.look(seconds)
         written.append(len(scene.api.sent("patch", RECOVERY_GROUPS)))
     assert written == [2, 2, 2, 2], "the decision, and that it was refused; nothing for the tries that follow"
-    assert scene.api.ledger.reason.endswith("the API server refuses it: jobs is forbidden")
+    assert scene.api.ledger.message.endswith("the API server refuses it: jobs is forbidden")
     assert len(scene.api.sent("delete", JOBS)) == 4
 
 
@@ -102,7 +103,7 @@ async def test_a_deed_that_succeeds_after_all_takes_its_refusal_back() -> None:
     scene.api.requests.clear()
     await scene.look(2)
     assert scene.api.said() == ["delete Job", "patch Job", *3 * ["delete Pod"], "patch RecoveryGroup"]
-    assert "refuses" not in scene.api.ledger.reason
+    assert "refuses" not in scene.api.ledger.message
     assert scene.one_recovery()
 
 

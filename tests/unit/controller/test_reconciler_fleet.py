@@ -8,6 +8,7 @@ import pytest
 from recovery.core.model.facts import ContainerFacts, Snapshot
 from recovery.core.model.fleet_ledger import FleetChange, FleetLimits, Quarantined
 from recovery.core.model.ledger import Ledger
+from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import ChangeFleet, EmitEvent, Plan
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
@@ -44,12 +45,12 @@ async def test_a_quarantine_that_the_fleet_refuses_is_decided_on_live_facts(monk
     def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) -> Plan:
         """The cap is seen in live facts only."""
         asked.append(snapshot.live)
-        written = msgspec.structs.replace(ledger, reason="decided")
-        return Plan(written, "decided", actions=(SAYS,) if snapshot.live else (ASKS,))
+        written = msgspec.structs.replace(ledger, message="decided")
+        return Plan(written, Reason.DEFAULT_RESTART, "decided", actions=(SAYS,) if snapshot.live else (ASKS,))
 
     monkeypatch.setattr("recovery.controller.reconciler.decide", decide)
     scene = Scene(training(4))
     await scene.look()
     assert asked == [False, True]
-    assert (scene.api.ledger.reason, scene.api.said()[-1]) == ("decided", "create Event")
+    assert (scene.api.ledger.message, scene.api.said()[-1]) == ("decided", "create Event")
     assert not any(request.resource.plural in {"nodes", "recoveryconfigs"} for request in scene.api.requests)

@@ -8,6 +8,7 @@ from recovery.controller.reconciler import InvariantError, LedgerUnreadableError
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
 from recovery.core.model.protection import ProtectionReason
+from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, Plan
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import BudgetSpec, PolicyError
@@ -29,7 +30,7 @@ NEWER = SCHEMA_VERSION + 1
     ("version", "ledger", "why"),
     [
         (NEWER, Ledger(), f"schemaVersion {NEWER}, .* run the controller version that wrote it"),
-        (-1, Ledger(reason="status.epoch: a string"), "epoch: a string: it holds; mend its status, or delete it"),
+        (-1, Ledger(message="status.epoch: a string"), "epoch: a string: it holds; mend its status, or delete it"),
     ],
     ids=["newer", "damaged"],
 )
@@ -65,7 +66,7 @@ async def test_a_decision_that_breaks_an_invariant_is_stopped_before_it_is_writt
 ) -> None:
     def bad(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | None, now: object) -> Plan:
         trigger = DeleteJob(epoch=5, name="train-node-0", uid="job-1", resource_version="1000")
-        return Plan(Ledger(epoch=5), "because", actions=(trigger,))
+        return Plan(Ledger(epoch=5), Reason.DEFAULT_RESTART, "because", actions=(trigger,))
 
     scene = Scene()
     monkeypatch.setattr(reconciler, "decide", bad)
@@ -81,7 +82,7 @@ async def test_a_policy_that_cannot_be_used_does_nothing_and_says_which() -> Non
     scene.store.policy = msgspec.structs.replace(scene.store.policy, spec=spec)
     await scene.look()
     assert scene.api.said() == []
-    assert "RecoveryPolicy ml/default: spec.budget.window: 'a day'" in scene.ears.plans[-1].reason
+    assert "RecoveryPolicy ml/default: spec.budget.window: 'a day'" in scene.ears.plans[-1].message
 
 
 async def test_without_a_policy_nothing_happens() -> None:

@@ -81,7 +81,7 @@ async def test_the_incident_of_a_job_that_was_deleted_is_recorded_as_superseded(
         "JobDeleted",
         "2026-11-21T12:00:09Z",
     )
-    assert spec["reason"].endswith("; the job was deleted")
+    assert spec["message"].endswith("; the job was deleted")
     assert all("endedAt" in phase for phase in spec["phases"])
     assert scene.api.ledger == ledger, "the ledger is about to vanish, and nobody writes it any more"
 

@@ -9,6 +9,7 @@ from recovery.core.incident.invariants import violations
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.fleet_ledger import FleetChange, FleetLedger, FleetLimits
 from recovery.core.model.ledger import Incident, Ledger, Phase
+from recovery.core.model.reason import Reason, as_said
 from recovery.core.model.rules import Rule
 from recovery.core.plan.actions import (
     Action,
@@ -95,7 +96,7 @@ def policy(
         backoff=backoff,
         on_exhausted=on_exhausted,
         on_terminal_failure=on_terminal_failure,
-        global_pause=global_pause,
+        global_pause=as_said(Reason.GLOBAL_PAUSE, global_pause) if global_pause else None,
         may_fail_jobs=may_fail_jobs,
         rules=rules,
         override_native=override_native,
@@ -131,7 +132,7 @@ class Controller:
         else:
             assert not any(isinstance(action, LIVE_ONLY) for action in plan.actions), "never from a cache"
         assert not any(isinstance(action, ReadLive) for action in plan.actions), "read live once, not twice"
-        assert plan.reason, "a plan says why"
+        assert plan.message, "a plan says why"
         assert violations(self.ledger, plan.ledger) == ()
         return plan
 

@@ -4,14 +4,22 @@ from typing import Any
 
 import pytest
 
+from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import FailJobSet, JobRef
 from recovery.executors import job_failure
 from recovery.ports import JOB_SETS, JOBS, ConflictError, NotFoundError, PatchKind, TestFailedError
 from tests.unit.controller.fakes import FakeApi
 from tests.unit.core.world import at
 
-BY_STATUS = FailJobSet(epoch=1, name="train", uid="jobset-1", message="enough")
-BY_JOB = FailJobSet(epoch=1, name="train", uid="jobset-1", message="enough", job=JobRef("train-node-0", "job-1"))
+BY_STATUS = FailJobSet(epoch=1, name="train", uid="jobset-1", reason=Reason.BUDGET_EXHAUSTED, message="enough")
+BY_JOB = FailJobSet(
+    epoch=1,
+    name="train",
+    uid="jobset-1",
+    reason=Reason.BUDGET_EXHAUSTED,
+    message="enough",
+    job=JobRef("train-node-0", "job-1"),
+)
 FAILED = {
     "type": "Failed",
     "status": "True",
@@ -111,5 +119,7 @@ async def test_a_jobset_that_changed_meanwhile_is_the_callers_to_read_again() ->
 
 async def test_a_message_longer_than_a_condition_holds_is_cut() -> None:
     api = server({})
-    await fail(api, FailJobSet(epoch=1, name="train", uid="jobset-1", message="x" * 40_000))
+    await fail(
+        api, FailJobSet(epoch=1, name="train", uid="jobset-1", reason=Reason.BUDGET_EXHAUSTED, message="x" * 40_000)
+    )
     assert len(api.requests[0].body[-1]["value"]["conditions"][0]["message"]) == 32_768

@@ -9,6 +9,7 @@ import structlog
 
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.ledger import SCHEMA_VERSION, Closing, Incident, Ledger, Outcome, Phase, PhaseSpan, Terms
+from recovery.core.model.reason import Reason
 from recovery.executors.status import LedgerWriter, reference_to
 from recovery.ports import (
     RECOVERY_GROUPS,
@@ -22,7 +23,7 @@ from recovery.ports import (
 from tests.unit.controller.fakes import FakeApi
 from tests.unit.core.world import at, training
 
-LEDGER = Ledger(epoch=3, reason="because")
+LEDGER = Ledger(epoch=3, reason=Reason.DEFAULT_RESTART, message="because")
 NAME = "train-0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"
 
 
@@ -46,8 +47,9 @@ def closed() -> Incident:
             PhaseSpan(Phase.DETECTED, at(0), at(1), 32.0),
             PhaseSpan(Phase.RENDEZVOUS, at(1), at(21), 640.0004),
         ),
-        reason="all 4 ranks are Ready",
-        closing=Closing(Outcome.RECOVERED, "AllRanksReady", at(21), source="ready"),
+        reason=Reason.ALL_RANKS_READY,
+        message="all 4 ranks are Ready",
+        closing=Closing(Outcome.RECOVERED, Reason.ALL_RANKS_READY, at(21), source="ready"),
     )
 
 
@@ -151,7 +153,12 @@ async def test_a_known_ledger_is_replaced_by_one_patch_with_its_version() -> Non
     version, status = request.body
     assert version == {"op": "replace", "path": "/metadata/resourceVersion", "value": known.resource_version}
     assert (status["op"], status["path"]) == ("add", "/status")
-    assert status["value"] == {"schemaVersion": SCHEMA_VERSION, "epoch": 3, "reason": "because"}
+    assert status["value"] == {
+        "schemaVersion": SCHEMA_VERSION,
+        "epoch": 3,
+        "reason": "DefaultRestart",
+        "message": "because",
+    }
     assert int(written.resource_version) > int(known.resource_version)
     assert (written.uid, written.ledger) == (known.uid, LEDGER)
 

@@ -17,6 +17,7 @@ from recovery.ports import (
     NoSuchResourceError,
     RefusedError,
     TryLaterError,
+    WatchEnd,
 )
 from tests.unit.kube.testing import FakeClock, Middle, Observed, ScriptedApi, Watched, bookmark, event
 
@@ -235,6 +236,7 @@ async def test_trouble_at_the_start_is_waited_out(world: World) -> None:
     await world.run([TryLaterError("refused")], [TryLaterError("refused")], LISTED)
     assert world.informer.synced
     assert world.observed.restarts[:2] == ["refused", "refused"]
+    assert world.observed.watch_ends[:2] == [WatchEnd.FORBIDDEN, WatchEnd.FORBIDDEN]
 
 
 async def test_a_refusal_later_takes_synced_back_until_it_is_over(world: World) -> None:

@@ -21,7 +21,7 @@ from tests.unit.kube.store_world import (
     load,
     pod,
 )
-from tests.unit.kube.testing import ScriptedApi, fixture
+from tests.unit.kube.testing import ScriptedApi, fixture, message
 
 NODE = "gpu-0001"
 NO_TRAINER = NoSuchResourceError("the API server knows no trainjobs")
@@ -123,7 +123,7 @@ class TestFleet:
         assert about_policy.startswith("ClusterRecoveryPolicy everywhere cannot be read: ")
         assert about_config.startswith("RecoveryConfig default cannot be read (")
         assert fleet.config is not None
-        assert fleet.config.pause_words == about_config
+        assert message(fleet.config.pause) == about_config
 
 
 class TestJob:

@@ -39,7 +39,7 @@ from recovery.kube.projections.recovery import (
     decode_recovery_group,
 )
 from recovery.kube.projections.workloads import decode_job, decode_job_set, decode_train_job
-from tests.unit.kube.testing import fixture
+from tests.unit.kube.testing import fixture, message
 
 JOB_UID = "88fa8d43-97ac-40cc-91e9-2a692a749c32"
 
@@ -535,13 +535,13 @@ class TestConfigs:
     def test_a_status_that_cannot_be_read_is_never_taken_for_an_empty_one(self) -> None:
         config = decode_config(recovery_config({"paused": False}, {"quarantined": [{"node": 3}]})).value
         assert "at `$.status.quarantined[0].node" in config.unreadable
-        assert "so all recoveries are paused" in config.pause_words
+        assert "so all recoveries are paused" in message(config.pause)
 
     @pytest.mark.parametrize("spec", [{"paused": "yes"}, {"allow": None}, []])
     def test_one_that_cannot_be_read_pauses_everything(self, spec: object) -> None:
         config = decode_config(recovery_config(spec)).value
         assert "at `$.spec" in config.unreadable
-        assert "so all recoveries are paused" in config.pause_words
+        assert "so all recoveries are paused" in message(config.pause)
 
 
 def recovery_config(spec: object, status: object = None) -> bytes:
@@ -581,7 +581,7 @@ class TestLedgers:
         incident = found.ledger.incident
         assert (found.schema_version, found.ledger.phase) == (3, Phase.HELD)
         assert incident is not None
-        assert "a suspected bad checkpoint" in incident.held
+        assert "a suspected bad checkpoint" in incident.held.message
         assert [rule.name for rule in incident.terms.rules] == ["preempted"]
         assert [mark.node for mark in found.ledger.failures] == ["gpu-2"]
 
@@ -623,9 +623,9 @@ class TestLedgers:
         body["status"] = status
         found = decode_recovery_group(json.dumps(body).encode()).value
         assert found.schema_version == UNREADABLE_SCHEMA_VERSION != SCHEMA_VERSION
-        assert found.ledger.reason.startswith("status is not a ledger of this version: ")
+        assert found.ledger.message.startswith("status is not a ledger of this version: ")
 
     def test_nor_is_one_of_a_version_that_never_was(self) -> None:
         found = decode_recovery_group(changed("recoverygroup", status={"schemaVersion": 0, "epoch": 9})).value
         assert found.schema_version == UNREADABLE_SCHEMA_VERSION
-        assert found.ledger.reason == "status has schemaVersion 0, which never was"
+        assert found.ledger.message == "status has schemaVersion 0, which never was"

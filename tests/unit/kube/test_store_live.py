@@ -32,7 +32,7 @@ from tests.unit.kube.store_world import (
     names,
     pod,
 )
-from tests.unit.kube.testing import fixture
+from tests.unit.kube.testing import fixture, message
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ async def test_a_pause_of_everything_is_read_past_the_cache(world: World) -> Non
     lay_down(world, [], [], broken)
     live = await world.store.read_policies_live("default")
     assert live.config is not None
-    assert "so all recoveries are paused" in live.config.pause_words
+    assert "so all recoveries are paused" in message(live.config.pause)
     assert [(resource, name) for resource, name, _ in world.observed.unreadable] == [("recoveryconfigs", "default")]
 
 

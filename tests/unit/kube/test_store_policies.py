@@ -20,6 +20,7 @@ from tests.unit.kube.store_world import (
     config,
     load,
 )
+from tests.unit.kube.testing import message
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ async def test_the_policies_of_a_namespace_are_its_own_and_the_clusters(world: W
     assert [policy.title for policy in others.policies] == ["ClusterRecoveryPolicy everywhere"]
     assert mine.config is not None
     assert mine.config == others.config
-    assert mine.config.pause_words == "RecoveryConfig default pauses all recoveries: maintenance"
+    assert message(mine.config.pause) == "RecoveryConfig default pauses all recoveries: maintenance"
     await world.tell(CLUSTER_RECOVERY_POLICIES, cluster_policy(), type_="DELETED")
     await world.tell(RECOVERY_CONFIGS, config(), type_="DELETED")
     assert world.store.policies("elsewhere") == PolicySet()
@@ -57,9 +58,9 @@ async def test_a_config_that_cannot_be_read_is_never_forgotten(world: World) -> 
     await world.tell(RECOVERY_CONFIGS, config(), config(paused="yes"))
     found = world.store.policies("default").config
     assert found is not None
-    assert "cannot be read" in found.pause_words
-    message = "Expected `bool`, got `str` - at `$.spec.paused`"
-    assert world.observed.unreadable == [("recoveryconfigs", "default", message)]
+    assert "cannot be read" in message(found.pause)
+    problem = "Expected `bool`, got `str` - at `$.spec.paused`"
+    assert world.observed.unreadable == [("recoveryconfigs", "default", problem)]
     await world.tell(RECOVERY_CONFIGS, config())
     assert world.store.policies("default").config == ConfigFacts(
         "default", "c-1", 1, resource_version=str(world.version)

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from recovery.ports import PatchKind, Propagation, Resource
+from recovery.core.model.reason import Explanation
+from recovery.core.sentences import render
+from recovery.ports import PatchKind, Propagation, Resource, WatchEnd
 
 FIXTURES = Path(__file__).parent / "fixtures"
 """JSON as a real control plane (Kubernetes 1.36.3, JobSet 0.12.0, Trainer 2.3.0) sent it."""
@@ -48,6 +50,7 @@ class Observed:
 
     requests: list[tuple[str, str, str]] = field(default_factory=list)
     restarts: list[str] = field(default_factory=list)
+    watch_ends: list[WatchEnd] = field(default_factory=list)
     lists: list[tuple[str, int]] = field(default_factory=list)
     unreadable: list[tuple[str, str, str]] = field(default_factory=list)
     events: int = 0
@@ -59,8 +62,9 @@ class Observed:
     def watch_event(self, resource: str) -> None:
         self.events += 1
 
-    def watch_restarted(self, resource: str, reason: str) -> None:
-        self.restarts.append(reason)
+    def watch_restarted(self, resource: str, reason: WatchEnd, message: str) -> None:
+        self.restarts.append(message)
+        self.watch_ends.append(reason)
 
     def listed(self, resource: str, objects: int) -> None:
         self.lists.append((resource, objects))
@@ -189,3 +193,8 @@ def _returned(answer: bytes | Exception) -> bytes:
     if isinstance(answer, Exception):
         raise answer
     return answer
+
+
+def message(why: Explanation | None) -> str:
+    """Empty: there is nothing to explain."""
+    return render(why) if why is not None else ""

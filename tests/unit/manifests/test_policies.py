@@ -142,7 +142,7 @@ def test_the_shipped_config_is_what_holds_without_one() -> None:
     assert document["metadata"]["name"] == CONFIG_NAME
     spec = msgspec.convert(document["spec"], ConfigSpec)
     assert spec == ConfigSpec()
-    assert ConfigFacts(CONFIG_NAME, "uid", 1, spec).pause_words == ""
+    assert ConfigFacts(CONFIG_NAME, "uid", 1, spec).pause is None
 
 
 def test_the_defaults_that_the_guide_shows_are_the_defaults() -> None:

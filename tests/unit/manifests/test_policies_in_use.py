@@ -12,7 +12,8 @@ import yaml
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts, ConfigSpec
 from recovery.core.model.facts import Condition, FailurePolicyFacts, FleetFacts, NodeFacts, Snapshot, Taint
 from recovery.core.model.fleet_ledger import Quarantined
-from recovery.core.model.ledger import AttemptAction, Incident, Phase
+from recovery.core.model.ledger import AttemptAction, Considered, Incident, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import ChangeFleet, FailJobSet, ForceDeletePods, Plan
 from recovery.core.policy.resolved import Policy, PolicyFacts, resolve
 from recovery.core.policy.spec import PolicySpec
@@ -124,7 +125,7 @@ def test_default_recreates_the_group_whatever_the_cause() -> None:
     assert told.incident.charged
     assert told.incident.rule == ""
     assert (
-        "no rule matched, so the default of policy default (RecreateGroupOnPodRestart) applies" in told.incident.reason
+        "no rule matched, so the default of policy default (RecreateGroupOnPodRestart) applies" in told.incident.message
     )
 
 
@@ -142,7 +143,7 @@ def test_observe_only_says_what_it_would_do_and_does_nothing() -> None:
     told.exits(2, 1, "", 0)
     told.look(1)
     assert told.controller.workload_actions == []
-    assert told.incident.reason.endswith(
+    assert told.incident.message.endswith(
         "policy observe-only is in mode Observe: Enforce would now delete Job train-node-0, so that all 4 ranks "
         "restart together"
     )
@@ -168,9 +169,9 @@ def test_gpu_faults_replaces_a_node_that_a_monitor_calls_broken_though_its_rank_
     assert told.incident.attempts[-1].action is AttemptAction.REPLACE_NODE
     assert (
         "rule nvsentinel-condition (node gpu-2 has condition GpuPcieWatch=True) says ReplaceNode"
-        in told.incident.reason
+        in told.incident.message
     )
-    assert "quarantining node gpu-2 and deleting Job train-node-0" in told.incident.reason
+    assert "quarantining node gpu-2 and deleting Job train-node-0" in told.incident.message
 
 
 def test_gpu_faults_reads_the_reason_of_the_eks_agent() -> None:
@@ -220,8 +221,8 @@ def test_gpu_faults_without_its_permission_recreates_and_says_why_the_node_stays
     assert told.quarantined == []
     assert told.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
     refused = "node gpu-2 is not quarantined: RecoveryConfig does not allow it (spec.allow.cordon)"
-    assert refused in told.incident.reason
-    assert told.incident.considered == (f"ReplaceNode: {refused}",)
+    assert refused in told.incident.message
+    assert told.incident.considered == (Considered("ReplaceNode", Reason.QUARANTINE_NOT_ALLOWED, refused, "gpu-2"),)
 
 
 def test_gpu_faults_without_its_permission_leaves_a_group_that_still_runs() -> None:
@@ -229,7 +230,7 @@ def test_gpu_faults_without_its_permission_leaves_a_group_that_still_runs() -> N
     told = story("gpu-faults", permitted=False)
     told.change_node("gpu-2", conditions=(broken("GpuPcieWatch"),))
     told.look(1)
-    assert "its member still runs there, so the group is left as it is" in told.incident.reason
+    assert "its member still runs there, so the group is left as it is" in told.incident.message
     for seconds in (5, 10, 60, 3600):
         told.look(seconds)
     assert not told.restarted
@@ -257,7 +258,7 @@ def test_spot_takes_a_preemption_or_a_drain_for_free_as_often_as_it_happens() ->
         assert not told.incident.charged
         assert told.controller.ledger.budget.remaining == 10
         assert told.incident.rule == "capacity-taken-back"
-        assert "(free of charge)" in told.incident.reason
+        assert "(free of charge)" in told.incident.message
 
 
 def test_spot_recreates_for_free_when_the_provider_has_deleted_the_node() -> None:
@@ -298,7 +299,7 @@ def test_user_errors_end_the_job_once_late_evidence_has_had_its_time() -> None:
     assert deed.uid == "jobset-1"
     assert told.incident.rule == "user-error"
     assert not told.controller.triggers
-    assert "says FailJob" in told.incident.reason
+    assert "says FailJob" in told.incident.message
 
 
 def test_user_errors_without_the_permission_are_held_and_say_so() -> None:
@@ -308,7 +309,7 @@ def test_user_errors_without_the_permission_are_held_and_say_so() -> None:
     told.look(6)
     assert told.controller.workload_actions == []
     assert told.controller.phase() is Phase.HELD
-    assert "says FailJob, which RecoveryConfig does not allow (spec.allow.failJob)" in told.incident.reason
+    assert "says FailJob, which RecoveryConfig does not allow (spec.allow.failJob)" in told.incident.message
 
 
 @pytest.mark.parametrize(("code", "rule"), [(127, "user-error"), (78, "said-by-the-script")])
@@ -384,4 +385,4 @@ def test_the_runtime_with_a_failure_policy_leaves_a_failed_pod_to_its_job_set() 
     told.exits(2, 1, "", 0)
     told.look(1)
     assert told.controller.workload_actions == []
-    assert "standing aside, because Job train-node-0 has backoffLimit 0" in told.incident.reason
+    assert "standing aside, because Job train-node-0 has backoffLimit 0" in told.incident.message

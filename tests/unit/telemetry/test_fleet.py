@@ -4,11 +4,12 @@ import msgspec
 
 from recovery.core.model.config import AllowSpec, ConfigFacts, ConfigSpec
 from recovery.core.model.fleet_ledger import Breaker, FleetLedger, Quarantined, Suspicion
+from recovery.core.model.ledger import Considered
+from recovery.core.model.reason import Reason
 from recovery.telemetry.observer import Telemetry
 from tests.unit.telemetry.world import BEGIN, KEY, Group, HeldStore, Scrape, SetClock
 
 REFUSALS = "recovery_quarantine_refusals_total"
-CAP = "ReplaceNode: quarantine cap reached: 75 of 75 nodes (RecoveryConfig spec.quarantine.maxPercent 5)"
 
 
 def config(fleet: FleetLedger) -> ConfigFacts:
@@ -33,7 +34,7 @@ def test_nodes_are_counted_by_who_asked_and_suspicions_while_they_count(
         FleetLedger(
             quarantined=(entry("a"), entry("b"), entry("c", by="jane")),
             suspicions=(old, new, Suspicion("gpu-2", "inc-2", BEGIN)),
-            breaker=Breaker(BEGIN, "enough"),
+            breaker=Breaker(BEGIN, Reason.RECOVERIES_IN_VAIN),
         )
     )
     found = Scrape(metrics)
@@ -53,8 +54,8 @@ def test_a_refusal_is_counted_once_by_its_reason(metrics: Telemetry, group: Grou
     group.fails()
     before = group.ledger
     assert before.incident is not None
-    said = ("budget: 3 of 10", CAP)
+    said = (Considered("RecreateGroup", Reason.SAME_ERROR_AGAIN), Considered("ReplaceNode", Reason.QUARANTINE_CAP))
     after = msgspec.structs.replace(before, incident=msgspec.structs.replace(before.incident, considered=said))
     metrics.ledger_written(KEY, before, after)
-    metrics.ledger_written(KEY, after, msgspec.structs.replace(after, reason="said anew"))
+    metrics.ledger_written(KEY, after, msgspec.structs.replace(after, message="said again"))
     assert Scrape(metrics).by(REFUSALS, "reason") == {"cap": 1}

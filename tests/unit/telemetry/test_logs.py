@@ -10,7 +10,9 @@ import pytest
 import structlog
 
 from recovery.core.model.ledger import Ledger
+from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeletePods, Plan
+from recovery.ports import WatchEnd
 from recovery.telemetry.logs import configure_logs
 from recovery.telemetry.observer import Telemetry
 from tests.unit.telemetry.world import KEY
@@ -84,7 +86,7 @@ def test_people_get_readable_lines() -> None:
 def test_each_decision_is_a_debug_line(metrics: Telemetry) -> None:
     stream = io.StringIO()
     configure_logs("debug", stream)
-    metrics.decided(KEY, Ledger(), Plan(Ledger(), "no failure", actions=(DeletePods(1, (), None),)))
+    metrics.decided(KEY, Ledger(), Plan(Ledger(), Reason.NO_FAILURE, "no failure", actions=(DeletePods(1, (), None),)))
     (line,) = lines(stream)
     assert line["msg"] == "no failure"
     assert (line["job"], line["decision"], line["writes"]) == ("team-a/llm", ["DeletePods"], False)
@@ -94,7 +96,7 @@ def test_what_kube_cannot_read_and_lost_watches_are_told(metrics: Telemetry) -> 
     stream = io.StringIO()
     configure_logs("info", stream)
     metrics.listed("pods", 3)
-    metrics.watch_restarted("pods", "watch pods: gone")
+    metrics.watch_restarted("pods", WatchEnd.EXPIRED, "watch pods: gone")
     metrics.undecodable("recoverypolicies", "team-a/x", "bad mode")
     assert [(line["level"], line["resource"]) for line in lines(stream)] == [
         ("info", "pods"),

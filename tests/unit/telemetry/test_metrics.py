@@ -4,7 +4,9 @@ import pytest
 
 from recovery.controller.observer import ControllerObserver
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
+from recovery.core.model.reason import Reason
 from recovery.kube.observer import InformerObserver, RequestObserver
+from recovery.ports import WatchEnd
 from recovery.telemetry.event_loop import measure_lag
 from recovery.telemetry.observer import Telemetry
 from tests.unit.telemetry.world import KEY, Group, HeldStore, Scrape, SetClock
@@ -170,48 +172,20 @@ def test_a_decision_is_counted_once(metrics: Telemetry, group: Group) -> None:
     group.fails()
     group.attempt()
     group.enters(Phase.TEARING_DOWN)
-    group.attempt()
-    group.attempt(AttemptAction.NONE)
-    group.attempt(AttemptAction.ADOPTED)
+    group.attempt(reason=Reason.START_TIMEOUT)
+    group.attempt(AttemptAction.NONE, reason=Reason.MEMBER_REPLACED)
+    group.attempt(AttemptAction.ADOPTED, reason=Reason.PLATFORM_RESTART)
     group.closes()
     scrape = Scrape(metrics)
 
     def count(action: str, reason: str) -> float | None:
         return scrape.value(DECISIONS, action=action, reason=reason, mode="enforce")
 
-    assert count("RecreateGroup", "RecreateGroupOnPodRestart") == 1
-    assert count("RecreateGroup", "AttemptFailed") == 1
+    assert count("RecreateGroup", "DefaultRestart") == 1
+    assert count("RecreateGroup", "StartTimeout") == 1
     assert count("None", "MemberReplaced") == 1
     assert count("Adopted", "PlatformRestart") == 1
     assert scrape.by(SUPPRESSED, "reason") == {}
-
-
-def test_what_observe_suppresses_is_counted(metrics: Telemetry, group: Group) -> None:
-    group.fails(mode="Observe")
-    scrape = Scrape(metrics)
-    assert scrape.value(DECISIONS, action="None", reason="ObserveMode", mode="observe") == 1
-    assert scrape.by(SUPPRESSED, "reason") == {"observe": 1}
-
-
-def test_a_policy_without_restarts_suppresses_nothing(metrics: Telemetry, group: Group) -> None:
-    group.fails(mode="Observe", restart="None")
-    scrape = Scrape(metrics)
-    assert scrape.value(DECISIONS, action="None", reason="RestartNone", mode="observe") == 1
-    assert scrape.by(SUPPRESSED, "reason") == {}
-
-
-@pytest.mark.parametrize(("attempts", "reason"), [(0, "BudgetExhausted"), (2, "AttemptsExhausted")])
-def test_a_hold_is_an_action_that_the_budget_suppressed(
-    metrics: Telemetry, group: Group, attempts: int, reason: str
-) -> None:
-    group.fails()
-    for _ in range(attempts):
-        group.attempt()
-    group.enters(Phase.HELD)
-    group.attempt(AttemptAction.NONE)
-    scrape = Scrape(metrics)
-    assert scrape.value(DECISIONS, action="Hold", reason=reason, mode="enforce") == 1
-    assert scrape.by(SUPPRESSED, "reason") == {"budget": 1}
 
 
 def test_looks_and_the_queue(metrics: Telemetry) -> None:
@@ -251,9 +225,9 @@ def test_whether_this_process_leads(clock: SetClock) -> None:
 
 def test_watches(clock: SetClock, metrics: Telemetry) -> None:
     metrics.watch_event("pods")
-    metrics.watch_restarted("pods", "watch pods: too old resource version: 17 (4711)")
-    metrics.watch_restarted("pods", "watch pods: the server ended the stream after 3 s")
-    metrics.watch_restarted("pods", "watch pods: Cannot connect to host 10.0.0.1:443")
+    metrics.watch_restarted("pods", WatchEnd.EXPIRED, "watch pods: too old resource version: 17 (4711)")
+    metrics.watch_restarted("pods", WatchEnd.ENDED, "watch pods: the server ended the stream after 3 s")
+    metrics.watch_restarted("pods", WatchEnd.UNREACHABLE, "watch pods: Cannot connect to host 10.0.0.1:443")
     scrape = Scrape(metrics)
     assert scrape.value("recovery_watch_last_event_timestamp_seconds", resource="pods") == clock.now().timestamp()
     assert scrape.by("recovery_watch_restarts_total", "reason") == {"Expired": 1, "Ended": 1, "Unreachable": 1}

@@ -22,6 +22,7 @@ from recovery.core.model.ledger import (
     Terms,
     Totals,
 )
+from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 from recovery.telemetry.metrics import Metrics
@@ -172,8 +173,10 @@ class Group:
         ledger = msgspec.structs.replace(self.ledger, incident=opened, totals=totals)
         self._write(phases.enter(phases.enter(ledger, Phase.DETECTED, opened.started_at), Phase.DECIDED, now))
 
-    def attempt(self, action: AttemptAction = AttemptAction.RECREATE_GROUP) -> None:
-        self._write(lifecycle.add_attempt(self.ledger, action, Target(), "because", self._clock.now()))
+    def attempt(
+        self, action: AttemptAction = AttemptAction.RECREATE_GROUP, *, reason: Reason = Reason.DEFAULT_RESTART
+    ) -> None:
+        self._write(lifecycle.add_attempt(self.ledger, action, Target(), reason, "because", self._clock.now()))
 
     def enters(self, phase: Phase) -> None:
         self._write(phases.enter(self.ledger, phase, self._clock.now()))
@@ -181,7 +184,7 @@ class Group:
     def closes(self, outcome: Outcome = Outcome.RECOVERED, *, ago: float = 0.0, source: str = "ready") -> None:
         """The incident ended so many seconds ago."""
         at = self._clock.now() - timedelta(seconds=ago)
-        closing = Closing(outcome=outcome, outcome_reason="AllRanksReady", ended_at=at, source=source)
+        closing = Closing(outcome=outcome, outcome_reason=Reason.ALL_RANKS_READY, ended_at=at, source=source)
         self._write(lifecycle.close(self.ledger, closing))
 
     def is_recorded(self) -> None:

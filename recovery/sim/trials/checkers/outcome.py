@@ -97,7 +97,7 @@ class ConvergesAfterHealing(Rule):
             return True
         state = self.world.ledgers.of_group(group.key)
         incident = state.open_incident if state is not None else None
-        if state is None or incident is None or not state.ledger.reason:
+        if state is None or incident is None or not state.ledger.message:
             return False
         left_alone = incident.mode != Mode.ENFORCE or incident.terms.restart == Restart.NONE
         return left_alone or state.ledger.phase is Phase.HELD or _waits_for_a_person(state)

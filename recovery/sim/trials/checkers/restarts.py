@@ -48,7 +48,7 @@ class JustifiedRestart(Rule):
         }[added.action](made, incident, group)
         if unjustified is not None:
             sentence = f"{made.actor} enters restart {added.number} of incident {incident.id}, but {unjustified}"
-            yield self.found(at, f"{sentence}; it says: {added.reason}", made.group)
+            yield self.found(at, f"{sentence}; it says: {added.whole_message}", made.group)
 
     def _deleted(self, change: Change, at: datetime) -> Iterator[Violation]:
         uid = change.body["metadata"]["uid"]

@@ -63,7 +63,7 @@ class FailJobForItsCause(Rule):
             return
         rule = rule_of(incident)
         for sentence in self._wrong(made, incident, rule):
-            yield self.found(at, f"{made.actor} makes {made.group} fail, {sentence}: {incident.reason}", made.group)
+            yield self.found(at, f"{made.actor} makes {made.group} fail, {sentence}: {incident.message}", made.group)
 
     def _wrong(self, made: LedgerChange, incident: Incident, rule: PolicyRule | None) -> Iterator[str]:
         if not self.evidence.plan.config.get("allow", {}).get("failJob"):

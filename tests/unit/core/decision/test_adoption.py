@@ -24,7 +24,7 @@ def test_the_jobsets_own_restart_is_adopted_and_charged_once() -> None:
     controller.look(failing(), 1.2)
     restarting = failing().restarted_by_jobset()
     plan = controller.look(restarting, 1.5)
-    assert plan.reason.endswith("JobSet train restarts the group itself: adopted as this incident's restart")
+    assert plan.message.endswith("JobSet train restarts the group itself: adopted as this incident's restart")
     controller.look(restarting.job_deleted(1), 2)
     assert controller.phase() is Phase.TEARING_DOWN
     controller.settle(restarting.recreated(10).all_ready(30), 30.5)
@@ -36,7 +36,7 @@ def test_the_jobsets_own_restart_is_adopted_and_charged_once() -> None:
 def test_seen_for_the_first_time_while_the_jobset_restarts_it_is_adopted_at_once() -> None:
     controller = Controller()
     plan = controller.look(failing().restarted_by_jobset().job_deleted(1), 1.5)
-    assert "JobSet train restarts the group itself" in plan.reason
+    assert "JobSet train restarts the group itself" in plan.message
     assert actions(controller) == [AttemptAction.ADOPTED]
     assert controller.phase() is Phase.TEARING_DOWN
     assert controller.workload_actions == []
@@ -49,7 +49,7 @@ def test_so_it_is_when_the_first_of_several_jobs_is_back_already() -> None:
     first = msgspec.structs.replace(going.jobs[0], uid="job-3", restart_attempt=1, created_at=at(2))
     controller = Controller()
     plan = controller.look(msgspec.structs.replace(going, jobs=(first, going.jobs[1])), 3)
-    assert "JobSet train restarts the group itself" in plan.reason
+    assert "JobSet train restarts the group itself" in plan.message
     assert actions(controller) == [AttemptAction.ADOPTED]
     assert controller.incident.target.from_restarts == 1
 
@@ -73,7 +73,7 @@ def test_a_job_that_somebody_else_deletes_in_an_incident_is_adopted() -> None:
     world = training().pod_deleted(3, 0)
     controller.look(world, 0.5)
     plan = controller.look(world.job_deleted(5), 5.5)
-    assert plan.reason.endswith("somebody else deleted the group's Job: adopted as this incident's restart")
+    assert plan.message.endswith("somebody else deleted the group's Job: adopted as this incident's restart")
     controller.settle(world.job_deleted(5).recreated(10).all_ready(20), 20.5)
     (incident,) = controller.recorded
     assert incident.closing is not None
@@ -111,7 +111,7 @@ def test_overtaken_before_our_trigger_landed_the_restart_is_the_platforms() -> N
     overtaken = world.job_failing("BackoffLimitExceeded", 1, finally_=True).restarted_by_jobset()
     plan = controller.look(overtaken, 1.1)
     assert actions(controller) == [AttemptAction.ADOPTED]
-    assert "adopted as this incident's restart" in plan.reason
+    assert "adopted as this incident's restart" in plan.message
     assert controller.triggers == []
     assert controller.ledger.epoch == controller.ledger.totals.restarts == 1
 
@@ -139,7 +139,7 @@ def test_a_restart_of_the_platforms_after_ours_is_another_one() -> None:
     broken = coming.job_failing("BackoffLimitExceeded", 20, finally_=True)
     controller.look(broken, 20.5)
     plan = controller.look(broken.restarted_by_jobset(), 21)
-    assert "JobSet train restarts the group itself" in plan.reason
+    assert "JobSet train restarts the group itself" in plan.message
     assert actions(controller) == [AttemptAction.RECREATE_GROUP, AttemptAction.NONE, AttemptAction.ADOPTED]
     assert controller.phase() is Phase.DECIDED
     assert controller.ledger.epoch == 2
@@ -178,7 +178,7 @@ def test_the_first_trigger_after_an_adopted_restart_without_budget_is_held() -> 
     plan = controller.look(back, 21)
     assert controller.phase() is Phase.HELD
     assert controller.triggers == []
-    assert "held, because the budget of policy default is exhausted (0 recoveries within 24h)" in plan.reason
+    assert "held, because the budget of policy default is exhausted (0 recoveries within 24h)" in plan.message
 
 
 def test_no_more_than_one_restart_enters_the_ledger_in_one_write() -> None:

@@ -76,11 +76,11 @@ def test_old_pods_that_do_not_go_are_named_once() -> None:
     going = world.job_deleted(1).all_deleted(1)
     assert controller.look(going, 2).requeue_at == at(62)
     plan = controller.look(going.pod_gone(0, 30).pod_gone(1, 30).pod_gone(2, 30), 62)
-    assert plan.reason.endswith("; waiting for pod train-node-0-3-10 (rank 3, node gpu-3) to be gone")
-    assert controller.look(going, 100).reason == plan.reason
+    assert plan.message.endswith("; waiting for pod train-node-0-3-10 (rank 3, node gpu-3) to be gone")
+    assert controller.look(going, 100).message == plan.message
     other, world = triggered()
     other.look(going, 2)
-    assert other.look(going, 62).reason.endswith("(rank 0, node gpu-0) and 3 more to be gone")
+    assert other.look(going, 62).message.endswith("(rank 0, node gpu-0) and 3 more to be gone")
 
 
 def test_a_failed_pod_fills_no_place() -> None:
@@ -97,7 +97,7 @@ def test_a_member_lost_before_all_ran_is_replaced_without_a_trigger() -> None:
     controller, back = recreated()
     lost = back.all_scheduled().started(0, 12).pod_deleted(1, 13)
     plan = controller.look(lost, 14)
-    assert plan.reason == (
+    assert plan.message == (
         "pod train-node-0-1-20 (rank 1, node gpu-1) was deleted before all ranks ran; it is replaced without a restart "
         "of the others"
     )
@@ -124,7 +124,7 @@ def test_a_member_lost_after_all_ran_is_another_attempt_without_a_charge() -> No
     controller.look(running, 21)
     assert controller.phase() is Phase.RENDEZVOUS
     plan = controller.look(running.pod_failed(1, 137, 25), 26)
-    assert plan.reason == (
+    assert plan.message == (
         "pod train-node-0-1-20 (rank 1, node gpu-1) failed with exit code 137; attempt 2: deleting Job train-node-0 "
         "once more"
     )
@@ -155,7 +155,7 @@ def test_a_new_job_that_fails_before_all_ran_is_not_replacing_anybody() -> None:
     controller, back = recreated()
     plan = controller.look(back.all_scheduled().job_failing("BackoffLimitExceeded", 20), 20.5)
     assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-2"]
-    assert plan.reason == (
+    assert plan.message == (
         "Job train-node-0 is failing: BackoffLimitExceeded; attempt 2: deleting Job train-node-0 once more"
     )
 
@@ -167,7 +167,7 @@ def test_a_new_job_that_fails_by_the_users_rule_is_left_to_fail() -> None:
     back = world.recreated(10).all_started(20).pod_failed(1, 42, 25)
     controller.look(back, 26)
     plan = controller.look(back.job_failing("PodFailurePolicy", 26), 27)
-    assert "standing aside, because" in plan.reason
+    assert "standing aside, because" in plan.message
     assert len(controller.triggers) == 1
     controller.settle(back.job_failing("PodFailurePolicy", 26, finally_=True).jobset_failed(28), 29)
     assert controller.recorded[0].closing is not None
@@ -229,7 +229,7 @@ def test_after_two_minutes_it_is_another_attempt() -> None:
     controller, empty = without_pods()
     plan = controller.look(empty, 130)
     assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-2"]
-    assert plan.reason == "Job train-node-0 got no pods for 120 s; attempt 2: deleting Job train-node-0 once more"
+    assert plan.message == "Job train-node-0 got no pods for 120 s; attempt 2: deleting Job train-node-0 once more"
     again = empty.job_gone().job_created(140)
     controller.look(again, 140)
     controller.look(again, 200)
@@ -252,14 +252,14 @@ def test_it_is_touched_before_it_is_given_up_though_nobody_looked_for_minutes() 
 def test_pods_that_are_refused_are_only_spoken_of() -> None:
     controller, empty = without_pods(failed_create='pods "train-node-0-0-abc" is forbidden: exceeded quota: gpus')
     plan = controller.look(empty, 300)
-    assert plan.reason.startswith("pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; no rule matched")
-    assert plan.reason.endswith(
+    assert plan.message.startswith("pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; no rule matched")
+    assert plan.message.endswith(
         'Job train-node-0 cannot create its pods: pods "train-node-0-0-abc" is forbidden: exceeded quota: gpus'
     )
     assert plan.requeue_at == at(330)
     assert controller.touches == []
     assert len(controller.triggers) == 1
-    assert controller.look(empty, 330).reason == plan.reason
+    assert controller.look(empty, 330).message == plan.message
 
 
 def test_a_job_that_has_just_lost_all_its_pods_is_not_given_up_at_once() -> None:
@@ -300,7 +300,7 @@ def test_a_replacement_that_waits_for_capacity_is_not_held_against_the_start() -
     controller.look(waiting, 22)
     controller.look(waiting, 60)
     assert controller.phase() is Phase.SCHEDULING
-    assert "waiting for capacity" in controller.incident.reason
+    assert "waiting for capacity" in controller.incident.message
     controller.look(waiting, 5000)
     assert len(controller.triggers) == 1
     again = waiting.scheduled(3)
@@ -314,19 +314,19 @@ def test_waiting_for_capacity_is_said_once_and_tears_nothing_down() -> None:
     waiting = back.unschedulable(0, "0/16 nodes are available: 16 Insufficient nvidia.com/gpu.")
     assert controller.look(waiting, 11).requeue_at == at(40.5)
     plan = controller.look(waiting, 41)
-    assert plan.reason.endswith(
+    assert plan.message.endswith(
         "; waiting for capacity: pod train-node-0-0-20 (rank 0, not scheduled): 0/16 nodes are available: "
         "16 Insufficient nvidia.com/gpu."
     )
     changed = back.unschedulable(0, "0/17 nodes are available: 17 Insufficient nvidia.com/gpu.")
-    assert controller.look(changed, 90_000).reason == plan.reason
+    assert controller.look(changed, 90_000).message == plan.message
     assert len(controller.triggers) == 1
 
 
 def test_a_pod_that_has_a_node_by_now_is_not_waited_for() -> None:
     controller, back = recreated()
     placed = back.unschedulable(0, "0/16 nodes are available").with_pod(0, node="gpu-0")
-    assert "waiting" not in controller.look(placed, 41).reason
+    assert "waiting" not in controller.look(placed, 41).message
 
 
 def test_ranks_that_do_not_start_in_time_are_another_attempt() -> None:
@@ -335,7 +335,7 @@ def test_ranks_that_do_not_start_in_time_are_another_attempt() -> None:
     assert controller.look(scheduled, 21).requeue_at == at(621)
     assert controller.look(scheduled, 620).requeue_at == at(621)
     plan = controller.look(scheduled, 621)
-    assert plan.reason == (
+    assert plan.message == (
         "not all ranks ran within 600 s of being scheduled; attempt 2: deleting Job train-node-0 once more"
     )
     assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-2"]
@@ -354,7 +354,7 @@ def test_a_start_that_takes_too_long_under_a_pause_waits_for_its_end() -> None:
     slow = back.all_scheduled()
     controller.look(slow, 21)
     plan = controller.look(slow.paused(), 700)
-    assert plan.reason.endswith("nothing is done, because the job is paused by annotation")
+    assert plan.message.endswith("nothing is done, because the job is paused by annotation")
     assert len(controller.triggers) == 1
 
 
@@ -363,7 +363,7 @@ def test_the_rendezvous_ends_by_ready_and_says_so() -> None:
     plan = controller.look(back.all_ready(20), 25)
     assert controller.incident.closing is not None
     assert controller.incident.closing.ended_at == at(21)
-    assert plan.reason.endswith("all 4 ranks are Ready (source: ready, verified: false)")
+    assert plan.message.endswith("all 4 ranks are Ready (source: ready, verified: false)")
 
 
 # --- the end of the platform's patience ----------------------------------------------------------------------------
@@ -377,7 +377,7 @@ def test_a_jobset_that_fails_meanwhile_ends_the_incident() -> None:
         Outcome.FAILED,
         "PlatformGaveUp",
     )
-    assert plan.reason.endswith(
+    assert plan.message.endswith(
         "the platform gave up: JobSet train is Failed (jobset failed due to one or more job failures); "
         "it is left as it is"
     )
@@ -387,7 +387,7 @@ def test_a_jobset_that_fails_meanwhile_ends_the_incident() -> None:
 def test_a_member_that_succeeds_as_another_is_lost_ends_the_incident() -> None:
     controller, back = recreated()
     plan = controller.look(back.all_started(20).succeeded(0).pod_failed(1, 1, 25), 26)
-    assert plan.reason.endswith("pod train-node-0-0-20 has Succeeded, so the training is finishing: left alone")
+    assert plan.message.endswith("pod train-node-0-0-20 has Succeeded, so the training is finishing: left alone")
     assert len(controller.triggers) == 1
     controller.settle(back.all_started(20).succeeded(0).pod_failed(1, 1, 25), 26)
     assert controller.recorded[0].closing is not None
@@ -399,7 +399,7 @@ def test_a_users_rule_that_ends_the_job_before_the_trigger_is_out_goes_first() -
     world = training(rules=(on_exit("FailJob", 42),)).pod_failed(3, 1, 0)
     controller.write(controller.plan(world, 1))
     plan = controller.look(world.pod_failed(2, 42, 1), 2)
-    assert plan.reason.endswith(
+    assert plan.message.endswith(
         "standing aside, because podFailurePolicy rule 0 of Job train-node-0 (action FailJob) "
         "matches pod train-node-0-2-10"
     )
@@ -452,8 +452,8 @@ def said_after(controller: Controller, world: World, seconds: float) -> str:
     assert first.requeue_at is not None
     plan = controller.look(world, (first.requeue_at - at(0)).total_seconds())
     assert not any(isinstance(action, DeleteJob | TouchJob) for action in plan.actions)
-    assert plan.reason.startswith(first.reason + "; ")
-    return plan.reason.removeprefix(first.reason + "; ")
+    assert plan.message.startswith(first.message + "; ")
+    return plan.message.removeprefix(first.message + "; ")
 
 
 def test_a_job_set_that_does_not_create_its_job_again_is_named() -> None:

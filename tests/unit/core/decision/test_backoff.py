@@ -84,7 +84,7 @@ def test_the_trigger_comes_first_then_the_suspension_then_the_pods() -> None:
     (asked,) = suspensions(controller)
     assert (asked.incident_id, asked.resume_at) == (controller.incident.id, at(310.2))
     assert controller.ledger.next_attempt_at == at(310.2)
-    assert controller.incident.reason.endswith("it stays suspended for 10s first (attempt 2 in a row)")
+    assert controller.incident.message.endswith("it stays suspended for 10s first (attempt 2 in a row)")
 
 
 def test_it_is_resumed_when_its_time_has_come_and_seen_through() -> None:
@@ -134,7 +134,7 @@ def test_one_that_comes_too_late_is_dropped_and_the_group_just_runs() -> None:
     world = failed_again(controller).job_deleted(300.3).recreated(302)
     controller.look(world, 302.1)
     assert controller.incident.suspension is None
-    assert "it was not suspended in time" in controller.incident.reason
+    assert "it was not suspended in time" in controller.incident.message
     assert len(suspensions(controller)) == 1
     controller.settle(world.all_ready(304), 304.2)
     assert controller.recorded[-1].closing.outcome is Outcome.RECOVERED  # type: ignore[union-attr]
@@ -154,7 +154,7 @@ def test_who_resumes_the_job_ends_the_backoff_and_what_is_left_of_ours_is_remove
     controller.look(world, 305)
     assert controller.incident.suspension is None
     assert [action.suspended for action in resumptions(controller)] == [False]
-    assert "somebody else has resumed it" in controller.incident.reason
+    assert "somebody else has resumed it" in controller.incident.message
     controller.look(world.released().unsuspended(306), 306.1)
     controller.settle(world.released().unsuspended(306).all_ready(308), 308.2)
     assert controller.recorded[-1].closing.outcome is Outcome.RECOVERED  # type: ignore[union-attr]
@@ -188,7 +188,7 @@ def test_what_bars_the_controller_releases_its_suspension(world_after: object, p
     controller.policy = policy_after  # type: ignore[assignment]
     controller.look(world, 305)
     assert [action.suspended for action in resumptions(controller)] == [True]
-    assert "the suspension is released, because" in controller.incident.reason
+    assert "the suspension is released, because" in controller.incident.message
 
 
 def test_a_suspension_whose_incident_nobody_remembers_is_ended_whatever_the_policy_says() -> None:
@@ -227,7 +227,7 @@ def test_who_has_resumed_the_job_once_is_not_suspended_again_in_the_same_inciden
     controller.look(world.pod_deleted(1, 311), 311.1)
     assert len(controller.triggers) == 3
     assert len(suspensions(controller)) == 1
-    assert controller.incident.reason.endswith("no backoff, because somebody else has resumed this job before")
+    assert controller.incident.message.endswith("no backoff, because somebody else has resumed this job before")
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_standing_aside_after_all_is_without_a_suspension_too() -> None:
     world = world.with_jobset(failure_policy=FailurePolicyFacts(max_restarts=3)).job_failing("PodFailurePolicy", 300)
     controller.done.clear()
     controller.look(world, 301)
-    assert "standing aside, because" in controller.incident.reason
+    assert "standing aside, because" in controller.incident.message
     assert controller.workload_actions == []
 
 

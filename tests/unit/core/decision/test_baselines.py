@@ -19,12 +19,12 @@ def untouched(world: World, seconds: float, *, since: float = -86_400) -> str:
     plan = controller.look(world, seconds)
     assert controller.ledger == Ledger()
     assert controller.done == []
-    return plan.reason
+    return plan.message
 
 
 def test_a_group_that_runs_is_left_alone_without_a_live_read() -> None:
     controller = Controller()
-    assert controller.look(training(), 0).reason == NO_FAILURE
+    assert controller.look(training(), 0).message == NO_FAILURE
     assert controller.live_reads == 0
 
 
@@ -237,8 +237,8 @@ def test_what_an_incident_has_dealt_with_never_opens_another() -> None:
     controller.look(world, 2)
     controller.settle(world, 8)
     assert controller.ledger.totals.incidents == 1
-    assert controller.look(world, 9).reason == BASELINE
-    assert controller.look(world.controller_restarted(), 10).reason == BASELINE
+    assert controller.look(world, 9).message == BASELINE
+    assert controller.look(world.controller_restarted(), 10).message == BASELINE
 
 
 def test_the_next_restart_of_the_same_container_does() -> None:
@@ -258,7 +258,7 @@ def test_a_replacement_made_before_the_incident_ended_is_dealt_with() -> None:
     controller.look(world, 1)
     controller.settle(world.came_back(3, 30, 40), 41)
     assert controller.phase() is Phase.HEALTHY
-    assert controller.look(world.came_back(3, 30, 40).controller_restarted(), 60).reason == BASELINE
+    assert controller.look(world.came_back(3, 30, 40).controller_restarted(), 60).message == BASELINE
 
 
 def test_a_cache_that_lags_makes_nothing_forgotten() -> None:

@@ -7,6 +7,7 @@ from recovery.core.model.annotations import RELEASE_ANNOTATION
 from recovery.core.model.facts import ContainerFacts, ExitFacts
 from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Quarantined, Suspicion
 from recovery.core.model.ledger import AttemptAction, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import ChangeFleet, Plan
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
@@ -101,8 +102,8 @@ def test_a_node_that_swallows_a_member_comes_under_suspicion_after_two_minutes(w
     late = one.look(world, 120)
     assert suspected(one) == [("gpu-2", START_NAME)]
     assert quarantined(one) == []
-    assert "node gpu-2 is suspected (1 of 2 suspicions)" in late.reason
-    assert ", while members run on " in late.reason
+    assert "node gpu-2 is suspected (1 of 2 suspicions)" in late.message
+    assert ", while members run on " in late.message
     assert one.ledger.incident is None
     assert one.ledger.epoch == 0
     assert one.workload_actions == []
@@ -165,7 +166,7 @@ def test_what_stands_is_not_asked_for_again_and_is_said_on() -> None:
     carried(one, one.look(world, 120))
     again = one.look(world, 200)
     assert len(one.fleet_changes) == 1
-    assert "node gpu-2 is suspected (1 of 2 suspicions)" in again.reason
+    assert "node gpu-2 is suspected (1 of 2 suspicions)" in again.message
 
 
 def test_the_node_is_quarantined_where_it_was_suspected_before_and_nothing_is_restarted() -> None:
@@ -175,7 +176,7 @@ def test_the_node_is_quarantined_where_it_was_suspected_before_and_nothing_is_re
     [entry] = change.quarantine
     assert (entry.node, entry.incident, entry.since) == ("gpu-2", START_NAME, at(130))
     assert [(each.node, each.incident) for each in change.suspicions] == [("gpu-2", START_NAME)]
-    assert plan.reason == (
+    assert plan.message == (
         "has not started: pod train-node-0-2-10 (rank 2, node gpu-2) failed (UnexpectedAdmissionError), 2 times there, "
         "while members run on 3 other nodes: node gpu-2 is suspected (2 of 2 suspicions, incident other-7 before): "
         "quarantining it; nothing is restarted, its Job replaces the pod"
@@ -188,7 +189,7 @@ def test_of_a_pod_that_stays_there_it_is_said_that_a_person_has_to_delete_it() -
     one = controller(SUSPECTED)
     plan = one.look(BLAMED["its container cannot be made"], 130)
     assert quarantined(one) == ["gpu-2"]
-    assert plan.reason.endswith("nothing is restarted, its pod there has to be deleted by hand")
+    assert plan.message.endswith("nothing is restarted, its pod there has to be deleted by hand")
 
 
 def test_a_cap_leaves_it_at_the_suspicion_and_says_so() -> None:
@@ -196,7 +197,7 @@ def test_a_cap_leaves_it_at_the_suspicion_and_says_so() -> None:
     plan = one.look(BLAMED["its container cannot be made"], 130)
     assert quarantined(one) == []
     assert suspected(one) == [("gpu-2", START_NAME)]
-    assert plan.reason.endswith(
+    assert plan.message.endswith(
         "but it is not quarantined: quarantine cap reached: 0 of 0 nodes (RecoveryConfig spec.quarantine.maxNodes 0)"
     )
 
@@ -204,7 +205,7 @@ def test_a_cap_leaves_it_at_the_suspicion_and_says_so() -> None:
 def test_the_last_feasible_nodes_are_spared() -> None:
     one = controller(SUSPECTED)
     small = msgspec.structs.replace(BLAMED["its container cannot be made"], cluster_nodes=4)
-    assert "but it is not quarantined: it is among the last" in one.look(small, 130).reason
+    assert "but it is not quarantined: it is among the last" in one.look(small, 130).message
     assert quarantined(one) == []
 
 
@@ -218,7 +219,7 @@ def test_two_black_holes_are_quarantined_one_after_the_other_because_the_caps_co
     carried(one, first)
     second = one.look(world, 130.5)
     assert quarantined(one) == ["gpu-2"]
-    assert "quarantine cap reached: 1 of 1 nodes" in second.reason
+    assert "quarantine cap reached: 1 of 1 nodes" in second.message
 
 
 def test_whoever_lets_the_node_in_is_not_overruled() -> None:
@@ -255,7 +256,7 @@ def test_a_member_that_cannot_start_brings_suspicion_on_its_node_and_no_restart(
     assert one.look(world, 131).requeue_at == at(132)
     plan = one.look(world, 132)
     assert suspected(one) == [("gpu-2", one.incident.id)]
-    assert "waits: CreateContainerError: no space left, while members run on 3 other nodes: node gpu-2" in plan.reason
+    assert "waits: CreateContainerError: no space left, while members run on 3 other nodes: node gpu-2" in plan.message
     carried(one, plan)
     one.look(world, 800)
     assert len(one.triggers) == 1
@@ -292,8 +293,8 @@ def test_a_suspected_node_from_which_nobody_takes_the_pod_is_replaced_by_a_resta
     assert len(one.triggers) == 2
     assert one.incident.attempts[-1].action is AttemptAction.REPLACE_NODE
     assert quarantined(one) == ["gpu-2"]
-    assert "node gpu-2 is suspected (2 of 2 suspicions, incident other-7 before)" in one.incident.reason
-    assert "quarantining node gpu-2 and deleting Job train-node-0 once more" in one.incident.reason
+    assert "node gpu-2 is suspected (2 of 2 suspicions, incident other-7 before)" in one.incident.message
+    assert "quarantining node gpu-2 and deleting Job train-node-0 once more" in one.incident.message
 
 
 def test_a_suspected_node_whose_pod_was_replaced_is_quarantined_without_a_restart() -> None:
@@ -304,7 +305,7 @@ def test_a_suspected_node_whose_pod_was_replaced_is_quarantined_without_a_restar
     carried(one, plan)
     one.look(world, 61)
     assert len(one.triggers) == 1
-    assert plan.reason.endswith("quarantining it; nothing is restarted, its Job replaces the pod")
+    assert plan.message.endswith("quarantining it; nothing is restarted, its Job replaces the pod")
 
 
 def test_the_second_time_within_the_incident_replaces_the_node() -> None:
@@ -321,7 +322,7 @@ def test_the_second_time_within_the_incident_replaces_the_node() -> None:
     one.look(again, 1172)
     assert len(one.triggers) == 3
     assert one.incident.attempts[-1].nodes == ("gpu-2",)
-    assert "node gpu-2 is the suspect of this incident for the second time" in one.incident.reason
+    assert "node gpu-2 is the suspect of this incident for the second time" in one.incident.message
 
 
 def test_where_the_node_may_not_be_quarantined_there_is_no_restart_loop() -> None:
@@ -330,7 +331,7 @@ def test_where_the_node_may_not_be_quarantined_there_is_no_restart_loop() -> Non
     world = others_run(stuck(starting(one), 2, 12), 2)
     carried(one, one.look(world, 132))
     one.look(world, 133)
-    assert [text for text in one.incident.considered if "quarantine cap reached" in text] != []
+    assert Reason.QUARANTINE_CAP in {each.reason for each in one.incident.considered}
     assert "QuarantineRefused" in one.events
     assert [attempt.action for attempt in one.incident.attempts] == [AttemptAction.RECREATE_GROUP]
     reads = one.live_reads

@@ -28,7 +28,7 @@ def test_suspend_frees_the_gpus_without_an_attempt() -> None:
     assert controller.phase() is Phase.HELD
     assert controller.workload_actions == [SuspendWorkload(0, "0d2f5c9e-1", lost().workload.uid, None)]  # type: ignore[union-attr]
     assert controller.incident.attempts == ()
-    assert controller.incident.reason.endswith("suspended, so that its GPUs are free")
+    assert controller.incident.message.endswith("suspended, so that its GPUs are free")
 
 
 def test_a_suspension_that_a_crash_lost_is_asked_for_again() -> None:
@@ -80,7 +80,7 @@ def test_under_kueue_it_is_only_held_and_that_is_said() -> None:
     controller = Controller(SUSPENDS)
     plan = controller.look(lost().with_workload(labels={KUEUE_QUEUE_LABEL: "research"}), 1)
     assert controller.workload_actions == []
-    assert plan.reason.endswith("it is not suspended, because Kueue owns the suspension of this job (queue research)")
+    assert plan.message.endswith("it is not suspended, because Kueue owns the suspension of this job (queue research)")
 
 
 def test_a_job_is_failed_the_documented_way_where_nothing_would_restart_it() -> None:
@@ -114,7 +114,7 @@ def test_no_job_is_failed_without_the_leave_of_recovery_config() -> None:
     controller = Controller(policy(limit=0, on_exhausted=OnExhausted.FAIL_JOB))
     plan = controller.look(lost(), 1)
     assert (controller.phase(), controller.workload_actions) == (Phase.HELD, [])
-    assert plan.reason.endswith("it is not made to fail, because RecoveryConfig does not allow FailJob")
+    assert plan.message.endswith("it is not made to fail, because RecoveryConfig does not allow FailJob")
 
 
 @pytest.mark.parametrize("what", list(OnExhausted))
@@ -161,7 +161,7 @@ def test_a_loss_after_standing_aside_that_is_held_is_let_through_by_the_window()
     controller.settle(world, 6)
     world = world.evicted(1, 300)
     controller.look(world, 301)
-    assert "standing aside" in controller.incident.reason
+    assert "standing aside" in controller.incident.message
     world = world.pod_deleted(2, 302)
     controller.look(world, 302)
     assert controller.phase() is Phase.HELD
@@ -220,9 +220,9 @@ def test_a_held_group_without_a_job_waits_for_its_successor() -> None:
 def test_a_job_that_fails_by_our_own_deed_is_not_taken_for_the_decision_of_its_spec() -> None:
     controller = Controller(FAILS)
     controller.look(lost(), 1)
-    said = controller.incident.reason
+    said = controller.incident.message
     controller.look(lost().job_failing("DeadlineExceeded", 2), 2)
-    assert (controller.phase(), controller.incident.reason, controller.incident.attempts) == (Phase.HELD, said, ())
+    assert (controller.phase(), controller.incident.message, controller.incident.attempts) == (Phase.HELD, said, ())
 
 
 def test_a_suspension_that_has_not_begun_when_a_person_says_retry_does_not_begin() -> None:

@@ -52,7 +52,7 @@ def test_a_silent_node_is_looked_at_in_time_after_the_loss_of_another_was_ignore
     controller = Controller(assume_dead(ignored=7))
     world = training().pod_failed(2, 7, 0)
     look_when_asked(controller, world, 1, until=10)
-    assert "says Ignore, so it is left to Kubernetes" in controller.incident.reason
+    assert "says Ignore, so it is left to Kubernetes" in controller.incident.message
     silent = world.node_silent("gpu-1", 20)
     assert controller.look(silent, 21).requeue_at == at(80)
     assert controller.triggers == []
@@ -66,7 +66,7 @@ def test_a_dead_pod_is_freed_although_it_was_left_to_the_jobs_own_policy() -> No
     world = training(rules=(on_condition("Ignore"),)).node_silent("gpu-2", 0)
     evicted = world.evicted(2, 300, reason="DeletionByTaintManager")
     assert controller.look(evicted, 301).requeue_at == at(600)
-    assert "standing aside" in controller.incident.reason
+    assert "standing aside" in controller.incident.message
     assert controller.forced == []
     controller.look(evicted, 600)
     assert controller.forced == ["train-node-0-2-10"]
@@ -83,7 +83,7 @@ def test_without_a_policy_nothing_is_forced_and_fencing_goes_on_when_there_is_on
     policy_, controller.policy = controller.policy, None
     controller.look(going, 700)
     assert controller.forced == []
-    assert "its processes may live until its Node object is deleted" in controller.incident.reason
+    assert "its processes may live until its Node object is deleted" in controller.incident.message
     controller.policy = policy_
     controller.look(going, 800)
     assert controller.forced == ["train-node-0-2-10"]

@@ -34,7 +34,7 @@ ENDS: dict[str, tuple[World, str, str]] = {
 @pytest.mark.parametrize(("world", "why", "says"), ENDS.values(), ids=ENDS)
 def test_such_a_job_is_left_alone(world: World, why: str, says: str) -> None:
     controller = Controller()
-    assert controller.look(world, 2).reason == says
+    assert controller.look(world, 2).message == says
     assert controller.ledger == Ledger()
     assert controller.live_reads == 0
 
@@ -47,7 +47,7 @@ def test_it_supersedes_an_open_incident(world: World, why: str, says: str) -> No
     (incident,) = controller.recorded
     assert incident.closing is not None
     assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.SUPERSEDED, why)
-    assert incident.reason.endswith(says)
+    assert incident.message.endswith(says)
     assert controller.phase() is Phase.HEALTHY
     assert len(controller.triggers) == 1
 
@@ -55,24 +55,24 @@ def test_it_supersedes_an_open_incident(world: World, why: str, says: str) -> No
 def test_nothing_is_done_without_a_policy() -> None:
     snapshot = training().pod_deleted(3, 0).snapshot()
     plan = decide(snapshot, Ledger(), None, at(1))
-    assert (plan.ledger, plan.actions, plan.reason) == (Ledger(), (), "no RecoveryPolicy applies to this job")
+    assert (plan.ledger, plan.actions, plan.message) == (Ledger(), (), "no RecoveryPolicy applies to this job")
 
 
 def test_nothing_is_done_under_a_policy_that_cannot_be_read() -> None:
     plan = decide(training().pod_deleted(3, 0).snapshot(), Ledger(), PolicyError("spec.budget.limit: -1"), at(1))
     assert plan.actions == ()
-    assert plan.reason == "the RecoveryPolicy that applies cannot be used: spec.budget.limit: -1"
+    assert plan.message == "the RecoveryPolicy that applies cannot be used: spec.budget.limit: -1"
 
 
 def test_a_workload_that_is_gone() -> None:
     gone = msgspec.structs.replace(training(), workload=None)
-    assert Controller().look(gone, 1).reason == "the workload is gone"
+    assert Controller().look(gone, 1).message == "the workload is gone"
 
 
 def test_a_complete_train_job() -> None:
     done = msgspec.structs.replace(training().success_criteria_met(0).job.conditions[0], type="Complete")
     world = training().pod_deleted(3, 0).with_workload(conditions=(done,))
-    assert Controller().look(world, 1).reason == "the TrainJob is Complete"
+    assert Controller().look(world, 1).message == "the TrainJob is Complete"
 
 
 # --- finishing -----------------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ FINISHING = {
 @pytest.mark.parametrize(("world", "says"), FINISHING.values(), ids=FINISHING)
 def test_a_finishing_job_loses_nothing_that_it_needs(world: World, says: str) -> None:
     controller = Controller()
-    assert controller.look(world, 2).reason.endswith(f"was deleted, but {says}: left alone")
+    assert controller.look(world, 2).message.endswith(f"was deleted, but {says}: left alone")
     assert controller.ledger == Ledger()
 
 
@@ -105,7 +105,7 @@ def test_success_that_only_the_live_read_shows_stops_the_trigger(world: World, s
     controller = Controller()
     stale = training().pod_deleted(3, 0)
     plan = controller.plan_on(stale.snapshot(), world.snapshot(live=True), 2)
-    assert plan.reason.endswith(f"{says}: left alone")
+    assert plan.message.endswith(f"{says}: left alone")
     assert plan.ledger == Ledger()
 
 
@@ -125,7 +125,7 @@ def test_success_while_held_ends_the_incident(world: World, says: str) -> None:
     controller = Controller(policy(limit=0))
     controller.look(training().pod_deleted(3, 0), 1)
     controller.settle(world, 2)
-    assert controller.recorded[0].reason.endswith(f"{says}: left alone")
+    assert controller.recorded[0].message.endswith(f"{says}: left alone")
 
 
 def test_success_of_the_restarted_job_ends_no_incident_early() -> None:
@@ -148,7 +148,7 @@ def test_observe_decides_everything_and_does_nothing() -> None:
     controller = observing()
     world = training().pod_deleted(3, 0)
     plan = controller.look(world, 1)
-    assert plan.reason == (
+    assert plan.message == (
         "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; policy default is in mode Observe: Enforce would now "
         "delete Job train-node-0, so that all 4 ranks restart together"
     )
@@ -188,7 +188,7 @@ def test_restart_none_leaves_it_to_kubernetes() -> None:
     controller = Controller(policy(restart=Restart.NONE))
     world = training().pod_deleted(3, 0)
     plan = controller.look(world, 1)
-    assert plan.reason.endswith("policy default says restart: None, so it is left to Kubernetes")
+    assert plan.message.endswith("policy default says restart: None, so it is left to Kubernetes")
     controller.settle(world.came_back(3, 30, 40), 41)
     assert controller.recorded[0].closing is not None
     assert controller.recorded[0].closing.outcome_reason == "LeftToKubernetes"
@@ -253,7 +253,7 @@ def test_it_acts_before_the_next_write(now_: Policy | PolicyError | None, paused
     controller.write(controller.plan(world, 1))
     controller.policy = now_
     plan = controller.look(world.paused() if paused else world, 2)
-    assert plan.reason.endswith(f"decided, but not carried out, because {says}")
+    assert plan.message.endswith(f"decided, but not carried out, because {says}")
     assert controller.workload_actions == []
 
 
@@ -278,7 +278,7 @@ def test_it_keeps_a_held_group_from_its_trigger(now_: Policy | PolicyError | Non
     assert controller.phase() is Phase.HELD
     controller.policy = now_
     plan = controller.look(world.paused() if paused else world, 200)
-    assert plan.reason.endswith(f"nothing is done, because {says}")
+    assert plan.message.endswith(f"nothing is done, because {says}")
     assert controller.workload_actions == []
 
 
@@ -295,7 +295,7 @@ def test_a_second_loss_waits_and_is_not_forgotten(now_: Policy | PolicyError | N
     lost = world.recreated(10).all_started(20).pod_deleted(1, 30)
     controller.policy = now_
     plan = controller.look(lost.paused() if paused else lost, 31)
-    assert plan.reason.endswith(f"nothing is done, because {says}")
+    assert plan.message.endswith(f"nothing is done, because {says}")
     assert len(controller.triggers) == 1
     controller.policy = policy()
     controller.look(lost, 40)
@@ -309,7 +309,7 @@ def test_carried_out_after_all_it_says_so_again() -> None:
     controller.write(decided)
     controller.look(world.paused(), 2)
     plan = controller.look(world, 3)
-    assert plan.reason == decided.reason
+    assert plan.message == decided.message
     assert len(controller.triggers) == 1
 
 
@@ -329,7 +329,7 @@ def test_a_trigger_that_was_kept_back_is_not_sent_to_a_group_that_has_long_been_
 
 def test_pause_by_any_value_but_false() -> None:
     lost = training().pod_deleted(3, 0)
-    assert Controller().look(lost.paused("please"), 1).reason.startswith("paused by annotation")
+    assert Controller().look(lost.paused("please"), 1).message.startswith("paused by annotation")
     resumed = Controller()
     resumed.look(lost.paused("false"), 1)
     assert len(resumed.triggers) == 1

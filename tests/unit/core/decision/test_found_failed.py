@@ -19,7 +19,7 @@ def test_the_sentence_tells_how_the_job_failed() -> None:
     (incident,) = controller.recorded
     assert incident.closing is not None
     assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.FAILED, "PlatformGaveUp")
-    assert incident.reason == (
+    assert incident.message == (
         "the platform gave up: JobSet train is Failed (jobset failed due to one or more job failures; "
         "Job train-node-0 is failing: BackoffLimitExceeded); it is left as it is"
     )
@@ -32,7 +32,7 @@ def test_a_job_that_failed_as_its_user_wrote_is_no_platform_that_gave_up() -> No
     (incident,) = controller.recorded
     assert incident.closing is not None
     assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.FAILED, "NativePolicy")
-    assert incident.reason == (
+    assert incident.message == (
         "JobSet train failed, because Job train-node-0 is failing with reason PodFailurePolicy, as its own spec asks"
     )
 
@@ -40,5 +40,5 @@ def test_a_job_that_failed_as_its_user_wrote_is_no_platform_that_gave_up() -> No
 def test_it_is_reported_once() -> None:
     controller, world = Controller(), failed_unseen("BackoffLimitExceeded")
     controller.settle(world, 0)
-    assert controller.settle(world, 60).reason == "JobSet train is Failed; its end has been reported"
+    assert controller.settle(world, 60).message == "JobSet train is Failed; its end has been reported"
     assert len(controller.recorded) == 1

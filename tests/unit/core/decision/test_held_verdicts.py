@@ -152,9 +152,9 @@ def test_a_group_held_by_its_budget_is_made_to_fail_by_a_cause_that_comes_in_lat
     world = training().pod_failed(2, 1, 2)
     controller.look(world, 3)
     controller.look(world, 6)
-    assert "the budget of policy default is exhausted" in controller.incident.reason
+    assert "the budget of policy default is exhausted" in controller.incident.message
     controller.look(world.pod_failed(1, 42, 1), 7)
-    assert "says FailJob; the JobSet is made to fail" in controller.incident.reason
+    assert "says FailJob; the JobSet is made to fail" in controller.incident.message
     assert len(made_to_fail(controller)) == 1
     assert controller.phase() is Phase.HELD
 
@@ -180,7 +180,7 @@ def test_a_group_that_is_being_made_to_fail_is_not_restarted_by_retry() -> None:
     controller.look(world, 4)
     controller.look(asks_for("retry", world, 20), 21)
     assert controller.triggers == []
-    assert [(told.accepted, told.answer) for told in controller.ledger.requests] == [
+    assert [(told.accepted, told.message) for told in controller.ledger.requests] == [
         (False, "the group is Held for good")
     ]
 
@@ -194,7 +194,7 @@ def test_a_retry_by_hand_is_not_ascribed_to_the_rule_that_held_the_group() -> No
     controller.look(asks_for("retry", world, 500), 501)
     assert len(controller.triggers) == 1
     assert controller.incident.rule == ""
-    assert "retry asked for" in controller.incident.reason
+    assert "retry asked for" in controller.incident.message
 
 
 # --- the budget ----------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_a_restart_after_one_of_the_platforms_own_is_charged_once() -> None:
     controller.look(world.pod_failed(1, 1, 20), 21)
     assert len(controller.triggers) == 1
     assert controller.ledger.budget.charges == (at(1),)
-    assert "(0 of 1 recoveries left)" in controller.incident.reason
+    assert "(0 of 1 recoveries left)" in controller.incident.message
 
 
 def test_what_the_window_lets_through_is_for_the_rules_to_decide_again() -> None:
@@ -224,7 +224,7 @@ def test_what_the_window_lets_through_is_for_the_rules_to_decide_again() -> None
     controller.look(lost, 101)
     assert len(controller.triggers) == 2
     assert controller.incident.rule == "mine"
-    assert "held until the budget's window let it through" in controller.incident.reason
+    assert "held until the budget's window let it through" in controller.incident.message
 
 
 def test_an_incident_free_of_charge_gets_no_more_attempts_than_any_other() -> None:
@@ -253,7 +253,7 @@ def test_a_start_that_takes_too_long_is_left_alone_once_where_the_default_is_non
     starting = world.recreated(10).all_scheduled()
     controller.look(starting, 16)
     controller.look(starting, 950)
-    assert "policy default says restart: None, so it is left to Kubernetes" in controller.incident.reason
+    assert "policy default says restart: None, so it is left to Kubernetes" in controller.incident.message
     before = controller.ledger
     controller.look(starting, 951)
     assert controller.ledger == before
@@ -266,11 +266,11 @@ def test_a_cached_look_says_of_a_held_group_what_a_live_one_says() -> None:
     world = training().node_silent("gpu-2", 0).node_deleted("gpu-2")
     controller.look(world, 1)
     assert controller.phase() is Phase.HELD
-    said = controller.incident.reason
+    said = controller.incident.message
     storm = world.nodes_lost(("gpu-2", 0), ("gpu-50", 1), ("gpu-51", 2))
     live = decide(storm.snapshot(live=True), controller.ledger, controller.policy, at(3))
     cached = decide(storm.snapshot(), controller.ledger, controller.policy, at(3))
-    assert (live.reason, cached.reason) == (said, said)
+    assert (live.message, cached.message) == (said, said)
     controller.write(live)
     assert decide(storm.snapshot(), controller.ledger, controller.policy, at(4)).ledger == controller.ledger
 
@@ -283,7 +283,7 @@ def test_override_native_restarts_a_group_that_its_backoff_limit_would_fail(over
     controller = Controller(policy(override_native=override))
     controller.look(training(backoff_limit=0).pod_failed(2, 1, 0), 1)
     assert len(controller.triggers) == restarts
-    assert ("standing aside, because" in controller.incident.reason) != override
+    assert ("standing aside, because" in controller.incident.message) != override
 
 
 def test_override_native_holds_for_what_is_lost_after_a_restart_as_well() -> None:

@@ -37,7 +37,7 @@ def test_an_exhausted_budget_holds_and_says_so() -> None:
     controller = Controller(one_in(3600))
     world = recover(controller, training(), 0).pod_failed(2, 137, 100)
     plan = controller.look(world, 101)
-    assert plan.reason == (
+    assert plan.message == (
         "pod train-node-0-2-20 (rank 2, node gpu-2) failed with exit code 137; held, because the budget of policy "
         "default is exhausted (1 recoveries within 1h)"
     )
@@ -53,7 +53,7 @@ def test_an_exhausted_budget_holds_and_says_so() -> None:
 )
 def test_the_window_is_said_as_a_policy_writes_it(seconds: float, words: str) -> None:
     controller = Controller(policy(limit=0, window_seconds=seconds))
-    assert controller.look(training().pod_deleted(3, 0), 1).reason.endswith(f"(0 recoveries within {words})")
+    assert controller.look(training().pod_deleted(3, 0), 1).message.endswith(f"(0 recoveries within {words})")
 
 
 def test_a_limit_of_none_holds_for_good() -> None:
@@ -72,7 +72,7 @@ def test_the_next_window_leaves_the_hold() -> None:
     plan = controller.look(world, 3600.5)
     assert len(controller.triggers) == 2
     assert controller.phase() is Phase.DECIDED
-    assert "(0 of 1 recoveries left)" in plan.reason
+    assert "(0 of 1 recoveries left)" in plan.message
     assert controller.ledger.budget.charges == (at(3600.5),)
 
 
@@ -165,7 +165,7 @@ def test_an_incident_makes_no_more_attempts_than_the_budget_allows() -> None:
     assert controller.phase() is Phase.HELD
     assert len(controller.triggers) == 2
     assert controller.ledger.totals.charged == 1
-    assert controller.incident.reason == (
+    assert controller.incident.message == (
         "pod train-node-0-1-30 (rank 1, node gpu-1) was deleted; held, because 2 attempts of this incident have failed "
         "and the budget of policy default (2 recoveries within 1h) allows no more"
     )
@@ -175,7 +175,7 @@ def test_a_large_budget_gives_one_incident_no_more_attempts_than_it_remembers() 
     controller, _ = exhausted(limit=MAX_ATTEMPTS + 5)
     assert controller.phase() is Phase.HELD
     assert len(controller.triggers) == MAX_ATTEMPTS
-    assert controller.incident.reason.endswith(
+    assert controller.incident.message.endswith(
         "20 attempts of this incident have failed and no incident gets more within 1h, whatever the budget of policy "
         "default (25 recoveries within 1h)"
     )
@@ -183,14 +183,14 @@ def test_a_large_budget_gives_one_incident_no_more_attempts_than_it_remembers() 
 
 def test_the_window_lets_the_next_attempt_through() -> None:
     controller, world = exhausted(limit=2, window_seconds=3600)
-    said = controller.incident.reason
+    said = controller.incident.message
     waiting = controller.look(world, 100)
     assert waiting.requeue_at == at(3601)
-    assert controller.incident.reason == said
+    assert controller.incident.message == said
     plan = controller.look(world, 3601)
     assert len(controller.triggers) == 3
     assert controller.phase() is Phase.DECIDED
-    assert plan.reason.startswith("pod train-node-0-1-30 (rank 1, node gpu-1) was deleted; held until")
+    assert plan.message.startswith("pod train-node-0-1-30 (rank 1, node gpu-1) was deleted; held until")
     assert controller.ledger.totals.charged == 1
 
 
@@ -199,7 +199,7 @@ def test_losses_after_the_hold_are_no_attempts() -> None:
     before = controller.incident.attempts
     controller.look(world.pod_failed(2, 134, 60), 61)
     assert controller.incident.attempts == before
-    assert "held, because" in controller.incident.reason
+    assert "held, because" in controller.incident.message
     assert controller.incident.evidence[-1].startswith("pod train-node-0-2-20")
 
 

@@ -51,7 +51,7 @@ def test_it_is_deleted_once_and_the_new_one_is_seen_through() -> None:
     (deed,) = jobset_deletes(controller)
     assert (deed.uid, deed.resource_version) == ("jobset-1", "1")
     assert controller.incident.attempts[-1].action is AttemptAction.RECREATE_JOB_SET
-    assert "onTerminalFailure: RecreateJobSet" in controller.incident.reason
+    assert "onTerminalFailure: RecreateJobSet" in controller.incident.message
     controller.look(world.with_jobset(deleting_since=whole(4)), 4.2)
     assert controller.phase() is Phase.TEARING_DOWN
     controller.look(without_jobset(world), 5)
@@ -80,12 +80,12 @@ def test_neither_the_old_one_that_stays_nor_the_new_one_that_does_not_come_is_wa
     controller.look(world, 4)
     going = world.with_jobset(deleting_since=whole(4))
     assert controller.look(going, 5).requeue_at == at(35)
-    assert controller.look(going, 36).reason.endswith("waiting for JobSet train and its Jobs to be gone")
+    assert controller.look(going, 36).message.endswith("waiting for JobSet train and its Jobs to be gone")
     controller = Controller(policy(on_terminal_failure=ANEW))
     controller.look(world, 4)
     gone = without_jobset(world)
     assert controller.look(gone, 5).requeue_at == at(35)
-    assert controller.look(gone, 36).reason.endswith("waiting for Trainer to make the JobSet anew")
+    assert controller.look(gone, 36).message.endswith("waiting for Trainer to make the JobSet anew")
 
 
 def test_a_new_one_that_fails_as_well_is_another_attempt_within_the_budget() -> None:
@@ -102,14 +102,14 @@ def test_a_new_one_that_fails_as_well_is_another_attempt_within_the_budget() -> 
     closing = controller.recorded[-1].closing
     assert closing is not None
     assert closing.outcome is Outcome.FAILED
-    assert "it is not made anew, because" in controller.recorded[-1].reason
+    assert "it is not made anew, because" in controller.recorded[-1].message
 
 
 def test_nobody_would_make_a_bare_jobset_again() -> None:
     controller = Controller(policy(on_terminal_failure=ANEW))
     controller.settle(given_up().with_workload(kind="JobSet"), 4)
     assert jobset_deletes(controller) == []
-    assert "nobody makes a JobSet again" in controller.recorded[-1].reason
+    assert "nobody makes a JobSet again" in controller.recorded[-1].message
 
 
 def test_the_decision_of_the_users_own_policy_stands() -> None:

@@ -64,7 +64,7 @@ def test_a_restart_that_would_do_harm_is_refused(world: World, settings: dict[st
     controller = Controller(policy(**settings))  # type: ignore[arg-type]
     controller.look(asks(world, Verb.RESTART, 0), 1)
     assert not answer(controller, Verb.RESTART).accepted
-    assert why in answer(controller, Verb.RESTART).answer
+    assert why in answer(controller, Verb.RESTART).message
     assert controller.workload_actions == []
     controller.look(asks(world, Verb.RESTART, 0), 2)
     assert controller.events.count("RequestRefused") == 1
@@ -123,7 +123,7 @@ def test_retry_leaves_hold_once() -> None:
 def test_retry_with_nothing_held_back_says_so() -> None:
     controller = Controller()
     controller.look(asks(training(4), Verb.RETRY, 0), 1)
-    assert answer(controller, Verb.RETRY).answer == "no incident is open"
+    assert answer(controller, Verb.RETRY).message == "no incident is open"
 
 
 def test_retry_leaves_backoff() -> None:
@@ -155,7 +155,7 @@ def test_reset_budget_lets_a_held_group_go_on_and_is_not_a_charge() -> None:
     assert controller.phase() is Phase.HELD
     world = asks(world, Verb.RESET_BUDGET, 400)
     controller.look(world, 400.1)
-    assert answer(controller, Verb.RESET_BUDGET).answer == "1 charges no longer count"
+    assert answer(controller, Verb.RESET_BUDGET).message == "1 charges no longer count"
     controller.look(world, 400.2)
     assert len(controller.triggers) == 2
     assert controller.ledger.totals.charged == 2
@@ -202,7 +202,7 @@ def test_a_retry_of_what_has_ended_meanwhile_deletes_nothing(change: Callable[[W
     lost = training(4).pod_deleted(3, 0)
     controller.look(lost, 1)
     controller.look(asks(change(lost), Verb.RETRY, 100), 100.1)
-    assert answer(controller, Verb.RETRY).answer == why
+    assert answer(controller, Verb.RETRY).message == why
     assert controller.triggers == []
 
 
@@ -223,7 +223,7 @@ def test_what_was_forced_is_the_restart_and_not_what_the_policy_would_do_next() 
     controller.done.clear()
     controller.look(world.pod_deleted(1, 5), 5.5)
     assert controller.workload_actions == []
-    assert "nothing is done, because policy default was switched to Observe" in controller.incident.reason
+    assert "nothing is done, because policy default was switched to Observe" in controller.incident.message
 
 
 def test_a_pause_after_a_forced_restart_holds_up_the_next_attempt() -> None:
@@ -259,7 +259,7 @@ def test_an_old_value_that_is_put_back_asks_for_nothing_new() -> None:
 def test_a_request_from_the_future_is_refused_so_that_the_next_one_counts() -> None:
     controller = Controller()
     controller.look(asks(training(4), Verb.RESTART, 1_000_000), 1)
-    assert "yet to come" in answer(controller, Verb.RESTART).answer
+    assert "yet to come" in answer(controller, Verb.RESTART).message
     controller.look(asks(training(4), Verb.RESTART, 2), 2.1)
     assert len(controller.triggers) == 1
 

@@ -6,6 +6,7 @@ import pytest
 from recovery.core.diagnosis.classify import DisruptionClass
 from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Quarantined
 from recovery.core.model.ledger import Incident, Outcome
+from recovery.core.model.reason import Reason
 from recovery.core.model.rules import Rule, RuleAction, When
 from recovery.core.plan.actions import ReadLive
 from recovery.core.policy.spec import Mode, OnExhausted, OnTerminalFailure, Restart
@@ -37,34 +38,34 @@ def recorded(controller: Controller, world: World) -> Incident:
     return incident
 
 
-VERDICTS: dict[str, tuple[dict[str, object], World, str, str, str]] = {
+VERDICTS: dict[str, tuple[dict[str, object], World, str, str, Reason | None]] = {
     "a rule replaces the node": (
         {"rules": (BAD_GPU,), "limits": MAY},
         failed(),
         "bad-gpu",
         f"Enforce would now quarantine node gpu-2 and {RESTART} (rule bad-gpu (",
-        "",
+        None,
     ),
     "the cap is reached": (
         {"rules": (BAD_GPU,), "limits": MAY, "fleet": FULL},
         failed(),
         "bad-gpu",
         f"Enforce would now {RESTART} (rule bad-gpu (",
-        "ReplaceNode: node gpu-2 is not quarantined: quarantine cap reached: 5 of 5 nodes",
+        Reason.QUARANTINE_CAP,
     ),
     "it is not allowed": (
         {"rules": (BAD_GPU,), "limits": FleetLimits()},
         failed(),
         "bad-gpu",
         f"Enforce would now {RESTART} (rule bad-gpu (",
-        "ReplaceNode: node gpu-2 is not quarantined: RecoveryConfig does not allow it (spec.allow.cordon)",
+        Reason.QUARANTINE_NOT_ALLOWED,
     ),
     "it is among the last on which the group can run": (
         {"rules": (BAD_GPU,), "limits": MAY},
         msgspec.structs.replace(failed(), cluster_nodes=4),
         "bad-gpu",
         f"Enforce would now {RESTART} (rule bad-gpu (",
-        "ReplaceNode: node gpu-2 is not quarantined: it is among the last on which the group can run",
+        Reason.QUARANTINE_LAST_NODES,
     ),
     "proof against the node": (
         {"limits": MAY},
@@ -72,61 +73,60 @@ VERDICTS: dict[str, tuple[dict[str, object], World, str, str, str]] = {
         "",
         f"Enforce would now quarantine node gpu-2 and {RESTART} (no rule matched, so the default of policy default "
         "(RecreateGroupOnPodRestart) applies, and XidOffTheBus is proof enough against node gpu-2)",
-        "",
+        None,
     ),
-    "the default": ({}, failed(1), "", f"policy default is in mode Observe: Enforce would now {RESTART};", ""),
+    "the default": ({}, failed(1), "", f"policy default is in mode Observe: Enforce would now {RESTART};", None),
     "a rule is free of charge": (
         {"rules": (on_exit(42, RuleAction.RECREATE_GROUP, charge=False),), "limit": 0},
         failed(),
         "mine",
         f"Enforce would now {RESTART}, free of charge (rule mine (",
-        "",
+        None,
     ),
     "the job is made to fail": (
         {"rules": (on_exit(42, RuleAction.FAIL_JOB),), "may_fail_jobs": True},
         failed(),
         "mine",
         "Enforce would now make the JobSet fail (rule mine (",
-        "",
+        None,
     ),
     "the job may not be made to fail": (
         {"rules": (on_exit(42, RuleAction.FAIL_JOB),)},
         failed(),
         "mine",
         "Enforce would now hold the group, because rule mine (",
-        "FailJob: rule mine (",
+        Reason.RULE_FAIL_JOB_NOT_ALLOWED,
     ),
     "the budget is exhausted": (
         {"limit": 0, "on_exhausted": OnExhausted.SUSPEND},
         failed(),
         "",
         "Enforce would now hold the group (onExhausted: Suspend), because the budget of policy default is exhausted",
-        "",
+        None,
     ),
     "a rule leaves it to Kubernetes": (
         {"rules": (on_exit(42, RuleAction.IGNORE),)},
         failed(),
         "mine",
         "Enforce would now leave it to Kubernetes (rule mine (",
-        "",
+        None,
     ),
 }
 
 
 @pytest.mark.parametrize(("settings", "world", "rule", "says", "considered"), VERDICTS.values(), ids=VERDICTS)
 def test_the_record_tells_the_verdict_of_enforce(
-    settings: dict[str, object], world: World, rule: str, says: str, considered: str
+    settings: dict[str, object], world: World, rule: str, says: str, considered: Reason | None
 ) -> None:
     incident = recorded(observing(**settings), world)
     assert incident.rule == rule
-    assert says in incident.reason
-    assert len(incident.considered) == (1 if considered else 0)
-    assert all(each.startswith(considered) for each in incident.considered)
+    assert says in incident.message
+    assert [each.reason for each in incident.considered] == ([considered] if considered is not None else [])
 
 
 @pytest.mark.parametrize(("settings", "world", "rule", "says", "considered"), VERDICTS.values(), ids=VERDICTS)
 def test_it_is_the_verdict_that_enforce_acts_on(
-    settings: dict[str, object], world: World, rule: str, says: str, considered: str
+    settings: dict[str, object], world: World, rule: str, says: str, considered: Reason | None
 ) -> None:
     watching, acting = observing(**settings), Controller(policy(**settings))  # type: ignore[arg-type]
     for seconds in (1, 8):
@@ -144,23 +144,23 @@ def test_a_storm_is_waited_for_and_told_under_observe() -> None:
     lost = training().node_deleted("gpu-2").nodes_lost(("gpu-2", 0), ("gpu-70", 1), ("gpu-71", 2))
     first = controller.look(lost, 3)
     assert controller.incident.disruption_class == DisruptionClass.NODE_LOST
-    assert "waiting until no more are" in first.reason
+    assert "waiting until no more are" in first.message
     assert controller.incident.would == ""
     controller.look(lost, 20)
     assert controller.incident.storm
-    assert f"Enforce would now {RESTART}" in controller.incident.reason
+    assert f"Enforce would now {RESTART}" in controller.incident.message
 
 
 def test_what_is_decided_once_stands_though_caps_fill_and_pods_go() -> None:
     controller = observing(rules=(BAD_GPU,), limits=MAY)
     controller.look(failed(), 1)
-    said = controller.incident.reason
+    said = controller.incident.message
     assert controller.look(failed(), 2).requeue_at is None
     controller.policy = policy(Mode.OBSERVE, rules=(BAD_GPU,), limits=MAY, fleet=FULL)
     controller.look(failed().pod_failed(1, 1, 20), 21)
     assert len(controller.incident.evidence) == 2
     controller.look(failed().replaced(2, 30), 31)
-    assert (controller.incident.reason, controller.incident.rule) == (said, "bad-gpu")
+    assert (controller.incident.message, controller.incident.rule) == (said, "bad-gpu")
     assert controller.incident.considered == ()
 
 
@@ -173,7 +173,7 @@ def test_the_verdict_is_passed_on_live_facts_only() -> None:
     reads = controller.live_reads
     controller.look(failed(), 4)
     assert controller.live_reads == reads + 1
-    assert "quarantine cap reached" in controller.incident.reason
+    assert "quarantine cap reached" in controller.incident.message
 
 
 def test_a_group_that_runs_whole_before_its_verdict_is_told_all_the_same() -> None:
@@ -186,12 +186,12 @@ def test_a_group_that_runs_whole_before_its_verdict_is_told_all_the_same() -> No
     world = training(restart_policy="OnFailure").container_restarted(2, 134, 0, back_after=1)
     for seconds in (2, 10, 20):
         controller.look(world, seconds)
-        assert "its cause may still come in" in controller.incident.reason
+        assert "its cause may still come in" in controller.incident.message
     controller.look(world, 32)
     controller.settle(world, 32)
     (incident,) = controller.recorded
     assert incident.rule == "mine"
-    assert f"Enforce would now quarantine node gpu-2 and {RESTART}" in incident.reason
+    assert f"Enforce would now quarantine node gpu-2 and {RESTART}" in incident.message
 
 
 def test_a_restart_by_somebody_else_does_not_undo_what_was_told() -> None:
@@ -202,14 +202,14 @@ def test_a_restart_by_somebody_else_does_not_undo_what_was_told() -> None:
     controller.settle(world.recreated(110).all_ready(130), 131)
     (incident,) = controller.recorded
     assert incident.rule == "bad-gpu"
-    assert f"Enforce would now quarantine node gpu-2 and {RESTART}" in incident.reason
-    assert "somebody else deleted the group's Job: adopted as this incident's restart" in incident.reason
+    assert f"Enforce would now quarantine node gpu-2 and {RESTART}" in incident.message
+    assert "somebody else deleted the group's Job: adopted as this incident's restart" in incident.message
 
 
 def test_under_restart_none_enforce_would_do_nothing_and_that_is_said() -> None:
     controller = observing(restart=Restart.NONE)
     controller.look(failed(), 1)
-    assert controller.incident.reason.endswith("policy default says restart: None, so it is left to Kubernetes")
+    assert controller.incident.message.endswith("policy default says restart: None, so it is left to Kubernetes")
     assert controller.incident.would == ""
 
 
@@ -218,7 +218,7 @@ def test_a_job_set_that_enforce_would_make_anew_is_left_failed_and_that_is_said(
     controller.look(failed(1), 1)
     controller.settle(failed(1).jobset_failed(5), 6)
     (incident,) = controller.recorded
-    assert incident.reason.endswith(
+    assert incident.message.endswith(
         "policy default is in mode Observe: Enforce would now delete JobSet train, so that Trainer makes it anew"
     )
     assert controller.workload_actions == []
@@ -235,13 +235,13 @@ def test_a_loss_under_observe_is_left_to_a_person_once_the_policy_says_enforce()
     controller.look(failed(), 1)
     controller.policy = policy(since=10)
     controller.look(failed(), 11)
-    once = controller.incident.reason
+    once = controller.incident.message
     assert once.endswith(
         "that was before policy default was in mode Enforce, so nothing is done: recovery restart train if its ranks "
         "hang"
     )
     controller.look(failed(), 12)
-    assert controller.incident.reason == once
+    assert controller.incident.message == once
     assert controller.triggers == []
 
 
@@ -255,7 +255,7 @@ def test_an_error_that_comes_back_early_on_another_node_would_be_held(mode: Mode
     world = world.recreated(10).all_ready(20)
     controller.settle(world, 22)
     controller.look(world.with_pod(2, node="gpu-9").pod_failed(2, 134, 60, message=message), 61)
-    assert "an error of the job itself, which no restart mends" in controller.incident.reason
+    assert "an error of the job itself, which no restart mends" in controller.incident.message
     assert controller.incident.would == ("Hold" if mode is Mode.OBSERVE else "")
 
 

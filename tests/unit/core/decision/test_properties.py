@@ -343,13 +343,13 @@ class Walk:
 
         `unreadable`: the look has seen that an object cannot be read: nobody is touched at all.
         """
-        assert not unreadable or not any(isinstance(action, WORKLOAD_ACTIONS) for action in plan.actions), plan.reason
+        assert not unreadable or not any(isinstance(action, WORKLOAD_ACTIONS) for action in plan.actions), plan.message
         workload, open_ = self.world.workload, plan.ledger.incident
         assert workload is not None
         forced = open_ is not None and open_.forced
         if barred(workload, self.controller.policy, forced=forced) is not None:
             deeds = [action for action in plan.actions if isinstance(action, WORKLOAD_ACTIONS)]
-            assert all(isinstance(action, ResumeWorkload) for action in deeds), plan.reason
+            assert all(isinstance(action, ResumeWorkload) for action in deeds), plan.message
 
     def proven(self, action: ForceDeletePods) -> None:
         """Nobody is force-deleted who may live, as far as the policy and the platform do not take him for dead."""
@@ -387,7 +387,7 @@ class Walk:
             assert not workload.suspended
             assert marked_by(workload) is None
             assert action.incident_id == open_.id
-            assert open_.id not in self.ended_by_user, plan.reason
+            assert open_.id not in self.ended_by_user, plan.message
 
     def justified(self, action: DeleteJob) -> None:
         """No Job is taken down that did not hang, was not failing, and was not given up.
@@ -399,7 +399,7 @@ class Walk:
             return
         job = next(job for job in self.world.jobs if job.uid == action.uid)
         failing = job.condition("FailureTarget") is not None
-        reason = self.controller.incident.reason
+        reason = self.controller.incident.message
         given_up = "got no pods" in reason or "not all ranks ran" in reason or "asked for" in reason
         assert job.uid in self.hung | self.cut_off or failing or given_up or job.suspended, reason
 
@@ -462,9 +462,9 @@ def test_once_all_is_quiet_nothing_waits_for_what_will_not_come(
     assert (marked_by(workload) is not None) <= (wanted and ledger.phase is Phase.HELD)
     if ledger.incident is not None:
         policy_ = walk.controller.policy
-        assert ledger.phase is Phase.HELD or barred(workload, policy_) is not None, ledger.incident.reason
+        assert ledger.phase is Phase.HELD or barred(workload, policy_) is not None, ledger.incident.message
         exhausted = ledger.incident.terms.budget_limit == 0 or plan.requeue_at is not None or ledger.incident.held
-        assert exhausted or barred(workload, policy_) is not None, ledger.incident.reason
+        assert exhausted or barred(workload, policy_) is not None, ledger.incident.message
 
 
 @STEPS

@@ -10,6 +10,7 @@ from recovery.core.model.facts import ContainerTemplate
 from recovery.core.model.fleet_ledger import Breaker, FleetLedger
 from recovery.core.model.ledger import SCHEMA_VERSION, BudgetState, Ledger, LedgerCondition, LedgerObject
 from recovery.core.model.protection import UNPROTECTED, Protection, ProtectionReason
+from recovery.core.model.reason import Reason, as_said
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, OnTerminalFailure, PolicyError, Restart
@@ -49,9 +50,13 @@ def found(
 
 def breaker_open() -> Policy:
     """A policy that says Enforce, while the circuit breaker is open."""
-    fleet = FleetLedger(breaker=Breaker(at(0), "5 recoveries within 1h brought no progress"))
+    fleet = FleetLedger(
+        breaker=Breaker(at(0), Reason.RECOVERIES_IN_VAIN, message="5 recoveries within 1h brought no progress")
+    )
     observed = policy(Mode.OBSERVE, fleet=fleet)
-    return msgspec.structs.replace(observed, breaker="the circuit breaker is open: 5 recoveries")
+    return msgspec.structs.replace(
+        observed, breaker=as_said(Reason.BREAKER_OPEN, "the circuit breaker is open: 5 recoveries")
+    )
 
 
 def annotated(annotation: str, value: str) -> World:
@@ -180,7 +185,7 @@ def test_exits_are_no_losses_where_no_rule_selects_the_training_container() -> N
     ("recorded", "words"),
     [
         (recovery_group(Ledger(), schema_version=SCHEMA_VERSION + 1), "Run the controller version that wrote it."),
-        (recovery_group(Ledger(reason="status.epoch: a string"), schema_version=-1), "Correct its status, or delete"),
+        (recovery_group(Ledger(message="status.epoch: a string"), schema_version=-1), "Correct its status, or delete"),
     ],
     ids=["newer", "damaged"],
 )

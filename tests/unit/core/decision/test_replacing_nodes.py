@@ -38,7 +38,7 @@ def test_a_node_that_is_being_released_is_quarantined_anew() -> None:
     entry = Quarantined("gpu-2", "node-gpu-2", "bad", at(-600), incident="x-1", applied=True, releasing="time is over")
     controller = Controller(policy(rules=(REPLACE_42,), limits=MAY, fleet=FleetLedger(quarantined=(entry,))))
     controller.look(training().pod_failed(2, 42, 0), 1)
-    assert "quarantining node gpu-2" in controller.incident.reason
+    assert "quarantining node gpu-2" in controller.incident.message
     assert quarantined(controller) == ["gpu-2"]
 
 
@@ -46,7 +46,7 @@ def test_a_node_that_is_being_released_is_spared_as_any_other_where_none_is_left
     entry = Quarantined("gpu-2", "node-gpu-2", "bad", at(-600), incident="x-1", applied=True, releasing="time is over")
     controller = Controller(policy(rules=(REPLACE_42,), limits=MAY, fleet=FleetLedger(quarantined=(entry,))))
     controller.look(msgspec.structs.replace(training().pod_failed(2, 42, 0), cluster_nodes=4), 1)
-    assert "node gpu-2 is not quarantined" in controller.incident.reason
+    assert "node gpu-2 is not quarantined" in controller.incident.message
     assert controller.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
     assert quarantined(controller) == []
 
@@ -133,7 +133,7 @@ def test_a_loss_beside_a_fault_restarts_the_group_though_the_node_may_not_be_qua
     """Left as it is would it be if all its members ran; but one is lost, and the others hang."""
     controller = Controller(policy(rules=(REPLACE_FAULTY,), limits=limits, fleet=FULL))
     controller.look(faulty(lost), 2)
-    assert "node gpu-2 is not quarantined" in controller.incident.reason
+    assert "node gpu-2 is not quarantined" in controller.incident.message
     assert controller.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
     assert len(controller.triggers) == 1
     assert quarantined(controller) == []
@@ -145,7 +145,7 @@ def test_proof_against_a_node_restarts_the_group_though_the_node_may_not_be_quar
     message = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
     controller = Controller(policy(limits=limits, fleet=FULL))
     controller.look(training().pod_failed(2, 134, 0, message=message), 1)
-    assert "is proof enough against node gpu-2, but node gpu-2 is not quarantined" in controller.incident.reason
+    assert "is proof enough against node gpu-2, but node gpu-2 is not quarantined" in controller.incident.message
     assert controller.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
     assert len(controller.triggers) == 1
 
@@ -165,9 +165,9 @@ def test_a_fault_under_a_member_of_a_group_that_still_starts_waits_until_all_run
     controller.look(world, 1)
     starting = world.recreated(10).started(1, 12)
     controller.look(starting, 13)
-    said = controller.incident.reason
+    said = controller.incident.message
     controller.look(faulty(starting, "gpu-1", 14), 15)
-    assert controller.incident.reason == said
+    assert controller.incident.message == said
     assert len(controller.triggers) == 1
     controller.look(faulty(starting.all_started(18), "gpu-1", 14), 19)
     assert len(controller.triggers) == 2

@@ -22,7 +22,7 @@ def test_after_start_waits_while_a_pod_is_pending_and_restarts_when_none_is() ->
     pending = training(4).pod_gone(3, 0).replaced(3, 1)
     plan = controller.look(pending, 1.5)
     assert controller.triggers == []
-    assert "says RecreateGroupAfterStart, and pod train-node-0-3" in plan.reason
+    assert "says RecreateGroupAfterStart, and pod train-node-0-3" in plan.message
     started = pending.started(3, 60).pod_ready(3, 60)
     controller.look(started, 60.5)
     assert len(controller.triggers) == 1, "all run, but those that were left hang"
@@ -73,7 +73,7 @@ def test_a_joined_probe_verifies_the_recovery() -> None:
     closing = controller.recorded[-1].closing
     assert closing is not None
     assert (closing.outcome, closing.source, closing.verified) == (Outcome.RECOVERED, "joined-probe", True)
-    assert controller.recorded[-1].reason.endswith("all 4 ranks have joined (source: joined-probe, verified: true)")
+    assert controller.recorded[-1].message.endswith("all 4 ranks have joined (source: joined-probe, verified: true)")
 
 
 def test_ranks_that_do_not_join_in_time_are_another_attempt() -> None:
@@ -83,7 +83,7 @@ def test_ranks_that_do_not_join_in_time_are_another_attempt() -> None:
     assert plan.requeue_at == at(904.2)
     controller.look(world, 905)
     assert len(controller.triggers) == 2
-    assert "not all ranks joined within 900 s of running" in controller.incident.reason
+    assert "not all ranks joined within 900 s of running" in controller.incident.message
 
 
 def test_the_time_in_which_its_user_had_it_suspended_unseen_does_not_count() -> None:

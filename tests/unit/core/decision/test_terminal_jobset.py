@@ -17,7 +17,7 @@ def failed(seconds: float) -> World:
 def test_found_failed_shortly_after_it_is_one_incident_and_no_write_to_the_workload() -> None:
     controller = Controller()
     plan = controller.look(failed(-60), 0)
-    assert "the platform gave up: JobSet train is Failed" in plan.reason
+    assert "the platform gave up: JobSet train is Failed" in plan.message
     controller.settle(failed(-60), 0)
     (incident,) = controller.recorded
     assert incident.closing is not None
@@ -28,7 +28,7 @@ def test_found_failed_shortly_after_it_is_one_incident_and_no_write_to_the_workl
     assert incident.suspects[0].exit_code == 1
     assert controller.workload_actions == []
     assert controller.ledger.epoch == controller.ledger.totals.charged == 0
-    assert controller.look(failed(-60), 60).reason == "JobSet train is Failed; its end has been reported"
+    assert controller.look(failed(-60), 60).message == "JobSet train is Failed; its end has been reported"
     assert len(controller.recorded) == 1
 
 
@@ -43,7 +43,7 @@ def test_found_failed_with_nothing_left_but_the_condition() -> None:
 
 def test_failed_before_the_policy_it_is_nobodys_business() -> None:
     controller = Controller(policy(since=-10))
-    assert controller.look(failed(-60), 0).reason == "JobSet train failed before this policy or long ago: left alone"
+    assert controller.look(failed(-60), 0).message == "JobSet train failed before this policy or long ago: left alone"
     assert controller.ledger == Ledger()
     assert controller.live_reads == 0
 

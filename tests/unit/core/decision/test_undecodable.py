@@ -53,7 +53,7 @@ class TestBeforeAnIncident:
         controller = Controller()
         plan = controller.look(unreadable(LOSSES[loss](training()), kind), 1)
         assert (plan.actions, plan.ledger) == ((), Ledger()), "and no ledger is made for it"
-        assert plan.reason == WORDS.replace("Pod", kind)
+        assert plan.message == WORDS.replace("Pod", kind)
 
     def test_none_is_opened_under_observe(self) -> None:
         controller = observing()
@@ -69,7 +69,7 @@ class TestBeforeAnIncident:
         controller = Controller()
         world = training().pod_failed(3, 137, 0)
         plan = controller.plan_on(world.snapshot(), unreadable(world).snapshot(live=True), 1)
-        assert (plan.actions, plan.ledger, plan.reason) == ((), Ledger(), WORDS)
+        assert (plan.actions, plan.ledger, plan.message) == ((), Ledger(), WORDS)
 
     def test_what_was_lost_meanwhile_is_dealt_with_when_all_can_be_read(self) -> None:
         controller = Controller()
@@ -80,11 +80,11 @@ class TestBeforeAnIncident:
 
     def test_several_are_counted(self) -> None:
         world = unreadable(training()).unreadable("b").unreadable("c")
-        assert Controller().look(world, 1).reason.startswith(f"{SENTENCE} (and 2 more); nothing is done")
+        assert Controller().look(world, 1).message.startswith(f"{SENTENCE} (and 2 more); nothing is done")
 
     def test_a_workload_that_cannot_be_read_is_not_gone(self) -> None:
         world = unreadable(msgspec.structs.replace(training(), workload=None), "TrainJob")
-        assert Controller().plan(world, 1).reason == WORDS.replace("Pod", "TrainJob")
+        assert Controller().plan(world, 1).message == WORDS.replace("Pod", "TrainJob")
 
 
 class TestInAnIncident:
@@ -95,7 +95,7 @@ class TestInAnIncident:
         before, done = controller.incident, list(controller.workload_actions)
         for seconds, step in ((2, world), (3, world.job_deleted(2)), (900, world.job_deleted(2))):
             plan = controller.look(unreadable(step), seconds)
-            assert plan.reason == WORDS
+            assert plan.message == WORDS
         assert controller.incident == before
         assert controller.workload_actions == done
 
@@ -116,11 +116,11 @@ class TestInAnIncident:
         controller = Controller()
         world = training(backoff_limit=0).pod_failed(3, 1, 0)
         controller.look(world, 1)
-        assert "standing aside" in controller.incident.reason
+        assert "standing aside" in controller.incident.message
         controller.look(unreadable(world), 2)
         controller.look(world, 3)
         assert controller.workload_actions == []
-        assert "standing aside" in controller.incident.reason
+        assert "standing aside" in controller.incident.message
 
     def test_one_that_is_closed_is_recorded(self) -> None:
         controller = Controller()
@@ -186,7 +186,7 @@ class TestRequests:
             world = training().asked(requests.ANNOTATIONS[verb], requests.encode(Request(at(0), force=True)))
             controller.look(unreadable(world), 1)
             (told,) = controller.ledger.requests
-            assert (told.accepted, told.answer) == (False, WORDS)
+            assert (told.accepted, told.message) == (False, WORDS)
             assert controller.workload_actions == []
 
     def test_a_budget_is_reset(self) -> None:

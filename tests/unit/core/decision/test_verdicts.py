@@ -30,9 +30,9 @@ def test_a_rule_that_says_recreate_group_names_itself() -> None:
     controller = Controller(policy(rules=(on_exit(42, RuleAction.RECREATE_GROUP, name="forty-two"),)))
     controller.look(failed(), 1)
     assert controller.incident.rule == "forty-two"
-    assert "rule forty-two (" in controller.incident.reason
+    assert "rule forty-two (" in controller.incident.message
     assert "says RecreateGroup: deleting Job train-node-0 so that all 4 ranks restart together" in (
-        controller.incident.reason
+        controller.incident.message
     )
     assert len(controller.triggers) == 1
 
@@ -42,7 +42,7 @@ def test_a_rule_that_does_not_match_leaves_it_to_the_default() -> None:
     controller.look(failed(), 1)
     assert controller.incident.rule == ""
     assert "no rule matched, so the default of policy default (RecreateGroupOnPodRestart) applies" in (
-        controller.incident.reason
+        controller.incident.message
     )
 
 
@@ -53,7 +53,7 @@ def test_ignore_leaves_it_to_kubernetes_once_it_has_settled_and_costs_nothing() 
     assert controller.incident.attempts == ()
     controller.look(failed(), 4)
     assert controller.triggers == []
-    assert "says Ignore, so it is left to Kubernetes" in controller.incident.reason
+    assert "says Ignore, so it is left to Kubernetes" in controller.incident.message
     assert controller.ledger.budget.charges == ()
     closed = controller.settle(failed().came_back(2, 5, 8), 20)
     assert closed is not None
@@ -75,8 +75,8 @@ def test_fail_job_where_it_is_allowed() -> None:
     controller.look(failed(), 4)
     assert [type(action) for action in controller.workload_actions] == [FailJobSet]
     assert controller.phase() is Phase.HELD
-    assert "says FailJob" in controller.incident.reason
-    assert "the JobSet is made to fail" in controller.incident.reason
+    assert "says FailJob" in controller.incident.message
+    assert "the JobSet is made to fail" in controller.incident.message
     controller.settle(failed().jobset_failed(5), 6)
     assert controller.recorded[-1].closing is not None
     assert controller.recorded[-1].closing.outcome_reason == "FailJobRule"
@@ -90,7 +90,7 @@ def test_fail_job_where_it_is_not_allowed_holds_the_group_until_a_person_says_re
     controller.look(failed(), 400)
     assert controller.workload_actions == []
     assert controller.phase() is Phase.HELD
-    assert "RecoveryConfig does not allow (spec.allow.failJob)" in controller.incident.reason
+    assert "RecoveryConfig does not allow (spec.allow.failJob)" in controller.incident.message
     controller.look(failed().asked("recovery.trainjob.dev/retry", at(500).isoformat()), 501)
     assert len(controller.triggers) == 1
 
@@ -119,7 +119,7 @@ def test_in_observe_the_sentence_says_what_enforce_would_do() -> None:
         controller = Controller(policy(Mode.OBSERVE, rules=(on_exit(42, action),), may_fail_jobs=True))
         controller.look(failed(), 1)
         controller.look(failed(), 5)
-        assert would in controller.incident.reason
+        assert would in controller.incident.message
         assert controller.workload_actions == []
 
 
@@ -130,7 +130,7 @@ def test_rules_act_where_the_default_is_none() -> None:
     other = Controller(policy(restart=Restart.NONE, rules=(on_exit(42, RuleAction.RECREATE_GROUP),)))
     other.look(failed(7), 1)
     assert other.triggers == []
-    assert "policy default says restart: None" in other.incident.reason
+    assert "policy default says restart: None" in other.incident.message
 
 
 def test_a_rule_free_of_charge_acts_although_the_budget_is_exhausted() -> None:
@@ -139,7 +139,7 @@ def test_a_rule_free_of_charge_acts_although_the_budget_is_exhausted() -> None:
     controller.look(failed(), 1)
     assert len(controller.triggers) == 1
     assert controller.ledger.budget.charges == ()
-    assert "(free of charge)" in controller.incident.reason
+    assert "(free of charge)" in controller.incident.message
 
 
 def test_preemption_is_free_of_charge() -> None:
@@ -165,7 +165,7 @@ def test_replace_node_quarantines_first_and_then_takes_the_group_down() -> None:
     assert (entry.node, entry.node_uid, entry.incident) == ("gpu-2", "node-gpu-2", controller.incident.id)
     attempt = controller.incident.attempts[-1]
     assert (attempt.action, attempt.nodes) == (AttemptAction.REPLACE_NODE, ("gpu-2",))
-    assert "quarantining node gpu-2 and deleting Job train-node-0" in controller.incident.reason
+    assert "quarantining node gpu-2 and deleting Job train-node-0" in controller.incident.message
     assert controller.ledger.action == "ReplaceNode"
 
 
@@ -186,9 +186,9 @@ def test_a_node_that_may_not_be_quarantined_does_not_keep_the_group_from_its_res
     controller = Controller(policy(rules=(on_exit(42, RuleAction.REPLACE_NODE),), limits=limits, fleet=fleet))
     controller.look(failed(), 1)
     assert controller.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
-    assert "node gpu-2 is not quarantined" in controller.incident.reason
-    assert why in controller.incident.reason
-    assert any(why in each for each in controller.incident.considered)
+    assert "node gpu-2 is not quarantined" in controller.incident.message
+    assert why in controller.incident.message
+    assert any(why in each.message for each in controller.incident.considered)
     assert [change.quarantine for change in controller.fleet_changes] in ([], [()])
 
 
@@ -197,7 +197,7 @@ def test_the_last_feasible_nodes_are_spared() -> None:
     few = msgspec.structs.replace(failed(), cluster_nodes=4)
     controller.look(few, 1)
     assert controller.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
-    assert "node gpu-2 is not quarantined" in controller.incident.reason
+    assert "node gpu-2 is not quarantined" in controller.incident.message
 
 
 def test_so_are_those_of_another_group_that_waits_and_the_group_is_recreated_all_the_same() -> None:
@@ -208,7 +208,7 @@ def test_so_are_those_of_another_group_that_waits_and_the_group_is_recreated_all
     assert (
         "node gpu-2 is not quarantined: it is among the last on which group ml/other, which waits, can run: "
         "the group needs 2 of the 2 that fit its pods"
-    ) in controller.incident.reason
+    ) in controller.incident.message
     assert [change.quarantine for change in controller.fleet_changes] in ([], [()])
 
 
@@ -217,7 +217,7 @@ def test_a_node_that_is_suspected_again_is_replaced_by_default() -> None:
     controller = Controller(policy(limits=MAY, fleet=before))
     controller.look(failed(134), 1)
     assert controller.incident.attempts[-1].action is AttemptAction.REPLACE_NODE
-    assert "node gpu-2 is suspected (2 of 2 suspicions, incident other-7 before)" in controller.incident.reason
+    assert "node gpu-2 is suspected (2 of 2 suspicions, incident other-7 before)" in controller.incident.message
 
 
 def test_a_first_suspicion_is_noted_and_no_more() -> None:
@@ -276,7 +276,7 @@ def test_the_same_error_early_on_another_node_is_the_jobs_own() -> None:
     controller.look(moved, 61)
     assert len(controller.triggers) == 1
     assert controller.phase() is Phase.HELD
-    assert "came early on node gpu-9 as on node gpu-2: an error of the job itself" in controller.incident.reason
+    assert "came early on node gpu-9 as on node gpu-2: an error of the job itself" in controller.incident.message
     assert controller.ledger.totals.charged == 1
 
 
@@ -291,7 +291,7 @@ def test_the_same_step_after_a_resume_is_called_a_suspected_bad_checkpoint() -> 
     again(controller, "RuntimeError: loss is NaN at step 1200", after=4000)
     assert len(controller.triggers) == 1
     assert "came at the same step (1200) as before the restart: a suspected bad checkpoint" in (
-        controller.incident.reason
+        controller.incident.message
     )
 
 
@@ -305,7 +305,7 @@ def test_in_a_storm_the_trigger_waits_until_no_more_nodes_are_lost() -> None:
     plan = controller.look(storm, 2.5)
     assert controller.triggers == []
     assert plan.requeue_at == at(5)
-    assert "3 nodes were lost" in plan.reason
+    assert "3 nodes were lost" in plan.message
     controller.look(storm, 5)
     assert len(controller.triggers) == 1
     assert controller.incident.storm == "storm-20261121T120000Z"
@@ -342,8 +342,8 @@ def test_a_fault_under_a_running_member_is_left_alone_where_its_node_may_not_be_
     for limits in (FleetLimits(), FleetLimits(may_cordon=True, max_nodes=0)):
         controller = Controller(policy(rules=(Rule("gpu", RuleAction.REPLACE_NODE, when),), limits=limits))
         controller.look(faulty, 1)
-        assert "node gpu-2 is not quarantined" in controller.incident.reason
-        assert "its member still runs there, so the group is left as it is" in controller.incident.reason
+        assert "node gpu-2 is not quarantined" in controller.incident.message
+        assert "its member still runs there, so the group is left as it is" in controller.incident.message
         controller.settle(faulty, 10)
         controller.settle(faulty, 60)
         assert controller.workload_actions == []
@@ -416,7 +416,7 @@ def test_one_suspicion_is_enough_where_the_platform_says_so() -> None:
     controller = Controller(policy(limits=FleetLimits(may_cordon=True, suspicions=1)))
     controller.look(failed(134), 1)
     assert controller.incident.attempts[-1].nodes == ("gpu-2",)
-    assert "node gpu-2 is suspected (1 of 1 suspicions)" in controller.incident.reason
+    assert "node gpu-2 is suspected (1 of 1 suspicions)" in controller.incident.message
 
 
 def test_the_banner_of_a_launcher_is_no_message() -> None:

@@ -114,11 +114,11 @@ def test_a_loss_that_waits_is_judged_although_the_one_before_was_ignored() -> No
     controller.look(world, 16)
     world = world.pod_failed(3, 7, 17)
     look_when_asked(controller, world, 18, until=20)
-    assert "rule ignore-seven" in controller.incident.reason
+    assert "rule ignore-seven" in controller.incident.message
     assert len(controller.triggers) == 1
     world = world.pod_failed(1, 1, 30)
     look_when_asked(controller, world, 30.5, until=40)
-    assert "rank 1, node gpu-1) failed with exit code 1" in controller.incident.reason
+    assert "rank 1, node gpu-1) failed with exit code 1" in controller.incident.message
     assert len(controller.triggers) == 2
 
 
@@ -129,12 +129,12 @@ def test_a_loss_during_a_pause_restarts_the_group_once_the_pause_is_over() -> No
     controller.look(world, 3)
     starting = world.recreated(10).started(0, 12).started(1, 12).started(3, 12).pod_failed(3, 1, 13)
     controller.look(starting, 14)
-    assert "it is replaced without a restart of the others" in controller.incident.reason
+    assert "it is replaced without a restart of the others" in controller.incident.message
     running = starting.replaced(3, 15).all_started(20)
     controller.look(running, 21)
     lost = running.pod_failed(1, 1, 30)
     controller.look(lost.paused(), 31)
-    assert "nothing is done, because the job is paused by annotation" in controller.incident.reason
+    assert "nothing is done, because the job is paused by annotation" in controller.incident.message
     assert len(controller.triggers) == 1
     controller.look(lost, 40)
     assert len(controller.triggers) == 2
@@ -181,7 +181,7 @@ def test_what_is_over_before_its_verdict_falls_restarts_nothing(policy_: Policy,
     assert controller.incident.attempts == ()
     controller.look(over, 4)
     assert controller.triggers == []
-    assert "that is over and all 4 ranks run: waiting until they are Ready" in controller.incident.reason
+    assert "that is over and all 4 ranks run: waiting until they are Ready" in controller.incident.message
     controller.settle(training(), 10)
     assert controller.ledger.incident is None
     assert controller.workload_actions == []
@@ -237,7 +237,7 @@ def test_what_was_left_to_the_jobs_own_policy_is_not_judged_again_beside_a_new_l
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
     world = training(rules=(natively_on_exit("Ignore", 42),)).pod_failed(2, 42, 0)
     look_when_asked(controller, world, 1, until=10)
-    assert "standing aside, because podFailurePolicy rule 0" in controller.incident.reason
+    assert "standing aside, because podFailurePolicy rule 0" in controller.incident.message
     controller.look(world.pod_failed(1, 1, 20, message="KeyError: 'lr'"), 23)
     assert made_to_fail(controller) == []
     assert controller.incident.rule == ""
@@ -249,7 +249,7 @@ def test_nor_when_the_verdict_on_the_new_loss_had_to_wait() -> None:
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
     world = training(rules=(natively_on_exit("Ignore", 42),)).pod_failed(2, 42, 0)
     look_when_asked(controller, world, 1, until=10)
-    assert "standing aside, because podFailurePolicy rule 0" in controller.incident.reason
+    assert "standing aside, because podFailurePolicy rule 0" in controller.incident.message
     look_when_asked(controller, world.pod_failed(1, 1, 20, message="KeyError: 'lr'"), 21, until=30)
     assert made_to_fail(controller) == []
     assert controller.incident.rule == ""

@@ -98,7 +98,7 @@ def test_the_restart_waits_for_the_backoff_and_then_comes_once_without_any_suspe
 )
 def test_it_is_said_until_when_it_waits_and_why(owner: str, why: str) -> None:
     controller, _ = waiting(OWNERS[owner](training(4, backoff_limit=50)))
-    assert controller.incident.reason.endswith(
+    assert controller.incident.message.endswith(
         "; not before 2026-11-21T12:06:00Z (attempt 2 in a row waits 1m), and the job is not suspended until then, "
         f"because {why}"
     )
@@ -164,7 +164,7 @@ def test_the_shipped_runtime_does_not_survive_the_exits_of_eight_ranks_so_the_tr
     controller.look(world, 300.2)
     assert len(controller.triggers) == 2
     assert suspensions(controller) == []
-    assert controller.incident.reason.endswith(
+    assert controller.incident.message.endswith(
         "no backoff, because a suspension would reset the deadline of the TrainJob (3600 s), and Job train-node-0 "
         "(backoffLimit 6) survives 0 more exits, and 8 ranks may exit while they wait"
     )
@@ -189,7 +189,7 @@ def test_four_ranks_survive_the_default_limit_until_one_exit_too_many_comes_in(r
         world = lose(world, rank, 134, 310)
     controller.look(world, 310.2)
     assert len(controller.triggers) == 2
-    assert "the backoff ends early, because Job train-node-0 (backoffLimit 6) survives" in controller.incident.reason
+    assert "the backoff ends early, because Job train-node-0 (backoffLimit 6) survives" in controller.incident.message
 
 
 def test_a_job_that_begins_to_fail_ends_the_wait() -> None:
@@ -343,7 +343,7 @@ def test_what_took_too_long_to_start_has_waited_already() -> None:
     controller.look(world, 5)
     controller.look(world, 70)
     assert len(controller.triggers) == 2
-    assert controller.incident.reason.endswith("and the group has been given its time to start")
+    assert controller.incident.message.endswith("and the group has been given its time to start")
 
 
 # --- others -----------------------------------------------------------------------------------------------------------
@@ -393,7 +393,7 @@ def test_a_native_decision_on_what_comes_in_meanwhile_ends_the_wait() -> None:
     controller.look(world, 300.2)
     world = world.evicted(1, 310)
     controller.look(world, 310.2)
-    assert "standing aside" in controller.incident.reason
+    assert "standing aside" in controller.incident.message
     assert (controller.phase(), controller.incident.withheld) == (Phase.DECIDED, None)
     assert controller.ledger.next_attempt_at is None
     controller.look(world, 361)
@@ -436,7 +436,7 @@ def test_an_exhausted_budget_that_would_suspend_only_holds(owner: str) -> None:
     plan = controller.look(OWNERS[owner](training(4)).pod_deleted(3, 0), 1)
     assert (controller.phase(), controller.workload_actions) == (Phase.HELD, [])
     why = f"a suspension would reset the deadline of the {owner} (3600 s)"
-    assert plan.reason.endswith(f"it is not suspended, because {why}")
+    assert plan.message.endswith(f"it is not suspended, because {why}")
 
 
 def test_an_exhausted_budget_that_fails_the_job_does_so() -> None:

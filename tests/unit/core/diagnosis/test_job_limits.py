@@ -7,7 +7,14 @@ import pytest
 
 from recovery.core.diagnosis.job_limits import exits_left, no_time_to_wait
 from recovery.core.model.facts import ContainerFacts, FailurePolicyFacts
+from recovery.core.model.reason import Reason, because
 from tests.unit.core.world import World, training
+
+
+def hurry(world: World) -> Reason | None:
+    """Why the restart must not wait. None: it may."""
+    why = no_time_to_wait(world.snapshot())
+    return None if why is None else why.reason
 
 
 def left(world: World) -> int | None:
@@ -91,7 +98,7 @@ def test_pods_that_a_suspension_has_deleted_do_not_count() -> None:
 def test_a_limit_for_each_index_is_not_known() -> None:
     world = training(4, backoff_limit=2**31 - 1).with_job(backoff_limit_per_index=3)
     assert left(world) is None
-    assert "backoffLimitPerIndex" in (no_time_to_wait(world.snapshot()) or "")
+    assert hurry(world) is Reason.BACKOFF_LIMIT
 
 
 def test_every_rank_may_exit_once_more_the_replaced_one_too() -> None:
@@ -99,24 +106,25 @@ def test_every_rank_may_exit_once_more_the_replaced_one_too() -> None:
     world = training(4, backoff_limit=5).pod_failed(3, 1, 0).replaced(3, 1)
     assert no_time_to_wait(world.snapshot()) is None
     world = world.pod_failed(2, 1, 5)
-    assert no_time_to_wait(world.snapshot()) == (
-        "Job train-node-0 (backoffLimit 5) survives 3 more exits, and 4 ranks may exit while they wait"
-    )
+    why = no_time_to_wait(world.snapshot())
+    assert why == because(Reason.BACKOFF_LIMIT, job="train-node-0", limit=5, exits=3, ranks=4)
 
 
 def test_each_of_several_jobs_has_to_survive() -> None:
     world = training(4, backoff_limit=50)
     launcher = msgspec.structs.replace(world.job, name="train-launcher-0", uid="job-launcher", backoff_limit=1)
     both = msgspec.structs.replace(world, jobs=(launcher, *world.jobs))
-    assert "Job train-launcher-0 (backoffLimit 1)" in (no_time_to_wait(both.snapshot()) or "")
+    why = no_time_to_wait(both.snapshot())
+    assert why is not None
+    assert why.details["job"] == "train-launcher-0"
 
 
 def test_a_job_that_is_failing_leaves_no_time() -> None:
     world = training(4, backoff_limit=50).job_failing("BackoffLimitExceeded", 0)
-    assert no_time_to_wait(world.snapshot()) == "Job train-node-0 is failing"
+    assert hurry(world) is Reason.JOB_FAILING
 
 
 def test_a_failure_policy_of_the_job_set_leaves_no_time() -> None:
     """A Job that fails is then the user's own decision, which a wait would bring about."""
     world = training(4, backoff_limit=50, failure_policy=FailurePolicyFacts(max_restarts=3))
-    assert "failurePolicy of JobSet train" in (no_time_to_wait(world.snapshot()) or "")
+    assert hurry(world) is Reason.FAILURE_POLICY

@@ -30,7 +30,7 @@ def test_a_deleted_pod_recreates_the_whole_group() -> None:
     assert controller.incident.gpus == 4 * GPUS_PER_POD
     assert controller.incident.suspects == (Suspect(pod="train-node-0-3-10", node="gpu-3", index=3),)
     assert controller.live_reads == 1
-    assert plan.reason == (
+    assert plan.message == (
         "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; no rule matched, so the default of policy default "
         "(RecreateGroupOnPodRestart) applies: deleting Job train-node-0 so that all 4 ranks restart together "
         "(9 of 10 recoveries left)"
@@ -100,8 +100,8 @@ LOSSES = {
 def test_every_kind_of_loss_is_named_and_triggers(world: World, class_: str, cause: str, says: str) -> None:
     controller = Controller()
     plan = controller.look(world, 2)
-    assert plan.reason.startswith(says)
-    assert "deleting Job train-node-0" in plan.reason
+    assert plan.message.startswith(says)
+    assert "deleting Job train-node-0" in plan.message
     assert controller.incident.disruption_class == class_
     assert controller.incident.cause == cause
     assert controller.ledger.totals.failures == {class_: 1}
@@ -119,19 +119,19 @@ def test_an_init_containers_exit_counts_as_the_pods() -> None:
     pod = world.pod(3)
     ended = World.container_exited(training(), 3, 41, 0).pod(3).containers
     world = world.with_pod(3, init_containers=ended, containers=pod.containers)
-    assert "failed with exit code 41" in Controller().look(world, 1).reason
+    assert "failed with exit code 41" in Controller().look(world, 1).message
 
 
 def test_a_pod_that_failed_without_an_exit_is_still_lost() -> None:
     world = training().with_pod(3, phase="Failed", containers=(), ready=False)
-    assert "pod train-node-0-3-10 (rank 3, node gpu-3) failed; " in Controller().look(world, 1).reason
+    assert "pod train-node-0-3-10 (rank 3, node gpu-3) failed; " in Controller().look(world, 1).message
 
 
 def test_an_exit_that_a_deletion_caused_is_told_as_the_deletion() -> None:
     world = training().pod_deleted(3, 0).container_exited(3, 143, 0)
-    assert "was deleted" in Controller().look(world, 1).reason
+    assert "was deleted" in Controller().look(world, 1).message
     failed = training().pod_deleted(3, 0).pod_failed(3, 143, 5)
-    assert "was deleted" in Controller().look(failed, 6).reason
+    assert "was deleted" in Controller().look(failed, 6).message
 
 
 @pytest.mark.parametrize(("code", "after", "class_"), [(143, 1, "PodDeleted"), (143, 3, "Killed"), (1, 1, "Unknown")])
@@ -146,11 +146,11 @@ def test_the_last_delete_of_a_kubelet_does_not_make_the_end_of_a_deleted_pod_its
 
 def test_an_exit_before_the_deletion_is_the_cause() -> None:
     world = training().pod_failed(3, 139, 0).pod_deleted(3, 5)
-    assert "failed with exit code 139" in Controller().look(world, 6).reason
+    assert "failed with exit code 139" in Controller().look(world, 6).message
 
 
 def test_a_clean_exit_of_a_running_pods_container_is_no_loss() -> None:
-    assert Controller().look(training().container_exited(3, 0, 0, reason="Completed"), 1).reason == "no failure"
+    assert Controller().look(training().container_exited(3, 0, 0, reason="Completed"), 1).message == "no failure"
 
 
 def test_forty_losses_at_once_are_one_incident_with_the_first_as_its_root() -> None:
@@ -253,7 +253,7 @@ def test_recovered_from_end_to_end() -> None:
     controller.look(coming.all_started(15), 15.5)
     assert controller.phase() is Phase.RENDEZVOUS
     plan = controller.look(coming.all_started(15).all_ready(21), 21.6)
-    assert plan.reason.endswith("; all 4 ranks are Ready (source: ready, verified: false)")
+    assert plan.message.endswith("; all 4 ranks are Ready (source: ready, verified: false)")
     controller.settle(coming.all_started(15).all_ready(21), 21.7)
     (incident,) = controller.recorded
     assert incident.closing is not None
@@ -265,4 +265,4 @@ def test_recovered_from_end_to_end() -> None:
     assert controller.ledger.totals.restarts == controller.ledger.totals.charged == controller.ledger.epoch == 1
     assert controller.ledger.budget.remaining == 9
     assert controller.events == ["RecreatingGroup", "IncidentRecovered"]
-    assert controller.look(coming.all_started(15).all_ready(21), 60).reason == "no failure"
+    assert controller.look(coming.all_started(15).all_ready(21), 60).message == "no failure"

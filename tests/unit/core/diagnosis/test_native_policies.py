@@ -36,7 +36,7 @@ def decided_natively(world: World) -> bool:
     plan = controller.look(world, 2)
     if controller.triggers:
         return False
-    assert "; standing aside, because " in plan.reason
+    assert "; standing aside, because " in plan.message
     assert controller.workload_actions == []
     assert controller.ledger.epoch == 0
     assert controller.ledger.totals.charged == 0
@@ -142,7 +142,7 @@ def test_it_acts(world: World) -> None:
 
 def test_the_sentence_names_the_rule() -> None:
     world = training(rules=(on_condition("Ignore"), on_exit("FailJob", 42))).pod_failed(3, 42, 0)
-    assert Controller().look(world, 1).reason == (
+    assert Controller().look(world, 1).message == (
         "pod train-node-0-3-10 (rank 3, node gpu-3) failed with exit code 42; standing aside, because podFailurePolicy "
         "rule 1 of Job train-node-0 (action FailJob) matches pod train-node-0-3-10"
     )
@@ -204,7 +204,7 @@ def test_a_loss_that_no_rule_ignores_ends_the_standing_aside() -> None:
     controller.look(world, 1)
     plan = controller.look(world.pod_failed(1, 134, 40), 41)
     assert len(controller.triggers) == 1
-    assert plan.reason.startswith("pod train-node-0-1-10 (rank 1, node gpu-1) failed with exit code 134; no rule")
+    assert plan.message.startswith("pod train-node-0-1-10 (rank 1, node gpu-1) failed with exit code 134; no rule")
     assert controller.ledger.totals.incidents == 1
 
 
@@ -214,8 +214,8 @@ def test_a_second_ignored_loss_does_not() -> None:
     controller.look(world, 1)
     plan = controller.look(world.evicted(1, 5), 6)
     assert controller.triggers == []
-    assert plan.reason.startswith("pod train-node-0-3-10 (rank 3, node gpu-3) was disrupted: EvictionByEvictionAPI; ")
-    assert "; then pod train-node-0-1-10 (rank 1, node gpu-1) was disrupted: EvictionByEvictionAPI; " in plan.reason
+    assert plan.message.startswith("pod train-node-0-3-10 (rank 3, node gpu-3) was disrupted: EvictionByEvictionAPI; ")
+    assert "; then pod train-node-0-1-10 (rank 1, node gpu-1) was disrupted: EvictionByEvictionAPI; " in plan.message
     assert len(controller.incident.attempts) == 1
 
 
@@ -237,4 +237,4 @@ def test_a_group_that_is_whole_at_once_stays_open_until_the_platform_has_had_its
 def test_observing_says_so_as_well() -> None:
     controller = observing()
     plan = controller.look(training(backoff_limit=0).pod_failed(3, 1, 0), 1)
-    assert "standing aside, because Job train-node-0 has backoffLimit 0" in plan.reason
+    assert "standing aside, because Job train-node-0 has backoffLimit 0" in plan.message

@@ -34,7 +34,7 @@ def test_a_job_that_does_not_start_is_left_alone_and_says_why(world: World, says
     controller = Controller()
     for seconds in (1, 100, 4000):
         plan = controller.look(world, seconds)
-        assert says in plan.reason
+        assert says in plan.message
     assert controller.done == []
     assert controller.ledger.incident is None
 
@@ -47,7 +47,7 @@ def test_after_a_restart_the_sentence_says_who_keeps_the_group_from_starting() -
     first = controller.look(anew, 12)
     assert first.requeue_at is not None
     plan = controller.look(anew, 60)
-    assert "pod train-node-0-3-20 (rank 3, node gpu-3) waits: ErrImagePull: connection refused" in plan.reason
+    assert "pod train-node-0-3-20 (rank 3, node gpu-3) waits: ErrImagePull: connection refused" in plan.message
     assert len(controller.triggers) == 1
 
 
@@ -90,7 +90,7 @@ def test_what_has_run_whole_or_is_finishing_has_started(world: World) -> None:
 def test_a_resumed_group_starts_anew() -> None:
     """That it ran before it was suspended says nothing about the pods that wait now."""
     resumed = training().suspended().resumed(-60).unschedulable(1, "0/4 nodes are available")
-    assert "has not started: pod" in Controller().look(resumed, 1).reason
+    assert "has not started: pod" in Controller().look(resumed, 1).message
 
 
 def test_all_jobs_must_have_run_and_all_must_be_there() -> None:

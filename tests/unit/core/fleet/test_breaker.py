@@ -5,19 +5,22 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from recovery.core.model.config import CONFIG_NAME, ConfigFacts, ConfigSpec
+from recovery.core.model.config import CONFIG_NAME, ConfigFacts, ConfigSpec, why_opened
 from recovery.core.model.fleet_ledger import Breaker, FleetLedger, FleetLimits, Futile
 from recovery.core.model.ledger import Handled, Ledger, Outcome, Phase
+from recovery.core.model.reason import Reason, as_said, because
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan import kubernetes_events
 from recovery.core.plan.actions import ResumeWorkload
 from recovery.core.policy.resolved import Backoff, Policy, PolicyFacts, resolve
 from recovery.core.policy.spec import Mode, PolicySpec
+from recovery.core.sentences import render
 from tests.unit.core.decision.test_verdicts import MAY, on_exit
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training
 
-OPEN = FleetLedger(breaker=Breaker(at(-30), "5 recoveries within 60 minutes brought no progress"))
+BREAKER = Breaker(at(-30), Reason.RECOVERIES_IN_VAIN, message="5 recoveries within 60 minutes brought no progress")
+OPEN = FleetLedger(breaker=BREAKER)
 WORDS = (
     "the circuit breaker is open: 5 recoveries within 60 minutes brought no progress; recovery reset-breaker closes it"
 )
@@ -33,7 +36,7 @@ def under(config: ConfigFacts, mode: Mode = Mode.ENFORCE) -> Policy:
 
 def broken(**settings: object) -> Policy:
     """The policy of the tests, which says Enforce, as it counts while the breaker is open."""
-    return msgspec.structs.replace(policy(**settings), mode=Mode.OBSERVE, breaker=WORDS)  # type: ignore[arg-type]
+    return msgspec.structs.replace(policy(**settings), mode=Mode.OBSERVE, breaker=as_said(Reason.BREAKER_OPEN, WORDS))  # type: ignore[arg-type]
 
 
 def lost(code: int = 1) -> World:
@@ -57,14 +60,17 @@ def test_an_open_breaker_makes_every_policy_one_that_observes(
 ) -> None:
     config = ConfigFacts(CONFIG_NAME, "uid", 1, ConfigSpec(paused=paused), fleet=fleet)
     found = under(config, mode)
-    assert (found.mode, found.breaker, found.global_pause) == (counts_as, breaker, pause)
+    texts = tuple(render(why) if why is not None else "" for why in (found.breaker, found.global_pause))
+    assert (found.mode, *texts) == (counts_as, breaker, pause)
 
 
 def test_what_keeps_the_fleet_as_it_is_names_the_pause_before_the_breaker() -> None:
     config = ConfigFacts(CONFIG_NAME, "uid", 1, ConfigSpec(paused=True), fleet=OPEN)
-    assert config.stop_words == config.pause_words != ""
-    assert msgspec.structs.replace(config, spec=ConfigSpec()).stop_words == WORDS
-    assert ConfigFacts(CONFIG_NAME, "uid", 1).stop_words == ""
+    assert config.stop is not None
+    assert config.stop == config.pause
+    unpaused = msgspec.structs.replace(config, spec=ConfigSpec())
+    assert unpaused.stop == unpaused.breaker == because(Reason.BREAKER_OPEN, why=why_opened(BREAKER))
+    assert ConfigFacts(CONFIG_NAME, "uid", 1).stop is None
 
 
 # --- while it is open ----------------------------------------------------------------------------------------------
@@ -74,7 +80,7 @@ def test_incidents_are_opened_and_closed_as_observed_with_the_full_verdict() -> 
     rule = on_exit(42, RuleAction.REPLACE_NODE, name="bad-gpu")
     controller = Controller(broken(rules=(rule,), limits=MAY))
     plan = controller.look(lost(42), 1)
-    assert plan.reason == (
+    assert plan.message == (
         "pod train-node-0-2-10 (rank 2, node gpu-2) failed with exit code 42; Enforce would now quarantine node gpu-2 "
         f"and {RESTART} (rule bad-gpu (exit code 42 of container node is in [42]) says ReplaceNode); {WORDS}"
     )
@@ -82,7 +88,7 @@ def test_incidents_are_opened_and_closed_as_observed_with_the_full_verdict() -> 
     (incident,) = controller.recorded
     assert incident.closing is not None
     assert (incident.closing.outcome, incident.mode, incident.rule) == (Outcome.OBSERVED, "Observe", "bad-gpu")
-    assert WORDS in incident.reason
+    assert WORDS in incident.message
     assert controller.workload_actions == []
 
 
@@ -93,7 +99,7 @@ def test_a_running_incident_stops_before_its_next_write() -> None:
     controller.policy = broken()
     controller.look(lost(), 2)
     assert controller.triggers == []
-    assert controller.incident.reason.endswith(f"decided, but not carried out, because {WORDS}")
+    assert controller.incident.message.endswith(f"decided, but not carried out, because {WORDS}")
     controller.policy = policy()
     controller.look(lost(), 3)
     assert len(controller.triggers) == 1, "the incident is still one that acts"
@@ -110,7 +116,7 @@ def test_a_suspension_of_ours_is_released() -> None:
     controller.look(held, 4)
     assert [type(action) for action in controller.workload_actions][-1] is ResumeWorkload
     assert controller.incident.suspension is None
-    assert f"the suspension is released, because {WORDS}" in controller.incident.reason
+    assert f"the suspension is released, because {WORDS}" in controller.incident.message
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -122,13 +128,13 @@ def test_a_person_may_insist_on_a_restart_as_under_observe(force: bool) -> None:
     assert answer.accepted == force
     assert len(controller.triggers) == int(force)
     if not force:
-        assert answer.answer == f"{WORDS} (force overrides that)"
+        assert answer.message == f"{WORDS} (force overrides that)"
 
 
 def test_a_global_pause_opens_no_incident_whatever_the_breaker() -> None:
     pause = "RecoveryConfig default pauses all recoveries"
     controller = Controller(msgspec.structs.replace(broken(), global_pause=pause))
-    assert controller.look(lost(), 1).reason == f"{pause}: nothing is watched for until then"
+    assert controller.look(lost(), 1).message == f"{pause}: nothing is watched for until then"
     assert controller.ledger.incident is None
 
 
@@ -140,7 +146,7 @@ def test_what_was_lost_meanwhile_is_left_to_a_person_and_what_is_lost_then_is_re
     controller.look(lost(), 1)
     controller.policy = policy()
     controller.look(lost(), 60)
-    assert controller.incident.reason.endswith(
+    assert controller.incident.message.endswith(
         "that was while the circuit breaker was open, so nothing is done: recovery restart train if its ranks hang"
     )
     assert controller.triggers == []

@@ -18,7 +18,6 @@ from recovery.core.fleet.quarantine import (
     mark_of,
     next_review_at,
     parsed_mark,
-    refusal,
     reviewed,
     spared,
     taint_value,
@@ -38,6 +37,7 @@ from recovery.core.model.fleet_ledger import (
     Quarantined,
     Suspicion,
 )
+from recovery.core.model.reason import Reason, Sentence, because, told
 from tests.unit.core.world import at
 
 LIMITS = FleetLimits(may_cordon=True)
@@ -142,15 +142,12 @@ def test_a_node_that_was_made_anew_is_another_one() -> None:
 )
 def test_a_refusal_names_the_cap_the_figures_and_the_field(limits: FleetLimits, nodes: int, field: str) -> None:
     refused = admit(ledger(entry("gpu-1"), entry("gpu-2")), limits, entry("gpu-3"), nodes)
-    assert refused == Refused(f"quarantine cap reached: 2 of 2 nodes (RecoveryConfig {field})")
-    assert refusal(refused.why) == "cap"
+    assert refused == Refused(because(Reason.QUARANTINE_CAP, count=2, cap=2, field=f"RecoveryConfig {field}"))
 
 
 def test_without_permission_nothing_is_admitted() -> None:
     refused = admit(FleetLedger(), FleetLimits(), entry())
-    assert isinstance(refused, Refused)
-    assert "spec.allow.cordon" in refused.why
-    assert refusal(refused.why) == "permission"
+    assert refused == Refused(because(Reason.QUARANTINE_NOT_ALLOWED))
 
 
 def test_a_persons_quarantine_is_never_refused_counts_and_has_no_end() -> None:
@@ -159,7 +156,7 @@ def test_a_persons_quarantine_is_never_refused_counts_and_has_no_end() -> None:
     assert after == ledger(entry("gpu-1"), by_person("gpu-2"))
     allowed = msgspec.structs.replace(limits, may_cordon=True)
     assert admit(ledger(by_person("gpu-2")), allowed, entry("gpu-1")) == Refused(
-        "quarantine cap reached: 1 of 1 nodes (RecoveryConfig spec.quarantine.maxNodes 1)"
+        because(Reason.QUARANTINE_CAP, count=1, cap=1, field="RecoveryConfig spec.quarantine.maxNodes 1")
     )
 
 
@@ -204,17 +201,17 @@ def test_the_last_nodes_of_a_waiting_group_are_spared(
     refused = spared(FleetLedger(), wanted, fleet, members)
     assert (refused is not None) == is_spared
     if refused is not None:
-        assert refusal(refused.why) == "feasible"
+        assert refused.why.reason is Reason.QUARANTINE_LAST_NODES
 
 
 def test_the_sentence_tells_how_many_are_needed() -> None:
     refused = spared(FleetLedger(), "a", FleetFacts(nodes=9, feasible=("a", "b")), 2)
     assert refused == Refused(
-        "it is among the last on which the group can run: the group needs 2 of the 2 that fit its pods"
+        told(Sentence.LAST_NODES, Reason.QUARANTINE_LAST_NODES, whose="the group", needed=2, left=2)
     )
     fewer = spared(FleetLedger(), "a", FleetFacts(nodes=9, feasible=("a", "b")), 3)
     assert fewer == Refused(
-        "it is among the last on which the group can run: the group needs 3 and only 2 fit its pods"
+        told(Sentence.TOO_FEW_NODES, Reason.QUARANTINE_LAST_NODES, whose="the group", needed=3, left=2)
     )
 
 
@@ -240,14 +237,14 @@ def test_the_last_nodes_of_any_group_that_waits_are_spared(waiting: list[Waiting
     refused = spared(FleetLedger(), "a", fleet, 2)
     assert (refused is not None) == bool(for_whom)
     if refused is not None:
-        assert f"group {for_whom}, which waits, can run" in refused.why
-        assert refusal(refused.why) == "feasible"
+        assert refused.why.details["whose"] == f"group {for_whom}, which waits,"
+        assert refused.why.reason is Reason.QUARANTINE_LAST_NODES
 
 
 def test_the_sentence_names_the_group_that_waits() -> None:
     fleet = FleetFacts(nodes=9, feasible=tuple("abcdefgh"), waiting=(waits("llm", 4, "abcd"),))
     assert spared(FleetLedger(), "a", fleet, 2) == Refused(
-        "it is among the last on which group ml/llm, which waits, can run: the group needs 4 of the 4 that fit its pods"
+        told(Sentence.LAST_NODES, Reason.QUARANTINE_LAST_NODES, whose="group ml/llm, which waits,", needed=4, left=4)
     )
 
 
@@ -304,9 +301,7 @@ def test_the_breaker_opens_at_the_count_and_says_why() -> None:
     before = change(FleetLedger(), futile("inc-1", "inc-2", "inc-2"))
     assert before.breaker is None
     after = change(before, futile("inc-3"), seconds=20)
-    assert after.breaker == Breaker(
-        at(20), "3 recoveries within 60 minutes brought no progress (RecoveryConfig spec.circuitBreaker.recoveries 3)"
-    )
+    assert after.breaker == Breaker(at(20), Reason.RECOVERIES_IN_VAIN, recoveries=3, within_seconds=3600.0, limit=3)
     assert change(after, futile("inc-4"), seconds=30).breaker == after.breaker
 
 
@@ -317,7 +312,7 @@ def test_futile_recoveries_long_ago_do_not_open_it() -> None:
 
 def test_where_there_is_no_breaker_nothing_is_counted_and_an_open_one_is_closed() -> None:
     assert change(FleetLedger(), futile("inc-1"), LIMITS) == FleetLedger()
-    open_ = FleetLedger(breaker=Breaker(at(0), "enough"))
+    open_ = FleetLedger(breaker=Breaker(at(0), Reason.RECOVERIES_IN_VAIN))
     assert look(open_, limits=LIMITS).breaker is None
     assert look(open_, limits=COUNTS) is open_
 

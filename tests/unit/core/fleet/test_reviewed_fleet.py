@@ -8,6 +8,7 @@ from recovery.core.model.annotations import RELEASE_ANNOTATION
 from recovery.core.model.facts import FleetFacts
 from recovery.core.model.fleet_ledger import Breaker, FleetChange, FleetLedger, FleetLimits, Futile, Suspicion
 from recovery.core.model.ledger import Outcome, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Mode, OnTerminalFailure
 from tests.unit.core.decision.test_black_holes import (
     SUSPECTED,
@@ -41,11 +42,11 @@ def test_restarts_by_the_platform_one_after_the_other_do_not_make_the_sentence_g
         one.look(world, 10 + 10 * number)
         world = world.recreated(11 + 10 * number)
         one.look(world, 12 + 10 * number)
-    assert len(one.incident.reason) < 1000
-    assert one.incident.reason.count("adopted as this incident's restart") == 1
+    assert len(one.incident.message) < 1000
+    assert one.incident.message.count("adopted as this incident's restart") == 1
     one.settle(world.all_ready(400), 401)
     (incident,) = one.recorded
-    assert "Enforce would now" in incident.reason
+    assert "Enforce would now" in incident.message
 
 
 def test_an_older_crd_that_drops_the_verdict_does_not_make_it_decided_without_end() -> None:
@@ -82,7 +83,7 @@ def test_of_a_failed_job_set_it_is_said_what_enforce_would_do_only_where_it_woul
     one.policy = policy(now, since=2 if now is Mode.ENFORCE else -86_400, **settings)  # type: ignore[arg-type]
     one.settle(world.jobset_failed(5), 6)
     (incident,) = one.recorded
-    assert incident.reason.endswith(ends)
+    assert incident.message.endswith(ends)
     assert one.workload_actions == []
 
 
@@ -95,8 +96,8 @@ def test_a_loss_after_the_breaker_was_closed_is_not_told_as_a_switch_of_the_poli
     (incident,) = one.recorded
     assert incident.closing is not None
     assert incident.closing.outcome is Outcome.OBSERVED
-    assert "switched to Enforce" not in incident.reason
-    assert "the circuit breaker was closed" in incident.reason
+    assert "switched to Enforce" not in incident.message
+    assert "the circuit breaker was closed" in incident.message
 
 
 def test_a_restart_that_a_person_forces_under_observe_suspects_no_node() -> None:
@@ -121,7 +122,7 @@ BREAKS = FleetLimits(breaker_recoveries=1)
 
 def test_what_was_in_vain_before_a_person_closed_the_breaker_does_not_open_it_again() -> None:
     """A group whose trigger was refused then asks once more for what its restart counted for."""
-    open_ = FleetLedger(futile=(Futile("a-2", at(0)),), breaker=Breaker(at(0), "too many"))
+    open_ = FleetLedger(futile=(Futile("a-2", at(0)),), breaker=Breaker(at(0), Reason.RECOVERIES_IN_VAIN))
     closed = breaker.breaker_reset(open_, at(60), at(61))
     late = FleetChange(futile=(Futile("a-2", at(0)),))
     after = quarantine.changed(closed, BREAKS, late, nodes=100, now=at(62), reset_at=at(60))
@@ -187,8 +188,8 @@ def test_a_group_that_is_held_says_why_though_a_node_comes_under_suspicion_in_th
     one.look(world, 20)
     plan = one.look(world, 1200)
     assert one.ledger.phase == "Held"
-    assert "held, because" in plan.reason
-    assert "held, because" in one.incident.reason
+    assert "held, because" in plan.message
+    assert "held, because" in one.incident.message
 
 
 def test_suspicion_alone_restarts_nothing_and_is_asked_for_once() -> None:

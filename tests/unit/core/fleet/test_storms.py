@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from recovery.core.fleet.storm import Storm, charged_before, storm_of
 from recovery.core.model.facts import FleetFacts, LostNode
 from recovery.core.model.ledger import ClosedIncident, Ledger, Outcome, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.model.rules import Rule, RuleAction, When
 from recovery.core.plan.actions import SuspendWorkload
 from recovery.core.policy.resolved import Backoff
@@ -32,14 +33,14 @@ def closed(id_: str, storm: str = "", latest: float | None = None, *, charged: b
     return ClosedIncident(
         id=id_,
         outcome=Outcome.RECOVERED,
-        outcome_reason="AllRanksReady",
+        outcome_reason=Reason.ALL_RANKS_READY,
         disruption_class="NodeLost",
         cause="NodeLost",
         started_at=at(0),
         ended_at=at(30),
         attempts=1,
         idle_gpu_seconds=0,
-        reason="",
+        reason=Reason.DEFAULT_RESTART,
         charged=charged,
         storm=storm,
         storm_latest_at=at(latest) if latest is not None else None,
@@ -208,11 +209,11 @@ def after_the_first(controller: Controller) -> World:
     world = struck(training(), "gpu-2", *FIRST)
     waiting = controller.look(world, 1)
     assert controller.triggers == []
-    assert f"2 nodes of rack r17 were lost within a minute ({R17}): waiting until no more are" in waiting.reason
+    assert f"2 nodes of rack r17 were lost within a minute ({R17}): waiting until no more are" in waiting.message
     assert waiting.requeue_at == at(4)
     controller.look(world, 4)
     assert len(controller.triggers) == 1
-    assert "(9 of 10 recoveries left)" in controller.incident.reason
+    assert "(9 of 10 recoveries left)" in controller.incident.message
     assert controller.incident.storm == R17
     assert controller.incident.storm_what == "2 nodes of rack r17 were lost within a minute"
     whole = back(world, 10)
@@ -230,13 +231,13 @@ def test_a_group_that_the_same_storm_strikes_again_is_recovered_free_of_charge()
     again = struck(whole, "gpu-3", *AGAIN)
     controller.look(again, 64)
     assert len(controller.triggers) == 2
-    assert f"restart together (free of charge: the same storm as incident {paid})" in controller.incident.reason
+    assert f"restart together (free of charge: the same storm as incident {paid})" in controller.incident.message
     assert (controller.incident.storm, controller.incident.charged) == (R17, False)
     third = back(again, 70)
     controller.settle(third, 80)
     controller.look(struck(third, "gpu-1", *AGAIN, ("gpu-1", 100)), 104)
     assert len(controller.triggers) == 3
-    assert f"(free of charge: the same storm as incident {paid})" in controller.incident.reason, "which was charged"
+    assert f"(free of charge: the same storm as incident {paid})" in controller.incident.message, "which was charged"
     assert controller.ledger.totals.charged == 1
     assert len(controller.ledger.budget.charges) == 1
     assert controller.ledger.totals.incidents == 3
@@ -292,7 +293,7 @@ def test_what_is_no_part_of_that_storm_is_charged(lost: tuple[Lost, ...]) -> Non
     whole = after_the_first(controller)
     controller.look(struck(whole, "gpu-3", *lost), 66)
     assert len(controller.triggers) == 2
-    assert "(8 of 10 recoveries left)" in controller.incident.reason
+    assert "(8 of 10 recoveries left)" in controller.incident.message
     assert controller.incident.storm != R17
     assert controller.ledger.totals.charged == 2
 
@@ -309,8 +310,8 @@ def test_backoff_holds_for_what_is_free_of_charge() -> None:
     controller = Controller(policy(limits=MAY, backoff=Backoff(initial=timedelta(seconds=10))))
     whole = after_the_first(controller)
     controller.look(struck(whole, "gpu-3", *AGAIN), 64)
-    assert "free of charge" in controller.incident.reason
-    assert "it stays suspended for 10s first (attempt 2 in a row)" in controller.incident.reason
+    assert "free of charge" in controller.incident.message
+    assert "it stays suspended for 10s first (attempt 2 in a row)" in controller.incident.message
     assert any(isinstance(action, SuspendWorkload) for action in controller.done)
 
 

@@ -55,7 +55,7 @@ def test_without_proof_nothing_is_done_about_a_silent_node() -> None:
     controller = Controller(policy())
     plan = controller.look(SILENT, 100)
     assert controller.ledger.incident is None
-    assert "node gpu-2 has not answered since 12:00:00" in plan.reason
+    assert "node gpu-2 has not answered since 12:00:00" in plan.message
 
 
 def test_time_alone_has_a_node_taken_for_dead() -> None:
@@ -87,8 +87,8 @@ def test_without_permission_an_evicted_pod_is_waited_for_in_fencing_until_the_no
     going = going.pod_deleted(2, 300)
     plan = controller.look(going, 320)
     assert controller.phase() is Phase.FENCING
-    assert "fencing: pod train-node-0-2-10 (rank 2, node gpu-2) may still run" in plan.reason
-    assert "RecoveryConfig does not allow assumeDead" in controller.incident.reason
+    assert "fencing: pod train-node-0-2-10 (rank 2, node gpu-2) may still run" in plan.message
+    assert "RecoveryConfig does not allow assumeDead" in controller.incident.message
     assert controller.forced == []
     back = going.node_back("gpu-2").recreated(400)
     controller.look(back.all_started(410), 411)
@@ -122,7 +122,7 @@ def test_in_observe_nothing_is_forced() -> None:
     controller = Controller(policy(Mode.OBSERVE, fencing=FencingMode.ASSUME_DEAD, may_assume_dead=True))
     controller.look(SILENT, 100)
     assert controller.workload_actions == []
-    assert "Enforce would now delete Job train-node-0" in controller.incident.reason
+    assert "Enforce would now delete Job train-node-0" in controller.incident.message
 
 
 def test_a_dead_pod_blocks_no_restart_of_the_platforms_own() -> None:

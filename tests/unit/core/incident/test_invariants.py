@@ -8,6 +8,7 @@ import pytest
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.invariants import violations
 from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Phase, Suspension, Target, Withheld
+from recovery.core.model.reason import Reason
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import at, training
 
@@ -72,7 +73,7 @@ def first_span(ledger: Ledger, **changes: object) -> Ledger:
 
 def another_attempt(ledger: Ledger, **changes: object) -> Ledger:
     target = ledger.current_incident.target
-    more = lifecycle.add_attempt(ledger, AttemptAction.RECREATE_GROUP, target, "again", at(2))
+    more = lifecycle.add_attempt(ledger, AttemptAction.RECREATE_GROUP, target, Reason.MEMBER_LOST_AGAIN, "again", at(2))
     attempts = more.current_incident.attempts
     return with_incident(more, attempts=(*attempts[:-1], msgspec.structs.replace(attempts[-1], **changes)))
 

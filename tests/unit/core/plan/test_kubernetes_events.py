@@ -5,7 +5,19 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from recovery.core.model.ledger import Attempt, AttemptAction, Closing, Incident, Ledger, Outcome, Phase, Terms
+from recovery.core.model.ledger import (
+    Attempt,
+    AttemptAction,
+    Closing,
+    Considered,
+    Held,
+    Incident,
+    Ledger,
+    Outcome,
+    Phase,
+    Terms,
+)
+from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
 from recovery.core.plan.kubernetes_events import events
 from tests.unit.core.driver import Controller, policy
@@ -14,16 +26,16 @@ from tests.unit.core.world import at, training
 AT = datetime(2026, 11, 2, 9, tzinfo=UTC)
 TERMS = Terms("default", "uid-policy", 1, "RecreateGroupOnPodRestart", 10, 86400.0, 900.0)
 SENTENCE = "what was seen; what is done"
-CAP = "ReplaceNode: quarantine cap reached: 2 of 2 nodes (RecoveryConfig spec.quarantine.maxNodes 2)"
+CAP = Considered("ReplaceNode", Reason.QUARANTINE_CAP, "quarantine cap reached: 2 of 2 nodes")
 
 
 def incident(**changes: object) -> Incident:
-    known = Incident("inc-1", 1, AT, AT, "HardwareFault", "Xid79", "Enforce", TERMS, reason=SENTENCE)
+    known = Incident("inc-1", 1, AT, AT, "HardwareFault", "Xid79", "Enforce", TERMS, message=SENTENCE)
     return msgspec.structs.replace(known, **changes)
 
 
 def attempt(number: int, action: AttemptAction, *nodes: str) -> Attempt:
-    return Attempt(number, number, action, AT, f"why attempt {number}", nodes=nodes)
+    return Attempt(number, number, action, AT, Reason.DEFAULT_RESTART, f"why attempt {number}", nodes=nodes)
 
 
 def ledger(phase: Phase = Phase.DECIDED, **changes: object) -> Ledger:
@@ -45,10 +57,12 @@ def test_a_quarantine_that_is_asked_for_is_told_by_the_attempt_that_asks_for_it(
 
 
 def test_a_quarantine_that_is_refused_is_told_with_the_cap_beside_the_restart() -> None:
-    refused = ledger(attempts=(FIRST,), considered=(CAP, "RecreateGroup: the job's own error"))
+    refused = ledger(
+        attempts=(FIRST,), considered=(CAP, Considered("RecreateGroup", Reason.SAME_ERROR_AGAIN, "the job's own error"))
+    )
     assert told(OPEN, refused) == [
         ("inc-1.attempt-1", "RecreatingGroup", "why attempt 1"),
-        ("inc-1.not-quarantined-1", "QuarantineRefused", CAP.removeprefix("ReplaceNode: ")),
+        ("inc-1.not-quarantined-1", "QuarantineRefused", CAP.message),
     ]
 
 
@@ -61,7 +75,7 @@ def test_what_was_refused_before_is_not_told_again() -> None:
 def test_fencing_is_told_when_it_begins_and_not_while_it_lasts() -> None:
     decided, fencing = ledger(attempts=(FIRST,)), ledger(Phase.FENCING, attempts=(FIRST,))
     assert told(decided, fencing) == [("inc-1.fencing-1", "Fencing", SENTENCE)]
-    assert told(fencing, ledger(Phase.FENCING, attempts=(FIRST,), reason="still the same")) == []
+    assert told(fencing, ledger(Phase.FENCING, attempts=(FIRST,), message="still the same")) == []
 
 
 def test_fencing_of_another_attempt_has_a_name_of_its_own() -> None:
@@ -72,16 +86,18 @@ def test_fencing_of_another_attempt_has_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("held", "reason"),
-    [("", "Held"), ("exit code 1 with the same message: an error of the job itself", "HeldUntilRetry")],
+    [(None, "Held"), (Held(Reason.SAME_ERROR_AGAIN, "exit code 1 again"), "HeldUntilRetry")],
 )
-def test_who_is_held_for_an_error_of_its_own_is_told_apart_from_who_waits_for_budget(held: str, reason: str) -> None:
+def test_who_is_held_for_an_error_of_its_own_is_told_apart_from_who_waits_for_budget(
+    held: Held | None, reason: str
+) -> None:
     assert told(OPEN, ledger(Phase.HELD, held=held)) == [("inc-1.held-0", reason, SENTENCE)]
 
 
 def test_a_jobset_that_is_made_to_fail_is_told_as_that_and_not_as_held() -> None:
     failing = ledger(Phase.HELD, fail_job=True, rule="own-exit-codes")
     assert told(OPEN, failing) == [("inc-1.fail-job-0", "FailingJob", SENTENCE)]
-    assert told(failing, ledger(Phase.HELD, fail_job=True, rule="own-exit-codes", reason="still failing")) == []
+    assert told(failing, ledger(Phase.HELD, fail_job=True, rule="own-exit-codes", message="still failing")) == []
 
 
 def test_a_hold_that_turns_into_a_failure_is_told() -> None:
@@ -109,7 +125,7 @@ def test_the_same_change_makes_the_same_events() -> None:
 
 
 def test_the_end_is_told_once() -> None:
-    closing = Closing(Outcome.FAILED, "FailJobRule", AT)
+    closing = Closing(Outcome.FAILED, Reason.FAIL_JOB_RULE, AT)
     failing = ledger(Phase.HELD, fail_job=True)
     closed = ledger(Phase.HEALTHY, fail_job=True, closing=closing)
     assert [reason for _, reason, _ in told(failing, closed)] == ["IncidentFailed"]

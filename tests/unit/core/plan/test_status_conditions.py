@@ -22,7 +22,7 @@ def test_while_an_incident_is_open() -> None:
     controller.look(training().pod_failed(3, 137, 0), 1)
     ledger = controller.ledger
     assert (ledger.cause, ledger.action, ledger.idle_gpus) == ("Exit137", "RecreateGroup", 4 * GPUS_PER_POD)
-    assert ledger.reason == controller.incident.reason
+    assert ledger.message == controller.incident.message
     assert conditions(controller) == {
         "Healthy": ("False", "IncidentOpen"),
         "Recovering": ("True", "Decided"),
@@ -38,7 +38,7 @@ def test_after_it() -> None:
     controller.settle(world.recreated(10).all_ready(20), 21)
     ledger = controller.ledger
     assert (ledger.cause, ledger.action, ledger.idle_gpus) == ("Exit137", "RecreateGroup", 0)
-    assert ledger.reason == ledger.history[0].reason
+    assert ledger.message == ledger.history[0].message
     assert conditions(controller)["Healthy"] == ("True", "NoIncident")
     assert conditions(controller)["Recovering"] == ("False", "NoIncident")
 
@@ -97,7 +97,7 @@ def test_an_events_name_tells_a_repeat() -> None:
     (event,) = events(before, controller.ledger)
     assert event.key == "0d2f5c9e-1.attempt-1"
     assert event in plan.actions
-    assert event.note == plan.reason
+    assert event.note == plan.message
     assert event.warning
     assert events(controller.ledger, controller.ledger) == ()
 
@@ -109,7 +109,7 @@ def test_nothing_happened_nothing_is_told() -> None:
 def test_a_long_note_is_cut() -> None:
     controller = Controller()
     controller.look(training().pod_failed(3, 137, 0), 1)
-    attempt = msgspec.structs.replace(controller.incident.attempts[0], reason="x" * 5000)
+    attempt = msgspec.structs.replace(controller.incident.attempts[0], message="x" * 5000)
     incident = msgspec.structs.replace(controller.incident, attempts=(attempt,))
     (event,) = events(Ledger(), msgspec.structs.replace(controller.ledger, incident=incident))
     assert len(event.note) == 1024

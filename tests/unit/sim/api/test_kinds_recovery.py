@@ -107,7 +107,7 @@ def group(status: object = None) -> Body:
 
 
 def test_a_ledger_is_accepted_and_keeps_every_field() -> None:
-    made, ledger = group(), msgspec.to_builtins(Ledger(epoch=3, reason="as it was"))
+    made, ledger = group(), msgspec.to_builtins(Ledger(epoch=3, message="as it was"))
     assert written(RECOVERY_GROUPS, made) == ()
     body = group(ledger)
     assert written(RECOVERY_GROUPS, body, made) == ()

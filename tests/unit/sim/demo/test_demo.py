@@ -105,7 +105,7 @@ def test_only_the_crash_loop_waits_before_its_second_restart(evening: Evening) -
 
 
 def test_it_says_the_controllers_own_sentences(evening: Evening) -> None:
-    sentences = [told.incident.reason for told in evening.scene.told]
+    sentences = [told.incident.message for told in evening.scene.told]
 
     assert all(sentence in evening.text for sentence in sentences)
     assert sentences[-1].endswith("held, because the budget of policy demo is exhausted (4 recoveries within 1h)")

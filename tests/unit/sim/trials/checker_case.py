@@ -23,6 +23,7 @@ from recovery.core.model.ledger import (
     Terms,
     Totals,
 )
+from recovery.core.model.reason import Reason
 from recovery.kube.request import Request
 from recovery.ports import (
     EVENTS,
@@ -295,11 +296,11 @@ def opened(seconds: float, *, number: int = 1, mode: str = "Enforce", limit: int
         gpus=GPUS,
         ranks=2,
         phases=(PhaseSpan(Phase.DECIDED, at(seconds)),),
-        reason="pod llm-node-0-1 was deleted",
+        message="pod llm-node-0-1 was deleted",
     )
     budget = BudgetState(limit=limit, remaining=limit)
     totals = Totals(incidents=number, failures={"PodDeleted": number})
-    return Ledger(phase=Phase.DECIDED, incident=incident, totals=totals, budget=budget, reason=incident.reason)
+    return Ledger(phase=Phase.DECIDED, incident=incident, totals=totals, budget=budget, message=incident.message)
 
 
 def restarted(
@@ -314,7 +315,7 @@ def restarted(
     incident = ledger.incident
     assert incident is not None
     epoch = ledger.epoch + 1
-    attempt = Attempt(len(incident.attempts) + 1, epoch, action, at(seconds), incident.reason)
+    attempt = Attempt(len(incident.attempts) + 1, epoch, action, at(seconds), Reason.DEFAULT_RESTART, incident.message)
     charge = charged and not incident.charged
     totals, budget = ledger.totals, ledger.budget
     totals = msgspec.structs.replace(totals, restarts=totals.restarts + 1, charged=totals.charged + charge)
@@ -348,7 +349,7 @@ def closed(ledger: Ledger, seconds: float, outcome: Outcome = Outcome.RECOVERED,
     assert incident is not None
     idle = (at(seconds) - incident.started_at).total_seconds() * GPUS
     span = PhaseSpan(ledger.phase, incident.started_at, at(seconds), idle)
-    closing = Closing(outcome, why, at(seconds))
+    closing = Closing(outcome, Reason(why), at(seconds))
     booked = {**ledger.totals.idle_gpu_seconds}
     booked[ledger.phase] = booked.get(ledger.phase, 0.0) + idle
     totals = msgspec.structs.replace(ledger.totals, idle_gpu_seconds=booked)

@@ -8,6 +8,7 @@ import pytest
 from recovery.core.incident.lifecycle import into_history
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import BudgetState, Ledger, Outcome, RequestAnswer, Totals
+from recovery.core.model.reason import Reason
 from recovery.ports import PODS, RECOVERY_GROUPS, TRAIN_JOBS
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.bookkeeping import (
@@ -103,7 +104,7 @@ class TestOneCharge:
         case = Case(OneCharge)
         first = restarted(opened(1000, limit=1), 1000)
         case.ledger(first)
-        asked = RequestAnswer(verb="restart", at=at(1100), accepted=True, answer="yes")
+        asked = RequestAnswer(verb="restart", at=at(1100), accepted=True, reason=Reason.RESTARTED_BY_HAND)
         case.ledger(msgspec.structs.replace(restarted(first, 1100, job_uid="job-2"), requests=(asked,)))
         assert case.found == []
 

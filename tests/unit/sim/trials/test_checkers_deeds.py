@@ -76,7 +76,7 @@ class TestLedgerBeforeDeed:
             ledger = restarted(opened(1000), 1000, action=AttemptAction.RECREATE_JOB_SET)
             assert ledger.incident is not None
             attempt = ledger.incident.attempts[0]
-            named = type(attempt)(1, 1, attempt.action, attempt.started_at, attempt.reason, uid)
+            named = type(attempt)(1, 1, attempt.action, attempt.started_at, attempt.reason, attempt.message, "", uid)
             case.ledger(with_incident(ledger, attempts=(named,)))
             case.delete(JOB_SETS, "llm", by=CONTROLLER)
             assert len(case.found) == (0 if uid == "jobset" else 1)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from recovery.core.model.ledger import AttemptAction, Ledger, Phase, RequestAnswer
+from recovery.core.model.reason import Reason
 from recovery.ports import JOB_SETS, JOBS, PODS
 from recovery.sim.trials.checkers.restarts import BaselineUntouched, JustifiedRestart, NativeFirst
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
@@ -13,7 +14,7 @@ from tests.unit.sim.trials.checker_case import CONTROLLER, Case, at, in_phase, o
 
 
 def by_hand(ledger: Ledger, seconds: float, verb: str = "restart") -> Ledger:
-    answer = RequestAnswer(verb=verb, at=at(seconds), accepted=True, answer="as asked")
+    answer = RequestAnswer(verb=verb, at=at(seconds), accepted=True, reason=Reason.RESTARTED_BY_HAND)
     return msgspec.structs.replace(ledger, requests=(*ledger.requests, answer))
 
 

@@ -25,6 +25,7 @@ from recovery.core.model.ledger import (
     Terms,
     Withheld,
 )
+from recovery.core.model.reason import Reason
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan import actions
 from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminalFailure, Restart
@@ -50,7 +51,7 @@ OPEN = Incident("i-1", 1, at(10), at(10), "PodDeleted", "PodDeleted", "Enforce",
 
 
 def attempt(number: int, action: AttemptAction) -> Attempt:
-    return Attempt(number, number, action, at(10), "…")
+    return Attempt(number, number, action, at(10), Reason.DEFAULT_RESTART)
 
 
 def open_incident(**fields: object) -> Incident:
@@ -180,7 +181,7 @@ def test_a_job_that_its_deadline_ends() -> None:
 
 def test_a_restart_that_waits_for_its_backoff_counts_once() -> None:
     waits = open_incident(withheld=Withheld(until=at(40), lost_at=at(10)))
-    counts = covered(Ledger(incident=waits), Ledger(incident=waits, reason="still"))
+    counts = covered(Ledger(incident=waits), Ledger(incident=waits, message="still"))
     assert counts["job:withheld"] == 1
 
 
@@ -201,14 +202,14 @@ def test_an_incident_is_counted_once_and_its_phases_as_they_begin() -> None:
         attempts=(*first.attempts, attempt(2, AttemptAction.ADOPTED)), phases=(detected, decided, tearing_down, again)
     )
     closed = open_incident(
-        attempts=both.attempts, phases=both.phases, closing=Closing(Outcome.RECOVERED, "AllRanksReady", at(30))
+        attempts=both.attempts, phases=both.phases, closing=Closing(Outcome.RECOVERED, Reason.ALL_RANKS_READY, at(30))
     )
     assert covered(
         Ledger(phase=Phase.DECIDED, incident=first),
         Ledger(phase=Phase.TEARING_DOWN, incident=later),
         Ledger(phase=Phase.DECIDED, incident=both),
         Ledger(phase=Phase.HEALTHY, incident=closed),
-        Ledger(phase=Phase.HEALTHY, incident=closed, reason="recorded"),
+        Ledger(phase=Phase.HEALTHY, incident=closed, message="recorded"),
         Ledger(phase=Phase.HEALTHY),
     ) == {
         "mode:Enforce": 1,
@@ -234,20 +235,20 @@ def test_an_incident_is_counted_once_and_its_phases_as_they_begin() -> None:
 )
 def test_an_exhausted_budget_counts_as_what_was_done_about_it(fields: dict[str, object], key: str) -> None:
     held = Ledger(phase=Phase.HELD, incident=open_incident(**fields))
-    counts = covered(held, Ledger(phase=Phase.HELD, incident=held.incident, reason="still"))
+    counts = covered(held, Ledger(phase=Phase.HELD, incident=held.incident, message="still"))
     assert {name: times for name, times in counts.items() if name.startswith("exhausted:")} == {key: 1}
 
 
 def test_a_terminal_failure_counts_as_what_was_done_about_it() -> None:
     anew = open_incident(attempts=(attempt(1, AttemptAction.RECREATE_JOB_SET),))
-    left = open_incident(closing=Closing(Outcome.FAILED, "PlatformGaveUp", at(30)))
+    left = open_incident(closing=Closing(Outcome.FAILED, Reason.PLATFORM_GAVE_UP, at(30)))
     assert covered(Ledger(phase=Phase.DECIDED, incident=anew))["terminal:RecreateJobSet"] == 1
     assert covered(Ledger(phase=Phase.HEALTHY, incident=left))["terminal:Leave"] == 1
 
 
 def test_only_requests_that_were_accepted_count() -> None:
-    accepted = RequestAnswer("retry", at(10), True, "…")
-    refused = RequestAnswer("restart", at(11), False, "…")
+    accepted = RequestAnswer("retry", at(10), True, Reason.RESTARTED_BY_HAND)
+    refused = RequestAnswer("restart", at(11), False, Reason.NO_JOB)
     assert covered(Ledger(requests=(accepted,)), Ledger(requests=(accepted, refused))) == {"verb:retry": 1}
 
 

@@ -17,8 +17,8 @@ HEALING = "  +01:30:00.000  healing begins: nothing breaks from now on"
 TERMS = Terms("default", "u", 1, "RecreateGroupOnPodRestart", 10, 86400.0, 900.0)
 
 
-def incident(reason: str) -> Incident:
-    return Incident("i-1", 1, at(10), at(10), "PodDeleted", "PodDeleted", "Enforce", TERMS, reason=reason)
+def incident(message: str) -> Incident:
+    return Incident("i-1", 1, at(10), at(10), "PodDeleted", "PodDeleted", "Enforce", TERMS, message=message)
 
 
 @pytest.mark.parametrize(

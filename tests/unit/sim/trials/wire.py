@@ -13,7 +13,7 @@ from recovery.kube.client import KubeApiClient
 from recovery.kube.informer import Informer
 from recovery.kube.observer import NoObserver
 from recovery.kube.projections.metadata import Entry, Metadata
-from recovery.ports import JOBS, PatchKind
+from recovery.ports import JOBS, PatchKind, WatchEnd
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import ApiServer
 from recovery.sim.training.trace import Trace
@@ -107,8 +107,8 @@ class Watched:
         watched = self
 
         class Restarts(NoObserver):
-            def watch_restarted(self, resource: str, reason: str) -> None:
-                watched.restarts.append(reason)
+            def watch_restarted(self, resource: str, reason: WatchEnd, message: str) -> None:
+                watched.restarts.append(message)
 
         self.informer = Informer(
             wire.client,
