@@ -159,7 +159,9 @@ class Considered(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     action: str
     """RecreateGroup, ReplaceNode or FailJob."""
     reason: Reason
+    """Why it was not done."""
     message: str = ""
+    """The same as a sentence."""
     node: str = ""
     """ReplaceNode: which. Empty: none is known."""
 
@@ -191,6 +193,7 @@ class Closing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     outcome: Outcome
     outcome_reason: Reason
+    """How it came to that."""
     ended_at: datetime
     source: str = ""
     """How the end of Rendezvous is known: `joined-probe`, `ready`, or empty where the incident did not get that far."""
