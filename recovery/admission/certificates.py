@@ -59,7 +59,7 @@ MUTATING_CONFIGURATIONS = Resource(
 VALIDITY = timedelta(days=365)
 BACKDATED = timedelta(minutes=5)
 """The API server's clock may be behind ours."""
-LOOK_SECONDS = 60.0
+RECONCILE_SECONDS = 60.0
 """Between looks at the Secret and at the webhook configuration, which somebody may have applied anew."""
 SWAPS_MAX = 5
 
@@ -161,13 +161,13 @@ class SelfMade:
     async def keep(self) -> None:
         """Until cancelled; the first look is the caller's."""
         while True:
-            await self._clock.sleep(LOOK_SECONDS)
+            await self._clock.sleep(RECONCILE_SECONDS)
             try:
-                await self.look()
+                await self.reconcile()
             except (ApiError, CertificateError) as error:  # what is served is good for months
                 self._complain(f"the certificate could not be looked after: {error}")
 
-    async def look(self) -> None:
+    async def reconcile(self) -> None:
         """Make what has to be made, and bring it to where it is used. Raises ApiError, CertificateError."""
         certificates = await self._agreed()
         if not await self._inject(WEBHOOK_CONFIGURATIONS, CONFIGURATION_NAME, certificates.authorities):

@@ -20,7 +20,7 @@ def job_names(context: typer.Context, incomplete: str) -> list[str]:
 
     async def read(client: "ApiClient") -> Iterable[str]:
         from recovery.cli.connection import chosen_namespace
-        from recovery.kube.oneshot import read_workloads
+        from recovery.kube.cluster_reader import read_workloads
 
         where = await chosen_namespace(*_cluster(context), context.params.get("namespace"))
         workloads, _ = await read_workloads(client, where)
@@ -34,9 +34,9 @@ def namespaces(context: typer.Context, incomplete: str) -> list[str]:
     """All of the cluster, for those who may list them."""
 
     async def read(client: "ApiClient") -> Iterable[str]:
-        from recovery.cli.jobs import NAMESPACES
+        from recovery.cli.job_lookup import NAMESPACES
         from recovery.decoding import name_of
-        from recovery.kube.pages import read_page
+        from recovery.kube.response_envelopes import read_page
 
         page = read_page(NAMESPACES, await client.list(NAMESPACES))
         return [name_of(raw) for raw in page.items or ()]
@@ -49,7 +49,7 @@ def node_names(context: typer.Context, incomplete: str) -> list[str]:
 
     async def read(client: "ApiClient") -> Iterable[str]:
         from recovery.decoding import name_of
-        from recovery.kube.pages import read_page
+        from recovery.kube.response_envelopes import read_page
         from recovery.ports import NODES
 
         page = read_page(NODES, await client.list(NODES))

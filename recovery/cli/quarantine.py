@@ -9,9 +9,9 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.cli.asking import login
 from recovery.cli.connection import CommandError, Connection, connect, error_words, execute
-from recovery.cli.ending import EXIT_FAILURE, complain
+from recovery.cli.exit_codes import EXIT_FAILURE, print_error
+from recovery.cli.requests import login
 from recovery.core.fleet.quarantine import Mark, own_taint, parsed_mark
 from recovery.core.model.annotations import QUARANTINE_ANNOTATION, RESET_BREAKER_ANNOTATION
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
@@ -19,7 +19,7 @@ from recovery.core.model.facts import NodeFacts
 from recovery.core.model.fleet_ledger import BY_HAND, FleetLedger, Quarantined
 from recovery.decoding import decoded
 from recovery.executors import node_quarantine
-from recovery.kube.context import context_user
+from recovery.kube.kubeconfig_context import context_user
 from recovery.kube.projections.nodes import decode_node
 from recovery.kube.projections.recovery import decode_config
 from recovery.ports import (
@@ -35,7 +35,7 @@ from recovery.ports import (
 )
 
 _SECONDS = 30
-"""Within which the controller's keeper sees what was done (`controller.keeper.REVIEW_SECONDS`)."""
+"""Within which the controller's keeper sees what was done (`controller.fleet_reconciler.REVIEW_SECONDS`)."""
 
 
 def quarantine(kubeconfig: str | None, context: str | None, nodes: Sequence[str], reason: str) -> None:
@@ -77,12 +77,12 @@ async def _each(nodes: Sequence[str], one: Callable[[str], Awaitable[str]]) -> i
         try:
             print(await one(name), flush=True)
         except CommandError as error:
-            complain(str(error))
+            print_error(str(error))
             code = EXIT_FAILURE
         except (TryLaterError, UnauthorizedError, ForbiddenError, NoSuchResourceError):
             raise
         except ApiError as error:
-            complain(f"node {name}: {error_words(error)}")
+            print_error(f"node {name}: {error_words(error)}")
             code = EXIT_FAILURE
     return code
 
@@ -167,7 +167,7 @@ async def _config(connection: Connection) -> ConfigFacts | None:
         return None
     config = decoded(RECOVERY_CONFIGS, decode_config, body).value
     if config.unreadable:
-        complain(f"RecoveryConfig {CONFIG_NAME} cannot be read: {config.unreadable}")
+        print_error(f"RecoveryConfig {CONFIG_NAME} cannot be read: {config.unreadable}")
     return config
 
 

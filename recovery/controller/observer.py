@@ -23,7 +23,7 @@ class ControllerObserver(Protocol):
         """A ledger write has succeeded: only now is the change true."""
         ...
 
-    def look_finished(self, key: GroupKey, seconds: float, error: str | None) -> None:
+    def reconcile_finished(self, key: GroupKey, seconds: float, error: str | None) -> None:
         """A look is over. `error`: the class name of what went wrong, None if nothing did."""
         ...
 

@@ -95,7 +95,7 @@ class Reconciler:
         self._recorded: dict[GroupKey, frozenset[str]] = {}
         """Ids of recorded incidents whose workload is gone and whose ledger is not, as far as the cache knows."""
 
-    async def look(self, key: GroupKey) -> datetime | None:
+    async def reconcile(self, key: GroupKey) -> datetime | None:
         """Look at the group once and do what it calls for. Returns when to look again, None: when something changes.
 
         Raises ApiError subclasses, RestlessGroupError, LedgerUnreadableError, InvariantError; the queue retries with
@@ -104,7 +104,7 @@ class Reconciler:
         if not self._store.synced():
             raise TryLaterError("a cache is not in sync, so nothing is decided")
         refused = await self._record_orphans(key)
-        again = await self._look_at_present(key)
+        again = await self._reconcile_present(key)
         if refused is None:
             return again
         if self._store.snapshot(key).workload is None:
@@ -114,7 +114,7 @@ class Reconciler:
         later = self._clock.now() + _RECORD_AGAIN_AFTER
         return later if again is None else min(again, later)
 
-    async def _look_at_present(self, key: GroupKey) -> datetime | None:
+    async def _reconcile_present(self, key: GroupKey) -> datetime | None:
         snapshot = self._store.snapshot(key)
         policies = self._store.policies(key.namespace)
         changed: ReadAgainError | None = None
@@ -145,7 +145,7 @@ class Reconciler:
                     return None
                 changed = error
                 continue
-            return self._next_look(plan)
+            return self._requeue_at(plan)
         raise RestlessGroupError(f"the objects of {key} changed under each of {_MAX_ROUNDS} tries") from changed
 
     async def _record_orphans(self, key: GroupKey) -> ApiError | None:
@@ -211,19 +211,19 @@ class Reconciler:
         before = known.ledger if known is not None else Ledger()
         # Sentences alone can wait for the deed: of one that is refused again and again they would change there and back
         # with every try.
-        wordy = _but_for_words(plan.ledger) == _but_for_words(before) and any(map(_is_deed, plan.actions))
+        wordy = _but_for_words(plan.ledger) == _but_for_words(before) and any(map(_changes_cluster, plan.actions))
         if not wordy:
             await self._write(key, workload, known, plan.ledger)
         failures: list[tuple[Action, ApiError]] = []
         for action in plan.actions:
             # Events are emitted even so: the ledger says it already, and no later look would say it again.
-            if _is_deed(action) and any(_stops(*failure) for failure in failures):
+            if _changes_cluster(action) and any(_stops(*failure) for failure in failures):
                 continue
             try:
                 await self._do(key, workload, action)
             except ApiError as error:
                 failures.append((action, error))
-        refused = [e for action, e in failures if _is_deed(action) and isinstance(e, RefusedError)]
+        refused = [e for action, e in failures if _changes_cluster(action) and isinstance(e, RefusedError)]
         if refused:
             await self._say_refused(key, workload, refused[0])
         if failures:
@@ -329,7 +329,7 @@ class Reconciler:
         if not written:
             self._written.pop(key, None)
 
-    def _next_look(self, plan: Plan) -> datetime | None:
+    def _requeue_at(self, plan: Plan) -> datetime | None:
         incident = plan.ledger.incident
         if incident is not None and incident.closing is not None:
             return self._clock.now()  # it is still to be recorded
@@ -365,12 +365,12 @@ def _stops(action: Action, error: ApiError) -> bool:
     A suspension that is refused for good only means that the group comes back sooner, a quarantine that it may come
     back on the same node; its old pods have to go all the same.
     """
-    return _is_deed(action) and not (
+    return _changes_cluster(action) and not (
         isinstance(action, SuspendWorkload | ChangeFleet) and isinstance(error, RefusedError)
     )
 
 
-def _is_deed(action: Action) -> bool:
+def _changes_cluster(action: Action) -> bool:
     return not isinstance(action, EmitEvent)
 
 

@@ -11,9 +11,9 @@ import asyncio
 
 import structlog
 
-from recovery.controller.fence import Fence, Term
-from recovery.controller.keeper import Keeper
+from recovery.controller.fleet_reconciler import FleetReconciler
 from recovery.controller.leadership import ROLES_READ_WITHIN_SECONDS, Leadership
+from recovery.controller.leadership_guard import LeadershipGuard, LeadershipTerm
 from recovery.controller.observer import ControllerObserver
 from recovery.controller.queue import GroupQueue
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, Reconciler, RestlessGroupError
@@ -34,7 +34,7 @@ from recovery.ports import (
 
 _log = structlog.get_logger("recovery.controller")
 
-_LOOKS_AT_ONCE = 256
+_RECONCILES_AT_ONCE = 256
 """A look lasts until the API server has answered its last pod delete. With few looks at once, as many groups whose
 deletes hang would hold up the trigger of the next one, for which the deletes leave writes free (`pod_teardown`). A look
 that waits costs a task; what reaches the API server is bounded by the client's connections and writes in flight."""
@@ -90,7 +90,7 @@ class Controller:
         if self._duty is not None:
             self._duty.queue.add(key)
 
-    async def _elected(self, stop: asyncio.Event) -> Term | None:
+    async def _elected(self, stop: asyncio.Event) -> LeadershipTerm | None:
         """The term that begins; None: the end came first."""
         acquiring, stopping = asyncio.create_task(self._leadership.acquire()), asyncio.create_task(stop.wait())
         try:
@@ -101,13 +101,13 @@ class Controller:
             stopping.cancel()
             await asyncio.gather(acquiring, stopping, return_exceptions=True)
 
-    async def _lead(self, term: Term, stop: asyncio.Event) -> None:
+    async def _lead(self, term: LeadershipTerm, stop: asyncio.Event) -> None:
         """Do the work until the term is over, or until `stop` is set and the work is done."""
         _log.info("leading")
         self._observer.leadership_changed(leads=True)
         self._duty = Duty(
             # Looks of this term write in this term only, even if the process leads again before they are gone.
-            api=Fence(self._api, term),
+            api=LeadershipGuard(self._api, term),
             store=self._store,
             clock=self._clock,
             entropy=self._entropy,
@@ -142,9 +142,9 @@ class Duty:
         self._observer = observer
         self.queue = GroupQueue(clock, entropy)
         fleet = FleetWriter(api, store, clock)
-        self._keeper = Keeper(api=api, store=store, clock=clock, fleet=fleet)
+        self._fleet_reconciler = FleetReconciler(api=api, store=store, clock=clock, fleet=fleet)
         self._reconciler = Reconciler(api=api, store=store, clock=clock, observer=observer, fleet=fleet)
-        self._slots = asyncio.Semaphore(_LOOKS_AT_ONCE)
+        self._slots = asyncio.Semaphore(_RECONCILES_AT_ONCE)
         self._forbidden_since: dict[GroupKey, float] = {}
         """Of groups whose latest looks were all forbidden something: since when, by our monotonic clock."""
 
@@ -153,9 +153,9 @@ class Duty:
 
         Cancelled, it ends them at once.
         """
-        looks: set[asyncio.Task[None]] = set()
+        running: set[asyncio.Task[None]] = set()
         resync = asyncio.create_task(self._resync())
-        keeping = asyncio.create_task(self._keeper.run())
+        keeping = asyncio.create_task(self._fleet_reconciler.run())
         stopper = asyncio.create_task(self._close_when(stop))
         try:
             while (taken := await self.queue.take()) is not None:
@@ -164,15 +164,15 @@ class Duty:
                 await self._wait_for_slot(stopper)
                 if stop.is_set():
                     break
-                task = asyncio.create_task(self._look(key))
-                looks.add(task)
-                task.add_done_callback(looks.discard)
-            if looks:
-                await asyncio.wait(looks, timeout=_FINISH_SECONDS)
+                task = asyncio.create_task(self._reconcile(key))
+                running.add(task)
+                task.add_done_callback(running.discard)
+            if running:
+                await asyncio.wait(running, timeout=_FINISH_SECONDS)
         finally:
-            for task in (resync, keeping, stopper, *looks):
+            for task in (resync, keeping, stopper, *running):
                 task.cancel()
-            await asyncio.gather(resync, keeping, stopper, *looks, return_exceptions=True)
+            await asyncio.gather(resync, keeping, stopper, *running, return_exceptions=True)
 
     async def _wait_for_slot(self, stopper: "asyncio.Task[None]") -> None:
         """Until one more look may begin, or the end: looks that hang in every slot must not hold up a stop."""
@@ -198,12 +198,12 @@ class Duty:
                 self.queue.add(key)
             await self._clock.sleep(_RESYNC_SECONDS)
 
-    async def _look(self, key: GroupKey) -> None:
+    async def _reconcile(self, key: GroupKey) -> None:
         started = self._clock.monotonic_seconds()
         forbidden_since = self._forbidden_since.pop(key, None)
         error: str | None = None
         try:
-            requeue_at = await self._reconciler.look(key)
+            requeue_at = await self._reconciler.reconcile(key)
         except NotLeadingError as over:
             _log.info("left to the next leader", job=str(key), error=str(over))
         except Exception as failure:  # noqa: BLE001 - the reconcile boundary
@@ -218,7 +218,7 @@ class Duty:
         finally:
             self.queue.done(key)
             self._slots.release()
-            self._observer.look_finished(key, self._clock.monotonic_seconds() - started, error)
+            self._observer.reconcile_finished(key, self._clock.monotonic_seconds() - started, error)
 
     def _may_have_just_started(self, key: GroupKey) -> bool:
         """The API server that forbids what this group needs."""

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import inspect
 
-from recovery.crds import words
+from recovery.crds import docstrings
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -79,14 +79,14 @@ class _Builder:
             raise GeneratorError(f"no struct has the field {', '.join(missing)}")
 
     def struct(self, struct: type[msgspec.Struct], path: str) -> Schema:
-        said = words.of_fields(struct)
+        said = docstrings.of_fields(struct)
         info = inspect.type_info(struct)
         assert isinstance(info, inspect.StructType)
         properties: dict[str, Schema] = {}
         for field in info.fields:
             properties[field.encode_name] = self._field(field, said.get(field.name, ""), f"{path}.{field.encode_name}")
         required = [field.encode_name for field in info.fields if field.required]
-        schema: Schema = {"type": "object", "description": words.of_type(struct), "properties": properties}
+        schema: Schema = {"type": "object", "description": docstrings.of_type(struct), "properties": properties}
         if required:
             schema["required"] = required
         for later_path, later in self._overlay.later.items():
@@ -131,7 +131,7 @@ class _Builder:
                 further = self._overlay.further_values.get(path, ())
                 if built := sorted(set(known) & set(further)):
                     raise GeneratorError(f"{path}: {', '.join(built)} is built: no longer one of the further values")
-                return {"type": "string", "description": words.of_type(cls), "enum": [*known, *further]}
+                return {"type": "string", "description": docstrings.of_type(cls), "enum": [*known, *further]}
             case inspect.DateTimeType():
                 return {"type": "string", "format": "date-time"}
             case inspect.IntType():

@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
-from recovery.kube.request import Request
+from recovery.kube.request import ApiRequest
 from recovery.ports import Clock, Entropy, PatchKind, Propagation, Resource, TryLaterError
 
 WRITES_IN_FLIGHT_MAX = 64
@@ -50,11 +50,11 @@ class _Operation(msgspec.Struct, frozen=True):
 class Transport(Protocol):
     """Carries single requests. Every method raises `ApiError` subclasses only (and CancelledError)."""
 
-    async def send(self, request: Request) -> bytes:
+    async def send(self, request: ApiRequest) -> bytes:
         """The body of an answer with a 2xx status; what else came back, or did not, is raised."""
         ...
 
-    def stream(self, request: Request, timeout_seconds: int) -> AsyncGenerator[bytes, None]:
+    def stream(self, request: ApiRequest, timeout_seconds: int) -> AsyncGenerator[bytes, None]:
         """The lines of a watch, until the server ends it."""
         ...
 
@@ -81,7 +81,7 @@ class KubeApiClient:
         )
 
     async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
-        return await self._send(Request("get", resource, namespace, name))
+        return await self._send(ApiRequest("get", resource, namespace, name))
 
     async def list(
         self,
@@ -101,7 +101,7 @@ class KubeApiClient:
             "limit": limit or "",
             "continue": continue_token,
         }
-        return await self._send(Request("list", resource, namespace, query=_present(query)))
+        return await self._send(ApiRequest("list", resource, namespace, query=_present(query)))
 
     async def watch(
         self,
@@ -124,7 +124,7 @@ class KubeApiClient:
             "resourceVersionMatch": "NotOlderThan" if send_initial_events else "",
             "timeoutSeconds": timeout_seconds,
         }
-        request = Request("watch", resource, namespace, query=_present(query))
+        request = ApiRequest("watch", resource, namespace, query=_present(query))
         async with aclosing(self._transport.stream(request, timeout_seconds)) as lines:
             async for line in lines:
                 yield line
@@ -138,7 +138,7 @@ class KubeApiClient:
         name: str | None = None,
         subresource: str = "",
     ) -> bytes:
-        return await self._send(Request("create", resource, namespace, name, subresource, body=_encode(body)))
+        return await self._send(ApiRequest("create", resource, namespace, name, subresource, body=_encode(body)))
 
     async def patch(
         self,
@@ -151,7 +151,7 @@ class KubeApiClient:
         subresource: str = "",
     ) -> bytes:
         encoded = _encode(body)
-        request = Request(
+        request = ApiRequest(
             "patch",
             resource,
             namespace,
@@ -179,9 +179,9 @@ class KubeApiClient:
             propagation_policy=propagation,
             grace_period_seconds=grace_seconds,
         )
-        return await self._send(Request("delete", resource, namespace, name, body=_encode(options)))
+        return await self._send(ApiRequest("delete", resource, namespace, name, body=_encode(options)))
 
-    async def _send(self, request: Request) -> bytes:
+    async def _send(self, request: ApiRequest) -> bytes:
         """The answer's body. Tries again where nothing was applied, within bounds, and only then."""
         no_try_after = self._clock.monotonic_seconds() + RETRY_WINDOW_SECONDS
 
@@ -191,7 +191,7 @@ class KubeApiClient:
         # A copy for each call: tenacity keeps the state of its loop per thread, not per task.
         return await self._retrying.copy(stop=over)(self._once, request)
 
-    async def _once(self, request: Request) -> bytes:
+    async def _once(self, request: ApiRequest) -> bytes:
         async with self._writes_in_flight if request.writes else nullcontext():
             return await self._transport.send(request)
 

@@ -21,12 +21,12 @@ import msgspec
 
 from recovery.core.model.facts import UndecodableObject
 from recovery.decoding import at_any_depth, decoded
-from recovery.kube.errors import Status, error_from_status
+from recovery.kube.errors import ApiStatus, error_from_status
 from recovery.kube.observer import InformerObserver
-from recovery.kube.pages import read_bookmark, read_page
-from recovery.kube.projections.metadata import Entry
-from recovery.kube.request import Request
-from recovery.kube.watch import WatchEvent, decode_event
+from recovery.kube.projections.metadata import ObjectEntry
+from recovery.kube.request import ApiRequest
+from recovery.kube.response_envelopes import read_bookmark, read_page
+from recovery.kube.watch_lines import WatchEvent, decode_event
 from recovery.ports import (
     UNDECODABLE,
     ApiClient,
@@ -59,11 +59,11 @@ LIST_BACKOFF_SECONDS_MAX = 5.0
 T = TypeVar("T")
 Key = tuple[str, str]
 """Namespace and name."""
-Found = Entry[T] | UndecodableObject
+Found = ObjectEntry[T] | UndecodableObject
 """What could be made of one object."""
 
 _NUMBER = re.compile("[0-9]{1,20}")
-_decode_status = msgspec.json.Decoder(Status).decode
+_decode_status = msgspec.json.Decoder(ApiStatus).decode
 
 
 def _ignore(_: UndecodableObject) -> None:
@@ -77,10 +77,10 @@ class Informer(Generic[T]):
         self,
         client: ApiClient,
         resource: Resource,
-        decode: Callable[[msgspec.Raw], Entry[T]],
+        decode: Callable[[msgspec.Raw], ObjectEntry[T]],
         *,
-        put: Callable[[Entry[T]], None],
-        drop: Callable[[Entry[T]], None],
+        put: Callable[[ObjectEntry[T]], None],
+        drop: Callable[[ObjectEntry[T]], None],
         clock: Clock,
         entropy: Entropy,
         observer: InformerObserver,
@@ -112,7 +112,7 @@ class Informer(Generic[T]):
         self._started = False
         self._refused_as: type[RefusedError] | None = None
         """The refusal that lasts and has been told of. None: nothing is refused."""
-        self.objects: dict[Key, Entry[T]] = {}
+        self.objects: dict[Key, ObjectEntry[T]] = {}
         self.undecodable: dict[Key, UndecodableObject] = {}
         """The objects that cannot be read now. Those without a name in their metadata count as one."""
         self.synced = False
@@ -199,7 +199,7 @@ class Informer(Generic[T]):
                 status = _decode_status(event.object)
             except UNDECODABLE as error:
                 raise TryLaterError(f"watch {self.resource.plural}: an error without a status: {error}") from error
-            raise error_from_status(Request("watch", self.resource), status.code, status)
+            raise error_from_status(ApiRequest("watch", self.resource), status.code, status)
         return event
 
     def _bookmark(self, event: WatchEvent, listing: dict[Key, Found[T]] | None) -> dict[Key, Found[T]] | None:
@@ -269,7 +269,7 @@ class Informer(Generic[T]):
             known = self.objects.get(key)
             if known is not None and found.uid in ("", known.uid):
                 del self.objects[key]
-                self._drop_object(found if isinstance(found, Entry) else _of_version(known, found))
+                self._drop_object(found if isinstance(found, ObjectEntry) else _of_version(known, found))
             self._readable(key)
         else:
             self._take(key, found)
@@ -277,12 +277,12 @@ class Informer(Generic[T]):
             self._move_on(found.resource_version)
 
     def _take(self, key: Key, found: Found[T]) -> None:
-        if isinstance(found, Entry):
+        if isinstance(found, ObjectEntry):
             self._put(key, found)
         else:
             self._keep_apart(key, found)
 
-    def _put(self, key: Key, entry: Entry[T]) -> None:
+    def _put(self, key: Key, entry: ObjectEntry[T]) -> None:
         known = self.objects.get(key)
         same = False
         if known is not None and known.uid == entry.uid:
@@ -331,11 +331,11 @@ class Informer(Generic[T]):
             return error.found
 
 
-def _key(found: Entry[T] | UndecodableObject) -> Key:
+def _key(found: ObjectEntry[T] | UndecodableObject) -> Key:
     return found.namespace, found.name
 
 
-def _of_version(known: Entry[T], found: UndecodableObject) -> Entry[T]:
+def _of_version(known: ObjectEntry[T], found: UndecodableObject) -> ObjectEntry[T]:
     """The last readable state, in the version that cannot be read."""
     return msgspec.structs.replace(known, resource_version=found.resource_version)
 

@@ -10,7 +10,7 @@ from recovery.ports import Resource
 _METHODS = {"get": "GET", "list": "GET", "watch": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
 
 
-class Request(msgspec.Struct, frozen=True):
+class ApiRequest(msgspec.Struct, frozen=True):
     """A REST verb on a resource. `str()` reads like kubectl: `patch recoverygroups/status team-a/llm`."""
 
     verb: str

@@ -21,7 +21,7 @@ class Telemetry(Metrics):
 
     def decided(self, key: GroupKey, before: Ledger, plan: Plan) -> None:
         """A look came to a decision; it is counted once its ledger write has succeeded."""
-        self.looked(key, plan.not_started)
+        self.reconciled(key, plan.not_started)
         incident = plan.ledger.incident
         _log.debug(
             plan.reason,

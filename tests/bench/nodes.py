@@ -18,8 +18,8 @@ from datetime import datetime
 from pathlib import Path
 
 from recovery.ports import JOBS, NODES
-from recovery.sim.kubelets.means import KubeletSettings
-from recovery.sim.kubelets.nodes import NodeDeath
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
+from recovery.sim.kubelets.node_run import NodeDeath
 from recovery.sim.training.training import TrainingSettings
 from tests.cluster.controlplane.build import provide
 from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings

@@ -24,7 +24,7 @@ OWN = frozenset({"recoverygroups", "recoverygroups/status", "recoveryincidents",
 _QUESTIONS = frozenset({"selfsubjectaccessreviews"})
 """Posted, but stored nowhere: at its start the controller asks what it may do."""
 
-LOOKS = "recovery_reconcile_duration_seconds_count"
+RECONCILES = "recovery_reconcile_duration_seconds_count"
 _changes = count(1)
 
 
@@ -54,7 +54,7 @@ async def scrape(controller: ControllerProcess) -> Samples:
     return Samples((await ask(controller, "/metrics"))[1])
 
 
-async def has_looked(controller: ControllerProcess, *jobs: Job, kind: Resource = TRAIN_JOBS) -> None:
+async def has_reconciled(controller: ControllerProcess, *jobs: Job, kind: Resource = TRAIN_JOBS) -> None:
     """Until the controller has looked at each of the jobs once more, knowing all that was there before this call.
 
     A change of the TrainJob that means nothing asks for the look, or of the JobSet that is the job's own workload. The
@@ -62,9 +62,9 @@ async def has_looked(controller: ControllerProcess, *jobs: Job, kind: Resource =
     """
     async with asyncio.timeout(GUARD_SECONDS):
         for job in (each for each in jobs for _ in range(2)):
-            before = (await scrape(controller)).sum(LOOKS)
+            before = (await scrape(controller)).sum(RECONCILES)
             await annotate(job, "example.com/look", str(next(_changes)), resource=kind)
-            while (await scrape(controller)).sum(LOOKS) <= before:
+            while (await scrape(controller)).sum(RECONCILES) <= before:
                 await asyncio.sleep(0.05)
 
 

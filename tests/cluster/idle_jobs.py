@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from recovery.ports import JOB_SETS, JOBS, TRAIN_JOBS, ApiClient, ConflictError, NotFoundError, Propagation, Resource
-from tests.cluster.controller_record import LOOKS, Samples, scrape
+from tests.cluster.controller_record import RECONCILES, Samples, scrape
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import ControllerProcess, Object, train_job
 
@@ -44,7 +44,7 @@ async def until_quiet(process: ControllerProcess) -> float:
     """Until the controller has nothing queued, and has looked at nothing for two seconds. Returns all looks so far."""
 
     def work(samples: Samples) -> tuple[float, float]:
-        return samples.sum("recovery_workqueue_depth"), samples.sum(LOOKS)
+        return samples.sum("recovery_workqueue_depth"), samples.sum(RECONCILES)
 
     async with asyncio.timeout(GUARD_SECONDS):
         seen = work(await scrape(process))

@@ -35,8 +35,8 @@ from recovery.ports import (
     Resource,
 )
 from recovery.sim.kubelets.kubelet import Kubelets
-from recovery.sim.kubelets.means import KubeletSettings
-from recovery.sim.kubelets.nodes import NodeSpec
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
+from recovery.sim.kubelets.node_run import NodeSpec
 from recovery.sim.training.training import TrainingSettings, TrainingWorld
 from tests.cluster.controlplane.processes import die_with_parent
 from tests.cluster.controlplane.start import ControlPlane

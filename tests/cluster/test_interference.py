@@ -8,7 +8,7 @@ from recovery.ports import JOBS, RECOVERY_POLICIES, TRAIN_JOBS, PatchKind, Propa
 from tests.cluster.acts import edit, incidents_of, until_said
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining
-from tests.cluster.controller_record import has_looked, workload_writes
+from tests.cluster.controller_record import has_reconciled, workload_writes
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Job
 from tests.cluster.stations import PHASES, in_phase, is_trigger, policy_for
@@ -38,7 +38,7 @@ async def test_a_user_suspends_the_job(
         incidents = 2 if phase == "Backoff" else 1
         closed, *_ = await job.closed_incidents(incidents)
         triggers = len(proxy.writes(is_trigger))
-        await has_looked(process, job)
+        await has_reconciled(process, job)
         assert (closed["outcome"], closed["outcomeReason"]) == ("Superseded", "JobSuspended")
         assert await suspended(job)
         assert len(proxy.writes(is_trigger)) == triggers
@@ -90,7 +90,7 @@ async def test_a_policy_that_is_withdrawn_in_mid_incident_stops_every_write(
             await edit(job, {"metadata": {"annotations": {"example.com/changed": "meanwhile"}}}, resource=JOBS)
         why = "policy default was switched to Observe" if change == "mode" else "the RecoveryPolicy was deleted"
         await until_said(job, why)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
         assert await job.child_uid() == uid
         assert workload_writes(proxy) == [f"DELETE jobs {job.child}: 409"]
 

@@ -15,7 +15,7 @@ from recovery.sim.training.training import RankState
 from tests.cluster.acts import lose, running_pods
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining
-from tests.cluster.controller_record import has_looked, recovery, workload_writes
+from tests.cluster.controller_record import has_reconciled, recovery, workload_writes
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Fleet, Job, Object
@@ -112,7 +112,7 @@ async def test_a_hold_does_not_end_by_a_replacement_that_runs_but_cannot_join_ra
         await asyncio.gather(*(is_held_with_a_replacement_that_runs(each) for each in (job, beside)))
         [ended] = await beside.closed_incidents(1)
         assert (ended["outcome"], ended["source"]) == ("Held", "ready")
-        await has_looked(process, job)
+        await has_reconciled(process, job)
         assert (await job.ledger())["phase"] == "Held"
         for each in (job, beside):
             assert each.fleet.world.ranks(each.training) == {RankState.HUNG: RANKS - 1, RankState.WAITING: 1}

@@ -19,7 +19,7 @@ from recovery.controller.clock import SystemClock
 from recovery.core.diagnosis.training_container import select
 from recovery.kube.http import HttpTransport
 from recovery.kube.projections.workloads import decode_job
-from recovery.kube.request import Request
+from recovery.kube.request import ApiRequest
 from recovery.kube.session import open_session
 from recovery.launch.documents import document_of, documents
 from recovery.launch.findings import Severity
@@ -69,7 +69,7 @@ class Server:
         body = {**found, "metadata": {**found["metadata"], **({"namespace": namespace} if resource.namespaced else {})}}
         query = {"fieldValidation": "Strict"} | ({"dryRun": "All"} if dry else {})
         where = namespace if resource.namespaced else None
-        request = Request("create", resource, where, query=query, body=msgspec.json.encode(body))
+        request = ApiRequest("create", resource, where, query=query, body=msgspec.json.encode(body))
         async with asyncio.timeout(GUARD_SECONDS):
             while True:
                 try:
@@ -84,7 +84,7 @@ class Server:
         async with asyncio.timeout(GUARD_SECONDS):
             while True:
                 try:
-                    return dict(json.loads(await self._transport.send(Request("get", resource, namespace, name))))
+                    return dict(json.loads(await self._transport.send(ApiRequest("get", resource, namespace, name))))
                 except NotFoundError:
                     await asyncio.sleep(0.05)
 

@@ -19,12 +19,12 @@ import pytest_asyncio
 import yaml
 
 from recovery.ports import NODES, PODS, NotFoundError, PatchKind
-from recovery.sim.kubelets.nodes import NodeDeath
+from recovery.sim.kubelets.node_run import NodeDeath
 from recovery.sim.training.trace import EventKind
 from tests.cluster.acts import incidents_of, until_said
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining
-from tests.cluster.controller_record import has_looked, workload_writes
+from tests.cluster.controller_record import has_reconciled, workload_writes
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Fleet, Job, Object, apply, until
@@ -228,7 +228,7 @@ async def test_a_dead_node_whose_node_object_is_deleted(
         dead = before[5]
         async with silent(job.fleet, dead.node, NodeDeath.POWER_LOSS):
             await mark_not_ready(job.fleet, dead.node)
-            await has_looked(process, job)
+            await has_reconciled(process, job)
             assert workload_writes(proxy) == []
             since = job.fleet.clock.now()
             await job.fleet.api.delete(NODES, dead.node)
@@ -325,7 +325,7 @@ async def test_a_partitioned_node_comes_back_with_its_old_pod_and_no_old_rank_co
             step = world.step_of(job.training)
         await until("the old rank has ended", lambda: alive(job, before.job_uid) == 0)
         await job.trains(past=step)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
     record_property("seconds_from_not_ready", took.total_seconds())
     assert took <= BACK_WITHIN
     new = world.rounds(job.training)[-1]
@@ -384,7 +384,7 @@ async def test_a_drain_of_two_nodes_is_one_incident_and_one_restart(
             await installed.kubectl("drain", *names, "--ignore-daemonsets", "--force", timeout_seconds=120)
             await job.closed_incidents(1)
             await until("it trains", lambda: job.fleet.world.passed(job.training, before.step, before.at))
-            await has_looked(process, job)
+            await has_reconciled(process, job)
             nodes = {pod["spec"]["nodeName"] for pod in await job.pods()}
         finally:
             await installed.kubectl("uncordon", *names)

@@ -17,7 +17,7 @@ from recovery.workloads.naming import recovery_group_name
 from tests.cluster.acts import edit, incidents_of, lose, second_is_over
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
-from tests.cluster.controller_record import ask, has_looked, recovery, workload_writes
+from tests.cluster.controller_record import ask, has_reconciled, recovery, workload_writes
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import ControllerProcess, Job, Object, apply, install, policy, until
@@ -133,7 +133,7 @@ async def test_the_token_is_rotated(
             await while_valid.aclose()
             # The API server believes a token for another 10 s after it has asked about it.
             await until("the old token is refused", lambda: bool(refused_as_nobody(proxy)))
-            await has_looked(process, job)
+            await has_reconciled(process, job)
             await lose(job, 1)
             await assert_each_recovered_once(job, proxy, failures=1)
             assert process.leads()
@@ -163,7 +163,7 @@ async def test_every_watch_is_closed_once_a_second_for_twenty_seconds(
                 async with asyncio.timeout(GUARD_SECONDS):
                     while len(cuts) < 10 * failures:
                         await asyncio.sleep(0.1)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
 
         during = proxy.requests[begun:]
         watches = [seen for seen in during if seen.is_watch]
@@ -237,7 +237,7 @@ async def test_the_definitions_are_deleted_and_applied_again_in_tearing_down(
         await install(installed)
         await apply(installed, job.namespace, policy(**policy_for("TearingDown")))
         await until_ready(process, 200)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
 
         assert len(said_to_be_missing(process)) == WATCHED, "each is said once"
         assert workload_writes(proxy) == before
@@ -325,7 +325,7 @@ async def test_the_definitions_are_deleted_and_applied_again_in_backoff(
         await until("the job trains again", lambda: len(job.fleet.world.rounds(job.training)) > rounds)
         found = await job.get("trainjob", job.name)
         assert (found["spec"]["suspend"], OURS in found["metadata"].get("annotations", {})) == (False, False)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
         assert len(resumes(proxy)) == 1
         assert len(triggers(proxy)) == 2, "one for each failure"
         assert await job.groups() == []
@@ -343,7 +343,7 @@ async def test_a_ledger_of_a_newer_version_makes_it_hold_and_say_so(
     async with controller() as process:
         pod = await lose(job, 1)
         await until("it says that it holds", lambda: bool(held(process, group)))
-        await has_looked(process, job)
+        await has_reconciled(process, job)
         assert workload_writes(proxy) == []
         [*_, line] = held(process, group)
         known = f"schemaVersion {SCHEMA_VERSION + 1}, this controller knows 1 to {SCHEMA_VERSION}: it holds"

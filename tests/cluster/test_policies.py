@@ -19,7 +19,7 @@ from recovery.ports import JOB_SETS, NODES, PatchKind
 from tests.cluster.acts import annotate, evict, incidents_of, until_condition
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining
-from tests.cluster.controller_record import has_looked, recovery
+from tests.cluster.controller_record import has_reconciled, recovery
 from tests.cluster.controlplane.kubectl import KubectlError
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
@@ -223,7 +223,7 @@ async def test_user_errors_fail_fast_ends_a_job_where_it_may_and_holds_it_where_
             reason = closed["reason"]
         else:
             await job.reaches("Held")
-            await has_looked(process, job)
+            await has_reconciled(process, job)
             reason = (await job.ledger())["reason"]
             assert "which RecoveryConfig does not allow (spec.allow.failJob)" in reason
             [job_set] = await job.items(JOB_SETS)

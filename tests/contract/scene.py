@@ -11,13 +11,13 @@ import pytest
 
 from recovery.ports import ApiClient, ApiError, Clock, PatchKind, Resource
 from recovery.sim.kubelets.kubelet import Kubelets
-from recovery.sim.kubelets.nodes import NodeSpec
+from recovery.sim.kubelets.node_run import NodeSpec
 
 Object = dict[str, Any]
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 INDEX = "batch.kubernetes.io/job-completion-index"
-LOOK_AGAIN_SECONDS = 0.05
+POLL_SECONDS = 0.05
 PATIENCE_SECONDS = 60.0
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
@@ -66,7 +66,7 @@ class Story:
         """All states of one object."""
         return [event.object for event in self.events if event.uid == uid]
 
-    def told_of(self, uid: str, what: Callable[[Object], bool]) -> int:
+    def reports_of(self, uid: str, what: Callable[[Object], bool]) -> int:
         """Position of the first state of that object which is so."""
         return self.first(lambda event: event.uid == uid and what(event.object))
 
@@ -89,7 +89,7 @@ class Story:
         return order
 
 
-class Means(Protocol):
+class WorldControls(Protocol):
     """What the worlds do differently."""
 
     def forget_history(self) -> None:
@@ -110,7 +110,7 @@ class Scene:
     kubelets: Kubelets
     namespace: str
     """Its own; empty at the beginning."""
-    world: "Means"
+    world: "WorldControls"
     """What can be done to each world in a way of its own."""
     followers: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -188,7 +188,7 @@ class Scene:
                     for task in self.followers:
                         if task.done():
                             await task
-                    await self.clock.sleep(LOOK_AGAIN_SECONDS)
+                    await self.clock.sleep(POLL_SECONDS)
         except TimeoutError:
             raise AssertionError(f"within {seconds:.0f} s this did not happen: {what}") from None
 

@@ -46,7 +46,7 @@ class Group:
         assert found is not None, f"there is no Job {name}"
         return found
 
-    async def made_anew(self, old: Object) -> Object:
+    async def recreated(self, old: Object) -> Object:
         """Wait until a Job has the name of the old one and is another."""
         name = old["metadata"]["name"]
         await self.scene.until(
@@ -119,7 +119,7 @@ async def test_jobs_and_pods_of_a_job_set_say_whose_they_are(scene: Scene) -> No
 
 
 @expectation
-async def test_a_job_deleted_in_the_foreground_is_made_anew_without_a_new_attempt(scene: Scene) -> None:
+async def test_a_job_deleted_in_the_foreground_is_recreated_without_a_new_attempt(scene: Scene) -> None:
     """The way in which the controller restarts a group."""
     group, before = await started(scene, 3, job={"pod": {"image": DEAF, "grace_seconds": 2}})
     old = group.job()
@@ -130,15 +130,15 @@ async def test_a_job_deleted_in_the_foreground_is_made_anew_without_a_new_attemp
         uid=uid(old),
         propagation=Propagation.FOREGROUND,
     )
-    new = await group.made_anew(old)
+    new = await group.recreated(old)
     after = await scene.others_run(group.pods, 3, *before)
     assert group.attempts() == ["0", "0"]
     assert [index for index in range(3) if uid(before[index]) == uid(after[index])] == []
     old_gone = group.jobs.first(lambda event: event.type == "DELETED" and event.uid == uid(old))
     pods_gone = [event.position for event in group.pods.events if event.type == "DELETED"]
     assert len(pods_gone) == 3
-    assert max(pods_gone) < old_gone < group.jobs.told_of(uid(new), lambda _: True)
-    assert max(pods_gone) < min(group.pods.told_of(uid(pod), lambda _: True) for pod in after)
+    assert max(pods_gone) < old_gone < group.jobs.reports_of(uid(new), lambda _: True)
+    assert max(pods_gone) < min(group.pods.reports_of(uid(pod), lambda _: True) for pod in after)
     assert (group.status["restarts"], group.status.get("restartsCountTowardsMax", 0)) == (0, 0)
     assert condition(group.sets.named("llm") or {}, "Failed") is None
 
@@ -162,7 +162,7 @@ async def test_such_a_deletion_is_refused_when_the_job_has_changed_meanwhile(sce
 
 
 @expectation
-async def test_a_finished_initializer_stays_finished_when_the_nodes_begin_anew(scene: Scene) -> None:
+async def test_a_finished_initializer_stays_finished_when_the_nodes_begin_again(scene: Scene) -> None:
     group = await followed(scene)
     jobs = {"init": job_spec(1, pod={"image": exits(0)}), "node": job_spec(2)}
     waits = {"node": {"dependsOn": [{"name": "init", "status": "Complete"}]}}
@@ -177,7 +177,7 @@ async def test_a_finished_initializer_stays_finished_when_the_nodes_begin_anew(s
     await scene.api.delete(
         JOBS, "llm-node-0", namespace=scene.namespace, uid=uid(old), propagation=Propagation.FOREGROUND
     )
-    await group.made_anew(old)
+    await group.recreated(old)
     await scene.others_run(group.pods, 2, *before)
     assert uid(group.job("llm-init-0")) == uid(init)
 
@@ -227,7 +227,7 @@ async def test_a_failed_jobs_pods_are_gone_before_those_of_the_next_attempt(scen
     second = await scene.others_run(group.pods, 3, *first)
     gone = told([event for event in group.pods.events if event.uid in uids(first)], "DELETED")
     assert len(gone) == 3
-    assert max(gone) < min(group.pods.told_of(uid(pod), lambda _: True) for pod in second)
+    assert max(gone) < min(group.pods.reports_of(uid(pod), lambda _: True) for pod in second)
 
 
 @expectation
@@ -261,7 +261,7 @@ async def test_restarts_counted_up_from_outside_restart_all_jobs(scene: Scene) -
         ("replace", "/status/restarts", 1),
     )
     await scene.json_patch(JOB_SETS, "llm", *operations, subresource="status")
-    await group.made_anew(old)
+    await group.recreated(old)
     await scene.others_run(group.pods, 2, *before)
     assert group.attempts() == ["0", "1"]
     assert (group.status["restarts"], group.status.get("restartsCountTowardsMax", 0)) == (1, 0)
@@ -333,9 +333,9 @@ async def test_the_second_job_is_started_when_the_first_is_ready_where_order_mat
     await scene.create(JOB_SETS, job_set("llm", jobs, startupPolicy={"startupPolicyOrder": "InOrder"}))
     pods = await scene.running(group.pods, 3)
     [leader] = [pod for pod in pods if pod["metadata"]["labels"]["job-name"] == "llm-leader-0"]
-    was_ready = group.pods.told_of(uid(leader), lambda body: condition(body, "Ready") is not None)
+    was_ready = group.pods.reports_of(uid(leader), lambda body: condition(body, "Ready") is not None)
     others = uids(pods) - {uid(leader)}
-    assert all(was_ready < group.pods.told_of(other, lambda _: True) for other in others)
+    assert all(was_ready < group.pods.reports_of(other, lambda _: True) for other in others)
 
 
 @expectation

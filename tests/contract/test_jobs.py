@@ -145,7 +145,7 @@ async def test_a_job_is_failed_only_when_its_last_pod_has_ended(scene: Scene) ->
     target = jobs.first(lambda event: condition(event.object, "FailureTarget") is not None)
     failed = jobs.first(lambda event: condition(event.object, "Failed") is not None)
     for survivor in (one, three):
-        asked, over = pods.told_of(uid(survivor), deleting), pods.told_of(uid(survivor), ended)
+        asked, over = pods.reports_of(uid(survivor), deleting), pods.reports_of(uid(survivor), ended)
         assert max(target, asked) < over < failed
     assert (status(jobs)["failed"], status(jobs).get("active", 0)) == (3, 0)
 
@@ -236,7 +236,7 @@ async def test_a_deadline_ends_a_job(scene: Scene) -> None:
 
 
 @expectation
-async def test_a_suspended_job_has_no_pods_and_begins_anew_when_resumed(scene: Scene) -> None:
+async def test_a_suspended_job_has_no_pods_and_begins_again_when_resumed(scene: Scene) -> None:
     jobs, pods, before = await started(scene, 3)
     began = status(jobs)["startTime"]
     await scene.pass_seconds(1.1)
@@ -304,7 +304,7 @@ async def test_a_replacement_waits_for_the_old_pod_to_have_ended_where_the_job_s
     _, pods, [one] = await started(scene, 1, pod={"image": DEAF, "grace_seconds": 3}, podReplacementPolicy="Failed")
     await delete_pod(scene, one)
     [other] = await scene.others_run(pods, 1, one)
-    assert pods.told_of(uid(one), ended) < pods.told_of(uid(other), lambda _: True)
+    assert pods.reports_of(uid(one), ended) < pods.reports_of(uid(other), lambda _: True)
 
 
 @slow_expectation
@@ -314,7 +314,7 @@ async def test_a_replacement_comes_while_the_old_pod_still_ends_where_the_job_sa
     await delete_pod(scene, one)
     [other] = await scene.others_run(pods, 1, one)
     await scene.until("the old one is gone", lambda: uid(one) not in pods.present)
-    assert pods.told_of(uid(other), lambda _: True) < pods.told_of(uid(one), ended)
+    assert pods.reports_of(uid(other), lambda _: True) < pods.reports_of(uid(one), ended)
 
 
 @slow_expectation

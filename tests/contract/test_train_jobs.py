@@ -202,7 +202,7 @@ async def test_a_training_that_has_failed_is_run_again_when_its_set_is_deleted(s
 
 
 @slow_expectation
-async def test_a_deleted_set_is_made_anew_with_new_jobs(scene: Scene) -> None:
+async def test_a_deleted_set_is_recreated_with_new_jobs(scene: Scene) -> None:
     """Slow in reality: the garbage collector learns of a new kind of owner after half a minute."""
     group, before = await started(scene, 2)
     old = group.sets.named("llm")
@@ -213,4 +213,4 @@ async def test_a_deleted_set_is_made_anew_with_new_jobs(scene: Scene) -> None:
     assert (group.sets.named("llm") or {})["status"]["restarts"] == 0
     gone = [event.position for event in group.pods.events if event.type == "DELETED"]
     assert len(gone) == 2
-    assert max(gone) < min(group.pods.told_of(uid(pod), lambda _: True) for pod in after)
+    assert max(gone) < min(group.pods.reports_of(uid(pod), lambda _: True) for pod in after)

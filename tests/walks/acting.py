@@ -18,7 +18,7 @@ from recovery.ports import (
     Resource,
     TryLaterError,
 )
-from recovery.sim.kubelets.nodes import NodeDeath
+from recovery.sim.kubelets.node_run import NodeDeath
 from tests.contract.scene import Object, Scene, deleting, ended
 from tests.walks.bodies import NAME
 from tests.walks.draw import TRAINER

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from recovery.ports import PODS
+from recovery.sim.api.error_answers import bad_request, conflict
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.api.refusals import bad_request, conflict
 
 _BINDINGS = msgspec.structs.replace(PODS, plural="pods/binding")
 

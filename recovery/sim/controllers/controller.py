@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 
 from recovery.ports import Clock, Entropy
 from recovery.sim.api.server import ApiServer
-from recovery.sim.api.status import StatusError
-from recovery.sim.controllers.limits import Limiter
+from recovery.sim.api.status_error import StatusError
+from recovery.sim.controllers.request_limiter import Limiter
 
 K = TypeVar("K", bound=Hashable)
 
@@ -98,9 +98,9 @@ class ModelController(ABC, Generic[K]):
                 self._waiting.append(key)
                 continue
             self._busy.add(key)
-            self._tasks.create_task(self._look(key))
+            self._tasks.create_task(self._sync_one(key))
 
-    async def _look(self, key: K) -> None:
+    async def _sync_one(self, key: K) -> None:
         await self.clock.sleep(self.entropy.uniform(*self._delay_seconds))
         self._queued.discard(key)
         try:

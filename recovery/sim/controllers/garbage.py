@@ -11,10 +11,11 @@ from typing import NamedTuple
 from recovery.ports import EVENTS, Clock, Entropy, PatchKind, Propagation, Resource
 from recovery.sim.api.deletion import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.api.server import ApiServer, Change
-from recovery.sim.api.status import StatusError
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.status_error import StatusError
+from recovery.sim.api.store import ObjectChange
 from recovery.sim.controllers.controller import ModelController
-from recovery.sim.controllers.limits import Limiter
+from recovery.sim.controllers.request_limiter import Limiter
 
 
 class Item(NamedTuple):
@@ -49,7 +50,7 @@ class GarbageCollector(ModelController[Item]):
 
     # What it hears.
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: ObjectChange) -> None:
         if change.resource == EVENTS:
             return
         if change.type == "DELETED":

@@ -11,7 +11,7 @@ from recovery.ports import EVENTS, Clock
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.metadata import timestamp
 from recovery.sim.api.server import ApiServer
-from recovery.sim.controllers.limits import Limiter
+from recovery.sim.controllers.request_limiter import Limiter
 
 BURST = 25
 """Events about one object; what goes beyond is dropped: of a Job with 128 pods only the first ones are told."""

@@ -16,8 +16,9 @@ from recovery.ports import JOB_SETS, JOBS, Clock, Entropy, Propagation, Resource
 from recovery.sim.api.kinds.core import SERVICES
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.metadata import timestamp
-from recovery.sim.api.server import ApiServer, Change
-from recovery.sim.api.status import StatusError
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.status_error import StatusError
+from recovery.sim.api.store import ObjectChange
 from recovery.sim.controllers.controller import ModelController
 from recovery.sim.controllers.jobset_jobs import (
     JOBSET_NAME,
@@ -38,7 +39,7 @@ from recovery.sim.controllers.jobset_policies import (
     succeeded,
 )
 from recovery.sim.controllers.jobset_status import Counts, JobSetStatus, count_jobs
-from recovery.sim.controllers.limits import Limiter
+from recovery.sim.controllers.request_limiter import Limiter
 
 Key = tuple[str, str]
 """Namespace and name of a JobSet."""
@@ -62,7 +63,7 @@ class JobSetController(ModelController[Key]):
         for jobset in server.objects(JOB_SETS):
             self.enqueue((jobset["metadata"]["namespace"], jobset["metadata"]["name"]))
 
-    def _told(self, change: Change) -> None:
+    def _told(self, change: ObjectChange) -> None:
         meta = change.body["metadata"]
         if change.resource == JOB_SETS:
             self.enqueue((meta["namespace"], meta["name"]))

@@ -27,11 +27,12 @@ from recovery.sim.api.kinds.core import CONFIG_MAPS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.kinds.trainjobs import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES
 from recovery.sim.api.metadata import timestamp
-from recovery.sim.api.server import ApiServer, Change
-from recovery.sim.api.status import StatusError
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.status_error import StatusError
+from recovery.sim.api.store import ObjectChange
 from recovery.sim.controllers.controller import ModelController
 from recovery.sim.controllers.jobset_jobs import owner_reference
-from recovery.sim.controllers.limits import Limiter
+from recovery.sim.controllers.request_limiter import Limiter
 from recovery.sim.controllers.trainer_jobset import build_jobset
 
 Key = tuple[str, str]
@@ -58,7 +59,7 @@ class TrainerController(ModelController[Key]):
         for trainjob in server.objects(TRAIN_JOBS):
             self.enqueue((trainjob["metadata"]["namespace"], trainjob["metadata"]["name"]))
 
-    def _told(self, change: Change) -> None:
+    def _told(self, change: ObjectChange) -> None:
         meta = change.body["metadata"]
         if change.resource == TRAIN_JOBS:
             self.enqueue((meta["namespace"], meta["name"]))

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from recovery.kube.request import Request
-from recovery.sim.api.door import answer, error_from, lines
+from recovery.kube.request import ApiRequest
+from recovery.sim.api.client import answer, error_from, lines
 from recovery.sim.api.server import ApiServer
-from recovery.sim.api.status import StatusError
+from recovery.sim.api.status_error import StatusError
 
 
 class DirectTransport:
@@ -18,14 +18,14 @@ class DirectTransport:
         self._server = server
         self._actor = actor
 
-    async def send(self, request: Request) -> bytes:
+    async def send(self, request: ApiRequest) -> bytes:
         await asyncio.sleep(0)
         try:
             return answer(self._server, self._actor, request)
         except StatusError as failure:
             raise error_from(request, failure) from failure
 
-    async def stream(self, request: Request, timeout_seconds: int) -> AsyncGenerator[bytes, None]:
+    async def stream(self, request: ApiRequest, timeout_seconds: int) -> AsyncGenerator[bytes, None]:
         try:
             async with aclosing(lines(self._server, request)) as coming:
                 async for line in coming:

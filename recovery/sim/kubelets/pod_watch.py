@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from recovery.ports import PODS, ApiClient, Clock, ExpiredError, ReadAgainError, TryLaterError
-from recovery.sim.kubelets.objects import Bookmark, Pod, PodEvent, PodList
+from recovery.sim.kubelets.objects import Pod, PodEvent, PodList, PodWatchBookmark
 
 BOUND_ONLY = "spec.nodeName!="
 PAGE_LIMIT = 500
@@ -76,7 +76,7 @@ class PodWatch:
                 case "ERROR":
                     raise ExpiredError("the watch ended with an error: list again", status=410)
                 case "BOOKMARK":
-                    metadata = msgspec.json.decode(event.object, type=Bookmark).metadata
+                    metadata = msgspec.json.decode(event.object, type=PodWatchBookmark).metadata
                 case _:
                     pod = self._decode_pod(event.object)
                     metadata = pod.metadata

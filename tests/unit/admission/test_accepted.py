@@ -9,7 +9,7 @@ from typing import Any
 
 from recovery.admission.accepted import Register
 from recovery.admission.objects import from_request
-from recovery.admission.verdict import Verdict
+from recovery.admission.verdict import AdmissionVerdict
 from recovery.ports import RECOVERY_POLICIES, ForbiddenError
 from tests.unit.admission.api import FakeApi, Key, Object, StillClock, recovery_config, recovery_policy
 
@@ -141,7 +141,7 @@ async def test_a_policy_is_judged_again_when_another_object_changes() -> None:
 async def test_before_all_is_known_only_the_object_itself_is_judged() -> None:
     register = Register(FakeApi(), clock=StillClock(), entropy=random.Random(1))  # type: ignore[arg-type]
     fails_jobs = recovery_policy(mode="Enforce", budget={"onExhausted": "FailJob"})
-    assert register.judge(from_request(RECOVERY_POLICIES, fails_jobs)) == Verdict()
+    assert register.judge(from_request(RECOVERY_POLICIES, fails_jobs)) == AdmissionVerdict()
     [error] = register.judge(from_request(RECOVERY_POLICIES, recovery_policy(budget={"limit": -1}))).errors
     assert error.startswith("spec.budget.limit")
 

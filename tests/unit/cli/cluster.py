@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from recovery.cli.connection import Connection
-from recovery.cli.jobs import NAMESPACES
+from recovery.cli.job_lookup import NAMESPACES
 from recovery.ports import (
     JOB_SETS,
     JOBS,

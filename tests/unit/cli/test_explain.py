@@ -157,7 +157,7 @@ def incident_details() -> Object:
     }
 
 
-def test_what_is_decided_right_now_comes_with_the_deeds_and_none_is_done(cluster: PlainCluster) -> None:
+def test_what_is_decided_right_now_comes_with_the_actions_and_none_is_done(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
     status = open_incident("Decided")

@@ -198,7 +198,7 @@ def test_suspicions_that_still_count_are_told_with_their_incidents(cluster: Plai
     ]
 
 
-def test_a_node_that_the_incident_replaced_is_told_of_although_no_pod_is_there_any_more(cluster: PlainCluster) -> None:
+def test_a_node_that_the_incident_replaced_is_reported_although_no_pod_is_there_any_more(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
     attempt = incident_details()["attempts"][0] | {"action": "ReplaceNode", "nodes": ["gpu-77"]}

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from recovery.cli.cluster_runtimes import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES
 from recovery.cli.main import app
-from recovery.cli.runtimes import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES
 from recovery.launch.lint import CODES
 from tests.unit.cli.cluster import PlainCluster
 from tests.unit.cli.manifests import JOB, RUNTIME, SEVEN, TORCH, WORD, recovery, runtime_object, written_to
@@ -41,7 +41,7 @@ def test_nothing_wrong_is_no_line_and_exit_code_0(tmp_path: Path) -> None:
     assert (result.stdout, result.stderr) == ("", "no findings in 1 file\n")
 
 
-def test_a_finding_is_a_line_with_file_line_severity_code_message_and_mend(tmp_path: Path) -> None:
+def test_a_finding_is_a_line_with_file_line_severity_code_message_and_fix(tmp_path: Path) -> None:
     file = written_to(tmp_path / "llama.yaml", WORD)
     (line,) = lint(file, exit_code=1)
     assert re.fullmatch(rf"{re.escape(file)}:15: error: processes-word: .*\bgpu\b.* \(.+\)", line)
@@ -61,7 +61,7 @@ def test_the_summary_counts_findings_by_severity_and_files(tmp_path: Path) -> No
     assert said == "1 error, 1 warning in 4 files, 1 of them with nothing that is judged\n"
 
 
-def test_a_note_without_a_mend_has_no_parentheses() -> None:
+def test_a_note_without_a_fix_has_no_parentheses() -> None:
     assert lint("-", stdin="apiVersion: v1\nkind: Secret\n") == [
         "<stdin>:2: note: unknown-kind: a Secret of v1 is not judged here"
     ]
@@ -150,7 +150,7 @@ def test_of_a_folder_only_what_is_meant_as_an_object_of_ours_is_told(tmp_path: P
         ("kind: [\n", "not-yaml"),
     ],
 )
-def test_what_is_half_an_object_is_told_of_a_folder_too(tmp_path: Path, text: str, code: str) -> None:
+def test_what_is_half_an_object_is_reported_a_folder_too(tmp_path: Path, text: str, code: str) -> None:
     written_to(tmp_path / "llama.yaml", text)
     (line,) = CliRunner().invoke(app, ["lint", str(tmp_path)]).stdout.splitlines()
     assert f": {code}: " in line
@@ -161,7 +161,7 @@ def test_a_byte_order_mark_and_carriage_returns_are_no_part_of_the_text() -> Non
 
 
 def test_a_text_that_is_too_long_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("recovery.cli.manifests", "recovery.launch.documents"):
+    for module in ("recovery.cli.manifest_files", "recovery.launch.documents"):
         monkeypatch.setattr(f"{module}.CHARACTERS_MAX", len(TORCH) - 1)
     (line,) = lint("-", stdin=TORCH, exit_code=1)
     assert line.startswith("<stdin>:1: error: too-large: ")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from recovery.cli.rows import job_row
+from recovery.cli.status_rows import job_row
 from recovery.core.policy.selection import PolicySet
 from recovery.kube.projections.recovery import decode_recovery_group
-from recovery.kube.unready import NAMES_MAX, NODES_MAX
+from recovery.kube.unready_groups import NAMES_MAX, NODES_MAX
 from recovery.ports import EVENTS, JOB_SETS, JOBS, PODS, RECOVERY_GROUPS
 from tests.unit.cli.cluster import NOW, Object, PlainCluster
 from tests.unit.cli.test_explain import history

@@ -12,15 +12,15 @@ from typer.testing import CliRunner
 from recovery.cli import run
 from recovery.cli.connection import CommandError, Connection
 from recovery.cli.main import app
-from recovery.cli.run import Election, Stop, check, waits_for
+from recovery.cli.run import Election, StopSignal, check, waits_for
+from recovery.manager import first_of
 from recovery.ports import NODES, PODS, ForbiddenError, Resource
-from recovery.program import first_of
 from tests.unit.cli.cluster import Middle, PlainCluster, StoppedClock
 
 
 @pytest.mark.parametrize(("by", "exit_code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 async def test_a_signal_is_a_clean_end_with_the_code_that_a_shell_expects(by: signal.Signals, exit_code: int) -> None:
-    stop = Stop()
+    stop = StopSignal()
     stop.listen()
     try:
         os.kill(os.getpid(), by)
@@ -33,7 +33,7 @@ async def test_a_signal_is_a_clean_end_with_the_code_that_a_shell_expects(by: si
 
 
 async def test_a_stop_cuts_the_preparations_short() -> None:
-    stop = Stop()
+    stop = StopSignal()
     asyncio.get_running_loop().call_later(0.01, stop.event.set)
     async with asyncio.timeout(1):
         assert await stop.result_before(asyncio.sleep(60, "done")) is None
@@ -44,8 +44,8 @@ async def test_preparations_that_fail_say_so() -> None:
         raise ForbiddenError("no")
 
     with pytest.raises(ForbiddenError):
-        await Stop().result_before(fail())
-    assert await Stop().result_before(asyncio.sleep(0, "done")) == "done"
+        await StopSignal().result_before(fail())
+    assert await StopSignal().result_before(asyncio.sleep(0, "done")) == "done"
 
 
 async def test_the_first_part_that_ends_ends_the_others_and_its_error_is_the_error() -> None:

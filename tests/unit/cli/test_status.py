@@ -75,7 +75,7 @@ def open_incident(phase: str) -> Object:
     }
 
 
-def test_a_healthy_job_is_told_of_from_its_own_objects(cluster: PlainCluster) -> None:
+def test_a_healthy_job_is_reported_from_its_own_objects(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
     assert row("llm") == {
@@ -92,7 +92,7 @@ def test_a_healthy_job_is_told_of_from_its_own_objects(cluster: PlainCluster) ->
     }
 
 
-def test_an_incident_is_told_of_from_its_recovery_group(cluster: PlainCluster) -> None:
+def test_an_incident_is_reported_from_its_recovery_group(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
     cluster.add_group("llm", open_incident("TearingDown"))

@@ -111,7 +111,7 @@ def test_resume_all_needs_none_of_our_definitions(cluster: PlainCluster) -> None
     assert job["spec"]["suspend"] is False
 
 
-def test_each_job_is_told_of_by_itself_and_any_failure_counts(cluster: PlainCluster) -> None:
+def test_each_job_is_reported_by_itself_and_any_failure_counts(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_bare_job_set("raw")
     cluster.denied = {("patch", "trainjobs")}
@@ -169,7 +169,7 @@ def test_who_asks_from_a_container_is_named_by_the_number(
     async def nobody(*_: object) -> str:
         return ""
 
-    monkeypatch.setattr("recovery.cli.asking.context_user", nobody)
+    monkeypatch.setattr("recovery.cli.requests.context_user", nobody)
     job = enforced(cluster)
     controller(cluster, accepted=True, answer="done")
     run("restart", "llm", "--reason", "stuck")

@@ -378,7 +378,7 @@ class Ears:
     def ledger_written(self, key: GroupKey, before: Ledger, after: Ledger) -> None:
         self.writes.append((before, after))
 
-    def look_finished(self, key: GroupKey, seconds: float, error: str | None) -> None:
+    def reconcile_finished(self, key: GroupKey, seconds: float, error: str | None) -> None:
         self.finished.append((key, error))
 
     def queue_waited(self, seconds: float, depth: int) -> None:

@@ -42,15 +42,15 @@ class Scene:
         fleet = FleetWriter(self.api, self.store, self.clock)
         return Reconciler(api=self.api, store=self.store, clock=self.clock, observer=self.ears, fleet=fleet)
 
-    async def look(self, seconds: float | None = None) -> float | None:
+    async def reconcile(self, seconds: float | None = None) -> float | None:
         """One look; returns in how many seconds the next is wanted."""
         if seconds is not None:
             self.clock.seconds = seconds
-        again = await self.reconciler.look(KEY)
+        again = await self.reconciler.reconcile(KEY)
         return None if again is None else (again - self.clock.now()).total_seconds()
 
     @property
-    def deeds(self) -> list[str]:
+    def actions(self) -> list[str]:
         """What was asked of the workload."""
         return [str(request) for request in self.api.requests if request.resource in {JOBS, PODS}]
 
@@ -71,9 +71,9 @@ def lost() -> World:
 async def closed() -> Scene:
     """A scene whose incident has closed, and is still to be recorded."""
     scene = Scene()
-    await scene.look()
+    await scene.reconcile()
     scene.store.becomes(lost().job_deleted(1).recreated(5).all_ready(20))
-    again = await scene.look(21)
+    again = await scene.reconcile(21)
     assert again == 0, "it is still to be recorded"
     incident = scene.api.ledger.incident
     assert incident is not None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from recovery.controller.leadership import ROLES_READ_WITHIN_SECONDS, Alone
+from recovery.controller.leadership import ROLES_READ_WITHIN_SECONDS, SoleLeader
 from recovery.ports import ForbiddenError, TryLaterError, UnknownOutcomeError
 from recovery.sim.virtual_time import VirtualClock, virtual_time
 from tests.unit.controller.candidates import LEASE, RETRY_MAX, TERM, Candidate, OwnClock, running
@@ -207,7 +207,7 @@ async def test_what_was_forbidden_before_another_answer_does_not_count(said: Sai
 
 
 @pytest.mark.parametrize("spec", [{"holderIdentity": 7}, {"leaseDurationSeconds": "long"}])
-def test_a_lease_that_cannot_be_read_is_named_with_the_way_to_mend_it(spec: Object, said: Said) -> None:
+def test_a_lease_that_cannot_be_read_is_named_with_the_way_to_fix_it(spec: Object, said: Said) -> None:
     @virtual_time
     async def play() -> None:
         server = LeaseServer()
@@ -392,7 +392,7 @@ async def test_a_frozen_leader_finds_its_term_over_and_stands_by(said: Said) -> 
 
 @virtual_time
 async def test_alone_leads_at_once_and_until_it_is_told_to_stop() -> None:
-    alone = Alone(VirtualClock())
+    alone = SoleLeader(VirtualClock())
     term = await alone.acquire()
     holding = asyncio.create_task(alone.hold(term))
     await asyncio.sleep(1e6)

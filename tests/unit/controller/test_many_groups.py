@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.controller.leadership import Alone
+from recovery.controller.leadership import SoleLeader
 from recovery.controller.runner import Controller
 from recovery.core.model.facts import GroupKey, Snapshot
 from recovery.core.model.ledger import LedgerObject
@@ -85,7 +85,7 @@ async def test_groups_whose_pod_deletes_hang_hold_up_no_trigger_of_another_group
         clock=clock,
         entropy=Chance(),
         observer=Ears(),
-        leadership=Alone(clock),
+        leadership=SoleLeader(clock),
     )
     running = asyncio.create_task(controller.run(asyncio.Event()))
     await asyncio.sleep(5)

@@ -133,8 +133,8 @@ class Cluster:
                 created_at=whole(seconds),
                 suspended=workload.suspended,
             )
-            anew = msgspec.structs.replace(world, jobset=made, job_template=template).job_created(seconds)
-            self.world = anew.with_job(suspended=True) if workload.suspended else anew.pods_created(seconds)
+            recreated = msgspec.structs.replace(world, jobset=made, job_template=template).job_created(seconds)
+            self.world = recreated.with_job(suspended=True) if workload.suspended else recreated.pods_created(seconds)
 
     def _carry_on_the_suspension(self, seconds: float) -> None:
         """From the TrainJob to its JobSet, and in the next second from there to the Job and its pods."""

@@ -139,7 +139,7 @@ class Controller:
         """The ledger, and nothing after it: as if the process had ended there."""
         self.ledger = msgspec.json.decode(msgspec.json.encode(plan.ledger), type=Ledger)
 
-    def look(self, world: World, seconds: float) -> Plan:
+    def reconcile(self, world: World, seconds: float) -> Plan:
         """One look, carried out."""
         plan = self.plan(world, seconds)
         self.done += plan.first
@@ -149,9 +149,9 @@ class Controller:
 
     def settle(self, world: World, seconds: float) -> Plan:
         """Look until an incident that has closed is put away."""
-        plan = self.look(world, seconds)
+        plan = self.reconcile(world, seconds)
         while self.ledger.incident is not None and self.ledger.incident.closing is not None:
-            plan = self.look(world, seconds)
+            plan = self.reconcile(world, seconds)
         return plan
 
     # --- what came of it -------------------------------------------------------------------------------------------

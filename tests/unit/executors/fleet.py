@@ -24,7 +24,7 @@ from recovery.ports import (
     Resource,
     UndecodableError,
 )
-from recovery.sim.api.door import ModelClient
+from recovery.sim.api.client import ModelClient
 from recovery.sim.api.kinds.core import core_kinds
 from recovery.sim.api.kinds.recovery import recovery_kinds
 from recovery.sim.api.server import ApiServer

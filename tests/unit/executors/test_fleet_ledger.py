@@ -186,7 +186,7 @@ async def test_an_open_breaker_admits_nothing_more() -> None:
         await writer.change(FleetChange(quarantine=(fleet.wanted(),)))
 
 
-async def test_the_breaker_is_told_of_once_on_the_config_whichever_group_has_opened_it() -> None:
+async def test_the_breaker_is_reported_once_on_the_config_whichever_group_has_opened_it() -> None:
     fleet = Fleet(spec={**ALLOWED, "circuitBreaker": {"recoveries": 2}})
     writer = fleet.writer()
     with capture_logs() as logs:

@@ -106,14 +106,14 @@ async def test_a_cordon_that_the_ledger_does_not_call_ours_stays() -> None:
     assert (fleet.cordoned("gpu-1"), fleet.taints("gpu-1")) == (True, [])
 
 
-@pytest.mark.parametrize("deed", [apply, release])
-async def test_a_node_that_is_gone_or_made_anew_is_fine(deed: type) -> None:
+@pytest.mark.parametrize("action", [apply, release])
+async def test_a_node_that_is_gone_or_recreated_is_fine(action: type) -> None:
     fleet = Fleet()
-    await deed(fleet.client, fleet.wanted(node_uid="older"))
+    await action(fleet.client, fleet.wanted(node_uid="older"))
     assert fleet.client.patched == []
     wanted = fleet.wanted()
     fleet.server.delete(NODES, "gpu-1")
-    await deed(fleet.client, wanted)
+    await action(fleet.client, wanted)
     assert fleet.client.patched == []
 
 

@@ -268,7 +268,7 @@ async def test_after_a_rest_as_many_as_at_first_go_at_once() -> None:
 
 
 @virtual_time
-async def test_a_look_that_is_cancelled_gives_its_slots_and_its_turns_back() -> None:
+async def test_a_reconcile_that_is_cancelled_gives_its_slots_and_its_turns_back() -> None:
     api = SlowApi()
     teardown = PodTeardown(api, VirtualClock())
     large = asyncio.create_task(teardown.delete_pods("ml", pods_of("large", 1000)))
@@ -285,7 +285,7 @@ async def test_a_look_that_is_cancelled_gives_its_slots_and_its_turns_back() -> 
 
 
 @virtual_time
-async def test_a_slot_that_is_granted_to_a_look_in_the_moment_of_its_end_is_not_lost() -> None:
+async def test_a_slot_that_is_granted_to_a_reconcile_in_the_moment_of_its_end_is_not_lost() -> None:
     api = SlowApi()
     teardown = PodTeardown(api, VirtualClock())
     holding = asyncio.create_task(teardown.delete_pods("ml", pods_of("holding", DELETES_IN_FLIGHT_MAX)))

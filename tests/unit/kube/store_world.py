@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from recovery.core.model.facts import GroupKey, Snapshot
-from recovery.kube.store import KubeGroupStore
+from recovery.kube.group_store import KubeGroupStore
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     JOB_SETS,

@@ -187,7 +187,7 @@ class TestCredentials:
         async with open_session(kubeconfig=server.kubeconfig(tmp_path, {"tokenFile": str(token)})) as session:
             yield KubeApiClient(HttpTransport(session, clock=clock), clock=clock, entropy=Middle())
 
-    async def test_a_refused_token_is_read_anew_once(self, client: KubeApiClient, server: Server, token: Path) -> None:
+    async def test_a_refused_token_is_read_again_once(self, client: KubeApiClient, server: Server, token: Path) -> None:
         token.write_text("new")
         server.script.append(status(401, "Unauthorized"))
         assert await client.create(PODS, {}, namespace="a") == b"{}"

@@ -11,8 +11,8 @@ from recovery.ports import (
     TryLaterError,
     UnknownOutcomeError,
 )
-from recovery.sim.kubelets.means import KubeletSettings
-from recovery.sim.kubelets.nodes import NodeDeath
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
+from recovery.sim.kubelets.node_run import NodeDeath
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.cluster import QUICK, obedient_cluster
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from recovery.ports import PODS
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.kubelets.means import KubeletSettings
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.cluster import QUICK, Cluster, Obedient, obedient_cluster, pod
 

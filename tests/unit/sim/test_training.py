@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from recovery.ports import JOB_SETS, JOBS, PODS, TryLaterError
-from recovery.sim.kubelets.nodes import NodeDeath
+from recovery.sim.kubelets.node_run import NodeDeath
 from recovery.sim.training.trace import EventKind
-from recovery.sim.training.training import Outcome, RankState, TrainingSettings, TrainingWorld
+from recovery.sim.training.training import RankState, TrainingOutcome, TrainingSettings, TrainingWorld
 from recovery.sim.virtual_time import BEGIN, virtual_time
 from tests.unit.sim.cluster import AT_ONCE, QUICK, Cluster, cluster
 
@@ -126,7 +126,7 @@ async def test_when_a_rank_dies_the_others_run_on_but_hang_and_die_one_by_one_of
         assert all(timedelta(seconds=55) <= after <= timedelta(seconds=65) for after in exits)
         assert len(set(exits)) == 3
         (broken,) = c.workload.rounds(NAME)
-        assert (broken.outcome, broken.ended_at) == (Outcome.BROKEN, lost_at)
+        assert (broken.outcome, broken.ended_at) == (TrainingOutcome.BROKEN, lost_at)
 
 
 @virtual_time
@@ -328,7 +328,7 @@ async def test_after_the_last_step_every_rank_exits_with_0() -> None:
         assert [c.phase(name) for name in pods] == ["Succeeded"] * 4
         assert kinds(c, EventKind.FINISHED, EventKind.RANK_LOST) == [EventKind.FINISHED]
         (finished,) = c.workload.rounds(NAME)
-        assert finished.outcome is Outcome.FINISHED
+        assert finished.outcome is TrainingOutcome.FINISHED
         assert c.workload.step_of(NAME) == 25
         assert c.workload.checkpoint_of(NAME) == 25
 

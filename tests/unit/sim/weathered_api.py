@@ -20,9 +20,9 @@ from recovery.ports import (
     Resource,
     TryLaterError,
 )
-from recovery.sim.api.door import ModelClient
+from recovery.sim.api.client import ModelClient
 from recovery.sim.api.kinds.core import core_kinds
-from recovery.sim.api.kinds.kind import Body, Kind
+from recovery.sim.api.kinds.kind import Body, ServedKind
 from recovery.sim.api.server import ApiServer
 
 REQUEST_SECONDS = 0.002
@@ -32,7 +32,7 @@ GONE_LINE = (
     b'{"type":"ERROR","object":{"kind":"Status","metadata":{},"status":"Failure","reason":"Expired","code":410}}'
 )
 # Nodes without the taint that only the node lifecycle controller would take away; Jobs and JobSets as tests word them.
-PLAIN = {resource: Kind(resource=resource) for resource in (NODES, JOBS, JOB_SETS)}
+PLAIN = {resource: ServedKind(resource=resource) for resource in (NODES, JOBS, JOB_SETS)}
 
 
 @dataclass

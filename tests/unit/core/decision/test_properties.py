@@ -149,17 +149,17 @@ class Walk:
                 self.silence(index)
             case ("clock", skew):
                 self.skew = skew
-            case ("stale look", looks):
-                self.look(cached=self.seen[-min(looks, len(self.seen))])
+            case ("stale look", reconciles):
+                self.reconcile(cached=self.seen[-min(reconciles, len(self.seen))])
                 return
             case ("deeds are lost",):
-                self.look(times=0)
+                self.reconcile(times=0)
                 return
             case ("deeds are done twice",):
-                self.look(times=2)
+                self.reconcile(times=2)
                 return
             case ("deeds are late",):
-                self.late += self.look(times=0).actions
+                self.late += self.reconcile(times=0).actions
                 return
             case ("asks", verb, force):
                 if self.world.workload is not None:
@@ -167,11 +167,11 @@ class Walk:
                     self.cluster.world = self.world.asked(requests.ANNOTATIONS[verb], value)
             case _:
                 self.event(step[0])
-        self.look()
+        self.reconcile()
 
     def tick(self) -> None:
         self.pass_a_second()
-        self.look()
+        self.reconcile()
 
     def pass_a_second(self) -> None:
         self.seconds += 1
@@ -313,7 +313,7 @@ class Walk:
     def now(self) -> float:
         return self.seconds + self.skew
 
-    def look(self, *, cached: World | None = None, times: int = 1) -> Plan:
+    def reconcile(self, *, cached: World | None = None, times: int = 1) -> Plan:
         """One look, with everything that must hold of any look; its deeds are carried out so many times."""
         self.seen.append(self.world)
         stale = (cached or self.world).snapshot()
@@ -348,8 +348,8 @@ class Walk:
         assert workload is not None
         forced = open_ is not None and open_.forced
         if barred(workload, self.controller.policy, forced=forced) is not None:
-            deeds = [action for action in plan.actions if isinstance(action, WORKLOAD_ACTIONS)]
-            assert all(isinstance(action, ResumeWorkload) for action in deeds), plan.reason
+            actions = [action for action in plan.actions if isinstance(action, WORKLOAD_ACTIONS)]
+            assert all(isinstance(action, ResumeWorkload) for action in actions), plan.reason
 
     def proven(self, action: ForceDeletePods) -> None:
         """Nobody is force-deleted who may live, as far as the policy and the platform do not take him for dead."""
@@ -375,9 +375,9 @@ class Walk:
         """Suspended is only what an open incident wants suspended, and resumed only what carries our mark."""
         workload, open_ = self.world.workload, plan.ledger.incident
         assert workload is not None
-        deeds = [action for action in plan.actions if isinstance(action, SuspendWorkload | ResumeWorkload)]
-        assert len(deeds) <= 1, deeds
-        for action in deeds:
+        actions = [action for action in plan.actions if isinstance(action, SuspendWorkload | ResumeWorkload)]
+        assert len(actions) <= 1, actions
+        for action in actions:
             if isinstance(action, ResumeWorkload):
                 assert action.suspended_by == marked_by(workload)
                 continue
@@ -448,14 +448,14 @@ def test_once_all_is_quiet_nothing_waits_for_what_will_not_come(
     walk.skew = 0
     walk.nodes_back()
     walk.event("readable")
-    plan = walk.look()
+    plan = walk.reconcile()
     for _ in range(150):
         before = walk.world
         walk.pass_a_second()
         closing = plan.ledger.incident is not None and plan.ledger.incident.closing is not None
         due = plan.requeue_at is not None and plan.requeue_at <= at(walk.now)
         if due or closing or walk.world != before:
-            plan = walk.look()
+            plan = walk.reconcile()
     ledger, workload = walk.controller.ledger, walk.world.workload
     assert workload is not None
     wanted = ledger.incident is not None and ledger.incident.suspension is not None
