@@ -1,4 +1,4 @@
-"""One controller process, put together: caches, leadership, looks, metrics.
+"""One controller process, put together: caches, leadership, reconciles, metrics.
 
 The command runs it on a real API server, the simulation on a modelled one; both run this.
 """
@@ -35,7 +35,7 @@ class Manager:
         telemetry.follow_queue(lambda: self._controller.queue_depth)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set and the looks in progress are over. Raises RefusedError if a first list is refused."""
+        """Until `stop` is set and its reconciles are over. Raises RefusedError if a first list is refused."""
         await first_of(asyncio.create_task(self._controller.run(stop)), asyncio.create_task(self.store.run()))
 
 

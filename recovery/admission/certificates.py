@@ -60,7 +60,7 @@ VALIDITY = timedelta(days=365)
 BACKDATED = timedelta(minutes=5)
 """The API server's clock may be behind ours."""
 RECONCILE_SECONDS = 60.0
-"""Between looks at the Secret and at the webhook configuration, which somebody may have applied anew."""
+"""Between checks of the Secret and at the webhook configuration, which somebody may have applied again."""
 SWAPS_MAX = 5
 
 _log = structlog.get_logger("recovery.admission")
@@ -159,7 +159,7 @@ class SelfMade:
         self.file = folder / "tls.pem"
 
     async def keep(self) -> None:
-        """Until cancelled; the first look is the caller's."""
+        """Until cancelled; the first reconcile is the caller's."""
         while True:
             await self._clock.sleep(RECONCILE_SECONDS)
             try:
@@ -233,7 +233,7 @@ class SelfMade:
         try:
             await self._client.patch(resource, name, [_same(found.metadata), *patch], kind=PatchKind.JSON)
         except (ConflictError, TestFailedError):
-            return True  # another replica injects the same; the next look tells
+            return True  # another replica injects the same; the next reconcile tells
         _log.info(
             "the certificate authority was injected", configuration=f"{resource.kind} {name}", webhooks=len(places)
         )
@@ -249,7 +249,7 @@ class SelfMade:
 def serving_names(namespace: str, listening_host: str) -> list[str]:
     """What the API server may call us: the Service; a loopback address too, for a controller that is run by hand.
 
-    Never a pod's own address: each replica would make the certificate anew for its own.
+    Never a pod's own address: each replica would make another certificate for its own.
     """
     names = [f"{SERVICE_NAME}.{namespace}.svc"]
     try:

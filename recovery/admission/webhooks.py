@@ -34,7 +34,7 @@ from recovery.kube.session import USER_AGENT, Session
 from recovery.ports import TRAIN_JOBS, Resource
 
 CERTIFICATE_RECONCILE_SECONDS = 10.0
-"""Between looks whether the certificate on disk is another one."""
+"""Between checks whether the certificate on disk is another one."""
 UNPROCESSABLE = 422
 """As the API server itself answers for an invalid object."""
 

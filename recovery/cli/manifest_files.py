@@ -202,7 +202,7 @@ def _cannot_be_read(name: str, error: OSError) -> str:
 
 def _is_meant(document: Document) -> bool:
     """A folder also holds Secrets, templates and values of charts, and workflows, of which nobody asked. What is half
-    an object, or nearly of a kind that is judged, is told of all the same."""
+    an object, or nearly of a kind that is judged, is reported all the same."""
     if document.body:
         kind = (document.kind, document.api_version)
         return kind_of(*kind) is not None or nearest(*kind) is not None

@@ -1,7 +1,7 @@
 """`recovery quarantine`, `release` and `reset-breaker`: what a person says about nodes, and about the brake for all.
 
 Quarantine and release are done here, on the node itself, so that they hold at once and where no controller runs. The
-controller's ledger follows: its keeper takes in what it finds on a node, and drops what is no longer there.
+controller's ledger follows: its FleetReconciler takes in what it finds on a node, and drops what is no longer there.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -35,7 +35,7 @@ from recovery.ports import (
 )
 
 _SECONDS = 30
-"""Within which the controller's keeper sees what was done (`controller.fleet_reconciler.REVIEW_SECONDS`)."""
+"""Within which the controller sees what was done (`controller.fleet_reconciler.REVIEW_SECONDS`)."""
 
 
 def quarantine(kubeconfig: str | None, context: str | None, nodes: Sequence[str], reason: str) -> None:

@@ -36,7 +36,7 @@ LEASE_NAMESPACE = "recovery-system"
 """Where the shipped manifests hold the election; another one is not known to a command."""
 
 _POLL_SECONDS = 0.5
-"""Between two looks for the answer."""
+"""Between two reads of the answer."""
 
 
 class RequestOptions(msgspec.Struct, frozen=True):

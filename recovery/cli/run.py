@@ -152,7 +152,7 @@ async def check(connection: Connection, lease_namespace: str | None = None) -> t
 
 
 def _candidate(connection: Connection, namespace: str, lease_seconds: int) -> Elector:
-    """A process that starts anew in the same pod is another candidate."""
+    """A process that starts again in the same pod is another candidate."""
     identity = f"{socket.gethostname()}_{secrets.token_hex(4)}"
     _log.info("standing for election", identity=identity, lease_namespace=namespace, lease_seconds=lease_seconds)
     return Elector(

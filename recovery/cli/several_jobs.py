@@ -1,4 +1,4 @@
-"""One verb for several jobs: each by itself, told of in a line, and an exit code for all of them."""
+"""One verb for several jobs: each by itself, reported in a line, and an exit code for all of them."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar

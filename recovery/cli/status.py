@@ -137,7 +137,7 @@ class _Changes:
             )
 
     def _shown(self, row: JobRow | None) -> JobRow | None:
-        """The narrow table has no sentences; a scheduler words why a pod has no node anew with each try."""
+        """The narrow table has no sentences; a scheduler words in another way with each try why a pod has no node."""
         if row is None or self._output is not Output.TABLE:
             return row
         code = Protection(row.protection.reason, row.kind, row.job)
@@ -147,7 +147,7 @@ class _Changes:
 async def _watch(
     connection: Connection, where: str | None, changes: _Changes, rows: Rows, said: Sequence[str]
 ) -> NoReturn:
-    """Until Ctrl-C. An API server that is away for a while is told of once and asked again."""
+    """Until Ctrl-C. An API server that is away for a while is reported once and asked again."""
     away = False
     while True:
         changes.show(rows, connection.clock.now())

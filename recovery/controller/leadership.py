@@ -177,7 +177,7 @@ class Elector:
                 sent_at = self._clock.monotonic_seconds()
                 await self._write(found)
         except (ConflictError, AlreadyExistsError):
-            return None  # somebody was faster, and the next look tells who
+            return None  # somebody was faster, and the next read tells who
         except (TimeoutError, ApiError, MalformedLeaseError) as error:
             if isinstance(error, ForbiddenError):
                 now = self._clock.monotonic_seconds()
@@ -191,7 +191,7 @@ class Elector:
         return term if term.lasts else None
 
     def _is_hopeless(self, error: Exception) -> bool:
-        """The next try will not do better, unless somebody mends what it names."""
+        """The next try will not do better, unless somebody fixes what it names."""
         if isinstance(error, ForbiddenError) and self._forbidden_since is not None:
             return self._clock.monotonic_seconds() - self._forbidden_since >= ROLES_READ_WITHIN_SECONDS
         return isinstance(error, RefusedError | MalformedLeaseError)

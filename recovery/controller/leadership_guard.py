@@ -1,10 +1,10 @@
-"""A time in office, and the fence that lets no write out once it may be over.
+"""A term of leadership, and the guard that lets no write out once it may be over.
 
 Another candidate takes the lease when it has seen no renewal for the whole of its duration. A term ends earlier than
 that, by this process's own monotonic clock and counted from before the last renewal was sent; so it is over for us
 before it can begin for anybody else. A process that was stopped (SIGSTOP, a page fault on a dead disk) and goes on
 later finds its term over before it has sent anything. What no check can exclude, a stop between the check and the
-socket, is harmless by the ledger's compare-and-swap and the preconditions of every deed. So is a machine that sleeps
+socket, is harmless by the ledger's compare-and-swap and the preconditions of every action. So is a machine that sleeps
 with its clocks.
 """
 

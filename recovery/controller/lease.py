@@ -15,7 +15,7 @@ LEASE_NAME = "recovery-controller"
 
 
 class MalformedLeaseError(Exception):
-    """The Lease is not as the API says, so nobody can tell who leads; the message says how to mend it."""
+    """The Lease is not as the API says, so nobody can tell who leads; the message says how to fix it."""
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):

@@ -1,4 +1,4 @@
-"""Runs the controller: standing by or leading, with the queue and its looks, until it is told to stop.
+"""Runs the controller: standing by or leading, with the queue and its reconciles, until it is told to stop.
 
 A standby has all facts at hand and does nothing with them. Each term begins with an empty memory: the ledgers know what
 the last leader did, and the caches may lag behind it, which the compare-and-swap of the first write finds out.
@@ -35,9 +35,10 @@ from recovery.ports import (
 _log = structlog.get_logger("recovery.controller")
 
 _RECONCILES_AT_ONCE = 256
-"""A look lasts until the API server has answered its last pod delete. With few looks at once, as many groups whose
-deletes hang would hold up the trigger of the next one, for which the deletes leave writes free (`pod_teardown`). A look
-that waits costs a task; what reaches the API server is bounded by the client's connections and writes in flight."""
+"""A reconcile lasts until the API server has answered its last pod delete. With few at once, as many groups whose
+deletes hang would hold up the trigger of the next one, for which the deletes leave writes free (`pod_teardown`). A
+reconcile that waits costs a task; what reaches the API server is bounded by the client's connections and writes in
+flight."""
 _RESYNC_SECONDS = 600.0
 _SYNC_POLL_SECONDS = 0.05
 _FINISH_SECONDS = 20.0
@@ -45,7 +46,7 @@ _FINISH_SECONDS = 20.0
 
 
 class Controller:
-    """One controller process over one store. It looks at groups while it leads, and only then."""
+    """One controller process over one store. It reconciles groups while it leads, and only then."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class Controller:
         return self._duty.queue.depth if self._duty is not None else 0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop` is set, then let the looks in progress finish. The store's informers run elsewhere.
+        """Run until `stop` is set, then let the reconciles in progress finish. The store's informers run elsewhere.
 
         It stands for election only once all caches are synced: a leader that does not know the cluster is none.
         """
@@ -86,7 +87,7 @@ class Controller:
         await self._leadership.release()
 
     def _changed(self, key: GroupKey) -> None:
-        """What changes while we stand by is looked at when we lead: then every group is."""
+        """What changes while we stand by is reconciled when we lead: then every group is."""
         if self._duty is not None:
             self._duty.queue.add(key)
 
@@ -106,7 +107,7 @@ class Controller:
         _log.info("leading")
         self._observer.leadership_changed(leads=True)
         self._duty = Duty(
-            # Looks of this term write in this term only, even if the process leads again before they are gone.
+            # Reconciles of this term write in this term only, even if the process leads again before they are gone.
             api=LeadershipGuard(self._api, term),
             store=self._store,
             clock=self._clock,
@@ -132,7 +133,7 @@ class Controller:
 
 
 class Duty:
-    """What the leader does in one term: the queue, the looks at groups, and the keeping of the fleet."""
+    """What the leader does in one term: the queue, the reconciles of groups, and the fleet's own."""
 
     def __init__(
         self, *, api: ApiClient, store: GroupStore, clock: Clock, entropy: Entropy, observer: ControllerObserver
@@ -146,10 +147,10 @@ class Duty:
         self._reconciler = Reconciler(api=api, store=store, clock=clock, observer=observer, fleet=fleet)
         self._slots = asyncio.Semaphore(_RECONCILES_AT_ONCE)
         self._forbidden_since: dict[GroupKey, float] = {}
-        """Of groups whose latest looks were all forbidden something: since when, by our monotonic clock."""
+        """Of groups whose latest reconciles were all forbidden something: since when, by our monotonic clock."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look at every group, and at each that changes, until `stop` is set and the looks in progress are over.
+        """Reconcile every group, and each that changes, until `stop` is set and the reconciles in progress are over.
 
         Cancelled, it ends them at once.
         """
@@ -175,7 +176,7 @@ class Duty:
             await asyncio.gather(resync, keeping, stopper, *running, return_exceptions=True)
 
     async def _wait_for_slot(self, stopper: "asyncio.Task[None]") -> None:
-        """Until one more look may begin, or the end: looks that hang in every slot must not hold up a stop."""
+        """Until one more reconcile may begin, or the end: those that hang in every slot must not hold up a stop."""
         slot = asyncio.create_task(self._slots.acquire())
         try:
             await asyncio.wait({slot, stopper}, return_when=asyncio.FIRST_COMPLETED)
@@ -187,7 +188,7 @@ class Duty:
         self.queue.close()
 
     async def _resync(self) -> None:
-        """Level-triggered: every group is looked at once in a while, changed or not; it costs no request.
+        """Level-triggered: every group is reconciled once in a while, changed or not; it costs no request.
 
         Ledgers of jobs that are gone as well, and groups whose ledger has gone with them: the job may have vanished
         while nobody led.

@@ -25,7 +25,7 @@ async def delete_job(api: ApiClient, namespace: str, action: DeleteJob) -> None:
 
 
 async def delete_jobset(api: ApiClient, namespace: str, action: DeleteJobSet) -> None:
-    """Delete the JobSet in the foreground, under the same conditions as a Job; Trainer makes it anew once it is gone.
+    """Delete the JobSet in the foreground, under the same conditions as a Job; Trainer makes it again once it is gone.
 
     Foreground here as well: a new JobSet whose Jobs have the names of the old ones could not make them.
     """

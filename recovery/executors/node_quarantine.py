@@ -1,7 +1,7 @@
 """Quarantines a node and releases it: cordon, our taint, and an annotation that says why, in one patch.
 
 What others have set is never touched. Each patch tests what it takes away, and that nobody wrote to the node since it
-was read; so both deeds may be done twice, late, or by two controllers.
+was read; so both actions may be done twice, late, or by two controllers.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ _decode = msgspec.json.Decoder(_Node).decode
 async def apply(api: ApiClient, entry: Quarantined, now: datetime) -> None:
     """Cordon the node, taint it and say why. Raises ApiError; a node that keeps changing is ConflictError.
 
-    One that is gone, or was made anew under that name, is left alone, and so is one that a person has quarantined or
+    One that is gone, or was recreated under that name, is left alone, and so is one that a person has quarantined or
     has released since.
     """
     await _patched(api, entry.node, entry.node_uid, lambda node: _quarantine(node, entry, now))

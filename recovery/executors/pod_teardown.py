@@ -25,7 +25,7 @@ _ASK_AGAIN_SECONDS = 30.0
 
 
 class PodTeardown:
-    """Remembers what it asked for, so that looks between request and watch event do not ask twice.
+    """Remembers what it asked for, so that reconciles between request and watch event do not ask twice.
 
     One instance serves all groups.
     """

@@ -56,8 +56,8 @@ class LedgerWriter:
         that nothing has happened yet.
 
         A CRD of an older version drops what it does not know. That is said, once, and the recovery goes on: what every
-        version knows, the target and its attempts, is what makes it happen once; and to hold here would hold this look
-        only, as the next one reads what was kept.
+        version knows, the target and its attempts, is what makes it happen once; and to hold here would hold this
+        reconcile only, as the next one reads what was kept.
         """
         if known is None:
             known = await self._create(namespace, workload)

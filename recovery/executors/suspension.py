@@ -1,7 +1,7 @@
 """Suspends a workload in our name, and resumes it only while it still carries that name.
 
 A user always wins. Who has suspended or resumed the workload, or has taken our annotation away, has changed what these
-patches are tied to: they are refused, and the look reads again and decides on what the user wants.
+patches are tied to: they are refused, and the reconcile reads again and decides on what the user wants.
 """
 
 from datetime import UTC, datetime

@@ -2,7 +2,7 @@
 
 What a node must be like is read as the scheduler reads it: `ToleratesTaint` in `k8s.io/api/core/v1`, selector and
 required affinity in `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`. CPU, memory, volumes, devices of DRA
-claims, fields in affinity terms (`matchFields`) and the affinities between pods are not looked at.
+claims, fields in affinity terms (`matchFields`) and the affinities between pods are not read.
 """
 
 import re
@@ -18,7 +18,7 @@ from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
 ANSWERS_MAX = 250
 """So many are remembered: exclusive placement gives each group a node selector of its own."""
 CHANGES_MAX = 10_000
-"""So many changes of nodes are written down before everything is looked at anew."""
+"""So many changes of nodes are written down before everything is checked again."""
 
 _KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 _STATE_TAINTS = "node.kubernetes.io/"
@@ -66,7 +66,7 @@ class _Answer:
 
 class Capacity:
     """All nodes, and what was asked about them. Constant work for each event: it is only written down which node it was
-    about, and looked at when somebody asks."""
+    about, and checked when somebody asks."""
 
     def __init__(self, nodes: Mapping[str, NodeFacts]) -> None:
         """`nodes`: by name, kept current by its owner, who tells of each change."""

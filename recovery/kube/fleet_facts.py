@@ -6,7 +6,7 @@ from recovery.core.model.facts import FleetFacts, LostNode, NodeFacts, Snapshot,
 from recovery.kube.capacity import Capacity, pods_per_node, scarce
 
 LOST_FOR = timedelta(minutes=15)
-"""So long a lost node is told of. The pods of one that is silent are evicted five minutes later (the toleration that
+"""So long a lost node is reported. The pods of one that is silent are evicted five minutes later (the toleration that
 DefaultTolerationSeconds adds), and a group that comes back takes minutes more: its next loss may be of the same storm.
 """
 

@@ -307,7 +307,7 @@ class KubeGroupStore:
         """Nodes of the group whose pods could be dead, as far as the cache knows: only those are worth a request.
 
         A node that was deleted and made again under its name exists, and is not taken for gone: a kubelet that
-        registers anew goes on running the pods that it has. If it is another machine, its kubelet reports their end.
+        registers again goes on running the pods that it has. If it is another machine, its kubelet reports their end.
         """
         unknown = self._undecodable.nodes()
         for name in sorted({pod.facts.node for pod in parts.pods if pod.facts.node}):

@@ -63,7 +63,7 @@ class HttpTransport:
             response.close()
 
     async def _authorized(self, request: ApiRequest, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        """The response; after a 401 the credentials are read anew, once. Nothing is applied by what gets a 401."""
+        """The response; after a 401 the credentials are read again, once. Nothing is applied by what gets a 401."""
         version = self._session.credentials_version
         try:
             return await self._exchange(request, timeout)

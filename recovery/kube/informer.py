@@ -88,7 +88,7 @@ class Informer(Generic[T]):
         readability_changed: Callable[[UndecodableObject], None] = _ignore,
         forget_undecodable: bool = False,
     ) -> None:
-        """What is told of, in the order in which it happened, and why.
+        """What is reported, in the order in which it happened, and why.
 
         `put`: an object is new or has changed. `drop`: it is gone, and the entry is the last state known of it; where
         a name is used again, the old UID is dropped before the new one is put. `readability_changed`: the object cannot
@@ -111,7 +111,7 @@ class Informer(Generic[T]):
         self._newest = ""
         self._started = False
         self._refused_as: type[RefusedError] | None = None
-        """The refusal that lasts and has been told of. None: nothing is refused."""
+        """The refusal that lasts and has been reported. None: nothing is refused."""
         self.objects: dict[Key, ObjectEntry[T]] = {}
         self.undecodable: dict[Key, UndecodableObject] = {}
         """The objects that cannot be read now. Those without a name in their metadata count as one."""

@@ -58,7 +58,7 @@ Undecodable = Callable[[Resource, str, str], None]
 _log = structlog.get_logger("recovery.kube")
 
 NODES_IN_FLIGHT_MAX = 64
-"""Of one look: a rack that is lost is some dozen nodes, each read once for each group on it."""
+"""Of one reconcile: a rack that is lost is some dozen nodes, each read once for each group on it."""
 
 
 class LiveReader:
@@ -195,7 +195,7 @@ class LiveReader:
         """A Job without pods, and why: its controller tells in Events what refuses them (a quota, a webhook).
 
         The watchdog waits for such a Job and does not restart it. Where the role may not read Events it looks like one
-        whose controller is stuck: it is touched and then made anew, in vain.
+        whose controller is stuck: it is touched and then made again, in vain.
         """
         at_rest = job.suspended or job.deleting_since is not None or job.condition("Complete") is not None
         if not empty or at_rest:

@@ -1,6 +1,6 @@
 """Groups that wait for nodes: for whom a quarantine must leave enough, whichever group it is for.
 
-A group waits while one of its members has no node yet, or is on its way out and has to be placed anew. One that is
+A group waits while one of its members has no node yet, or is on its way out and has to be placed again. One that is
 suspended, ours included, has no pods to tell what it will ask for, and is not known of here.
 """
 

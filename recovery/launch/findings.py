@@ -1,4 +1,4 @@
-"""What is found: a code, where, what is wrong, and how to mend it."""
+"""What is found: a code, where, what is wrong, and how to fix it."""
 
 from enum import StrEnum
 

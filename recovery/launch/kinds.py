@@ -1,4 +1,4 @@
-"""The kinds of objects that are judged, or told of: name and apiVersion as a manifest has them."""
+"""The kinds of objects that are judged, or reported: name and apiVersion as a manifest has them."""
 
 import msgspec
 

@@ -62,7 +62,7 @@ def _contradictions(container: Container, resources: Resources, merged: Place | 
 
 
 def _told(name: str, request: Decimal | None, limit: Decimal | None) -> tuple[str, str] | None:
-    """What contradicts, to follow the container's name, and the mend. None: nothing."""
+    """What contradicts, to follow the container's name, and the fix. None: nothing."""
     wholes = is_extended(name)
     amount = limit if limit is not None else request
     if wholes and amount is not None and amount != amount.to_integral_value():

@@ -1,6 +1,6 @@
 """The metric of groups that have not started, of which no ledger tells: a healthy job has none.
 
-Each look at a group finds out whether it has started; what the last one found is remembered here and told at the
+Each reconcile of a group finds out whether it has started; what the last one found is remembered here and told at the
 scrape, so that a scrape reads no pods, of which there may be 50,000.
 """
 
@@ -15,7 +15,7 @@ from recovery.ports import GroupStore
 
 
 class StartCollector(Collector):
-    """A prometheus collector over what looks have found: only who leads looks. Without a store it is silent.
+    """A prometheus collector over what reconciles have found: only who leads reconciles. Without a store it is silent.
 
     A series for each group that has not started, under the reason of the moment; it ends when the group has started.
     """
@@ -35,7 +35,7 @@ class StartCollector(Collector):
         self._found.clear()
 
     def reconciled(self, key: GroupKey, found: NotStarted | None) -> None:
-        """A look at the group is over. `found` None: it has started, or nobody watches it."""
+        """A reconcile of the group is over. `found` None: it has started, or nobody watches it."""
         if found is not None:
             self._found[key] = found
         else:

@@ -120,7 +120,7 @@ class Metrics:
     # --- reported by the controller --------------------------------------------------------------------------------
 
     def reconciled(self, key: GroupKey, found: NotStarted | None) -> None:
-        """A look at the group is over. `found` None: it has started, or nobody watches it."""
+        """A reconcile of the group is over. `found` None: it has started, or nobody watches it."""
         self._starts.reconciled(key, found)
 
     def protection_found(self, key: GroupKey, found: Protection) -> None:
@@ -163,13 +163,13 @@ class Metrics:
             self._rendezvous.labels(outcome).observe(0.0)
 
     def reconcile_finished(self, key: GroupKey, seconds: float, error: str | None) -> None:
-        """A look at a group is over; `error` names the class of what went wrong."""
+        """A reconcile of a group is over; `error` names the class of what went wrong."""
         self._reconcile.labels(CONTROLLER).observe(seconds)
         if error is not None:
             self._reconcile_errors.labels(CONTROLLER).inc()
 
     def queue_waited(self, seconds: float, depth: int) -> None:
-        """A group was looked at this long after its look was due. `depth` is asked for at the scrape instead."""
+        """A group was reconciled this long after it was due. `depth` is asked for at the scrape instead."""
         self._queue_wait.labels(CONTROLLER).observe(seconds)
 
     def leadership_changed(self, *, leads: bool) -> None:

@@ -41,7 +41,8 @@ async def objects(api: ApiClient, resource: Resource, namespace: str) -> list[Ob
 
 
 async def until_quiet(process: ControllerProcess) -> float:
-    """Until the controller has nothing queued, and has looked at nothing for two seconds. Returns all looks so far."""
+    """Until the controller has nothing queued, and has reconciled nothing for two seconds. Returns all reconciles so
+    far."""
 
     def work(samples: Samples) -> tuple[float, float]:
         return samples.sum("recovery_workqueue_depth"), samples.sum(RECONCILES)

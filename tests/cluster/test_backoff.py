@@ -31,7 +31,8 @@ RESUME_AT = "recovery.trainjob.dev/resume-at"
 
 
 def suspends(seen: SeenRequest) -> bool:
-    """A suspension that was taken. One that met a TrainJob which Trainer had just changed is refused, and sent anew."""
+    """A suspension that was taken. One that met a TrainJob which Trainer had just changed is refused, and sent
+    again."""
     is_patch = (seen.method, seen.resource, seen.status) == ("PATCH", "trainjobs", 200)
     return is_patch and any(
         (step["path"], step.get("value")) == ("/spec/suspend", True) for step in json.loads(seen.body)

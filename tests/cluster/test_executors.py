@@ -1,6 +1,6 @@
-"""Each deed on the objects of a real cluster: what it brings about, what it leaves alone, and that twice is once.
+"""Each action on the objects of a real cluster: what it brings about, what it leaves alone, and that twice is once.
 
-No controller runs here: the deeds are asked for by the test, as a plan would.
+No controller runs here: the actions are asked for by the test, as a plan would.
 """
 
 import asyncio
@@ -110,7 +110,7 @@ async def workload_of(job: Job, resource: Resource) -> WorkloadFacts:
 
 
 async def patiently(operation: Callable[[], Awaitable[None]]) -> None:
-    """As looks do it: what changed between reading and writing, a status that is counted on, is read again."""
+    """As a reconcile does it: what changed between reading and writing, a status that is counted on, is read again."""
     for _ in range(10):
         with suppress(ConflictError):
             return await operation()

@@ -105,7 +105,7 @@ async def come_back(fleet: Fleet, name: str) -> None:
         kept = [taint for taint in node["spec"].get("taints", []) if taint["key"] != OUT_OF_SERVICE["key"]]
         await fleet.api.patch(NODES, name, {"spec": {"taints": kept}}, kind=PatchKind.MERGE)
     except NotFoundError:
-        pass  # Its kubelet makes it anew.
+        pass  # Its kubelet makes it again.
     fleet.kubelets.revive_node(name)
     async with asyncio.timeout(GUARD_SECONDS):
         while not await ready(fleet, name):
@@ -351,7 +351,7 @@ async def test_the_platforms_own_restart_is_freed_from_a_dead_node_and_adopted(
     permit: Permits,
     record_property: RecordProperty,
 ) -> None:
-    """JobSet restarts it by itself, but waits for the pod of the dead node: that one deed is the controller's."""
+    """JobSet restarts it by itself, but waits for the pod of the dead node: that one action is the controller's."""
     await permit(allow={"assumeDead": True})
     job = await training(runtime="torch-native", teardown=ASSUME_AT_ONCE)
     async with controller():

@@ -254,7 +254,7 @@ async def test_no_trigger_is_sent_while_the_definition_of_the_ledgers_is_on_its_
 ) -> None:
     """The ledgers are gone already, their watch is still open, the policy says Enforce and the loss is there to see.
 
-    What holds the group then is that a ledger is written before the deed, and that none can be made any more.
+    What holds the group then is that a ledger is written before the action, and that none can be made any more.
     """
     job = await training(ranks=2, gpus=1)
     async with controller() as process, definitions_put_back(installed):

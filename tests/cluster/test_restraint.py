@@ -1,6 +1,6 @@
 """What the controller leaves alone: everything that is not a failure, or not its business, or not allowed.
 
-Each test asks the record of the proxy what was written, after something that shows that the controller has looked.
+Each test asks the record of the proxy what was written, after something that shows that the controller has reconciled.
 """
 
 import asyncio

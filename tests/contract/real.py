@@ -31,7 +31,7 @@ from tests.contract.workload import KUBELET, NODES, ByImage
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 TOGETHER = 6
-"""Expectations that are looked at at once, the slow ones apart: two cores serve both sides."""
+"""Expectations that run at once, the slow ones apart: two cores serve both sides."""
 LIMIT_SECONDS = 240.0
 """Of one expectation, from its own beginning."""
 

@@ -1,4 +1,4 @@
-"""Where an expectation looks at a cluster, real or simulated: a namespace of its own, and what happens in it."""
+"""Where an expectation meets a cluster, real or simulated: a namespace of its own, and what happens in it."""
 
 import asyncio
 import json
@@ -103,7 +103,7 @@ class WorldControls(Protocol):
 
 @dataclass
 class Scene:
-    """One expectation's look at a cluster."""
+    """One expectation in a cluster."""
 
     api: ApiClient
     clock: Clock
@@ -159,7 +159,7 @@ class Scene:
         """End the pod's process."""
         self.kubelets.exit_container(pod["metadata"]["name"], code, namespace=self.namespace)
 
-    # Looking.
+    # Reading.
 
     async def follow(self, resource: Resource) -> Story:
         """Everything that happens to the objects of that kind in the namespace; nodes: in the cluster."""
@@ -181,7 +181,7 @@ class Scene:
                 story.hear(event)
 
     async def until(self, what: str, holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
-        """Look until it holds; the error says what did not happen."""
+        """Read until it holds; the error says what did not happen."""
         try:
             async with asyncio.timeout(seconds):
                 while not holds():

@@ -87,7 +87,7 @@ async def _meet(expectation: Expectation) -> None:
 async def in_memory(
     play: Callable[[Scene], Coroutine[None, None, Answer]], settings: ClusterSettings, seed: int = 1
 ) -> Answer:
-    """What `look` returns of a cluster of its own. `seed` decides every delay and order. Runs in virtual time."""
+    """What `play` returns of a cluster of its own. `seed` decides every delay and order. Runs in virtual time."""
     clock, entropy = VirtualClock(), random.Random(seed)
     cluster = EmbeddedCluster(clock=clock, entropy=entropy, nodes=(), settings=settings)
     # Here the pods do as their images say; they do not train.

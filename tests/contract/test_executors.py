@@ -1,4 +1,5 @@
-"""The controller's own deeds, by its own code, one after the other: what each brings about, and that twice is once."""
+"""The controller's own actions, by its own code, one after the other: what each brings about, and that twice is
+once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -52,7 +53,7 @@ async def trains(scene: Scene, resource: Resource) -> tuple[Story, WorkloadFacts
 
 
 async def patiently(operation: Callable[[], Awaitable[T]]) -> T:
-    """As looks do it: what changed between reading and writing, a status that is counted on, is read again."""
+    """As a reconcile does it: what changed between reading and writing, a status that is counted on, is read again."""
     for _ in range(20):
         with suppress(ConflictError):
             return await operation()

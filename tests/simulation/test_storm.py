@@ -132,7 +132,7 @@ def tell(outcome: TrialOutcome, record_property: Callable[[str, object], None], 
 
 
 def decided(ledger: Ledger) -> bool:
-    """There is a restart, or a reason why there is none; the incident does not merely wait to be looked at."""
+    """There is a restart, or a reason why there is none; the incident does not merely wait to be reconciled."""
     incident = ledger.incident
     closed = bool(ledger.history) and incident is None
     return closed or (incident is not None and (bool(incident.attempts) or ledger.phase is Phase.HELD))

@@ -100,8 +100,8 @@ _decode_config_identity = msgspec.json.Decoder(_ConfigIdentity).decode
 
 
 def decode_config(raw: bytes | msgspec.Raw) -> ObjectEntry[ConfigFacts]:
-    """One that cannot be read is not left out but told of: what its spec was meant to forbid is not known, nor what its
-    status says is done, and an empty one in its place would fill every cap a second time."""
+    """One that cannot be read is not left out but reported: what its spec was meant to forbid is not known, nor what
+    its status says is done, and an empty one in its place would fill every cap a second time."""
     meta = _decode_config_identity(raw).metadata
     facts = ConfigFacts(
         name=meta.name,

@@ -34,8 +34,8 @@ def deleted(
     """The outcome of a delete whose preconditions hold.
 
     A pod is marked before it is removed, even at once, so a watch tells of two changes. A delete that shortens the
-    grace dates the deletion anew: its timestamp is the first request's plus the new grace, but never in the past. So
-    the last delete of a kubelet, with grace 0, leaves the moment at which the kubelet was done.
+    grace gives the deletion a new date: its timestamp is the first request's plus the new grace, but never in the past.
+    So the last delete of a kubelet, with grace 0, leaves the moment at which the kubelet was done.
     """
     metadata: Body = dict(body["metadata"])
     before = body["metadata"]

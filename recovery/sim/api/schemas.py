@@ -301,7 +301,7 @@ def _limits(schema: Mapping[str, Any], path: str) -> Iterator[_Limit]:
 
 
 def _limit_of_text(schema: Mapping[str, Any]) -> _Limit:
-    """Of these only the first that does not hold is told of."""
+    """Of these only the first that does not hold is reported."""
     most, least = schema.get("maxLength"), schema.get("minLength", 0)
     pattern = schema.get("pattern", "")
     search = cel.expression(pattern).search

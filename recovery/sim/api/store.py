@@ -1,7 +1,7 @@
 """Objects and their history: one revision after the other, as etcd keeps them.
 
 The history of a resource is a chain: each change knows the one that followed it. A watch holds the link that it has
-come to, so what is forgotten at the front is lost only to those who ask for it anew, and nobody keeps positions in
+come to, so what is forgotten at the front is lost only to those who ask again, and nobody keeps positions in
 step. Bodies are encoded when somebody first wants the bytes, and once.
 """
 

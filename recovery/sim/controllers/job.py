@@ -37,7 +37,7 @@ from recovery.sim.controllers.request_limiter import Limiter
 T = TypeVar("T")
 
 BATCH_SECONDS = 1.0
-"""Changes of pods and of a Job's status are looked at after so long, all of them at once (`syncJobBatchPeriod`)."""
+"""Changes of pods and of a Job's status are synced after so long, all of them at once (`syncJobBatchPeriod`)."""
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 60.0
 MOST_PODS_PER_SYNC = 500
@@ -56,7 +56,7 @@ class PodsRefusedError(Exception):
 
 
 class JobController(ModelController[JobKey]):
-    """Subscribes when it is made; looks while `run` does."""
+    """Subscribes when it is made; syncs while `run` does."""
 
     name = "job-controller"
 
@@ -369,7 +369,7 @@ def _orphan(pod: Body) -> JobKey:
 
 
 def _asked_for_more(before: Body, after: Body) -> bool:
-    """The spec has changed, or it is to be deleted: that is looked at at once."""
+    """The spec has changed, or it is to be deleted: that is synced at once."""
     return bool(before["metadata"].get("generation") != after["metadata"].get("generation"))
 
 

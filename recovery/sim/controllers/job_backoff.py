@@ -1,7 +1,7 @@
 """How long a Job waits before it replaces failed pods.
 
 Source: `pkg/controller/job/backoff_utils.go` of Kubernetes 1.36. It is not kept in the Job: a controller that starts
-anew has forgotten it.
+again has forgotten it.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Events of the Job controller: they cost its client requests, as pods do.
 
 Source: `tools/record` of client-go 0.36. There, like Events are merged into one by further requests; here each is
-written anew, so an Event costs a request either way.
+written again, so an Event costs a request either way.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The node lifecycle controller: what becomes of a node that is no longer heard, and of its pods' readiness.
 
-Modelled after pkg/controller/nodelifecycle (Kubernetes 1.36). It looks at all nodes every 5 s; a node that was not
+Modelled after pkg/controller/nodelifecycle (Kubernetes 1.36). It checks all nodes every 5 s; a node that was not
 heard for the grace period gets Ready=Unknown, its pods are marked as not ready, and taints tell the scheduler and the
 taint-eviction controller. The NoExecute taint of node after node is limited to one in 10 s (--node-eviction-rate).
 Not modelled: zones, and with them that evictions slow down or stop when most nodes are lost at once.
@@ -45,7 +45,7 @@ OWN_NO_EXECUTE = frozenset({NOT_READY, UNREACHABLE})
 
 
 class NodeLifecycle(ModelController[str]):
-    """Costs a look at each node in the time of a grace period, and what it takes when one changes."""
+    """Costs a check of each node in the time of a grace period, and what it takes when one changes."""
 
     name = "node-controller"
 

@@ -39,7 +39,7 @@ class _Waiting:
 
 
 class Scheduler(ModelController[PodKey]):
-    """Binds pods. What every node has left is kept as a running account, so a decision costs one look at each node."""
+    """Binds pods. What every node has left is kept as a running account, so a decision reads each node once."""
 
     name = "kube-scheduler"
 

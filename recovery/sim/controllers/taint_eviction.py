@@ -1,7 +1,7 @@
 """The taint-eviction controller: pods leave a node with a NoExecute taint when their toleration runs out.
 
 Modelled after pkg/controller/tainteviction (Kubernetes 1.36): the time counts from when the pod was first seen under a
-taint; it is forgotten when the last taint goes, and not begun anew when one taint gives way to another.
+taint; it is forgotten when the last taint goes, and not begun again when one taint gives way to another.
 """
 
 import math

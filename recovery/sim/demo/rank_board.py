@@ -20,7 +20,7 @@ class RankLetter(StrEnum):
 
 
 class RankBoard:
-    """The state of every rank of one training of one Job. It reads on in the trace with each look."""
+    """The state of every rank of one training of one Job. It reads on in the trace with each call."""
 
     def __init__(self, trace: Trace, training: str, ranks: int) -> None:
         self._trace = trace

@@ -1,4 +1,4 @@
-"""The whole evening: scene, view, account and verdict put together."""
+"""The whole demo: scene, view, closing report and verdict put together."""
 
 import asyncio
 import os

@@ -42,7 +42,7 @@ MANAGER_REQUESTS_PER_SECOND = 1000
 CALM_SECONDS = 4.0
 """Of training between two incidents, at least: longer than the policy's resetAfter, which keeps them apart."""
 ANNOUNCED_SECONDS = 1.0
-"""From the announcement of an incident to the deed."""
+"""From the announcement of an incident to the action."""
 CRASH_AFTER_SECONDS = 1.0
 """From when all pods are Ready until the looping rank crashes: the recovery before it is over by then."""
 WAIT_SECONDS = 20.0

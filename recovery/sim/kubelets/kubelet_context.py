@@ -24,7 +24,7 @@ class KubeletSettings:
     back_off_seconds: float = 10.0
     """CrashLoopBackOff before the second restart; doubles with each further one."""
     longest_back_off_seconds: float = 300.0
-    """A container that ran for more than twice this long starts anew with `restart_seconds`."""
+    """A container that ran for more than twice this long starts again with `restart_seconds`."""
     lease_seconds: float = 10.0
     """Between two renewals of a node's Lease."""
     writes_leases: bool = True

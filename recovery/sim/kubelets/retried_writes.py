@@ -1,7 +1,7 @@
 """Writes that describe a state, repeated until the server has taken them.
 
 A kubelet owns the status that it writes: whatever came between (a conflict, a lost answer, an overloaded server), the
-answer is to derive the status anew and to write it again. So one loop serves all of them. The number in flight is
+answer is to derive the status again and to write it again. So one loop serves all of them. The number in flight is
 bounded, because the API server may share two cores with us; a node that is cut off holds no slot while it waits.
 """
 

@@ -236,7 +236,7 @@ class TrainingWorld:
         return self._rounds.get(training, [])
 
     def passed(self, training: str, step: int, since: datetime) -> bool:
-        """Whether all ranks, met anew at `since` or later, have together done more than `step` steps."""
+        """Whether all ranks, met again at `since` or later, have together done more than `step` steps."""
         now = self._clock.now()
         return any(round_.formed_at >= since and round_.step_at(now) > step for round_ in self.rounds(training))
 

@@ -23,7 +23,7 @@ RESTART_SECONDS = 2.0
 
 
 class ProcessTelemetry(Telemetry):
-    """Tells the trial of looks that failed, besides counting them."""
+    """Tells the trial of reconciles that failed, besides counting them."""
 
     def __init__(self, clock: Clock, failed: Callable[[GroupKey, str], None]) -> None:
         super().__init__(clock=clock, version="trial")

@@ -1,4 +1,4 @@
-"""What is wrong with input, collected, so that it is mended in one go."""
+"""What is wrong with input, collected, so that it is fixed in one go."""
 
 from recovery.core.model.durations import DurationError, parse_duration
 
@@ -8,7 +8,7 @@ class Problems:
         self.found: list[str] = []
 
     def add(self, path: str, sentence: str) -> None:
-        """`sentence` says what is wrong with the field at `path`, and how to mend it."""
+        """`sentence` says what is wrong with the field at `path`, and how to fix it."""
         self.found.append(f"{path}: {sentence}")
 
     def unfit(self, path: str, what: str, **said: object) -> None:

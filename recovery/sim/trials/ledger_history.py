@@ -1,4 +1,4 @@
-"""What the controller wrote down and did during a trial: ledgers with those that they replaced, and deeds."""
+"""What the controller wrote down and did during a trial: ledgers with those that they replaced, and actions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Data that people wrote, read strictly: everything that is wrong with it, each with its path and how to mend it."""
+"""Data that people wrote, read strictly: everything that is wrong with it, each with its path and how to fix it."""
 
 import difflib
 import enum

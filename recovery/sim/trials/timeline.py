@@ -131,14 +131,14 @@ def _lines(evidence: TrialEvidence) -> Iterator[Line]:
         yield from _of_request(record, evidence.jobs)
     replicas = {record.actor for record in evidence.requests}
     for change, at in zip(evidence.changes, evidence.change_times, strict=True):
-        if change.actor not in replicas:  # Theirs are told of as requests.
+        if change.actor not in replicas:  # Theirs are reported as requests.
             yield from _of_change(change, at)
     for event in evidence.trace.records:
         yield from _of_training(event)
 
 
 def _of_ledgers(writes: Iterable[LedgerWrite]) -> Iterator[Line]:
-    """What they say anew: of a sentence that only counts on, the first; of one that goes on, the new part."""
+    """What they say that is new: of a sentence that only counts on, the first; of one that goes on, the new part."""
     told: dict[GroupKey, str] = {}
     for write in writes:
         incident, before = write.after.incident, write.before
@@ -184,7 +184,7 @@ def _about_election(record: RequestRecord) -> bool:
 
 
 def _of_request(record: RequestRecord, jobs: Iterable[GroupKey]) -> Iterator[Line]:
-    """What was asked for about the workload; ledgers, leases and Events are told of elsewhere, or not at all."""
+    """What was asked for about the workload; ledgers, leases and Events are reported elsewhere, or not at all."""
     request = record.request
     if not request.writes or request.resource not in (*_WORKLOADS, PODS):
         return

@@ -163,7 +163,7 @@ def _cluster(plan: TrialPlan, clock: VirtualClock) -> EmbeddedCluster:
 
 @contextmanager
 def _nothing_logged() -> Iterator[None]:
-    """What the controller logs would drown the report; its errors are found again as failed looks."""
+    """What the controller logs would drown the report; its errors are found again as failed reconciles."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:

@@ -53,7 +53,7 @@ class Happening:
 
 @dataclass(frozen=True)
 class FailedReconcile:
-    """A look at a group that ended in an error."""
+    """A reconcile of a group that ended in an error."""
 
     at: datetime
     actor: str
@@ -113,7 +113,7 @@ class Violation:
 
 
 class Checker(Protocol):
-    """One invariant. Made anew for each trial with the evidence that grows; told of each event as it is recorded."""
+    """One invariant. Made for each trial with the evidence that grows; hears each event as it is recorded."""
 
     name: str
     """As in `OneIncarnation`: what a counterexample is called."""

@@ -1,4 +1,4 @@
-"""Writes the evidence of a trial down as it happens, shows it to the jury, and takes its fingerprint.
+"""Writes the evidence of a trial down as it happens, shows it to the checkers, and takes its fingerprint.
 
 The fingerprint is a hash over every fault, every revision of the server with its author and its body, and every request
 of a controller process with its body and what became of it. Two runs of one plan that differ in anything differ in it.

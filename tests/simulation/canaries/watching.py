@@ -1,4 +1,4 @@
-"""Bugs in what is looked at, and how fresh it is."""
+"""Bugs in what is reconciled, and how fresh it is."""
 
 from typing import TypeVar
 
@@ -47,9 +47,9 @@ def cache_is_truth(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def only_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Edge-triggered: a group is looked at when it changes, or when the last look has asked for a moment.
+    """Edge-triggered: a group is reconciled when it changes, or when the last reconcile has asked for a moment.
 
-    Not because a term begins, not once in a while, and not because the last look has failed: what was pending then
+    Not because a term begins, not once in a while, and not because the last reconcile has failed: what was pending then
     waits for the next change.
     """
 

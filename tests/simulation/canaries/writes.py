@@ -57,7 +57,7 @@ def action_before_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def action_beside_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ledger and deeds are written side by side, which saves a round trip: sometimes the deed arrives first."""
+    """Ledger and actions are written side by side, which saves a round trip: sometimes the action arrives first."""
 
     class SideBySide(Reconciler):
         async def _carry_out(

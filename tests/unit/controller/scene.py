@@ -1,4 +1,4 @@
-"""A group, a controller that looks at it, and all that it is surrounded by."""
+"""A group, a controller that reconciles it, and all that it is surrounded by."""
 
 from recovery.controller.reconciler import Reconciler
 from recovery.core.model.ledger import Outcome
@@ -29,7 +29,7 @@ TRIGGERED = [
 
 
 class Scene:
-    """A group of four, a controller in Enforce that looks at it, and all that it is surrounded by."""
+    """A group of four, a controller in Enforce that reconciles it, and all that it is surrounded by."""
 
     def __init__(self, world: World | None = None, *, mode: Mode = Mode.ENFORCE) -> None:
         self.api = FakeApi()
@@ -43,7 +43,7 @@ class Scene:
         return Reconciler(api=self.api, store=self.store, clock=self.clock, observer=self.ears, fleet=fleet)
 
     async def reconcile(self, seconds: float | None = None) -> float | None:
-        """One look; returns in how many seconds the next is wanted."""
+        """One reconcile; returns in how many seconds the next is wanted."""
         if seconds is not None:
             self.clock.seconds = seconds
         again = await self.reconciler.reconcile(KEY)

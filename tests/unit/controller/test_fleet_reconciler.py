@@ -1,4 +1,4 @@
-"""The keeper completes, takes in and releases; what it does survives its end between any two writes."""
+"""The FleetReconciler completes, takes in and releases; what it does survives its end between any two writes."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -81,7 +81,7 @@ def test_a_term_is_counted_from_when_its_request_was_sent_and_not_from_the_answe
     async def play() -> None:
         server = LeaseServer()
         one = Candidate(server, "one")
-        answers = iter([0.0, *[3.5] * (1 + renewals)])  # the first look, the election, and each renewal
+        answers = iter([0.0, *[3.5] * (1 + renewals)])  # the first read, the election, and each renewal
         one.way.back = lambda: next(answers, 0.0)
         asyncio.get_running_loop().call_at(3.6 + renewals * 5.5, one.way.refuse, TryLaterError("connection refused"))
         async with running(one):

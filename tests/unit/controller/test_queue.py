@@ -1,4 +1,4 @@
-"""The queue: each group once at a time, many changes one look, and patience with what fails."""
+"""The queue: each group once at a time, many changes one reconcile, and patience with what fails."""
 
 import asyncio
 

@@ -1,4 +1,5 @@
-"""One look: the ledger before the deeds, and what becomes of it when somebody else was faster or no answer came."""
+"""One reconcile: the ledger before the actions, and what becomes of it when somebody else was faster or no answer
+came."""
 
 import msgspec
 import pytest
@@ -293,7 +294,7 @@ async def test_a_ledger_of_an_earlier_job_of_that_name_is_not_taken_for_this_one
     assert scene.ears.plans[-1].ledger == Ledger()
 
 
-# --- refused and lost deeds ------------------------------------------------------------------------------------------
+# --- refused and lost actions -----------------------------------------------------------------------------------------
 
 
 async def test_a_stale_trigger_is_reissued_with_the_new_version_and_charged_once() -> None:

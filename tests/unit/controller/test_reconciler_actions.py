@@ -1,4 +1,4 @@
-"""Every deed finds its executor; one that is overtaken is decided again, and one that is refused is said once."""
+"""Every action finds its executor; one that is overtaken is decided again, and one that is refused is said once."""
 
 from datetime import datetime
 from typing import Any
@@ -26,7 +26,7 @@ FORBIDDEN = ForbiddenError("jobs is forbidden", status=403)
 
 
 def asks_for(monkeypatch: pytest.MonkeyPatch, *actions: Action) -> Scene:
-    """A scene in which every decision is these deeds."""
+    """A scene in which every decision is these actions."""
 
     def decided(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) -> Plan:
         return Plan(ledger, "because", actions=actions)
@@ -78,7 +78,7 @@ async def test_a_action_that_is_stale_is_decided_again_on_live_facts(
     assert len(scene.api.sent(verb, resource)) == 2
 
 
-# --- a deed that is refused for good ---------------------------------------------------------------------------------
+# --- an action that is refused for good -------------------------------------------------------------------------------
 
 
 async def test_a_refusal_that_lasts_is_written_once() -> None:

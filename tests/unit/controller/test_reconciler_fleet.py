@@ -1,4 +1,4 @@
-"""What a plan asks of the fleet is done after the ledger, and a refusal by its caps is decided on anew."""
+"""What a plan asks of the fleet is done after the ledger, and a refusal by its caps is decided again."""
 
 from datetime import datetime
 

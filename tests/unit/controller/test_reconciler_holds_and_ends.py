@@ -1,4 +1,4 @@
-"""Ledgers that one look must not touch, decisions that it must stop, and how a group ends for it."""
+"""Ledgers that one reconcile must not touch, decisions that it must stop, and how a group ends for it."""
 
 import msgspec
 import pytest

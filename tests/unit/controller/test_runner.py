@@ -1,4 +1,4 @@
-"""The loop around the looks: when it begins, what it survives, and how it ends; and whether this process leads."""
+"""The loop around the reconciles: when it begins, what it survives, and how it ends; and whether this process leads."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -127,7 +127,7 @@ class FakeReconciler:
         return clock.now() + timedelta(seconds=again.pop(0)) if again else None
 
     def of(self, key: GroupKey) -> list[float]:
-        """When looks at that group began."""
+        """When reconciles of that group began."""
         return [at for reconciled, at in self.begun if reconciled == key]
 
 
@@ -161,7 +161,7 @@ class Scene:
         """`leadership` None: it leads from the beginning."""
         self.reconciles = FakeReconciler()
         self.apis: list[ApiClient] = []
-        """What each term's looks write through."""
+        """What each term's reconciles write through."""
         monkeypatch.setattr(runner, "Reconciler", self._reconciler)
         self.store = Keys(*keys)
         self.ears = Ears()
@@ -339,7 +339,7 @@ async def test_what_is_forbidden_is_a_warning_and_what_stays_so_is_an_error(monk
     with capture_logs() as said:
         async with scene.running():
             await asyncio.sleep(900)
-    # A group that fails is looked at every half minute.
+    # A group that fails is reconciled every half minute.
     assert [line["log_level"] for line in said if line.get("error") == "no"] == ["warning", "warning", "error", "error"]
 
 

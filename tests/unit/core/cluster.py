@@ -42,7 +42,7 @@ class Cluster:
         """How often a suspended Job was resumed."""
 
     def do(self, action: Action, seconds: float) -> None:
-        """Carry out one deed, as far as its preconditions hold."""
+        """Carry out one action, as far as its preconditions hold."""
         match action:
             case DeleteJob():
                 job = self._job(action.uid)

@@ -140,7 +140,7 @@ class Controller:
         self.ledger = msgspec.json.decode(msgspec.json.encode(plan.ledger), type=Ledger)
 
     def reconcile(self, world: World, seconds: float) -> Plan:
-        """One look, carried out."""
+        """One reconcile, carried out."""
         plan = self.plan(world, seconds)
         self.done += plan.first
         self.write(plan)
@@ -148,7 +148,7 @@ class Controller:
         return plan
 
     def settle(self, world: World, seconds: float) -> Plan:
-        """Look until an incident that has closed is put away."""
+        """Reconcile until an incident that has closed is put away."""
         plan = self.reconcile(world, seconds)
         while self.ledger.incident is not None and self.ledger.incident.closing is not None:
             plan = self.reconcile(world, seconds)

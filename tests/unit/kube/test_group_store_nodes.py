@@ -91,7 +91,7 @@ async def test_one_that_the_cache_has_not_seen_yet_is_not_gone(world: World) -> 
 
 
 async def test_one_that_was_made_again_under_its_name_is_not_gone(world: World) -> None:
-    """Its kubelet may have registered anew, and then it still runs the pods of before."""
+    """Its kubelet may have registered again, and then it still runs the pods of before."""
     made_again = node(ready="False")
     made_again["metadata"] |= {"uid": "another", "creationTimestamp": "2026-11-21T23:00:00Z"}
     await world.tell(NODES, node(ready="False"))

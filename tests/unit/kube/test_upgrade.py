@@ -28,7 +28,7 @@ def of_today(body: Body, created_seconds: int) -> Body:
 
 
 def reconcile(world: World, ledger: Ledger, seconds: int) -> Plan:
-    """One look at facts that count as read live."""
+    """One reconcile of facts that count as read live."""
     snapshot = msgspec.structs.replace(world.llm, live=True)
     assert snapshot.workload is not None
     policy = applicable(world.store.policies("default"), snapshot.workload)

@@ -68,7 +68,7 @@ class Story:
         self.world = failed.with_pod(index, containers=(told,))
 
     def reconcile(self, seconds: float) -> Plan:
-        """One look, carried out."""
+        """One reconcile, carried out."""
         controller = self.controller
         plan = controller.plan_on(self._snapshot(live=False), self._snapshot(live=True), seconds)
         controller.done += plan.first

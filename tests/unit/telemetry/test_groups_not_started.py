@@ -1,4 +1,4 @@
-"""The metric of groups that have not started: what the last look at each has found, told at the scrape."""
+"""The metric of groups that have not started: what the last reconcile of each has found, told at the scrape."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def told(metrics: Telemetry) -> dict[tuple[str, str, str], float]:
 
 
 class ReportingController:
-    """A controller that looks at one group, and tells the metrics of each look."""
+    """A controller that reconciles one group, and tells the metrics of each reconcile."""
 
     def __init__(self, metrics: Telemetry, store: HeldStore) -> None:
         self._metrics = metrics
@@ -90,7 +90,7 @@ def test_what_nobody_watches_or_somebody_has_stopped_is_not_told(reporting: Repo
 
 
 def test_an_incident_takes_the_place_of_it(reporting: ReportingController) -> None:
-    """Its GPUs are told of as idle: nothing counts twice."""
+    """Its GPUs are reported as idle: nothing counts twice."""
     assert reporting.reconcile(waiting_for("ErrImagePull"), policy()) == {"ImagePull": 32}
     assert reporting.reconcile(training().pod_failed(2, 1, 0), policy()) == {}
 

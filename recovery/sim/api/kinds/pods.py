@@ -29,7 +29,7 @@ _MAY_CHANGE = (
 
 
 class PodAdmission:
-    """The door for new pods: open, or held by a webhook or a quota that refuses all of them."""
+    """Admission of new pods: open, or held by a webhook or a quota that refuses all of them."""
 
     def __init__(self) -> None:
         self.refusal: str | None = None

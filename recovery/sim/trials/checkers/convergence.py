@@ -135,7 +135,7 @@ class ConvergesAfterHealing(CheckerRule):
             yield self.found(at, f"{sentence} {change.resource.plural} {change.body['metadata']['name']}", key)
 
     def _goes_on_failing(self, key: GroupKey) -> bool:
-        """It is left alone, so its hung ranks end one after the other, and each end is looked at and written down."""
+        """It is left alone, so its hung ranks end one after the other, and each end is reconciled and written down."""
         group, since = self.world.group(key), self.evidence.healing_from
         acted_on = group.mode == Mode.ENFORCE and group.policy is not None and group.policy.restart is not Restart.NONE
         acted_on = acted_on and group.paused_since is None

@@ -16,7 +16,7 @@ from recovery.sim.trials.checkers.group_views import CONTROLLERS, ours
 from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence, Violation
 
 _LONGEST_RECONCILE = timedelta(seconds=90)
-"""From a look's reads until its write has arrived, at most: its requests may be late, or repeated."""
+"""From a reconcile's reads until its write has arrived, at most: its requests may be late, or repeated."""
 _COUNTED_WITHIN = timedelta(minutes=5)
 """So long ago a controller may have counted the nodes."""
 

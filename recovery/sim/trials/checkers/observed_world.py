@@ -57,7 +57,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ObservedWorld:
-    """Fed by the jury, or by any checker, with each change and request in order; it takes each of them once."""
+    """Fed by the CheckerSet, or by any checker, with each change and request in order; it takes each of them once."""
 
     def __init__(self, evidence: TrialEvidence) -> None:
         self.ledgers = Ledgers()
@@ -344,7 +344,7 @@ class ObservedWorld:
             return
         if change.type == "ADDED":
             group.jobset_made_at = at
-            group.restarts.clear()  # One that was made anew counts from 0 again.
+            group.restarts.clear()  # One that was recreated counts from 0 again.
         before, group.jobset = change.before, change.body
         status = change.body.get("status") or {}
         restarts = status.get("restarts", 0)

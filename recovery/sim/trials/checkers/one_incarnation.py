@@ -73,7 +73,7 @@ class OneIncarnation(CheckerRule):
 
     def _overlaps(self, started: TraceRecord, alive: dict[tuple[str, int], TraceRecord]) -> Iterator[Violation]:
         if started.pod_uid in self._out_of_reach:
-            return  # Its kubelet starts it anew, and has not heard that it is to go.
+            return  # Its kubelet starts it again, and has not heard that it is to go.
         for other in alive.values():
             job = self.world.jobs[other.job_uid]
             if other.job_uid == started.job_uid or other.pod_uid in self._out_of_reach or self._has_no_grace(job):

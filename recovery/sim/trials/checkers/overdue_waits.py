@@ -191,7 +191,7 @@ class SuspensionReleased(CheckerRule):
         until = str((body["metadata"].get("annotations") or {}).get(RESUME_AT_ANNOTATION, ""))
         if not until or until == "never":
             return None, ""
-        # It is resumed once the old group is gone, and a JobSet that is made anew is there again.
+        # It is resumed once the old group is gone, and a recreated JobSet is there again.
         old = [job for job in group.jobs.values() if self.world.ledgers.aimed(job.uid) is not None]
         if old or group.jobset is None:
             return None, ""

@@ -14,7 +14,8 @@ from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence, Vio
 _GIVEN_UP_WITHOUT_PODS_SECONDS = 120.0
 _CLOCKS_DIFFER = timedelta(seconds=10)
 _STALE_AFTER = timedelta(minutes=16)
-"""A loss of a group that runs whole is a baseline after 15 minutes; one more for clocks and for looks on their way."""
+"""A loss of a group that runs whole is a baseline after 15 minutes; one more for clocks and for reconciles on their
+way."""
 _ON_THE_WAY = frozenset({Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS})
 
 

@@ -6,9 +6,9 @@ from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.trial_evidence import Happening, TrialEvidence
 
 _RECONCILES_AGAIN_IN = timedelta(seconds=45)
-"""After a fault a process lists all there is again, and a look that failed waits for its turn: 30 s at most."""
+"""After a fault a process lists all there is again, and a reconcile that failed waits for its turn: 30 s at most."""
 STREAM_LASTS = timedelta(seconds=900)
-"""A watch that lags does so until it is opened anew."""
+"""A watch that lags does so until it is opened again."""
 
 _WATCHES_LATE = frozenset({FaultKind.WATCH_LAG, FaultKind.WATCH_STALL})
 
@@ -59,7 +59,7 @@ class UndisturbedTime:
 
     def _end(self, happening: Happening) -> datetime:
         match happening.fault.key.kind:
-            case FaultKind.CLOCK_JUMP:  # until it is started anew
+            case FaultKind.CLOCK_JUMP:  # until it is started again
                 starts = (
                     life.started_at for life in self._evidence.processes if life.actor == happening.fault.key.actor
                 )

@@ -189,7 +189,7 @@ def test_pods_that_a_failing_job_deletes_are_its_doing() -> None:
 
 
 def test_a_suspended_job_and_its_resumption_are_no_loss() -> None:
-    """The Job keeps its UID, every pod is deleted, and every pod is made anew."""
+    """The Job keeps its UID, every pod is deleted, and every pod is recreated."""
     world = training().suspended()
     for index in range(4):
         world = world.pod_deleted(index, 0).pod_gone(index, 30)

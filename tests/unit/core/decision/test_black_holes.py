@@ -240,7 +240,7 @@ def test_whoever_lets_the_node_in_is_not_overruled() -> None:
 
 
 def starting(one: Controller, *, restart_policy: str = "OnFailure") -> World:
-    """Rank 1 was lost, and the group is made anew at 10."""
+    """Rank 1 was lost, and the group is recreated at 10."""
     lost = training(restart_policy=restart_policy).pod_deleted(1, 0)
     one.reconcile(lost, 1)
     world = lost.recreated(10)

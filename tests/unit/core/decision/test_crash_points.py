@@ -42,7 +42,7 @@ class DeadError(Exception):
 
 
 class Mortal(Controller):
-    """Carries its plans out in a cluster, deed by deed, and dies before one of them."""
+    """Carries its plans out in a cluster, action by action, and dies before one of them."""
 
     def __init__(self, cluster: Cluster, dies_before: int, policy_: Policy | None = None) -> None:
         super().__init__(policy_)
@@ -318,7 +318,7 @@ def test_a_conflict_on_the_trigger_is_answered_by_reading_again() -> None:
 
 
 def test_an_old_ledger_and_a_job_that_is_going_open_nothing() -> None:
-    """The deed was done, and the ledger that is read is from before it: the write that would repeat it is refused."""
+    """The action was done, and the ledger that is read is from before it: the write that would repeat it is refused."""
     going = training().pod_deleted(3, 0).job_deleted(1).all_deleted(1)
     plan = Controller().plan(going, 2)
     assert plan.ledger == Ledger()

@@ -147,7 +147,7 @@ def test_a_training_that_finishes_before_the_action_is_not_made_to_fail() -> Non
 
 
 def test_a_group_held_by_its_budget_is_made_to_fail_by_a_cause_that_comes_in_later() -> None:
-    """The deed follows the sentence."""
+    """The action follows the sentence."""
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True, limit=0))
     world = training().pod_failed(2, 1, 2)
     controller.reconcile(world, 3)
@@ -160,7 +160,7 @@ def test_a_group_held_by_its_budget_is_made_to_fail_by_a_cause_that_comes_in_lat
 
 
 def test_a_group_that_may_not_be_made_to_fail_any_more_is_restarted_by_retry() -> None:
-    """RecoveryConfig has taken its permission back between the verdict and the deed."""
+    """RecoveryConfig has taken its permission back between the verdict and the action."""
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
     world = training().pod_failed(2, 42, 0)
     controller.reconcile(world, 1)
@@ -246,7 +246,7 @@ def test_an_incident_free_of_charge_gets_no_more_attempts_than_any_other() -> No
 
 
 def test_a_start_that_takes_too_long_is_left_alone_once_where_the_default_is_none() -> None:
-    """No rule speaks of it. It is said, and another look changes nothing."""
+    """No rule speaks of it. It is said, and another reconcile changes nothing."""
     controller = Controller(policy(rules=(RECREATE_42,), restart=Restart.NONE))
     world = training().pod_failed(2, 42, 0)
     controller.reconcile(world, 1)
@@ -261,7 +261,7 @@ def test_a_start_that_takes_too_long_is_left_alone_once_where_the_default_is_non
 
 
 def test_a_cached_reconcile_says_of_a_held_group_what_a_live_one_says() -> None:
-    """Only a live look knows of a storm; the sentence must not flicker."""
+    """Only a live reconcile knows of a storm; the sentence must not flicker."""
     controller = Controller(policy(limit=0, limits=MAY))
     world = training().node_silent("gpu-2", 0).node_deleted("gpu-2")
     controller.reconcile(world, 1)

@@ -119,7 +119,7 @@ class Walk:
         self.controller = controller
         self.terms = terms
         self.late: list[Action] = []
-        """Deeds that have been sent and have not arrived."""
+        """Actions that have been sent and have not arrived."""
         self.ended_by_user: set[str] = set()
         """Incidents whose suspension a user has ended."""
         self.seconds = 0.3
@@ -218,7 +218,7 @@ class Walk:
         return {(pod.uid, pod.containers[0].restarts) for pod in running}
 
     def meet_again(self) -> None:
-        """Ranks all of which have begun anew since the loss, and are Ready, wait for nobody that is gone."""
+        """Ranks all of which have begun again since the loss, and are Ready, wait for nobody that is gone."""
         uid, processes = self.world.job.uid if self.world.jobs else "", self.processes(ready=True)
         if len(processes) == RANKS and processes.isdisjoint(self.waiting.get(uid, processes)):
             self.hung.discard(uid)
@@ -314,7 +314,7 @@ class Walk:
         return self.seconds + self.skew
 
     def reconcile(self, *, cached: World | None = None, times: int = 1) -> Plan:
-        """One look, with everything that must hold of any look; its deeds are carried out so many times."""
+        """One reconcile, with everything that must hold of any reconcile; its actions are carried out so many times."""
         self.seen.append(self.world)
         stale = (cached or self.world).snapshot()
         before = self.controller.ledger
@@ -341,7 +341,7 @@ class Walk:
     def restraint(self, plan: Plan, *, unreadable: bool) -> None:
         """Nobody is touched where that is barred, but that a suspension of ours is ended, and what a person forced.
 
-        `unreadable`: the look has seen that an object cannot be read: nobody is touched at all.
+        `unreadable`: the reconcile has seen that an object cannot be read: nobody is touched at all.
         """
         assert not unreadable or not any(isinstance(action, WORKLOAD_ACTIONS) for action in plan.actions), plan.reason
         workload, open_ = self.world.workload, plan.ledger.incident
@@ -411,7 +411,7 @@ class Walk:
         for later in (0, 1):
             due = plan.requeue_at is not None and plan.requeue_at <= at(self.now + later)
             again = self.controller.plan(self.world, self.now + later)
-            # What is left of a budget is shown as of the look: a charge may leave the window in that second.
+            # What is left of a budget is shown as of the reconcile: a charge may leave the window in that second.
             shown = plan.ledger if later else again.ledger
             found = msgspec.structs.replace(again.ledger, budget=shown.budget, conditions=shown.conditions)
             assert due or found == plan.ledger
@@ -441,7 +441,7 @@ def test_whatever_happens_the_invariants_hold(world: str, steps: list[tuple[Any,
 def test_once_all_is_quiet_nothing_waits_for_what_will_not_come(
     world: str, steps: list[tuple[Any, ...]], limit: int, terms: str
 ) -> None:
-    """Looks only where something has changed or a plan has asked for one: no timer may be forgotten."""
+    """Reconciles only where something has changed or a plan has asked for one: no timer may be forgotten."""
     walk = Walk(WORLDS[world], Controller(policy(limit=limit, **TERMS[terms])), limit=limit, **TERMS[terms])
     for step in steps:
         walk.take(step)

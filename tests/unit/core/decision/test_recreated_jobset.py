@@ -1,4 +1,4 @@
-"""`onTerminalFailure: RecreateJobSet`: a JobSet that the platform gave up is deleted, and Trainer makes it anew."""
+"""`onTerminalFailure: RecreateJobSet`: a JobSet that the platform gave up is deleted, and Trainer makes it again."""
 
 import msgspec
 

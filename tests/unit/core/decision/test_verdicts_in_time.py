@@ -27,7 +27,7 @@ WATCHDOG = "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqN
 
 
 def reconcile_when_requeued(controller: Controller, world: World, seconds: float, *, until: float) -> Plan:
-    """Look now, and then only when a plan asks for it. Nothing happens in the world meanwhile."""
+    """Reconcile now, and then only when a plan asks for it. Nothing happens in the world meanwhile."""
     plan = controller.reconcile(world, seconds)
     while plan.requeue_at is not None and plan.requeue_at <= at(until):
         now = (plan.requeue_at - START).total_seconds()
@@ -49,7 +49,7 @@ def made_to_fail(controller: Controller) -> list[FailJobSet]:
 
 
 def test_the_loss_of_a_deleted_node_is_judged_when_it_has_settled() -> None:
-    """Nothing dates the deletion: the look that notices it does, and no later one."""
+    """Nothing dates the deletion: the reconcile that notices it does, and no later one."""
     controller = Controller(policy(rules=(FAIL_42,)))
     lost = SILENT.node_deleted("gpu-2")
     assert controller.reconcile(lost, 1).requeue_at == at(3)
@@ -152,7 +152,7 @@ def test_a_restart_in_place_is_judged_although_all_ranks_run_again_before_it_has
 
 
 def test_a_job_that_is_to_fail_fails_although_all_its_ranks_run_again() -> None:
-    """The kubelet restarts the container in place before the deed; the verdict stands."""
+    """The kubelet restarts the container in place before the action; the verdict stands."""
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
     exited = training(restart_policy="OnFailure").container_exited(2, 42, 0)
     controller.reconcile(exited, 1)

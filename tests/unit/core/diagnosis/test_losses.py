@@ -138,7 +138,7 @@ def test_an_exit_that_a_deletion_caused_is_told_as_the_deletion() -> None:
 def test_the_last_delete_of_a_kubelet_does_not_make_the_end_of_a_deleted_pod_its_cause(
     code: int, after: float, class_: str
 ) -> None:
-    """It dates the deletion anew, and the second may have passed since the container ended."""
+    """It gives the deletion a new date, and the second may have passed since the container ended."""
     controller = Controller()
     controller.reconcile(training().pod_failed(3, code, 0).pod_deleted(3, after, grace_seconds=0), 4)
     assert controller.incident.disruption_class == class_

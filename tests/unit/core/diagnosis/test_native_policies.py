@@ -31,7 +31,7 @@ FAILED_SIDECAR = ContainerFacts("log-shipper", exit=ExitFacts(1))
 
 
 def decided_natively(world: World) -> bool:
-    """Whether the controller stands aside on this world at its first look; it must do so without any action."""
+    """Whether the controller stands aside on this world at its first reconcile; it must do so without any action."""
     controller = Controller()
     plan = controller.reconcile(world, 2)
     if controller.triggers:

@@ -232,7 +232,7 @@ def waits(name: str, needed: int, feasible: str) -> WaitingGroup:
         ([waits("b", 3, "bcd")], ""),  # the node is of no use to it
         ([waits("b", 1, "a")], "ml/b"),
         ([waits("b", 2, "abcd"), waits("c", 2, "ab")], "ml/c"),
-        ([waits("c", 2, "ab"), waits("b", 2, "ac")], "ml/b"),  # in every look the same one
+        ([waits("c", 2, "ab"), waits("b", 2, "ac")], "ml/b"),  # in every reconcile the same one
     ],
 )
 def test_the_last_nodes_of_any_group_that_waits_are_spared(waiting: list[WaitingGroup], for_whom: str) -> None:
@@ -333,7 +333,7 @@ def test_a_person_closes_it_and_it_counts_again() -> None:
     assert breaker_reset(closed, at(60), at(90)) is closed
 
 
-# --- what the keeper finds due -------------------------------------------------------------------------------------
+# --- what the fleet's reconciler finds due ----------------------------------------------------------------------------
 
 
 def test_an_entry_is_applied_once_its_node_bears_the_taint() -> None:

@@ -49,7 +49,7 @@ def test_restarts_by_the_platform_one_after_the_other_do_not_make_the_sentence_g
 
 
 def test_an_older_crd_that_drops_the_verdict_does_not_make_it_decided_without_end() -> None:
-    """Helm upgrades no CRDs: the API server then prunes `would`, and each look passes the verdict anew."""
+    """Helm upgrades no CRDs: the API server then prunes `would`, and each reconcile passes the verdict again."""
     one = observing()
     world = training().pod_failed(2, 1, 0)
     written = []

@@ -152,8 +152,8 @@ def test_the_latest_incident_that_was_part_of_any_storm_tells_which_one_goes_on(
 
 @given(st.data(), st.integers(0, 30), st.lists(st.integers(1, 30), min_size=1, max_size=8))
 def test_the_id_never_changes_while_the_storm_goes_on(data: st.DataObject, late_most: int, pauses: list[int]) -> None:
-    """For a group that looks every half minute at least. A loss may be told late, after ones that came after it: as
-    long as those told are no more than a minute apart. The fleet tells of it for 15 minutes.
+    """For a group that is reconciled every half minute at least. A loss may be told late, after ones that came after
+    it: as long as those told are no more than a minute apart. The fleet tells of it for 15 minutes.
     """
     racks = st.sampled_from(["", "r1", "r2", "r3"])
     losses = data.draw(

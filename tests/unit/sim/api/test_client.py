@@ -1,4 +1,4 @@
-"""The door of the modelled API server: models and controller processes hear what the production client would hear."""
+"""The client of the modelled API server: models and controller processes hear what the production client would hear."""
 
 import asyncio
 import json
@@ -65,7 +65,7 @@ def pod(name: str, **labels: str) -> dict[str, Any]:
 
 
 class Through:
-    """A transport of the production client that goes through the door, as the trials' one does."""
+    """A transport of the production client that goes through the client's functions, as the trials' one does."""
 
     def __init__(self, api: ApiServer, actor: str) -> None:
         self._api = api

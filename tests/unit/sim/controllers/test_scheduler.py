@@ -12,7 +12,7 @@ from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.controllers.node_world import GPUS, NAMESPACE, NodeWorld, running
 
 SOON = 0.5
-"""Seconds in which the scheduler has looked at a few pods."""
+"""Seconds in which the scheduler has seen a few pods."""
 
 
 def affinity(operator: str, *values: str) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Hand-made evidence: a job, its policy and its ledger as changes of a server that nobody runs, told to a jury."""
+"""Hand-made evidence: a job, its policy and its ledger as changes of a server that nobody runs, told to the
+checkers."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy

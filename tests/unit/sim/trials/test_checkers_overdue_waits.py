@@ -22,7 +22,7 @@ from tests.unit.sim.trials.checker_case import (
 
 class TestWatchdogTouches:
     def waits_for_pods(self) -> Case:
-        """The group was taken down, and the Job that JobSet made anew has no pods."""
+        """The group was taken down, and the Job that JobSet made again has no pods."""
         case = Case(WatchdogTouches)
         case.lose_a_pod()
         case.ledger(restarted(opened(1000), 1000))

@@ -123,7 +123,7 @@ async def test_stall() -> None:
 @virtual_time
 @watching_until_the_end
 async def test_lag() -> None:
-    """That stream is late from then on; another one, and it itself when it is opened anew, is not."""
+    """That stream is late from then on; another one, and it itself when it is opened again, is not."""
     wire, watching = await watched(at_event(FaultKind.WATCH_LAG, A_CHANGE, 8.0))
     await asyncio.sleep(5.0)
     wire.put("b")
