@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from recovery.decoding import ObjectVersion
 from recovery.ports import (
     ApiClient,
     ApiError,
@@ -124,12 +125,8 @@ def must_be_made(certificates: Certificates, names: Sequence[str], now: datetime
     return bool(missing) or not _authorities(certificates) or now >= serving.not_valid_before_utc + validity * 2 / 3
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str
-
-
 class _Secret(msgspec.Struct, frozen=True):
-    metadata: _Metadata
+    metadata: ObjectVersion
     data: Certificates = Certificates()
 
 
@@ -142,7 +139,7 @@ class _Webhook(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _WebhookConfiguration(msgspec.Struct, frozen=True):
-    metadata: _Metadata
+    metadata: ObjectVersion
     webhooks: list[_Webhook] = []
 
 
@@ -259,7 +256,7 @@ def serving_names(namespace: str, listening_host: str) -> list[str]:
     return [*names, str(address)] if address.is_loopback else names
 
 
-def _same(metadata: _Metadata) -> dict[str, Any]:
+def _same(metadata: ObjectVersion) -> dict[str, Any]:
     return {"op": "test", "path": "/metadata/resourceVersion", "value": metadata.resource_version}
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import msgspec
 
+from recovery.decoding import ObjectVersion
 from recovery.ports import LEASES, UNDECODABLE, ApiClient, ForbiddenError, NotFoundError, PatchKind
 
 LEASE_NAME = "recovery-controller"
@@ -30,14 +31,10 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
     """How often it went from one holder to another."""
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str
-
-
 class Lease(msgspec.Struct, frozen=True):
     """A record, and the version of the object that it was read from."""
 
-    metadata: _Metadata
+    metadata: ObjectVersion
     spec: LeaseRecord = LeaseRecord()
 
 

@@ -17,6 +17,7 @@ from recovery.core.model.fleet_ledger import FleetChange, FleetLedger
 from recovery.core.plan.kubernetes_events import fleet_events
 from recovery.core.policy.resolved import fleet_limits
 from recovery.core.policy.spec import PolicyError
+from recovery.decoding import ObjectVersion
 from recovery.executors import events, node_quarantine
 from recovery.ports import (
     RECOVERY_CONFIGS,
@@ -40,12 +41,8 @@ class QuarantineRefusedError(ReadAgainError):
     """The fleet's ledger does not admit it, as it stands now: decide again. The message is the reason, in words."""
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    resource_version: str
-
-
 class _Written(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ObjectVersion
 
 
 class FleetWriter:

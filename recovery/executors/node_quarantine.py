@@ -13,7 +13,7 @@ import msgspec
 from recovery.core.fleet.quarantine import Mark, mark_of, parsed_mark, released_by_hand, taint_value
 from recovery.core.model.annotations import QUARANTINE_ANNOTATION, RELEASE_ANNOTATION
 from recovery.core.model.fleet_ledger import BY_HAND, QUARANTINE_TAINT, TAINT_EFFECT, Quarantined
-from recovery.decoding import decoded
+from recovery.decoding import AnnotatedObjectVersion, decoded
 from recovery.ports import NODES, ApiClient, ConflictError, NotFoundError, PatchKind, TestFailedError
 
 Body = dict[str, Any]
@@ -22,20 +22,13 @@ _TRIES_MAX = 6
 """A kubelet writes to its node every few seconds while it has news, and the node lifecycle controller beside it."""
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    uid: str
-    resource_version: str
-    annotations: dict[str, str] | None = None
-    """None: the object has no such map, and a patch must not reach into it."""
-
-
 class _Spec(msgspec.Struct):
     unschedulable: bool = False
     taints: list[Body] = []
 
 
 class _Node(msgspec.Struct):
-    metadata: _Metadata
+    metadata: AnnotatedObjectVersion
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
     @property

@@ -11,7 +11,7 @@ import msgspec
 from recovery.core.model.annotations import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.plan.actions import ResumeWorkload, SuspendWorkload
-from recovery.decoding import decoded
+from recovery.decoding import AnnotatedObjectVersion, decoded
 from recovery.ports import ApiClient, NotFoundError, PatchKind, TestFailedError
 from recovery.workloads import resource_of
 
@@ -19,19 +19,12 @@ NEVER = "never"
 """`resume-at` where nobody knows yet."""
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    uid: str
-    resource_version: str
-    annotations: dict[str, str] | None = None
-    """None: the object has no such map, and a patch must not reach into it."""
-
-
 class _Spec(msgspec.Struct):
     suspend: bool | None = None
 
 
 class _Workload(msgspec.Struct):
-    metadata: _Metadata
+    metadata: AnnotatedObjectVersion
     spec: _Spec
 
 
