@@ -45,7 +45,7 @@ class StatusCause(msgspec.Struct, frozen=True):
     field: str = ""
 
 
-class Details(msgspec.Struct, frozen=True, rename="camel"):
+class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
     """What a Status is about. `kind` holds the plural in most answers."""
 
     name: str = ""
@@ -61,7 +61,7 @@ class ApiStatus(msgspec.Struct, frozen=True):
     code: int = 0
     reason: str = ""
     message: str = ""
-    details: Details | None = None
+    details: StatusDetails | None = None
 
 
 _decode_status = msgspec.json.Decoder(ApiStatus).decode

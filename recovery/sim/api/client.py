@@ -189,7 +189,7 @@ async def lines(server: ApiServer, request: ApiRequest) -> AsyncGenerator[bytes,
 def error_from(request: ApiRequest, failure: StatusError) -> ApiError:
     """What the production client raises when it is answered like this."""
     causes = tuple(errors.StatusCause(cause.reason, cause.message, cause.field) for cause in failure.causes)
-    details = errors.Details(failure.name, failure.kind, causes, failure.retry_after_seconds)
+    details = errors.StatusDetails(failure.name, failure.kind, causes, failure.retry_after_seconds)
     status = errors.ApiStatus(
         kind="Status",
         code=failure.code,
