@@ -11,11 +11,11 @@ from collections.abc import Mapping
 import aiohttp
 import msgspec
 
-from recovery.kube.request import Request
 from recovery.ports import (
     UNDECODABLE,
     AlreadyExistsError,
     ApiError,
+    ApiRequest,
     ConflictError,
     ExpiredError,
     ForbiddenError,
@@ -67,13 +67,13 @@ class Status(msgspec.Struct, frozen=True):
 _decode_status = msgspec.json.Decoder(Status).decode
 
 
-def error_from_answer(request: Request, code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
+def error_from_answer(request: ApiRequest, code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
     """The error for an HTTP answer other than 2xx."""
     return error_from_status(request, code, _status(body), _retry_after_seconds(headers))
 
 
 def error_from_status(
-    request: Request, code: int, status: Status, retry_after_seconds: float | None = None
+    request: ApiRequest, code: int, status: Status, retry_after_seconds: float | None = None
 ) -> ApiError:
     """The error for a Status, which also arrives as an ERROR event of a watch."""
     message = f"{request}: {status.message[:MESSAGE_MAX] or f'HTTP {code}'}"
@@ -90,7 +90,7 @@ def error_from_status(
     return kind(message, status=code, reason=status.reason)
 
 
-def error_from_failure(request: Request, error: aiohttp.ClientError | TimeoutError) -> ApiError:
+def error_from_failure(request: ApiRequest, error: aiohttp.ClientError | TimeoutError) -> ApiError:
     """The error for an exchange that broke: no answer, or not all of it."""
     message = f"{request}: {_describe(error)}"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
@@ -102,7 +102,7 @@ def error_from_failure(request: Request, error: aiohttp.ClientError | TimeoutErr
     return UnknownOutcomeError(message)
 
 
-def _class_of(request: Request, code: int, status: Status) -> type[ApiError]:
+def _class_of(request: ApiRequest, code: int, status: Status) -> type[ApiError]:
     by_code: dict[int, type[ApiError]] = {401: UnauthorizedError, 409: ConflictError, 410: ExpiredError}
     if code in by_code:
         return AlreadyExistsError if status.reason == "AlreadyExists" else by_code[code]

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from recovery.core.model.facts import GroupKey
-from recovery.kube.request import Request
+from recovery.ports import ApiRequest
 from recovery.sim.api.server import ApiServer, Change
 from recovery.sim.training.trace import Trace
 from recovery.sim.trials.faults import Fault
@@ -24,7 +24,7 @@ class RequestRecord:
     """Which of its processes, from 0."""
     number: int
     """Counts the replica's requests over all its processes, from 0."""
-    request: Request
+    request: ApiRequest
     code: int | None
     """As the sender heard it. None: it heard nothing."""
     applied: bool

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from recovery.kube.client import Transport
-from recovery.ports import Clock
+from recovery.ports import ApiClient, Clock
 from recovery.sim.trials.evidence import Evidence, ProcessLife
 from recovery.sim.trials.process import Process
 
@@ -14,7 +13,7 @@ class Replica:
     """Starts a process, waits for its end, starts the next."""
 
     def __init__(
-        self, name: str, clock: Clock, evidence: Evidence, connect: Callable[["Replica", Process], Transport]
+        self, name: str, clock: Clock, evidence: Evidence, connect: Callable[["Replica", Process], ApiClient]
     ) -> None:
         self.name = name
         self.requests = 0

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from recovery.kube.http import REQUEST_SECONDS_MAX
-from recovery.kube.request import Request
-from recovery.ports import LEASES
+from recovery.ports import LEASES, ApiRequest
 from recovery.sim.trials.dice import Dice
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
 from recovery.sim.trials.plan import FaultRates
@@ -63,7 +62,7 @@ class RequestFaults:
             known = self._lines if fault.key.kind in BEFALL_LINES else self._requests
             known[fault.key.actor, fault.key.number] = fault
 
-    def of_request(self, actor: str, number: int, request: Request, dice: Dice) -> Fault | None:
+    def of_request(self, actor: str, number: int, request: ApiRequest, dice: Dice) -> Fault | None:
         given = self._requests.get((actor, number))
         if given is not None:
             return self._in_time(given)

@@ -5,17 +5,13 @@ import json
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-import msgspec
-
 from recovery.ports import (
     LEASES,
     AlreadyExistsError,
     ApiError,
+    ApiRequest,
     ConflictError,
     NotFoundError,
-    PatchKind,
-    Propagation,
-    Resource,
     UnknownOutcomeError,
 )
 
@@ -37,6 +33,17 @@ class LeaseServer:
         assert self.lease is not None, "there is no Lease"
         spec: Object = self.lease["spec"]
         return spec
+
+    def handle(self, request: ApiRequest) -> bytes:
+        assert request.resource == LEASES
+        match request.verb:
+            case "get":
+                return self.get()
+            case "create":
+                return self.create(json.loads(request.body or b""))
+            case "patch":
+                return self.patch(json.loads(request.body or b""))
+        raise AssertionError(f"an election does nothing of the kind: {request}")
 
     def get(self) -> bytes:
         if self.lease is None:
@@ -92,92 +99,27 @@ class Way:
         """From now on."""
         self.refusal = refusal
 
-    async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
-        return await self._request("get", resource, self._server.get)
-
-    async def create(
-        self,
-        resource: Resource,
-        body: object,
-        *,
-        namespace: str | None = None,
-        name: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        sent = msgspec.json.decode(msgspec.json.encode(body))
-        return await self._request("create", resource, lambda: self._server.create(sent))
-
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        body: object,
-        *,
-        kind: PatchKind,
-        namespace: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        sent = msgspec.json.decode(msgspec.json.encode(body))
-        return await self._request("patch", resource, lambda: self._server.patch(sent))
-
-    async def _request(self, verb: str, resource: Resource, handle: Callable[[], bytes]) -> bytes:
-        assert resource == LEASES
-        self.sent.append(verb)
+    async def send(self, request: ApiRequest) -> bytes:
+        self.sent.append(request.verb)
         if self.refusal is not None:
             raise self.refusal
         # What is on its way arrives, even if its sender has given up.
-        delivery = asyncio.ensure_future(self._delivered(verb, handle))
+        delivery = asyncio.ensure_future(self._delivered(request))
         delivery.add_done_callback(asyncio.Future.exception)  # what nobody hears any more is not an error of the test
         return await asyncio.shield(delivery)
 
-    async def _delivered(self, verb: str, handle: Callable[[], bytes]) -> bytes:
+    async def _delivered(self, request: ApiRequest) -> bytes:
         await asyncio.sleep(self.there())
         try:
-            answer, error = handle(), None
+            answer, error = self._server.handle(request), None
         except ApiError as failure:
             answer, error = b"", failure
         await asyncio.sleep(self.back())
-        if verb != "get" and self.loses_answer():
+        if request.writes and self.loses_answer():
             raise UnknownOutcomeError("the connection was lost")
         if error is not None:
             raise error
         return answer
 
-    async def list(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        limit: int | None = None,
-        continue_token: str = "",
-    ) -> bytes:
-        raise AssertionError("an election lists nothing")
-
-    def watch(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        send_initial_events: bool = False,
-        timeout_seconds: int = 300,
-    ) -> AsyncGenerator[bytes, None]:
+    def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
         raise AssertionError("an election watches nothing")
-
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str | None = None,
-        uid: str | None = None,
-        resource_version: str | None = None,
-        propagation: Propagation | None = None,
-        grace_seconds: int | None = None,
-    ) -> bytes:
-        raise AssertionError("an election deletes nothing")

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from recovery.controller.leadership import ROLES_READ_WITHIN_SECONDS, Alone
-from recovery.ports import ForbiddenError, TryLaterError, UnknownOutcomeError
+from recovery.ports import ApiRequest, ForbiddenError, TryLaterError, UnknownOutcomeError
 from recovery.sim.virtual_time import VirtualClock, virtual_time
 from tests.unit.controller.candidates import LEASE, RETRY_MAX, TERM, Candidate, OwnClock, running
 from tests.unit.controller.leases import LeaseServer, Object
@@ -167,12 +167,14 @@ def test_a_missing_permission_is_named_as_an_error_once_it_has_lasted_and_is_wai
         if verb == "patch":
             server.put({})
         one = Candidate(server, "one")
-        allowed = getattr(one.way, verb)
+        allowed = one.way.send
 
-        async def refused(*_: object, **__: object) -> bytes:
-            raise ForbiddenError('leases is forbidden: User "x" cannot', status=403)
+        async def refused(request: ApiRequest) -> bytes:
+            if request.verb == verb:
+                raise ForbiddenError('leases is forbidden: User "x" cannot', status=403)
+            return await allowed(request)
 
-        setattr(one.way, verb, refused)
+        one.way.send = refused  # type: ignore[method-assign]
         async with running(one):
             right = f"{verb} leases.coordination.k8s.io in namespace recovery-system"
             missing = f"cannot stand for election: a permission is missing: {right}"
@@ -181,7 +183,7 @@ def test_a_missing_permission_is_named_as_an_error_once_it_has_lasted_and_is_wai
             await asyncio.sleep(60)
             assert not one.leads
             assert (sentences(said, "warning"), sentences(said, "error")) == ([missing], [missing])
-            setattr(one.way, verb, allowed)
+            one.way.send = allowed  # type: ignore[method-assign]
             await asyncio.sleep(RETRY_MAX)
             assert one.leads
 

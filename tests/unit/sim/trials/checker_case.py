@@ -23,7 +23,6 @@ from recovery.core.model.ledger import (
     Terms,
     Totals,
 )
-from recovery.kube.request import Request
 from recovery.ports import (
     EVENTS,
     JOB_SETS,
@@ -33,6 +32,7 @@ from recovery.ports import (
     RECOVERY_INCIDENTS,
     RECOVERY_POLICIES,
     TRAIN_JOBS,
+    ApiRequest,
     Resource,
 )
 from recovery.sim.api.kinds.kind import Body
@@ -251,7 +251,7 @@ class Case:
         query: Mapping[str, str | int] | None = None,
         fault: Fault | None = None,
     ) -> None:
-        sent = Request(
+        sent = ApiRequest(
             verb, resource, "team-a", name, query=query or {}, body=None if body is None else msgspec.json.encode(body)
         )
         number = len(self.evidence.requests)

@@ -8,8 +8,7 @@ import msgspec
 from recovery.controller.lease import LEASE_NAME
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import Ledger
-from recovery.kube.request import Request
-from recovery.ports import LEASES, PODS, RECOVERY_GROUPS, Resource
+from recovery.ports import LEASES, PODS, RECOVERY_GROUPS, ApiRequest, Resource
 from recovery.sim.api.server import ApiServer, Change
 from recovery.sim.training.trace import EventKind, Trace, TraceRecord
 from recovery.sim.trials.evidence import Evidence, FailedLook, Happening, ProcessLife, RequestRecord, Violation
@@ -86,7 +85,7 @@ class Story:
         fault: FaultKind | None = None,
         actor: str = LEADER,
     ) -> None:
-        request = Request(
+        request = ApiRequest(
             verb=verb,
             resource=resource,
             namespace=namespace,

@@ -6,8 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from recovery.kube.request import Request
-from recovery.ports import JOBS, LEASES, PatchKind
+from recovery.ports import JOBS, LEASES, ApiRequest, PatchKind
 from recovery.sim.trials.evidence import RequestRecord
 from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
 from recovery.sim.virtual_time import virtual_time
@@ -16,7 +15,7 @@ from tests.unit.sim.trials.small import at
 from tests.unit.sim.trials.wire import Wire
 
 KILL = Fault(FaultKey("world", 3, FaultKind.POD_KILL), 5.0, 60.0)
-RECORD = RequestRecord(at(0), "controller-0", 0, 7, Request("patch", JOBS, TEAM, "a", body=b"{}"), 200, True, 9)
+RECORD = RequestRecord(at(0), "controller-0", 0, 7, ApiRequest("patch", JOBS, TEAM, "a", body=b"{}"), 200, True, 9)
 
 
 def fingerprint(*deeds: Callable[[Wire], object]) -> str:
@@ -64,8 +63,8 @@ def test_equal_trials_have_equal_fingerprints() -> None:
         ((told(RECORD),), (told(replace(RECORD, code=409)),)),
         ((told(RECORD),), (told(replace(RECORD, applied=False)),)),
         ((told(RECORD),), (told(replace(RECORD, actor="controller-1")),)),
-        ((told(RECORD),), (told(replace(RECORD, request=Request("patch", JOBS, TEAM, "a", body=b"[]"))),)),
-        ((told(RECORD),), (told(replace(RECORD, request=Request("patch", JOBS, TEAM, "b", body=b"{}"))),)),
+        ((told(RECORD),), (told(replace(RECORD, request=ApiRequest("patch", JOBS, TEAM, "a", body=b"[]"))),)),
+        ((told(RECORD),), (told(replace(RECORD, request=ApiRequest("patch", JOBS, TEAM, "b", body=b"{}"))),)),
         ((befell(KILL),), (befell(KILL, "pod b was deleted"),)),
         ((befell(KILL), told(RECORD)), (told(RECORD), befell(KILL))),
     ],
