@@ -1,32 +1,34 @@
-"""The API server as far as Leases go, and the ways on which candidates reach it."""
+"""The modelled API server with the Lease of an election, and the ways on which candidates reach it."""
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from random import Random
 
-from recovery.ports import (
-    LEASES,
-    AlreadyExistsError,
-    ApiError,
-    ApiRequest,
-    ConflictError,
-    NotFoundError,
-    UnknownOutcomeError,
-)
+from recovery.controller.lease import LEASE_NAME
+from recovery.ports import LEASES, ApiError, ApiRequest, PatchKind, UnknownOutcomeError
+from recovery.sim.api.door import ModelClient
+from recovery.sim.api.kinds.kind import Kind
+from recovery.sim.api.server import ApiServer, Change
+from recovery.sim.virtual_time import VirtualClock
+from tests.unit.fake_api import Object
 
-Object = dict[str, Any]
+NAMESPACE = "recovery-system"
 
 
 class LeaseServer:
-    """Holds one Lease, with compare-and-swap. Whoever wants to judge a write is asked before it is taken."""
+    """Serves Leases as they come, so that tests can make unreadable ones. `judge` hears of each new holder."""
 
     def __init__(self) -> None:
-        self.lease: Object | None = None
         self.holders: list[str] = []
         """One after the other; empty where it was released."""
         self.judge: Callable[[str], None] = lambda _holder: None
-        self._version = 0
+        self._server = ApiServer([Kind(resource=LEASES, has_status=False)], clock=VirtualClock(), entropy=Random(1))
+        self._server.subscribe(self._changed, LEASES)
+        self.client = ModelClient(self._server, "candidate")
+
+    @property
+    def lease(self) -> Object | None:
+        return self._server.find(LEASES, LEASE_NAME, NAMESPACE)
 
     @property
     def spec(self) -> Object:
@@ -34,51 +36,32 @@ class LeaseServer:
         spec: Object = self.lease["spec"]
         return spec
 
-    def handle(self, request: ApiRequest) -> bytes:
-        assert request.resource == LEASES
-        match request.verb:
-            case "get":
-                return self.get()
-            case "create":
-                return self.create(json.loads(request.body or b""))
-            case "patch":
-                return self.patch(json.loads(request.body or b""))
-        raise AssertionError(f"an election does nothing of the kind: {request}")
-
-    def get(self) -> bytes:
+    def put(self, spec: Object) -> None:
+        """Somebody writes it, whatever was there."""
         if self.lease is None:
-            raise NotFoundError("get leases: not found", status=404)
-        return json.dumps(self.lease).encode()
-
-    def put(self, spec: Object) -> bytes:
-        """Whatever was there."""
-        holder = spec.get("holderIdentity", "")
-        self.judge(holder)
-        self._version += 1
-        self.lease = {"metadata": {"resourceVersion": str(self._version)}, "spec": spec}
-        if self.holders[-1:] != [holder]:
-            self.holders.append(holder)
-        return self.get()
+            self._server.create(LEASES, {"metadata": {"name": LEASE_NAME}, "spec": spec}, namespace=NAMESPACE)
+        else:
+            self._patch([{"op": "add", "path": "/spec", "value": spec}], PatchKind.JSON)
 
     def touch(self) -> None:
         """Somebody annotates it."""
-        assert self.lease is not None
-        self._version += 1
-        self.lease["metadata"]["resourceVersion"] = str(self._version)
+        self._patch({"metadata": {"annotations": {"touched": str(self._server.revision)}}}, PatchKind.MERGE)
 
-    def create(self, body: Object) -> bytes:
+    def delete(self) -> None:
+        """Somebody deletes it, if it is there."""
         if self.lease is not None:
-            raise AlreadyExistsError("it exists", status=409, reason="AlreadyExists")
-        return self.put(body["spec"])
+            self._server.delete(LEASES, LEASE_NAME, namespace=NAMESPACE)
 
-    def patch(self, body: list[Object]) -> bytes:
-        version, spec = body
-        assert (version["path"], spec["path"]) == ("/metadata/resourceVersion", "/spec")
-        if self.lease is None:
-            raise NotFoundError("patch leases: not found", status=404)
-        if version["value"] != self.lease["metadata"]["resourceVersion"]:
-            raise ConflictError("the object has been modified", status=409)
-        return self.put(spec["value"])
+    def _patch(self, patch: object, kind: PatchKind) -> None:
+        self._server.patch(LEASES, LEASE_NAME, patch, kind=kind, namespace=NAMESPACE)
+
+    def _changed(self, change: Change) -> None:
+        if change.type == "DELETED":
+            return
+        holder = change.body["spec"].get("holderIdentity", "")
+        self.judge(holder)
+        if self.holders[-1:] != [holder]:
+            self.holders.append(holder)
 
 
 class Way:
@@ -111,7 +94,7 @@ class Way:
     async def _delivered(self, request: ApiRequest) -> bytes:
         await asyncio.sleep(self.there())
         try:
-            answer, error = self._server.handle(request), None
+            answer, error = await self._server.client.send(request), None
         except ApiError as failure:
             answer, error = b"", failure
         await asyncio.sleep(self.back())
