@@ -24,7 +24,6 @@ from recovery.core.model.ledger import (
     Terms,
     Totals,
 )
-from recovery.kube.request import ApiRequest
 from recovery.ports import (
     EVENTS,
     JOB_SETS,
@@ -34,6 +33,7 @@ from recovery.ports import (
     RECOVERY_INCIDENTS,
     RECOVERY_POLICIES,
     TRAIN_JOBS,
+    ApiRequest,
     Resource,
 )
 from recovery.sim.api.kinds.kind import Body
