@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 import yaml
 
-from recovery.core.policy import spec
+from recovery.core.model import annotations
 from recovery.crds import docstrings
 from recovery.crds.definitions import Definition
 from recovery.crds.schema import NOT_BUILT, RULES, Schema, unbuilt
@@ -195,7 +195,7 @@ def _in_words(rule: Schema) -> str:
 
 
 def _constants() -> Iterator[str]:
-    for value, text in docstrings.of_constants(spec, ("_ANNOTATION", "_LABEL")):
+    for value, text in docstrings.of_constants(annotations, ("_ANNOTATION", "_LABEL")):
         yield _line((f"`{value}`", text))
 
 
