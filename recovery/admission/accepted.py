@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from recovery import api_verbs
 from recovery.admission.objects import JUDGED, JudgedObject, StatusCondition, decoder
 from recovery.admission.verdict import AdmissionVerdict, judge
 from recovery.core.model.config import CONFIG_NAME
@@ -101,7 +102,8 @@ class Register:
             # answer each other for ever.
             return True
         try:
-            await self._client.patch(
+            await api_verbs.patch(
+                self._client,
                 judged.resource,
                 judged.name,
                 _patch(judged, condition),

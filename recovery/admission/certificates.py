@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from recovery import api_verbs
 from recovery.decoding import ObjectVersion
 from recovery.ports import (
     ApiClient,
@@ -188,7 +189,7 @@ class SelfMade:
         """What all replicas serve with."""
         for _ in range(SWAPS_MAX):
             try:
-                raw = await self._client.get(SECRETS, SECRET_NAME, namespace=self._namespace)
+                raw = await api_verbs.get(self._client, SECRETS, SECRET_NAME, namespace=self._namespace)
             except NotFoundError:
                 raise CertificateError(
                     f"Secret {self._namespace}/{SECRET_NAME} is not there to keep the certificate in; "
@@ -200,7 +201,8 @@ class SelfMade:
                 return secret.data
             made = make_certificates(self._names, now, secret.data)
             try:
-                await self._client.patch(
+                await api_verbs.patch(
+                    self._client,
                     SECRETS,
                     SECRET_NAME,
                     [_same(secret.metadata), {"op": "add", "path": "/data", "value": made}],
@@ -216,7 +218,7 @@ class SelfMade:
     async def _inject(self, resource: Resource, name: str, authorities: bytes) -> bool:
         """Have the API server trust them, where our webhooks are registered. False: they are not."""
         try:
-            raw = await self._client.get(resource, name)
+            raw = await api_verbs.get(self._client, resource, name)
         except NotFoundError:
             return False
         found = msgspec.json.decode(raw, type=_WebhookConfiguration)
@@ -228,7 +230,7 @@ class SelfMade:
         if not patch:
             return True
         try:
-            await self._client.patch(resource, name, [_same(found.metadata), *patch], kind=PatchKind.JSON)
+            await api_verbs.patch(self._client, resource, name, [_same(found.metadata), *patch], kind=PatchKind.JSON)
         except (ConflictError, TestFailedError):
             return True  # another replica injects the same; the next reconcile tells
         _log.info(

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from recovery import api_verbs
 from recovery.cli.connection import CommandError, chosen_namespace, connect
 from recovery.cli.exit_codes import print_error
 from recovery.cli.manifest_files import Manifests, RuntimeSource
@@ -68,7 +69,9 @@ async def _read(
     for each in wanted:
         within = (each.namespace or namespace) if each.resource.namespaced else None
         try:
-            body = decoded(each.resource, _decode_body, await client.get(each.resource, each.name, namespace=within))
+            body = decoded(
+                each.resource, _decode_body, await api_verbs.get(client, each.resource, each.name, namespace=within)
+            )
         except NotFoundError:
             print_error(f"the cluster has no {each.resource.kind} {f'{within}/' if within else ''}{each.name}")
             continue

@@ -34,11 +34,12 @@ def namespaces(context: typer.Context, incomplete: str) -> list[str]:
     """All of the cluster, for those who may list them."""
 
     async def read(client: "ApiClient") -> Iterable[str]:
+        from recovery import api_verbs
         from recovery.cli.job_lookup import NAMESPACES
         from recovery.decoding import name_of
         from recovery.kube.response_envelopes import read_page
 
-        page = read_page(NAMESPACES, await client.list(NAMESPACES))
+        page = read_page(NAMESPACES, await api_verbs.list_page(client, NAMESPACES))
         return [name_of(raw) for raw in page.items or ()]
 
     return _ask(context, read, incomplete)
@@ -48,11 +49,12 @@ def node_names(context: typer.Context, incomplete: str) -> list[str]:
     """All of the cluster."""
 
     async def read(client: "ApiClient") -> Iterable[str]:
+        from recovery import api_verbs
         from recovery.decoding import name_of
         from recovery.kube.response_envelopes import read_page
         from recovery.ports import NODES
 
-        page = read_page(NODES, await client.list(NODES))
+        page = read_page(NODES, await api_verbs.list_page(client, NODES))
         return [name_of(raw) for raw in page.items or ()]
 
     given = set(context.params.get("nodes") or ())

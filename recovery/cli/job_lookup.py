@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.cli.connection import CommandError
 from recovery.core.model.facts import GroupKey, UndecodableObject, WorkloadFacts
 from recovery.decoding import decoded
@@ -70,7 +71,7 @@ async def absence(client: ApiClient, key: GroupKey, undecodable: Sequence[Undeco
 async def namespace_is_missing(client: ApiClient, namespace: str) -> bool:
     """Who may not read namespaces is not told that one is missing."""
     try:
-        await client.get(NAMESPACES, namespace)
+        await api_verbs.get(client, NAMESPACES, namespace)
     except NotFoundError:
         return True
     except ForbiddenError:
@@ -82,7 +83,7 @@ async def _object(
     client: ApiClient, resource: Resource, key: GroupKey, decode: Callable[[msgspec.Raw], ObjectEntry[T]]
 ) -> T | None:
     try:
-        return decoded(resource, decode, await client.get(resource, key.name, namespace=key.namespace)).value
+        return decoded(resource, decode, await api_verbs.get(client, resource, key.name, namespace=key.namespace)).value
     except NotFoundError:
         return None
     except NoSuchResourceError:

@@ -6,6 +6,7 @@ therefore what follows once the controller has been stopped for good: nothing el
 
 from collections.abc import Sequence
 
+from recovery import api_verbs
 from recovery.cli.connection import Connection, chosen_namespace, connect, error_words, execute
 from recovery.cli.exit_codes import print_error
 from recovery.cli.job_lookup import find, title_of
@@ -118,7 +119,9 @@ async def _released(connection: Connection, key: GroupKey) -> WorkloadFacts:
 async def _annotate(connection: Connection, key: GroupKey, workload: WorkloadFacts, value: str | None) -> None:
     """The UID sees to it that a job of the same name that was made meanwhile is not annotated in its place."""
     body = {"metadata": {"uid": workload.uid, "annotations": {PAUSED_ANNOTATION: value}}}
-    await connection.client.patch(resource_of(workload), key.name, body, kind=PatchKind.MERGE, namespace=key.namespace)
+    await api_verbs.patch(
+        connection.client, resource_of(workload), key.name, body, kind=PatchKind.MERGE, namespace=key.namespace
+    )
 
 
 def _why(workload: WorkloadFacts) -> str:

@@ -9,6 +9,7 @@ from datetime import datetime
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.cli.connection import CommandError, Connection, connect, error_words, execute
 from recovery.cli.exit_codes import EXIT_FAILURE, print_error
 from recovery.cli.requests import login
@@ -138,7 +139,7 @@ async def _reset_breaker(connection: Connection) -> str:
         return f"RecoveryConfig {CONFIG_NAME}: the circuit breaker is closed, so there is nothing to reset"
     asked = _moment(connection.clock.now())
     body = {"metadata": {"uid": config.uid, "annotations": {RESET_BREAKER_ANNOTATION: asked}}}
-    await connection.client.patch(RECOVERY_CONFIGS, CONFIG_NAME, body, kind=PatchKind.MERGE)
+    await api_verbs.patch(connection.client, RECOVERY_CONFIGS, CONFIG_NAME, body, kind=PatchKind.MERGE)
     return (
         f"RecoveryConfig {CONFIG_NAME}: the controller closes the circuit breaker within {_SECONDS} s, and enforces "
         f"again; it opened at {_moment(breaker.opened_at)}: {render(why_opened(breaker))}"
@@ -147,7 +148,7 @@ async def _reset_breaker(connection: Connection) -> str:
 
 async def _node(connection: Connection, name: str) -> NodeFacts:
     try:
-        return decoded(NODES, decode_node, await connection.client.get(NODES, name)).value
+        return decoded(NODES, decode_node, await api_verbs.get(connection.client, NODES, name)).value
     except NotFoundError as error:
         raise CommandError(f"there is no node {name}; `kubectl get nodes` lists those that there are") from error
 
@@ -163,7 +164,7 @@ async def _fleet(connection: Connection) -> FleetLedger:
 
 async def _config(connection: Connection) -> ConfigFacts | None:
     try:
-        body = await connection.client.get(RECOVERY_CONFIGS, CONFIG_NAME)
+        body = await api_verbs.get(connection.client, RECOVERY_CONFIGS, CONFIG_NAME)
     except NotFoundError:
         return None
     config = decoded(RECOVERY_CONFIGS, decode_config, body).value

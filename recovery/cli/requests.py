@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.cli.applied_policy import AppliedPolicy, policy_of
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, execute
 from recovery.cli.exit_codes import EXIT_FAILURE, print_error
@@ -170,7 +171,9 @@ async def _put(connection: Connection, job: _RequestTarget, options: RequestOpti
     """Write the request, wait for the answer, print it: whether it was accepted, or not waited for."""
     body = {"metadata": {"uid": job.workload.uid, "annotations": {ANNOTATIONS[options.verb]: encode(request)}}}
     resource = resource_of(job.workload)
-    await connection.client.patch(resource, job.key.name, body, kind=PatchKind.MERGE, namespace=job.key.namespace)
+    await api_verbs.patch(
+        connection.client, resource, job.key.name, body, kind=PatchKind.MERGE, namespace=job.key.namespace
+    )
     if not options.wait_seconds:
         print(f"{job.title}: {options.verb} is asked for; `recovery explain {job.key.name}` shows the answer")
         return True

@@ -13,7 +13,7 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
-from recovery.ports import ApiClient, Clock, NotLeadingError, PatchKind, Propagation, Resource
+from recovery.ports import ApiClient, ApiRequest, Clock, NotLeadingError
 
 _INSTANT_SECONDS = 1e-6
 """Less than this is nothing: a timer for it need not move a clock at all."""
@@ -85,94 +85,11 @@ class LeadershipGuard:
         self._api = api
         self._term = term
 
-    async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
-        return await self._api.get(resource, name, namespace=namespace)
+    async def send(self, request: ApiRequest) -> bytes:
+        if not request.writes:
+            return await self._api.send(request)
+        async with self._term.covers(str(request)):
+            return await self._api.send(request)
 
-    async def list(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        limit: int | None = None,
-        continue_token: str = "",
-    ) -> bytes:
-        return await self._api.list(
-            resource,
-            namespace=namespace,
-            label_selector=label_selector,
-            field_selector=field_selector,
-            resource_version=resource_version,
-            limit=limit,
-            continue_token=continue_token,
-        )
-
-    def watch(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        send_initial_events: bool = False,
-        timeout_seconds: int = 300,
-    ) -> AsyncGenerator[bytes, None]:
-        return self._api.watch(
-            resource,
-            namespace=namespace,
-            label_selector=label_selector,
-            field_selector=field_selector,
-            resource_version=resource_version,
-            send_initial_events=send_initial_events,
-            timeout_seconds=timeout_seconds,
-        )
-
-    async def create(
-        self,
-        resource: Resource,
-        body: object,
-        *,
-        namespace: str | None = None,
-        name: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        async with self._term.covers(f"create {resource.plural}"):
-            return await self._api.create(resource, body, namespace=namespace, name=name, subresource=subresource)
-
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        body: object,
-        *,
-        kind: PatchKind,
-        namespace: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        async with self._term.covers(f"patch {resource.plural} {name}"):
-            return await self._api.patch(resource, name, body, kind=kind, namespace=namespace, subresource=subresource)
-
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str | None = None,
-        uid: str | None = None,
-        resource_version: str | None = None,
-        propagation: Propagation | None = None,
-        grace_seconds: int | None = None,
-    ) -> bytes:
-        async with self._term.covers(f"delete {resource.plural} {name}"):
-            return await self._api.delete(
-                resource,
-                name,
-                namespace=namespace,
-                uid=uid,
-                resource_version=resource_version,
-                propagation=propagation,
-                grace_seconds=grace_seconds,
-            )
+    def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
+        return self._api.watch(request)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
+from recovery import api_verbs
 from recovery.core.fleet import quarantine
 from recovery.core.fleet.quarantine import Refused
 from recovery.core.model.config import ConfigFacts
@@ -135,7 +136,9 @@ class FleetWriter:
             "status": _merged(ledger),
         }
         self._doubtful = True
-        answer = await self._api.patch(RECOVERY_CONFIGS, config.name, body, kind=PatchKind.MERGE, subresource="status")
+        answer = await api_verbs.patch(
+            self._api, RECOVERY_CONFIGS, config.name, body, kind=PatchKind.MERGE, subresource="status"
+        )
         version = msgspec.json.decode(answer, type=_Written).metadata.resource_version
         self._own = msgspec.structs.replace(config, fleet=ledger, resource_version=version)
         self._doubtful = False

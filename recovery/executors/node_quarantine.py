@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.core.fleet.quarantine import Mark, mark_of, parsed_mark, released_by_hand, taint_value
 from recovery.core.model.annotations import QUARANTINE_ANNOTATION, RELEASE_ANNOTATION
 from recovery.core.model.fleet_ledger import BY_HAND, QUARANTINE_TAINT, TAINT_EFFECT, Quarantined
@@ -91,7 +92,7 @@ async def _patched(
     """Read, patch what was read, and once more where somebody wrote in between. An empty patch is not sent."""
     for left in reversed(range(_TRIES_MAX)):
         try:
-            node = decoded(NODES, _decode, await api.get(NODES, name))
+            node = decoded(NODES, _decode, await api_verbs.get(api, NODES, name))
         except NotFoundError:
             if missing_ok:
                 return
@@ -108,7 +109,7 @@ async def _patched(
             *operations,
         ]
         try:
-            await api.patch(NODES, name, body, kind=PatchKind.JSON)
+            await api_verbs.patch(api, NODES, name, body, kind=PatchKind.JSON)
         except (ConflictError, TestFailedError):
             if not left:
                 raise

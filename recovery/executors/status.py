@@ -5,6 +5,7 @@ from datetime import UTC
 import msgspec
 import structlog
 
+from recovery import api_verbs
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.ledger import Incident, Ledger, LedgerObject
 from recovery.ports import (
@@ -66,8 +67,8 @@ class LedgerWriter:
             {"op": "replace", "path": "/metadata/resourceVersion", "value": known.resource_version},
             {"op": "add", "path": "/status", "value": ledger},
         ]
-        answer = await self._api.patch(
-            RECOVERY_GROUPS, known.name, body, kind=PatchKind.JSON, namespace=namespace, subresource="status"
+        answer = await api_verbs.patch(
+            self._api, RECOVERY_GROUPS, known.name, body, kind=PatchKind.JSON, namespace=namespace, subresource="status"
         )
         written = msgspec.json.decode(answer, type=_Written)
         if not self._told_of_crd and not _is(written.status, ledger):
@@ -101,7 +102,7 @@ class LedgerWriter:
             },
             "spec": {"workloadRef": reference, "group": workload.name},
         }
-        answer = await self._api.create(RECOVERY_GROUPS, body, namespace=namespace)
+        answer = await api_verbs.create(self._api, RECOVERY_GROUPS, body, namespace=namespace)
         metadata = msgspec.json.decode(answer, type=_Written).metadata
         return LedgerObject(
             name=metadata.name,
@@ -136,7 +137,7 @@ class LedgerWriter:
             "spec": spec,
         }
         try:
-            await self._api.create(RECOVERY_INCIDENTS, body, namespace=namespace)
+            await api_verbs.create(self._api, RECOVERY_INCIDENTS, body, namespace=namespace)
         except AlreadyExistsError:
             return
 

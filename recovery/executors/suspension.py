@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.core.model.annotations import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.plan.actions import ResumeWorkload, SuspendWorkload
@@ -38,7 +39,7 @@ async def suspend(api: ApiClient, namespace: str, workload: WorkloadFacts, actio
     gone, is another one, was suspended or marked by somebody else, or changes between our reading and our writing.
     """
     resource = resource_of(workload)
-    found = decoded(resource, _decode, await api.get(resource, workload.name, namespace=namespace))
+    found = decoded(resource, _decode, await api_verbs.get(api, resource, workload.name, namespace=namespace))
     meta = found.metadata
     title = f"{resource.kind} {namespace}/{workload.name}"
     if meta.uid != action.workload_uid:
@@ -66,7 +67,7 @@ async def suspend(api: ApiClient, namespace: str, workload: WorkloadFacts, actio
         *added,
         {"op": "add", "path": "/spec/suspend", "value": True},
     ]
-    await api.patch(resource, workload.name, body, kind=PatchKind.JSON, namespace=namespace)
+    await api_verbs.patch(api, resource, workload.name, body, kind=PatchKind.JSON, namespace=namespace)
 
 
 async def resume(api: ApiClient, namespace: str, workload: WorkloadFacts, action: ResumeWorkload) -> None:
@@ -90,7 +91,7 @@ async def resume(api: ApiClient, namespace: str, workload: WorkloadFacts, action
     if action.suspended:
         body.append({"op": "add", "path": "/spec/suspend", "value": False})
     try:
-        await api.patch(resource_of(workload), workload.name, body, kind=PatchKind.JSON, namespace=namespace)
+        await api_verbs.patch(api, resource_of(workload), workload.name, body, kind=PatchKind.JSON, namespace=namespace)
     except NotFoundError:
         return
 

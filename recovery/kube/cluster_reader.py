@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot, UndecodableObject, WorkloadFacts
 from recovery.core.model.ledger import Closing, Incident, LedgerObject
@@ -248,7 +249,9 @@ async def _cluster_policies(client: ApiClient) -> Listing[PolicyFacts]:
 async def _config(client: ApiClient) -> tuple[ConfigFacts | None, tuple[str, ...]]:
     """The RecoveryConfig, and in words why it or its spec could not be read."""
     try:
-        config = decoded(RECOVERY_CONFIGS, decode_config, await client.get(RECOVERY_CONFIGS, CONFIG_NAME)).value
+        config = decoded(
+            RECOVERY_CONFIGS, decode_config, await api_verbs.get(client, RECOVERY_CONFIGS, CONFIG_NAME)
+        ).value
     except NotFoundError:
         return None, ()
     except ForbiddenError as error:
@@ -317,7 +320,8 @@ async def read_all(
     undecodable: list[UndecodableObject] = []
     token = ""
     while True:
-        body = await client.list(
+        body = await api_verbs.list_page(
+            client,
             resource,
             namespace=namespace,
             label_selector=label_selector,

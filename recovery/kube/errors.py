@@ -11,11 +11,11 @@ from collections.abc import Mapping
 import aiohttp
 import msgspec
 
-from recovery.kube.request import ApiRequest
 from recovery.ports import (
     UNDECODABLE,
     AlreadyExistsError,
     ApiError,
+    ApiRequest,
     ConflictError,
     ExpiredError,
     ForbiddenError,

@@ -13,10 +13,9 @@ from yarl import URL
 
 from recovery.kube.errors import error_from_answer, error_from_failure
 from recovery.kube.observer import NoObserver, RequestObserver
-from recovery.kube.request import ApiRequest
 from recovery.kube.session import USER_AGENT, Session, SessionError
 from recovery.kube.watch_lines import split_lines
-from recovery.ports import Clock, UnauthorizedError
+from recovery.ports import ApiRequest, Clock, UnauthorizedError
 
 REQUEST_SECONDS_MAX = 30.0
 CONNECT_SECONDS_MAX = 10.0
@@ -31,7 +30,7 @@ the minutes of the watch's own time limit."""
 
 
 class HttpTransport:
-    """`client.Transport` on a session's connection pool."""
+    """`ports.ApiClient` on a session's connection pool. It sends each request once."""
 
     def __init__(
         self,
@@ -50,9 +49,9 @@ class HttpTransport:
         response = await self._authorized(request, self._timeout)
         return await response.read()
 
-    async def stream(self, request: ApiRequest, timeout_seconds: int) -> AsyncGenerator[bytes, None]:
+    async def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
         timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=CONNECT_SECONDS_MAX, sock_read=timeout_seconds + WATCH_GRACE_SECONDS
+            total=None, sock_connect=CONNECT_SECONDS_MAX, sock_read=request.timeout_seconds + WATCH_GRACE_SECONDS
         )
         response = await self._authorized(request, timeout)
         try:

@@ -19,18 +19,19 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.core.model.facts import UndecodableObject
 from recovery.decoding import at_any_depth, decoded
 from recovery.kube.errors import ApiStatus, error_from_status
 from recovery.kube.observer import InformerObserver
 from recovery.kube.projections.metadata import ObjectEntry
-from recovery.kube.request import ApiRequest
 from recovery.kube.response_envelopes import read_bookmark, read_page
 from recovery.kube.watch_lines import WatchEvent, decode_event
 from recovery.ports import (
     UNDECODABLE,
     ApiClient,
     ApiError,
+    ApiRequest,
     Clock,
     Entropy,
     ExpiredError,
@@ -173,7 +174,8 @@ class Informer(Generic[T]):
         if not self._position and not self._streaming_list:
             self._take_over(*await self._list_pages())
         listing: dict[Key, Found[T]] | None = None if self._position else {}
-        lines = self._client.watch(
+        lines = api_verbs.watch(
+            self._client,
             self.resource,
             label_selector=self._label_selector,
             resource_version=self._position or None,
@@ -220,8 +222,12 @@ class Informer(Generic[T]):
         listing: dict[Key, Found[T]] = {}
         token = ""
         while True:
-            body = await self._client.list(
-                self.resource, label_selector=self._label_selector, limit=PAGE_OBJECTS_MAX, continue_token=token
+            body = await api_verbs.list_page(
+                self._client,
+                self.resource,
+                label_selector=self._label_selector,
+                limit=PAGE_OBJECTS_MAX,
+                continue_token=token,
             )
             page = read_page(self.resource, body)
             for raw in page.items or ():

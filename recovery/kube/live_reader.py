@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from recovery import api_verbs
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
 from recovery.core.model.facts import GroupKey, JobFacts, NodeFacts, UndecodableObject, WorkloadFacts
 from recovery.core.model.ledger import LedgerObject
@@ -143,7 +144,7 @@ class LiveReader:
     async def _lease_renewed_at(self, node: str) -> datetime | None:
         """None: it has no Lease, or Leases may not be read; then nothing is known beyond the node's own conditions."""
         try:
-            body = await self._client.get(LEASES, node, namespace=NODE_LEASE_NAMESPACE)
+            body = await api_verbs.get(self._client, LEASES, node, namespace=NODE_LEASE_NAMESPACE)
         except NotFoundError:
             return None
         except ForbiddenError as error:
@@ -154,7 +155,7 @@ class LiveReader:
         return decoded(LEASES, decode_renewal, body)
 
     async def _policies(self, resource: Resource, namespace: str | None, undecodable: Undecodable) -> list[PolicyFacts]:
-        body = await self._client.list(resource, namespace=namespace)
+        body = await api_verbs.list_page(self._client, resource, namespace=namespace)
         found: list[PolicyFacts] = []
         for raw in read_page(resource, body).items or ():
             try:
@@ -172,7 +173,7 @@ class LiveReader:
         self, resource: Resource, namespace: str | None, name: str, decode: Callable[[msgspec.Raw], ObjectEntry[T]]
     ) -> T | None:
         try:
-            body = await self._client.get(resource, name, namespace=namespace)
+            body = await api_verbs.get(self._client, resource, name, namespace=namespace)
         except NotFoundError:
             return None
         return decoded(resource, decode, body).value
@@ -181,7 +182,9 @@ class LiveReader:
         self, resource: Resource, key: GroupKey, decode: Callable[[msgspec.Raw], ObjectEntry[T]]
     ) -> tuple[tuple[T, ...], tuple[UndecodableObject, ...]]:
         """What can be read of the group's objects, and what cannot."""
-        body = await self._client.list(resource, namespace=key.namespace, label_selector=group_selector(key))
+        body = await api_verbs.list_page(
+            self._client, resource, namespace=key.namespace, label_selector=group_selector(key)
+        )
         found: list[T] = []
         undecodable: list[UndecodableObject] = []
         for raw in read_page(resource, body).items or ():
@@ -202,7 +205,7 @@ class LiveReader:
             return job
         selector = f"involvedObject.uid={job.uid},reason=FailedCreate"
         try:
-            body = await self._client.list(EVENTS, namespace=key.namespace, field_selector=selector)
+            body = await api_verbs.list_page(self._client, EVENTS, namespace=key.namespace, field_selector=selector)
         except ForbiddenError:
             return job
         newest = max(_events(body), key=lambda event: event.at, default=EventRecord())

@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from recovery import api_verbs
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, DeleteJobSet, FailJobSet, JobRef, ResumeWorkload, SuspendWorkload
@@ -100,7 +101,7 @@ async def cluster(
 
 
 async def read(job: Job, resource: Resource, name: str | None = None) -> Object:
-    found: Object = json.loads(await job.fleet.api.get(resource, name or job.name, namespace=job.namespace))
+    found: Object = json.loads(await api_verbs.get(job.fleet.api, resource, name or job.name, namespace=job.namespace))
     return found
 
 

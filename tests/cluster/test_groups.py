@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from recovery import api_verbs
 from recovery.ports import JOB_SETS, JOBS, PODS, TRAIN_JOBS, PatchKind
 from tests.cluster.acts import INDEX, incidents_of, second_is_over, until_condition
 from tests.cluster.api_proxy import ApiProxy
@@ -160,7 +161,7 @@ async def pods_of(job: Job, child: str) -> list[str]:
 async def lose_pod(job: Job, child: str, index: int) -> str:
     """Delete the pod of that Job, as `kubectl delete pod` does; gives its name."""
     pod = (await pods_of(job, child))[index]
-    await job.fleet.api.delete(PODS, pod, namespace=job.namespace)
+    await api_verbs.delete(job.fleet.api, PODS, pod, namespace=job.namespace)
     return pod
 
 
@@ -300,7 +301,7 @@ async def let_start(job: Job, child: str) -> None:
             await asyncio.sleep(0.05)
     for pod in gated:
         open_ = {"spec": {"schedulingGates": None}}
-        await job.fleet.api.patch(PODS, pod, open_, kind=PatchKind.MERGE, namespace=job.namespace)
+        await api_verbs.patch(job.fleet.api, PODS, pod, open_, kind=PatchKind.MERGE, namespace=job.namespace)
 
 
 async def until_ready(job: Job, count: int) -> list[str]:

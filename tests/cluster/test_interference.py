@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from recovery import api_verbs
 from recovery.ports import JOBS, RECOVERY_POLICIES, TRAIN_JOBS, PatchKind, Propagation
 from tests.cluster.acts import edit, incidents_of, until_said
 from tests.cluster.api_proxy import ApiProxy
@@ -55,8 +56,8 @@ async def test_a_user_deletes_the_job(
     job = await training(ranks=2, gpus=1, **policy_for(phase))
     async with controller():
         async with in_phase(phase, job, proxy):
-            await job.fleet.api.delete(
-                TRAIN_JOBS, job.name, namespace=job.namespace, propagation=Propagation.BACKGROUND
+            await api_verbs.delete(
+                job.fleet.api, TRAIN_JOBS, job.name, namespace=job.namespace, propagation=Propagation.BACKGROUND
             )
         incidents = 2 if phase == "Backoff" else 1
         async with asyncio.timeout(GUARD_SECONDS):
@@ -81,11 +82,11 @@ async def test_a_policy_that_is_withdrawn_in_mid_incident_stops_every_write(
         async with in_phase("Decided", job, proxy):
             if change == "mode":
                 observe = {"spec": {"mode": "Observe"}}
-                await job.fleet.api.patch(
-                    RECOVERY_POLICIES, "default", observe, kind=PatchKind.MERGE, namespace=job.namespace
+                await api_verbs.patch(
+                    job.fleet.api, RECOVERY_POLICIES, "default", observe, kind=PatchKind.MERGE, namespace=job.namespace
                 )
             else:
-                await job.fleet.api.delete(RECOVERY_POLICIES, "default", namespace=job.namespace)
+                await api_verbs.delete(job.fleet.api, RECOVERY_POLICIES, "default", namespace=job.namespace)
             # What the trigger was decided on is out of date when it arrives, so that everything is read again.
             await edit(job, {"metadata": {"annotations": {"example.com/changed": "meanwhile"}}}, resource=JOBS)
         why = "policy default was switched to Observe" if change == "mode" else "the RecoveryPolicy was deleted"
@@ -102,8 +103,8 @@ async def test_a_policy_that_is_changed_in_mid_incident_counts_from_the_next_inc
     async with controller():
         async with in_phase("TearingDown", job, proxy):
             budget = {"spec": {"budget": {"limit": 0}}}
-            await job.fleet.api.patch(
-                RECOVERY_POLICIES, "default", budget, kind=PatchKind.MERGE, namespace=job.namespace
+            await api_verbs.patch(
+                job.fleet.api, RECOVERY_POLICIES, "default", budget, kind=PatchKind.MERGE, namespace=job.namespace
             )
             assert (await job.ledger())["incident"]["terms"]["budgetLimit"] == 10
         [closed] = await job.closed_incidents(1)

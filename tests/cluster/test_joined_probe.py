@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 import yaml
 
+from recovery import api_verbs
 from recovery.core.model.annotations import JOINED_PROBE_ANNOTATION
 from recovery.ports import JOBS, PODS, Propagation
 from recovery.sim.training.training import RankState
@@ -138,6 +139,6 @@ async def is_held_with_a_replacement_that_runs(job: Job) -> None:
 
 async def restart_by_hand(job: Job) -> None:
     """`kubectl delete job --cascade=foreground`, and its hung pods get 1 s instead of their own grace."""
-    await job.fleet.api.delete(JOBS, job.child, namespace=job.namespace, propagation=Propagation.FOREGROUND)
+    await api_verbs.delete(job.fleet.api, JOBS, job.child, namespace=job.namespace, propagation=Propagation.FOREGROUND)
     for pod in await job.pods():
-        await job.fleet.api.delete(PODS, pod["metadata"]["name"], namespace=job.namespace, grace_seconds=1)
+        await api_verbs.delete(job.fleet.api, PODS, pod["metadata"]["name"], namespace=job.namespace, grace_seconds=1)

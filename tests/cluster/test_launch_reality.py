@@ -19,12 +19,11 @@ from recovery.controller.clock import SystemClock
 from recovery.core.diagnosis.training_container import select
 from recovery.kube.http import HttpTransport
 from recovery.kube.projections.workloads import decode_job
-from recovery.kube.request import ApiRequest
 from recovery.kube.session import open_session
 from recovery.launch.documents import document_of, documents
 from recovery.launch.findings import Severity
 from recovery.launch.lint import CODES, explain, lint, subjects
-from recovery.ports import JOB_SETS, JOBS, TRAIN_JOBS, NotFoundError, RefusedError, Resource
+from recovery.ports import JOB_SETS, JOBS, TRAIN_JOBS, ApiRequest, NotFoundError, RefusedError, Resource
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.unit.launch.pages import NONE, Example, examples, merged

@@ -12,6 +12,7 @@ from itertools import count
 
 import pytest
 
+from recovery import api_verbs
 from recovery.ports import LEASES
 from tests.cluster.acts import lose
 from tests.cluster.api_proxy import ApiProxy, Hold, SeenRequest
@@ -194,7 +195,9 @@ async def test_a_leader_that_is_told_to_end_hands_over_without_a_wait_for_its_le
         assert await leader.end() == 0
         await takes_over(standby, told_at, record_property)
         assert holders(proxy) == [leader.identity(), "", standby.identity()]
-        lease = json.loads(await job.fleet.api.get(LEASES, "recovery-controller", namespace="recovery-system"))["spec"]
+        lease = json.loads(
+            await api_verbs.get(job.fleet.api, LEASES, "recovery-controller", namespace="recovery-system")
+        )["spec"]
         assert (lease["holderIdentity"], lease["leaseTransitions"]) == (standby.identity(), 1)
 
         before = await remember(job)

@@ -18,6 +18,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from recovery import api_verbs
 from recovery.ports import NODES, PODS, NotFoundError, PatchKind
 from recovery.sim.kubelets.node_run import NodeDeath
 from recovery.sim.training.trace import EventKind
@@ -103,7 +104,7 @@ async def come_back(fleet: Fleet, name: str) -> None:
     try:
         node = await node_of(fleet, name)
         kept = [taint for taint in node["spec"].get("taints", []) if taint["key"] != OUT_OF_SERVICE["key"]]
-        await fleet.api.patch(NODES, name, {"spec": {"taints": kept}}, kind=PatchKind.MERGE)
+        await api_verbs.patch(fleet.api, NODES, name, {"spec": {"taints": kept}}, kind=PatchKind.MERGE)
     except NotFoundError:
         pass  # Its kubelet makes it again.
     fleet.kubelets.revive_node(name)
@@ -113,7 +114,7 @@ async def come_back(fleet: Fleet, name: str) -> None:
 
 
 async def node_of(fleet: Fleet, name: str) -> Object:
-    found: Object = json.loads(await fleet.api.get(NODES, name))
+    found: Object = json.loads(await api_verbs.get(fleet.api, NODES, name))
     return found
 
 
@@ -137,8 +138,8 @@ async def mark_not_ready(fleet: Fleet, name: str) -> datetime:
     now = fleet.clock.now().replace(microsecond=0)
     said = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "power is off"}
     condition = said | {"lastTransitionTime": now.isoformat().replace("+00:00", "Z")}
-    await fleet.api.patch(
-        NODES, name, {"status": {"conditions": [condition]}}, kind=PatchKind.STRATEGIC, subresource="status"
+    await api_verbs.patch(
+        fleet.api, NODES, name, {"status": {"conditions": [condition]}}, kind=PatchKind.STRATEGIC, subresource="status"
     )
     return now
 
@@ -231,7 +232,7 @@ async def test_a_dead_node_whose_node_object_is_deleted(
             await has_reconciled(process, job)
             assert workload_writes(proxy) == []
             since = job.fleet.clock.now()
-            await job.fleet.api.delete(NODES, dead.node)
+            await api_verbs.delete(job.fleet.api, NODES, dead.node)
             took = await trains_elsewhere(job, before, dead, since)
             incident = await assert_fenced_once(job, proxy, before, dead)
     record_property("seconds_from_deletion", took.total_seconds())
@@ -254,7 +255,7 @@ async def test_a_dead_node_that_is_tainted_out_of_service(
             await waits_for_proof(job, proxy, before, dead)
             since = job.fleet.clock.now()
             taint = {"spec": {"taints": [OUT_OF_SERVICE]}}
-            await job.fleet.api.patch(NODES, dead.node, taint, kind=PatchKind.STRATEGIC)
+            await api_verbs.patch(job.fleet.api, NODES, dead.node, taint, kind=PatchKind.STRATEGIC)
             took = await trains_elsewhere(job, before, dead, since)
             await assert_fenced_once(job, proxy, before, dead)
     record_property("seconds_from_out_of_service", took.total_seconds())
@@ -396,5 +397,5 @@ async def test_a_drain_of_two_nodes_is_one_incident_and_one_restart(
     assert incident["suspects"][0]["node"] in names
     assert forced(proxy) == []
     assert len(job.fleet.world.rounds(job.training)) == 2
-    pods = json.loads(await job.fleet.api.list(PODS, namespace=job.namespace))["items"]
+    pods = json.loads(await api_verbs.list_page(job.fleet.api, PODS, namespace=job.namespace))["items"]
     assert len(pods) == job.ranks

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from recovery import api_verbs
 from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.ports import JOBS, RECOVERY_GROUPS, TRAIN_JOBS, PatchKind
 from recovery.workloads.naming import recovery_group_name
@@ -289,12 +290,12 @@ async def ledger_that_stays(job: Job) -> AsyncIterator[None]:
         "metadata": {"name": name, "finalizers": ["tests.recovery.trainjob.dev/stays"]},
         "spec": {"workloadRef": {"kind": "TrainJob", "name": "nobody", "uid": "none"}, "group": "nobody"},
     }
-    await job.fleet.api.create(RECOVERY_GROUPS, body, namespace=job.namespace)
+    await api_verbs.create(job.fleet.api, RECOVERY_GROUPS, body, namespace=job.namespace)
     try:
         yield
     finally:
         free = {"metadata": {"finalizers": None}}
-        await job.fleet.api.patch(RECOVERY_GROUPS, name, free, kind=PatchKind.MERGE, namespace=job.namespace)
+        await api_verbs.patch(job.fleet.api, RECOVERY_GROUPS, name, free, kind=PatchKind.MERGE, namespace=job.namespace)
 
 
 def refused_ledgers(proxy: ApiProxy) -> list[SeenRequest]:
@@ -363,7 +364,7 @@ async def test_a_ledger_of_a_newer_version_makes_it_hold_and_say_so(
 async def put_ledger(job: Job, status: Object) -> str:
     """As another version of the controller would write it; gives the name of the RecoveryGroup."""
     api = job.fleet.api
-    uid = json.loads(await api.get(TRAIN_JOBS, job.name, namespace=job.namespace))["metadata"]["uid"]
+    uid = json.loads(await api_verbs.get(api, TRAIN_JOBS, job.name, namespace=job.namespace))["metadata"]["uid"]
     name = recovery_group_name(job.name, uid)
     if not await job.groups():
         owner = {"apiVersion": TRAIN_JOBS.api_version, "kind": TRAIN_JOBS.kind, "name": job.name, "uid": uid}
@@ -373,9 +374,11 @@ async def put_ledger(job: Job, status: Object) -> str:
             "metadata": {"name": name, "ownerReferences": [owner]},
             "spec": {"workloadRef": {"kind": TRAIN_JOBS.kind, "name": job.name, "uid": uid}, "group": job.name},
         }
-        await api.create(RECOVERY_GROUPS, body, namespace=job.namespace)
+        await api_verbs.create(api, RECOVERY_GROUPS, body, namespace=job.namespace)
     patch = {"status": status}
-    await api.patch(RECOVERY_GROUPS, name, patch, kind=PatchKind.MERGE, namespace=job.namespace, subresource="status")
+    await api_verbs.patch(
+        api, RECOVERY_GROUPS, name, patch, kind=PatchKind.MERGE, namespace=job.namespace, subresource="status"
+    )
     return name
 
 

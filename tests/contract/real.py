@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Literal
 
+from recovery import api_verbs
 from recovery.controller.clock import SystemClock
 from recovery.kube.client import KubeApiClient
 from recovery.kube.http import HttpTransport
@@ -126,7 +127,7 @@ class RealControls:
         if refused:
             await scene.create(QUOTAS, {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})
         else:
-            await scene.api.delete(QUOTAS, "none", namespace=scene.namespace)
+            await api_verbs.delete(scene.api, QUOTAS, "none", namespace=scene.namespace)
 
 
 async def _meet(stage: Scene, expectation: Expectation, slots: asyncio.Semaphore) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from recovery import api_verbs
 from recovery.ports import ApiClient, ApiError, Clock, PatchKind, Resource
 from recovery.sim.kubelets.kubelet import Kubelets
 from recovery.sim.kubelets.node_run import NodeSpec
@@ -120,17 +121,17 @@ class Scene:
         """In the scene's namespace. Gives the object as the server has it."""
         whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         namespace = self.namespace if resource.namespaced else None
-        created: Object = json.loads(await self.api.create(resource, whole, namespace=namespace))
+        created: Object = json.loads(await api_verbs.create(self.api, resource, whole, namespace=namespace))
         return created
 
     async def read(self, resource: Resource, name: str) -> Object:
         namespace = self.namespace if resource.namespaced else None
-        found: Object = json.loads(await self.api.get(resource, name, namespace=namespace))
+        found: Object = json.loads(await api_verbs.get(self.api, resource, name, namespace=namespace))
         return found
 
     async def items(self, resource: Resource, *, label_selector: str = "", field_selector: str = "") -> list[Object]:
-        body = await self.api.list(
-            resource, namespace=self.namespace, label_selector=label_selector, field_selector=field_selector
+        body = await api_verbs.list_page(
+            self.api, resource, namespace=self.namespace, label_selector=label_selector, field_selector=field_selector
         )
         return list(json.loads(body)["items"])
 
@@ -138,7 +139,9 @@ class Scene:
         self, resource: Resource, name: str, body: object, kind: PatchKind = PatchKind.MERGE, subresource: str = ""
     ) -> Object:
         namespace = self.namespace if resource.namespaced else None
-        answer = await self.api.patch(resource, name, body, kind=kind, namespace=namespace, subresource=subresource)
+        answer = await api_verbs.patch(
+            self.api, resource, name, body, kind=kind, namespace=namespace, subresource=subresource
+        )
         changed: Object = json.loads(answer)
         return changed
 
@@ -172,7 +175,7 @@ class Scene:
 
     async def _follow(self, resource: Resource, story: Story, begun: asyncio.Event) -> None:
         namespace = self.namespace if resource.namespaced else None
-        lines = self.api.watch(resource, namespace=namespace, send_initial_events=True, timeout_seconds=3600)
+        lines = api_verbs.watch(self.api, resource, namespace=namespace, send_initial_events=True, timeout_seconds=3600)
         async for event in events_of(lines):
             if event.type == "BOOKMARK":
                 begun.set()

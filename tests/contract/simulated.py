@@ -8,11 +8,9 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from recovery.kube.client import KubeApiClient
-from recovery.kube.request import ApiRequest
-from recovery.ports import Clock
-from recovery.sim.api.client import ModelClient, answer, error_from, lines
+from recovery.ports import ApiRequest, Clock
+from recovery.sim.api.client import ModelClient
 from recovery.sim.api.server import ApiServer
-from recovery.sim.api.status_error import StatusError
 from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
 from recovery.sim.kubelets.kubelet import Kubelets
 from recovery.sim.runtimes import shipped_runtime
@@ -50,28 +48,22 @@ class SimulatedControls:
         self._cluster.refuse_pods('admission webhook "pods.example.com" denied the request: no' if refused else None)
 
 
-class DirectTransport:
-    """`recovery.kube.client.Transport`: the production client's requests, carried to the server in memory."""
+class Remote:
+    """`ports.ApiClient`: requests travel for a while before the server in memory gets them."""
 
     def __init__(self, server: ApiServer, clock: Clock) -> None:
-        self._server = server
+        self._client = ModelClient(server, "trainjob-recovery")
         self._clock = clock
 
     async def send(self, request: ApiRequest) -> bytes:
         await self._clock.sleep(TRAVEL_SECONDS)
-        try:
-            return answer(self._server, "trainjob-recovery", request)
-        except StatusError as failure:
-            raise error_from(request, failure) from failure
+        return await self._client.send(request)
 
-    async def stream(self, request: ApiRequest, timeout_seconds: int) -> AsyncGenerator[bytes, None]:
+    async def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
         await self._clock.sleep(TRAVEL_SECONDS)
-        try:
-            async with aclosing(lines(self._server, request)) as told:
-                async for line in told:
-                    yield line
-        except StatusError as failure:
-            raise error_from(request, failure) from failure
+        async with aclosing(self._client.watch(request)) as told:
+            async for line in told:
+                yield line
 
 
 async def _meet(expectation: Expectation) -> None:
@@ -96,8 +88,7 @@ async def in_memory(
     for node in NODES:
         cluster.kubelets.add_node(node)
     cluster.server.create(TRAINING_RUNTIMES, shipped_runtime())
-    transport = DirectTransport(cluster.server, clock)
-    api = KubeApiClient(transport, clock=clock, entropy=entropy)
+    api = KubeApiClient(Remote(cluster.server, clock), clock=clock, entropy=entropy)
     scene = Scene(api, clock, cluster.kubelets, "contract", SimulatedControls(cluster))
     async with cluster.running():
         await cluster.kubelets.nodes_ready()

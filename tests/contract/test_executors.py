@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from recovery import api_verbs
 from recovery.core.model.annotations import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION, TOUCHED_ANNOTATION
 from recovery.core.model.facts import GroupKey, WorkloadFacts
 from recovery.core.model.reason import Reason
@@ -179,7 +180,9 @@ async def test_pods_of_a_dying_job_deleted_by_us_do_not_fail_its_set(scene: Scen
             scene.api, scene.namespace, RaiseBackoffLimit(1, "llm-node-0", uid(old))
         )
     for pod in before:
-        await scene.api.delete(PODS, pod["metadata"]["name"], namespace=scene.namespace, uid=uid(pod), grace_seconds=1)
+        await api_verbs.delete(
+            scene.api, PODS, pod["metadata"]["name"], namespace=scene.namespace, uid=uid(pod), grace_seconds=1
+        )
     await scene.others_run(pods, 10, *before)
     assert jobs.states(uid(old))[-1]["spec"]["backoffLimit"] == 2**31 - 1
     assert condition(sets.named("llm") or {}, "Failed") is None

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from recovery import api_verbs
 from recovery.ports import JOB_SETS, JOBS, PODS, ConflictError, Propagation, RefusedError, Resource
 from tests.contract.bodies import job_set, job_spec
 from tests.contract.expectations import expectation, slow_expectation
@@ -123,7 +124,8 @@ async def test_a_job_deleted_in_the_foreground_is_recreated_without_a_new_attemp
     """The way in which the controller restarts a group."""
     group, before = await started(scene, 3, job={"pod": {"image": DEAF, "grace_seconds": 2}})
     old = group.job()
-    await scene.api.delete(
+    await api_verbs.delete(
+        scene.api,
         JOBS,
         "llm-node-0",
         namespace=scene.namespace,
@@ -149,7 +151,8 @@ async def test_such_a_deletion_is_refused_when_the_job_has_changed_meanwhile(sce
     old = group.job()
     await scene.patch(JOBS, "llm-node-0", {"metadata": {"annotations": {"touched": "yes"}}})
     with refused(ConflictError) as refusal:
-        await scene.api.delete(
+        await api_verbs.delete(
+            scene.api,
             JOBS,
             "llm-node-0",
             namespace=scene.namespace,
@@ -174,8 +177,8 @@ async def test_a_finished_initializer_stays_finished_when_the_nodes_begin_again(
         lambda event: event.name == "llm-node-0"
     ), "the nodes wait for it"
     old = group.job()
-    await scene.api.delete(
-        JOBS, "llm-node-0", namespace=scene.namespace, uid=uid(old), propagation=Propagation.FOREGROUND
+    await api_verbs.delete(
+        scene.api, JOBS, "llm-node-0", namespace=scene.namespace, uid=uid(old), propagation=Propagation.FOREGROUND
     )
     await group.recreated(old)
     await scene.others_run(group.pods, 2, *before)
@@ -392,7 +395,7 @@ async def test_a_status_that_says_failed_ends_the_set(scene: Scene) -> None:
 async def test_a_deleted_set_takes_its_jobs_and_pods_with_it(scene: Scene) -> None:
     """Slow in reality: the garbage collector learns of a new kind of owner after half a minute."""
     group, _ = await started(scene, 2)
-    await scene.api.delete(JOB_SETS, "llm", namespace=scene.namespace, propagation=Propagation.FOREGROUND)
+    await api_verbs.delete(scene.api, JOB_SETS, "llm", namespace=scene.namespace, propagation=Propagation.FOREGROUND)
     await scene.until("the set is gone", lambda: not group.sets.present, seconds=120)
     assert (group.jobs.present, group.pods.present) == ({}, {})
     set_gone, job_gone = (max(told(story.events, "DELETED")) for story in (group.sets, group.jobs))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from recovery import api_verbs
 from recovery.ports import JOBS, PODS, Propagation
 from tests.contract.bodies import job
 from tests.contract.expectations import expectation, slow_expectation
@@ -46,11 +47,11 @@ async def counted(scene: Scene, jobs: Story, **numbers: int) -> None:
 async def disrupt(scene: Scene, victim: Object) -> None:
     name = victim["metadata"]["name"]
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": scene.namespace}}
-    await scene.api.create(PODS, eviction, namespace=scene.namespace, name=name, subresource="eviction")
+    await api_verbs.create(scene.api, PODS, eviction, namespace=scene.namespace, name=name, subresource="eviction")
 
 
 async def delete_pod(scene: Scene, victim: Object) -> None:
-    await scene.api.delete(PODS, victim["metadata"]["name"], namespace=scene.namespace, uid=uid(victim))
+    await api_verbs.delete(scene.api, PODS, victim["metadata"]["name"], namespace=scene.namespace, uid=uid(victim))
 
 
 @expectation
@@ -336,7 +337,9 @@ async def test_a_job_deleted_in_the_foreground_outlives_its_pods(scene: Scene) -
     jobs, pods, before = await started(scene, 3, pod={"image": DEAF, "grace_seconds": 2})
     made = jobs.named("llm")
     assert made is not None
-    await scene.api.delete(JOBS, "llm", namespace=scene.namespace, uid=uid(made), propagation=Propagation.FOREGROUND)
+    await api_verbs.delete(
+        scene.api, JOBS, "llm", namespace=scene.namespace, uid=uid(made), propagation=Propagation.FOREGROUND
+    )
     assert (await scene.read(JOBS, "llm"))["metadata"]["finalizers"] == ["foregroundDeletion"]
     await scene.until("the Job is gone", lambda: not jobs.present)
     assert not pods.present
@@ -350,7 +353,7 @@ async def test_a_job_deleted_in_the_foreground_outlives_its_pods(scene: Scene) -
 @expectation
 async def test_a_job_deleted_in_the_background_is_gone_before_its_pods(scene: Scene) -> None:
     jobs, pods, before = await started(scene, 3, pod={"image": DEAF, "grace_seconds": 2})
-    await scene.api.delete(JOBS, "llm", namespace=scene.namespace, propagation=Propagation.BACKGROUND)
+    await api_verbs.delete(scene.api, JOBS, "llm", namespace=scene.namespace, propagation=Propagation.BACKGROUND)
     await scene.until("the pods are gone", lambda: not pods.present)
     gone = jobs.last(lambda event: event.type == "DELETED")
     ends = [event.position for event in pods.events if event.type == "DELETED"]
@@ -361,7 +364,7 @@ async def test_a_job_deleted_in_the_background_is_gone_before_its_pods(scene: Sc
 async def test_a_job_deleted_without_a_word_on_its_pods_leaves_them_behind(scene: Scene) -> None:
     """The default of batch/v1, unlike that of every other kind: who deletes a Job has to say what he means."""
     jobs, pods, before = await started(scene, 2)
-    await scene.api.delete(JOBS, "llm", namespace=scene.namespace)
+    await api_verbs.delete(scene.api, JOBS, "llm", namespace=scene.namespace)
     await scene.until("the Job is gone", lambda: not jobs.present)
     await scene.until(
         "nobody owns or holds the pods",

@@ -4,15 +4,14 @@ Both hear failures as the production client would: `recovery.kube.errors` decide
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
 
 from recovery.kube import errors
-from recovery.kube.request import ApiRequest
-from recovery.ports import ApiError, PatchKind, Propagation, Resource
+from recovery.ports import ApiError, ApiRequest, PatchKind, Propagation
 from recovery.sim.api.server import ApiServer
 from recovery.sim.api.status_error import StatusError
 
@@ -21,130 +20,26 @@ _decode = msgspec.json.Decoder().decode
 
 
 class ModelClient:
-    """`ports.ApiClient` for models: kubelets, training. A request takes one turn of the loop, and nothing is lost."""
+    """`ports.ApiClient` in memory. A request takes one turn of the loop, and nothing is lost."""
 
     def __init__(self, server: ApiServer, actor: str) -> None:
         """`actor`: whose writes they are."""
         self._server = server
         self._actor = actor
 
-    async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
-        await asyncio.sleep(0)
-        with self._asking(ApiRequest("get", resource, namespace, name)):
-            return _encode(self._server.get(resource, name, namespace=namespace))
-
-    async def list(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        limit: int | None = None,
-        continue_token: str = "",
-    ) -> bytes:
-        await asyncio.sleep(0)
-        with self._asking(ApiRequest("list", resource, namespace)):
-            page = self._server.list(
-                resource,
-                namespace=namespace,
-                label_selector=label_selector,
-                field_selector=field_selector,
-                resource_version=resource_version,
-                limit=limit,
-                continue_token=continue_token,
-            )
-            return _encode(page)
-
-    async def watch(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        send_initial_events: bool = False,
-        timeout_seconds: int = 300,
-    ) -> AsyncGenerator[bytes, None]:
+    async def send(self, request: ApiRequest) -> bytes:
         await asyncio.sleep(0)
         try:
-            stream = self._server.watch(
-                resource,
-                namespace=namespace,
-                label_selector=label_selector,
-                field_selector=field_selector,
-                resource_version=resource_version,
-                send_initial_events=send_initial_events,
-                timeout_seconds=timeout_seconds,
-            )
-            async with aclosing(stream):
-                async for line in stream:
-                    yield line
+            return answer(self._server, self._actor, request)
         except StatusError as failure:
-            raise error_from(ApiRequest("watch", resource, namespace), failure) from failure
+            raise error_from(request, failure) from failure
 
-    async def create(
-        self,
-        resource: Resource,
-        body: object,
-        *,
-        namespace: str | None = None,
-        name: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
+    async def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
         await asyncio.sleep(0)
-        with self._asking(ApiRequest("create", resource, namespace, name, subresource)):
-            made = self._server.create(resource, _plain(body), namespace=namespace, name=name, subresource=subresource)
-            return _encode(made)
-
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        body: object,
-        *,
-        kind: PatchKind,
-        namespace: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        await asyncio.sleep(0)
-        patch = _plain(body)
-        tests = kind is PatchKind.JSON and any(operation["op"] == "test" for operation in patch)
-        with self._asking(ApiRequest("patch", resource, namespace, name, subresource, tests=tests)):
-            patched = self._server.patch(resource, name, patch, kind=kind, namespace=namespace, subresource=subresource)
-            return _encode(patched)
-
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str | None = None,
-        uid: str | None = None,
-        resource_version: str | None = None,
-        propagation: Propagation | None = None,
-        grace_seconds: int | None = None,
-    ) -> bytes:
-        await asyncio.sleep(0)
-        with self._asking(ApiRequest("delete", resource, namespace, name)):
-            deleted = self._server.delete(
-                resource,
-                name,
-                namespace=namespace,
-                uid=uid,
-                resource_version=resource_version,
-                propagation=propagation,
-                grace_seconds=grace_seconds,
-            )
-            return _encode(deleted)
-
-    @contextmanager
-    def _asking(self, request: ApiRequest) -> Iterator[None]:
         try:
-            with self._server.acting(self._actor):
-                yield
+            async with aclosing(lines(self._server, request)) as coming:
+                async for line in coming:
+                    yield line
         except StatusError as failure:
             raise error_from(request, failure) from failure
 
@@ -171,15 +66,14 @@ def answer(server: ApiServer, actor: str, request: ApiRequest) -> bytes:
 
 async def lines(server: ApiServer, request: ApiRequest) -> AsyncGenerator[bytes, None]:
     """The lines of a watch, until the server ends it. Raises StatusError."""
-    query = request.query
     stream = server.watch(
         request.resource,
         namespace=request.namespace,
-        label_selector=_text(query, "labelSelector"),
-        field_selector=_text(query, "fieldSelector"),
-        resource_version=_text(query, "resourceVersion") or None,
-        send_initial_events=query.get("sendInitialEvents") == "true",
-        timeout_seconds=int(query["timeoutSeconds"]),
+        label_selector=request.parameter("labelSelector"),
+        field_selector=request.parameter("fieldSelector"),
+        resource_version=request.parameter("resourceVersion") or None,
+        send_initial_events=request.parameter("sendInitialEvents") == "true",
+        timeout_seconds=request.timeout_seconds,
     )
     async with aclosing(stream):
         async for line in stream:
@@ -201,15 +95,15 @@ def error_from(request: ApiRequest, failure: StatusError) -> ApiError:
 
 
 def _list(server: ApiServer, request: ApiRequest) -> dict[str, Any]:
-    query = request.query
+    limit = request.parameter("limit")
     return server.list(
         request.resource,
         namespace=request.namespace,
-        label_selector=_text(query, "labelSelector"),
-        field_selector=_text(query, "fieldSelector"),
-        resource_version=_text(query, "resourceVersion") or None,
-        limit=int(query["limit"]) if "limit" in query else None,
-        continue_token=_text(query, "continue"),
+        label_selector=request.parameter("labelSelector"),
+        field_selector=request.parameter("fieldSelector"),
+        resource_version=request.parameter("resourceVersion") or None,
+        limit=int(limit) if limit else None,
+        continue_token=request.parameter("continue"),
     )
 
 
@@ -253,12 +147,3 @@ def _delete(server: ApiServer, request: ApiRequest) -> dict[str, Any]:
 def _name(request: ApiRequest) -> str:
     assert request.name is not None, f"{request}: names no object"
     return request.name
-
-
-def _text(query: Mapping[str, str | int], key: str) -> str:
-    return str(query.get(key, ""))
-
-
-def _plain(body: object) -> Any:
-    """As it arrives at a server: callers give structs, tuples and times as well."""
-    return _decode(_encode(body))

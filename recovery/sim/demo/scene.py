@@ -19,6 +19,7 @@ from recovery.core.model.ledger import Closing, Incident, Ledger, Phase
 from recovery.kube.client import KubeApiClient
 from recovery.manager import Manager
 from recovery.ports import PODS, RECOVERY_GROUPS, RECOVERY_INCIDENTS, Clock, Entropy
+from recovery.sim.api.client import ModelClient
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
 from recovery.sim.demo.objects import (
@@ -31,7 +32,6 @@ from recovery.sim.demo.objects import (
     objects,
 )
 from recovery.sim.demo.rank_board import RankBoard, RankLetter
-from recovery.sim.demo.transport import DirectTransport
 from recovery.sim.demo.verdict import Course
 from recovery.sim.kubelets.node_run import NodeSpec
 from recovery.telemetry.observer import Telemetry
@@ -112,7 +112,7 @@ class Scene:
         self.told: list[ReportedIncident] = []
         """The incidents so far, in order."""
         self._board = RankBoard(self.cluster.trace, TRAINING, ranks)
-        client = KubeApiClient(DirectTransport(self.cluster.server, "recovery"), clock=clock, entropy=entropy)
+        client = KubeApiClient(ModelClient(self.cluster.server, "recovery"), clock=clock, entropy=entropy)
         elector = Elector(
             api=client,
             clock=clock,

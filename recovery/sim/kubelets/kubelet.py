@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.ports import NODES, ApiClient, Clock, Entropy, ReadAgainError, TryLaterError
 from recovery.sim.kubelets.kubelet_context import Host, KubeletContext, KubeletSettings, PodStart
 from recovery.sim.kubelets.node_run import NodeDeath, NodeRun, NodeSpec
@@ -223,7 +224,7 @@ class Kubelets:
 
     async def _tainted(self, name: str) -> bool:
         try:
-            body = await self._context.api.get(NODES, name)
+            body = await api_verbs.get(self._context.api, NODES, name)
         except (ReadAgainError, TryLaterError):
             return True  # Not known: ask again.
         taints = msgspec.json.decode(body, type=Node).spec.taints

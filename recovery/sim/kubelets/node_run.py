@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.ports import LEASES, NODES, PODS, AlreadyExistsError, NotFoundError, PatchKind
 from recovery.sim.kubelets.kubelet_context import Host, KubeletContext, PodStart
 from recovery.sim.kubelets.objects import TERMINAL_PHASES, Node, Pod
@@ -195,7 +196,8 @@ class NodeRun:
         metadata = pod.metadata
         body = {"metadata": {"uid": metadata.uid}, "status": dict(NO_DEVICES)}
         try:
-            await self._context.api.patch(
+            await api_verbs.patch(
+                self._context.api,
                 PODS,
                 metadata.name,
                 body,
@@ -259,10 +261,12 @@ class NodeRun:
             "status": status,
         }
         try:
-            body = await self._context.api.create(NODES, node)
+            body = await api_verbs.create(self._context.api, NODES, node)
         except AlreadyExistsError:
             patch = {"status": status}
-            body = await self._context.api.patch(NODES, name, patch, kind=PatchKind.STRATEGIC, subresource="status")
+            body = await api_verbs.patch(
+                self._context.api, NODES, name, patch, kind=PatchKind.STRATEGIC, subresource="status"
+            )
         return msgspec.json.decode(body, type=Node).metadata.uid
 
     def _conditions(self, **more: str) -> list[dict[str, str]]:
@@ -275,7 +279,9 @@ class NodeRun:
     async def _post_status(self) -> None:
         patch = {"status": {"conditions": self._conditions()}}
         try:
-            await self._context.api.patch(NODES, self._spec.name, patch, kind=PatchKind.STRATEGIC, subresource="status")
+            await api_verbs.patch(
+                self._context.api, NODES, self._spec.name, patch, kind=PatchKind.STRATEGIC, subresource="status"
+            )
         except NotFoundError:
             return  # Someone deleted the Node; a kubelet registers only when it starts.
 
@@ -283,8 +289,8 @@ class NodeRun:
         name = self._spec.name
         renewed = {"renewTime": micro_timestamp(self._context.clock.now())}
         try:
-            await self._context.api.patch(
-                LEASES, name, {"spec": renewed}, kind=PatchKind.MERGE, namespace=LEASE_NAMESPACE
+            await api_verbs.patch(
+                self._context.api, LEASES, name, {"spec": renewed}, kind=PatchKind.MERGE, namespace=LEASE_NAMESPACE
             )
         except NotFoundError:
             owner = {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": name, "uid": node_uid}
@@ -294,11 +300,11 @@ class NodeRun:
                 "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
                 "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_DURATION_SECONDS, **renewed},
             }
-            await self._context.api.create(LEASES, lease, namespace=LEASE_NAMESPACE)
+            await api_verbs.create(self._context.api, LEASES, lease, namespace=LEASE_NAMESPACE)
 
     async def _delete(self) -> None:
         for resource, namespace in ((NODES, None), (LEASES, LEASE_NAMESPACE)):
             try:
-                await self._context.api.delete(resource, self._spec.name, namespace=namespace)
+                await api_verbs.delete(self._context.api, resource, self._spec.name, namespace=namespace)
             except NotFoundError:
                 continue

@@ -10,6 +10,7 @@ import asyncio
 import math
 from collections.abc import Iterable
 
+from recovery import api_verbs
 from recovery.ports import PODS, NotFoundError, PatchKind
 from recovery.sim.kubelets.kubelet_context import Host, KubeletContext, PodStart
 from recovery.sim.kubelets.objects import Pod
@@ -332,7 +333,8 @@ class PodRun:
         if self.vanished.is_set() or status == self._written:
             return
         metadata = self.pod.metadata
-        await self._context.api.patch(
+        await api_verbs.patch(
+            self._context.api,
             PODS,
             metadata.name,
             {"metadata": {"uid": metadata.uid}, "status": status},
@@ -348,8 +350,8 @@ class PodRun:
             return
         metadata = self.pod.metadata
         try:
-            await self._context.api.delete(
-                PODS, metadata.name, namespace=metadata.namespace, uid=metadata.uid, grace_seconds=0
+            await api_verbs.delete(
+                self._context.api, PODS, metadata.name, namespace=metadata.namespace, uid=metadata.uid, grace_seconds=0
             )
         except NotFoundError:
             return

@@ -14,6 +14,7 @@ from enum import StrEnum
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.ports import JOB_SETS, JOBS, ApiClient, Clock, Entropy, ReadAgainError, TryLaterError
 from recovery.sim.kubelets.objects import Pod
 from recovery.sim.kubelets.processes import SIGTERM_CODE, ContainerProcess, Exit
@@ -434,12 +435,12 @@ class TrainingWorld:
     async def _ask(self, group: Group) -> None:
         if group.members is None:
             name = group.training.partition("/")[2]
-            body = await self._api.get(JOB_SETS, name, namespace=group.namespace)
+            body = await api_verbs.get(self._api, JOB_SETS, name, namespace=group.namespace)
             group.members = msgspec.json.decode(body, type=_JobSet).members()
             # What its pods name is no size of a Job where several Jobs share it out.
             group.size_is_literal = group.size_is_literal and len(group.members) == 1
         if not group.size_is_literal:
-            body = await self._api.get(JOBS, group.job_name, namespace=group.namespace)
+            body = await api_verbs.get(self._api, JOBS, group.job_name, namespace=group.namespace)
             group.size = msgspec.json.decode(body, type=_Job).spec.completions
 
     def _record(self, kind: EventKind, round_: Round) -> None:

@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 
 from recovery.controller.leadership import Elector
 from recovery.core.model.facts import GroupKey
-from recovery.kube.client import KubeApiClient, Transport
+from recovery.kube.client import KubeApiClient
 from recovery.manager import Manager
-from recovery.ports import Clock
+from recovery.ports import ApiClient, Clock
 from recovery.sim.trials.trial_evidence import FailedReconcile, TrialEvidence
 from recovery.telemetry.observer import Telemetry
 
@@ -109,7 +109,7 @@ class ControllerProcess:
         """SIGTERM: it ends when its work is done."""
         self._stop.set()
 
-    async def run(self, transport: Transport) -> None:
+    async def run(self, transport: ApiClient) -> None:
         """Until it is killed or stopped, or fails; `how` says which."""
         seed, lease_seconds = self._evidence.plan.seed, self._evidence.plan.lease_seconds
         entropy = random.Random(f"{seed}/{self.actor}/{self.number}")

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from recovery.kube.client import Transport
-from recovery.ports import Clock
+from recovery.ports import ApiClient, Clock
 from recovery.sim.trials.controller_process import ControllerProcess
 from recovery.sim.trials.trial_evidence import ProcessLife, TrialEvidence
 
@@ -18,7 +17,7 @@ class Replica:
         name: str,
         clock: Clock,
         evidence: TrialEvidence,
-        connect: Callable[["Replica", ControllerProcess], Transport],
+        connect: Callable[["Replica", ControllerProcess], ApiClient],
     ) -> None:
         self.name = name
         self.requests = 0

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from recovery.kube.http import REQUEST_SECONDS_MAX
-from recovery.kube.request import ApiRequest
-from recovery.ports import LEASES
+from recovery.ports import LEASES, ApiRequest
 from recovery.sim.trials.dice import Dice
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.plan import FaultRates

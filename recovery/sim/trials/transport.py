@@ -12,8 +12,7 @@ import aiohttp
 
 from recovery.kube.errors import error_from_failure
 from recovery.kube.http import REQUEST_SECONDS_MAX
-from recovery.kube.request import ApiRequest
-from recovery.ports import ApiError, Clock
+from recovery.ports import ApiError, ApiRequest, Clock
 from recovery.sim.api.client import answer, error_from, lines
 from recovery.sim.api.server import ApiServer
 from recovery.sim.api.status_error import StatusError
@@ -39,7 +38,7 @@ GONE_LINE = (
 
 
 class TrialTransport:
-    """`client.Transport` of one process."""
+    """`ports.ApiClient` of one process, below its retries."""
 
     def __init__(
         self,
@@ -193,7 +192,7 @@ class TrialTransport:
 
     # Watches.
 
-    async def stream(self, request: ApiRequest, timeout_seconds: int) -> AsyncGenerator[bytes, None]:
+    async def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
         await self._process.clock.thawed()
         await self._live()
         dice = Dice(self._seed, f"{self._replica.name}'s {request.resource.plural}", self._replica.lines)

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from recovery.core.model.facts import GroupKey
-from recovery.kube.request import ApiRequest
+from recovery.ports import ApiRequest
 from recovery.sim.api.server import ApiServer
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.training.trace import Trace

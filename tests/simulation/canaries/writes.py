@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from recovery import api_verbs
 from recovery.controller.reconciler import Reconciler
 from recovery.core.model.facts import GroupKey, WorkloadFacts
 from recovery.core.model.ledger import LedgerObject
@@ -18,7 +19,8 @@ def create_before_gone(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def delete_job(api: ApiClient, namespace: str, action: DeleteJob) -> None:
         try:
-            await api.delete(
+            await api_verbs.delete(
+                api,
                 JOBS,
                 action.name,
                 namespace=namespace,
@@ -81,7 +83,7 @@ def deletes_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def delete_job(api: ApiClient, namespace: str, action: DeleteJob) -> None:
         try:
-            await api.delete(JOBS, action.name, namespace=namespace, propagation=Propagation.FOREGROUND)
+            await api_verbs.delete(api, JOBS, action.name, namespace=namespace, propagation=Propagation.FOREGROUND)
         except NotFoundError:
             return
 
@@ -90,7 +92,7 @@ def deletes_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
             grace_seconds = action.grace_seconds if isinstance(action, DeletePods) else 0
             for pod in action.pods:
                 try:
-                    await self._api.delete(PODS, pod.name, namespace=namespace, grace_seconds=grace_seconds)
+                    await api_verbs.delete(self._api, PODS, pod.name, namespace=namespace, grace_seconds=grace_seconds)
                 except NotFoundError:
                     continue
 

@@ -29,7 +29,8 @@ from recovery.admission.settings import AdmissionSettings
 from recovery.controller.clock import SystemClock
 from recovery.kube.informer import INITIAL_EVENTS_END
 from recovery.ports import RECOVERY_GROUP_NAME, ApiError
-from tests.unit.admission.api import Object, recovery_config, recovery_policy
+from tests.unit.admission.api import recovery_config, recovery_policy
+from tests.unit.fake_api import Object
 from tests.unit.launch.pages import BASES, merged
 
 GROUPS = {

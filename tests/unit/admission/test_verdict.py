@@ -7,7 +7,8 @@ import pytest
 from recovery.admission.objects import JudgedObject, from_request
 from recovery.admission.verdict import AdmissionVerdict, judge
 from recovery.ports import CLUSTER_RECOVERY_POLICIES, RECOVERY_CONFIGS, RECOVERY_POLICIES
-from tests.unit.admission.api import Object, recovery_config, recovery_policy
+from tests.unit.admission.api import recovery_config, recovery_policy
+from tests.unit.fake_api import Object
 
 
 def judged(found: Object) -> JudgedObject:

@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 from recovery.cli.main import app
 from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.ports import PODS
-from tests.unit.cli.cluster import Object, PlainCluster
+from tests.unit.cli.cluster import PlainCluster
 from tests.unit.cli.test_status import open_incident
+from tests.unit.fake_api import Object
 
 
 def explain(*arguments: str, exit_code: int = 0) -> str:

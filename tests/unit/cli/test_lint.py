@@ -350,7 +350,7 @@ def test_an_absolute_path_is_a_file_uri(tmp_path: Path) -> None:
 def test_with_cluster_the_runtime_that_no_file_has_is_read(cluster: PlainCluster) -> None:
     cluster.put(CLUSTER_TRAINING_RUNTIMES, runtime_object())
     assert lint("-", "--cluster", stdin=JOB) == []
-    assert cluster.got == ["clustertrainingruntimes"]
+    assert cluster.plurals("get") == ["clustertrainingruntimes"]
 
 
 def test_a_runtime_of_5000_levels_is_judged_by_those_that_count(cluster: PlainCluster) -> None:
@@ -364,7 +364,7 @@ def test_a_runtime_that_is_no_object_is_one_line_and_1(
     cluster: PlainCluster, monkeypatch: pytest.MonkeyPatch, runtime: str
 ) -> None:
     cluster.put(CLUSTER_TRAINING_RUNTIMES, runtime_object())
-    monkeypatch.setattr(cluster, "get", AsyncMock(return_value=runtime.encode()))
+    monkeypatch.setattr(cluster, "send", AsyncMock(return_value=runtime.encode()))
     result = recovery("lint", "-", "--cluster", stdin=JOB, exit_code=1)
     assert (result.stdout, result.stderr.count("\n")) == ("", 1)
     assert "ClusterTrainingRuntime without a name cannot be read: " in result.stderr
@@ -373,7 +373,7 @@ def test_a_runtime_that_is_no_object_is_one_line_and_1(
 def test_without_it_no_cluster_is_asked(cluster: PlainCluster) -> None:
     (line,) = lint("-", stdin=JOB)
     assert "unknown-runtime" in line
-    assert cluster.got == []
+    assert cluster.plurals("get") == []
 
 
 def test_without_it_nothing_that_talks_to_a_cluster_is_loaded(tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ def test_a_runtime_that_a_file_has_is_not_asked_for_and_one_of_two_jobs_once(clu
     cluster.put(CLUSTER_TRAINING_RUNTIMES, runtime_object("other"))
     others = [JOB.replace("name: torch-prepared", "name: other").replace("name: llama", f"name: {n}") for n in "ab"]
     assert lint("-", "--cluster", stdin="---\n".join([TORCH, *others])) == []
-    assert cluster.got == ["clustertrainingruntimes"]
+    assert cluster.plurals("get") == ["clustertrainingruntimes"]
 
 
 @pytest.mark.parametrize(

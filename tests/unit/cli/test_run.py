@@ -14,8 +14,9 @@ from recovery.cli.connection import CommandError, Connection
 from recovery.cli.main import app
 from recovery.cli.run import Election, StopSignal, check, waits_for
 from recovery.manager import first_of
-from recovery.ports import NODES, PODS, ForbiddenError, Resource
+from recovery.ports import NODES, PODS, ForbiddenError
 from tests.unit.cli.cluster import Middle, PlainCluster, StoppedClock
+from tests.unit.fake_api import Object
 
 
 @pytest.mark.parametrize(("by", "exit_code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -107,22 +108,13 @@ class AskedCluster(PlainCluster):
         super().__init__()
         self.asked: list[tuple[str, str]] = []
 
-    async def create(
-        self,
-        resource: Resource,
-        body: object,
-        *,
-        namespace: str | None = None,
-        name: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        assert isinstance(body, dict)
-        wanted = body["spec"]["resourceAttributes"]
+    def allows(self, review: Object) -> bool:
+        wanted = review["resourceAttributes"]
         if wanted["resource"] == "leases":
             self.asked.append((wanted["verb"], wanted["namespace"]))
         else:
             assert not wanted["namespace"], "all else is watched in all namespaces"
-        return await super().create(resource, body, namespace=namespace, name=name, subresource=subresource)
+        return super().allows(review)
 
 
 def connection(cluster: PlainCluster) -> Connection:

@@ -12,9 +12,10 @@ from recovery.cli.main import app
 from recovery.core.incident.requests import Request, parse
 from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.ports import LEASES, RECOVERY_GROUPS
-from tests.unit.cli.cluster import NOW, Object, PlainCluster, metadata
+from tests.unit.cli.cluster import NOW, PlainCluster, metadata
 from tests.unit.cli.test_explain import incident_details
 from tests.unit.cli.test_status import open_incident
+from tests.unit.fake_api import Object
 
 PREFIX = "recovery.trainjob.dev/"
 

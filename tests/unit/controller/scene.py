@@ -10,7 +10,7 @@ from recovery.ports import (
     ConflictError,
     UnknownOutcomeError,
 )
-from tests.unit.controller.fakes import KEY, Ears, FakeApi, FakeStore, SetClock
+from tests.unit.controller.fakes import KEY, Ears, FakeStore, LedgersApi, SetClock
 from tests.unit.core.world import World, training
 
 NO_ANSWER = UnknownOutcomeError("the connection was lost")
@@ -32,7 +32,7 @@ class Scene:
     """A group of four, a controller in Enforce that reconciles it, and all that it is surrounded by."""
 
     def __init__(self, world: World | None = None, *, mode: Mode = Mode.ENFORCE) -> None:
-        self.api = FakeApi()
+        self.api = LedgersApi()
         self.clock = SetClock(1)
         self.store = FakeStore(self.api, world if world is not None else lost(), mode=mode)
         self.ears = Ears()
@@ -52,7 +52,7 @@ class Scene:
     @property
     def actions(self) -> list[str]:
         """What was asked of the workload."""
-        return [str(request) for request in self.api.requests if request.resource in {JOBS, PODS}]
+        return [str(request) for request in self.api.writes if request.resource in {JOBS, PODS}]
 
     def one_recovery(self) -> bool:
         """One charge, one epoch, one trigger."""

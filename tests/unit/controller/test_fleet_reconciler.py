@@ -19,6 +19,7 @@ from recovery.ports import (
     ForbiddenError,
     NotLeadingError,
     PatchKind,
+    Resource,
     UndecodableError,
     UnknownOutcomeError,
 )
@@ -63,16 +64,16 @@ async def test_a_quarantine_that_is_seen_on_its_node_is_marked_and_costs_nothing
     await quarantine(fleet)
     assert await reconcile(fleet) is None
     assert fleet.entry.applied
-    before, gets = list(fleet.client.patched), fleet.client.gets
+    before, gets = list(fleet.client.patched), fleet.client.plurals("get")
     store = Store(fleet)
     await fleet_reconciler(fleet, store).reconcile()
-    assert (fleet.client.patched, fleet.client.gets) == (before, gets)
+    assert (fleet.client.patched, fleet.client.plurals("get")) == (before, gets)
     assert (store.read_nodes, store.read_configs) == ([], 0)
 
 
 async def test_a_leader_that_crashed_before_it_touched_the_node_is_followed_by_one_that_does() -> None:
     fleet = Fleet(spec=ALLOWED)
-    fleet.client.refuse["nodes"] = [LOST]
+    fleet.client.next("patch", NODES, LOST)
     with pytest.raises(UnknownOutcomeError):
         await quarantine(fleet)
     assert fleet.quarantined == []
@@ -83,11 +84,11 @@ async def test_a_leader_that_crashed_before_it_touched_the_node_is_followed_by_o
 @pytest.mark.parametrize("spec", [{"allow": {"cordon": False}}, {**ALLOWED, "paused": True}])
 async def test_nothing_is_completed_where_it_is_no_longer_allowed(spec: dict[str, Any]) -> None:
     fleet = Fleet(spec=ALLOWED)
-    fleet.client.refuse["nodes"] = [LOST]
+    fleet.client.next("patch", NODES, LOST)
     with pytest.raises(UnknownOutcomeError):
         await quarantine(fleet)
     fleet.patch_config({"spec": spec})
-    del fleet.client.patched[:]
+    fleet.client.requests.clear()
     await reconcile(fleet)
     assert (fleet.client.patched, fleet.quarantined) == ([], [])
 
@@ -95,10 +96,10 @@ async def test_nothing_is_completed_where_it_is_no_longer_allowed(spec: dict[str
 async def test_one_node_that_cannot_be_written_does_not_hold_up_the_others() -> None:
     fleet = Fleet(spec={**ALLOWED, "quarantine": {"maxPercent": 100}})
     for name in ("gpu-1", "gpu-2"):
-        fleet.client.refuse["nodes"] = [LOST]
+        fleet.client.next("patch", NODES, LOST)
         with pytest.raises(UnknownOutcomeError):
             await quarantine(fleet, name)
-    fleet.client.refuse["nodes"] = [ForbiddenError("no", status=403)]
+    fleet.client.next("patch", NODES, ForbiddenError("no", status=403))
     with pytest.raises(ForbiddenError):
         await reconcile(fleet)
     assert len(fleet.quarantined) == 1
@@ -109,7 +110,7 @@ async def test_one_node_that_cannot_be_written_does_not_hold_up_the_others() -> 
 async def test_one_node_that_cannot_be_read_does_either() -> None:
     fleet = Fleet(spec={**ALLOWED, "quarantine": {"maxPercent": 100}})
     for name in ("gpu-1", "gpu-2"):
-        fleet.client.refuse["nodes"] = [LOST]
+        fleet.client.next("patch", NODES, LOST)
         with pytest.raises(UnknownOutcomeError):
             await quarantine(fleet, name)
     store = Store(fleet)
@@ -131,18 +132,18 @@ async def test_time_releases_a_node_and_the_entry_goes_last() -> None:
     await quarantine(fleet)
     assert await reconcile(fleet, 20) == 45
     assert fleet.quarantined == ["gpu-1"]
-    del fleet.client.patched[:]
+    fleet.client.requests.clear()
     assert await reconcile(fleet, 65) is None
     assert fleet.client.patched == ["recoveryconfigs default", "nodes gpu-1", "recoveryconfigs default"]
     assert (fleet.quarantined, fleet.cordoned("gpu-1"), fleet.ledger) == ([], False, FleetLedger())
 
 
-@pytest.mark.parametrize("lost", ["nodes", "recoveryconfigs"])
-async def test_a_release_that_a_crash_cut_short_is_finished_by_the_next_leader(lost: str) -> None:
+@pytest.mark.parametrize("lost", [NODES, RECOVERY_CONFIGS], ids=lambda resource: resource.plural)
+async def test_a_release_that_a_crash_cut_short_is_finished_by_the_next_leader(lost: Resource) -> None:
     fleet = Fleet(spec=FOR_A_MINUTE)
     await quarantine(fleet)
     await reconcile(fleet)
-    fleet.client.refuse[lost] = [LOST]
+    fleet.client.next("patch", lost, LOST)
     with pytest.raises(UnknownOutcomeError):
         await reconcile(fleet, 65)
     await reconcile(fleet, 66)
@@ -215,7 +216,7 @@ async def test_a_taint_that_a_person_took_away_ends_the_quarantine_and_leaves_th
 
 async def test_a_person_who_released_a_node_is_not_overruled_by_what_was_decided_before() -> None:
     fleet = Fleet(spec=ALLOWED)
-    fleet.client.refuse["nodes"] = [LOST]
+    fleet.client.next("patch", NODES, LOST)
     with pytest.raises(UnknownOutcomeError):
         await quarantine(fleet)
     annotate(fleet, 8)
@@ -311,7 +312,7 @@ async def test_what_has_just_been_released_is_not_taken_in_by_a_cache_that_lags(
 async def test_without_a_config_or_permission_nothing_is_written(spec: dict[str, Any] | None) -> None:
     fleet = Fleet(spec=spec)
     await quarantine_by_hand(fleet.client, fleet.wanted(incident="", by="jane"))
-    del fleet.client.patched[:]
+    fleet.client.requests.clear()
     assert await reconcile(fleet) is None
     assert fleet.client.patched == []
 

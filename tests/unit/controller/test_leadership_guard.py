@@ -4,44 +4,35 @@ import asyncio
 
 import pytest
 
+from recovery import api_verbs
 from recovery.controller.leadership_guard import LeadershipGuard, LeadershipTerm
-from recovery.ports import JOBS, ApiClient, NotLeadingError, PatchKind
+from recovery.ports import JOBS, ApiClient, ApiRequest, NotLeadingError, PatchKind
 from recovery.sim.virtual_time import VirtualClock, virtual_time
-from tests.unit.controller.leases import LeaseServer, Way
+from tests.unit.fake_api import FakeApi
 
 
-class SlowApi(Way):
+class SlowApi(FakeApi):
     """Takes `seconds` for a write, and notes which got through."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(LeaseServer())
+        super().__init__()
         self._seconds = seconds
         self.done: list[str] = []
 
-    async def create(self, *_: object, **__: object) -> bytes:
-        return await self._write("create")
-
-    async def patch(self, *_: object, **__: object) -> bytes:
-        return await self._write("patch")
-
-    async def delete(self, *_: object, **__: object) -> bytes:
-        return await self._write("delete")
-
-    async def get(self, *_: object, **__: object) -> bytes:
-        return b"read"
-
-    async def _write(self, verb: str) -> bytes:
+    async def answer(self, request: ApiRequest) -> bytes:
+        if request.verb == "get":
+            return b"read"
         await asyncio.sleep(self._seconds)
-        self.done.append(verb)
+        self.done.append(request.verb)
         return b"{}"
 
 
 async def all_writes(api: ApiClient) -> list[str]:
     """What became of each."""
     writes = {
-        "create": api.create(JOBS, {}, namespace="ml"),
-        "patch": api.patch(JOBS, "train", [], kind=PatchKind.JSON, namespace="ml"),
-        "delete": api.delete(JOBS, "train", namespace="ml"),
+        "create": api_verbs.create(api, JOBS, {}, namespace="ml"),
+        "patch": api_verbs.patch(api, JOBS, "train", [], kind=PatchKind.JSON, namespace="ml"),
+        "delete": api_verbs.delete(api, JOBS, "train", namespace="ml"),
     }
     results = await asyncio.gather(*writes.values(), return_exceptions=True)
     return [
@@ -63,7 +54,7 @@ async def test_writes_pass_while_the_term_lasts_and_none_afterwards() -> None:
     await asyncio.sleep(0.1)
     assert await all_writes(guard) == STOPPED
     assert api.done == ["create", "patch", "delete"]
-    assert await guard.get(JOBS, "train", namespace="ml") == b"read", "reading harms nobody"
+    assert await api_verbs.get(guard, JOBS, "train", namespace="ml") == b"read", "reading harms nobody"
 
 
 @virtual_time
@@ -103,8 +94,8 @@ async def test_a_renewal_that_comes_too_late_revives_nothing() -> None:
     await asyncio.sleep(10)
     term.extend(renewed_at=9.9)
     assert not term.lasts
-    with pytest.raises(NotLeadingError, match="create jobs: not sent"):
-        await LeadershipGuard(SlowApi(0), term).create(JOBS, {}, namespace="ml")
+    with pytest.raises(NotLeadingError, match="create jobs ml: not sent"):
+        await api_verbs.create(LeadershipGuard(SlowApi(0), term), JOBS, {}, namespace="ml")
 
 
 @virtual_time
@@ -125,7 +116,7 @@ async def test_a_term_without_a_lease_does_not_end_by_itself() -> None:
 @virtual_time
 async def test_being_cancelled_is_not_taken_for_the_end_of_the_term() -> None:
     guard = LeadershipGuard(SlowApi(seconds=5), LeadershipTerm(VirtualClock(), renewed_at=0, seconds=10))
-    writing = asyncio.create_task(guard.create(JOBS, {}, namespace="ml"))
+    writing = asyncio.create_task(api_verbs.create(guard, JOBS, {}, namespace="ml"))
     await asyncio.sleep(1)
     writing.cancel()
     with pytest.raises(asyncio.CancelledError):

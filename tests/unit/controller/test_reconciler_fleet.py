@@ -53,4 +53,4 @@ async def test_a_quarantine_that_the_fleet_refuses_is_decided_on_live_facts(monk
     await scene.reconcile()
     assert asked == [False, True]
     assert (scene.api.ledger.message, scene.api.said()[-1]) == ("decided", "create Event")
-    assert not any(request.resource.plural in {"nodes", "recoveryconfigs"} for request in scene.api.requests)
+    assert not any(request.resource.plural in {"nodes", "recoveryconfigs"} for request in scene.api.writes)

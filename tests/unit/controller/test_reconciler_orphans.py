@@ -72,7 +72,7 @@ async def test_the_incident_of_a_job_that_was_deleted_is_recorded_as_superseded(
     ledger = scene.api.ledger
     assert await scene.reconcile(9) is None
     assert scene.api.said() == ["create RecoveryIncident"]
-    (request,) = scene.api.requests
+    (request,) = scene.api.writes
     spec = request.body["spec"]
     assert (request.name, request.namespace) == (RECORD, KEY.namespace)
     assert spec["workloadRef"] == {"kind": "TrainJob", "name": "train", "uid": "0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"}
@@ -129,7 +129,7 @@ async def test_one_that_had_closed_before_is_recorded_as_it_closed() -> None:
     scene = await closed()
     scene.store.becomes(msgspec.structs.replace(lost(), workload=None))
     await scene.reconcile(30)
-    (request,) = scene.api.requests
+    (request,) = scene.api.writes
     assert request.body["spec"]["outcome"] == "Recovered"
 
 
@@ -153,7 +153,7 @@ async def test_the_latest_that_we_wrote_is_recorded_even_if_the_cache_has_never_
     scene = await interrupted()
     scene.api.groups.clear()
     await scene.reconcile(9)
-    assert [request.name for request in scene.api.requests] == [RECORD]
+    assert [request.name for request in scene.api.writes] == [RECORD]
     await scene.reconcile(10)
     assert scene.api.said() == ["create RecoveryIncident"], "and it is forgotten then"
 
@@ -195,9 +195,9 @@ async def test_a_record_that_is_put_off_is_not_forgotten_even_if_the_cache_has_n
     with pytest.raises(TryLaterError):
         await scene.reconcile(9)
     await scene.reconcile(10)
-    assert [request.name for request in scene.api.requests] == [RECORD, RECORD]
+    assert [request.name for request in scene.api.writes] == [RECORD, RECORD]
     await scene.reconcile(11)
-    assert len(scene.api.requests) == 2, "and it is forgotten then"
+    assert len(scene.api.writes) == 2, "and it is forgotten then"
 
 
 async def test_nobody_waits_for_a_record_that_has_no_namespace_any_more() -> None:
@@ -207,7 +207,7 @@ async def test_nobody_waits_for_a_record_that_has_no_namespace_any_more() -> Non
     with pytest.raises(NotFoundError):
         await scene.reconcile(9)
     await scene.reconcile(10)
-    assert len(scene.api.requests) == 1
+    assert len(scene.api.writes) == 1
 
 
 async def test_a_job_that_is_replaced_within_a_reconcile_is_recorded_though_the_cache_has_never_shown_its_ledger() -> (
@@ -222,7 +222,7 @@ async def test_a_job_that_is_replaced_within_a_reconcile_is_recorded_though_the_
     scene.store.becomes(scene.store.live)
     scene.api.requests.clear()
     await scene.reconcile(4)
-    assert [request.name for request in scene.api.requests] == [RECORD]
+    assert [request.name for request in scene.api.writes] == [RECORD]
 
 
 async def test_the_ledger_is_read_of_the_job_that_was_found_and_not_of_the_one_it_replaced() -> None:

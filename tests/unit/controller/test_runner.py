@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 from structlog.testing import capture_logs
 
+from recovery import api_verbs
 from recovery.controller import runner
 from recovery.controller.leadership import Leadership, SoleLeader
 from recovery.controller.leadership_guard import LeadershipTerm
@@ -27,7 +28,7 @@ from recovery.ports import (
     UnknownOutcomeError,
 )
 from recovery.sim.virtual_time import VirtualClock, virtual_time
-from tests.unit.controller.fakes import Ears, FakeApi
+from tests.unit.controller.fakes import Ears, LedgersApi
 from tests.unit.controller.test_queue import Chance
 
 ONE, OTHER = GroupKey("ml", "one"), GroupKey("ml", "other")
@@ -167,7 +168,7 @@ class Scene:
         self.ears = Ears()
         self.stop = asyncio.Event()
         self.controller = Controller(
-            api=FakeApi(),
+            api=LedgersApi(),
             store=self.store,
             clock=VirtualClock(),
             entropy=Chance(),
@@ -504,14 +505,14 @@ async def test_what_a_reconcile_of_an_ended_term_still_writes_is_stopped_even_in
     scene = Scene(monkeypatch, ONE, leadership=terms)
     async with scene.running():
         await asyncio.sleep(1)
-        await scene.apis[0].delete(JOBS, "train", namespace="ml")
+        await api_verbs.delete(scene.apis[0], JOBS, "train", namespace="ml")
         terms.lost.set_result("two holds the lease")
         terms.won.set()
         await asyncio.sleep(1)
         first, second = scene.apis
         with pytest.raises(NotLeadingError):
-            await first.delete(JOBS, "train", namespace="ml")
-        await second.delete(JOBS, "train", namespace="ml")
+            await api_verbs.delete(first, JOBS, "train", namespace="ml")
+        await api_verbs.delete(second, JOBS, "train", namespace="ml")
 
 
 @virtual_time

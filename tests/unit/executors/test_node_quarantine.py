@@ -119,14 +119,14 @@ async def test_a_node_that_is_gone_or_recreated_is_fine(action: type) -> None:
 
 async def test_a_node_that_changes_in_between_is_read_again() -> None:
     fleet = Fleet()
-    fleet.client.refuse["nodes"] = [STALE, STALE]
+    fleet.client.next("patch", NODES, STALE, times=2)
     await apply(fleet.client, fleet.wanted())
     assert (len(fleet.client.patched), fleet.quarantined) == (3, ["gpu-1"])
 
 
 async def test_a_node_that_keeps_changing_is_the_callers() -> None:
     fleet = Fleet()
-    fleet.client.refuse["nodes"] = [STALE] * 20
+    fleet.client.next("patch", NODES, STALE, times=20)
     with pytest.raises(ConflictError):
         await apply(fleet.client, fleet.wanted())
 

@@ -9,8 +9,7 @@ from aiohttp.client_reqrep import ConnectionKey
 
 from recovery import ports
 from recovery.kube.errors import error_from_answer, error_from_failure
-from recovery.kube.request import ApiRequest
-from recovery.ports import ApiError, RefusedError, TryLaterError, UnknownOutcomeError
+from recovery.ports import ApiError, ApiRequest, RefusedError, TryLaterError, UnknownOutcomeError
 from tests.unit.kube.testing import FIXTURES
 
 ANSWERS = json.loads((FIXTURES / "answers.json").read_bytes())

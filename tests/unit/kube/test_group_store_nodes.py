@@ -14,9 +14,9 @@ from recovery.ports import (
     NODES,
     PODS,
     ApiError,
+    ApiRequest,
     ForbiddenError,
     NotFoundError,
-    Resource,
     TryLaterError,
 )
 from tests.unit.kube.store_world import LLM, Body, FedApi, World, config, job, listed, load, pod
@@ -50,22 +50,12 @@ async def world(world: World) -> World:
         ("jobs", ""): listed("Job", job()),
         ("pods", ""): listed("Pod", pod(0), pod(1)),
     }
-    asked: list[tuple[str, str, str | None]] = []
-    get = world.api.get
-
-    async def noted(resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
-        if resource in (NODES, LEASES):
-            asked.append((resource.plural, name, namespace))
-        return await get(resource, name, namespace=namespace)
-
-    world.api.get = noted  # type: ignore[method-assign]
-    world.asked_about_nodes = asked  # type: ignore[attr-defined]
     return world
 
 
 def asked(world: World) -> list[tuple[str, str, str | None]]:
-    found: list[tuple[str, str, str | None]] = world.asked_about_nodes  # type: ignore[attr-defined]
-    return found
+    asked = [*world.api.sent("get", NODES), *world.api.sent("get", LEASES)]
+    return [(each.resource.plural, each.name, each.namespace) for each in asked]
 
 
 async def test_a_node_that_is_ready_is_not_asked_about(world: World) -> None:
@@ -169,7 +159,7 @@ async def test_however_many_nodes_were_lost_all_are_asked_about_so_many_at_a_tim
     class SlowApi(FedApi):
         in_flight = most = 0
 
-        async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
+        async def answer(self, request: ApiRequest) -> bytes:
             self.in_flight += 1
             self.most = max(self.most, self.in_flight)
             await asyncio.sleep(0)

@@ -5,6 +5,7 @@ from datetime import datetime
 
 import pytest
 
+from recovery import api_verbs
 from recovery.ports import NODES, PODS
 from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.kubelets.node_run import NodeDeath, NodeSpec
@@ -104,7 +105,7 @@ def test_a_dead_kubelet_leaves_all_objects_as_they_were(how: NodeDeath, processe
             killed_at = c.clock.now()
             c.kubelets.kill_node("node-0", how)
             writes = len(c.api.writes_of("patch", "pods"))
-            await c.api.delete(PODS, "q", namespace="default")
+            await api_verbs.delete(c.api, PODS, "q", namespace="default")
             await c.bind("late", node="node-0")
             await c.pass_seconds(600)
             assert len(c.workload.running) == processes_left
@@ -124,7 +125,7 @@ async def test_a_node_back_from_a_power_loss_restarts_what_is_left() -> None:
         await c.pass_seconds(30)
         c.kubelets.kill_node("node-0", NodeDeath.POWER_LOSS)
         await c.pass_seconds(10)
-        await c.api.delete(PODS, "deleted", namespace="default")
+        await api_verbs.delete(c.api, PODS, "deleted", namespace="default")
         await c.bind("late")
         await c.pass_seconds(100)
         c.kubelets.revive_node("node-0")
@@ -144,8 +145,8 @@ async def test_a_partitioned_node_acts_on_what_it_missed_when_it_is_back() -> No
             await c.bind(name)
         await c.pass_seconds(30)
         c.kubelets.kill_node("node-0", NodeDeath.PARTITION)
-        await c.api.delete(PODS, "deleted", namespace="default")
-        await c.api.delete(PODS, "forced", namespace="default", grace_seconds=0)
+        await api_verbs.delete(c.api, PODS, "deleted", namespace="default")
+        await api_verbs.delete(c.api, PODS, "forced", namespace="default", grace_seconds=0)
         await c.pass_seconds(100)
         assert len(c.workload.running) == 3
         c.kubelets.revive_node("node-0")
@@ -195,7 +196,7 @@ async def test_a_reset_node_comes_back_with_its_processes_dead_and_restarts_them
         await c.bind("stuck")
         await c.pass_seconds(30)
         c.kubelets.stuck_termination("stuck")
-        await c.api.delete(PODS, "stuck", namespace="default")
+        await api_verbs.delete(c.api, PODS, "stuck", namespace="default")
         await c.pass_seconds(60)
         c.kubelets.reset_node("node-0", 20.0)
         assert c.workload.running == []

@@ -4,15 +4,15 @@ import asyncio
 import json
 import random
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
+from recovery import api_verbs
 from recovery.kube.client import KubeApiClient
-from recovery.kube.request import ApiRequest
 from recovery.ports import (
     EVENTS,
     JOBS,
@@ -23,6 +23,7 @@ from recovery.ports import (
     AlreadyExistsError,
     ApiClient,
     ApiError,
+    ApiRequest,
     ConflictError,
     ExpiredError,
     ForbiddenError,
@@ -64,30 +65,12 @@ def pod(name: str, **labels: str) -> dict[str, Any]:
     }
 
 
-class Through:
-    """A transport of the production client that goes through the client's functions, as the trials' one does."""
-
-    def __init__(self, api: ApiServer, actor: str) -> None:
-        self._api = api
-        self._actor = actor
-
-    async def send(self, request: ApiRequest) -> bytes:
-        try:
-            return answer(self._api, self._actor, request)
-        except StatusError as failure:
-            raise error_from(request, failure) from failure
-
-    async def stream(self, request: ApiRequest, timeout_seconds: int) -> Any:
-        async for line in lines(self._api, request):
-            yield line
-
-
 def model(api: ApiServer) -> ApiClient:
     return ModelClient(api, "kubelet")
 
 
 def production(api: ApiServer) -> ApiClient:
-    return KubeApiClient(Through(api, "kubelet"), clock=VirtualClock(), entropy=random.Random(7))
+    return KubeApiClient(ModelClient(api, "kubelet"), clock=VirtualClock(), entropy=random.Random(7))
 
 
 both = pytest.mark.parametrize("client_of", [model, production])
@@ -105,20 +88,22 @@ def read(body: bytes) -> Any:
 @virtual_time
 async def test_what_is_created_is_got_listed_patched_and_deleted(client_of: ClientOf) -> None:
     client = client_of(server())
-    made = read(await client.create(PODS, pod("a", rank="0"), namespace="team-a"))
-    await client.create(PODS, pod("b", rank="1"), namespace="team-a")
-    assert read(await client.get(PODS, "a", namespace="team-a")) == made
+    made = read(await api_verbs.create(client, PODS, pod("a", rank="0"), namespace="team-a"))
+    await api_verbs.create(client, PODS, pod("b", rank="1"), namespace="team-a")
+    assert read(await api_verbs.get(client, PODS, "a", namespace="team-a")) == made
 
-    listed = read(await client.list(PODS, namespace="team-a", label_selector="rank=1"))
+    listed = read(await api_verbs.list_page(client, PODS, namespace="team-a", label_selector="rank=1"))
     assert [item["metadata"]["name"] for item in listed["items"]] == ["b"]
 
     patch = {"metadata": {"uid": made["metadata"]["uid"]}, "status": {"phase": "Running"}}
-    patched = await client.patch(PODS, "a", patch, kind=PatchKind.STRATEGIC, namespace="team-a", subresource="status")
+    patched = await api_verbs.patch(
+        client, PODS, "a", patch, kind=PatchKind.STRATEGIC, namespace="team-a", subresource="status"
+    )
     assert read(patched)["status"] == {"phase": "Running", "qosClass": "BestEffort"}
 
-    await client.delete(PODS, "a", namespace="team-a", uid=made["metadata"]["uid"], grace_seconds=0)
+    await api_verbs.delete(client, PODS, "a", namespace="team-a", uid=made["metadata"]["uid"], grace_seconds=0)
     with pytest.raises(NotFoundError):
-        await client.get(PODS, "a", namespace="team-a")
+        await api_verbs.get(client, PODS, "a", namespace="team-a")
 
 
 @both
@@ -126,9 +111,9 @@ async def test_what_is_created_is_got_listed_patched_and_deleted(client_of: Clie
 async def test_a_list_is_read_page_by_page(client_of: ClientOf) -> None:
     client = client_of(server())
     for name in ("a", "b", "c"):
-        await client.create(PODS, pod(name), namespace="team-a")
-    first = read(await client.list(PODS, limit=2))
-    rest = read(await client.list(PODS, limit=2, continue_token=first["metadata"]["continue"]))
+        await api_verbs.create(client, PODS, pod(name), namespace="team-a")
+    first = read(await api_verbs.list_page(client, PODS, limit=2))
+    rest = read(await api_verbs.list_page(client, PODS, limit=2, continue_token=first["metadata"]["continue"]))
     assert [item["metadata"]["name"] for item in [*first["items"], *rest["items"]]] == ["a", "b", "c"]
     assert not rest["metadata"].get("continue")
 
@@ -139,9 +124,9 @@ async def test_a_delete_says_how_much_time_and_what_of_the_dependants(client_of:
     client = client_of(server())
     body = pod("a")
     body["spec"]["nodeName"] = "gpu-0"
-    await client.create(PODS, body, namespace="team-a")
-    await client.delete(PODS, "a", namespace="team-a", propagation=Propagation.FOREGROUND, grace_seconds=7)
-    metadata = read(await client.get(PODS, "a", namespace="team-a"))["metadata"]
+    await api_verbs.create(client, PODS, body, namespace="team-a")
+    await api_verbs.delete(client, PODS, "a", namespace="team-a", propagation=Propagation.FOREGROUND, grace_seconds=7)
+    metadata = read(await api_verbs.get(client, PODS, "a", namespace="team-a"))["metadata"]
     assert metadata["deletionGracePeriodSeconds"] == 7
     assert metadata["finalizers"] == ["foregroundDeletion"]
 
@@ -150,44 +135,52 @@ async def test_a_delete_says_how_much_time_and_what_of_the_dependants(client_of:
 @virtual_time
 async def test_a_delete_of_another_version_or_another_object_is_refused(client_of: ClientOf) -> None:
     client = client_of(server())
-    await client.create(PODS, pod("a"), namespace="team-a")
+    await api_verbs.create(client, PODS, pod("a"), namespace="team-a")
     with pytest.raises(ConflictError):
-        await client.delete(PODS, "a", namespace="team-a", uid="other")
+        await api_verbs.delete(client, PODS, "a", namespace="team-a", uid="other")
     with pytest.raises(ConflictError):
-        await client.delete(PODS, "a", namespace="team-a", resource_version="1")
-    assert await client.get(PODS, "a", namespace="team-a")
+        await api_verbs.delete(client, PODS, "a", namespace="team-a", resource_version="1")
+    assert await api_verbs.get(client, PODS, "a", namespace="team-a")
 
 
 @both
 @virtual_time
 async def test_a_pod_is_bound_by_a_create_below_it(client_of: ClientOf) -> None:
     client = client_of(server())
-    await client.create(PODS, pod("a"), namespace="team-a")
+    await api_verbs.create(client, PODS, pod("a"), namespace="team-a")
     binding = {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "gpu-0"}}
-    await client.create(PODS, binding, namespace="team-a", name="a", subresource="binding")
-    assert read(await client.get(PODS, "a", namespace="team-a"))["spec"]["nodeName"] == "gpu-0"
+    await api_verbs.create(client, PODS, binding, namespace="team-a", name="a", subresource="binding")
+    assert read(await api_verbs.get(client, PODS, "a", namespace="team-a"))["spec"]["nodeName"] == "gpu-0"
 
 
 @both
 @virtual_time
 async def test_a_watch_tells_what_is_there_and_then_what_changes_until_its_time_is_over(client_of: ClientOf) -> None:
     client = client_of(server())
-    await client.create(PODS, pod("a", job="llm"), namespace="team-a")
+    await api_verbs.create(client, PODS, pod("a", job="llm"), namespace="team-a")
     heard: list[tuple[str, str]] = []
 
     async def listen() -> None:
-        watch = client.watch(PODS, label_selector="job=llm", send_initial_events=True, timeout_seconds=30)
+        watch = api_verbs.watch(client, PODS, label_selector="job=llm", send_initial_events=True, timeout_seconds=30)
         async for line in watch:
             event = read(line)
             heard.append((event["type"], event["object"]["metadata"].get("name", "")))
 
     listening = asyncio.create_task(listen())
     await asyncio.sleep(1)
-    await client.create(PODS, pod("b", job="llm"), namespace="team-a")
-    await client.create(PODS, pod("c", job="other"), namespace="team-a")
+    await api_verbs.create(client, PODS, pod("b", job="llm"), namespace="team-a")
+    await api_verbs.create(client, PODS, pod("c", job="other"), namespace="team-a")
     await asyncio.wait_for(listening, 60)
     assert heard[:3] == [("ADDED", "a"), ("BOOKMARK", ""), ("ADDED", "b")]
     assert ("ADDED", "c") not in heard
+
+
+@both
+@virtual_time
+async def test_a_watch_from_what_is_no_revision_is_refused(client_of: ClientOf) -> None:
+    with pytest.raises(RefusedError):
+        async with aclosing(api_verbs.watch(client_of(server()), PODS, resource_version="new")) as told:
+            await anext(told)
 
 
 @both
@@ -196,27 +189,27 @@ async def test_a_json_patch_is_refused_as_failed_where_it_tests_and_as_wrong_whe
     client_of: ClientOf,
 ) -> None:
     client = client_of(server())
-    await client.create(PODS, pod("a"), namespace="team-a")
+    await api_verbs.create(client, PODS, pod("a"), namespace="team-a")
     test = [{"op": "test", "path": "/metadata/uid", "value": "other"}]
     missing = [{"op": "remove", "path": "/metadata/annotations/none"}]
     with pytest.raises(TestFailedError):
-        await client.patch(PODS, "a", test, kind=PatchKind.JSON, namespace="team-a")
+        await api_verbs.patch(client, PODS, "a", test, kind=PatchKind.JSON, namespace="team-a")
     with pytest.raises(RefusedError):
-        await client.patch(PODS, "a", missing, kind=PatchKind.JSON, namespace="team-a")
+        await api_verbs.patch(client, PODS, "a", missing, kind=PatchKind.JSON, namespace="team-a")
 
 
 @both
 @virtual_time
 async def test_failures_are_the_errors_of_the_port(client_of: ClientOf) -> None:
     client = client_of(server())
-    await client.create(PODS, pod("a"), namespace="team-a")
+    await api_verbs.create(client, PODS, pod("a"), namespace="team-a")
     with pytest.raises(AlreadyExistsError, match="create pods team-a: "):
-        await client.create(PODS, pod("a"), namespace="team-a")
+        await api_verbs.create(client, PODS, pod("a"), namespace="team-a")
     with pytest.raises(NotFoundError, match='get pods team-a/z: pods "z" not found'):
-        await client.get(PODS, "z", namespace="team-a")
+        await api_verbs.get(client, PODS, "z", namespace="team-a")
     stale = {"metadata": {"resourceVersion": "1"}}
     with pytest.raises(ConflictError):
-        await client.patch(PODS, "a", stale, kind=PatchKind.MERGE, namespace="team-a")
+        await api_verbs.patch(client, PODS, "a", stale, kind=PatchKind.MERGE, namespace="team-a")
 
 
 @both
@@ -224,9 +217,9 @@ async def test_failures_are_the_errors_of_the_port(client_of: ClientOf) -> None:
 async def test_a_resource_that_is_not_served_is_missing_its_definition(client_of: ClientOf) -> None:
     client = client_of(server())
     with pytest.raises(NoSuchResourceError, match="is the CRD installed"):
-        await client.list(JOBS)
+        await api_verbs.list_page(client, JOBS)
     with pytest.raises(NoSuchResourceError, match="is the CRD installed"):
-        await client.get(JOBS, "a", namespace="team-a")
+        await api_verbs.get(client, JOBS, "a", namespace="team-a")
 
 
 @both
@@ -244,7 +237,7 @@ async def test_a_body_that_its_schema_refuses_is_refused_by_its_field(client_of:
         'spec.workloadRef.kind: Unsupported value: "PyTorchJob": supported values: "TrainJob", "JobSet"'
     )
     with pytest.raises(RefusedError, match=words) as refused:
-        await client.create(RECOVERY_GROUPS, group, namespace="team-a")
+        await api_verbs.create(client, RECOVERY_GROUPS, group, namespace="team-a")
     assert refused.value.status == 422
 
 
@@ -263,7 +256,7 @@ async def test_bodies_may_hold_structs_times_and_tuples(client_of: ClientOf) -> 
     renewed = datetime(2026, 11, 2, 8, tzinfo=UTC)
     owners = ({"kind": "Node", "name": "gpu-0", "uid": "1"},)
     lease = {"metadata": {"name": "gpu-0", "ownerReferences": owners}, "spec": _Spec(renewed)}
-    made = read(await client.create(LEASES, lease, namespace="kube-node-lease"))
+    made = read(await api_verbs.create(client, LEASES, lease, namespace="kube-node-lease"))
     assert made["spec"] == {"renewTime": "2026-11-02T08:00:00Z", "leaseDurationSeconds": 15}
     assert made["metadata"]["ownerReferences"] == list(owners)
 
@@ -274,9 +267,9 @@ async def test_a_model_may_use_the_body_that_it_has_sent_again() -> None:
     client = model(api)
     status = {"conditions": [{"type": "Ready", "status": "True"}]}
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-0"}, "status": status}
-    await client.create(NODES, node)
+    await api_verbs.create(client, NODES, node)
     patch = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
-    await client.patch(NODES, "gpu-0", patch, kind=PatchKind.STRATEGIC, subresource="status")
+    await api_verbs.patch(client, NODES, "gpu-0", patch, kind=PatchKind.STRATEGIC, subresource="status")
     assert node == {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-0"}, "status": status}
     assert status == {"conditions": [{"type": "Ready", "status": "True"}]}
 
@@ -291,9 +284,11 @@ async def test_writes_are_the_actors_own(client_of: ClientOf) -> None:
     changes: list[ObjectChange] = []
     api.subscribe(changes.append)
     client = client_of(api)
-    await client.create(PODS, pod("a"), namespace="team-a")
-    await client.patch(PODS, "a", {"metadata": {"labels": {"b": "c"}}}, kind=PatchKind.MERGE, namespace="team-a")
-    await client.delete(PODS, "a", namespace="team-a", grace_seconds=0)
+    await api_verbs.create(client, PODS, pod("a"), namespace="team-a")
+    await api_verbs.patch(
+        client, PODS, "a", {"metadata": {"labels": {"b": "c"}}}, kind=PatchKind.MERGE, namespace="team-a"
+    )
+    await api_verbs.delete(client, PODS, "a", namespace="team-a", grace_seconds=0)
     assert {change.actor for change in changes} == {"kubelet"}
     assert [change.type for change in changes if change.type != "MODIFIED"] == ["ADDED", "DELETED"]
 
@@ -302,7 +297,7 @@ async def test_writes_are_the_actors_own(client_of: ClientOf) -> None:
 async def test_a_request_of_a_model_takes_a_turn_of_the_loop() -> None:
     api = server()
     client = model(api)
-    writing = asyncio.create_task(client.create(PODS, pod("a"), namespace="team-a"))
+    writing = asyncio.create_task(api_verbs.create(client, PODS, pod("a"), namespace="team-a"))
     assert api.find(PODS, "a", "team-a") is None
     await writing
     assert api.find(PODS, "a", "team-a") is not None
@@ -324,10 +319,10 @@ async def test_kubelets_live_on_the_modelled_server() -> None:
     for name in ("stays", "fails", "goes"):
         body = pod(name)
         body["spec"] |= {"nodeName": "gpu-0", "restartPolicy": "Never"}
-        await client.create(PODS, body, namespace="team-a")
+        await api_verbs.create(client, PODS, body, namespace="team-a")
     await asyncio.sleep(1)
     kubelets.exit_container("fails", 1, namespace="team-a")
-    await client.delete(PODS, "goes", namespace="team-a")
+    await api_verbs.delete(client, PODS, "goes", namespace="team-a")
     await asyncio.sleep(5)
     phases = {body["metadata"]["name"]: body["status"]["phase"] for body in api.objects(PODS)}
     assert phases == {"stays": "Running", "fails": "Failed"}

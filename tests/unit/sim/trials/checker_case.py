@@ -25,7 +25,6 @@ from recovery.core.model.ledger import (
     Totals,
 )
 from recovery.core.model.reason import Reason
-from recovery.kube.request import ApiRequest
 from recovery.ports import (
     EVENTS,
     JOB_SETS,
@@ -35,6 +34,7 @@ from recovery.ports import (
     RECOVERY_INCIDENTS,
     RECOVERY_POLICIES,
     TRAIN_JOBS,
+    ApiRequest,
     Resource,
 )
 from recovery.sim.api.kinds.kind import Body

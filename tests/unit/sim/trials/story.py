@@ -8,8 +8,7 @@ import msgspec
 from recovery.controller.lease import LEASE_NAME
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import Ledger
-from recovery.kube.request import ApiRequest
-from recovery.ports import LEASES, PODS, RECOVERY_GROUPS, Resource
+from recovery.ports import LEASES, PODS, RECOVERY_GROUPS, ApiRequest, Resource
 from recovery.sim.api.server import ApiServer
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.training.trace import EventKind, Trace, TraceRecord

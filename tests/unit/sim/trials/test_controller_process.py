@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from recovery import api_verbs
 from recovery.core.model.facts import GroupKey
 from recovery.kube.client import KubeApiClient
 from recovery.ports import JOBS
@@ -152,7 +153,7 @@ def test_nothing_of_a_killed_process_reaches_the_server(programs: list[Work]) ->
 
     async def clings_to_life(client: KubeApiClient, stop: asyncio.Event) -> None:
         async def write(name: str) -> None:
-            await client.create(JOBS, named(name), namespace=TEAM)
+            await api_verbs.create(client, JOBS, named(name), namespace=TEAM)
 
         async def insists() -> None:
             for number in range(5):
@@ -188,7 +189,7 @@ def test_nothing_of_a_killed_process_reaches_the_server(programs: list[Work]) ->
 def test_numbers_of_requests_go_on_from_process_to_process(programs: list[Work]) -> None:
     async def reads(client: KubeApiClient, stop: asyncio.Event) -> None:
         for _ in range(3):
-            await client.list(JOBS)
+            await api_verbs.list_page(client, JOBS)
         await stop.wait()
 
     programs.append(reads)

@@ -4,8 +4,7 @@ from collections import Counter
 
 import pytest
 
-from recovery.kube.request import ApiRequest
-from recovery.ports import JOBS, LEASES, PODS
+from recovery.ports import JOBS, LEASES, PODS, ApiRequest
 from recovery.sim.trials.dice import Dice
 from recovery.sim.trials.faults import FaultKind, TrialFault
 from recovery.sim.trials.plan import FaultRates

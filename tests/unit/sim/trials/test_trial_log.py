@@ -6,8 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from recovery.kube.request import ApiRequest
-from recovery.ports import JOBS, LEASES, PatchKind
+from recovery.ports import JOBS, LEASES, ApiRequest, PatchKind
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.trial_evidence import RequestRecord
 from recovery.sim.virtual_time import virtual_time

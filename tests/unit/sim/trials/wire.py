@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.kube.client import KubeApiClient
 from recovery.kube.informer import Informer
 from recovery.kube.observer import NoObserver
@@ -78,10 +79,10 @@ class Wire:
         return self.server.patch(JOBS, name, {"spec": {"size": size}}, kind=PatchKind.MERGE, namespace=TEAM)
 
     async def create(self, name: str = "a") -> None:
-        await self.client.create(JOBS, named(name), namespace=TEAM)
+        await api_verbs.create(self.client, JOBS, named(name), namespace=TEAM)
 
     async def get(self, name: str = "a") -> None:
-        await self.client.get(JOBS, name, namespace=TEAM)
+        await api_verbs.get(self.client, JOBS, name, namespace=TEAM)
 
 
 class _Job(msgspec.Struct, frozen=True):
@@ -154,7 +155,7 @@ def watching_until_the_end(test: Callable[[], Coroutine[Any, Any, None]]) -> Cal
 async def first_lines(wire: Wire, lines: int) -> list[str]:
     """The types of so many lines of a watch that lists first."""
     found = []
-    async with aclosing(wire.client.watch(JOBS, send_initial_events=True)) as stream:
+    async with aclosing(api_verbs.watch(wire.client, JOBS, send_initial_events=True)) as stream:
         async for line in stream:
             found.append(msgspec.json.decode(line)["type"])
             if len(found) == lines:
