@@ -25,6 +25,21 @@ _QUOTE = ord('"')
 T = TypeVar("T")
 
 
+class ObjectVersion(msgspec.Struct, frozen=True, rename="camel"):
+    """Metadata as far as the next write of the object is tied to what was read."""
+
+    resource_version: str
+
+
+class AnnotatedObjectVersion(msgspec.Struct, frozen=True, rename="camel"):
+    """Metadata as far as a patch of the annotations is tied to what was read."""
+
+    uid: str
+    resource_version: str
+    annotations: dict[str, str] | None = None
+    """None: the object has no such map, and a patch must not reach into it."""
+
+
 class _Labels(msgspec.Struct, frozen=True):
     group: msgspec.Raw = msgspec.field(name=JOBSET_NAME_LABEL, default=msgspec.Raw(b'""'))
 

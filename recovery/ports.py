@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -91,6 +92,59 @@ class WatchEnd(StrEnum):
     """The server refuses it: a permission or the CRD is missing."""
     UNREACHABLE = "Unreachable"
     """No answer, or one that nobody understands."""
+
+
+class ApiRequest(msgspec.Struct, frozen=True):
+    """A REST verb on a resource. `str()` reads like kubectl: `patch recoverygroups/status team-a/llm`."""
+
+    verb: str
+    resource: Resource
+    namespace: str | None = None
+    name: str | None = None
+    subresource: str = ""
+    query: Mapping[str, str | int] = {}
+    body: bytes | None = None
+    content_type: str = "application/json"
+    tests: bool = False
+    """The body is a JSON patch with a `test` operation."""
+
+    def __str__(self) -> str:
+        where = "/".join(part for part in (self.namespace, self.name) if part)
+        return f"{self.verb} {self.target} {where}".rstrip()
+
+    @property
+    def target(self) -> str:
+        """The plural, with the subresource if there is one."""
+        return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
+
+    @property
+    def method(self) -> str:
+        return _METHODS[self.verb]
+
+    @property
+    def writes(self) -> bool:
+        return self.method != "GET"
+
+    @property
+    def timeout_seconds(self) -> int:
+        """After how long the server ends a watch. Raises KeyError for other verbs."""
+        return int(self.query["timeoutSeconds"])
+
+    def parameter(self, name: str) -> str:
+        """A query parameter as text. Empty: the request does not have it."""
+        return str(self.query.get(name, ""))
+
+    def url(self, server: str) -> str:
+        """Already encoded. Names come from users too (annotations, command lines), so nothing in them is trusted."""
+        path = self.resource.path(_quoted(self.namespace), _quoted(self.name), self.subresource)
+        return f"{server}{path}?{urlencode(self.query)}" if self.query else f"{server}{path}"
+
+
+def _quoted(segment: str | None) -> str | None:
+    return None if segment is None else quote(segment, safe="")
+
+
+_METHODS = {"get": "GET", "list": "GET", "watch": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
 
 
 class ApiError(Exception):
@@ -186,73 +240,14 @@ class NotLeadingError(ApiError):
 
 
 class ApiClient(Protocol):
-    """The REST verbs. Every method raises `ApiError` subclasses only (and CancelledError)."""
+    """Sends requests to an API server; `recovery.api_verbs` builds them. Raises `ApiError` subclasses only."""
 
-    async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes: ...
-
-    async def list(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        limit: int | None = None,
-        continue_token: str = "",
-    ) -> bytes:
-        """One page. `resource_version` None is a consistent read, "0" whatever the server has in its cache."""
+    async def send(self, request: ApiRequest) -> bytes:
+        """The body of a successful answer."""
         ...
 
-    def watch(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        send_initial_events: bool = False,
-        timeout_seconds: int = 300,
-    ) -> AsyncGenerator[bytes, None]:
+    def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
         """Lines of `{"type": ..., "object": ...}`, bookmarks included, until the server ends the stream."""
-        ...
-
-    async def create(
-        self,
-        resource: Resource,
-        body: object,
-        *,
-        namespace: str | None = None,
-        name: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        """POST. `name` with `subresource` addresses a subresource of an object (`pods/eviction`)."""
-        ...
-
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        body: object,
-        *,
-        kind: PatchKind,
-        namespace: str | None = None,
-        subresource: str = "",
-    ) -> bytes: ...
-
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str | None = None,
-        uid: str | None = None,
-        resource_version: str | None = None,
-        propagation: Propagation | None = None,
-        grace_seconds: int | None = None,
-    ) -> bytes:
-        """DELETE with preconditions. `grace_seconds` None keeps the object's own grace period."""
         ...
 
 

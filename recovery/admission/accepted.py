@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 import structlog
 
+from recovery import api_verbs
 from recovery.admission.objects import JUDGED, JudgedObject, StatusCondition, decoder
-from recovery.admission.verdict import Verdict, judge
+from recovery.admission.verdict import AdmissionVerdict, judge
 from recovery.core.model.config import CONFIG_NAME
 from recovery.kube.informer import Informer
-from recovery.kube.projections.metadata import Entry
+from recovery.kube.projections.metadata import ObjectEntry
 from recovery.ports import (
     RECOVERY_CONFIGS,
     ApiClient,
@@ -70,10 +71,10 @@ class Register:
         """Every kind has been listed: only then does absence mean anything."""
         return all(informer.synced for informer in self.informers.values())
 
-    def judge(self, judged: JudgedObject) -> Verdict:
+    def judge(self, judged: JudgedObject) -> AdmissionVerdict:
         """In the light of all that is known. Before everything has been listed, that is the object alone."""
         if not self.synced():
-            return Verdict(errors=judge(judged, (), None).errors)
+            return AdmissionVerdict(errors=judge(judged, (), None).errors)
         others = (other for other in self._objects(judged.resource) if other.namespace == judged.namespace)
         config = self.informers[RECOVERY_CONFIGS].objects.get(("", CONFIG_NAME))
         return judge(judged, others, config.value if config is not None else None)
@@ -101,7 +102,8 @@ class Register:
             # answer each other for ever.
             return True
         try:
-            await self._client.patch(
+            await api_verbs.patch(
+                self._client,
                 judged.resource,
                 judged.name,
                 _patch(judged, condition),
@@ -125,10 +127,10 @@ class Register:
     def _objects(self, resource: Resource) -> Sequence[JudgedObject]:
         return [entry.value for entry in self.informers[resource].objects.values()]
 
-    def _put(self, _entry: Entry[JudgedObject]) -> None:
+    def _put(self, _entry: ObjectEntry[JudgedObject]) -> None:
         self._changed.set()
 
-    def _drop(self, entry: Entry[JudgedObject]) -> None:
+    def _drop(self, entry: ObjectEntry[JudgedObject]) -> None:
         self._written.pop(entry.uid, None)
         self._changed.set()
 
@@ -147,7 +149,7 @@ class Register:
         _log.error("an object cannot be judged", resource=resource, object=name, error=message)
 
 
-def due_condition(judged: JudgedObject, verdict: Verdict, now: datetime) -> StatusCondition | None:
+def due_condition(judged: JudgedObject, verdict: AdmissionVerdict, now: datetime) -> StatusCondition | None:
     """The condition as it should be. None: it is so already."""
     status, reason = ("False", REFUSED) if verdict.errors else ("True", ACCEPTED)
     current = _current(judged)

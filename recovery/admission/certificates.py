@@ -21,6 +21,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from recovery import api_verbs
+from recovery.decoding import ObjectVersion
 from recovery.ports import (
     ApiClient,
     ApiError,
@@ -59,8 +61,8 @@ MUTATING_CONFIGURATIONS = Resource(
 VALIDITY = timedelta(days=365)
 BACKDATED = timedelta(minutes=5)
 """The API server's clock may be behind ours."""
-LOOK_SECONDS = 60.0
-"""Between looks at the Secret and at the webhook configuration, which somebody may have applied anew."""
+RECONCILE_SECONDS = 60.0
+"""Between checks of the Secret and at the webhook configuration, which somebody may have applied again."""
 SWAPS_MAX = 5
 
 _log = structlog.get_logger("recovery.admission")
@@ -124,12 +126,8 @@ def must_be_made(certificates: Certificates, names: Sequence[str], now: datetime
     return bool(missing) or not _authorities(certificates) or now >= serving.not_valid_before_utc + validity * 2 / 3
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str
-
-
 class _Secret(msgspec.Struct, frozen=True):
-    metadata: _Metadata
+    metadata: ObjectVersion
     data: Certificates = Certificates()
 
 
@@ -142,7 +140,7 @@ class _Webhook(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _WebhookConfiguration(msgspec.Struct, frozen=True):
-    metadata: _Metadata
+    metadata: ObjectVersion
     webhooks: list[_Webhook] = []
 
 
@@ -159,15 +157,15 @@ class SelfMade:
         self.file = folder / "tls.pem"
 
     async def keep(self) -> None:
-        """Until cancelled; the first look is the caller's."""
+        """Until cancelled; the first reconcile is the caller's."""
         while True:
-            await self._clock.sleep(LOOK_SECONDS)
+            await self._clock.sleep(RECONCILE_SECONDS)
             try:
-                await self.look()
+                await self.reconcile()
             except (ApiError, CertificateError) as error:  # what is served is good for months
                 self._complain(f"the certificate could not be looked after: {error}")
 
-    async def look(self) -> None:
+    async def reconcile(self) -> None:
         """Make what has to be made, and bring it to where it is used. Raises ApiError, CertificateError."""
         certificates = await self._agreed()
         if not await self._inject(WEBHOOK_CONFIGURATIONS, CONFIGURATION_NAME, certificates.authorities):
@@ -191,7 +189,7 @@ class SelfMade:
         """What all replicas serve with."""
         for _ in range(SWAPS_MAX):
             try:
-                raw = await self._client.get(SECRETS, SECRET_NAME, namespace=self._namespace)
+                raw = await api_verbs.get(self._client, SECRETS, SECRET_NAME, namespace=self._namespace)
             except NotFoundError:
                 raise CertificateError(
                     f"Secret {self._namespace}/{SECRET_NAME} is not there to keep the certificate in; "
@@ -203,7 +201,8 @@ class SelfMade:
                 return secret.data
             made = make_certificates(self._names, now, secret.data)
             try:
-                await self._client.patch(
+                await api_verbs.patch(
+                    self._client,
                     SECRETS,
                     SECRET_NAME,
                     [_same(secret.metadata), {"op": "add", "path": "/data", "value": made}],
@@ -219,7 +218,7 @@ class SelfMade:
     async def _inject(self, resource: Resource, name: str, authorities: bytes) -> bool:
         """Have the API server trust them, where our webhooks are registered. False: they are not."""
         try:
-            raw = await self._client.get(resource, name)
+            raw = await api_verbs.get(self._client, resource, name)
         except NotFoundError:
             return False
         found = msgspec.json.decode(raw, type=_WebhookConfiguration)
@@ -231,9 +230,9 @@ class SelfMade:
         if not patch:
             return True
         try:
-            await self._client.patch(resource, name, [_same(found.metadata), *patch], kind=PatchKind.JSON)
+            await api_verbs.patch(self._client, resource, name, [_same(found.metadata), *patch], kind=PatchKind.JSON)
         except (ConflictError, TestFailedError):
-            return True  # another replica injects the same; the next look tells
+            return True  # another replica injects the same; the next reconcile tells
         _log.info(
             "the certificate authority was injected", configuration=f"{resource.kind} {name}", webhooks=len(places)
         )
@@ -249,7 +248,7 @@ class SelfMade:
 def serving_names(namespace: str, listening_host: str) -> list[str]:
     """What the API server may call us: the Service; a loopback address too, for a controller that is run by hand.
 
-    Never a pod's own address: each replica would make the certificate anew for its own.
+    Never a pod's own address: each replica would make another certificate for its own.
     """
     names = [f"{SERVICE_NAME}.{namespace}.svc"]
     try:
@@ -259,7 +258,7 @@ def serving_names(namespace: str, listening_host: str) -> list[str]:
     return [*names, str(address)] if address.is_loopback else names
 
 
-def _same(metadata: _Metadata) -> dict[str, Any]:
+def _same(metadata: ObjectVersion) -> dict[str, Any]:
     return {"op": "test", "path": "/metadata/resourceVersion", "value": metadata.resource_version}
 
 

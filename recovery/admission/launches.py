@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from recovery.admission.verdict import Verdict
+from recovery.admission.verdict import AdmissionVerdict
 from recovery.launch.documents import document_of
-from recovery.launch.findings import Finding, Severity
+from recovery.launch.findings import LintFinding, Severity
 from recovery.launch.lint import judge
 from recovery.launch.places import Path
-from recovery.launch.preparing import PREPARE_ANNOTATION, PREPARED_ANNOTATION, Change, prepare
+from recovery.launch.preparing import PREPARE_ANNOTATION, PREPARED_ANNOTATION, PreparedChange, prepare
 from recovery.launch.reading import read
 from recovery.launch.resolving import launch_of
 from recovery.launch.views import Runtime, TrainJob
@@ -65,7 +65,7 @@ def runtime_name(body: Body) -> RuntimeName | None:
     return None
 
 
-def verdict_of(new: Body, old: Body | None, runtime: Body | None) -> Verdict:
+def verdict_of(new: Body, old: Body | None, runtime: Body | None) -> AdmissionVerdict:
     """What to say of a TrainJob or a runtime. `old`: what it was, None: it is created. `runtime`: of a TrainJob, None:
     it is not known.
 
@@ -83,7 +83,7 @@ def verdict_of(new: Body, old: Body | None, runtime: Body | None) -> Verdict:
         refused = [finding for finding in refused if _field(finding) in alone]
     fatal = set(refused)
     warned = sorted((finding for finding in found if finding not in fatal), key=_turn)
-    return Verdict(
+    return AdmissionVerdict(
         tuple(_limited([_told(each, runtime) for each in refused], REFUSALS_MAX)),
         tuple(_limited([_told(each, runtime) for each in warned], WARNINGS_MAX, WARNING_CHARACTERS_MAX)),
     )
@@ -99,7 +99,7 @@ def asks_to_be_prepared(body: Body) -> bool:
     return _annotations(body).get(PREPARE_ANNOTATION) == "true"
 
 
-def changes_of(body: Body, runtime: Body | None) -> tuple[Change, ...]:
+def changes_of(body: Body, runtime: Body | None) -> tuple[PreparedChange, ...]:
     """What to set in a TrainJob that asks for it. `runtime` None: it is not known, and nothing is set."""
     job = read(document_of(body, number=_SUBJECT)).view
     its = read(document_of(runtime, number=_RUNTIME)).view if runtime is not None else None
@@ -108,35 +108,35 @@ def changes_of(body: Body, runtime: Body | None) -> tuple[Change, ...]:
     return prepare(launch_of(job, its))
 
 
-def record_of(changes: Sequence[Change]) -> dict[str, str]:
+def record_of(changes: Sequence[PreparedChange]) -> dict[str, str]:
     """The annotation that says what was changed."""
     return {PREPARED_ANNOTATION: "; ".join(str(change) for change in changes)}
 
 
-def _findings(body: Body, runtime: Body | None) -> tuple[Finding, ...]:
+def _findings(body: Body, runtime: Body | None) -> tuple[LintFinding, ...]:
     context = (document_of(runtime, number=_RUNTIME),) if runtime is not None else ()
     return judge(document_of(body, number=_SUBJECT), context)
 
 
-def _fields(found: Sequence[Finding]) -> set[tuple[str, int, Path]]:
+def _fields(found: Sequence[LintFinding]) -> set[tuple[str, int, Path]]:
     return {_field(finding) for finding in found}
 
 
-def _field(finding: Finding) -> tuple[str, int, Path]:
+def _field(finding: LintFinding) -> tuple[str, int, Path]:
     """What is wrong where: the same, whatever numbers the sentence has."""
     return finding.code.name, finding.place.document, finding.place.path
 
 
-def _is_error(finding: Finding) -> bool:
+def _is_error(finding: LintFinding) -> bool:
     return finding.code.severity is Severity.ERROR
 
 
-def _turn(finding: Finding) -> tuple[bool, bool]:
+def _turn(finding: LintFinding) -> tuple[bool, bool]:
     """Warnings that are cut off are those of the runtime, and of these the lesser ones."""
     return finding.place.document != _SUBJECT, not _is_error(finding)
 
 
-def _told(finding: Finding, runtime: Body | None) -> str:
+def _told(finding: LintFinding, runtime: Body | None) -> str:
     """One line; the API server shows no control characters in a warning."""
     where = ""
     if finding.place.document == _RUNTIME and runtime is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from recovery.kube.projections.metadata import Entry
+from recovery.kube.projections.metadata import ObjectEntry
 from recovery.ports import CLUSTER_RECOVERY_POLICIES, RECOVERY_CONFIGS, RECOVERY_POLICIES, Resource
 
 JUDGED = (RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES, RECOVERY_CONFIGS)
@@ -29,7 +29,7 @@ class StatusCondition(msgspec.Struct, frozen=True, rename="camel"):
         return msgspec.structs.replace(self, last_transition_time=other.last_transition_time) == other
 
 
-class Status(msgspec.Struct, frozen=True):
+class JudgedStatus(msgspec.Struct, frozen=True):
     """`conditions` None: the field is not there."""
 
     conditions: tuple[StatusCondition, ...] | None = None
@@ -48,7 +48,7 @@ class JudgedObject(msgspec.Struct, frozen=True):
     generation: int = 0
     created_at: datetime = _UNBORN
     deleting: bool = False
-    status: Status | None = None
+    status: JudgedStatus | None = None
     """None: nothing has been written there yet."""
 
     @property
@@ -73,7 +73,7 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
 class _Object(msgspec.Struct, frozen=True):
     metadata: _Metadata
     spec: dict[str, Any] = {}
-    status: Status | None = None
+    status: JudgedStatus | None = None
 
 
 _decode = msgspec.json.Decoder(_Object).decode
@@ -84,12 +84,12 @@ def from_request(resource: Resource, body: Mapping[str, Any]) -> JudgedObject:
     return _judged(resource, msgspec.convert(body, _Object))
 
 
-def decoder(resource: Resource) -> Callable[[msgspec.Raw], Entry[JudgedObject]]:
+def decoder(resource: Resource) -> Callable[[msgspec.Raw], ObjectEntry[JudgedObject]]:
     """What an informer of this resource decodes with."""
 
-    def decode(raw: msgspec.Raw) -> Entry[JudgedObject]:
+    def decode(raw: msgspec.Raw) -> ObjectEntry[JudgedObject]:
         judged = _judged(resource, _decode(raw))
-        return Entry(judged.namespace, judged.name, judged.uid, judged.resource_version, judged)
+        return ObjectEntry(judged.namespace, judged.name, judged.uid, judged.resource_version, judged)
 
     return decode
 

@@ -9,6 +9,7 @@ import json
 
 import structlog
 
+from recovery import api_verbs
 from recovery.admission.launches import Body, runtime_name
 from recovery.ports import ApiClient, ApiError, NotFoundError
 
@@ -31,7 +32,9 @@ class Runtimes:
             return None
         try:
             async with asyncio.timeout(READ_SECONDS_MAX):
-                raw = await self._client.get(wanted.resource, wanted.name, namespace=wanted.namespace or None)
+                raw = await api_verbs.get(
+                    self._client, wanted.resource, wanted.name, namespace=wanted.namespace or None
+                )
         except NotFoundError:
             return None  # Trainer says so itself
         except (ApiError, TimeoutError) as error:

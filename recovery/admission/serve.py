@@ -37,7 +37,7 @@ class EndedError(Exception):
     """Nothing failed, and nothing serves."""
 
 
-class Cluster(msgspec.Struct, frozen=True):
+class ClusterAccess(msgspec.Struct, frozen=True):
     """Where we are; `kubeconfig` and `context` as `open_session` takes them."""
 
     namespace: str
@@ -46,10 +46,10 @@ class Cluster(msgspec.Struct, frozen=True):
     context: str | None = None
 
 
-class Admission:
+class AdmissionServer:
     """What the controller sees of it."""
 
-    def __init__(self, settings: AdmissionSettings, cluster: Cluster, clock: Clock, entropy: Entropy) -> None:
+    def __init__(self, settings: AdmissionSettings, cluster: ClusterAccess, clock: Clock, entropy: Entropy) -> None:
         self._settings = settings
         self._cluster = cluster
         self._clock = clock
@@ -124,7 +124,7 @@ class Admission:
                     listening_host=self._settings.host,
                     folder=Path(own),
                 )
-                await made.look()
+                await made.reconcile()
                 await self._serve_with(session, client, made.file, made.file, made)
 
     async def _serve_with(
@@ -174,10 +174,10 @@ class Admission:
 
 @asynccontextmanager
 async def serve_admission(
-    settings: AdmissionSettings, cluster: Cluster, clock: Clock, entropy: Entropy
-) -> AsyncIterator[Admission]:
+    settings: AdmissionSettings, cluster: ClusterAccess, clock: Clock, entropy: Entropy
+) -> AsyncIterator[AdmissionServer]:
     """Admission for as long as the context lasts; it never raises for admission's sake."""
-    admission = Admission(settings, cluster, clock, entropy)
+    admission = AdmissionServer(settings, cluster, clock, entropy)
     admission.start()
     try:
         yield admission

@@ -23,7 +23,7 @@ NAMED_MAX = 3
 T = TypeVar("T")
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class AdmissionVerdict(msgspec.Struct, frozen=True):
     """Sentences, each beginning with the path of the field that it is about."""
 
     errors: tuple[str, ...] = ()
@@ -34,25 +34,25 @@ class UnreadableError(ValueError):
     """A spec of another version of the CRD; the message is a sentence with the field's path."""
 
 
-def judge(judged: JudgedObject, others: Iterable[JudgedObject], config: JudgedObject | None) -> Verdict:
+def judge(judged: JudgedObject, others: Iterable[JudgedObject], config: JudgedObject | None) -> AdmissionVerdict:
     """`others`: the objects of its kind and namespace, itself possibly among them. `config` None: there is none."""
     try:
         if judged.resource == RECOVERY_CONFIGS:
             return _about_config(judged)
         spec = _read(judged.spec, PolicySpec)
     except UnreadableError as error:
-        return Verdict(errors=(str(error),))
+        return AdmissionVerdict(errors=(str(error),))
     errors = tuple(problems(spec))
     if errors:
-        return Verdict(errors=errors)
-    return Verdict(warnings=(*_about_permissions(spec, config), *_about_overlaps(judged, spec, others)))
+        return AdmissionVerdict(errors=errors)
+    return AdmissionVerdict(warnings=(*_about_permissions(spec, config), *_about_overlaps(judged, spec, others)))
 
 
-def _about_config(config: JudgedObject) -> Verdict:
+def _about_config(config: JudgedObject) -> AdmissionVerdict:
     spec = _read(config.spec, ConfigSpec)
     errors = tuple(config_problems(spec))
     pause = ConfigFacts(config.name, config.uid, config.generation, spec).pause
-    return Verdict(errors, (f"spec.paused: {message_of(pause)}",) if pause is not None and not errors else ())
+    return AdmissionVerdict(errors, (f"spec.paused: {message_of(pause)}",) if pause is not None and not errors else ())
 
 
 def _about_permissions(spec: PolicySpec, config: JudgedObject | None) -> Iterator[str]:

@@ -29,12 +29,12 @@ from recovery.admission.launches import (
 )
 from recovery.admission.objects import JUDGED, JudgedObject, from_request
 from recovery.admission.runtimes import Runtimes
-from recovery.admission.verdict import Verdict
+from recovery.admission.verdict import AdmissionVerdict
 from recovery.kube.session import USER_AGENT, Session
 from recovery.ports import TRAIN_JOBS, Resource
 
-CERTIFICATE_LOOK_SECONDS = 10.0
-"""Between looks whether the certificate on disk is another one."""
+CERTIFICATE_RECONCILE_SECONDS = 10.0
+"""Between checks whether the certificate on disk is another one."""
 UNPROCESSABLE = 422
 """As the API server itself answers for an invalid object."""
 
@@ -43,7 +43,7 @@ PREPARE_PATH = "prepare-trainjobs"
 
 _log = structlog.get_logger("recovery.admission")
 
-Judge = Callable[[JudgedObject], Verdict]
+Judge = Callable[[JudgedObject], AdmissionVerdict]
 
 
 async def serve_webhooks(
@@ -70,7 +70,7 @@ async def serve_webhooks(
         port=port,
         certfile=certificate,
         pkeyfile=key,
-        file_check_interval=CERTIFICATE_LOOK_SECONDS,
+        file_check_interval=CERTIFICATE_RECONCILE_SECONDS,
     )
     settings.posting.enabled = False
     settings.scanning.disabled = True  # else it watches all CRDs and namespaces

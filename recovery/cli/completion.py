@@ -20,7 +20,7 @@ def job_names(context: typer.Context, incomplete: str) -> list[str]:
 
     async def read(client: "ApiClient") -> Iterable[str]:
         from recovery.cli.connection import chosen_namespace
-        from recovery.kube.oneshot import read_workloads
+        from recovery.kube.cluster_reader import read_workloads
 
         where = await chosen_namespace(*_cluster(context), context.params.get("namespace"))
         workloads, _ = await read_workloads(client, where)
@@ -34,11 +34,12 @@ def namespaces(context: typer.Context, incomplete: str) -> list[str]:
     """All of the cluster, for those who may list them."""
 
     async def read(client: "ApiClient") -> Iterable[str]:
-        from recovery.cli.jobs import NAMESPACES
+        from recovery import api_verbs
+        from recovery.cli.job_lookup import NAMESPACES
         from recovery.decoding import name_of
-        from recovery.kube.pages import read_page
+        from recovery.kube.response_envelopes import read_page
 
-        page = read_page(NAMESPACES, await client.list(NAMESPACES))
+        page = read_page(NAMESPACES, await api_verbs.list_page(client, NAMESPACES))
         return [name_of(raw) for raw in page.items or ()]
 
     return _ask(context, read, incomplete)
@@ -48,11 +49,12 @@ def node_names(context: typer.Context, incomplete: str) -> list[str]:
     """All of the cluster."""
 
     async def read(client: "ApiClient") -> Iterable[str]:
+        from recovery import api_verbs
         from recovery.decoding import name_of
-        from recovery.kube.pages import read_page
+        from recovery.kube.response_envelopes import read_page
         from recovery.ports import NODES
 
-        page = read_page(NODES, await client.list(NODES))
+        page = read_page(NODES, await api_verbs.list_page(client, NODES))
         return [name_of(raw) for raw in page.items or ()]
 
     given = set(context.params.get("nodes") or ())

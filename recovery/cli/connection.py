@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from recovery.cli.ending import EXIT_FAILURE, EXIT_INTERRUPTED, complain
+from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_INTERRUPTED, print_error
 from recovery.cli.preflight import absent_resources, install_words
 from recovery.controller.clock import SystemClock
 from recovery.kube.client import KubeApiClient
-from recovery.kube.context import default_namespace
 from recovery.kube.http import HttpTransport
+from recovery.kube.kubeconfig_context import default_namespace
 from recovery.kube.observer import RequestObserver
 from recovery.kube.session import SessionError, open_session
 from recovery.ports import (
@@ -84,7 +84,7 @@ def execute(work: Coroutine[Any, Any, int]) -> NoReturn:
 
 
 def _fail(line: str) -> NoReturn:
-    complain(line)
+    print_error(line)
     sys.exit(EXIT_FAILURE)
 
 

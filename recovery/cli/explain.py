@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from recovery.cli import account, outlook
+from recovery.cli import explain_lines, explain_nodes_and_deadlines
+from recovery.cli.applied_policy import AppliedPolicy, policy_of
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, execute
-from recovery.cli.ending import complain
-from recovery.cli.jobs import absence, title_of
-from recovery.cli.rows import as_data, job_row, ledger_problem, stamp
-from recovery.cli.selection import Selection, policy_of
-from recovery.cli.wording import AccountOutput, age, print_data, printable
+from recovery.cli.exit_codes import print_error
+from recovery.cli.formatting import AccountOutput, age, print_data, printable
+from recovery.cli.job_lookup import absence, title_of
+from recovery.cli.status_rows import as_data, job_row, ledger_problem, stamp
 from recovery.core.decision.decide import decide
 from recovery.core.decision.protection import protection
 from recovery.core.incident import budget, requests
@@ -27,7 +27,7 @@ from recovery.core.model.protection import Protection
 from recovery.core.model.reason import Explanation
 from recovery.core.plan.actions import Plan
 from recovery.core.sentences import render
-from recovery.kube.oneshot import JobReading, read_incident, read_job, with_fleet
+from recovery.kube.cluster_reader import JobReading, read_incident, read_job, with_fleet
 
 
 def show_explanation(
@@ -55,11 +55,11 @@ async def _explain(
         reading = await read_job(connection.client, key)
         now = connection.clock.now()
         for line in reading.unreadable:
-            complain(line)
+            print_error(line)
         if incident_id is not None:
             incident = await _incident(connection, key, reading, incident_id)
             if output is AccountOutput.TEXT:
-                _print(f"Incident of {_kind(reading)} {key}", account.incident_lines(incident, now))
+                _print(f"Incident of {_kind(reading)} {key}", explain_lines.incident_lines(incident, now))
             else:
                 print_data(msgspec.to_builtins(incident), as_yaml=output is AccountOutput.YAML)
             return 0
@@ -129,24 +129,26 @@ class _Explanation:
     def print(self) -> None:
         ledger, now = self._ledger, self._now
         print(f"{title_of(self._key, self._workload)}, created {age(self._workload.created_at, now)} ago")
-        print(printable(account.protection_line(self._protection())))
-        _print("Policy", account.policy_lines(self._selection, ledger, now))
-        _print("Now", account.sight_lines(self._reading.snapshot, self._workload, now))
+        print(printable(explain_lines.protection_line(self._protection())))
+        _print("Policy", explain_lines.policy_lines(self._selection, ledger, now))
+        _print("Now", explain_lines.readiness_lines(self._reading.snapshot, self._workload, now))
         plan = self._plan
         if plan is None:
             _print("Decision", [f"none, and no controller of this version takes one: {self._unreadable}"])
             return
         left_out = self._not_asked()
-        _print("Decision", [*account.decision_lines(plan), *([left_out] if left_out else [])])
-        self._print_if_any("Next", outlook.next_lines(plan, self._reading.snapshot, self._selection.decides, now))
+        _print("Decision", [*explain_lines.decision_lines(plan), *([left_out] if left_out else [])])
+        self._print_if_any(
+            "Next", explain_nodes_and_deadlines.next_lines(plan, self._reading.snapshot, self._selection.decides, now)
+        )
         self._print_if_any("Nodes", self._node_lines(plan))
-        self._print_if_any("Requests", account.request_lines(self._workload, ledger))
+        self._print_if_any("Requests", explain_lines.request_lines(self._workload, ledger))
         if ledger.incident is not None:
-            _print("Incident", account.incident_lines(ledger.incident, now))
+            _print("Incident", explain_lines.incident_lines(ledger.incident, now))
         elif plan.ledger.incident is not None:
-            _print("Incident, as it would be opened now", account.incident_lines(plan.ledger.incident, now))
+            _print("Incident, as it would be opened now", explain_lines.incident_lines(plan.ledger.incident, now))
         if ledger.history:
-            _print("History", account.history_lines(ledger.history, now))
+            _print("History", explain_lines.history_lines(ledger.history, now))
 
     @staticmethod
     def _print_if_any(title: str, lines: Iterable[str]) -> None:
@@ -158,7 +160,9 @@ class _Explanation:
         config = self._reading.policies.config
         fleet = config.fleet if config is not None else FleetLedger()
         incident = plan.ledger.incident if plan is not None else None
-        return outlook.node_lines(self._reading.snapshot, self._selection.decides, fleet, incident, self._now)
+        return explain_nodes_and_deadlines.node_lines(
+            self._reading.snapshot, self._selection.decides, fleet, incident, self._now
+        )
 
     def as_data(self) -> dict[str, Any]:
         """The row of `status -o json` and what the text tells beyond it. `decision` null: nothing is decided."""
@@ -166,7 +170,7 @@ class _Explanation:
         decision = plan and {
             "reason": str(plan.reason),
             "message": plan.message,
-            "wouldDo": account.deeds(plan),
+            "wouldDo": explain_lines.action_lines(plan),
             "notAsked": self._not_asked(),
         }
         row = as_data(
@@ -174,9 +178,11 @@ class _Explanation:
         )
         return row | {
             "policy": row["policy"] | _policy_data(self._selection, ledger, self._now),
-            "now": list(account.sight_lines(snapshot, self._workload, self._now)),
+            "now": list(explain_lines.readiness_lines(snapshot, self._workload, self._now)),
             "decision": decision,
-            "next": list(outlook.next_lines(plan, snapshot, self._selection.decides, self._now)) if plan else [],
+            "next": list(explain_nodes_and_deadlines.next_lines(plan, snapshot, self._selection.decides, self._now))
+            if plan
+            else [],
             "nodes": list(self._node_lines(plan)),
             "ledgerProblem": self._unreadable,
             "requests": msgspec.to_builtins(ledger.requests),
@@ -189,7 +195,7 @@ class _Explanation:
         }
 
 
-def _policy_data(selection: Selection, ledger: Ledger, now: datetime) -> dict[str, Any]:
+def _policy_data(selection: AppliedPolicy, ledger: Ledger, now: datetime) -> dict[str, Any]:
     """What the row does not say of it."""
     policy = selection.policy
     if policy is None:

@@ -7,12 +7,12 @@ from typing import Any, NoReturn
 import msgspec
 import structlog
 
-from recovery.cli.ending import EXIT_FAILURE, EXIT_USAGE, complain
+from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_USAGE, print_error
+from recovery.cli.formatting import LaunchFormat, aligned, printable
 from recovery.cli.lint_formats import as_data, print_json, print_text
-from recovery.cli.manifests import Cluster, Located, Manifests, located, title, with_manifests
-from recovery.cli.wording import LaunchFormat, aligned, printable
+from recovery.cli.manifest_files import Located, Manifests, RuntimeSource, located, title, with_manifests
 from recovery.launch.documents import Document
-from recovery.launch.findings import Finding, Severity
+from recovery.launch.findings import LintFinding, Severity
 from recovery.launch.launch import Launch, Setting
 from recovery.launch.lint import UNKNOWN_RUNTIME, Subject, explain, judge, lint, subjects
 from recovery.launch.places import Place, written
@@ -42,7 +42,7 @@ class _Start(msgspec.Struct, frozen=True):
 
 
 def show_launch(
-    names: Sequence[str], job: str | None, output: LaunchFormat, log_level: str, cluster: Cluster | None
+    names: Sequence[str], job: str | None, output: LaunchFormat, log_level: str, cluster: RuntimeSource | None
 ) -> NoReturn:
     """Print what the objects of these files would start, or the one called `job`. 1: something in them is an error, or
     the cluster cannot be asked; 2: a file cannot be read, or nothing in it starts a job. `cluster` None: no cluster is
@@ -57,7 +57,7 @@ def _show(manifests: Manifests, job: str | None, output: LaunchFormat) -> int:
     chosen = [each for each in there if each.group is not None and job in (None, each.group.name)]
     if job is not None and not chosen:
         names = ", ".join(each.group.name for each in there if each.group is not None)
-        complain(f"there is nothing called {job!r} that would start a job{f'; there is {names}' if names else ''}")
+        print_error(f"there is nothing called {job!r} that would start a job{f'; there is {names}' if names else ''}")
         return EXIT_USAGE
     findings = lint(manifests.documents) if job is None else _findings(chosen, documents)
     found = located(findings, manifests.documents)
@@ -65,7 +65,7 @@ def _show(manifests: Manifests, job: str | None, output: LaunchFormat) -> int:
     starts = [start for each in chosen for start in _starts(each, documents)]
     _log_decisions(starts, found, documents)
     if not starts and not told:
-        complain("nothing in what was given starts a job: no TrainJob, runtime, JobSet or Job of Volcano")
+        print_error("nothing in what was given starts a job: no TrainJob, runtime, JobSet or Job of Volcano")
         return EXIT_USAGE
     if output is LaunchFormat.JSON:
         print_json({"launches": [_data(each, documents) for each in starts], "findings": as_data(told)})
@@ -74,9 +74,9 @@ def _show(manifests: Manifests, job: str | None, output: LaunchFormat) -> int:
     return EXIT_FAILURE if any(each.finding.code.severity is Severity.ERROR for each in told) else 0
 
 
-def _findings(chosen: Sequence[Subject], documents: Mapping[int, Document]) -> list[Finding]:
+def _findings(chosen: Sequence[Subject], documents: Mapping[int, Document]) -> list[LintFinding]:
     """Of those alone."""
-    found: list[Finding] = []
+    found: list[LintFinding] = []
     for each in chosen:
         others = [document for number, document in documents.items() if number != each.document.number]
         found.extend(judge(each.document, others))

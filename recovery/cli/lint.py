@@ -5,16 +5,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NoReturn
 
-from recovery.cli.ending import EXIT_FAILURE
+from recovery.cli.exit_codes import EXIT_FAILURE
+from recovery.cli.formatting import LintFormat
 from recovery.cli.lint_formats import as_data, as_sarif, print_github, print_json, print_text
-from recovery.cli.manifests import Cluster, Located, Manifests, located, with_manifests
-from recovery.cli.wording import LintFormat
+from recovery.cli.manifest_files import Located, Manifests, RuntimeSource, located, with_manifests
 from recovery.launch.findings import Severity
 from recovery.launch.lint import lint
 from recovery.launch.recoverability.words import counted
 
 
-def show_lint(names: Sequence[str], output: LintFormat, cluster: Cluster | None) -> NoReturn:
+def show_lint(names: Sequence[str], output: LintFormat, cluster: RuntimeSource | None) -> NoReturn:
     """Print the findings. 1: one of them is an error, or the cluster cannot be asked; 2: a file cannot be read, or
     there is nothing to judge. `cluster` None: no cluster is asked for the runtimes that no file has."""
     with_manifests(names, cluster, lambda manifests: _lint(manifests, output))

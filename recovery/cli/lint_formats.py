@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from recovery.cli.manifests import Located
-from recovery.cli.wording import is_coloured, printable
+from recovery.cli.formatting import is_coloured, printable
+from recovery.cli.manifest_files import Located
 from recovery.launch.findings import Code, Severity
 from recovery.launch.lint import CODES
 

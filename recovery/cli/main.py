@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from recovery.cli.completion import job_names, namespaces, node_names
-from recovery.cli.wording import AccountOutput, LaunchFormat, LintFormat, Output
+from recovery.cli.formatting import AccountOutput, LaunchFormat, LintFormat, Output
 
 if TYPE_CHECKING:
-    from recovery.cli.manifests import Cluster
+    from recovery.cli.manifest_files import RuntimeSource
 
 
 def _typer(name: str, *, add_completion: bool) -> typer.Typer:
@@ -218,7 +218,7 @@ def pause(
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="For whoever finds the job paused.")] = None,
 ) -> None:
     """Have the controller leave jobs alone."""
-    from recovery.cli.pausing import pause as pause_jobs
+    from recovery.cli.pause import pause as pause_jobs
 
     if reason is not None and reason.strip() in {"", "false"}:
         raise typer.BadParameter(f"{reason!r} would not pause anything; say why, or leave --reason out")
@@ -246,8 +246,8 @@ def resume(
     all_namespaces: AllNamespaces = False,
 ) -> None:
     """End a pause, and our own suspension."""
-    from recovery.cli.pausing import resume as resume_jobs
-    from recovery.cli.pausing import resume_all
+    from recovery.cli.pause import resume as resume_jobs
+    from recovery.cli.pause import resume_all
 
     if bool(jobs) == all_:
         raise typer.BadParameter("name jobs, or say --all")
@@ -272,12 +272,18 @@ def restart(
     wait: WaitSeconds = 15.0,
 ) -> None:
     """Recreate all pods of jobs now."""
-    from recovery.cli.asking import Asking, ask
+    from recovery.cli.requests import RequestOptions, send_requests
     from recovery.core.incident.requests import Verb
 
     if not reason.strip():
         raise typer.BadParameter("--reason must not be empty")
-    ask(kubeconfig, context, namespace, jobs, Asking(Verb.RESTART, reason, force, confirmed=yes, wait_seconds=wait))
+    send_requests(
+        kubeconfig,
+        context,
+        namespace,
+        jobs,
+        RequestOptions(Verb.RESTART, reason, force, confirmed=yes, wait_seconds=wait),
+    )
 
 
 @app.command("retry")
@@ -289,10 +295,10 @@ def retry(
     wait: WaitSeconds = 15.0,
 ) -> None:
     """Leave Held or Backoff now."""
-    from recovery.cli.asking import Asking, ask
+    from recovery.cli.requests import RequestOptions, send_requests
     from recovery.core.incident.requests import Verb
 
-    ask(kubeconfig, context, namespace, jobs, Asking(Verb.RETRY, wait_seconds=wait))
+    send_requests(kubeconfig, context, namespace, jobs, RequestOptions(Verb.RETRY, wait_seconds=wait))
 
 
 @app.command("reset-budget")
@@ -304,10 +310,10 @@ def reset_budget(
     wait: WaitSeconds = 15.0,
 ) -> None:
     """Forget what a budget was charged so far."""
-    from recovery.cli.asking import Asking, ask
+    from recovery.cli.requests import RequestOptions, send_requests
     from recovery.core.incident.requests import Verb
 
-    ask(kubeconfig, context, namespace, jobs, Asking(Verb.RESET_BUDGET, wait_seconds=wait))
+    send_requests(kubeconfig, context, namespace, jobs, RequestOptions(Verb.RESET_BUDGET, wait_seconds=wait))
 
 
 @app.command("quarantine")
@@ -406,12 +412,14 @@ def simulate(
         simulation.simulate_scenario(scenario, shrinking=shrink)
 
 
-def _cluster(kubeconfig: str | None, context: str | None, namespace: str | None, *, asked: bool) -> "Cluster | None":
+def _cluster(
+    kubeconfig: str | None, context: str | None, namespace: str | None, *, asked: bool
+) -> "RuntimeSource | None":
     """None: no cluster is asked."""
-    from recovery.cli.manifests import Cluster
+    from recovery.cli.manifest_files import RuntimeSource
 
     if asked:
-        return Cluster(kubeconfig, context, namespace)
+        return RuntimeSource(kubeconfig, context, namespace)
     for name, value in (("kubeconfig", kubeconfig), ("context", context), ("namespace", namespace)):
         if value is not None:
             raise typer.BadParameter(f"--{name} goes with --cluster: without it no cluster is asked")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     EVENTS,
@@ -96,7 +97,7 @@ async def absent_resources(client: ApiClient) -> tuple[Resource, ...]:
     absent = []
     for resource in (TRAIN_JOBS, JOB_SETS, *_OURS, RECOVERY_INCIDENTS):
         try:
-            await client.list(resource, limit=1)
+            await api_verbs.list_page(client, resource, limit=1)
         except NoSuchResourceError:
             absent.append(resource)
         except ForbiddenError:
@@ -162,7 +163,7 @@ async def _allowed(client: ApiClient, permission: Permission) -> bool:
         "kind": _ACCESS_REVIEWS.kind,
         "spec": {"resourceAttributes": attributes},
     }
-    return msgspec.json.decode(await client.create(_ACCESS_REVIEWS, body), type=_Review).status.allowed
+    return msgspec.json.decode(await api_verbs.create(client, _ACCESS_REVIEWS, body), type=_Review).status.allowed
 
 
 def _name(resource: Resource) -> str:

@@ -1,7 +1,7 @@
 """`recovery quarantine`, `release` and `reset-breaker`: what a person says about nodes, and about the brake for all.
 
 Quarantine and release are done here, on the node itself, so that they hold at once and where no controller runs. The
-controller's ledger follows: its keeper takes in what it finds on a node, and drops what is no longer there.
+controller's ledger follows: its FleetReconciler takes in what it finds on a node, and drops what is no longer there.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -9,9 +9,10 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.cli.asking import login
+from recovery import api_verbs
 from recovery.cli.connection import CommandError, Connection, connect, error_words, execute
-from recovery.cli.ending import EXIT_FAILURE, complain
+from recovery.cli.exit_codes import EXIT_FAILURE, print_error
+from recovery.cli.requests import login
 from recovery.core.fleet.quarantine import Mark, own_taint, parsed_mark
 from recovery.core.model.annotations import QUARANTINE_ANNOTATION, RESET_BREAKER_ANNOTATION
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts, why_opened
@@ -20,7 +21,7 @@ from recovery.core.model.fleet_ledger import BY_HAND, FleetLedger, Quarantined
 from recovery.core.sentences import render
 from recovery.decoding import decoded
 from recovery.executors import node_quarantine
-from recovery.kube.context import context_user
+from recovery.kube.kubeconfig_context import context_user
 from recovery.kube.projections.nodes import decode_node
 from recovery.kube.projections.recovery import decode_config
 from recovery.ports import (
@@ -36,7 +37,7 @@ from recovery.ports import (
 )
 
 _SECONDS = 30
-"""Within which the controller's keeper sees what was done (`controller.keeper.REVIEW_SECONDS`)."""
+"""Within which the controller sees what was done (`controller.fleet_reconciler.REVIEW_SECONDS`)."""
 
 
 def quarantine(kubeconfig: str | None, context: str | None, nodes: Sequence[str], reason: str) -> None:
@@ -78,12 +79,12 @@ async def _each(nodes: Sequence[str], one: Callable[[str], Awaitable[str]]) -> i
         try:
             print(await one(name), flush=True)
         except CommandError as error:
-            complain(str(error))
+            print_error(str(error))
             code = EXIT_FAILURE
         except (TryLaterError, UnauthorizedError, ForbiddenError, NoSuchResourceError):
             raise
         except ApiError as error:
-            complain(f"node {name}: {error_words(error)}")
+            print_error(f"node {name}: {error_words(error)}")
             code = EXIT_FAILURE
     return code
 
@@ -138,7 +139,7 @@ async def _reset_breaker(connection: Connection) -> str:
         return f"RecoveryConfig {CONFIG_NAME}: the circuit breaker is closed, so there is nothing to reset"
     asked = _moment(connection.clock.now())
     body = {"metadata": {"uid": config.uid, "annotations": {RESET_BREAKER_ANNOTATION: asked}}}
-    await connection.client.patch(RECOVERY_CONFIGS, CONFIG_NAME, body, kind=PatchKind.MERGE)
+    await api_verbs.patch(connection.client, RECOVERY_CONFIGS, CONFIG_NAME, body, kind=PatchKind.MERGE)
     return (
         f"RecoveryConfig {CONFIG_NAME}: the controller closes the circuit breaker within {_SECONDS} s, and enforces "
         f"again; it opened at {_moment(breaker.opened_at)}: {render(why_opened(breaker))}"
@@ -147,7 +148,7 @@ async def _reset_breaker(connection: Connection) -> str:
 
 async def _node(connection: Connection, name: str) -> NodeFacts:
     try:
-        return decoded(NODES, decode_node, await connection.client.get(NODES, name)).value
+        return decoded(NODES, decode_node, await api_verbs.get(connection.client, NODES, name)).value
     except NotFoundError as error:
         raise CommandError(f"there is no node {name}; `kubectl get nodes` lists those that there are") from error
 
@@ -163,12 +164,12 @@ async def _fleet(connection: Connection) -> FleetLedger:
 
 async def _config(connection: Connection) -> ConfigFacts | None:
     try:
-        body = await connection.client.get(RECOVERY_CONFIGS, CONFIG_NAME)
+        body = await api_verbs.get(connection.client, RECOVERY_CONFIGS, CONFIG_NAME)
     except NotFoundError:
         return None
     config = decoded(RECOVERY_CONFIGS, decode_config, body).value
     if config.unreadable:
-        complain(f"RecoveryConfig {CONFIG_NAME} cannot be read: {config.unreadable}")
+        print_error(f"RecoveryConfig {CONFIG_NAME} cannot be read: {config.unreadable}")
     return config
 
 

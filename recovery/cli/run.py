@@ -14,7 +14,7 @@ import structlog
 
 from recovery.admission.settings import AdmissionSettings
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, execute
-from recovery.cli.ending import EXIT_INTERRUPTED
+from recovery.cli.exit_codes import EXIT_INTERRUPTED
 from recovery.cli.preflight import (
     ENFORCE,
     NODE_LEASES,
@@ -29,10 +29,10 @@ from recovery.cli.preflight import (
     to_lead,
 )
 from recovery.controller.clock import SystemClock
-from recovery.controller.leadership import Alone, Elector, Leadership
+from recovery.controller.leadership import Elector, Leadership, SoleLeader
+from recovery.manager import Manager, first_of
 from recovery.ports import NODE_LEASE_NAMESPACE, TRAIN_JOBS, Resource
-from recovery.program import Program, first_of
-from recovery.telemetry.event_loop import measure_lag
+from recovery.telemetry.event_loop_lag import measure_lag
 from recovery.telemetry.logs import configure_logs
 from recovery.telemetry.observer import Telemetry
 from recovery.telemetry.server import serve
@@ -42,7 +42,7 @@ T = TypeVar("T")
 _log = structlog.get_logger("recovery.cli")
 
 
-class Stop:
+class StopSignal:
     """SIGTERM and SIGINT as an event. After the first of them the next Ctrl-C ends the process at once."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ async def _run(
     election: Election | None,
     admission: AdmissionSettings | None,
 ) -> int:
-    stop = Stop()
+    stop = StopSignal()
     stop.listen()
     telemetry = Telemetry(clock=SystemClock(), version=version("trainjob-recovery"))
     async with connect(kubeconfig, context, telemetry) as connection:
@@ -108,7 +108,7 @@ async def _run(
         watched = await stop.result_before(check(connection, namespace))
         if watched is None:
             return stop.exit_code
-        leadership: Leadership = Alone(connection.clock)
+        leadership: Leadership = SoleLeader(connection.clock)
         if election is not None and namespace is not None:
             leadership = _candidate(connection, namespace, election.lease_seconds)
         own_namespace = await chosen_namespace(kubeconfig, context, namespace)
@@ -152,7 +152,7 @@ async def check(connection: Connection, lease_namespace: str | None = None) -> t
 
 
 def _candidate(connection: Connection, namespace: str, lease_seconds: int) -> Elector:
-    """A process that starts anew in the same pod is another candidate."""
+    """A process that starts again in the same pod is another candidate."""
     identity = f"{socket.gethostname()}_{secrets.token_hex(4)}"
     _log.info("standing for election", identity=identity, lease_namespace=namespace, lease_seconds=lease_seconds)
     return Elector(
@@ -181,9 +181,9 @@ async def _admitting(
     if settings is None:
         yield lambda: None
         return
-    from recovery.admission.serve import Cluster, serve_admission  # noqa: PLC0415 - kopf is long in loading
+    from recovery.admission.serve import ClusterAccess, serve_admission  # noqa: PLC0415 - kopf is long in loading
 
-    cluster = Cluster(namespace, kubeconfig, context)
+    cluster = ClusterAccess(namespace, kubeconfig, context)
     async with serve_admission(settings, cluster, connection.clock, connection.entropy) as admission:
         telemetry.follow_admission(lambda: admission.up)
         yield lambda: admission.why_not_served
@@ -200,7 +200,7 @@ async def _control(
     port: int,
 ) -> None:
     clock = connection.clock
-    program = Program(
+    program = Manager(
         connection.client,
         clock=clock,
         entropy=connection.entropy,

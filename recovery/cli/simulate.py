@@ -8,18 +8,18 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from recovery.cli.ending import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, complain
-from recovery.cli.wording import aligned, printable
+from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, print_error
+from recovery.cli.formatting import aligned, printable
 from recovery.sim.trials.coverage import NEVER_HIT, never_hit
-from recovery.sim.trials.draw import draw_plan
+from recovery.sim.trials.parallel_trials import WorkerError, in_processes
 from recovery.sim.trials.plan import TrialPlan
+from recovery.sim.trials.plan_generator import draw_plan
 from recovery.sim.trials.scenario import read_scenario
 from recovery.sim.trials.shrink import MAX_RUNS, Shrunk, shrink
-from recovery.sim.trials.strict import BadInputError
+from recovery.sim.trials.strict_input import BadInputError
 from recovery.sim.trials.summary import Report, counterexample, report, summarize, try_seed
 from recovery.sim.trials.timeline import timeline
-from recovery.sim.trials.trial import Outcome, run_trial
-from recovery.sim.trials.workers import WorkerError, in_processes
+from recovery.sim.trials.trial import TrialOutcome, run_trial
 
 MAX_COUNTEREXAMPLES = 5
 """Told in full, each of another invariant; of the other broken trials only what broke."""
@@ -36,10 +36,10 @@ def simulate_scenario(path: Path, *, shrinking: bool) -> NoReturn:
         plan = read_scenario(path.read_text(encoding="utf-8")).plan
     except BadInputError as error:
         for problem in error.problems:
-            complain(f"{path}: {problem}")
+            print_error(f"{path}: {problem}")
         sys.exit(EXIT_USAGE)
     except (OSError, UnicodeDecodeError) as error:
-        complain(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
+        print_error(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
         sys.exit(EXIT_USAGE)
     replay = f"recovery simulate --scenario {shlex.quote(str(path))}"
     _end(lambda: _simulate_plan(plan, replay, shrinking=shrinking))
@@ -109,16 +109,16 @@ def _tried(seeds: Sequence[int], workers: int) -> Generator[tuple[int, Report], 
         yield seed, try_seed(seed)
 
 
-def _counterexample(outcome: Outcome, replay: str, *, shrinking: bool) -> Iterator[str]:
+def _counterexample(outcome: TrialOutcome, replay: str, *, shrinking: bool) -> Iterator[str]:
     if not shrinking:
         return counterexample(outcome, replay)
     return counterexample(outcome, f"{replay} --shrink", _shrunk(outcome))
 
 
-def _shrunk(outcome: Outcome) -> Shrunk[Outcome]:
+def _shrunk(outcome: TrialOutcome) -> Shrunk[TrialOutcome]:
     with _progress("shrinking", MAX_RUNS) as step:
 
-        def run(plan: TrialPlan) -> Outcome:
+        def run(plan: TrialPlan) -> TrialOutcome:
             step()
             return run_trial(plan)
 

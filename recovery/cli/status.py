@@ -8,9 +8,10 @@ from typing import NoReturn
 import msgspec
 
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, error_words, execute
-from recovery.cli.ending import complain
-from recovery.cli.jobs import namespace_is_missing
-from recovery.cli.rows import (
+from recovery.cli.exit_codes import print_error
+from recovery.cli.formatting import Output, TerminalTable, print_data
+from recovery.cli.job_lookup import namespace_is_missing
+from recovery.cli.status_rows import (
     GONE,
     HEADER,
     MEANT_TO_RUN,
@@ -19,14 +20,13 @@ from recovery.cli.rows import (
     as_data,
     cells_of,
     rows_of,
-    with_sight,
+    with_readiness,
 )
-from recovery.cli.wording import Output, Table, print_data
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.protection import Protection
 from recovery.core.sentences import render
-from recovery.kube.oneshot import read_fleet
-from recovery.kube.unready import read_unready
+from recovery.kube.cluster_reader import read_fleet
+from recovery.kube.unready_groups import read_unready_groups
 from recovery.ports import TryLaterError
 
 WATCH_SECONDS = 2.0
@@ -65,7 +65,7 @@ async def _status(
             raise CommandError(f"there is no namespace {where!r}")
         if not rows:
             place = "in the cluster" if where is None else f"in namespace {where}"
-            complain(f"no TrainJobs or JobSets {place}")
+            print_error(f"no TrainJobs or JobSets {place}")
         if watch:
             await _watch(connection, where, _Changes(output, with_namespace=all_namespaces), rows, lines)
         _print(rows, connection.clock.now(), output, with_namespace=all_namespaces)
@@ -81,17 +81,17 @@ async def _read(connection: Connection, where: str | None) -> tuple[Rows, tuple[
     now = connection.clock.now()
     rows = rows_of(fleet, now)
     asked = [key for key, row in rows.items() if row.phase in MEANT_TO_RUN]
-    unready = await read_unready(connection.client, where, fleet, asked, now)
+    unready = await read_unready_groups(connection.client, where, fleet, asked, now)
     stop = fleet.config.stop if fleet.config is not None else None
     lines = (*fleet.unreadable, *unready.unreadable, *((render(stop),) if stop is not None else ()))
-    return with_sight(rows, fleet, {**unready.snapshots, **unready.ready}, now), tuple(dict.fromkeys(lines))
+    return with_readiness(rows, fleet, {**unready.snapshots, **unready.ready}, now), tuple(dict.fromkeys(lines))
 
 
 def _complain(lines: Sequence[str], said: Sequence[str]) -> None:
     """Tell on stderr; what was said before is not said again."""
     for line in lines:
         if line not in said:
-            complain(line)
+            print_error(line)
 
 
 def _print(rows: Rows, now: datetime, output: Output, *, with_namespace: bool) -> None:
@@ -104,9 +104,9 @@ def _print(rows: Rows, now: datetime, output: Output, *, with_namespace: bool) -
         )
 
 
-def _table(*, wide: bool, with_namespace: bool) -> Table:
+def _table(*, wide: bool, with_namespace: bool) -> TerminalTable:
     header = WIDE_HEADER if wide else HEADER
-    return Table(("NAMESPACE", *header) if with_namespace else header)
+    return TerminalTable(("NAMESPACE", *header) if with_namespace else header)
 
 
 class _Changes:
@@ -138,7 +138,7 @@ class _Changes:
             )
 
     def _shown(self, row: JobRow | None) -> JobRow | None:
-        """The narrow table has no sentences; a scheduler words why a pod has no node anew with each try."""
+        """The narrow table has no sentences; a scheduler words in another way with each try why a pod has no node."""
         if row is None or self._output is not Output.TABLE:
             return row
         code = Protection(row.protection.reason, row.kind, row.job)
@@ -148,7 +148,7 @@ class _Changes:
 async def _watch(
     connection: Connection, where: str | None, changes: _Changes, rows: Rows, said: Sequence[str]
 ) -> NoReturn:
-    """Until Ctrl-C. An API server that is away for a while is told of once and asked again."""
+    """Until Ctrl-C. An API server that is away for a while is reported once and asked again."""
     away = False
     while True:
         changes.show(rows, connection.clock.now())
@@ -157,7 +157,7 @@ async def _watch(
             rows, lines = await _read(connection, where)
         except TryLaterError as error:
             if not away:
-                complain(f"{error_words(error)}; asking again")
+                print_error(f"{error_words(error)}; asking again")
             away = True
             continue
         away = False

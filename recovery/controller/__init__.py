@@ -1,1 +1,1 @@
-"""Turns changes into looks and looks into deeds: queue, reconciler, runner."""
+"""Turns changes into reconciles and reconciles into actions: queue, reconciler, runner."""

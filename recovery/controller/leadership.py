@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from recovery.controller.fence import Term
+from recovery.controller.leadership_guard import LeadershipTerm
 from recovery.controller.lease import Lease, LeaseClient, LeaseRecord, MalformedLeaseError
 from recovery.ports import (
     AlreadyExistsError,
@@ -41,11 +41,11 @@ is. What is still forbidden after this time is missing for good."""
 class Leadership(Protocol):
     """How a process comes to lead, and how long."""
 
-    async def acquire(self) -> Term:
+    async def acquire(self) -> LeadershipTerm:
         """Stand by until this process leads."""
         ...
 
-    async def hold(self, term: Term) -> str:
+    async def hold(self, term: LeadershipTerm) -> str:
         """Keep leading as long as that can be; returns why it is over. The term has ended by then."""
         ...
 
@@ -54,17 +54,17 @@ class Leadership(Protocol):
         ...
 
 
-class Alone:
+class SoleLeader:
     """Leads from the beginning to the end: for somebody who knows that no other controller runs."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    async def acquire(self) -> Term:
+    async def acquire(self) -> LeadershipTerm:
         """At once."""
-        return Term(self._clock, renewed_at=self._clock.monotonic_seconds())
+        return LeadershipTerm(self._clock, renewed_at=self._clock.monotonic_seconds())
 
-    async def hold(self, term: Term) -> str:
+    async def hold(self, term: LeadershipTerm) -> str:
         """Until it is cancelled."""
         await asyncio.get_running_loop().create_future()
         raise AssertionError("nothing ends it")
@@ -123,7 +123,7 @@ class Elector:
         """Since when every try has been forbidden, by our monotonic clock. None: the latest was not."""
         self._said = ("", logging.NOTSET)
 
-    async def acquire(self) -> Term:
+    async def acquire(self) -> LeadershipTerm:
         """Stand by until we hold the lease."""
         while True:
             term = await self._campaign()
@@ -132,7 +132,7 @@ class Elector:
                 return term
             await self._clock.sleep(self._times.retry_seconds * self._entropy.uniform(1.0, _RETRY_JITTER))
 
-    async def hold(self, term: Term) -> str:
+    async def hold(self, term: LeadershipTerm) -> str:
         """Renew the lease until that fails for the whole of a term, or somebody else holds it; returns why."""
         trouble = ""
         while True:
@@ -166,18 +166,18 @@ class Elector:
         except (TimeoutError, ApiError, MalformedLeaseError) as error:
             _log.warning("the lease is not released; another leads when it has expired", error=self._words(error))
 
-    async def _campaign(self) -> Term | None:
+    async def _campaign(self) -> LeadershipTerm | None:
         """One try. None: somebody else leads, or it is not known who."""
         forbidden_since, self._forbidden_since = self._forbidden_since, None
         try:
             async with asyncio.timeout(self._times.attempt_seconds):
-                found = await self._look()
+                found = await self._read_lease()
                 if self._is_anothers():
                     return None
                 sent_at = self._clock.monotonic_seconds()
                 await self._write(found)
         except (ConflictError, AlreadyExistsError):
-            return None  # somebody was faster, and the next look tells who
+            return None  # somebody was faster, and the next read tells who
         except (TimeoutError, ApiError, MalformedLeaseError) as error:
             if isinstance(error, ForbiddenError):
                 now = self._clock.monotonic_seconds()
@@ -187,21 +187,21 @@ class Elector:
                 logging.ERROR if self._is_hopeless(error) else logging.WARNING,
             )
             return None
-        term = Term(self._clock, renewed_at=sent_at, seconds=self._times.term_seconds)
+        term = LeadershipTerm(self._clock, renewed_at=sent_at, seconds=self._times.term_seconds)
         return term if term.lasts else None
 
     def _is_hopeless(self, error: Exception) -> bool:
-        """The next try will not do better, unless somebody mends what it names."""
+        """The next try will not do better, unless somebody fixes what it names."""
         if isinstance(error, ForbiddenError) and self._forbidden_since is not None:
             return self._clock.monotonic_seconds() - self._forbidden_since >= ROLES_READ_WITHIN_SECONDS
         return isinstance(error, RefusedError | MalformedLeaseError)
 
-    async def _renew(self, term: Term) -> None:
+    async def _renew(self, term: LeadershipTerm) -> None:
         sent_at = self._clock.monotonic_seconds()
         try:
             await self._write(self._seen)
         except ReadAgainError:
-            found = await self._look()
+            found = await self._read_lease()
             if found is not None and found.spec.holder_identity != self._identity:
                 other = found.spec.holder_identity
                 raise _LostError(f"{other} holds the lease" if other else "somebody has released the lease") from None
@@ -209,7 +209,7 @@ class Elector:
             await self._write(found)
         term.extend(sent_at)
 
-    async def _look(self) -> Lease | None:
+    async def _read_lease(self) -> Lease | None:
         """Read the lease, and note when its record last changed. Metadata does not count: it is no sign of life."""
         found = await self._leases.read()
         if found is None:
@@ -263,7 +263,7 @@ class Elector:
         self._unchanged_since = self._clock.monotonic_seconds()
 
     async def _release(self) -> None:
-        found = await self._look()
+        found = await self._read_lease()
         if found is not None and self._may_be_ours:
             now = self._now()
             await self._leases.replace(

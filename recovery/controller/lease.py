@@ -9,13 +9,15 @@ from contextlib import contextmanager
 
 import msgspec
 
+from recovery import api_verbs
+from recovery.decoding import ObjectVersion
 from recovery.ports import LEASES, UNDECODABLE, ApiClient, ForbiddenError, NotFoundError, PatchKind
 
 LEASE_NAME = "recovery-controller"
 
 
 class MalformedLeaseError(Exception):
-    """The Lease is not as the API says, so nobody can tell who leads; the message says how to mend it."""
+    """The Lease is not as the API says, so nobody can tell who leads; the message says how to fix it."""
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
@@ -30,14 +32,10 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
     """How often it went from one holder to another."""
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str
-
-
 class Lease(msgspec.Struct, frozen=True):
     """A record, and the version of the object that it was read from."""
 
-    metadata: _Metadata
+    metadata: ObjectVersion
     spec: LeaseRecord = LeaseRecord()
 
 
@@ -52,7 +50,7 @@ class LeaseClient:
         """The Lease as the API server has it; None: there is none. Raises ApiError, MalformedLeaseError."""
         with self._permitted("get"):
             try:
-                return self._decoded(await self._api.get(LEASES, LEASE_NAME, namespace=self._namespace))
+                return self._decoded(await api_verbs.get(self._api, LEASES, LEASE_NAME, namespace=self._namespace))
             except NotFoundError:
                 return None
 
@@ -65,7 +63,7 @@ class LeaseClient:
             "spec": record,
         }
         with self._permitted("create"):
-            return self._decoded(await self._api.create(LEASES, body, namespace=self._namespace))
+            return self._decoded(await api_verbs.create(self._api, LEASES, body, namespace=self._namespace))
 
     async def replace(self, known: Lease, record: LeaseRecord) -> Lease:
         """Put `record` in place of what `known` was read as. Raises ConflictError if somebody wrote meanwhile."""
@@ -74,7 +72,9 @@ class LeaseClient:
             {"op": "add", "path": "/spec", "value": record},
         ]
         with self._permitted("patch"):
-            answer = await self._api.patch(LEASES, LEASE_NAME, body, kind=PatchKind.JSON, namespace=self._namespace)
+            answer = await api_verbs.patch(
+                self._api, LEASES, LEASE_NAME, body, kind=PatchKind.JSON, namespace=self._namespace
+            )
             return self._decoded(answer)
 
     def _decoded(self, body: bytes) -> Lease:

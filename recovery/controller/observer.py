@@ -12,7 +12,7 @@ class ControllerObserver(Protocol):
     """Called after the fact; must not raise and must not take long."""
 
     def decided(self, key: GroupKey, before: Ledger, plan: Plan) -> None:
-        """A look came to a decision (looks that only asked for a live read are not told)."""
+        """A reconcile came to a decision (reconciles that only asked for a live read are not told)."""
         ...
 
     def protection_found(self, key: GroupKey, found: Protection) -> None:
@@ -23,8 +23,8 @@ class ControllerObserver(Protocol):
         """A ledger write has succeeded: only now is the change true."""
         ...
 
-    def look_finished(self, key: GroupKey, seconds: float, error: str | None) -> None:
-        """A look is over. `error`: the class name of what went wrong, None if nothing did."""
+    def reconcile_finished(self, key: GroupKey, seconds: float, error: str | None) -> None:
+        """A reconcile is over. `error`: the class name of what went wrong, None if nothing did."""
         ...
 
     def queue_waited(self, seconds: float, depth: int) -> None:

@@ -1,7 +1,7 @@
-"""The work queue: which groups to look at, each at most once at a time, coalesced for a few milliseconds.
+"""The work queue: which groups to reconcile, each at most once at a time, coalesced for a few milliseconds.
 
-Forty pods lost with one switch are forty events of one group within a few milliseconds, and one look. A group that
-changes while it is being looked at is looked at once more afterwards, never twice at once.
+Forty pods lost with one switch are forty events of one group within a few milliseconds, and one reconcile. A group that
+changes while it is reconciled is reconciled once more afterwards, never twice at once.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class GroupQueue:
         self._heap: list[tuple[float, int, GroupKey]] = []
         self._sequence = count()
         self._running: dict[GroupKey, float | None] = {}
-        """Groups being looked at; the value is when to look again, None: not wanted so far."""
+        """Groups being reconciled; the value is when to reconcile again, None: not wanted so far."""
         self._failures: dict[GroupKey, int] = {}
         self._not_before: dict[GroupKey, float] = {}
         """Until when a group that fails is left in peace, however often it changes."""
@@ -35,16 +35,16 @@ class GroupQueue:
 
     @property
     def depth(self) -> int:
-        """Groups that wait for a look that is due, or will be within the coalescing time."""
+        """Groups that wait for a reconcile that is due, or will be within the coalescing time."""
         soon = self._clock.monotonic_seconds() + COALESCE_SECONDS
         return sum(due <= soon for due in self._due.values())
 
     def add(self, key: GroupKey) -> None:
-        """Look at the group soon."""
+        """Reconcile the group soon."""
         self.add_after(key, COALESCE_SECONDS)
 
     def add_after(self, key: GroupKey, seconds: float) -> None:
-        """Look at the group in `seconds`, unless an earlier look is due."""
+        """Reconcile the group in `seconds`, unless an earlier reconcile is due."""
         due = max(self._clock.monotonic_seconds() + max(0.0, seconds), self._not_before.get(key, 0.0))
         if key in self._running:
             wanted = self._running[key]
@@ -57,7 +57,7 @@ class GroupQueue:
         self._changed.set()
 
     def retry(self, key: GroupKey) -> float:
-        """Look again after a failure, with jittered exponential backoff; returns the delay in seconds."""
+        """Reconcile again after a failure, with jittered exponential backoff; returns the delay in seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         ceiling = min(_BACKOFF_MAX_SECONDS, _BACKOFF_INITIAL_SECONDS * 2.0 ** min(failures, 20))
@@ -81,7 +81,7 @@ class GroupQueue:
             while self._heap and self._heap[0][0] <= now:
                 due, _, key = heapq.heappop(self._heap)
                 if self._due.get(key) != due:
-                    continue  # an earlier look has replaced this one
+                    continue  # an earlier reconcile has replaced this one
                 del self._due[key]
                 self._running[key] = None
                 return key, now - due
@@ -89,7 +89,7 @@ class GroupQueue:
         return None
 
     def done(self, key: GroupKey) -> None:
-        """The look at the group is over; what was asked for meanwhile is queued now."""
+        """The reconcile of the group is over; what was asked for meanwhile is queued now."""
         wanted = self._running.pop(key)
         if wanted is not None:
             self.add_after(key, wanted - self._clock.monotonic_seconds())
@@ -100,7 +100,7 @@ class GroupQueue:
         self._changed.set()
 
     async def _wait(self, now: float) -> None:
-        """Until something changes or the next look is due."""
+        """Until something changes or the next reconcile is due."""
         self._changed.clear()
         if not self._heap:
             await self._changed.wait()

@@ -1,4 +1,4 @@
-"""One look at one group: facts, decision, ledger, deeds. In this order, always.
+"""One reconcile of one group: facts, decision, ledger, actions. In this order, always.
 
 The ledger is written by compare-and-swap before the first destructive call. If another controller, or this one before
 a crash, was faster, the write is refused and everything is read and decided again. Nothing is kept here that a new
@@ -61,7 +61,7 @@ _log = structlog.get_logger("recovery.controller")
 _RECORD_AGAIN_AFTER = timedelta(seconds=30)
 _WORKLOAD_KINDS = frozenset({TRAIN_JOBS.kind, JOB_SETS.kind})
 _MAX_ROUNDS = 4
-"""Live reads and refused writes within one look; beyond that the queue's backoff takes over."""
+"""Live reads and refused writes within one reconcile; beyond that the queue's backoff takes over."""
 
 
 class InvariantError(AssertionError):
@@ -69,7 +69,7 @@ class InvariantError(AssertionError):
 
 
 class RestlessGroupError(Exception):
-    """Somebody keeps changing the group under our hands: look again after a while."""
+    """Somebody keeps changing the group meanwhile: reconcile again after a while."""
 
 
 class LedgerUnreadableError(Exception):
@@ -77,7 +77,7 @@ class LedgerUnreadableError(Exception):
 
 
 class Reconciler:
-    """Looks at groups. One instance serves all groups; the queue sees to it that each is looked at once at a time."""
+    """Reconciles groups. One instance serves all groups; the queue runs one reconcile of each at a time."""
 
     def __init__(
         self, *, api: ApiClient, store: GroupStore, clock: Clock, observer: ControllerObserver, fleet: FleetWriter
@@ -95,8 +95,8 @@ class Reconciler:
         self._recorded: dict[GroupKey, frozenset[str]] = {}
         """Ids of recorded incidents whose workload is gone and whose ledger is not, as far as the cache knows."""
 
-    async def look(self, key: GroupKey) -> datetime | None:
-        """Look at the group once and do what it calls for. Returns when to look again, None: when something changes.
+    async def reconcile(self, key: GroupKey) -> datetime | None:
+        """Reconcile the group once. Returns when to do so again, None: when something changes.
 
         Raises ApiError subclasses, RestlessGroupError, LedgerUnreadableError, InvariantError; the queue retries with
         backoff.
@@ -104,7 +104,7 @@ class Reconciler:
         if not self._store.synced():
             raise TryLaterError("a cache is not in sync, so nothing is decided")
         refused = await self._record_orphans(key)
-        again = await self._look_at_present(key)
+        again = await self._reconcile_present(key)
         if refused is None:
             return again
         if self._store.snapshot(key).workload is None:
@@ -114,7 +114,7 @@ class Reconciler:
         later = self._clock.now() + _RECORD_AGAIN_AFTER
         return later if again is None else min(again, later)
 
-    async def _look_at_present(self, key: GroupKey) -> datetime | None:
+    async def _reconcile_present(self, key: GroupKey) -> datetime | None:
         snapshot = self._store.snapshot(key)
         policies = self._store.policies(key.namespace)
         changed: ReadAgainError | None = None
@@ -145,7 +145,7 @@ class Reconciler:
                     return None
                 changed = error
                 continue
-            return self._next_look(plan)
+            return self._requeue_at(plan)
         raise RestlessGroupError(f"the objects of {key} changed under each of {_MAX_ROUNDS} tries") from changed
 
     async def _record_orphans(self, key: GroupKey) -> ApiError | None:
@@ -209,21 +209,21 @@ class Reconciler:
         for action in plan.first:
             await self._do(key, workload, action)
         before = known.ledger if known is not None else Ledger()
-        # Sentences alone can wait for the deed: of one that is refused again and again they would change there and back
+        # Sentences alone can wait for the action: of one that is refused again and again they would flip
         # with every try.
-        wordy = _but_for_words(plan.ledger) == _but_for_words(before) and any(map(_is_deed, plan.actions))
+        wordy = _but_for_words(plan.ledger) == _but_for_words(before) and any(map(_changes_cluster, plan.actions))
         if not wordy:
             await self._write(key, workload, known, plan.ledger)
         failures: list[tuple[Action, ApiError]] = []
         for action in plan.actions:
-            # Events are emitted even so: the ledger says it already, and no later look would say it again.
-            if _is_deed(action) and any(_stops(*failure) for failure in failures):
+            # Events are emitted even so: the ledger says it already, and no later reconcile would say it again.
+            if _changes_cluster(action) and any(_stops(*failure) for failure in failures):
                 continue
             try:
                 await self._do(key, workload, action)
             except ApiError as error:
                 failures.append((action, error))
-        refused = [e for action, e in failures if _is_deed(action) and isinstance(e, RefusedError)]
+        refused = [e for action, e in failures if _changes_cluster(action) and isinstance(e, RefusedError)]
         if refused:
             await self._say_refused(key, workload, refused[0])
         if failures:
@@ -244,7 +244,7 @@ class Reconciler:
         _log_change(key, before, after)
 
     async def _say_refused(self, key: GroupKey, workload: WorkloadFacts, refused: RefusedError) -> None:
-        """A deed that the API server will not have done must not stand in the ledger as if it had been."""
+        """An action that the API server will not have done must not stand in the ledger as if it had been."""
         known = _readable(self._newest_ledger(key, workload))
         if known is None or known.ledger.incident is None or known.ledger.incident.closing is not None:
             return
@@ -330,7 +330,7 @@ class Reconciler:
         if not written:
             self._written.pop(key, None)
 
-    def _next_look(self, plan: Plan) -> datetime | None:
+    def _requeue_at(self, plan: Plan) -> datetime | None:
         incident = plan.ledger.incident
         if incident is not None and incident.closing is not None:
             return self._clock.now()  # it is still to be recorded
@@ -345,7 +345,7 @@ def _readable(newest: LedgerObject | None) -> LedgerObject | None:
 
 
 def _unreadable(found: LedgerObject) -> str:
-    """Why nothing is decided by that ledger, and how to mend it."""
+    """Why nothing is decided by that ledger, and how to fix it."""
     title = f"RecoveryGroup {found.namespace}/{found.name}"
     if found.schema_version <= SCHEMA_VERSION:
         return f"{title}: {found.ledger.message}: it holds; mend its status, or delete it, and its counts begin anew"
@@ -361,17 +361,17 @@ def _workload_is_undecodable(snapshot: Snapshot) -> bool:
 
 
 def _stops(action: Action, error: ApiError) -> bool:
-    """The deeds that follow must not be done without this one.
+    """The actions that follow must not be done without this one.
 
     A suspension that is refused for good only means that the group comes back sooner, a quarantine that it may come
     back on the same node; its old pods have to go all the same.
     """
-    return _is_deed(action) and not (
+    return _changes_cluster(action) and not (
         isinstance(action, SuspendWorkload | ChangeFleet) and isinstance(error, RefusedError)
     )
 
 
-def _is_deed(action: Action) -> bool:
+def _changes_cluster(action: Action) -> bool:
     return not isinstance(action, EmitEvent)
 
 

@@ -1,4 +1,4 @@
-"""Runs the controller: standing by or leading, with the queue and its looks, until it is told to stop.
+"""Runs the controller: standing by or leading, with the queue and its reconciles, until it is told to stop.
 
 A standby has all facts at hand and does nothing with them. Each term begins with an empty memory: the ledgers know what
 the last leader did, and the caches may lag behind it, which the compare-and-swap of the first write finds out.
@@ -11,9 +11,9 @@ import asyncio
 
 import structlog
 
-from recovery.controller.fence import Fence, Term
-from recovery.controller.keeper import Keeper
+from recovery.controller.fleet_reconciler import FleetReconciler
 from recovery.controller.leadership import ROLES_READ_WITHIN_SECONDS, Leadership
+from recovery.controller.leadership_guard import LeadershipGuard, LeadershipTerm
 from recovery.controller.observer import ControllerObserver
 from recovery.controller.queue import GroupQueue
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, Reconciler, RestlessGroupError
@@ -34,10 +34,11 @@ from recovery.ports import (
 
 _log = structlog.get_logger("recovery.controller")
 
-_LOOKS_AT_ONCE = 256
-"""A look lasts until the API server has answered its last pod delete. With few looks at once, as many groups whose
-deletes hang would hold up the trigger of the next one, for which the deletes leave writes free (`pod_teardown`). A look
-that waits costs a task; what reaches the API server is bounded by the client's connections and writes in flight."""
+_RECONCILES_AT_ONCE = 256
+"""A reconcile lasts until the API server has answered its last pod delete. With few at once, as many groups whose
+deletes hang would hold up the trigger of the next one, for which the deletes leave writes free (`pod_teardown`). A
+reconcile that waits costs a task; what reaches the API server is bounded by the client's connections and writes in
+flight."""
 _RESYNC_SECONDS = 600.0
 _SYNC_POLL_SECONDS = 0.05
 _FINISH_SECONDS = 20.0
@@ -45,7 +46,7 @@ _FINISH_SECONDS = 20.0
 
 
 class Controller:
-    """One controller process over one store. It looks at groups while it leads, and only then."""
+    """One controller process over one store. It reconciles groups while it leads, and only then."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class Controller:
         return self._duty.queue.depth if self._duty is not None else 0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop` is set, then let the looks in progress finish. The store's informers run elsewhere.
+        """Run until `stop` is set, then let the reconciles in progress finish. The store's informers run elsewhere.
 
         It stands for election only once all caches are synced: a leader that does not know the cluster is none.
         """
@@ -86,11 +87,11 @@ class Controller:
         await self._leadership.release()
 
     def _changed(self, key: GroupKey) -> None:
-        """What changes while we stand by is looked at when we lead: then every group is."""
+        """What changes while we stand by is reconciled when we lead: then every group is."""
         if self._duty is not None:
             self._duty.queue.add(key)
 
-    async def _elected(self, stop: asyncio.Event) -> Term | None:
+    async def _elected(self, stop: asyncio.Event) -> LeadershipTerm | None:
         """The term that begins; None: the end came first."""
         acquiring, stopping = asyncio.create_task(self._leadership.acquire()), asyncio.create_task(stop.wait())
         try:
@@ -101,13 +102,13 @@ class Controller:
             stopping.cancel()
             await asyncio.gather(acquiring, stopping, return_exceptions=True)
 
-    async def _lead(self, term: Term, stop: asyncio.Event) -> None:
+    async def _lead(self, term: LeadershipTerm, stop: asyncio.Event) -> None:
         """Do the work until the term is over, or until `stop` is set and the work is done."""
         _log.info("leading")
         self._observer.leadership_changed(leads=True)
         self._duty = Duty(
-            # Looks of this term write in this term only, even if the process leads again before they are gone.
-            api=Fence(self._api, term),
+            # Reconciles of this term write in this term only, even if the process leads again before they are gone.
+            api=LeadershipGuard(self._api, term),
             store=self._store,
             clock=self._clock,
             entropy=self._entropy,
@@ -132,7 +133,7 @@ class Controller:
 
 
 class Duty:
-    """What the leader does in one term: the queue, the looks at groups, and the keeping of the fleet."""
+    """What the leader does in one term: the queue, the reconciles of groups, and the fleet's own."""
 
     def __init__(
         self, *, api: ApiClient, store: GroupStore, clock: Clock, entropy: Entropy, observer: ControllerObserver
@@ -142,20 +143,20 @@ class Duty:
         self._observer = observer
         self.queue = GroupQueue(clock, entropy)
         fleet = FleetWriter(api, store, clock)
-        self._keeper = Keeper(api=api, store=store, clock=clock, fleet=fleet)
+        self._fleet_reconciler = FleetReconciler(api=api, store=store, clock=clock, fleet=fleet)
         self._reconciler = Reconciler(api=api, store=store, clock=clock, observer=observer, fleet=fleet)
-        self._slots = asyncio.Semaphore(_LOOKS_AT_ONCE)
+        self._slots = asyncio.Semaphore(_RECONCILES_AT_ONCE)
         self._forbidden_since: dict[GroupKey, float] = {}
-        """Of groups whose latest looks were all forbidden something: since when, by our monotonic clock."""
+        """Of groups whose latest reconciles were all forbidden something: since when, by our monotonic clock."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look at every group, and at each that changes, until `stop` is set and the looks in progress are over.
+        """Reconcile every group, and each that changes, until `stop` is set and the reconciles in progress are over.
 
         Cancelled, it ends them at once.
         """
-        looks: set[asyncio.Task[None]] = set()
+        running: set[asyncio.Task[None]] = set()
         resync = asyncio.create_task(self._resync())
-        keeping = asyncio.create_task(self._keeper.run())
+        keeping = asyncio.create_task(self._fleet_reconciler.run())
         stopper = asyncio.create_task(self._close_when(stop))
         try:
             while (taken := await self.queue.take()) is not None:
@@ -164,18 +165,18 @@ class Duty:
                 await self._wait_for_slot(stopper)
                 if stop.is_set():
                     break
-                task = asyncio.create_task(self._look(key))
-                looks.add(task)
-                task.add_done_callback(looks.discard)
-            if looks:
-                await asyncio.wait(looks, timeout=_FINISH_SECONDS)
+                task = asyncio.create_task(self._reconcile(key))
+                running.add(task)
+                task.add_done_callback(running.discard)
+            if running:
+                await asyncio.wait(running, timeout=_FINISH_SECONDS)
         finally:
-            for task in (resync, keeping, stopper, *looks):
+            for task in (resync, keeping, stopper, *running):
                 task.cancel()
-            await asyncio.gather(resync, keeping, stopper, *looks, return_exceptions=True)
+            await asyncio.gather(resync, keeping, stopper, *running, return_exceptions=True)
 
     async def _wait_for_slot(self, stopper: "asyncio.Task[None]") -> None:
-        """Until one more look may begin, or the end: looks that hang in every slot must not hold up a stop."""
+        """Until one more reconcile may begin, or the end: those that hang in every slot must not hold up a stop."""
         slot = asyncio.create_task(self._slots.acquire())
         try:
             await asyncio.wait({slot, stopper}, return_when=asyncio.FIRST_COMPLETED)
@@ -187,7 +188,7 @@ class Duty:
         self.queue.close()
 
     async def _resync(self) -> None:
-        """Level-triggered: every group is looked at once in a while, changed or not; it costs no request.
+        """Level-triggered: every group is reconciled once in a while, changed or not; it costs no request.
 
         Ledgers of jobs that are gone as well, and groups whose ledger has gone with them: the job may have vanished
         while nobody led.
@@ -198,12 +199,12 @@ class Duty:
                 self.queue.add(key)
             await self._clock.sleep(_RESYNC_SECONDS)
 
-    async def _look(self, key: GroupKey) -> None:
+    async def _reconcile(self, key: GroupKey) -> None:
         started = self._clock.monotonic_seconds()
         forbidden_since = self._forbidden_since.pop(key, None)
         error: str | None = None
         try:
-            requeue_at = await self._reconciler.look(key)
+            requeue_at = await self._reconciler.reconcile(key)
         except NotLeadingError as over:
             _log.info("left to the next leader", job=str(key), error=str(over))
         except Exception as failure:  # noqa: BLE001 - the reconcile boundary
@@ -218,7 +219,7 @@ class Duty:
         finally:
             self.queue.done(key)
             self._slots.release()
-            self._observer.look_finished(key, self._clock.monotonic_seconds() - started, error)
+            self._observer.reconcile_finished(key, self._clock.monotonic_seconds() - started, error)
 
     def _may_have_just_started(self, key: GroupKey) -> bool:
         """The API server that forbids what this group needs."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from recovery.crds.definitions import definitions
+from recovery.crds.field_reference import reference
 from recovery.crds.manifests import kustomization, manifest
-from recovery.crds.reference import reference
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CRDS = "manifests/crd"

@@ -4,11 +4,11 @@ import msgspec
 
 from recovery.core.model.config import CONFIG_NAME, ConfigSpec
 from recovery.core.policy.spec import PolicySpec
-from recovery.crds import ledgers
-from recovery.crds.configs import CONFIG
-from recovery.crds.keywords import rule
-from recovery.crds.policies import POLICY
+from recovery.crds import ledger_schemas
+from recovery.crds.config_overlay import CONFIG
+from recovery.crds.policy_overlay import POLICY
 from recovery.crds.schema import RULES, GeneratorError, Schema, of_struct, ordered
+from recovery.crds.schema_keywords import rule
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     RECOVERY_CONFIGS,
@@ -159,7 +159,7 @@ def definitions() -> tuple[Definition, ...]:
 
 
 def _policies() -> tuple[Definition, ...]:
-    spec, status = of_struct(PolicySpec, "spec", POLICY), ledgers.accepted_status()
+    spec, status = of_struct(PolicySpec, "spec", POLICY), ledger_schemas.accepted_status()
     return (
         Definition(
             RECOVERY_POLICIES,
@@ -192,7 +192,7 @@ def _config() -> Definition:
         "RecoveryConfig says what policies may do at most, and pauses all of them.",
         (Column("Paused", ".spec.paused", "boolean"), _AGE, Column("Why", ".spec.pauseReason", wide=True)),
         of_struct(ConfigSpec, "spec", CONFIG),
-        ledgers.fleet_status(),
+        ledger_schemas.fleet_status(),
         rules=(
             rule(
                 f"self.metadata.name == '{CONFIG_NAME}'",
@@ -219,8 +219,8 @@ def _group() -> Definition:
             Column("Reason", ".status.reason", wide=True),
             Column("Message", ".status.message", wide=True),
         ),
-        ledgers.owned_group(),
-        ledgers.ledger(),
+        ledger_schemas.owned_group(),
+        ledger_schemas.ledger(),
     )
 
 
@@ -240,5 +240,5 @@ def _incident() -> Definition:
             Column("Reason", ".spec.reason", wide=True),
             Column("Message", ".spec.message", wide=True),
         ),
-        ledgers.record(),
+        ledger_schemas.record(),
     )

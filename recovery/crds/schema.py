@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import inspect
 
-from recovery.crds import words
+from recovery.crds import docstrings
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -83,14 +83,14 @@ class _Builder:
             raise GeneratorError(f"no struct has the field {', '.join(missing)}")
 
     def struct(self, struct: type[msgspec.Struct], path: str) -> Schema:
-        said = words.of_fields(struct)
+        said = docstrings.of_fields(struct)
         info = inspect.type_info(struct)
         assert isinstance(info, inspect.StructType)
         properties: dict[str, Schema] = {}
         for field in info.fields:
             properties[field.encode_name] = self._field(field, said.get(field.name, ""), f"{path}.{field.encode_name}")
         required = [field.encode_name for field in info.fields if field.required]
-        schema: Schema = {"type": "object", "description": words.of_type(struct), "properties": properties}
+        schema: Schema = {"type": "object", "description": docstrings.of_type(struct), "properties": properties}
         if required:
             schema["required"] = required
         for later_path, later in self._overlay.later.items():
@@ -135,14 +135,8 @@ class _Builder:
                 items = self.completed(self._type(item, f"{path}[]"), f"{path}[]")
                 schema = {"type": "array", "x-kubernetes-list-type": "atomic", "items": items}
                 return schema | ({"description": items.pop("description")} if "description" in items else {})
-            case inspect.EnumType(cls=cls) if _open(cls):
-                return {"type": "string"}
             case inspect.EnumType(cls=cls):
-                known = [member.value for member in cls]
-                further = self._overlay.further_values.get(path, ())
-                if built := sorted(set(known) & set(further)):
-                    raise GeneratorError(f"{path}: {', '.join(built)} is built: no longer one of the further values")
-                return {"type": "string", "description": words.of_type(cls), "enum": [*known, *further]}
+                return self._words(cls, path)
             case inspect.DateTimeType():
                 return {"type": "string", "format": "date-time"}
             case inspect.IntType():
@@ -154,6 +148,15 @@ class _Builder:
             case inspect.StrType():
                 return {"type": "string"}
         raise GeneratorError(f"{path}: no schema for {info}")
+
+    def _words(self, enum: type[Enum], path: str) -> Schema:
+        further = self._overlay.further_values.get(path, ())
+        known = [member.value for member in enum]
+        if built := sorted(set(known) & set(further)):
+            raise GeneratorError(f"{path}: {', '.join(built)} is built: no longer one of the further values")
+        if _open(enum):
+            return {"type": "string"}
+        return {"type": "string", "description": docstrings.of_type(enum), "enum": [*known, *further]}
 
     def completed(self, schema: Schema, path: str) -> Schema:
         """With what the overlay says of it; its rules stand beside those that refuse."""

@@ -1,5 +1,5 @@
 """Does what a plan says: each module carries out one kind of Action against the API server.
 
-Every deed here is idempotent and tied to the UIDs that the ledger names, so doing it twice, late, or from an old leader
-harms nothing. Nothing here decides, and nothing here retries beyond what the API client does by error class.
+Every action here is idempotent and tied to the UIDs that the ledger names, so doing it twice, late, or from an old
+leader harms nothing. Nothing here decides, and nothing here retries beyond what the API client does by error class.
 """

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from recovery import api_verbs
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.plan.actions import EmitEvent
@@ -53,6 +54,6 @@ async def _create(api: ApiClient, namespace: str, about: dict[str, str], action:
         "count": 1,
     }
     try:
-        await api.create(EVENTS, body, namespace=namespace)
+        await api_verbs.create(api, EVENTS, body, namespace=namespace)
     except AlreadyExistsError:
         return

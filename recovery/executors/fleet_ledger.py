@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
+from recovery import api_verbs
 from recovery.core.fleet import quarantine
 from recovery.core.fleet.quarantine import Refused
 from recovery.core.model.config import ConfigFacts
@@ -19,6 +20,7 @@ from recovery.core.plan.kubernetes_events import fleet_events
 from recovery.core.plan.steps import message_of
 from recovery.core.policy.resolved import fleet_limits
 from recovery.core.policy.spec import PolicyError
+from recovery.decoding import ObjectVersion
 from recovery.executors import events, node_quarantine
 from recovery.ports import (
     RECOVERY_CONFIGS,
@@ -42,12 +44,8 @@ class QuarantineRefusedError(ReadAgainError):
     """The fleet's ledger does not admit it, as it stands now: decide again. The message is the reason, in words."""
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    resource_version: str
-
-
 class _Written(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ObjectVersion
 
 
 class FleetWriter:
@@ -138,7 +136,9 @@ class FleetWriter:
             "status": _merged(ledger),
         }
         self._doubtful = True
-        answer = await self._api.patch(RECOVERY_CONFIGS, config.name, body, kind=PatchKind.MERGE, subresource="status")
+        answer = await api_verbs.patch(
+            self._api, RECOVERY_CONFIGS, config.name, body, kind=PatchKind.MERGE, subresource="status"
+        )
         version = msgspec.json.decode(answer, type=_Written).metadata.resource_version
         self._own = msgspec.structs.replace(config, fleet=ledger, resource_version=version)
         self._doubtful = False

@@ -1,5 +1,6 @@
 """The triggers: foreground deletion of a child Job, or of a JobSet that failed for good; and the watchdog's touch."""
 
+from recovery import api_verbs
 from recovery.core.model.annotations import TOUCHED_ANNOTATION
 from recovery.core.plan.actions import MAX_BACKOFF_LIMIT, DeleteJob, DeleteJobSet, RaiseBackoffLimit, TouchJob
 from recovery.ports import (
@@ -25,7 +26,7 @@ async def delete_job(api: ApiClient, namespace: str, action: DeleteJob) -> None:
 
 
 async def delete_jobset(api: ApiClient, namespace: str, action: DeleteJobSet) -> None:
-    """Delete the JobSet in the foreground, under the same conditions as a Job; Trainer makes it anew once it is gone.
+    """Delete the JobSet in the foreground, under the same conditions as a Job; Trainer makes it again once it is gone.
 
     Foreground here as well: a new JobSet whose Jobs have the names of the old ones could not make them.
     """
@@ -34,7 +35,8 @@ async def delete_jobset(api: ApiClient, namespace: str, action: DeleteJobSet) ->
 
 async def _delete(api: ApiClient, resource: Resource, namespace: str, action: DeleteJob | DeleteJobSet) -> None:
     try:
-        await api.delete(
+        await api_verbs.delete(
+            api,
             resource,
             action.name,
             namespace=namespace,
@@ -53,7 +55,7 @@ async def raise_backoff_limit(api: ApiClient, namespace: str, action: RaiseBacko
         {"op": "replace", "path": "/spec/backoffLimit", "value": MAX_BACKOFF_LIMIT},
     ]
     try:
-        await api.patch(JOBS, action.name, body, kind=PatchKind.JSON, namespace=namespace)
+        await api_verbs.patch(api, JOBS, action.name, body, kind=PatchKind.JSON, namespace=namespace)
     except (NotFoundError, TestFailedError, RefusedError):
         return  # it is a precaution: even where it is refused, the pods of the dying Job have to go
 
@@ -67,7 +69,7 @@ async def touch_job(api: ApiClient, namespace: str, action: TouchJob) -> None:
     # server refuses to change it.
     body = {"metadata": {"uid": action.uid, "annotations": {TOUCHED_ANNOTATION: action.value}}}
     try:
-        await api.patch(JOBS, action.name, body, kind=PatchKind.MERGE, namespace=namespace)
+        await api_verbs.patch(api, JOBS, action.name, body, kind=PatchKind.MERGE, namespace=namespace)
     except RefusedError as error:
         if "metadata.uid: Invalid value" in str(error):
             raise TestFailedError(str(error), status=error.status, reason=error.reason) from error

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.core.plan.actions import FailJobSet, JobRef
 from recovery.decoding import decoded
 from recovery.ports import JOB_SETS, JOBS, ApiClient, PatchKind, TestFailedError
@@ -51,11 +52,11 @@ async def _end_job(api: ApiClient, namespace: str, job: JobRef) -> None:
         {"op": "test", "path": "/metadata/uid", "value": job.uid},
         {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": 1},
     ]
-    await api.patch(JOBS, job.name, body, kind=PatchKind.JSON, namespace=namespace)
+    await api_verbs.patch(api, JOBS, job.name, body, kind=PatchKind.JSON, namespace=namespace)
 
 
 async def _end_jobset(api: ApiClient, namespace: str, action: FailJobSet, now: datetime) -> None:
-    found = decoded(JOB_SETS, _decode, await api.get(JOB_SETS, action.name, namespace=namespace))
+    found = decoded(JOB_SETS, _decode, await api_verbs.get(api, JOB_SETS, action.name, namespace=namespace))
     if found.metadata.uid != action.uid:
         raise TestFailedError(
             f"JobSet {namespace}/{action.name} is another one by now: uid {found.metadata.uid}, not {action.uid}"
@@ -78,7 +79,9 @@ async def _end_jobset(api: ApiClient, namespace: str, action: FailJobSet, now: d
         {"op": "replace", "path": "/metadata/resourceVersion", "value": found.metadata.resource_version},
         {"op": "add", "path": "/status", "value": status},
     ]
-    await api.patch(JOB_SETS, action.name, body, kind=PatchKind.JSON, namespace=namespace, subresource="status")
+    await api_verbs.patch(
+        api, JOB_SETS, action.name, body, kind=PatchKind.JSON, namespace=namespace, subresource="status"
+    )
 
 
 def _stopped(condition: dict[str, Any], at: str) -> dict[str, Any]:

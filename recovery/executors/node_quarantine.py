@@ -1,7 +1,7 @@
 """Quarantines a node and releases it: cordon, our taint, and an annotation that says why, in one patch.
 
 What others have set is never touched. Each patch tests what it takes away, and that nobody wrote to the node since it
-was read; so both deeds may be done twice, late, or by two controllers.
+was read; so both actions may be done twice, late, or by two controllers.
 """
 
 from collections.abc import Callable
@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.core.fleet.quarantine import Mark, mark_of, parsed_mark, released_by_hand, taint_value
 from recovery.core.model.annotations import QUARANTINE_ANNOTATION, RELEASE_ANNOTATION
 from recovery.core.model.fleet_ledger import BY_HAND, QUARANTINE_TAINT, TAINT_EFFECT, Quarantined
-from recovery.decoding import decoded
+from recovery.decoding import AnnotatedObjectVersion, decoded
 from recovery.ports import NODES, ApiClient, ConflictError, NotFoundError, PatchKind, TestFailedError
 
 Body = dict[str, Any]
@@ -22,20 +23,13 @@ _TRIES_MAX = 6
 """A kubelet writes to its node every few seconds while it has news, and the node lifecycle controller beside it."""
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    uid: str
-    resource_version: str
-    annotations: dict[str, str] | None = None
-    """None: the object has no such map, and a patch must not reach into it."""
-
-
 class _Spec(msgspec.Struct):
     unschedulable: bool = False
     taints: list[Body] = []
 
 
 class _Node(msgspec.Struct):
-    metadata: _Metadata
+    metadata: AnnotatedObjectVersion
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
     @property
@@ -54,7 +48,7 @@ _decode = msgspec.json.Decoder(_Node).decode
 async def apply(api: ApiClient, entry: Quarantined, now: datetime) -> None:
     """Cordon the node, taint it and say why. Raises ApiError; a node that keeps changing is ConflictError.
 
-    One that is gone, or was made anew under that name, is left alone, and so is one that a person has quarantined or
+    One that is gone, or was recreated under that name, is left alone, and so is one that a person has quarantined or
     has released since.
     """
     await _patched(api, entry.node, entry.node_uid, lambda node: _quarantine(node, entry, now))
@@ -98,7 +92,7 @@ async def _patched(
     """Read, patch what was read, and once more where somebody wrote in between. An empty patch is not sent."""
     for left in reversed(range(_TRIES_MAX)):
         try:
-            node = decoded(NODES, _decode, await api.get(NODES, name))
+            node = decoded(NODES, _decode, await api_verbs.get(api, NODES, name))
         except NotFoundError:
             if missing_ok:
                 return
@@ -115,7 +109,7 @@ async def _patched(
             *operations,
         ]
         try:
-            await api.patch(NODES, name, body, kind=PatchKind.JSON)
+            await api_verbs.patch(api, NODES, name, body, kind=PatchKind.JSON)
         except (ConflictError, TestFailedError):
             if not left:
                 raise

@@ -8,6 +8,7 @@ in rate, and the groups take turns: the thousand pods of one must delay neither 
 import asyncio
 from collections import deque
 
+from recovery import api_verbs
 from recovery.core.plan.actions import DeletePods, ForceDeletePods, PodRef
 from recovery.ports import PODS, ApiClient, Clock, ConflictError, NotFoundError
 
@@ -25,7 +26,7 @@ _ASK_AGAIN_SECONDS = 30.0
 
 
 class PodTeardown:
-    """Remembers what it asked for, so that looks between request and watch event do not ask twice.
+    """Remembers what it asked for, so that reconciles between request and watch event do not ask twice.
 
     One instance serves all groups.
     """
@@ -69,7 +70,9 @@ class PodTeardown:
         await self._slots.take(party)
         try:
             await self._rate.pass_on()
-            await self._api.delete(PODS, pod.name, namespace=namespace, uid=pod.uid, grace_seconds=grace_seconds)
+            await api_verbs.delete(
+                self._api, PODS, pod.name, namespace=namespace, uid=pod.uid, grace_seconds=grace_seconds
+            )
         except (NotFoundError, ConflictError):
             return  # it is gone, or its name belongs to another pod by now
         finally:

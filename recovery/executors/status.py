@@ -5,6 +5,7 @@ from datetime import UTC
 import msgspec
 import structlog
 
+from recovery import api_verbs
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.ledger import SCHEMA_VERSION, Incident, Ledger, LedgerObject
 from recovery.ports import (
@@ -56,8 +57,8 @@ class LedgerWriter:
         that nothing has happened yet.
 
         A CRD of an older version drops what it does not know. That is said, once, and the recovery goes on: what every
-        version knows, the target and its attempts, is what makes it happen once; and to hold here would hold this look
-        only, as the next one reads what was kept.
+        version knows, the target and its attempts, is what makes it happen once; and to hold here would hold this
+        reconcile only, as the next one reads what was kept.
         """
         if known is None:
             known = await self._create(namespace, workload)
@@ -66,8 +67,8 @@ class LedgerWriter:
             {"op": "replace", "path": "/metadata/resourceVersion", "value": known.resource_version},
             {"op": "add", "path": "/status", "value": ledger},
         ]
-        answer = await self._api.patch(
-            RECOVERY_GROUPS, known.name, body, kind=PatchKind.JSON, namespace=namespace, subresource="status"
+        answer = await api_verbs.patch(
+            self._api, RECOVERY_GROUPS, known.name, body, kind=PatchKind.JSON, namespace=namespace, subresource="status"
         )
         written = msgspec.json.decode(answer, type=_Written)
         if not self._told_of_crd and not _is(written.status, ledger):
@@ -101,7 +102,7 @@ class LedgerWriter:
             },
             "spec": {"workloadRef": reference, "group": workload.name},
         }
-        answer = await self._api.create(RECOVERY_GROUPS, body, namespace=namespace)
+        answer = await api_verbs.create(self._api, RECOVERY_GROUPS, body, namespace=namespace)
         metadata = msgspec.json.decode(answer, type=_Written).metadata
         return LedgerObject(
             name=metadata.name,
@@ -137,7 +138,7 @@ class LedgerWriter:
             "spec": spec,
         }
         try:
-            await self._api.create(RECOVERY_INCIDENTS, body, namespace=namespace)
+            await api_verbs.create(self._api, RECOVERY_INCIDENTS, body, namespace=namespace)
         except AlreadyExistsError:
             return
 

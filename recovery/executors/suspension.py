@@ -1,17 +1,18 @@
 """Suspends a workload in our name, and resumes it only while it still carries that name.
 
 A user always wins. Who has suspended or resumed the workload, or has taken our annotation away, has changed what these
-patches are tied to: they are refused, and the look reads again and decides on what the user wants.
+patches are tied to: they are refused, and the reconcile reads again and decides on what the user wants.
 """
 
 from datetime import UTC, datetime
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.core.model.annotations import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.plan.actions import ResumeWorkload, SuspendWorkload
-from recovery.decoding import decoded
+from recovery.decoding import AnnotatedObjectVersion, decoded
 from recovery.ports import ApiClient, NotFoundError, PatchKind, TestFailedError
 from recovery.workloads import resource_of
 
@@ -19,19 +20,12 @@ NEVER = "never"
 """`resume-at` where nobody knows yet."""
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    uid: str
-    resource_version: str
-    annotations: dict[str, str] | None = None
-    """None: the object has no such map, and a patch must not reach into it."""
-
-
 class _Spec(msgspec.Struct):
     suspend: bool | None = None
 
 
 class _Workload(msgspec.Struct):
-    metadata: _Metadata
+    metadata: AnnotatedObjectVersion
     spec: _Spec
 
 
@@ -45,7 +39,7 @@ async def suspend(api: ApiClient, namespace: str, workload: WorkloadFacts, actio
     gone, is another one, was suspended or marked by somebody else, or changes between our reading and our writing.
     """
     resource = resource_of(workload)
-    found = decoded(resource, _decode, await api.get(resource, workload.name, namespace=namespace))
+    found = decoded(resource, _decode, await api_verbs.get(api, resource, workload.name, namespace=namespace))
     meta = found.metadata
     title = f"{resource.kind} {namespace}/{workload.name}"
     if meta.uid != action.workload_uid:
@@ -73,7 +67,7 @@ async def suspend(api: ApiClient, namespace: str, workload: WorkloadFacts, actio
         *added,
         {"op": "add", "path": "/spec/suspend", "value": True},
     ]
-    await api.patch(resource, workload.name, body, kind=PatchKind.JSON, namespace=namespace)
+    await api_verbs.patch(api, resource, workload.name, body, kind=PatchKind.JSON, namespace=namespace)
 
 
 async def resume(api: ApiClient, namespace: str, workload: WorkloadFacts, action: ResumeWorkload) -> None:
@@ -97,7 +91,7 @@ async def resume(api: ApiClient, namespace: str, workload: WorkloadFacts, action
     if action.suspended:
         body.append({"op": "add", "path": "/spec/suspend", "value": False})
     try:
-        await api.patch(resource_of(workload), workload.name, body, kind=PatchKind.JSON, namespace=namespace)
+        await api_verbs.patch(api, resource_of(workload), workload.name, body, kind=PatchKind.JSON, namespace=namespace)
     except NotFoundError:
         return
 

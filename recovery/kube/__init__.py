@@ -5,6 +5,6 @@ pool, because the generated methods parse every answer into models and cost 3 to
 decoded into projections that name only what `core` reads. Measured on two cores: 30,000 pod events a second from the
 socket to the subscriber, 50,000 pods of 8 KB listed in 1.6 s and 60 MB, 3,400 to 7,000 writes a second.
 
-`session` connects; `client` is `ports.ApiClient`; `informer` keeps one resource current and `store` all of them, as
-`ports.GroupStore`; `incarnations` remembers what the objects do not.
+`session` connects; `client` is `ports.ApiClient`; `informer` keeps one resource current and `group_store` all of
+them, as `ports.GroupStore`; `job_history` remembers what the objects do not.
 """

@@ -2,7 +2,7 @@
 
 What a node must be like is read as the scheduler reads it: `ToleratesTaint` in `k8s.io/api/core/v1`, selector and
 required affinity in `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`. CPU, memory, volumes, devices of DRA
-claims, fields in affinity terms (`matchFields`) and the affinities between pods are not looked at.
+claims, fields in affinity terms (`matchFields`) and the affinities between pods are not read.
 """
 
 import re
@@ -18,7 +18,7 @@ from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
 ANSWERS_MAX = 250
 """So many are remembered: exclusive placement gives each group a node selector of its own."""
 CHANGES_MAX = 10_000
-"""So many changes of nodes are written down before everything is looked at anew."""
+"""So many changes of nodes are written down before everything is checked again."""
 
 _KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 _STATE_TAINTS = "node.kubernetes.io/"
@@ -26,7 +26,7 @@ _STATE_TAINTS = "node.kubernetes.io/"
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
-class Room(msgspec.Struct, frozen=True):
+class PodRoom(msgspec.Struct, frozen=True):
     """Where pods of certain demands could run."""
 
     feasible: tuple[str, ...] = ()
@@ -45,11 +45,11 @@ class _Answer:
         self._fitting: set[str] = set()
         self._feasible: dict[str, int] = {}
         """Their accelerators, by name."""
-        self.room = Room()
+        self.room = PodRoom()
         self.changes = 0
         """How many changes of nodes have been taken account of."""
 
-    def look_at(self, names: Iterable[str], nodes: Mapping[str, NodeFacts]) -> None:
+    def recheck(self, names: Iterable[str], nodes: Mapping[str, NodeFacts]) -> None:
         """The nodes of these names are new, gone or different."""
         for name in names:
             node = nodes.get(name)
@@ -61,12 +61,12 @@ class _Answer:
                     self._feasible[name] = node.gpus
         gpus = max((demand.gpus for demand in self._demands), default=0)
         by_gpus = max(1, min(self._feasible.values(), default=0) // gpus) if gpus else 0
-        self.room = Room(tuple(sorted(self._feasible)), len(self._fitting), by_gpus)
+        self.room = PodRoom(tuple(sorted(self._feasible)), len(self._fitting), by_gpus)
 
 
 class Capacity:
     """All nodes, and what was asked about them. Constant work for each event: it is only written down which node it was
-    about, and looked at when somebody asks."""
+    about, and checked when somebody asks."""
 
     def __init__(self, nodes: Mapping[str, NodeFacts]) -> None:
         """`nodes`: by name, kept current by its owner, who tells of each change."""
@@ -91,16 +91,16 @@ class Capacity:
         if len(self._changes) > CHANGES_MAX:
             self._forget()
 
-    def room(self, demands: tuple[Demand, ...]) -> Room:
+    def room(self, demands: tuple[Demand, ...]) -> PodRoom:
         """For pods that ask for one of these. Linear in the nodes the first time, then in those that have changed."""
         answer = self._answers.get(demands)
         if answer is None:
             if len(self._answers) >= ANSWERS_MAX:
                 self._forget()
             answer = self._answers[demands] = _Answer(demands)
-            answer.look_at(self._nodes, self._nodes)
+            answer.recheck(self._nodes, self._nodes)
         elif answer.changes < len(self._changes):
-            answer.look_at(dict.fromkeys(self._changes[answer.changes :]), self._nodes)
+            answer.recheck(dict.fromkeys(self._changes[answer.changes :]), self._nodes)
         answer.changes = len(self._changes)
         return answer.room
 
@@ -115,7 +115,7 @@ def scarce(demands: tuple[Demand, ...]) -> tuple[Demand, ...]:
     return tuple(demand for demand in demands if demand.gpus) or demands
 
 
-def pods_per_node(room: Room, pods: Iterable[PodFacts]) -> int:
+def pods_per_node(room: PodRoom, pods: Iterable[PodFacts]) -> int:
     """By accelerators; of pods that ask for none, as many as are seen to share a node."""
     if room.pods_by_gpus:
         return room.pods_by_gpus

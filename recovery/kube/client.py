@@ -1,4 +1,4 @@
-"""`ports.ApiClient`: which request a verb is, how many writes are in flight, and what may be sent again.
+"""`ports.ApiClient` on a transport: how many writes are in flight, and what may be sent again.
 
 Retries are decided by the class of the error alone, and only TryLaterError means that the same request may be sent
 again: nothing was applied, and the request is not at fault. Everything under ReadAgainError is the caller's to resolve,
@@ -6,15 +6,12 @@ because only the caller knows what it had read before.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, nullcontext
-from typing import Protocol
+from collections.abc import AsyncGenerator
+from contextlib import nullcontext
 
-import msgspec
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
-from recovery.kube.request import Request
-from recovery.ports import Clock, Entropy, PatchKind, Propagation, Resource, TryLaterError
+from recovery.ports import ApiClient, ApiRequest, Clock, Entropy, TryLaterError
 
 WRITES_IN_FLIGHT_MAX = 64
 """Measured: 3,400 deletes a second with 64 in flight; more only fills the server's queues."""
@@ -27,48 +24,12 @@ BACKOFF_SECONDS_MAX = 5.0
 RETRY_AFTER_SECONDS_MAX = 10.0
 """What of a server's Retry-After is honoured within one call; who is told to wait longer hears it as an error."""
 
-_encode = msgspec.json.Encoder().encode
-
-
-class _Preconditions(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    uid: str | None = None
-    resource_version: str | None = None
-
-
-class _DeleteOptions(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    preconditions: _Preconditions
-    propagation_policy: Propagation | None = None
-    grace_period_seconds: int | None = None
-
-
-class _Operation(msgspec.Struct, frozen=True):
-    """One operation of a JSON patch, as far as the error of a failed one depends on it."""
-
-    op: str = ""
-
-
-class Transport(Protocol):
-    """Carries single requests. Every method raises `ApiError` subclasses only (and CancelledError)."""
-
-    async def send(self, request: Request) -> bytes:
-        """The body of an answer with a 2xx status; what else came back, or did not, is raised."""
-        ...
-
-    def stream(self, request: Request, timeout_seconds: int) -> AsyncGenerator[bytes, None]:
-        """The lines of a watch, until the server ends it."""
-        ...
-
 
 class KubeApiClient:
-    """The REST verbs of `ports.ApiClient`, which says what each of them means. One client serves a whole process."""
+    """`ports.ApiClient` with retries. One client serves a whole process."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        *,
-        clock: Clock,
-        entropy: Entropy,
-    ) -> None:
+    def __init__(self, transport: ApiClient, *, clock: Clock, entropy: Entropy) -> None:
+        """`transport` sends a request once."""
         self._transport = transport
         self._clock = clock
         self._entropy = entropy
@@ -80,108 +41,11 @@ class KubeApiClient:
             reraise=True,
         )
 
-    async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
-        return await self._send(Request("get", resource, namespace, name))
+    def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
+        """One attempt: what to do about a stream that broke depends on how far its reader has come."""
+        return self._transport.watch(request)
 
-    async def list(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        limit: int | None = None,
-        continue_token: str = "",
-    ) -> bytes:
-        query = {
-            "labelSelector": label_selector,
-            "fieldSelector": field_selector,
-            "resourceVersion": resource_version or "",
-            "limit": limit or "",
-            "continue": continue_token,
-        }
-        return await self._send(Request("list", resource, namespace, query=_present(query)))
-
-    async def watch(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        send_initial_events: bool = False,
-        timeout_seconds: int = 300,
-    ) -> AsyncGenerator[bytes, None]:
-        query = {
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "labelSelector": label_selector,
-            "fieldSelector": field_selector,
-            "resourceVersion": resource_version or "",
-            "sendInitialEvents": "true" if send_initial_events else "",
-            "resourceVersionMatch": "NotOlderThan" if send_initial_events else "",
-            "timeoutSeconds": timeout_seconds,
-        }
-        request = Request("watch", resource, namespace, query=_present(query))
-        async with aclosing(self._transport.stream(request, timeout_seconds)) as lines:
-            async for line in lines:
-                yield line
-
-    async def create(
-        self,
-        resource: Resource,
-        body: object,
-        *,
-        namespace: str | None = None,
-        name: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        return await self._send(Request("create", resource, namespace, name, subresource, body=_encode(body)))
-
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        body: object,
-        *,
-        kind: PatchKind,
-        namespace: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        encoded = _encode(body)
-        request = Request(
-            "patch",
-            resource,
-            namespace,
-            name,
-            subresource,
-            body=encoded,
-            content_type=kind.value,
-            tests=kind is PatchKind.JSON and _has_test(encoded),
-        )
-        return await self._send(request)
-
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str | None = None,
-        uid: str | None = None,
-        resource_version: str | None = None,
-        propagation: Propagation | None = None,
-        grace_seconds: int | None = None,
-    ) -> bytes:
-        options = _DeleteOptions(
-            preconditions=_Preconditions(uid=uid, resource_version=resource_version),
-            propagation_policy=propagation,
-            grace_period_seconds=grace_seconds,
-        )
-        return await self._send(Request("delete", resource, namespace, name, body=_encode(options)))
-
-    async def _send(self, request: Request) -> bytes:
+    async def send(self, request: ApiRequest) -> bytes:
         """The answer's body. Tries again where nothing was applied, within bounds, and only then."""
         no_try_after = self._clock.monotonic_seconds() + RETRY_WINDOW_SECONDS
 
@@ -191,7 +55,7 @@ class KubeApiClient:
         # A copy for each call: tenacity keeps the state of its loop per thread, not per task.
         return await self._retrying.copy(stop=over)(self._once, request)
 
-    async def _once(self, request: Request) -> bytes:
+    async def _once(self, request: ApiRequest) -> bytes:
         async with self._writes_in_flight if request.writes else nullcontext():
             return await self._transport.send(request)
 
@@ -202,11 +66,3 @@ class KubeApiClient:
             return min(error.retry_after_seconds, RETRY_AFTER_SECONDS_MAX) * self._entropy.uniform(1.0, 1.2)
         ceiling = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_FIRST * 2.0 ** (state.attempt_number - 1))
         return self._entropy.uniform(ceiling / 2, ceiling)
-
-
-def _has_test(json_patch: bytes) -> bool:
-    return any(operation.op == "test" for operation in msgspec.json.decode(json_patch, type=list[_Operation]))
-
-
-def _present(query: Mapping[str, str | int]) -> dict[str, str | int]:
-    return {key: value for key, value in query.items() if value}

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 import aiohttp
 import msgspec
 
-from recovery.kube.request import Request
 from recovery.ports import (
     UNDECODABLE,
     AlreadyExistsError,
     ApiError,
+    ApiRequest,
     ConflictError,
     ExpiredError,
     ForbiddenError,
@@ -37,7 +37,7 @@ _TERMINATING = "NamespaceTerminating"
 """Of `corev1.NamespaceTerminatingCause`, as the NamespaceLifecycle admission gives it."""
 
 
-class Cause(msgspec.Struct, frozen=True):
+class StatusCause(msgspec.Struct, frozen=True):
     """Why a field was not accepted."""
 
     reason: str = ""
@@ -45,35 +45,35 @@ class Cause(msgspec.Struct, frozen=True):
     field: str = ""
 
 
-class Details(msgspec.Struct, frozen=True, rename="camel"):
+class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
     """What a Status is about. `kind` holds the plural in most answers."""
 
     name: str = ""
     kind: str = ""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[StatusCause, ...] = ()
     retry_after_seconds: int | None = None
 
 
-class Status(msgspec.Struct, frozen=True):
+class ApiStatus(msgspec.Struct, frozen=True):
     """`metav1.Status`: the body of every failure that the API server itself answers."""
 
     kind: str = ""
     code: int = 0
     reason: str = ""
     message: str = ""
-    details: Details | None = None
+    details: StatusDetails | None = None
 
 
-_decode_status = msgspec.json.Decoder(Status).decode
+_decode_status = msgspec.json.Decoder(ApiStatus).decode
 
 
-def error_from_answer(request: Request, code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
+def error_from_answer(request: ApiRequest, code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
     """The error for an HTTP answer other than 2xx."""
     return error_from_status(request, code, _status(body), _retry_after_seconds(headers))
 
 
 def error_from_status(
-    request: Request, code: int, status: Status, retry_after_seconds: float | None = None
+    request: ApiRequest, code: int, status: ApiStatus, retry_after_seconds: float | None = None
 ) -> ApiError:
     """The error for a Status, which also arrives as an ERROR event of a watch."""
     message = f"{request}: {status.message[:MESSAGE_MAX] or f'HTTP {code}'}"
@@ -90,7 +90,7 @@ def error_from_status(
     return kind(message, status=code, reason=status.reason)
 
 
-def error_from_failure(request: Request, error: aiohttp.ClientError | TimeoutError) -> ApiError:
+def error_from_failure(request: ApiRequest, error: aiohttp.ClientError | TimeoutError) -> ApiError:
     """The error for an exchange that broke: no answer, or not all of it."""
     message = f"{request}: {_describe(error)}"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
@@ -102,7 +102,7 @@ def error_from_failure(request: Request, error: aiohttp.ClientError | TimeoutErr
     return UnknownOutcomeError(message)
 
 
-def _class_of(request: Request, code: int, status: Status) -> type[ApiError]:
+def _class_of(request: ApiRequest, code: int, status: ApiStatus) -> type[ApiError]:
     by_code: dict[int, type[ApiError]] = {401: UnauthorizedError, 409: ConflictError, 410: ExpiredError}
     if code in by_code:
         return AlreadyExistsError if status.reason == "AlreadyExists" else by_code[code]
@@ -118,7 +118,7 @@ def _class_of(request: Request, code: int, status: Status) -> type[ApiError]:
     return RefusedError
 
 
-def _is_patch_failure(status: Status) -> bool:
+def _is_patch_failure(status: ApiStatus) -> bool:
     """A JSON patch that could not be applied, as opposed to a result that was not accepted.
 
     The server applies the patch before it validates, and answers a failed operation without saying which: its Status
@@ -129,12 +129,12 @@ def _is_patch_failure(status: Status) -> bool:
     return not denied and (status.details is None or not (status.details.causes or status.details.name))
 
 
-def _status(body: bytes) -> Status:
+def _status(body: bytes) -> ApiStatus:
     """The Status in the body; a body that is none becomes the message of one."""
     try:
         return _decode_status(body)
     except UNDECODABLE:  # not JSON, not a Status, or not even text
-        return Status(message=" ".join(body.decode(errors="replace").split()))
+        return ApiStatus(message=" ".join(body.decode(errors="replace").split()))
 
 
 def _retry_after_seconds(headers: Mapping[str, str]) -> float | None:

@@ -13,10 +13,9 @@ from yarl import URL
 
 from recovery.kube.errors import error_from_answer, error_from_failure
 from recovery.kube.observer import NoObserver, RequestObserver
-from recovery.kube.request import Request
 from recovery.kube.session import USER_AGENT, Session, SessionError
-from recovery.kube.watch import split_lines
-from recovery.ports import Clock, UnauthorizedError
+from recovery.kube.watch_lines import split_lines
+from recovery.ports import ApiRequest, Clock, UnauthorizedError
 
 REQUEST_SECONDS_MAX = 30.0
 CONNECT_SECONDS_MAX = 10.0
@@ -31,7 +30,7 @@ the minutes of the watch's own time limit."""
 
 
 class HttpTransport:
-    """`client.Transport` on a session's connection pool."""
+    """`ports.ApiClient` on a session's connection pool. It sends each request once."""
 
     def __init__(
         self,
@@ -46,13 +45,13 @@ class HttpTransport:
         self._observer: RequestObserver = observer or NoObserver()
         self._timeout = aiohttp.ClientTimeout(total=request_seconds_max, sock_connect=CONNECT_SECONDS_MAX)
 
-    async def send(self, request: Request) -> bytes:
+    async def send(self, request: ApiRequest) -> bytes:
         response = await self._authorized(request, self._timeout)
         return await response.read()
 
-    async def stream(self, request: Request, timeout_seconds: int) -> AsyncGenerator[bytes, None]:
+    async def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
         timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=CONNECT_SECONDS_MAX, sock_read=timeout_seconds + WATCH_GRACE_SECONDS
+            total=None, sock_connect=CONNECT_SECONDS_MAX, sock_read=request.timeout_seconds + WATCH_GRACE_SECONDS
         )
         response = await self._authorized(request, timeout)
         try:
@@ -62,8 +61,8 @@ class HttpTransport:
         finally:
             response.close()
 
-    async def _authorized(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        """The response; after a 401 the credentials are read anew, once. Nothing is applied by what gets a 401."""
+    async def _authorized(self, request: ApiRequest, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        """The response; after a 401 the credentials are read again, once. Nothing is applied by what gets a 401."""
         version = self._session.credentials_version
         try:
             return await self._exchange(request, timeout)
@@ -74,7 +73,7 @@ class HttpTransport:
                 raise UnauthorizedError(f"{error}; no new credentials: {failure}", status=error.status) from failure
             return await self._exchange(request, timeout)
 
-    async def _exchange(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+    async def _exchange(self, request: ApiRequest, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         """A response with a 2xx status, its body read unless it is a watch. Raises for everything else.
 
         aiohttp itself sends a DELETE once more if a kept-alive connection turns out to be closed. With preconditions
@@ -104,7 +103,7 @@ class HttpTransport:
             self._observer.request_finished(request.verb, request.target, code, seconds)
         return response
 
-    async def _headers(self, request: Request) -> dict[str, str]:
+    async def _headers(self, request: ApiRequest) -> dict[str, str]:
         """Uncompressed answers: within a cluster the bytes are cheaper than the CPU on both sides."""
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
         if request.body is not None:
@@ -116,7 +115,7 @@ class HttpTransport:
         return headers
 
 
-async def _chunks(request: Request, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+async def _chunks(request: ApiRequest, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
     """The body as it arrives."""
     try:
         async for chunk in response.content.iter_any():

@@ -19,18 +19,19 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.core.model.facts import UndecodableObject
 from recovery.decoding import at_any_depth, decoded
-from recovery.kube.errors import Status, error_from_status
+from recovery.kube.errors import ApiStatus, error_from_status
 from recovery.kube.observer import InformerObserver
-from recovery.kube.pages import read_bookmark, read_page
-from recovery.kube.projections.metadata import Entry
-from recovery.kube.request import Request
-from recovery.kube.watch import WatchEvent, decode_event
+from recovery.kube.projections.metadata import ObjectEntry
+from recovery.kube.response_envelopes import read_bookmark, read_page
+from recovery.kube.watch_lines import WatchEvent, decode_event
 from recovery.ports import (
     UNDECODABLE,
     ApiClient,
     ApiError,
+    ApiRequest,
     Clock,
     Entropy,
     ExpiredError,
@@ -60,11 +61,11 @@ LIST_BACKOFF_SECONDS_MAX = 5.0
 T = TypeVar("T")
 Key = tuple[str, str]
 """Namespace and name."""
-Found = Entry[T] | UndecodableObject
+Found = ObjectEntry[T] | UndecodableObject
 """What could be made of one object."""
 
 _NUMBER = re.compile("[0-9]{1,20}")
-_decode_status = msgspec.json.Decoder(Status).decode
+_decode_status = msgspec.json.Decoder(ApiStatus).decode
 
 
 def _ignore(_: UndecodableObject) -> None:
@@ -78,10 +79,10 @@ class Informer(Generic[T]):
         self,
         client: ApiClient,
         resource: Resource,
-        decode: Callable[[msgspec.Raw], Entry[T]],
+        decode: Callable[[msgspec.Raw], ObjectEntry[T]],
         *,
-        put: Callable[[Entry[T]], None],
-        drop: Callable[[Entry[T]], None],
+        put: Callable[[ObjectEntry[T]], None],
+        drop: Callable[[ObjectEntry[T]], None],
         clock: Clock,
         entropy: Entropy,
         observer: InformerObserver,
@@ -89,7 +90,7 @@ class Informer(Generic[T]):
         readability_changed: Callable[[UndecodableObject], None] = _ignore,
         forget_undecodable: bool = False,
     ) -> None:
-        """What is told of, in the order in which it happened, and why.
+        """What is reported, in the order in which it happened, and why.
 
         `put`: an object is new or has changed. `drop`: it is gone, and the entry is the last state known of it; where
         a name is used again, the old UID is dropped before the new one is put. `readability_changed`: the object cannot
@@ -112,8 +113,8 @@ class Informer(Generic[T]):
         self._newest = ""
         self._started = False
         self._refused_as: type[RefusedError] | None = None
-        """The refusal that lasts and has been told of. None: nothing is refused."""
-        self.objects: dict[Key, Entry[T]] = {}
+        """The refusal that lasts and has been reported. None: nothing is refused."""
+        self.objects: dict[Key, ObjectEntry[T]] = {}
         self.undecodable: dict[Key, UndecodableObject] = {}
         """The objects that cannot be read now. Those without a name in their metadata count as one."""
         self.synced = False
@@ -173,7 +174,8 @@ class Informer(Generic[T]):
         if not self._position and not self._streaming_list:
             self._take_over(*await self._list_pages())
         listing: dict[Key, Found[T]] | None = None if self._position else {}
-        lines = self._client.watch(
+        lines = api_verbs.watch(
+            self._client,
             self.resource,
             label_selector=self._label_selector,
             resource_version=self._position or None,
@@ -202,7 +204,7 @@ class Informer(Generic[T]):
                 status = _decode_status(event.object)
             except UNDECODABLE as error:
                 raise TryLaterError(f"watch {self.resource.plural}: an error without a status: {error}") from error
-            raise error_from_status(Request("watch", self.resource), status.code, status)
+            raise error_from_status(ApiRequest("watch", self.resource), status.code, status)
         return event
 
     def _bookmark(self, event: WatchEvent, listing: dict[Key, Found[T]] | None) -> dict[Key, Found[T]] | None:
@@ -220,8 +222,12 @@ class Informer(Generic[T]):
         listing: dict[Key, Found[T]] = {}
         token = ""
         while True:
-            body = await self._client.list(
-                self.resource, label_selector=self._label_selector, limit=PAGE_OBJECTS_MAX, continue_token=token
+            body = await api_verbs.list_page(
+                self._client,
+                self.resource,
+                label_selector=self._label_selector,
+                limit=PAGE_OBJECTS_MAX,
+                continue_token=token,
             )
             page = read_page(self.resource, body)
             for raw in page.items or ():
@@ -272,7 +278,7 @@ class Informer(Generic[T]):
             known = self.objects.get(key)
             if known is not None and found.uid in ("", known.uid):
                 del self.objects[key]
-                self._drop_object(found if isinstance(found, Entry) else _of_version(known, found))
+                self._drop_object(found if isinstance(found, ObjectEntry) else _of_version(known, found))
             self._readable(key)
         else:
             self._take(key, found)
@@ -280,12 +286,12 @@ class Informer(Generic[T]):
             self._move_on(found.resource_version)
 
     def _take(self, key: Key, found: Found[T]) -> None:
-        if isinstance(found, Entry):
+        if isinstance(found, ObjectEntry):
             self._put(key, found)
         else:
             self._keep_apart(key, found)
 
-    def _put(self, key: Key, entry: Entry[T]) -> None:
+    def _put(self, key: Key, entry: ObjectEntry[T]) -> None:
         known = self.objects.get(key)
         same = False
         if known is not None and known.uid == entry.uid:
@@ -334,11 +340,11 @@ class Informer(Generic[T]):
             return error.found
 
 
-def _key(found: Entry[T] | UndecodableObject) -> Key:
+def _key(found: ObjectEntry[T] | UndecodableObject) -> Key:
     return found.namespace, found.name
 
 
-def _of_version(known: Entry[T], found: UndecodableObject) -> Entry[T]:
+def _of_version(known: ObjectEntry[T], found: UndecodableObject) -> ObjectEntry[T]:
     """The last readable state, in the version that cannot be read."""
     return msgspec.structs.replace(known, resource_version=found.resource_version)
 

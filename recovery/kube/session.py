@@ -3,9 +3,9 @@
 kubernetes_asyncio reads kubeconfigs (tokens, token files, client certificates, exec plugins, OIDC, passwords) and the
 service account of a pod, and it builds the connection pool with the right TLS context. What is ours is the order in
 which the sources are tried, one clear line for each way in which they fail, and the refresh after a 401: the source is
-simply read again from its beginning, which runs exec plugins anew, reads token files anew and sees an edited
+simply read again from its beginning, which runs exec plugins again, reads token files again and sees an edited
 kubeconfig. (kubernetes_asyncio's own `refresh_token` is a polling loop, for two of these sources only.) The token of a
-service account is also read anew once a minute, by kubernetes_asyncio's hook. A client certificate, unlike a token,
+service account is also read again once a minute, by kubernetes_asyncio's hook. A client certificate, unlike a token,
 belongs to the TLS context: one that is replaced on disk is seen by the next process.
 """
 
@@ -97,7 +97,7 @@ class Session:
         return {str(setting["key"]): str(setting["value"]) for setting in settings.values()}
 
     async def refresh(self, seen_version: int) -> None:
-        """Read the credentials anew, unless that happened since `seen_version`. Raises SessionError."""
+        """Read the credentials again, unless that happened since `seen_version`. Raises SessionError."""
         async with self._refreshing:
             if self.credentials_version != seen_version:
                 return

@@ -19,7 +19,7 @@ from recovery.core.model.facts import (
     UndecodableObject,
     WorkloadFacts,
 )
-from recovery.kube.incarnations import Incarnations
+from recovery.kube.job_history import JobHistories
 from recovery.kube.projections.pods import PodRecord
 from recovery.kube.projections.workloads import JobSetRecord
 from recovery.workloads import WorkloadAdapter, adapter_of
@@ -66,7 +66,7 @@ def snapshot_of(
     key: GroupKey,
     parts: Parts,
     *,
-    incarnations: Incarnations,
+    incarnations: JobHistories,
     nodes: Mapping[str, NodeFacts],
     gone_nodes: Container[str] = frozenset(),
     unknown_nodes: Container[str] = frozenset(),
@@ -143,7 +143,7 @@ def _expected_jobs(
 
 
 def _trained_at(
-    jobs: Iterable[JobFacts], pods: tuple[PodFacts, ...], incarnations: Incarnations
+    jobs: Iterable[JobFacts], pods: tuple[PodFacts, ...], incarnations: JobHistories
 ) -> dict[str, datetime]:
     moments = ((job.uid, incarnations.train(job, pods)) for job in jobs)
     return {job_uid: moment for job_uid, moment in moments if moment is not None}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from recovery.launch import environment, launchers, mpi, names, processes, resources, runtimes, torch_env, volcano
-from recovery.launch.findings import Code, Finding
+from recovery.launch.findings import Code, LintFinding
 from recovery.launch.launch import Launch, Setting
 from recovery.launch.recoverability import (
     checkpoints,
@@ -27,7 +27,7 @@ class LaunchCheck(msgspec.Struct, frozen=True):
     """A module that judges groups of Trainer and JobSet."""
 
     codes: tuple[Code, ...]
-    check: Callable[[Launch], Iterator[Finding]]
+    check: Callable[[Launch], Iterator[LintFinding]]
     settings: Callable[[Launch], Iterator[Setting]] | None = None
     """What it tells to explain-launch. None: it sets nothing."""
 
@@ -36,7 +36,7 @@ class VolcanoCheck(msgspec.Struct, frozen=True):
     """A module that judges Jobs of Volcano."""
 
     codes: tuple[Code, ...]
-    check: Callable[[VolcanoJob], Iterator[Finding]]
+    check: Callable[[VolcanoJob], Iterator[LintFinding]]
     settings: Callable[[VolcanoJob], Iterator[Setting]] | None = None
     """What it tells to explain-launch. None: it sets nothing."""
 

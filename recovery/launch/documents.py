@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.places import Path, Place, written
 from recovery.launch.yaml_text import Parsed, TextError, parsed
 
@@ -37,7 +37,7 @@ class Document(msgspec.Struct, frozen=True):
     """Of the fields of the whole text document, counted from 1; empty: it came from no file."""
     root: Path = ()
     """Of the body in that text document: of an item of a List, `("items", 0)`."""
-    problems: tuple[Finding, ...] = ()
+    problems: tuple[LintFinding, ...] = ()
     """What is wrong with the text."""
 
     @property
@@ -107,7 +107,9 @@ def _split(each: Parsed, file: str, number: int) -> Iterator[Document]:
         return
     items = body.get("items")
     if items is not None and not isinstance(items, list):
-        problem = Finding(NOT_AN_OBJECT, Place(number, ("items",)), "items of a List is no list", "write a list there")
+        problem = LintFinding(
+            NOT_AN_OBJECT, Place(number, ("items",)), "items of a List is no list", "write a list there"
+        )
         yield Document(number, {}, file, each.lines, problems=(problem,))
         return
     for index, item in enumerate(items or ()):
@@ -120,7 +122,7 @@ def _document(body: Any, each: Parsed, file: str, number: int, root: Path) -> Do
     missing = _missing(body)
     if missing:
         mend = "write `apiVersion` and `kind` of the object, or remove the document"
-        found.append(Finding(NOT_AN_OBJECT, place, missing, mend))
+        found.append(LintFinding(NOT_AN_OBJECT, place, missing, mend))
     return Document(number, {} if missing else body, file, each.lines, root, tuple(found))
 
 
@@ -135,10 +137,10 @@ def _missing(body: Any) -> str:
     return ""
 
 
-def _repeated(place: Place, path: Path, first_line: int) -> Finding:
+def _repeated(place: Place, path: Path, first_line: int) -> LintFinding:
     for step in path:
         place = place / step
-    return Finding(
+    return LintFinding(
         DUPLICATE_KEY,
         place,
         f"{written(path)} stands twice, first in line {first_line}: kubectl takes the last one and says nothing",
@@ -147,4 +149,4 @@ def _repeated(place: Place, path: Path, first_line: int) -> Finding:
 
 
 def _unread(number: int, file: str, line: int, code: Code, message: str, mend: str) -> Document:
-    return Document(number, {}, file, {(): line}, problems=(Finding(code, Place(number), message, mend),))
+    return Document(number, {}, file, {(): line}, problems=(LintFinding(code, Place(number), message, mend),))

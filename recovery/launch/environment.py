@@ -6,7 +6,7 @@ without a word.
 
 from collections.abc import Iterator, Mapping
 
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch
 from recovery.launch.views import Container
 
@@ -55,13 +55,13 @@ XGBOOST: Mapping[str, str] = {
 }
 
 
-def check(launch: Launch) -> Iterator[Finding]:
+def check(launch: Launch) -> Iterator[LintFinding]:
     framework, reserved = reserved_by(launch)
     trainer = launch.train_job.trainer if launch.train_job is not None else None
     for variable in trainer.env if trainer is not None else ():
         if variable.name in reserved:
             message = f"{variable.name} is Trainer's own under a {framework} runtime: its webhook refuses the job"
-            yield Finding(RESERVED_ENV, variable.place, message, reserved[variable.name])
+            yield LintFinding(RESERVED_ENV, variable.place, message, reserved[variable.name])
     if launch.train_job is not None and trainer is None and framework != "mpi":
         return  # nothing is overridden, as nothing is set
     own_endpoint = trainer is not None and trainer.command == TORCHTUNE
@@ -70,7 +70,7 @@ def check(launch: Launch) -> Iterator[Finding]:
             if variable.name not in reserved or (own_endpoint and variable.name in (MASTER_ADDRESS, MASTER_PORT)):
                 continue
             message = f"{variable.name} of the runtime's container {container.name} has no effect: Trainer overrides it"
-            yield Finding(ENV_OVERRIDDEN, variable.place, message, reserved[variable.name])
+            yield LintFinding(ENV_OVERRIDDEN, variable.place, message, reserved[variable.name])
 
 
 def reserved_by(launch: Launch) -> tuple[str, Mapping[str, str]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.places import Place, written
 from recovery.launch.quantity import QuantityError, parse
 
@@ -33,7 +33,7 @@ _QUOTE_MAX = 60
 class Field:
     """A field of a document, there or not, and those below it."""
 
-    def __init__(self, value: Any, place: Place, found: list[Finding]) -> None:
+    def __init__(self, value: Any, place: Place, found: list[LintFinding]) -> None:
         self.value = value
         """None: it is missing, or null."""
         self.place = place
@@ -106,7 +106,7 @@ class Field:
 
     def finding(self, code: Code, message: str, mend: str) -> None:
         """Something is wrong with this field."""
-        self._found.append(Finding(code, self.place, message, mend))
+        self._found.append(LintFinding(code, self.place, message, mend))
 
     def _is(self, kind: type) -> bool:
         if self.value is None:

@@ -1,4 +1,4 @@
-"""What is found: a code, where, what is wrong, and how to mend it."""
+"""What is found: a code, where, what is wrong, and how to fix it."""
 
 from enum import StrEnum
 
@@ -28,7 +28,7 @@ class Code(msgspec.Struct, frozen=True):
     """What is wrong, in a few words without a full stop."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class LintFinding(msgspec.Struct, frozen=True):
     """One thing that was found."""
 
     code: Code

@@ -1,9 +1,9 @@
-"""The kinds of objects that are judged, or told of: name and apiVersion as a manifest has them."""
+"""The kinds of objects that are judged, or reported: name and apiVersion as a manifest has them."""
 
 import msgspec
 
 
-class Kind(msgspec.Struct, frozen=True):
+class ManifestKind(msgspec.Struct, frozen=True):
     """A kind of the API."""
 
     name: str
@@ -14,24 +14,24 @@ class Kind(msgspec.Struct, frozen=True):
         return self.api_version.partition("/")[0]
 
 
-TRAIN_JOB = Kind("TrainJob", "trainer.kubeflow.org/v1alpha1")
-TRAINING_RUNTIME = Kind("TrainingRuntime", "trainer.kubeflow.org/v1alpha1")
-CLUSTER_TRAINING_RUNTIME = Kind("ClusterTrainingRuntime", "trainer.kubeflow.org/v1alpha1")
-JOB_SET = Kind("JobSet", "jobset.x-k8s.io/v1alpha2")
-VOLCANO_JOB = Kind("Job", "batch.volcano.sh/v1alpha1")
-PYTORCH_JOB = Kind("PyTorchJob", "kubeflow.org/v1")
+TRAIN_JOB = ManifestKind("TrainJob", "trainer.kubeflow.org/v1alpha1")
+TRAINING_RUNTIME = ManifestKind("TrainingRuntime", "trainer.kubeflow.org/v1alpha1")
+CLUSTER_TRAINING_RUNTIME = ManifestKind("ClusterTrainingRuntime", "trainer.kubeflow.org/v1alpha1")
+JOB_SET = ManifestKind("JobSet", "jobset.x-k8s.io/v1alpha2")
+VOLCANO_JOB = ManifestKind("Job", "batch.volcano.sh/v1alpha1")
+PYTORCH_JOB = ManifestKind("PyTorchJob", "kubeflow.org/v1")
 """Of training-operator v1: known, so that the way to Trainer v2 can be told; nothing of it is judged."""
 
 RUNTIMES = (TRAINING_RUNTIME, CLUSTER_TRAINING_RUNTIME)
 KINDS = (TRAIN_JOB, *RUNTIMES, JOB_SET, VOLCANO_JOB, PYTORCH_JOB)
 
 
-def kind_of(name: str, api_version: str) -> Kind | None:
+def kind_of(name: str, api_version: str) -> ManifestKind | None:
     """None: it is none of ours."""
     return next((kind for kind in KINDS if (kind.name, kind.api_version) == (name, api_version)), None)
 
 
-def nearest(name: str, api_version: str) -> Kind | None:
+def nearest(name: str, api_version: str) -> ManifestKind | None:
     """The kind that was meant where the apiVersion is another than ours: the same name, and nothing else has it, or the
     same group. A `Job` of `batch/v1` is no mistake. None: there is none."""
     group = api_version.partition("/")[0]

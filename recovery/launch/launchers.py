@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from recovery.launch.commands import Script, Torchrun, run_by
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch, Member
 from recovery.launch.places import Place
 from recovery.launch.processes import CLAIM, CPU, Processes, processes_of, trained_by
@@ -21,7 +21,7 @@ _RANGE = re.compile(r"([0-9]{1,9})(?::([0-9]{1,9}))?")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
-def check(launch: Launch) -> Iterator[Finding]:
+def check(launch: Launch) -> Iterator[LintFinding]:
     policy = launch.runtime.ml_policy if launch.runtime is not None else None
     member = trained_by(launch)
     if policy is None or policy.torch is None or member is None or member.main is None:
@@ -34,20 +34,20 @@ def check(launch: Launch) -> Iterator[Finding]:
         yield from _processes(launch, member, run, found)
 
 
-def _no_launcher(launch: Launch, member: Member, run: Script, found: Processes | None) -> Iterator[Finding]:
+def _no_launcher(launch: Launch, member: Member, run: Script, found: Processes | None) -> Iterator[LintFinding]:
     if found is None or found.count < 2 or found.device == CLAIM:
         return
     message = (
         f"`{run.text}` starts 1 process where {found.count} are meant on each node ({found.rule}), unless the script "
         "starts the others itself"
     )
-    yield Finding(NO_LAUNCHER, _place(launch, member), message, f"write torchrun in place of {run.text.split()[0]}")
+    yield LintFinding(NO_LAUNCHER, _place(launch, member), message, f"write torchrun in place of {run.text.split()[0]}")
 
 
-def _nodes(launch: Launch, member: Member, run: Torchrun) -> Iterator[Finding]:
+def _nodes(launch: Launch, member: Member, run: Torchrun) -> Iterator[LintFinding]:
     if "standalone" in run.flags and member.pods > 1:
         message = f"torchrun --standalone makes each of the {member.pods} pods train by itself"
-        yield Finding(FLAGS_CONTRADICT, _place(launch, member), message, "remove --standalone")
+        yield LintFinding(FLAGS_CONTRADICT, _place(launch, member), message, "remove --standalone")
         return
     asked = run.flags.get("nnodes", "")
     matched = _RANGE.fullmatch(asked)
@@ -60,10 +60,10 @@ def _nodes(launch: Launch, member: Member, run: Torchrun) -> Iterator[Finding]:
         waits = f"the {member.pods} pods wait for {least - member.pods} more that never come"
         follows = left_out if member.pods > most else waits
         message = f"torchrun goes by --nnodes={asked}, whatever numNodes says: {follows}"
-        yield Finding(FLAGS_CONTRADICT, _place(launch, member), message, "remove --nnodes: Trainer sets PET_NNODES")
+        yield LintFinding(FLAGS_CONTRADICT, _place(launch, member), message, "remove --nnodes: Trainer sets PET_NNODES")
 
 
-def _processes(launch: Launch, member: Member, run: Torchrun, found: Processes | None) -> Iterator[Finding]:
+def _processes(launch: Launch, member: Member, run: Torchrun, found: Processes | None) -> Iterator[LintFinding]:
     asked = run.flags.get("nproc-per-node", "")
     if not _NUMBER.fullmatch(asked) or found is None or found.device in (CPU, CLAIM) or int(asked) == found.count:
         return
@@ -73,7 +73,7 @@ def _processes(launch: Launch, member: Member, run: Torchrun, found: Processes |
             f"torchrun --nproc-per-node={asked} starts {asked} on each node, which has {found.count} {found.device}"
         )
     mend = "remove --nproc-per-node: Trainer sets PET_NPROC_PER_NODE"
-    yield Finding(FLAGS_CONTRADICT, _place(launch, member), message, mend)
+    yield LintFinding(FLAGS_CONTRADICT, _place(launch, member), message, mend)
 
 
 def _place(launch: Launch, member: Member) -> Place:

@@ -9,7 +9,7 @@ from recovery.launch import containers, reading, removed
 from recovery.launch import documents as texts
 from recovery.launch.checks import LAUNCH_CHECKS, VOLCANO_CHECKS
 from recovery.launch.documents import Document
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.kinds import CLUSTER_TRAINING_RUNTIME, TRAINING_RUNTIME
 from recovery.launch.launch import Launch, Setting
 from recovery.launch.places import Place
@@ -60,7 +60,7 @@ class _Given(msgspec.Struct, frozen=True):
     as kubectl would apply them."""
 
 
-def lint(documents: Sequence[Document]) -> tuple[Finding, ...]:
+def lint(documents: Sequence[Document]) -> tuple[LintFinding, ...]:
     """What is wrong with these objects, in the order of documents and lines.
 
     TrainJobs are judged with their runtimes, if those are among the documents. Such a runtime is judged by the jobs
@@ -71,7 +71,7 @@ def lint(documents: Sequence[Document]) -> tuple[Finding, ...]:
     return _in_order(_kinds_once(found, given), given)
 
 
-def judge(subject: Document, context: Sequence[Document]) -> tuple[Finding, ...]:
+def judge(subject: Document, context: Sequence[Document]) -> tuple[LintFinding, ...]:
     """What is wrong with that one object, for admission. `context`: what it may refer to; the numbers of all documents
     differ. What is found in the runtime of a TrainJob carries the runtime's number in its place, what is found in the
     object itself carries its own."""
@@ -139,7 +139,7 @@ def _subject(document: Document, given: _Given) -> Subject:
     return Subject(document, group)
 
 
-def _judged(subject: Subject, given: _Given) -> Iterator[Finding]:
+def _judged(subject: Subject, given: _Given) -> Iterator[LintFinding]:
     """What is wrong with an object and what it starts, without what is silenced there, or where the finding lies."""
     own = _ignored(subject.document)
     yield from _unknown_codes(subject.document)
@@ -148,7 +148,7 @@ def _judged(subject: Subject, given: _Given) -> Iterator[Finding]:
             yield finding
 
 
-def _of_group(group: Launch | VolcanoJob | None, given: _Given) -> Iterator[Finding]:
+def _of_group(group: Launch | VolcanoJob | None, given: _Given) -> Iterator[LintFinding]:
     if isinstance(group, VolcanoJob):
         for volcano_check in VOLCANO_CHECKS:
             yield from volcano_check.check(group)
@@ -159,7 +159,7 @@ def _of_group(group: Launch | VolcanoJob | None, given: _Given) -> Iterator[Find
             yield from check.check(group)
 
 
-def _unknown_runtime(job: TrainJob, given: _Given) -> Iterator[Finding]:
+def _unknown_runtime(job: TrainJob, given: _Given) -> Iterator[LintFinding]:
     reference = job.runtime
     if not reference.name or not is_runtime(reference):
         return  # told by what reads it
@@ -172,7 +172,7 @@ def _unknown_runtime(job: TrainJob, given: _Given) -> Iterator[Finding]:
     elif named is not None:
         message += f" (the one of that name is in namespace {named[1] or 'default'}, the job in "
         message += f"{job.namespace or 'default'})"
-    yield Finding(UNKNOWN_RUNTIME, reference.place, message, mend)
+    yield LintFinding(UNKNOWN_RUNTIME, reference.place, message, mend)
 
 
 def _ignored(document: Document) -> list[str]:
@@ -183,7 +183,7 @@ def _ignored(document: Document) -> list[str]:
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else []
 
 
-def _unknown_codes(document: Document) -> Iterator[Finding]:
+def _unknown_codes(document: Document) -> Iterator[LintFinding]:
     known = [code.name for code in CODES]
     unknown = [name for name in _ignored(document) if name not in known]
     if not unknown:
@@ -191,7 +191,7 @@ def _unknown_codes(document: Document) -> Iterator[Finding]:
     near = difflib.get_close_matches(unknown[0][:_NAME_MAX], known, n=1)
     first = ", ".join(name[:_NAME_MAX] for name in unknown[:_NAMED_MAX])
     more = f" and {len(unknown) - _NAMED_MAX} more" if len(unknown) > _NAMED_MAX else ""
-    yield Finding(
+    yield LintFinding(
         UNKNOWN_CODE,
         Place(document.number, ("metadata", "annotations", IGNORE_ANNOTATION)),
         f"there is no code {first}{more}, so nothing is silenced by it",
@@ -199,7 +199,7 @@ def _unknown_codes(document: Document) -> Iterator[Finding]:
     )
 
 
-def _kinds_once(found: Iterable[Finding], given: _Given) -> Iterator[Finding]:
+def _kinds_once(found: Iterable[LintFinding], given: _Given) -> Iterator[LintFinding]:
     """Without what is told a second time of a kind that is not judged."""
     told: set[tuple[str, str]] = set()
     for finding in found:
@@ -212,13 +212,13 @@ def _kinds_once(found: Iterable[Finding], given: _Given) -> Iterator[Finding]:
         yield finding
 
 
-def _in_order(found: Iterable[Finding], given: _Given) -> tuple[Finding, ...]:
+def _in_order(found: Iterable[LintFinding], given: _Given) -> tuple[LintFinding, ...]:
     """By document and line; the same code at the same place once."""
-    once: dict[tuple[Code, Place], Finding] = {}
+    once: dict[tuple[Code, Place], LintFinding] = {}
     for finding in found:
         once.setdefault((finding.code, finding.place), finding)
 
-    def turn(finding: Finding) -> tuple[int, int]:
+    def turn(finding: LintFinding) -> tuple[int, int]:
         number = finding.place.document
         return number, given.documents[number].line_of(finding.place.path)
 

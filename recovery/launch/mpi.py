@@ -6,7 +6,7 @@ as well and is one of numNodes: `node` gets the others, and at least one, so tha
 
 from collections.abc import Iterator
 
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch, Setting
 from recovery.launch.processes import devices_of, processes_of
 from recovery.launch.torch_env import nodes_rule
@@ -24,13 +24,15 @@ NODE = "node"
 _HOSTFILE = "/etc/mpi/hostfile"
 
 
-def check(launch: Launch) -> Iterator[Finding]:
+def check(launch: Launch) -> Iterator[LintFinding]:
     runtime, policy = launch.runtime, _policy(launch)
     if runtime is None or policy is None:
         return
     if policy.implementation not in ("", "OpenMPI"):
         message = f"mpiImplementation is {policy.implementation}, and Trainer 2.3 starts OpenMPI only"
-        yield Finding(MPI_IMPLEMENTATION, policy.place / "mpiImplementation", message, "write OpenMPI, or remove it")
+        yield LintFinding(
+            MPI_IMPLEMENTATION, policy.place / "mpiImplementation", message, "write OpenMPI, or remove it"
+        )
     yield from _launchers(runtime)
     trainer = launch.train_job.trainer if launch.train_job is not None else None
     if trainer is not None:
@@ -86,7 +88,7 @@ def _sizes(launch: Launch, policy: MpiPolicy, pods: dict[str, int]) -> Iterator[
     yield Setting("JobSet", "pods that train", str(train), both)
 
 
-def _launchers(runtime: Runtime) -> Iterator[Finding]:
+def _launchers(runtime: Runtime) -> Iterator[LintFinding]:
     nodes = runtime.ml_policy.num_nodes if runtime.ml_policy is not None else None
     launcher = next((job for job in runtime.job_set.jobs if job.name == LAUNCHER and job.ancestor == "trainer"), None)
     if runtime.ml_policy is None or nodes is None or nodes < 2 or launcher is None:
@@ -96,10 +98,10 @@ def _launchers(runtime: Runtime) -> Iterator[Finding]:
         f"trainer: mpirun starts {nodes} times over, while node keeps its own number of pods"
     )
     mend = "write mlPolicy.numNodes: 1, and the number of nodes as spec.trainer.numNodes of the TrainJob"
-    yield Finding(MPI_LAUNCHERS, runtime.ml_policy.place / "numNodes", message, mend)
+    yield LintFinding(MPI_LAUNCHERS, runtime.ml_policy.place / "numNodes", message, mend)
 
 
-def _nodes(runtime: Runtime, policy: MpiPolicy, trainer: Trainer) -> Iterator[Finding]:
+def _nodes(runtime: Runtime, policy: MpiPolicy, trainer: Trainer) -> Iterator[LintFinding]:
     """As Validate of Trainer's MPI plugin, and the sum that follows from its `max(numNodes - 1, 1)`."""
     nodes, place = trainer.num_nodes, trainer.place / "numNodes"
     if nodes is None or not policy.run_launcher_as_node or not runtime.job_set.jobs:
@@ -116,14 +118,14 @@ def _nodes(runtime: Runtime, policy: MpiPolicy, trainer: Trainer) -> Iterator[Fi
             NODE: "a ReplicatedJob node before the launcher, whose container node runs sshd",
         }
         mend = f"add {' and '.join(added[name] for name in lacking)}; or write numNodes: 1"
-        yield Finding(MPI_JOBS, place, message, mend)
+        yield LintFinding(MPI_JOBS, place, message, mend)
     elif nodes == 1 and not lacking:
         message = "numNodes 1 under runLauncherAsNode makes 2 pods that train: the launcher and, always, 1 of node"
         mend = "write numNodes: 2 if both are meant, else use a runtime without the ReplicatedJob node"
-        yield Finding(MPI_ONE_IS_TWO, place, message, mend)
+        yield LintFinding(MPI_ONE_IS_TWO, place, message, mend)
 
 
-def _resources(runtime: Runtime, policy: MpiPolicy, trainer: Trainer) -> Iterator[Finding]:
+def _resources(runtime: Runtime, policy: MpiPolicy, trainer: Trainer) -> Iterator[LintFinding]:
     devices = devices_of(trainer.resources)
     jobs = {job.name: job for job in runtime.job_set.jobs}
     if policy.run_launcher_as_node or not devices or trainer.resources is None or not {LAUNCHER, NODE} <= set(jobs):
@@ -136,4 +138,4 @@ def _resources(runtime: Runtime, policy: MpiPolicy, trainer: Trainer) -> Iterato
         "pods of node keep what the runtime gives them"
     )
     mend = "write the accelerators into the ReplicatedJob node of the runtime, and remove them from resourcesPerNode"
-    yield Finding(MPI_RESOURCES, trainer.resources.place, message, mend)
+    yield LintFinding(MPI_RESOURCES, trainer.resources.place, message, mend)

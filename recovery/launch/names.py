@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from recovery.launch.fields import is_placeholder
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch
 from recovery.launch.views import ReplicatedJob
 
@@ -25,7 +25,7 @@ _POD_SUFFIX = "-xxxxx"
 """What the Job controller appends to a pod's name."""
 
 
-def check(launch: Launch) -> Iterator[Finding]:
+def check(launch: Launch) -> Iterator[LintFinding]:
     """Of a TrainJob or a JobSet; a runtime's name is not made part of any other."""
     if launch.train_job is None and launch.runtime is not None:
         return
@@ -34,19 +34,19 @@ def check(launch: Launch) -> Iterator[Finding]:
         return  # generateName, or missing: told elsewhere
     if is_placeholder(launch.name):
         message = f"{launch.name!r} is a placeholder that nothing has filled in: the API server refuses such a name"
-        yield Finding(NAME_NOT_DNS, place, message, "fill it in first, with helm template or envsubst")
+        yield LintFinding(NAME_NOT_DNS, place, message, "fill it in first, with helm template or envsubst")
         return
     if not _LABEL.fullmatch(launch.name):
         message = f"{launch.name!r} is not a host name, and the pods are named after it: the API server refuses it"
         mend = "write lower-case letters, digits and dashes, a letter first and no dash at the end"
-        yield Finding(NAME_NOT_DNS, place, message, mend)
+        yield LintFinding(NAME_NOT_DNS, place, message, mend)
         return
     longest = max((_longest(launch.name, job) for job in launch.job_set.jobs), key=len, default=launch.name)
     over = len(longest) - MAX_LABEL
     if over > 0:
         made = f"; a pod's would have {len(longest)} ({longest})" if longest != launch.name else ""
         message = f"the name has {len(launch.name)} characters{made} where {MAX_LABEL} are allowed: no pod can be made"
-        yield Finding(NAME_TOO_LONG, place, message, _mend(len(launch.name) - over, launch))
+        yield LintFinding(NAME_TOO_LONG, place, message, _mend(len(launch.name) - over, launch))
 
 
 def _mend(left: int, launch: Launch) -> str:

@@ -18,7 +18,7 @@ PREPARED_ANNOTATION = "recovery.trainjob.dev/prepared"
 """What was changed on behalf of the annotation above, and by which rule. Missing: nothing was."""
 
 
-class Change(msgspec.Struct, frozen=True):
+class PreparedChange(msgspec.Struct, frozen=True):
     """One field of a TrainJob that is set where it was not."""
 
     path: Path
@@ -31,13 +31,13 @@ class Change(msgspec.Struct, frozen=True):
         return f"{written(self.path)}={self.value} ({self.rule})"
 
 
-def prepare(launch: Launch) -> tuple[Change, ...]:
+def prepare(launch: Launch) -> tuple[PreparedChange, ...]:
     """What to set in the TrainJob of this group. Empty: nothing, or its runtime is not known here."""
     processes = _processes(launch)
     return (processes,) if processes is not None else ()
 
 
-def _processes(launch: Launch) -> Change | None:
+def _processes(launch: Launch) -> PreparedChange | None:
     """numProcPerNode, where Trainer would start another number of processes than the node has devices, or CPUs by the
     container's limit. None: it is given, Trainer counts the same, or no field says how many are meant."""
     trainer = launch.train_job.trainer if launch.train_job is not None else None
@@ -49,4 +49,4 @@ def _processes(launch: Launch) -> Change | None:
     run = run_by(member.main) if member is not None and member.main is not None else None
     if isinstance(run, Torchrun) and "nproc-per-node" in run.flags:
         return None  # torchrun goes by its flag, and the variable would only say something else
-    return Change(("spec", "trainer", "numProcPerNode"), found.count, found.rule)
+    return PreparedChange(("spec", "trainer", "numProcPerNode"), found.count, found.rule)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import msgspec
 
 from recovery.launch.commands import Torchrun, run_by
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch, Member, Setting
 from recovery.launch.places import Place
 from recovery.launch.quantity import rounded_up
@@ -128,7 +128,7 @@ def settings(launch: Launch) -> Iterator[Setting]:
     )
 
 
-def check(launch: Launch) -> Iterator[Finding]:
+def check(launch: Launch) -> Iterator[LintFinding]:
     """What is wrong with numProcPerNode, and with the resources that it is counted from."""
     trainer = launch.train_job.trainer if launch.train_job is not None else None
     if trainer is not None and isinstance(trainer.num_proc_per_node, str):
@@ -223,17 +223,17 @@ def _trainer_gpus(resources: Resources | None) -> int:
     return 0
 
 
-def _word(launch: Launch, trainer: Trainer, word: str) -> Finding:
+def _word(launch: Launch, trainer: Trainer, word: str) -> LintFinding:
     found, place = processes_of(launch), trainer.place / "numProcPerNode"
     message = f"numProcPerNode is {word!r}, and Trainer 2.3 takes a whole number only: the API server refuses it"
     if word.isascii() and word.isdecimal():
-        return Finding(PROCESSES_WORD, place, message, f"write numProcPerNode: {word}, without quotes")
+        return LintFinding(PROCESSES_WORD, place, message, f"write numProcPerNode: {word}, without quotes")
     if found is None or (word == "auto" and found.count == found.trainer_count):
-        return Finding(PROCESSES_WORD, place, message, "remove it: left out, it means auto")
-    return Finding(PROCESSES_WORD, place, message, f"write numProcPerNode: {found.count} ({found.rule})")
+        return LintFinding(PROCESSES_WORD, place, message, "remove it: left out, it means auto")
+    return LintFinding(PROCESSES_WORD, place, message, f"write numProcPerNode: {found.count} ({found.rule})")
 
 
-def _lost_claims(launch: Launch, wanted: Resources) -> Iterator[Finding]:
+def _lost_claims(launch: Launch, wanted: Resources) -> Iterator[LintFinding]:
     """DRA claims do not come through where resourcesPerNode is set, whichever side they are on."""
     member = trained_by(launch)
     base = _runtime_container(launch, member.job.name) if member is not None else None
@@ -246,10 +246,10 @@ def _lost_claims(launch: Launch, wanted: Resources) -> Iterator[Finding]:
         "resourcesPerNode is set, so that the pods start without their devices"
     )
     mend = "remove resourcesPerNode, and write claims, requests and limits into the runtime's container"
-    yield Finding(RESOURCES_REPLACED, wanted.place, message, mend)
+    yield LintFinding(RESOURCES_REPLACED, wanted.place, message, mend)
 
 
-def _hidden(launch: Launch, found: Processes) -> Finding | None:
+def _hidden(launch: Launch, found: Processes) -> LintFinding | None:
     """The runtime's container has accelerators, and resourcesPerNode, in which Trainer counts, has none."""
     trainer = launch.train_job.trainer if launch.train_job is not None else None
     if trainer is None or trainer.resources is None or gpus_of(trainer.resources) > 0:
@@ -265,7 +265,7 @@ def _hidden(launch: Launch, found: Processes) -> Finding | None:
         f"resourcesPerNode alone, and each node starts {_processes(found.trainer_count)}"
     )
     mend = ", ".join(f"{name}: {amount}" for name, amount in devices.items())
-    return Finding(RESOURCES_REPLACED, trainer.resources.place, message, f"add to resourcesPerNode.limits: {mend}")
+    return LintFinding(RESOURCES_REPLACED, trainer.resources.place, message, f"add to resourcesPerNode.limits: {mend}")
 
 
 def _runtime_container(launch: Launch, job_name: str) -> Container | None:
@@ -275,7 +275,7 @@ def _runtime_container(launch: Launch, job_name: str) -> Container | None:
     return next((each for each in job.pods.containers if each.name == "node"), None) if job is not None else None
 
 
-def _differ(found: Processes, main: Container) -> Finding:
+def _differ(found: Processes, main: Container) -> LintFinding:
     place = found.place or (main.resources.place if main.resources is not None else main.place)
     message = (
         f"each node starts {_processes(found.trainer_count)}, because {found.trainer_rule}; by what its container gets "
@@ -284,10 +284,10 @@ def _differ(found: Processes, main: Container) -> Finding:
     mend = f"write spec.trainer.numProcPerNode: {found.count}"
     if found.device == CLAIM:
         mend = "write the number of devices that the claims give as spec.trainer.numProcPerNode"
-    return Finding(PROCESSES_DIFFER, place, message, mend)
+    return LintFinding(PROCESSES_DIFFER, place, message, mend)
 
 
-def _not_gpus(found: Processes, place: Place, main: Container) -> Iterator[Finding]:
+def _not_gpus(found: Processes, place: Place, main: Container) -> Iterator[LintFinding]:
     devices = devices_of(main.resources)
     gpus, names = sum(devices.values()), " and ".join(devices)
     if gpus in (0, found.count) or CLAIM in devices:  # a claim may well give several devices
@@ -296,7 +296,7 @@ def _not_gpus(found: Processes, place: Place, main: Container) -> Iterator[Findi
     follows = f"{idle} of them are idle" if idle > 0 else f"{-idle} processes find no device of their own"
     message = f"{found.rule} is {found.count} and each node has {gpus} {names}: {follows}"
     mend = f"write numProcPerNode: {gpus}, or ask for {found.count} devices"
-    yield Finding(PROCESSES_NOT_GPUS, place, message, mend)
+    yield LintFinding(PROCESSES_NOT_GPUS, place, message, mend)
 
 
 def _processes(count: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.places import Place, written
 
 REMOVED_FIELD = Code("removed-field", Severity.ERROR, "the API does not have this field any more")
@@ -71,10 +71,10 @@ _BY_KIND: Mapping[str, Mapping[str, Removed]] = {
 }
 
 
-def mend_of(kind: str, place: Place) -> Finding | None:
+def mend_of(kind: str, place: Place) -> LintFinding | None:
     """Of a field that the API of this kind does not have, what became of it. None: it never had one of that name."""
     path = written(place.path)
     gone = _BY_KIND.get(kind, {}).get(path)
     if gone is None:
         return None
-    return Finding(REMOVED_FIELD, place, f"{path} does nothing: {gone.since}", gone.mend)
+    return LintFinding(REMOVED_FIELD, place, f"{path} does nothing: {gone.since}", gone.mend)

@@ -8,7 +8,7 @@ runtime's resources before that, name by name: what either says alone may be rig
 from collections.abc import Iterator
 from decimal import Decimal
 
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch
 from recovery.launch.places import Place
 from recovery.launch.quantity import shown
@@ -21,7 +21,7 @@ _KUBERNETES = "kubernetes.io/"
 _HUGE_PAGES = "hugepages-"
 
 
-def check(launch: Launch) -> Iterator[Finding]:
+def check(launch: Launch) -> Iterator[LintFinding]:
     """Of what will be started; a runtime by itself is only half of that."""
     if launch.runtime is not None and launch.train_job is None:
         return
@@ -31,7 +31,7 @@ def check(launch: Launch) -> Iterator[Finding]:
         yield from _of(job.pods, merged)
 
 
-def check_volcano(job: VolcanoJob) -> Iterator[Finding]:
+def check_volcano(job: VolcanoJob) -> Iterator[LintFinding]:
     for task in job.tasks:
         yield from _of(task.pods, None)
 
@@ -41,14 +41,14 @@ def is_extended(name: str) -> bool:
     return "/" in name and _KUBERNETES not in name
 
 
-def _of(pods: PodTemplate, merged: Place | None) -> Iterator[Finding]:
+def _of(pods: PodTemplate, merged: Place | None) -> Iterator[LintFinding]:
     """`merged`: the place of resourcesPerNode, with which a container's resources stand where it was merged in."""
     for container in (*pods.init_containers, *pods.containers):
         if container.resources is not None:
             yield from _contradictions(container, container.resources, merged)
 
 
-def _contradictions(container: Container, resources: Resources, merged: Place | None) -> Iterator[Finding]:
+def _contradictions(container: Container, resources: Resources, merged: Place | None) -> Iterator[LintFinding]:
     for name in {**resources.requests, **resources.limits}:
         told = _told(name, resources.requests.get(name), resources.limits.get(name))
         if told is None:
@@ -58,11 +58,11 @@ def _contradictions(container: Container, resources: Resources, merged: Place | 
         place = resources.place / ("requests" if name in resources.requests else "limits") / name
         where = ", with resourcesPerNode merged into the runtime's," if with_runtime else ""
         refused = "the API server refuses that, and no pod is ever made"
-        yield Finding(RESOURCES_REFUSED, place, f"container {container.name}{where} {message}: {refused}", mend)
+        yield LintFinding(RESOURCES_REFUSED, place, f"container {container.name}{where} {message}: {refused}", mend)
 
 
 def _told(name: str, request: Decimal | None, limit: Decimal | None) -> tuple[str, str] | None:
-    """What contradicts, to follow the container's name, and the mend. None: nothing."""
+    """What contradicts, to follow the container's name, and the fix. None: nothing."""
     wholes = is_extended(name)
     amount = limit if limit is not None else request
     if wholes and amount is not None and amount != amount.to_integral_value():

@@ -5,7 +5,7 @@ By pkg/webhooks/trainingruntime_webhook.go and pkg/runtime/framework/plugins/job
 
 from collections.abc import Iterator
 
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch
 from recovery.launch.places import Place, written
 from recovery.launch.views import PodPatch, ReplicatedJob, Runtime, Trainer
@@ -33,7 +33,7 @@ _INITIALIZER_VOLUME = "initializer"
 """Name of the volumeMount that Trainer's webhook wants in the container of an initializer."""
 
 
-def check(launch: Launch) -> Iterator[Finding]:
+def check(launch: Launch) -> Iterator[LintFinding]:
     if launch.runtime is None:
         return
     for job in launch.runtime.job_set.jobs:
@@ -48,7 +48,7 @@ def check(launch: Launch) -> Iterator[Finding]:
         yield from _patch(launch.runtime, patch)
 
 
-def _of_step(job: ReplicatedJob) -> Iterator[Finding]:
+def _of_step(job: ReplicatedJob) -> Iterator[LintFinding]:
     wanted = CONTAINERS.get(job.ancestor)
     if wanted is None:
         return
@@ -57,16 +57,18 @@ def _of_step(job: ReplicatedJob) -> Iterator[Finding]:
             f"ReplicatedJob {job.name} has {job.replicas} replicas, and Trainer's webhook refuses any number but 1"
         )
         mend = "write replicas: 1, and the number of pods as numNodes"
-        yield Finding(NOT_ONE_REPLICA, job.place / "replicas", message, mend)
+        yield LintFinding(NOT_ONE_REPLICA, job.place / "replicas", message, mend)
     if job.pods.containers and all(container.name != wanted for container in job.pods.containers):
         message = (
             f"ReplicatedJob {job.name} is marked as {job.ancestor} and has no container called {wanted}, so that "
             "Trainer's webhook refuses the runtime"
         )
-        yield Finding(MISSING_CONTAINER, job.pods.place / "containers", message, f"call its main container {wanted}")
+        yield LintFinding(
+            MISSING_CONTAINER, job.pods.place / "containers", message, f"call its main container {wanted}"
+        )
 
 
-def _marked(runtime: Runtime, trainer: Trainer) -> Iterator[Finding]:
+def _marked(runtime: Runtime, trainer: Trainer) -> Iterator[LintFinding]:
     """Without a mark, Trainer has nowhere to put what the TrainJob sets."""
     if not runtime.job_set.jobs or any(job.ancestor == "trainer" for job in runtime.job_set.jobs):
         return
@@ -87,10 +89,10 @@ def _marked(runtime: Runtime, trainer: Trainer) -> Iterator[Finding]:
             "trainer, so that Trainer drops all of it"
         )
         mend = f"add the label {STEP_LABEL}: trainer to template.metadata.labels of the ReplicatedJob that trains"
-        yield Finding(NO_TRAINER_JOB, trainer.place, message, mend)
+        yield LintFinding(NO_TRAINER_JOB, trainer.place, message, mend)
 
 
-def _initializer(launch: Launch, step: str, place: Place) -> Iterator[Finding]:
+def _initializer(launch: Launch, step: str, place: Place) -> Iterator[LintFinding]:
     """By the names of the ReplicatedJob, its container and the volumeMount, whatever the job is marked as."""
     assert launch.runtime is not None, "asked of a known runtime only"
     refuses = f"so that Trainer's webhook refuses a TrainJob with {written(place.path)}"
@@ -98,7 +100,7 @@ def _initializer(launch: Launch, step: str, place: Place) -> Iterator[Finding]:
     if job is None:
         message = f"runtime {launch.runtime.name} has no ReplicatedJob {step}, {refuses}"
         mend = f"remove {written(place.path)}, or name a runtime that has one; or add ReplicatedJob {step} to this one"
-        yield Finding(INITIALIZER_NOWHERE, place, message, mend)
+        yield LintFinding(INITIALIZER_NOWHERE, place, message, mend)
         return
     container = next((each for each in job.pods.containers if each.name == step), None)
     if container is None or all(mount.volume != _INITIALIZER_VOLUME for mount in container.mounts):
@@ -107,10 +109,10 @@ def _initializer(launch: Launch, step: str, place: Place) -> Iterator[Finding]:
             f"{_INITIALIZER_VOLUME}, {refuses}"
         )
         mend = f"mount the volume {_INITIALIZER_VOLUME}, which the training reads from, in container {step}"
-        yield Finding(INITIALIZER_NOWHERE, place, message, mend)
+        yield LintFinding(INITIALIZER_NOWHERE, place, message, mend)
 
 
-def _patch(runtime: Runtime, patch: PodPatch) -> Iterator[Finding]:
+def _patch(runtime: Runtime, patch: PodPatch) -> Iterator[LintFinding]:
     """Trainer lays patches over the template before its webhook looks for what they name, and so finds all of it: what
     was not there is added by name, with no image, and no pod can be made of that."""
     if not patch.job:
@@ -123,7 +125,7 @@ def _patch(runtime: Runtime, patch: PodPatch) -> Iterator[Finding]:
             f"runtimePatches is for ReplicatedJob {patch.job}, which runtime {runtime.name} does not have: Trainer "
             "adds it without containers, and the JobSet is refused"
         )
-        yield Finding(PATCH_NOWHERE, place, message, f"write one that it has: {known}")
+        yield LintFinding(PATCH_NOWHERE, place, message, f"write one that it has: {known}")
         return
     there = {container.name for container in (*job.pods.containers, *job.pods.init_containers)}
     for container in (*patch.pods.containers, *patch.pods.init_containers):
@@ -133,9 +135,9 @@ def _patch(runtime: Runtime, patch: PodPatch) -> Iterator[Finding]:
                 "Trainer adds it without an image, and no pod can be made"
             )
             known = ", ".join(sorted(there))
-            yield Finding(PATCH_NOWHERE, container.place, message, f"write one that it has: {known}")
+            yield LintFinding(PATCH_NOWHERE, container.place, message, f"write one that it has: {known}")
     for container in patch.pods.containers:
         if container.env and container.name in CONTAINERS.values() and container.name in there:
             instead = "spec.trainer.env" if container.name == "node" else "spec.initializer"
             message = f"runtimePatches sets env of container {container.name}, and Trainer's webhook refuses that"
-            yield Finding(PATCH_REFUSED, container.place / "env", message, f"set the variables in {instead}")
+            yield LintFinding(PATCH_REFUSED, container.place / "env", message, f"set the variables in {instead}")

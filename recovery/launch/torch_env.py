@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from recovery.launch.commands import Torchrun, run_by
 from recovery.launch.environment import MASTER_ADDRESS, MASTER_PORT, NODE_RANK, NUM_NODES, PROCESSES, TORCHTUNE
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch, Member, Setting
 from recovery.launch.places import Place
 from recovery.launch.processes import processes_of, trained_by
@@ -31,7 +31,7 @@ CODES = (TRAINER_MISSING, MASTER_NOWHERE, INJECTION_TARGET, HIDDEN_UNTIL_READY)
 _OWN_ENDPOINT = frozenset({"rdzv-endpoint", "rdzv-backend", "master-addr", "standalone"})
 
 
-def check(launch: Launch) -> Iterator[Finding]:
+def check(launch: Launch) -> Iterator[LintFinding]:
     yield from _hidden_until_ready(launch)
     policy = _torch(launch)
     if policy is None or launch.runtime is None:
@@ -124,7 +124,7 @@ def _names(launch: Launch, member: Member) -> Iterator[Setting]:
     )
 
 
-def _trainer_missing(launch: Launch, member: Member) -> Iterator[Finding]:
+def _trainer_missing(launch: Launch, member: Member) -> Iterator[LintFinding]:
     if launch.train_job is None or member.main is None:
         return
     run = run_by(member.main)
@@ -139,12 +139,12 @@ def _trainer_missing(launch: Launch, member: Member) -> Iterator[Finding]:
     else:
         return
     message = f"spec.trainer is missing, so that Trainer sets no PET_ variable, and {follows}"
-    yield Finding(
+    yield LintFinding(
         TRAINER_MISSING, launch.train_job.place, message, f"write spec.trainer with numNodes: {member.pods} in it"
     )
 
 
-def _master_nowhere(launch: Launch, member: Member) -> Iterator[Finding]:
+def _master_nowhere(launch: Launch, member: Member) -> Iterator[LintFinding]:
     run = run_by(member.main) if member.main is not None else None
     if not isinstance(run, Torchrun) or _OWN_ENDPOINT.intersection(run.flags) or member.pods < 2:
         return
@@ -155,18 +155,18 @@ def _master_nowhere(launch: Launch, member: Member) -> Iterator[Finding]:
     waits = "so that the rendezvous never finds rank 0"
     if member.job.name != "node":
         message = f"{address} and the ReplicatedJob that trains is called {member.job.name}, {waits}"
-        yield Finding(MASTER_NOWHERE, member.job.place / "name", message, "rename the ReplicatedJob to node")
+        yield LintFinding(MASTER_NOWHERE, member.job.place / "name", message, "rename the ReplicatedJob to node")
     elif spec.dns_hostnames is False:
         message = f"{address} and network.enableDNSHostnames is false, {waits}"
         place = spec.place / "network" / "enableDNSHostnames"
-        yield Finding(MASTER_NOWHERE, place, message, "remove network.enableDNSHostnames, or set it to true")
+        yield LintFinding(MASTER_NOWHERE, place, message, "remove network.enableDNSHostnames, or set it to true")
     elif spec.subdomain and spec.subdomain != launch.name and launch.train_job is not None:
         message = f"{address} and network.subdomain gives the pods the domain {spec.subdomain}, {waits}"
         place = spec.place / "network" / "subdomain"
-        yield Finding(MASTER_NOWHERE, place, message, "remove network.subdomain from the runtime")
+        yield LintFinding(MASTER_NOWHERE, place, message, "remove network.subdomain from the runtime")
 
 
-def _targets(runtime: Runtime, policy: TorchPolicy) -> Iterator[Finding]:
+def _targets(runtime: Runtime, policy: TorchPolicy) -> Iterator[LintFinding]:
     """As validateEnvInjectionTargets of Trainer's webhook, and the rule of the CRD on `node`."""
     there = {
         (job.name, container.name)
@@ -177,16 +177,18 @@ def _targets(runtime: Runtime, policy: TorchPolicy) -> Iterator[Finding]:
     for job_name, container in policy.env_targets:
         if container == "node":
             message = f"envInjection of ReplicatedJob {job_name} names container node: the API server refuses that"
-            yield Finding(INJECTION_TARGET, place, message, "remove node: it has the PET_ variables in any case")
+            yield LintFinding(INJECTION_TARGET, place, message, "remove node: it has the PET_ variables in any case")
         elif (job_name, container) not in there:
             message = (
                 f"envInjection names container {container} of ReplicatedJob {job_name}, which the runtime does not "
                 "have, so that every TrainJob of this runtime is refused"
             )
-            yield Finding(INJECTION_TARGET, place, message, f"add a container {container} there, or remove the target")
+            yield LintFinding(
+                INJECTION_TARGET, place, message, f"add a container {container} there, or remove the target"
+            )
 
 
-def _hidden_until_ready(launch: Launch) -> Iterator[Finding]:
+def _hidden_until_ready(launch: Launch) -> Iterator[LintFinding]:
     if launch.job_set.publishes_not_ready is not False or launch.nodes < 2:
         return
     probed = next(
@@ -199,4 +201,6 @@ def _hidden_until_ready(launch: Launch) -> Iterator[Finding]:
     if probed:
         message += f", and for ever if the readiness probe of container {probed} waits for the rendezvous"
     place = launch.job_set.place / "network" / "publishNotReadyAddresses"
-    yield Finding(HIDDEN_UNTIL_READY, place, message, "remove network.publishNotReadyAddresses: the default is true")
+    yield LintFinding(
+        HIDDEN_UNTIL_READY, place, message, "remove network.publishNotReadyAddresses: the default is true"
+    )

@@ -56,7 +56,7 @@ class Container(msgspec.Struct, frozen=True):
     has_readiness_probe: bool = False
 
 
-class Toleration(msgspec.Struct, frozen=True):
+class ManifestToleration(msgspec.Struct, frozen=True):
     """A toleration. `seconds` None: for ever."""
 
     place: Place
@@ -84,7 +84,7 @@ class PodTemplate(msgspec.Struct, frozen=True):
     grace_seconds: int | None = None
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: tuple[ManifestToleration, ...] = ()
     volumes: tuple[Volume, ...] = ()
     resource_claims: tuple[str, ...] = ()
     labels: Mapping[str, str] = {}

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Setting
 from recovery.launch.names import MAX_LABEL, NAME_TOO_LONG
 from recovery.launch.places import Place
@@ -60,20 +60,20 @@ class Plugin(msgspec.Struct, frozen=True):
     """The first argument that it cannot read; it and what follows is dropped."""
 
 
-def check(job: VolcanoJob) -> Iterator[Finding]:
+def check(job: VolcanoJob) -> Iterator[LintFinding]:
     job = _named(job)
     yield from _name(job)
     available = _sum(job.tasks)
     if job.min_available is not None and job.min_available > available:
         message = f"minAvailable is {job.min_available} and the tasks have {available} pods: Volcano refuses the job"
         mend = f"write minAvailable: {available}, or remove it"
-        yield Finding(MIN_AVAILABLE, job.place / "spec" / "minAvailable", message, mend)
+        yield LintFinding(MIN_AVAILABLE, job.place / "spec" / "minAvailable", message, mend)
     plugin = plugin_of(job)
     if plugin is None:
         return
     if plugin.unread:
         message = f"the pytorch plugin cannot read {plugin.unread}: it drops it and every argument after it"
-        yield Finding(PLUGIN_ARGUMENT, plugin.place, message, f"write --flag=value; known are {', '.join(_FLAGS)}")
+        yield LintFinding(PLUGIN_ARGUMENT, plugin.place, message, f"write --flag=value; known are {', '.join(_FLAGS)}")
         return
     missing = list(_tasks(job, plugin))
     yield from missing
@@ -162,7 +162,7 @@ def _address(job: VolcanoJob, plugin: Plugin) -> str:
     return f"{job.name}-{plugin.master}-0.{job.name}"
 
 
-def _name(job: VolcanoJob) -> Iterator[Finding]:
+def _name(job: VolcanoJob) -> Iterator[LintFinding]:
     if not job.name or not _NAMING_PLUGINS.intersection(job.plugins):
         return
     names = (f"{job.name}-{task.name}-{max(1, task.replicas or 0) - 1}" for task in job.tasks)
@@ -174,32 +174,32 @@ def _name(job: VolcanoJob) -> Iterator[Finding]:
             f"where {MAX_LABEL} are allowed: no pod can be made"
         )
         mend = f"choose a name of at most {max(1, len(job.name) - over)} characters for {_sum(job.tasks)} pods"
-        yield Finding(NAME_TOO_LONG, job.place / "metadata" / "name", message, mend)
+        yield LintFinding(NAME_TOO_LONG, job.place / "metadata" / "name", message, mend)
 
 
-def _tasks(job: VolcanoJob, plugin: Plugin) -> Iterator[Finding]:
+def _tasks(job: VolcanoJob, plugin: Plugin) -> Iterator[LintFinding]:
     tasks = {task.name: task for task in job.tasks}
     known = ", ".join(tasks) or "none"
     master = tasks.get(plugin.master)
     if master is None:
         message = f"the pytorch plugin looks for task {plugin.master}, there is none, and so it sets nothing in any pod"
-        yield Finding(PLUGIN_TASK, plugin.place, message, f"write --master=<task> with one of the tasks: {known}")
+        yield LintFinding(PLUGIN_TASK, plugin.place, message, f"write --master=<task> with one of the tasks: {known}")
     elif not master.replicas:
         message = f"task {plugin.master} has no replicas, so that nobody answers at MASTER_ADDR"
-        yield Finding(PLUGIN_TASK, master.place, message, "write replicas: 1")
+        yield LintFinding(PLUGIN_TASK, master.place, message, "write replicas: 1")
     elif master.replicas > 1:
         message = (
             f"task {plugin.master} has {master.replicas} replicas, and the pytorch plugin gives each of them RANK 0"
         )
         mend = f"write replicas: 1, and the other {master.replicas - 1} as replicas of task {plugin.worker}"
-        yield Finding(SEVERAL_MASTERS, master.place / "replicas", message, mend)
+        yield LintFinding(SEVERAL_MASTERS, master.place / "replicas", message, mend)
     # A master that is the only task trains alone, and well.
     if plugin.names_worker and plugin.worker not in tasks and tasks.keys() != {plugin.master}:
         message = f"--worker names task {plugin.worker}, there is none, and so WORLD_SIZE counts the master only"
-        yield Finding(PLUGIN_TASK, plugin.place, message, f"write --worker=<task> with one of the tasks: {known}")
+        yield LintFinding(PLUGIN_TASK, plugin.place, message, f"write --worker=<task> with one of the tasks: {known}")
 
 
-def _gang(job: VolcanoJob, plugin: Plugin) -> Iterator[Finding]:
+def _gang(job: VolcanoJob, plugin: Plugin) -> Iterator[LintFinding]:
     """As the gang plugin decides: the job's minAvailable, and each task's only where the job's is not below their sum
     (`CheckTaskReady` in pkg/scheduler/api/job_info.go)."""
     ranks = [task for task in job.tasks if task.name in (plugin.master, plugin.worker)]
@@ -218,10 +218,10 @@ def _gang(job: VolcanoJob, plugin: Plugin) -> Iterator[Finding]:
         "and those wait for the others and hold their GPUs"
     )
     mend = f"write minAvailable: {_sum(job.tasks)}, and none for the tasks"
-    yield Finding(GANG_STARTS_HALF, place, message, mend)
+    yield LintFinding(GANG_STARTS_HALF, place, message, mend)
 
 
-def _overridden(job: VolcanoJob, plugin: Plugin) -> Iterator[Finding]:
+def _overridden(job: VolcanoJob, plugin: Plugin) -> Iterator[LintFinding]:
     for task in job.tasks:
         values = {name: value for name, value, _ in _variables(job, plugin, task)}
         for variable in _env(task):
@@ -231,7 +231,7 @@ def _overridden(job: VolcanoJob, plugin: Plugin) -> Iterator[Finding]:
             told = f"{variable.name}={variable.value}" if variable.value is not None else variable.name
             message = f"{told} has no effect: the pytorch plugin (Volcano 1.9 to 1.15) appends its own {value} after it"
             mend = f"set it in the command instead: env {variable.name}=... before the program"
-            yield Finding(PLUGIN_ENV_WINS, variable.place, message, mend)
+            yield LintFinding(PLUGIN_ENV_WINS, variable.place, message, mend)
 
 
 def _env(task: Task) -> tuple[EnvVar, ...]:
@@ -257,7 +257,7 @@ def _variables(job: VolcanoJob, plugin: Plugin, task: Task) -> Iterator[tuple[st
         yield "RANK", f"1 to {last}" if last > 1 else "1", "the index of the worker + 1"
 
 
-def _elsewhere(job: VolcanoJob, plugin: Plugin) -> Iterator[Finding]:
+def _elsewhere(job: VolcanoJob, plugin: Plugin) -> Iterator[LintFinding]:
     others = [task for task in job.tasks if task.name not in (plugin.master, plugin.worker) and task.replicas]
     if not others:
         return
@@ -271,4 +271,4 @@ def _elsewhere(job: VolcanoJob, plugin: Plugin) -> Iterator[Finding]:
         "run Volcano 1.12 or later, and write env -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT before the program of "
         "that task if it uses torch.distributed"
     )
-    yield Finding(PLUGIN_ENV_ELSEWHERE, others[0].place, message, mend)
+    yield LintFinding(PLUGIN_ENV_ELSEWHERE, others[0].place, message, mend)

@@ -28,7 +28,7 @@ _MERGE_TAG = "tag:yaml.org,2002:merge"
 
 
 class TextError(Exception):
-    """The text is no YAML, or more than is read; what is wrong, and how to mend it."""
+    """The text is no YAML, or more than is read; what is wrong, and how to fix it."""
 
     def __init__(self, line: int, message: str, mend: str, *, too_large: bool = False) -> None:
         super().__init__(message)
@@ -241,7 +241,7 @@ class _Builder:
 _QUOTES = "close it, or put quotes of the other kind around the value"
 _INDENT = "indent it like its neighbours, with spaces"
 _WORDS: tuple[tuple[re.Pattern[str], bool, str, str], ...] = (
-    # What the parser says; whether the line that began it is the one to tell of; in our words; how to mend it.
+    # What the parser says; whether the line that began it is the one to tell of; in our words; how to fix it.
     (
         re.compile("unexpected end of stream|document indicator"),
         True,
@@ -285,7 +285,7 @@ _WORDS: tuple[tuple[re.Pattern[str], bool, str, str], ...] = (
 
 
 def _worded(error: yaml.MarkedYAMLError, text: str) -> TextError:
-    """A parser's error in words for people, at the line where it has to be mended."""
+    """A parser's error in words for people, at the line where it has to be fixed."""
     problem, mark, began = error.problem or "", error.problem_mark, error.context_mark
     at = mark or began
     line = at.line + 1 if at is not None else 1

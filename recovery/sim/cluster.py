@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from recovery.ports import LEASES, Clock, Entropy, PatchKind
-from recovery.sim.api.door import ModelClient
+from recovery.sim.api.client import ModelClient
 from recovery.sim.api.kinds.core import core_kinds
 from recovery.sim.api.kinds.jobs import job_kind
 from recovery.sim.api.kinds.jobsets import jobset_kind
@@ -23,15 +23,15 @@ from recovery.sim.api.server import ApiServer
 from recovery.sim.controllers.garbage import GarbageCollector
 from recovery.sim.controllers.job import JobController
 from recovery.sim.controllers.jobset import JobSetController
-from recovery.sim.controllers.limits import Limiter
 from recovery.sim.controllers.node_lifecycle import NodeLifecycle
 from recovery.sim.controllers.pod_garbage import PodGarbage
+from recovery.sim.controllers.request_limiter import Limiter
 from recovery.sim.controllers.scheduler import Scheduler
 from recovery.sim.controllers.taint_eviction import TaintEviction
 from recovery.sim.controllers.trainer import TrainerController
 from recovery.sim.kubelets.kubelet import Kubelets
-from recovery.sim.kubelets.means import KubeletSettings
-from recovery.sim.kubelets.nodes import LEASE_DURATION_SECONDS, LEASE_NAMESPACE, NodeDeath, NodeSpec
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
+from recovery.sim.kubelets.node_run import LEASE_DURATION_SECONDS, LEASE_NAMESPACE, NodeDeath, NodeSpec
 from recovery.sim.kubelets.pod_status import micro_timestamp
 from recovery.sim.training.trace import Trace
 from recovery.sim.training.training import TrainingSettings, TrainingWorld

@@ -1,8 +1,8 @@
 """All metrics of the controller on one registry, with the names that dashboards and alerts rely on.
 
-What a ledger tells is computed at the scrape (`ledgers`). What only this process knows is observed here: durations, as
-histograms without job labels (200 jobs with job labels on histograms are 82,400 series), and its own health. Anything
-that follows from a decision is observed after its ledger write has succeeded.
+What a ledger tells is computed at the scrape (`ledger_metrics`). What only this process knows is observed here:
+durations, as histograms without job labels (200 jobs with job labels on histograms are 82,400 series), and its own
+health. Anything that follows from a decision is observed after its ledger write has succeeded.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ from recovery.core.model.protection import Protection
 from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Mode
 from recovery.ports import Clock, GroupStore, WatchEnd
-from recovery.telemetry.decisions import decisions
-from recovery.telemetry.fleet import FleetCollector
-from recovery.telemetry.ledgers import PREFIX, SCOPE, LedgerCollector
-from recovery.telemetry.protections import ProtectionCollector
-from recovery.telemetry.starts import StartCollector
-from recovery.telemetry.undecodable import UndecodableCollector
+from recovery.telemetry.decision_labels import decisions
+from recovery.telemetry.fleet_metrics import FleetCollector
+from recovery.telemetry.groups_not_started import StartCollector
+from recovery.telemetry.ledger_metrics import PREFIX, SCOPE, LedgerCollector
+from recovery.telemetry.undecodable_objects import UndecodableCollector
+from recovery.telemetry.unprotected_jobs import ProtectionCollector
 
 CONTROLLER = "group"
 """Label of the only kind of reconciler and queue there is."""
@@ -119,9 +119,9 @@ class Metrics:
 
     # --- reported by the controller --------------------------------------------------------------------------------
 
-    def looked(self, key: GroupKey, found: NotStarted | None) -> None:
-        """A look at the group is over. `found` None: it has started, or nobody watches it."""
-        self._starts.looked(key, found)
+    def reconciled(self, key: GroupKey, found: NotStarted | None) -> None:
+        """A reconcile of the group is over. `found` None: it has started, or nobody watches it."""
+        self._starts.reconciled(key, found)
 
     def protection_found(self, key: GroupKey, found: Protection) -> None:
         """A reconcile has found out whether the job is protected."""
@@ -162,14 +162,14 @@ class Metrics:
             # All were Ready as soon as they ran: without a probe Kubernetes tells both at once.
             self._rendezvous.labels(outcome).observe(0.0)
 
-    def look_finished(self, key: GroupKey, seconds: float, error: str | None) -> None:
-        """A look at a group is over; `error` names the class of what went wrong."""
+    def reconcile_finished(self, key: GroupKey, seconds: float, error: str | None) -> None:
+        """A reconcile of a group is over; `error` names the class of what went wrong."""
         self._reconcile.labels(CONTROLLER).observe(seconds)
         if error is not None:
             self._reconcile_errors.labels(CONTROLLER).inc()
 
     def queue_waited(self, seconds: float, depth: int) -> None:
-        """A group was looked at this long after its look was due. `depth` is asked for at the scrape instead."""
+        """A group was reconciled this long after it was due. `depth` is asked for at the scrape instead."""
         self._queue_wait.labels(CONTROLLER).observe(seconds)
 
     def leadership_changed(self, *, leads: bool) -> None:

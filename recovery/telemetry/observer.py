@@ -20,8 +20,8 @@ class Telemetry(Metrics):
         """The resources, by plural, that have been listed at least once."""
 
     def decided(self, key: GroupKey, before: Ledger, plan: Plan) -> None:
-        """A look came to a decision; it is counted once its ledger write has succeeded."""
-        self.looked(key, plan.not_started)
+        """A reconcile came to a decision; it is counted once its ledger write has succeeded."""
+        self.reconciled(key, plan.not_started)
         incident = plan.ledger.incident
         _log.debug(
             plan.message,

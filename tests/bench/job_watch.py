@@ -8,6 +8,7 @@ from typing import Self
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.ports import JOBS, PODS, ApiClient, Resource
 
 
@@ -59,7 +60,9 @@ class JobWatch:
         return (self._job_deleted - self._pod_lost) * 1000.0
 
     async def _follow(self, api: ApiClient, resource: Resource, namespace: str, name: str) -> None:
-        lines = api.watch(resource, namespace=namespace, field_selector=f"metadata.name={name}", timeout_seconds=600)
+        lines = api_verbs.watch(
+            api, resource, namespace=namespace, field_selector=f"metadata.name={name}", timeout_seconds=600
+        )
         async for line in lines:
             event = msgspec.json.decode(line, type=_Event)
             if resource is PODS and self._pod_lost is None and event.object.status.phase == "Failed":

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from recovery import api_verbs
 from recovery.ports import JOBS, NODES
-from recovery.sim.kubelets.means import KubeletSettings
-from recovery.sim.kubelets.nodes import NodeDeath
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
+from recovery.sim.kubelets.node_run import NodeDeath
 from recovery.sim.training.training import TrainingSettings
 from tests.cluster.controlplane.build import provide
 from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings
@@ -144,7 +145,7 @@ class Bench:
         try:
             marked_at = await self._marked(node)
             if arm.node_deleted:
-                await fleet.api.delete(NODES, node)
+                await api_verbs.delete(fleet.api, NODES, node)
             seconds = await self._trains_since(job, marked_at)
             state = await _state(job)
         finally:
@@ -156,7 +157,7 @@ class Bench:
         """Until the node lifecycle controller has given the node up."""
         async with asyncio.timeout(MARKED_WITHIN_SECONDS):
             while True:
-                node = json.loads(await self._fleet.api.get(NODES, name))
+                node = json.loads(await api_verbs.get(self._fleet.api, NODES, name))
                 [ready] = [each for each in node["status"]["conditions"] if each["type"] == "Ready"]
                 if ready["status"] == "Unknown":
                     return self._fleet.clock.now()

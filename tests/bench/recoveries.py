@@ -19,7 +19,7 @@ from pathlib import Path
 
 import aiohttp
 
-from recovery.sim.kubelets.means import KubeletSettings
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.training.training import TrainingSettings
 from tests.bench.job_watch import JobWatch
 from tests.cluster.controlplane.build import provide

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 from recovery.ports import RECOVERY_CONFIGS
 from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
-from recovery.sim.kubelets.means import KubeletSettings
-from recovery.sim.kubelets.nodes import NodeSpec
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
+from recovery.sim.kubelets.node_run import NodeSpec
 from recovery.sim.training.trace import EventKind, Trace
 from recovery.sim.training.training import TrainingSettings
-from recovery.sim.trials.draw import ACTIVE_SECONDS, HEALING_SECONDS
-from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
+from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.manifests import config_of, objects_of
 from recovery.sim.trials.plan import JobPlan, TrialPlan
+from recovery.sim.trials.plan_generator import ACTIVE_SECONDS, HEALING_SECONDS
 from recovery.sim.trials.trial import NCCL_TIMEOUT_SECONDS, run_trial
 from recovery.sim.virtual_time import VirtualClock, run_in_virtual_time
 
@@ -87,7 +87,7 @@ def plan_of(case: Case) -> TrialPlan:
     """One replica, no fault of the API."""
     job = JobPlan("team-a", "llm", pods=case.pods, policy={"mode": "Enforce"})
     lost = (
-        Fault(FaultKey("world", number, FaultKind.POD_KILL), at_seconds=moment, job=str(job), indexes=(number,))
+        TrialFault(FaultKey("world", number, FaultKind.POD_KILL), at_seconds=moment, job=str(job), indexes=(number,))
         for number, moment in enumerate(LOST_AT_SECONDS[: case.losses])
     )
     return TrialPlan(

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from recovery import api_verbs
 from recovery.ports import JOBS, NODES, PODS, RECOVERY_INCIDENTS, TRAIN_JOBS, ConflictError, PatchKind, Resource
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Fleet, Job, Object, until
@@ -17,7 +18,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 async def lose(job: Job, rank: int, *, grace_seconds: int | None = None) -> str:
     """Delete the pod of that rank as `kubectl delete pod` does; gives its name. A hung rank sits out its grace."""
     pod = await job.pod_of_rank(rank)
-    await job.fleet.api.delete(PODS, pod, namespace=job.namespace, grace_seconds=grace_seconds)
+    await api_verbs.delete(job.fleet.api, PODS, pod, namespace=job.namespace, grace_seconds=grace_seconds)
     return pod
 
 
@@ -25,7 +26,7 @@ async def evict(job: Job, rank: int) -> str:
     """As `kubectl drain` does; gives the name of the pod."""
     pod = await job.pod_of_rank(rank)
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": job.namespace}}
-    await job.fleet.api.create(PODS, eviction, namespace=job.namespace, name=pod, subresource="eviction")
+    await api_verbs.create(job.fleet.api, PODS, eviction, namespace=job.namespace, name=pod, subresource="eviction")
     return pod
 
 
@@ -42,7 +43,9 @@ async def no_room(fleet: Fleet, *, but_on: int = 0) -> AsyncIterator[None]:
 
     (Whose pod goes from a cordoned node was drained.)
     """
-    names = [node["metadata"]["name"] for node in json.loads(await fleet.api.list(NODES))["items"]][but_on:]
+    names = [node["metadata"]["name"] for node in json.loads(await api_verbs.list_page(fleet.api, NODES))["items"]][
+        but_on:
+    ]
     try:
         for name in names:
             await _taint(fleet, name, [{"key": _NO_ROOM, "effect": "NoSchedule"}])
@@ -58,11 +61,11 @@ _NO_ROOM = "tests.recovery.trainjob.dev/no-room"
 async def _taint(fleet: Fleet, node: str, ours: list[Object]) -> None:
     """These taints in place of ours; those of others stay, whatever they are when the patch arrives."""
     while True:
-        found = json.loads(await fleet.api.get(NODES, node))
+        found = json.loads(await api_verbs.get(fleet.api, NODES, node))
         taints = [taint for taint in found["spec"].get("taints", []) if taint["key"] != _NO_ROOM] + ours
         change = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}, "spec": {"taints": taints}}
         with suppress(ConflictError):
-            await fleet.api.patch(NODES, node, change, kind=PatchKind.MERGE)
+            await api_verbs.patch(fleet.api, NODES, node, change, kind=PatchKind.MERGE)
             return
 
 
@@ -79,19 +82,19 @@ async def object_kept(job: Job, pod: str) -> AsyncIterator[None]:
     """A finalizer of somebody else's keeps the object of a pod for that long, whatever becomes of its containers."""
     finalizer = "tests.recovery.trainjob.dev/kept"
     added = [{"op": "add", "path": "/metadata/finalizers/-", "value": finalizer}]
-    await job.fleet.api.patch(PODS, pod, added, kind=PatchKind.JSON, namespace=job.namespace)
+    await api_verbs.patch(job.fleet.api, PODS, pod, added, kind=PatchKind.JSON, namespace=job.namespace)
     try:
         yield
     finally:
         (kept,) = [item["metadata"] for item in await job.pods() if item["metadata"]["name"] == pod]
         left = {"metadata": {"finalizers": [name for name in kept["finalizers"] if name != finalizer]}}
-        await job.fleet.api.patch(PODS, pod, left, kind=PatchKind.MERGE, namespace=job.namespace)
+        await api_verbs.patch(job.fleet.api, PODS, pod, left, kind=PatchKind.MERGE, namespace=job.namespace)
 
 
 async def edit(job: Job, change: Object, *, resource: Resource = TRAIN_JOBS) -> None:
     """Merge into the TrainJob, or into its child Job."""
     name = job.child if resource == JOBS else job.name
-    await job.fleet.api.patch(resource, name, change, kind=PatchKind.MERGE, namespace=job.namespace)
+    await api_verbs.patch(job.fleet.api, resource, name, change, kind=PatchKind.MERGE, namespace=job.namespace)
 
 
 async def annotate(job: Job, annotation: str, value: str | None, *, resource: Resource = TRAIN_JOBS) -> None:

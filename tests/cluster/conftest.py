@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import pytest
 import pytest_asyncio
 
-from recovery.sim.kubelets.means import KubeletSettings
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.training.training import TrainingSettings
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.controlplane.build import Toolbox, provide

@@ -1,6 +1,6 @@
 """What the controller did and what it says: the record of the proxy in front of it, its metrics, its commands.
 
-"It wrote nothing" means something only after the controller has looked; `has_looked` sees to that.
+"It wrote nothing" means something only after the controller has reconciled; `has_reconciled` sees to that.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ OWN = frozenset({"recoverygroups", "recoverygroups/status", "recoveryincidents",
 _QUESTIONS = frozenset({"selfsubjectaccessreviews"})
 """Posted, but stored nowhere: at its start the controller asks what it may do."""
 
-LOOKS = "recovery_reconcile_duration_seconds_count"
+RECONCILES = "recovery_reconcile_duration_seconds_count"
 _changes = count(1)
 
 
@@ -54,17 +54,18 @@ async def scrape(controller: ControllerProcess) -> Samples:
     return Samples((await ask(controller, "/metrics"))[1])
 
 
-async def has_looked(controller: ControllerProcess, *jobs: Job, kind: Resource = TRAIN_JOBS) -> None:
-    """Until the controller has looked at each of the jobs once more, knowing all that was there before this call.
+async def has_reconciled(controller: ControllerProcess, *jobs: Job, kind: Resource = TRAIN_JOBS) -> None:
+    """Until the controller has reconciled each of the jobs once more, knowing all that was there before this call.
 
-    A change of the TrainJob that means nothing asks for the look, or of the JobSet that is the job's own workload. The
-    news of the other watches came before it. Twice, because the first look to end may have begun before the call.
+    A change of the TrainJob that means nothing asks for the reconcile, or of the JobSet that is the job's own workload.
+    The news of the other watches came before it. Twice, because the first reconcile to end may have begun before the
+    call.
     """
     async with asyncio.timeout(GUARD_SECONDS):
         for job in (each for each in jobs for _ in range(2)):
-            before = (await scrape(controller)).sum(LOOKS)
+            before = (await scrape(controller)).sum(RECONCILES)
             await annotate(job, "example.com/look", str(next(_changes)), resource=kind)
-            while (await scrape(controller)).sum(LOOKS) <= before:
+            while (await scrape(controller)).sum(RECONCILES) <= before:
                 await asyncio.sleep(0.05)
 
 

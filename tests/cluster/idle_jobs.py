@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 
+from recovery import api_verbs
 from recovery.ports import JOB_SETS, JOBS, TRAIN_JOBS, ApiClient, ConflictError, NotFoundError, Propagation, Resource
-from tests.cluster.controller_record import LOOKS, Samples, scrape
+from tests.cluster.controller_record import RECONCILES, Samples, scrape
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import ControllerProcess, Object, train_job
 
@@ -23,7 +24,7 @@ async def idle_jobs(api: ApiClient, namespace: str, count: int) -> AsyncIterator
     async def create(name: str) -> None:
         body = train_job(name, ranks=2)
         body["spec"]["suspend"] = True
-        await api.create(TRAIN_JOBS, body, namespace=namespace)
+        await api_verbs.create(api, TRAIN_JOBS, body, namespace=namespace)
 
     try:
         await _each(names, create)
@@ -37,14 +38,15 @@ async def idle_jobs(api: ApiClient, namespace: str, count: int) -> AsyncIterator
 
 
 async def objects(api: ApiClient, resource: Resource, namespace: str) -> list[Object]:
-    return list(json.loads(await api.list(resource, namespace=namespace))["items"])
+    return list(json.loads(await api_verbs.list_page(api, resource, namespace=namespace))["items"])
 
 
 async def until_quiet(process: ControllerProcess) -> float:
-    """Until the controller has nothing queued, and has looked at nothing for two seconds. Returns all looks so far."""
+    """Until the controller has nothing queued, and has reconciled nothing for two seconds. Returns all reconciles so
+    far."""
 
     def work(samples: Samples) -> tuple[float, float]:
-        return samples.sum("recovery_workqueue_depth"), samples.sum(LOOKS)
+        return samples.sum("recovery_workqueue_depth"), samples.sum(RECONCILES)
 
     async with asyncio.timeout(GUARD_SECONDS):
         seen = work(await scrape(process))
@@ -58,7 +60,7 @@ async def until_quiet(process: ControllerProcess) -> float:
 
 async def _remove(api: ApiClient, resource: Resource, namespace: str, name: str) -> None:
     try:
-        await api.delete(resource, name, namespace=namespace, propagation=Propagation.BACKGROUND)
+        await api_verbs.delete(api, resource, name, namespace=namespace, propagation=Propagation.BACKGROUND)
     except (NotFoundError, ConflictError):
         return
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from recovery import api_verbs
 from recovery.controller.clock import SystemClock
 from recovery.kube.client import KubeApiClient
 from recovery.kube.http import HttpTransport
@@ -35,8 +36,8 @@ from recovery.ports import (
     Resource,
 )
 from recovery.sim.kubelets.kubelet import Kubelets
-from recovery.sim.kubelets.means import KubeletSettings
-from recovery.sim.kubelets.nodes import NodeSpec
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
+from recovery.sim.kubelets.node_run import NodeSpec
 from recovery.sim.training.training import TrainingSettings, TrainingWorld
 from tests.cluster.controlplane.processes import die_with_parent
 from tests.cluster.controlplane.start import ControlPlane
@@ -130,7 +131,9 @@ class Job:
 
     async def items(self, resource: Resource, label_selector: str = "") -> list[Object]:
         """All objects of that kind in the job's namespace. A request of ours costs a hundredth of a kubectl."""
-        body = await self.fleet.api.list(resource, namespace=self.namespace, label_selector=label_selector)
+        body = await api_verbs.list_page(
+            self.fleet.api, resource, namespace=self.namespace, label_selector=label_selector
+        )
         return list(json.loads(body)["items"])
 
     async def remove(self, timeout_seconds: float = GUARD_SECONDS) -> None:
@@ -155,7 +158,8 @@ class Job:
 
     async def _delete(self, resource: Resource, name: str, grace_seconds: int | None = None) -> None:
         with suppress(NotFoundError, ConflictError):
-            await self.fleet.api.delete(
+            await api_verbs.delete(
+                self.fleet.api,
                 resource,
                 name,
                 namespace=self.namespace,
@@ -164,7 +168,7 @@ class Job:
             )
 
     async def child_uid(self) -> str:
-        job = json.loads(await self.fleet.api.get(JOBS, self.child, namespace=self.namespace))
+        job = json.loads(await api_verbs.get(self.fleet.api, JOBS, self.child, namespace=self.namespace))
         return str(job["metadata"]["uid"])
 
     async def pods(self) -> list[Object]:

@@ -118,7 +118,7 @@ async def test_what_will_not_be_as_written_is_warned_about(webhooks: Webhooks, n
 
 
 @pytest.mark.usefixtures("lenient_schema")
-async def test_bad_ones_are_refused_with_every_field_and_mend_even_where_the_schema_would_not(
+async def test_bad_ones_are_refused_with_every_field_and_fix_even_where_the_schema_would_not(
     webhooks: Webhooks, namespace: str
 ) -> None:
     async with webhooks.served():

@@ -19,7 +19,7 @@ from tests.cluster.acts import (
 )
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
-from tests.cluster.controller_record import has_looked, recovery
+from tests.cluster.controller_record import has_reconciled, recovery
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Fleet, Job, Object, apply
@@ -31,7 +31,8 @@ RESUME_AT = "recovery.trainjob.dev/resume-at"
 
 
 def suspends(seen: SeenRequest) -> bool:
-    """A suspension that was taken. One that met a TrainJob which Trainer had just changed is refused, and sent anew."""
+    """A suspension that was taken. One that met a TrainJob which Trainer had just changed is refused, and sent
+    again."""
     is_patch = (seen.method, seen.resource, seen.status) == ("PATCH", "trainjobs", 200)
     return is_patch and any(
         (step["path"], step.get("value")) == ("/spec/suspend", True) for step in json.loads(seen.body)
@@ -89,7 +90,7 @@ async def test_with_a_deadline_eight_exits_of_the_shipped_runtime_are_answered_a
         step = job.fleet.world.step_of(job.training)
         await asyncio.gather(*(exit_rank(job, rank, 1) for rank in range(8)))
         closed, _ = await job.closed_incidents(2)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
     assert closed["outcome"] == "Recovered"
     assert "no backoff, because a suspension would reset the deadline of the TrainJob (3600 s)" in closed["reason"]
     await job.trains(past=step)
@@ -109,7 +110,7 @@ async def test_a_user_who_resumes_the_job_ends_the_backoff(
         async with in_phase("Backoff", job, proxy):
             await edit(job, {"spec": {"suspend": False}})
         closed, _ = await job.closed_incidents(2)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
         assert closed["outcome"] == "Recovered"
         assert "somebody else has resumed it" in closed["reason"]
         assert OURS not in (await train_job_of(job))["metadata"].get("annotations", {})
@@ -214,7 +215,7 @@ async def test_out_of_budget_it_is_failed_only_where_recovery_config_allows_it(
         await installed.kubectl("delete", "recoveryconfig", "default", "--ignore-not-found")
 
 
-async def test_a_job_set_that_the_platform_gave_up_is_made_anew_where_the_policy_says_so(
+async def test_a_job_set_that_the_platform_gave_up_is_recreated_where_the_policy_says_so(
     training: StartsTraining, controller: StartsController
 ) -> None:
     """The shipped runtime gives up after eight exits; no controller was there to win that race."""
@@ -225,10 +226,10 @@ async def test_a_job_set_that_the_platform_gave_up_is_made_anew_where_the_policy
     step = job.fleet.world.step_of(job.training)
     async with controller() as process:
         [closed] = await job.closed_incidents(1)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
     assert closed["outcome"] == "Recovered"
-    [anew] = await job.items(JOB_SETS)
-    assert anew["metadata"]["uid"] != failed["metadata"]["uid"]
+    [recreated] = await job.items(JOB_SETS)
+    assert recreated["metadata"]["uid"] != failed["metadata"]["uid"]
     ledger = await job.ledger()
     assert (ledger["epoch"], ledger["totals"]["charged"], ledger["totals"]["incidents"]) == (1, 1, 1)
     await job.trains(past=step)
@@ -246,7 +247,7 @@ async def test_a_restart_by_hand_is_an_incident_of_its_own_and_free(
         [closed] = await job.closed_incidents(1)
         assert (closed["class"], closed["outcome"]) == ("Manual", "Recovered")
         assert await job.child_uid() != uid
-        await has_looked(process, job)
+        await has_reconciled(process, job)
         ledger = await job.ledger()
         assert (ledger["epoch"], ledger["totals"].get("charged", 0), ledger["totals"]["incidents"]) == (1, 0, 1)
         await annotate(job, "recovery.trainjob.dev/paused", "true")

@@ -20,11 +20,11 @@ from aiohttp import web
 from recovery.cli.preflight import WATCHED
 from recovery.core.model import protection
 from recovery.core.model.annotations import POLICY_ANNOTATION
-from recovery.sim.kubelets.nodes import NodeDeath
+from recovery.sim.kubelets.node_run import NodeDeath
 from tests.cluster.acts import PAUSED, annotate, lose, no_room, until_rounds
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
-from tests.cluster.controller_record import Samples, ask, has_looked, recovery, scrape
+from tests.cluster.controller_record import Samples, ask, has_reconciled, recovery, scrape
 from tests.cluster.controlplane.processes import die_with_parent
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
@@ -188,7 +188,7 @@ async def test_nothing_that_a_recovery_asks_for_is_refused_to_the_shipped_accoun
         await lose(job, 2)
         [closed] = await job.closed_incidents(1)
         await until_rounds(job, 2)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
         levels = {line["level"] for line in process.lines()}
 
     assert closed["outcome"] == "Recovered"
@@ -244,13 +244,13 @@ async def test_metrics_show_idle_gpus_while_they_idle_and_afterwards_what_the_le
         scrapes += await until_seen(process, "recovery_gpus_idle", of_job, 0)
         after, ledger = scrapes[-1], await job.ledger()
     async with controller() as process:
-        [*_, anew] = await until_seen(process, "recovery_restart_budget_remaining", of_job, 9)
+        [*_, recreated] = await until_seen(process, "recovery_restart_budget_remaining", of_job, 9)
 
     booked = dict.fromkeys(REASON_OF_PHASE.values(), 0.0)
     for phase, seconds in ledger["totals"]["idleGpuSeconds"].items():
         booked[REASON_OF_PHASE[phase]] += seconds
     idle = "recovery_gpu_idle_seconds_total"
-    assert anew.by("reason", idle, **of_job) == pytest.approx(booked, abs=0.01)
+    assert recreated.by("reason", idle, **of_job) == pytest.approx(booked, abs=0.01)
     # A scrape between the end of a phase and the news of it tells more than is then booked, and counters only rise.
     told = [each.by("reason", idle, **of_job) for each in scrapes[:-1]]
     risen = {reason: max(seconds, *(each.get(reason, 0.0) for each in told)) for reason, seconds in booked.items()}
@@ -346,7 +346,7 @@ async def test_status_says_why_a_job_has_not_started_and_which_node_is_silent(
         runs = await until_listed(installed, namespace, phase="Healthy", idleGPUs=0)
         assert (runs["cause"], runs["reason"], await job.closed_incidents(0)) == ("", "", [])
         assert (waits["protection"]["reason"], runs["protection"]["reason"]) == ("NotStarted", "Protected")
-        await has_looked(process, job)
+        await has_reconciled(process, job)
         assert (await scrape(process)).by("reason", "recovery_gpus_not_started", namespace=namespace) == {}
 
         node = (await job.pods())[1]["spec"]["nodeName"]
@@ -361,7 +361,7 @@ async def test_a_job_that_is_not_protected_says_why_and_the_leader_counts_it(
 ) -> None:
     job = await training(ranks=4)
     async with controller() as process:
-        await has_looked(process, job)
+        await has_reconciled(process, job)
         before = (await scrape(process)).by("reason", UNPROTECTED)
         assert set(before) == {str(reason) for reason in protection.UNPROTECTED}
         for make_so, reason in (

@@ -8,7 +8,7 @@ import pytest
 from recovery.ports import JOB_SETS
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import MakesRuntime, StartsController, StartsTraining
-from tests.cluster.controller_record import has_looked, workload_writes
+from tests.cluster.controller_record import has_reconciled, workload_writes
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Fleet, Job, Object
 from tests.cluster.stations import is_trigger
@@ -91,7 +91,7 @@ async def test_fail_job_on_42_is_left_to_the_job_while_a_sidecar_keeps_the_pod_r
         runtime=await runtime(with_others(shipper, pod_failure_policy=FAIL_JOB_ON_42)), ranks=RANKS, gpus=1
     )
     async with controller() as process:
-        await has_looked(process, job)
+        await has_reconciled(process, job)
         pod = await exit_trainer(job, 2, 42)
         async with asyncio.timeout(GUARD_SECONDS):
             while not (await job.ledger()).get("incident"):

@@ -64,7 +64,7 @@ async def test_killed_before_the_ledger_is_written(
 async def test_killed_before_the_ledger_is_written_and_the_deleted_pod_is_gone(
     training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """All that is left is that the Job made a pod anew in a group that had trained: that is what dates the loss."""
+    """All that is left is that the Job made a new pod in a group that had trained: that is what dates the loss."""
     job = await training(runtime=PREPARED)
     async with controller() as first:
         hold = proxy.hold(writes_ledger)

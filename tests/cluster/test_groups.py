@@ -14,11 +14,12 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from recovery import api_verbs
 from recovery.ports import JOB_SETS, JOBS, PODS, TRAIN_JOBS, PatchKind
 from tests.cluster.acts import INDEX, incidents_of, second_is_over, until_condition
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import MakesRuntime, StartsController, StartsTraining
-from tests.cluster.controller_record import ask, has_looked, recovery, workload_writes
+from tests.cluster.controller_record import ask, has_reconciled, recovery, workload_writes
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import ControllerProcess, Fleet, Job, Object, apply, policy
@@ -160,7 +161,7 @@ async def pods_of(job: Job, child: str) -> list[str]:
 async def lose_pod(job: Job, child: str, index: int) -> str:
     """Delete the pod of that Job, as `kubectl delete pod` does; gives its name."""
     pod = (await pods_of(job, child))[index]
-    await job.fleet.api.delete(PODS, pod, namespace=job.namespace)
+    await api_verbs.delete(job.fleet.api, PODS, pod, namespace=job.namespace)
     return pod
 
 
@@ -237,7 +238,7 @@ async def test_a_launcher_that_succeeds_takes_its_nodes_with_it_and_nothing_has_
         async with asyncio.timeout(GUARD_SECONDS):
             while "llm-node-0" in await jobs_of(job):
                 await asyncio.sleep(0.1)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
         assert await job.groups() == []
     assert workload_writes(proxy) == []
 
@@ -283,12 +284,12 @@ async def test_a_crash_before_all_jobs_have_run_is_no_failure(
         crashed = (await until_ready(job, 2))[0]
         job.fleet.kubelets.exit_container(crashed, 1, namespace=job.namespace)
         await until_restarted(job, crashed)
-        await has_looked(process, job, kind=JOB_SETS)
+        await has_reconciled(process, job, kind=JOB_SETS)
         assert await job.groups() == []
         uids = {name: item["metadata"]["uid"] for name, item in (await jobs_of(job)).items()}
         await let_start(job, "llm-node-1")
         assert await until_whole(job) == uids
-        await has_looked(process, job, kind=JOB_SETS)
+        await has_reconciled(process, job, kind=JOB_SETS)
         assert await job.groups() == []
     assert workload_writes(proxy) == []
 
@@ -300,7 +301,7 @@ async def let_start(job: Job, child: str) -> None:
             await asyncio.sleep(0.05)
     for pod in gated:
         open_ = {"spec": {"schedulingGates": None}}
-        await job.fleet.api.patch(PODS, pod, open_, kind=PatchKind.MERGE, namespace=job.namespace)
+        await api_verbs.patch(job.fleet.api, PODS, pod, open_, kind=PatchKind.MERGE, namespace=job.namespace)
 
 
 async def until_ready(job: Job, count: int) -> list[str]:

@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
+from recovery import api_verbs
 from recovery.ports import JOBS, RECOVERY_POLICIES, TRAIN_JOBS, PatchKind, Propagation
 from tests.cluster.acts import edit, incidents_of, until_said
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining
-from tests.cluster.controller_record import has_looked, workload_writes
+from tests.cluster.controller_record import has_reconciled, workload_writes
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Job
 from tests.cluster.stations import PHASES, in_phase, is_trigger, policy_for
@@ -38,7 +39,7 @@ async def test_a_user_suspends_the_job(
         incidents = 2 if phase == "Backoff" else 1
         closed, *_ = await job.closed_incidents(incidents)
         triggers = len(proxy.writes(is_trigger))
-        await has_looked(process, job)
+        await has_reconciled(process, job)
         assert (closed["outcome"], closed["outcomeReason"]) == ("Superseded", "JobSuspended")
         assert await suspended(job)
         assert len(proxy.writes(is_trigger)) == triggers
@@ -55,8 +56,8 @@ async def test_a_user_deletes_the_job(
     job = await training(ranks=2, gpus=1, **policy_for(phase))
     async with controller():
         async with in_phase(phase, job, proxy):
-            await job.fleet.api.delete(
-                TRAIN_JOBS, job.name, namespace=job.namespace, propagation=Propagation.BACKGROUND
+            await api_verbs.delete(
+                job.fleet.api, TRAIN_JOBS, job.name, namespace=job.namespace, propagation=Propagation.BACKGROUND
             )
         incidents = 2 if phase == "Backoff" else 1
         async with asyncio.timeout(GUARD_SECONDS):
@@ -81,16 +82,16 @@ async def test_a_policy_that_is_withdrawn_in_mid_incident_stops_every_write(
         async with in_phase("Decided", job, proxy):
             if change == "mode":
                 observe = {"spec": {"mode": "Observe"}}
-                await job.fleet.api.patch(
-                    RECOVERY_POLICIES, "default", observe, kind=PatchKind.MERGE, namespace=job.namespace
+                await api_verbs.patch(
+                    job.fleet.api, RECOVERY_POLICIES, "default", observe, kind=PatchKind.MERGE, namespace=job.namespace
                 )
             else:
-                await job.fleet.api.delete(RECOVERY_POLICIES, "default", namespace=job.namespace)
+                await api_verbs.delete(job.fleet.api, RECOVERY_POLICIES, "default", namespace=job.namespace)
             # What the trigger was decided on is out of date when it arrives, so that everything is read again.
             await edit(job, {"metadata": {"annotations": {"example.com/changed": "meanwhile"}}}, resource=JOBS)
         why = "policy default was switched to Observe" if change == "mode" else "the RecoveryPolicy was deleted"
         await until_said(job, why)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
         assert await job.child_uid() == uid
         assert workload_writes(proxy) == [f"DELETE jobs {job.child}: 409"]
 
@@ -102,8 +103,8 @@ async def test_a_policy_that_is_changed_in_mid_incident_counts_from_the_next_inc
     async with controller():
         async with in_phase("TearingDown", job, proxy):
             budget = {"spec": {"budget": {"limit": 0}}}
-            await job.fleet.api.patch(
-                RECOVERY_POLICIES, "default", budget, kind=PatchKind.MERGE, namespace=job.namespace
+            await api_verbs.patch(
+                job.fleet.api, RECOVERY_POLICIES, "default", budget, kind=PatchKind.MERGE, namespace=job.namespace
             )
             assert (await job.ledger())["incident"]["terms"]["budgetLimit"] == 10
         [closed] = await job.closed_incidents(1)

@@ -9,13 +9,14 @@ from datetime import datetime, timedelta
 
 import yaml
 
+from recovery import api_verbs
 from recovery.core.model.annotations import JOINED_PROBE_ANNOTATION
 from recovery.ports import JOBS, PODS, Propagation
 from recovery.sim.training.training import RankState
 from tests.cluster.acts import lose, running_pods
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining
-from tests.cluster.controller_record import has_looked, recovery, workload_writes
+from tests.cluster.controller_record import has_reconciled, recovery, workload_writes
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Fleet, Job, Object
@@ -112,7 +113,7 @@ async def test_a_hold_does_not_end_by_a_replacement_that_runs_but_cannot_join_ra
         await asyncio.gather(*(is_held_with_a_replacement_that_runs(each) for each in (job, beside)))
         [ended] = await beside.closed_incidents(1)
         assert (ended["outcome"], ended["source"]) == ("Held", "ready")
-        await has_looked(process, job)
+        await has_reconciled(process, job)
         assert (await job.ledger())["phase"] == "Held"
         for each in (job, beside):
             assert each.fleet.world.ranks(each.training) == {RankState.HUNG: RANKS - 1, RankState.WAITING: 1}
@@ -138,6 +139,6 @@ async def is_held_with_a_replacement_that_runs(job: Job) -> None:
 
 async def restart_by_hand(job: Job) -> None:
     """`kubectl delete job --cascade=foreground`, and its hung pods get 1 s instead of their own grace."""
-    await job.fleet.api.delete(JOBS, job.child, namespace=job.namespace, propagation=Propagation.FOREGROUND)
+    await api_verbs.delete(job.fleet.api, JOBS, job.child, namespace=job.namespace, propagation=Propagation.FOREGROUND)
     for pod in await job.pods():
-        await job.fleet.api.delete(PODS, pod["metadata"]["name"], namespace=job.namespace, grace_seconds=1)
+        await api_verbs.delete(job.fleet.api, PODS, pod["metadata"]["name"], namespace=job.namespace, grace_seconds=1)

@@ -19,12 +19,11 @@ from recovery.controller.clock import SystemClock
 from recovery.core.diagnosis.training_container import select
 from recovery.kube.http import HttpTransport
 from recovery.kube.projections.workloads import decode_job
-from recovery.kube.request import Request
 from recovery.kube.session import open_session
 from recovery.launch.documents import document_of, documents
 from recovery.launch.findings import Severity
 from recovery.launch.lint import CODES, explain, lint, subjects
-from recovery.ports import JOB_SETS, JOBS, TRAIN_JOBS, NotFoundError, RefusedError, Resource
+from recovery.ports import JOB_SETS, JOBS, TRAIN_JOBS, ApiRequest, NotFoundError, RefusedError, Resource
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.unit.launch.pages import NONE, Example, examples, merged
@@ -69,7 +68,7 @@ class Server:
         body = {**found, "metadata": {**found["metadata"], **({"namespace": namespace} if resource.namespaced else {})}}
         query = {"fieldValidation": "Strict"} | ({"dryRun": "All"} if dry else {})
         where = namespace if resource.namespaced else None
-        request = Request("create", resource, where, query=query, body=msgspec.json.encode(body))
+        request = ApiRequest("create", resource, where, query=query, body=msgspec.json.encode(body))
         async with asyncio.timeout(GUARD_SECONDS):
             while True:
                 try:
@@ -84,7 +83,7 @@ class Server:
         async with asyncio.timeout(GUARD_SECONDS):
             while True:
                 try:
-                    return dict(json.loads(await self._transport.send(Request("get", resource, namespace, name))))
+                    return dict(json.loads(await self._transport.send(ApiRequest("get", resource, namespace, name))))
                 except NotFoundError:
                     await asyncio.sleep(0.05)
 

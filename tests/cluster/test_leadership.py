@@ -12,11 +12,12 @@ from itertools import count
 
 import pytest
 
+from recovery import api_verbs
 from recovery.ports import LEASES
 from tests.cluster.acts import lose
 from tests.cluster.api_proxy import ApiProxy, Hold, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
-from tests.cluster.controller_record import LOOKS, ask, scrape
+from tests.cluster.controller_record import RECONCILES, ask, scrape
 from tests.cluster.scene import LEASE_SECONDS, ControllerProcess, Job, until
 from tests.cluster.stations import PASSING, in_phase, says
 from tests.cluster.verdict import Before, assert_recovered_once, remember
@@ -188,13 +189,15 @@ async def test_a_leader_that_is_told_to_end_hands_over_without_a_wait_for_its_le
     async with controller() as leader, controller(standby=True) as standby:
         assert await ask(standby, "/readyz") == (200, "ok\n"), "a rollout waits for it"
         samples = await scrape(standby)
-        assert (samples.sum("recovery_leader"), samples.sum(LOOKS)) == (0, 0)
+        assert (samples.sum("recovery_leader"), samples.sum(RECONCILES)) == (0, 0)
         assert (await scrape(leader)).sum("recovery_leader") == 1
         told_at = job.fleet.clock.now()
         assert await leader.end() == 0
         await takes_over(standby, told_at, record_property)
         assert holders(proxy) == [leader.identity(), "", standby.identity()]
-        lease = json.loads(await job.fleet.api.get(LEASES, "recovery-controller", namespace="recovery-system"))["spec"]
+        lease = json.loads(
+            await api_verbs.get(job.fleet.api, LEASES, "recovery-controller", namespace="recovery-system")
+        )["spec"]
         assert (lease["holderIdentity"], lease["leaseTransitions"]) == (standby.identity(), 1)
 
         before = await remember(job)

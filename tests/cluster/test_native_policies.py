@@ -13,7 +13,7 @@ from recovery.ports import JOB_SETS
 from tests.cluster.acts import evict, exit_rank, incidents_of, lose, until_condition, until_rounds
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining
-from tests.cluster.controller_record import has_looked, workload_writes
+from tests.cluster.controller_record import has_reconciled, workload_writes
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.scene import REPOSITORY, Job, Object, apply, until
 
@@ -71,7 +71,7 @@ async def test_fail_job_without_a_failure_policy_fails_the_job_as_its_user_wrote
     async with controller() as process:
         pod = await exit_rank(job, 2, 42)
         [closed] = await job.closed_incidents(1)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
 
     assert (closed["outcome"], closed["outcomeReason"]) == ("Failed", "NativePolicy")
     assert f"pod {pod} (rank 2, node gpu-" in closed["reason"]
@@ -91,7 +91,7 @@ async def test_a_job_that_failed_by_its_own_rule_while_no_controller_ran_is_told
     await until_condition(job, JOB_SETS, "Failed")
     async with controller() as process:
         [closed] = await job.closed_incidents(1)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
 
     assert (closed["outcome"], closed["outcomeReason"]) == ("Failed", "NativePolicy")
     assert "PodFailurePolicy" in closed["reason"] or "podFailurePolicy" in closed["reason"]
@@ -112,7 +112,7 @@ async def test_fail_job_with_a_failure_policy_is_the_job_sets_restart_which_is_a
             "all ranks train past their step before the failure",
             lambda: job.fleet.world.passed(job.training, step, failed_at),
         )
-        await has_looked(process, job)
+        await has_reconciled(process, job)
 
     assert (closed["outcome"], closed["outcomeReason"]) == ("Recovered", "AllRanksReady")
     assert "JobSet llm restarts the group itself: adopted as this incident's restart" in closed["reason"]
@@ -137,7 +137,7 @@ async def test_backoff_limit_zero_is_a_decision_and_used_up_restarts_are_the_end
         await until_rounds(job, 2)
         await exit_rank(job, 3, 1)
         [second, _] = await job.closed_incidents(2)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
 
     assert (second["outcome"], second["outcomeReason"]) == ("Failed", "NativePolicy")
     assert await restarts_of(job) == [("Adopted", 1)]
@@ -155,7 +155,7 @@ async def test_with_all_restarts_used_a_deleted_pod_is_left_to_its_job(
     async with controller() as process:
         await lose(job, 1)
         [closed] = await job.closed_incidents(1)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
 
     assert (closed["outcome"], closed["outcomeReason"]) == ("Observed", "LeftToKubernetes")
     assert "standing aside, because the failurePolicy of JobSet llm allows no more restarts" in closed["reason"]
@@ -169,7 +169,7 @@ async def test_a_disruption_that_a_rule_ignores_is_left_to_its_job(
     async with controller() as process:
         pod = await evict(job, 1)
         [closed] = await job.closed_incidents(1)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
 
     assert (closed["outcome"], closed["outcomeReason"]) == ("Observed", "LeftToKubernetes")
     assert f"podFailurePolicy rule 0 of Job llm-node-0 (action Ignore) matches pod {pod}" in closed["reason"]

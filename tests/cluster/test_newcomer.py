@@ -24,14 +24,14 @@ from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Fleet, Job, until
 
 RANKS = 4
-LOOK = ".venv/bin/recovery explain first"
+EXPLAIN = ".venv/bin/recovery explain first"
 TAKE_AWAY = "kubectl delete -f examples/first-recovery.yaml"
 
 
 def the_commands() -> list[str]:
     text = (REPOSITORY / "README.md").read_text()
     [(block, explained)] = re.findall(r"^## Use it\n.*?^```\n(.*?)^```(.*?)^## ", text, re.DOTALL | re.MULTILINE)
-    assert f"`{LOOK}`" in explained
+    assert f"`{EXPLAIN}`" in explained
     assert f"`{TAKE_AWAY}`" in explained
     return str(block).splitlines()
 
@@ -107,7 +107,7 @@ async def test_five_commands_lead_to_the_first_recovered_job(
             await do(breakage, shell, output)
             [incident] = await job.closed_incidents(1)
             await until("all ranks train anew", lambda: fleet.world.passed(job.training, 0, broken_at))
-            account = await do(LOOK, shell, output)
+            account = await do(EXPLAIN, shell, output)
             await do(TAKE_AWAY, shell, output)
         finally:
             await job.remove()

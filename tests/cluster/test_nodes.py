@@ -18,13 +18,14 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from recovery import api_verbs
 from recovery.ports import NODES, PODS, NotFoundError, PatchKind
-from recovery.sim.kubelets.nodes import NodeDeath
+from recovery.sim.kubelets.node_run import NodeDeath
 from recovery.sim.training.trace import EventKind
 from tests.cluster.acts import incidents_of, until_said
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining
-from tests.cluster.controller_record import has_looked, workload_writes
+from tests.cluster.controller_record import has_reconciled, workload_writes
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Fleet, Job, Object, apply, until
@@ -103,9 +104,9 @@ async def come_back(fleet: Fleet, name: str) -> None:
     try:
         node = await node_of(fleet, name)
         kept = [taint for taint in node["spec"].get("taints", []) if taint["key"] != OUT_OF_SERVICE["key"]]
-        await fleet.api.patch(NODES, name, {"spec": {"taints": kept}}, kind=PatchKind.MERGE)
+        await api_verbs.patch(fleet.api, NODES, name, {"spec": {"taints": kept}}, kind=PatchKind.MERGE)
     except NotFoundError:
-        pass  # Its kubelet makes it anew.
+        pass  # Its kubelet makes it again.
     fleet.kubelets.revive_node(name)
     async with asyncio.timeout(GUARD_SECONDS):
         while not await ready(fleet, name):
@@ -113,7 +114,7 @@ async def come_back(fleet: Fleet, name: str) -> None:
 
 
 async def node_of(fleet: Fleet, name: str) -> Object:
-    found: Object = json.loads(await fleet.api.get(NODES, name))
+    found: Object = json.loads(await api_verbs.get(fleet.api, NODES, name))
     return found
 
 
@@ -137,8 +138,8 @@ async def mark_not_ready(fleet: Fleet, name: str) -> datetime:
     now = fleet.clock.now().replace(microsecond=0)
     said = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "power is off"}
     condition = said | {"lastTransitionTime": now.isoformat().replace("+00:00", "Z")}
-    await fleet.api.patch(
-        NODES, name, {"status": {"conditions": [condition]}}, kind=PatchKind.STRATEGIC, subresource="status"
+    await api_verbs.patch(
+        fleet.api, NODES, name, {"status": {"conditions": [condition]}}, kind=PatchKind.STRATEGIC, subresource="status"
     )
     return now
 
@@ -228,10 +229,10 @@ async def test_a_dead_node_whose_node_object_is_deleted(
         dead = before[5]
         async with silent(job.fleet, dead.node, NodeDeath.POWER_LOSS):
             await mark_not_ready(job.fleet, dead.node)
-            await has_looked(process, job)
+            await has_reconciled(process, job)
             assert workload_writes(proxy) == []
             since = job.fleet.clock.now()
-            await job.fleet.api.delete(NODES, dead.node)
+            await api_verbs.delete(job.fleet.api, NODES, dead.node)
             took = await trains_elsewhere(job, before, dead, since)
             incident = await assert_fenced_once(job, proxy, before, dead)
     record_property("seconds_from_deletion", took.total_seconds())
@@ -254,7 +255,7 @@ async def test_a_dead_node_that_is_tainted_out_of_service(
             await waits_for_proof(job, proxy, before, dead)
             since = job.fleet.clock.now()
             taint = {"spec": {"taints": [OUT_OF_SERVICE]}}
-            await job.fleet.api.patch(NODES, dead.node, taint, kind=PatchKind.STRATEGIC)
+            await api_verbs.patch(job.fleet.api, NODES, dead.node, taint, kind=PatchKind.STRATEGIC)
             took = await trains_elsewhere(job, before, dead, since)
             await assert_fenced_once(job, proxy, before, dead)
     record_property("seconds_from_out_of_service", took.total_seconds())
@@ -325,7 +326,7 @@ async def test_a_partitioned_node_comes_back_with_its_old_pod_and_no_old_rank_co
             step = world.step_of(job.training)
         await until("the old rank has ended", lambda: alive(job, before.job_uid) == 0)
         await job.trains(past=step)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
     record_property("seconds_from_not_ready", took.total_seconds())
     assert took <= BACK_WITHIN
     new = world.rounds(job.training)[-1]
@@ -351,7 +352,7 @@ async def test_the_platforms_own_restart_is_freed_from_a_dead_node_and_adopted(
     permit: Permits,
     record_property: RecordProperty,
 ) -> None:
-    """JobSet restarts it by itself, but waits for the pod of the dead node: that one deed is the controller's."""
+    """JobSet restarts it by itself, but waits for the pod of the dead node: that one action is the controller's."""
     await permit(allow={"assumeDead": True})
     job = await training(runtime="torch-native", teardown=ASSUME_AT_ONCE)
     async with controller():
@@ -384,7 +385,7 @@ async def test_a_drain_of_two_nodes_is_one_incident_and_one_restart(
             await installed.kubectl("drain", *names, "--ignore-daemonsets", "--force", timeout_seconds=120)
             await job.closed_incidents(1)
             await until("it trains", lambda: job.fleet.world.passed(job.training, before.step, before.at))
-            await has_looked(process, job)
+            await has_reconciled(process, job)
             nodes = {pod["spec"]["nodeName"] for pod in await job.pods()}
         finally:
             await installed.kubectl("uncordon", *names)
@@ -396,5 +397,5 @@ async def test_a_drain_of_two_nodes_is_one_incident_and_one_restart(
     assert incident["suspects"][0]["node"] in names
     assert forced(proxy) == []
     assert len(job.fleet.world.rounds(job.training)) == 2
-    pods = json.loads(await job.fleet.api.list(PODS, namespace=job.namespace))["items"]
+    pods = json.loads(await api_verbs.list_page(job.fleet.api, PODS, namespace=job.namespace))["items"]
     assert len(pods) == job.ranks

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from recovery import api_verbs
 from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.ports import JOBS, RECOVERY_GROUPS, TRAIN_JOBS, PatchKind
 from recovery.workloads.naming import recovery_group_name
 from tests.cluster.acts import edit, incidents_of, lose, second_is_over
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
-from tests.cluster.controller_record import ask, has_looked, recovery, workload_writes
+from tests.cluster.controller_record import ask, has_reconciled, recovery, workload_writes
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import ControllerProcess, Job, Object, apply, install, policy, until
@@ -133,7 +134,7 @@ async def test_the_token_is_rotated(
             await while_valid.aclose()
             # The API server believes a token for another 10 s after it has asked about it.
             await until("the old token is refused", lambda: bool(refused_as_nobody(proxy)))
-            await has_looked(process, job)
+            await has_reconciled(process, job)
             await lose(job, 1)
             await assert_each_recovered_once(job, proxy, failures=1)
             assert process.leads()
@@ -163,7 +164,7 @@ async def test_every_watch_is_closed_once_a_second_for_twenty_seconds(
                 async with asyncio.timeout(GUARD_SECONDS):
                     while len(cuts) < 10 * failures:
                         await asyncio.sleep(0.1)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
 
         during = proxy.requests[begun:]
         watches = [seen for seen in during if seen.is_watch]
@@ -237,7 +238,7 @@ async def test_the_definitions_are_deleted_and_applied_again_in_tearing_down(
         await install(installed)
         await apply(installed, job.namespace, policy(**policy_for("TearingDown")))
         await until_ready(process, 200)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
 
         assert len(said_to_be_missing(process)) == WATCHED, "each is said once"
         assert workload_writes(proxy) == before
@@ -254,7 +255,7 @@ async def test_no_trigger_is_sent_while_the_definition_of_the_ledgers_is_on_its_
 ) -> None:
     """The ledgers are gone already, their watch is still open, the policy says Enforce and the loss is there to see.
 
-    What holds the group then is that a ledger is written before the deed, and that none can be made any more.
+    What holds the group then is that a ledger is written before the action, and that none can be made any more.
     """
     job = await training(ranks=2, gpus=1)
     async with controller() as process, definitions_put_back(installed):
@@ -289,12 +290,12 @@ async def ledger_that_stays(job: Job) -> AsyncIterator[None]:
         "metadata": {"name": name, "finalizers": ["tests.recovery.trainjob.dev/stays"]},
         "spec": {"workloadRef": {"kind": "TrainJob", "name": "nobody", "uid": "none"}, "group": "nobody"},
     }
-    await job.fleet.api.create(RECOVERY_GROUPS, body, namespace=job.namespace)
+    await api_verbs.create(job.fleet.api, RECOVERY_GROUPS, body, namespace=job.namespace)
     try:
         yield
     finally:
         free = {"metadata": {"finalizers": None}}
-        await job.fleet.api.patch(RECOVERY_GROUPS, name, free, kind=PatchKind.MERGE, namespace=job.namespace)
+        await api_verbs.patch(job.fleet.api, RECOVERY_GROUPS, name, free, kind=PatchKind.MERGE, namespace=job.namespace)
 
 
 def refused_ledgers(proxy: ApiProxy) -> list[SeenRequest]:
@@ -325,7 +326,7 @@ async def test_the_definitions_are_deleted_and_applied_again_in_backoff(
         await until("the job trains again", lambda: len(job.fleet.world.rounds(job.training)) > rounds)
         found = await job.get("trainjob", job.name)
         assert (found["spec"]["suspend"], OURS in found["metadata"].get("annotations", {})) == (False, False)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
         assert len(resumes(proxy)) == 1
         assert len(triggers(proxy)) == 2, "one for each failure"
         assert await job.groups() == []
@@ -343,7 +344,7 @@ async def test_a_ledger_of_a_newer_version_makes_it_hold_and_say_so(
     async with controller() as process:
         pod = await lose(job, 1)
         await until("it says that it holds", lambda: bool(held(process, group)))
-        await has_looked(process, job)
+        await has_reconciled(process, job)
         assert workload_writes(proxy) == []
         [*_, line] = held(process, group)
         known = f"schemaVersion {SCHEMA_VERSION + 1}, this controller knows 1 to {SCHEMA_VERSION}: it holds"
@@ -363,7 +364,7 @@ async def test_a_ledger_of_a_newer_version_makes_it_hold_and_say_so(
 async def put_ledger(job: Job, status: Object) -> str:
     """As another version of the controller would write it; gives the name of the RecoveryGroup."""
     api = job.fleet.api
-    uid = json.loads(await api.get(TRAIN_JOBS, job.name, namespace=job.namespace))["metadata"]["uid"]
+    uid = json.loads(await api_verbs.get(api, TRAIN_JOBS, job.name, namespace=job.namespace))["metadata"]["uid"]
     name = recovery_group_name(job.name, uid)
     if not await job.groups():
         owner = {"apiVersion": TRAIN_JOBS.api_version, "kind": TRAIN_JOBS.kind, "name": job.name, "uid": uid}
@@ -373,9 +374,11 @@ async def put_ledger(job: Job, status: Object) -> str:
             "metadata": {"name": name, "ownerReferences": [owner]},
             "spec": {"workloadRef": {"kind": TRAIN_JOBS.kind, "name": job.name, "uid": uid}, "group": job.name},
         }
-        await api.create(RECOVERY_GROUPS, body, namespace=job.namespace)
+        await api_verbs.create(api, RECOVERY_GROUPS, body, namespace=job.namespace)
     patch = {"status": status}
-    await api.patch(RECOVERY_GROUPS, name, patch, kind=PatchKind.MERGE, namespace=job.namespace, subresource="status")
+    await api_verbs.patch(
+        api, RECOVERY_GROUPS, name, patch, kind=PatchKind.MERGE, namespace=job.namespace, subresource="status"
+    )
     return name
 
 

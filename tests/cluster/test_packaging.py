@@ -190,24 +190,24 @@ async def test_each_missing_verb_ends_or_warns_with_one_line_that_names_it_and_n
             assert starts[right.words] == Start(None, (f"warning: {WARNS_WITHOUT[name]}: {right.words}",))
 
 
-async def test_the_overlay_observe_leaves_every_deed_to_be_refused_by_the_api_server(bare: ControlPlane) -> None:
+async def test_the_overlay_observe_leaves_every_action_to_be_refused_by_the_api_server(bare: ControlPlane) -> None:
     await apply_folder(bare, "overlays/observe")
     # As docs/install.md says: applying the overlay over another one does not delete the binding.
     await bare.kubectl("delete", "clusterrolebinding", "recovery-enforce", "--ignore-not-found")
     await bare.kubectl("create", "job", "one", "--image=none", "-n", "default")
     kubeconfig = await bare.kubeconfig_for_service_account(SYSTEM, "recovery-controller")
     as_controller = (f"--kubeconfig={kubeconfig}", "-n", "default")
-    for deed in (("delete", "job", "one"), ("patch", "job", "one", "-p", '{"spec": {"suspend": true}}')):
+    for operation in (("delete", "job", "one"), ("patch", "job", "one", "-p", '{"spec": {"suspend": true}}')):
         with pytest.raises(KubectlError, match=r"recovery-controller\" cannot "):
-            await bare.kubectl(*deed, *as_controller)
+            await bare.kubectl(*operation, *as_controller)
 
     roles = await shipped_roles(bare, "overlays/observe", "recovery-enforce", "recovery-admission")
     granted = {right.words for right in rights_of(roles["recovery-admission"])}  # the verdict on a RecoveryConfig
-    deeds = "; ".join(right.words for right in rights_of(roles["recovery-enforce"]) if right.words not in granted)
+    operations = "; ".join(right.words for right in rights_of(roles["recovery-enforce"]) if right.words not in granted)
     start = await started(kubeconfig)
     assert start.exit_code is None, "observing needs none of it"
     [warning] = start.said
-    assert words_of(warning.removeprefix("warning: policies in mode Enforce will be refused: ")) == words_of(deeds)
+    assert words_of(warning.removeprefix("warning: policies in mode Enforce will be refused: ")) == words_of(operations)
 
     await apply_folder(bare, "enforce")
 

@@ -13,13 +13,14 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from recovery import api_verbs
 from recovery.core.model.annotations import QUARANTINE_ANNOTATION
 from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
 from recovery.ports import JOB_SETS, NODES, PatchKind
 from tests.cluster.acts import annotate, evict, incidents_of, until_condition
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining
-from tests.cluster.controller_record import has_looked, recovery
+from tests.cluster.controller_record import has_reconciled, recovery
 from tests.cluster.controlplane.kubectl import KubectlError
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
@@ -223,7 +224,7 @@ async def test_user_errors_fail_fast_ends_a_job_where_it_may_and_holds_it_where_
             reason = closed["reason"]
         else:
             await job.reaches("Held")
-            await has_looked(process, job)
+            await has_reconciled(process, job)
             reason = (await job.ledger())["reason"]
             assert "which RecoveryConfig does not allow (spec.allow.failJob)" in reason
             [job_set] = await job.items(JOB_SETS)
@@ -269,7 +270,7 @@ async def test_gpu_faults_quarantines_a_node_and_the_group_comes_back_on_others_
 
 
 async def get_node(fleet: Fleet, name: str) -> Object:
-    found: Object = json.loads(await fleet.api.get(NODES, name))
+    found: Object = json.loads(await api_verbs.get(fleet.api, NODES, name))
     return found
 
 
@@ -278,7 +279,7 @@ async def say_of(fleet: Fleet, node: str, type_: str, status: str) -> None:
     now = fleet.clock.now().isoformat().replace("+00:00", "Z")
     said = {"type": type_, "status": status, "reason": "HardwareFailure", "lastTransitionTime": now}
     patch = {"status": {"conditions": [said]}}
-    await fleet.api.patch(NODES, node, patch, kind=PatchKind.STRATEGIC, subresource="status")
+    await api_verbs.patch(fleet.api, NODES, node, patch, kind=PatchKind.STRATEGIC, subresource="status")
 
 
 def assert_quarantined(node: Object, incident: str) -> None:
@@ -317,4 +318,4 @@ async def as_it_was(fleet: Fleet, name: str) -> None:
         "spec": {"taints": kept, "unschedulable": None},
         "metadata": {"annotations": {QUARANTINE_ANNOTATION: None}},
     }
-    await fleet.api.patch(NODES, name, patch, kind=PatchKind.MERGE)
+    await api_verbs.patch(fleet.api, NODES, name, patch, kind=PatchKind.MERGE)

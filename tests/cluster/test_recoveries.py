@@ -9,6 +9,7 @@ from datetime import datetime
 
 import pytest
 
+from recovery import api_verbs
 from recovery.ports import NODES, PatchKind
 from recovery.sim.training.trace import EventKind
 from tests.cluster.acts import evict, exit_rank, lose
@@ -29,11 +30,11 @@ async def cordoned(fleet: Fleet, nodes: Iterable[str]) -> AsyncIterator[None]:
     names = list(nodes)
     try:
         for name in names:
-            await fleet.api.patch(NODES, name, {"spec": {"unschedulable": True}}, kind=PatchKind.MERGE)
+            await api_verbs.patch(fleet.api, NODES, name, {"spec": {"unschedulable": True}}, kind=PatchKind.MERGE)
         yield
     finally:
         for name in names:
-            await fleet.api.patch(NODES, name, {"spec": {"unschedulable": None}}, kind=PatchKind.MERGE)
+            await api_verbs.patch(fleet.api, NODES, name, {"spec": {"unschedulable": None}}, kind=PatchKind.MERGE)
 
 
 @both_runtimes

@@ -1,6 +1,6 @@
 """What the controller leaves alone: everything that is not a failure, or not its business, or not allowed.
 
-Each test asks the record of the proxy what was written, after something that shows that the controller has looked.
+Each test asks the record of the proxy what was written, after something that shows that the controller has reconciled.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from tests.cluster.acts import (
 )
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining
-from tests.cluster.controller_record import has_looked, jobs_written_about, recovery, workload_writes, writes
+from tests.cluster.controller_record import has_reconciled, jobs_written_about, recovery, workload_writes, writes
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Fleet, Job, Object, apply, policy, train_job
@@ -82,10 +82,10 @@ async def test_installing_into_twenty_running_groups_with_a_past_touches_none_of
 
     await apply(installed, namespace, rules(mode="Observe"))
     async with controller() as process:
-        await has_looked(process, *old)
+        await has_reconciled(process, *old)
         assert writes(proxy) == []
         await apply(installed, namespace, rules(mode="Enforce"))
-        await has_looked(process, *old)
+        await has_reconciled(process, *old)
         await second_is_over()
         await lose(witness, 1)
         [closed] = await witness.closed_incidents(1)
@@ -104,7 +104,7 @@ async def test_observe_says_what_enforce_would_do_and_writes_to_no_workload(
     async with controller() as process:
         pod = await lose(job, 1)
         [closed] = await job.closed_incidents(1)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
 
     assert (closed["outcome"], closed["outcomeReason"]) == ("Observed", "ObserveMode")
     assert f"pod {pod} (rank 1, node gpu-" in closed["reason"]
@@ -136,12 +136,12 @@ async def test_for_a_minute_nothing_is_written_about_what_is_no_failure_or_nobod
         for rank in range(complete.ranks):
             await exit_rank(complete, rank, 0)
         await annotate(paused, PAUSED, "true")
-        await has_looked(process, paused)
+        await has_reconciled(process, paused)
         await lose(paused, 1)
         await a_finishing_job_loses_a_pod(installed, finishing)
         await a_suspended_job_trains_again(resumed)
         await asyncio.sleep(60 - (time.monotonic() - began_seconds))
-        await has_looked(process, healthy, complete, suspended, resumed, paused, finishing, without_policy)
+        await has_reconciled(process, healthy, complete, suspended, resumed, paused, finishing, without_policy)
 
         assert writes(proxy) == []
         for job in (complete, finishing):
@@ -203,7 +203,7 @@ async def test_a_pause_in_mid_incident_stops_every_write_to_the_workload_until_i
         await annotate(job, "example.com/changed", "meanwhile", resource=JOBS)
         trigger.release()
         ledger = await until_said(job, "decided, but not carried out, because the job is paused by annotation")
-        await has_looked(process, job)
+        await has_reconciled(process, job)
 
         assert {each["type"]: each["status"] for each in ledger["conditions"]}["Paused"] == "True"
         assert workload_writes(proxy) == [f"DELETE jobs {job.child}: 409"], "nothing since the refused trigger"
@@ -258,7 +258,7 @@ async def test_a_job_set_that_failed_while_no_controller_ran_is_reported_once_an
     for _ in range(2):
         async with controller() as process:
             [closed] = await job.closed_incidents(1)
-            await has_looked(process, job, before_policy)
+            await has_reconciled(process, job, before_policy)
 
     assert (closed["outcome"], closed["outcomeReason"]) == ("Failed", "PlatformGaveUp")
     assert "Job llm-node-0 is failing: BackoffLimitExceeded" in closed["reason"]
@@ -316,7 +316,7 @@ async def test_restart_none_leaves_a_lost_member_to_kubernetes(
     async with controller() as process:
         await exit_rank(job, 1, 1)
         [closed] = await job.closed_incidents(1)
-        await has_looked(process, job)
+        await has_reconciled(process, job)
 
     assert (closed["outcome"], closed["outcomeReason"]) == ("Observed", "LeftToKubernetes")
     assert "policy default says restart: None, so it is left to Kubernetes" in closed["reason"]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest_asyncio
 
+from recovery import api_verbs
 from recovery.ports import JOBS, TRAIN_JOBS, PatchKind
 from tests.cluster.conftest import KUBELET, TRAINING
 from tests.cluster.controlplane.build import Toolbox
@@ -43,11 +44,16 @@ async def test_a_rank_lost_after_the_resume_is_one_incident_and_all_come_back(
         await apply(stock, job.namespace, policy(teardown={"graceSeconds": 1}), suspended)
         account = await stock.kubeconfig_for_service_account("recovery-system", "recovery-controller")
         async with ControllerProcess.running(account, tmp_path / "controller.log"):
-            await fleet.api.patch(
-                TRAIN_JOBS, job.name, {"spec": {"suspend": False}}, kind=PatchKind.MERGE, namespace=job.namespace
+            await api_verbs.patch(
+                fleet.api,
+                TRAIN_JOBS,
+                job.name,
+                {"spec": {"suspend": False}},
+                kind=PatchKind.MERGE,
+                namespace=job.namespace,
             )
             await job.trains(timeout_seconds=PATIENCE_SECONDS)
-            child = json.loads(await fleet.api.get(JOBS, job.child, namespace=job.namespace))
+            child = json.loads(await api_verbs.get(fleet.api, JOBS, job.child, namespace=job.namespace))
             (resumed,) = [each for each in child["status"]["conditions"] if each["type"] == "Suspended"]
             older = _older_than_resume(await job.pods(), resumed["lastTransitionTime"])
             assert older > RANKS // 2, "else the limits do not show what this test is for"

@@ -141,7 +141,7 @@ def _assert_triggered(job: Job, proxy: ApiProxy, ledger: Object, incident: Objec
 
 
 async def _assert_wrote_no_more_than_it_had_to(job: Job, proxy: ApiProxy) -> None:
-    """The ledger before the deed, the trigger before the pods, no pod of the group that runs, and nothing else."""
+    """The ledger before the action, the trigger before the pods, no pod of the group that runs, and nothing else."""
     done = [write for write in proxy.writes() if write.status is not None and write.status < 300]
     kinds = [f"{write.method} {write.resource}" for write in done]
     unexpected = {kind for kind in kinds if kind not in _WRITES and not kind.startswith("POST selfsubject")}

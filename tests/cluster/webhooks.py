@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from recovery.admission.serve import Admission, Cluster, serve_admission
+from recovery.admission.serve import AdmissionServer, ClusterAccess, serve_admission
 from recovery.admission.settings import AdmissionSettings
 from recovery.controller.clock import SystemClock
 from tests.cluster.controlplane.kubectl import KubectlError
@@ -42,9 +42,9 @@ class Webhooks:
         )
 
     @asynccontextmanager
-    async def served(self, *ports: int) -> AsyncIterator[list[Admission]]:
+    async def served(self, *ports: int) -> AsyncIterator[list[AdmissionServer]]:
         """By one replica at the registered port, or by several at these."""
-        cluster, admissions = Cluster(SYSTEM, str(self.kubeconfig)), []
+        cluster, admissions = ClusterAccess(SYSTEM, str(self.kubeconfig)), []
         async with AsyncExitStack() as stack:
             for port in ports or (self.port,):
                 serving = serve_admission(

@@ -15,7 +15,7 @@ Body = Callable[[Scene], Awaitable[None]]
 
 
 class World(Protocol):
-    """A cluster that can be looked at."""
+    """A cluster that can be read."""
 
     def meets(self, expectation: "Expectation") -> None:
         """Raises AssertionError, or what else kept the expectation from being met."""

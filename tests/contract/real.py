@@ -14,14 +14,15 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Literal
 
+from recovery import api_verbs
 from recovery.controller.clock import SystemClock
 from recovery.kube.client import KubeApiClient
 from recovery.kube.http import HttpTransport
 from recovery.kube.session import open_session
 from recovery.ports import Resource
 from recovery.sim.kubelets.kubelet import Kubelets
-from recovery.sim.kubelets.means import KubeletSettings
-from recovery.sim.kubelets.nodes import NodeSpec
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
+from recovery.sim.kubelets.node_run import NodeSpec
 from tests.cluster.controlplane.build import provide
 from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings
 from tests.cluster.scene import install
@@ -31,7 +32,7 @@ from tests.contract.workload import KUBELET, NODES, ByImage
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 TOGETHER = 6
-"""Expectations that are looked at at once, the slow ones apart: two cores serve both sides."""
+"""Expectations that run at once, the slow ones apart: two cores serve both sides."""
 LIMIT_SECONDS = 240.0
 """Of one expectation, from its own beginning."""
 
@@ -84,7 +85,7 @@ async def _running(
         async with stage_on(control_plane) as stage:
             slots = asyncio.Semaphore(together)
             ordered = sorted(expectations, key=lambda expectation: not expectation.slow)
-            tasks = {each.key: asyncio.create_task(_look(stage, each, slots)) for each in ordered}
+            tasks = {each.key: asyncio.create_task(_meet(stage, each, slots)) for each in ordered}
             try:
                 yield tasks
             finally:
@@ -108,7 +109,7 @@ async def stage_on(
         try:
             async with asyncio.timeout(60):
                 await kubelets.nodes_ready()
-            yield Scene(api, clock, kubelets, "", RealMeans())
+            yield Scene(api, clock, kubelets, "", RealControls())
             assert not playing.done(), "the kubelets have ended before the tests; what ended them follows"
         finally:
             playing.cancel()
@@ -116,8 +117,8 @@ async def stage_on(
                 await playing
 
 
-class RealMeans:
-    """`scene.Means`."""
+class RealControls:
+    """`scene.WorldControls`."""
 
     def forget_history(self) -> None:
         """The server's memory of our own kinds begins when they are installed, long after revision 1."""
@@ -126,18 +127,18 @@ class RealMeans:
         if refused:
             await scene.create(QUOTAS, {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})
         else:
-            await scene.api.delete(QUOTAS, "none", namespace=scene.namespace)
+            await api_verbs.delete(scene.api, QUOTAS, "none", namespace=scene.namespace)
 
 
-async def _look(stage: Scene, expectation: Expectation, slots: asyncio.Semaphore) -> None:
+async def _meet(stage: Scene, expectation: Expectation, slots: asyncio.Semaphore) -> None:
     if expectation.slow:
-        await _look_now(stage, expectation)
+        await _meet_now(stage, expectation)
         return
     async with slots:
-        await _look_now(stage, expectation)
+        await _meet_now(stage, expectation)
 
 
-async def _look_now(stage: Scene, expectation: Expectation) -> None:
+async def _meet_now(stage: Scene, expectation: Expectation) -> None:
     readable = re.sub(r"[^a-z0-9]+", "-", expectation.name.removeprefix("test_"))[:40].strip("-")
     namespace = f"{readable}-{secrets.token_hex(3)}"
     scene = Scene(stage.api, stage.clock, stage.kubelets, namespace, stage.world)

@@ -1,4 +1,4 @@
-"""Where an expectation looks at a cluster, real or simulated: a namespace of its own, and what happens in it."""
+"""Where an expectation meets a cluster, real or simulated: a namespace of its own, and what happens in it."""
 
 import asyncio
 import json
@@ -9,15 +9,16 @@ from typing import Any, Protocol
 
 import pytest
 
+from recovery import api_verbs
 from recovery.ports import ApiClient, ApiError, Clock, PatchKind, Resource
 from recovery.sim.kubelets.kubelet import Kubelets
-from recovery.sim.kubelets.nodes import NodeSpec
+from recovery.sim.kubelets.node_run import NodeSpec
 
 Object = dict[str, Any]
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 INDEX = "batch.kubernetes.io/job-completion-index"
-LOOK_AGAIN_SECONDS = 0.05
+POLL_SECONDS = 0.05
 PATIENCE_SECONDS = 60.0
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
@@ -66,7 +67,7 @@ class Story:
         """All states of one object."""
         return [event.object for event in self.events if event.uid == uid]
 
-    def told_of(self, uid: str, what: Callable[[Object], bool]) -> int:
+    def reports_of(self, uid: str, what: Callable[[Object], bool]) -> int:
         """Position of the first state of that object which is so."""
         return self.first(lambda event: event.uid == uid and what(event.object))
 
@@ -89,7 +90,7 @@ class Story:
         return order
 
 
-class Means(Protocol):
+class WorldControls(Protocol):
     """What the worlds do differently."""
 
     def forget_history(self) -> None:
@@ -103,14 +104,14 @@ class Means(Protocol):
 
 @dataclass
 class Scene:
-    """One expectation's look at a cluster."""
+    """One expectation in a cluster."""
 
     api: ApiClient
     clock: Clock
     kubelets: Kubelets
     namespace: str
     """Its own; empty at the beginning."""
-    world: "Means"
+    world: "WorldControls"
     """What can be done to each world in a way of its own."""
     followers: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -120,17 +121,17 @@ class Scene:
         """In the scene's namespace. Gives the object as the server has it."""
         whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         namespace = self.namespace if resource.namespaced else None
-        created: Object = json.loads(await self.api.create(resource, whole, namespace=namespace))
+        created: Object = json.loads(await api_verbs.create(self.api, resource, whole, namespace=namespace))
         return created
 
     async def read(self, resource: Resource, name: str) -> Object:
         namespace = self.namespace if resource.namespaced else None
-        found: Object = json.loads(await self.api.get(resource, name, namespace=namespace))
+        found: Object = json.loads(await api_verbs.get(self.api, resource, name, namespace=namespace))
         return found
 
     async def items(self, resource: Resource, *, label_selector: str = "", field_selector: str = "") -> list[Object]:
-        body = await self.api.list(
-            resource, namespace=self.namespace, label_selector=label_selector, field_selector=field_selector
+        body = await api_verbs.list_page(
+            self.api, resource, namespace=self.namespace, label_selector=label_selector, field_selector=field_selector
         )
         return list(json.loads(body)["items"])
 
@@ -138,7 +139,9 @@ class Scene:
         self, resource: Resource, name: str, body: object, kind: PatchKind = PatchKind.MERGE, subresource: str = ""
     ) -> Object:
         namespace = self.namespace if resource.namespaced else None
-        answer = await self.api.patch(resource, name, body, kind=kind, namespace=namespace, subresource=subresource)
+        answer = await api_verbs.patch(
+            self.api, resource, name, body, kind=kind, namespace=namespace, subresource=subresource
+        )
         changed: Object = json.loads(answer)
         return changed
 
@@ -159,7 +162,7 @@ class Scene:
         """End the pod's process."""
         self.kubelets.exit_container(pod["metadata"]["name"], code, namespace=self.namespace)
 
-    # Looking.
+    # Reading.
 
     async def follow(self, resource: Resource) -> Story:
         """Everything that happens to the objects of that kind in the namespace; nodes: in the cluster."""
@@ -172,7 +175,7 @@ class Scene:
 
     async def _follow(self, resource: Resource, story: Story, begun: asyncio.Event) -> None:
         namespace = self.namespace if resource.namespaced else None
-        lines = self.api.watch(resource, namespace=namespace, send_initial_events=True, timeout_seconds=3600)
+        lines = api_verbs.watch(self.api, resource, namespace=namespace, send_initial_events=True, timeout_seconds=3600)
         async for event in events_of(lines):
             if event.type == "BOOKMARK":
                 begun.set()
@@ -181,14 +184,14 @@ class Scene:
                 story.hear(event)
 
     async def until(self, what: str, holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
-        """Look until it holds; the error says what did not happen."""
+        """Read until it holds; the error says what did not happen."""
         try:
             async with asyncio.timeout(seconds):
                 while not holds():
                     for task in self.followers:
                         if task.done():
                             await task
-                    await self.clock.sleep(LOOK_AGAIN_SECONDS)
+                    await self.clock.sleep(POLL_SECONDS)
         except TimeoutError:
             raise AssertionError(f"within {seconds:.0f} s this did not happen: {what}") from None
 

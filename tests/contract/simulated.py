@@ -8,11 +8,9 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from recovery.kube.client import KubeApiClient
-from recovery.kube.request import Request
-from recovery.ports import Clock
-from recovery.sim.api.door import ModelClient, answer, error_from, lines
+from recovery.ports import ApiRequest, Clock
+from recovery.sim.api.client import ModelClient
 from recovery.sim.api.server import ApiServer
-from recovery.sim.api.status import StatusError
 from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
 from recovery.sim.kubelets.kubelet import Kubelets
 from recovery.sim.runtimes import shipped_runtime
@@ -34,11 +32,11 @@ STOCK_LIMITS = ClusterSettings(kubelets=KUBELET)
 
 class SimulatedWorld:
     def meets(self, expectation: Expectation) -> None:
-        run_in_virtual_time(_look(expectation))
+        run_in_virtual_time(_meet(expectation))
 
 
-class SimulatedMeans:
-    """`scene.Means`."""
+class SimulatedControls:
+    """`scene.WorldControls`."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._cluster = cluster
@@ -50,44 +48,38 @@ class SimulatedMeans:
         self._cluster.refuse_pods('admission webhook "pods.example.com" denied the request: no' if refused else None)
 
 
-class DirectTransport:
-    """`recovery.kube.client.Transport`: the production client's requests, carried to the server in memory."""
+class Remote:
+    """`ports.ApiClient`: requests travel for a while before the server in memory gets them."""
 
     def __init__(self, server: ApiServer, clock: Clock) -> None:
-        self._server = server
+        self._client = ModelClient(server, "trainjob-recovery")
         self._clock = clock
 
-    async def send(self, request: Request) -> bytes:
+    async def send(self, request: ApiRequest) -> bytes:
         await self._clock.sleep(TRAVEL_SECONDS)
-        try:
-            return answer(self._server, "trainjob-recovery", request)
-        except StatusError as failure:
-            raise error_from(request, failure) from failure
+        return await self._client.send(request)
 
-    async def stream(self, request: Request, timeout_seconds: int) -> AsyncGenerator[bytes, None]:
+    async def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
         await self._clock.sleep(TRAVEL_SECONDS)
-        try:
-            async with aclosing(lines(self._server, request)) as told:
-                async for line in told:
-                    yield line
-        except StatusError as failure:
-            raise error_from(request, failure) from failure
+        async with aclosing(self._client.watch(request)) as told:
+            async for line in told:
+                yield line
 
 
-async def _look(expectation: Expectation) -> None:
+async def _meet(expectation: Expectation) -> None:
     settings = STOCK_LIMITS if expectation.stock_limits else RAISED_LIMITS
 
-    async def look(scene: Scene) -> None:
+    async def play(scene: Scene) -> None:
         async with asyncio.timeout(LIMIT_SECONDS):
             await expectation.body(scene)
 
-    await in_memory(look, settings)
+    await in_memory(play, settings)
 
 
 async def in_memory(
-    look: Callable[[Scene], Coroutine[None, None, Answer]], settings: ClusterSettings, seed: int = 1
+    play: Callable[[Scene], Coroutine[None, None, Answer]], settings: ClusterSettings, seed: int = 1
 ) -> Answer:
-    """What `look` returns of a cluster of its own. `seed` decides every delay and order. Runs in virtual time."""
+    """What `play` returns of a cluster of its own. `seed` decides every delay and order. Runs in virtual time."""
     clock, entropy = VirtualClock(), random.Random(seed)
     cluster = EmbeddedCluster(clock=clock, entropy=entropy, nodes=(), settings=settings)
     # Here the pods do as their images say; they do not train.
@@ -96,23 +88,22 @@ async def in_memory(
     for node in NODES:
         cluster.kubelets.add_node(node)
     cluster.server.create(TRAINING_RUNTIMES, shipped_runtime())
-    transport = DirectTransport(cluster.server, clock)
-    api = KubeApiClient(transport, clock=clock, entropy=entropy)
-    scene = Scene(api, clock, cluster.kubelets, "contract", SimulatedMeans(cluster))
+    api = KubeApiClient(Remote(cluster.server, clock), clock=clock, entropy=entropy)
+    scene = Scene(api, clock, cluster.kubelets, "contract", SimulatedControls(cluster))
     async with cluster.running():
         await cluster.kubelets.nodes_ready()
         await scene.create(NAMESPACES, {"metadata": {"name": scene.namespace}})
-        looking = asyncio.create_task(_look_at(scene, look))
+        playing = asyncio.create_task(_answer_of(scene, play))
         try:
-            await asyncio.wait({looking})
+            await asyncio.wait({playing})
         finally:
-            looking.cancel()
+            playing.cancel()
     # Only now, so that it is raised as it is: what ends a running cluster comes in groups.
-    return looking.result()
+    return playing.result()
 
 
-async def _look_at(scene: Scene, look: Callable[[Scene], Coroutine[None, None, Answer]]) -> Answer:
+async def _answer_of(scene: Scene, play: Callable[[Scene], Coroutine[None, None, Answer]]) -> Answer:
     try:
-        return await look(scene)
+        return await play(scene)
     finally:
         await closing(scene, told=sys.exc_info()[0] is not None)

@@ -6,6 +6,7 @@ The controller's exactly-once rests on these: a stale version must be refused, a
 import json
 import re
 
+from recovery import api_verbs
 from recovery.kube.projections.recovery import decode_policy
 from recovery.ports import (
     JOBS,
@@ -127,12 +128,12 @@ async def test_a_deletion_holds_to_uid_and_version(scene: Scene) -> None:
     version, stale = new["metadata"]["resourceVersion"], old["metadata"]["resourceVersion"]
     for wrong_uid, at in ((ANOTHER_UID, None), (ANOTHER_UID, version), (uid(old), stale), (None, stale)):
         with refused(ConflictError) as refusal:
-            await scene.api.delete(
-                RECOVERY_POLICIES, "default", namespace=scene.namespace, uid=wrong_uid, resource_version=at
+            await api_verbs.delete(
+                scene.api, RECOVERY_POLICIES, "default", namespace=scene.namespace, uid=wrong_uid, resource_version=at
             )
         assert answer(refusal) == CONFLICT
-    await scene.api.delete(
-        RECOVERY_POLICIES, "default", namespace=scene.namespace, uid=uid(old), resource_version=version
+    await api_verbs.delete(
+        scene.api, RECOVERY_POLICIES, "default", namespace=scene.namespace, uid=uid(old), resource_version=version
     )
     with refused(NotFoundError) as refusal:
         await scene.read(RECOVERY_POLICIES, "default")
@@ -145,7 +146,7 @@ async def test_a_name_is_taken_once_and_belongs_to_another_uid_after_that(scene:
     with refused(AlreadyExistsError) as refusal:
         await scene.create(RECOVERY_POLICIES, recovery_policy(priority=1))
     assert answer(refusal) == (409, "AlreadyExists")
-    await scene.api.delete(RECOVERY_POLICIES, "default", namespace=scene.namespace)
+    await api_verbs.delete(scene.api, RECOVERY_POLICIES, "default", namespace=scene.namespace)
     second = await scene.create(RECOVERY_POLICIES, recovery_policy())
     assert uid(second) != uid(first)
     assert int(second["metadata"]["resourceVersion"]) > int(first["metadata"]["resourceVersion"])
@@ -161,7 +162,7 @@ async def test_what_is_not_there_is_not_found_and_what_is_not_served_is_said_to_
         await scene.patch(RECOVERY_GROUPS, "none", {"status": {"epoch": 1}}, subresource="status")
     assert answer(refusal) == NOT_FOUND
     with refused(NotFoundError) as refusal:
-        await scene.api.delete(PODS, "none", namespace=scene.namespace, uid=ANOTHER_UID)
+        await api_verbs.delete(scene.api, PODS, "none", namespace=scene.namespace, uid=ANOTHER_UID)
     assert answer(refusal) == NOT_FOUND
     unknown = Resource("recovery.trainjob.dev", "v1alpha1", "recoverywishes", "RecoveryWish")
     with refused(NoSuchResourceError):
@@ -251,7 +252,7 @@ async def test_the_generation_counts_changes_of_the_spec_and_the_deletion(scene:
     named = await scene.patch(RECOVERY_GROUPS, "llm", {"metadata": {"annotations": {"a": "b"}}})
     status = await scene.patch(RECOVERY_GROUPS, "llm", {"status": {"epoch": 1}}, subresource="status")
     assert [each["metadata"]["generation"] for each in (created, named, status)] == [1, 1, 1]
-    await scene.api.delete(RECOVERY_GROUPS, "llm", namespace=scene.namespace)
+    await api_verbs.delete(scene.api, RECOVERY_GROUPS, "llm", namespace=scene.namespace)
     assert (await scene.read(RECOVERY_GROUPS, "llm"))["metadata"]["generation"] == 2
     await scene.patch(RECOVERY_GROUPS, "llm", {"metadata": {"finalizers": None}})
 
@@ -339,11 +340,11 @@ async def test_finalizers_keep_an_object_and_none_is_added_while_it_goes(scene: 
     held = recovery_policy() | {"metadata": {"name": "default", "finalizers": ["example.com/a", "example.com/b"]}}
     created = await scene.create(RECOVERY_POLICIES, held)
     policies = await scene.follow(RECOVERY_POLICIES)
-    await scene.api.delete(RECOVERY_POLICIES, "default", namespace=scene.namespace)
+    await api_verbs.delete(scene.api, RECOVERY_POLICIES, "default", namespace=scene.namespace)
     leaving = await scene.read(RECOVERY_POLICIES, "default")
     assert leaving["metadata"]["deletionTimestamp"]
     assert leaving["metadata"]["deletionGracePeriodSeconds"] == 0
-    await scene.api.delete(RECOVERY_POLICIES, "default", namespace=scene.namespace)
+    await api_verbs.delete(scene.api, RECOVERY_POLICIES, "default", namespace=scene.namespace)
     assert await scene.read(RECOVERY_POLICIES, "default") == leaving, "a second deletion changes nothing"
     three = {"metadata": {"finalizers": ["example.com/a", "example.com/b", "example.com/c"]}}
     with refused(RefusedError) as refusal:
@@ -399,13 +400,15 @@ async def test_lists_come_in_pages_and_by_selectors(scene: Scene) -> None:
     for number in range(5):
         name = f"held-{number}"
         await scene.create(PODS, pod(name, labels={"part": str(number), "odd": str(number % 2)}, node="nowhere"))
-    page = json.loads(await scene.api.list(PODS, namespace=scene.namespace, limit=2))
+    page = json.loads(await api_verbs.list_page(scene.api, PODS, namespace=scene.namespace, limit=2))
     names = [item["metadata"]["name"] for item in page["items"]]
     while token := page["metadata"].get("continue"):
-        page = json.loads(await scene.api.list(PODS, namespace=scene.namespace, limit=2, continue_token=token))
+        page = json.loads(
+            await api_verbs.list_page(scene.api, PODS, namespace=scene.namespace, limit=2, continue_token=token)
+        )
         names += [item["metadata"]["name"] for item in page["items"]]
     assert names == [f"held-{number}" for number in range(5)]
-    cached = json.loads(await scene.api.list(PODS, namespace=scene.namespace, resource_version="0"))
+    cached = json.loads(await api_verbs.list_page(scene.api, PODS, namespace=scene.namespace, resource_version="0"))
     assert [item["metadata"]["name"] for item in cached["items"]] == names
     assert int(cached["metadata"]["resourceVersion"]) >= int(cached["items"][-1]["metadata"]["resourceVersion"])
     assert {key for item in cached["items"] for key in item} == {"metadata", "spec", "status"}, "the list says the kind"
@@ -431,12 +434,12 @@ async def test_a_pod_is_bound_once(scene: Scene) -> None:
     )
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "waits", "namespace": scene.namespace}}
     body = {**binding, "target": {"apiVersion": "v1", "kind": "Node", "name": "nowhere"}}
-    await scene.api.create(PODS, body, namespace=scene.namespace, name="waits", subresource="binding")
+    await api_verbs.create(scene.api, PODS, body, namespace=scene.namespace, name="waits", subresource="binding")
     bound = await scene.read(PODS, "waits")
     assert bound["spec"]["nodeName"] == "nowhere"
     assert {each["type"]: each["status"] for each in bound["status"]["conditions"]}["PodScheduled"] == "True"
     with refused(ConflictError) as refusal:
-        await scene.api.create(PODS, body, namespace=scene.namespace, name="waits", subresource="binding")
+        await api_verbs.create(scene.api, PODS, body, namespace=scene.namespace, name="waits", subresource="binding")
     assert answer(refusal) == CONFLICT
 
 
@@ -451,5 +454,5 @@ async def test_what_names_an_owner_that_is_gone_or_another_by_now_is_collected(s
     await scene.until("the stray one is gone", lambda: leases.named("kept") is not None and len(leases.present) == 1)
     await scene.pass_seconds(1)
     assert leases.named("kept") is not None
-    await scene.api.delete(PODS, "owner", namespace=scene.namespace)
+    await api_verbs.delete(scene.api, PODS, "owner", namespace=scene.namespace)
     await scene.until("the other one goes with its owner", lambda: not leases.present)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from recovery import api_verbs
 from recovery.ports import JOB_SETS, JOBS, PODS, ConflictError, Propagation, RefusedError, Resource
 from tests.contract.bodies import job_set, job_spec
 from tests.contract.expectations import expectation, slow_expectation
@@ -46,7 +47,7 @@ class Group:
         assert found is not None, f"there is no Job {name}"
         return found
 
-    async def made_anew(self, old: Object) -> Object:
+    async def recreated(self, old: Object) -> Object:
         """Wait until a Job has the name of the old one and is another."""
         name = old["metadata"]["name"]
         await self.scene.until(
@@ -119,26 +120,27 @@ async def test_jobs_and_pods_of_a_job_set_say_whose_they_are(scene: Scene) -> No
 
 
 @expectation
-async def test_a_job_deleted_in_the_foreground_is_made_anew_without_a_new_attempt(scene: Scene) -> None:
+async def test_a_job_deleted_in_the_foreground_is_recreated_without_a_new_attempt(scene: Scene) -> None:
     """The way in which the controller restarts a group."""
     group, before = await started(scene, 3, job={"pod": {"image": DEAF, "grace_seconds": 2}})
     old = group.job()
-    await scene.api.delete(
+    await api_verbs.delete(
+        scene.api,
         JOBS,
         "llm-node-0",
         namespace=scene.namespace,
         uid=uid(old),
         propagation=Propagation.FOREGROUND,
     )
-    new = await group.made_anew(old)
+    new = await group.recreated(old)
     after = await scene.others_run(group.pods, 3, *before)
     assert group.attempts() == ["0", "0"]
     assert [index for index in range(3) if uid(before[index]) == uid(after[index])] == []
     old_gone = group.jobs.first(lambda event: event.type == "DELETED" and event.uid == uid(old))
     pods_gone = [event.position for event in group.pods.events if event.type == "DELETED"]
     assert len(pods_gone) == 3
-    assert max(pods_gone) < old_gone < group.jobs.told_of(uid(new), lambda _: True)
-    assert max(pods_gone) < min(group.pods.told_of(uid(pod), lambda _: True) for pod in after)
+    assert max(pods_gone) < old_gone < group.jobs.reports_of(uid(new), lambda _: True)
+    assert max(pods_gone) < min(group.pods.reports_of(uid(pod), lambda _: True) for pod in after)
     assert (group.status["restarts"], group.status.get("restartsCountTowardsMax", 0)) == (0, 0)
     assert condition(group.sets.named("llm") or {}, "Failed") is None
 
@@ -149,7 +151,8 @@ async def test_such_a_deletion_is_refused_when_the_job_has_changed_meanwhile(sce
     old = group.job()
     await scene.patch(JOBS, "llm-node-0", {"metadata": {"annotations": {"touched": "yes"}}})
     with refused(ConflictError) as refusal:
-        await scene.api.delete(
+        await api_verbs.delete(
+            scene.api,
             JOBS,
             "llm-node-0",
             namespace=scene.namespace,
@@ -162,7 +165,7 @@ async def test_such_a_deletion_is_refused_when_the_job_has_changed_meanwhile(sce
 
 
 @expectation
-async def test_a_finished_initializer_stays_finished_when_the_nodes_begin_anew(scene: Scene) -> None:
+async def test_a_finished_initializer_stays_finished_when_the_nodes_begin_again(scene: Scene) -> None:
     group = await followed(scene)
     jobs = {"init": job_spec(1, pod={"image": exits(0)}), "node": job_spec(2)}
     waits = {"node": {"dependsOn": [{"name": "init", "status": "Complete"}]}}
@@ -174,10 +177,10 @@ async def test_a_finished_initializer_stays_finished_when_the_nodes_begin_anew(s
         lambda event: event.name == "llm-node-0"
     ), "the nodes wait for it"
     old = group.job()
-    await scene.api.delete(
-        JOBS, "llm-node-0", namespace=scene.namespace, uid=uid(old), propagation=Propagation.FOREGROUND
+    await api_verbs.delete(
+        scene.api, JOBS, "llm-node-0", namespace=scene.namespace, uid=uid(old), propagation=Propagation.FOREGROUND
     )
-    await group.made_anew(old)
+    await group.recreated(old)
     await scene.others_run(group.pods, 2, *before)
     assert uid(group.job("llm-init-0")) == uid(init)
 
@@ -227,7 +230,7 @@ async def test_a_failed_jobs_pods_are_gone_before_those_of_the_next_attempt(scen
     second = await scene.others_run(group.pods, 3, *first)
     gone = told([event for event in group.pods.events if event.uid in uids(first)], "DELETED")
     assert len(gone) == 3
-    assert max(gone) < min(group.pods.told_of(uid(pod), lambda _: True) for pod in second)
+    assert max(gone) < min(group.pods.reports_of(uid(pod), lambda _: True) for pod in second)
 
 
 @expectation
@@ -261,7 +264,7 @@ async def test_restarts_counted_up_from_outside_restart_all_jobs(scene: Scene) -
         ("replace", "/status/restarts", 1),
     )
     await scene.json_patch(JOB_SETS, "llm", *operations, subresource="status")
-    await group.made_anew(old)
+    await group.recreated(old)
     await scene.others_run(group.pods, 2, *before)
     assert group.attempts() == ["0", "1"]
     assert (group.status["restarts"], group.status.get("restartsCountTowardsMax", 0)) == (1, 0)
@@ -333,9 +336,9 @@ async def test_the_second_job_is_started_when_the_first_is_ready_where_order_mat
     await scene.create(JOB_SETS, job_set("llm", jobs, startupPolicy={"startupPolicyOrder": "InOrder"}))
     pods = await scene.running(group.pods, 3)
     [leader] = [pod for pod in pods if pod["metadata"]["labels"]["job-name"] == "llm-leader-0"]
-    was_ready = group.pods.told_of(uid(leader), lambda body: condition(body, "Ready") is not None)
+    was_ready = group.pods.reports_of(uid(leader), lambda body: condition(body, "Ready") is not None)
     others = uids(pods) - {uid(leader)}
-    assert all(was_ready < group.pods.told_of(other, lambda _: True) for other in others)
+    assert all(was_ready < group.pods.reports_of(other, lambda _: True) for other in others)
 
 
 @expectation
@@ -392,7 +395,7 @@ async def test_a_status_that_says_failed_ends_the_set(scene: Scene) -> None:
 async def test_a_deleted_set_takes_its_jobs_and_pods_with_it(scene: Scene) -> None:
     """Slow in reality: the garbage collector learns of a new kind of owner after half a minute."""
     group, _ = await started(scene, 2)
-    await scene.api.delete(JOB_SETS, "llm", namespace=scene.namespace, propagation=Propagation.FOREGROUND)
+    await api_verbs.delete(scene.api, JOB_SETS, "llm", namespace=scene.namespace, propagation=Propagation.FOREGROUND)
     await scene.until("the set is gone", lambda: not group.sets.present, seconds=120)
     assert (group.jobs.present, group.pods.present) == ({}, {})
     set_gone, job_gone = (max(told(story.events, "DELETED")) for story in (group.sets, group.jobs))

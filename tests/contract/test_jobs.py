@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from recovery import api_verbs
 from recovery.ports import JOBS, PODS, Propagation
 from tests.contract.bodies import job
 from tests.contract.expectations import expectation, slow_expectation
@@ -46,11 +47,11 @@ async def counted(scene: Scene, jobs: Story, **numbers: int) -> None:
 async def disrupt(scene: Scene, victim: Object) -> None:
     name = victim["metadata"]["name"]
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": scene.namespace}}
-    await scene.api.create(PODS, eviction, namespace=scene.namespace, name=name, subresource="eviction")
+    await api_verbs.create(scene.api, PODS, eviction, namespace=scene.namespace, name=name, subresource="eviction")
 
 
 async def delete_pod(scene: Scene, victim: Object) -> None:
-    await scene.api.delete(PODS, victim["metadata"]["name"], namespace=scene.namespace, uid=uid(victim))
+    await api_verbs.delete(scene.api, PODS, victim["metadata"]["name"], namespace=scene.namespace, uid=uid(victim))
 
 
 @expectation
@@ -145,7 +146,7 @@ async def test_a_job_is_failed_only_when_its_last_pod_has_ended(scene: Scene) ->
     target = jobs.first(lambda event: condition(event.object, "FailureTarget") is not None)
     failed = jobs.first(lambda event: condition(event.object, "Failed") is not None)
     for survivor in (one, three):
-        asked, over = pods.told_of(uid(survivor), deleting), pods.told_of(uid(survivor), ended)
+        asked, over = pods.reports_of(uid(survivor), deleting), pods.reports_of(uid(survivor), ended)
         assert max(target, asked) < over < failed
     assert (status(jobs)["failed"], status(jobs).get("active", 0)) == (3, 0)
 
@@ -236,7 +237,7 @@ async def test_a_deadline_ends_a_job(scene: Scene) -> None:
 
 
 @expectation
-async def test_a_suspended_job_has_no_pods_and_begins_anew_when_resumed(scene: Scene) -> None:
+async def test_a_suspended_job_has_no_pods_and_begins_again_when_resumed(scene: Scene) -> None:
     jobs, pods, before = await started(scene, 3)
     began = status(jobs)["startTime"]
     await scene.pass_seconds(1.1)
@@ -304,7 +305,7 @@ async def test_a_replacement_waits_for_the_old_pod_to_have_ended_where_the_job_s
     _, pods, [one] = await started(scene, 1, pod={"image": DEAF, "grace_seconds": 3}, podReplacementPolicy="Failed")
     await delete_pod(scene, one)
     [other] = await scene.others_run(pods, 1, one)
-    assert pods.told_of(uid(one), ended) < pods.told_of(uid(other), lambda _: True)
+    assert pods.reports_of(uid(one), ended) < pods.reports_of(uid(other), lambda _: True)
 
 
 @slow_expectation
@@ -314,7 +315,7 @@ async def test_a_replacement_comes_while_the_old_pod_still_ends_where_the_job_sa
     await delete_pod(scene, one)
     [other] = await scene.others_run(pods, 1, one)
     await scene.until("the old one is gone", lambda: uid(one) not in pods.present)
-    assert pods.told_of(uid(other), lambda _: True) < pods.told_of(uid(one), ended)
+    assert pods.reports_of(uid(other), lambda _: True) < pods.reports_of(uid(one), ended)
 
 
 @slow_expectation
@@ -336,7 +337,9 @@ async def test_a_job_deleted_in_the_foreground_outlives_its_pods(scene: Scene) -
     jobs, pods, before = await started(scene, 3, pod={"image": DEAF, "grace_seconds": 2})
     made = jobs.named("llm")
     assert made is not None
-    await scene.api.delete(JOBS, "llm", namespace=scene.namespace, uid=uid(made), propagation=Propagation.FOREGROUND)
+    await api_verbs.delete(
+        scene.api, JOBS, "llm", namespace=scene.namespace, uid=uid(made), propagation=Propagation.FOREGROUND
+    )
     assert (await scene.read(JOBS, "llm"))["metadata"]["finalizers"] == ["foregroundDeletion"]
     await scene.until("the Job is gone", lambda: not jobs.present)
     assert not pods.present
@@ -350,7 +353,7 @@ async def test_a_job_deleted_in_the_foreground_outlives_its_pods(scene: Scene) -
 @expectation
 async def test_a_job_deleted_in_the_background_is_gone_before_its_pods(scene: Scene) -> None:
     jobs, pods, before = await started(scene, 3, pod={"image": DEAF, "grace_seconds": 2})
-    await scene.api.delete(JOBS, "llm", namespace=scene.namespace, propagation=Propagation.BACKGROUND)
+    await api_verbs.delete(scene.api, JOBS, "llm", namespace=scene.namespace, propagation=Propagation.BACKGROUND)
     await scene.until("the pods are gone", lambda: not pods.present)
     gone = jobs.last(lambda event: event.type == "DELETED")
     ends = [event.position for event in pods.events if event.type == "DELETED"]
@@ -361,7 +364,7 @@ async def test_a_job_deleted_in_the_background_is_gone_before_its_pods(scene: Sc
 async def test_a_job_deleted_without_a_word_on_its_pods_leaves_them_behind(scene: Scene) -> None:
     """The default of batch/v1, unlike that of every other kind: who deletes a Job has to say what he means."""
     jobs, pods, before = await started(scene, 2)
-    await scene.api.delete(JOBS, "llm", namespace=scene.namespace)
+    await api_verbs.delete(scene.api, JOBS, "llm", namespace=scene.namespace)
     await scene.until("the Job is gone", lambda: not jobs.present)
     await scene.until(
         "nobody owns or holds the pods",

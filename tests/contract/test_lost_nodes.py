@@ -1,7 +1,7 @@
 """What becomes of pods whose node is lost. All of it is slow by design, so the tests begin together."""
 
 from recovery.ports import JOBS, NODES, PODS, PatchKind
-from recovery.sim.kubelets.nodes import NodeDeath
+from recovery.sim.kubelets.node_run import NodeDeath
 from tests.contract.bodies import job, pod
 from tests.contract.expectations import slow_expectation
 from tests.contract.scene import Object, Scene, Story, condition, deleting, ended, ready, uid, uids

@@ -4,6 +4,7 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
+from recovery import api_verbs
 from recovery.kube.projections.pods import decode_pod
 from recovery.ports import PODS, PatchKind
 from tests.contract.bodies import pod
@@ -20,7 +21,7 @@ async def running(scene: Scene, **spec: Any) -> tuple[Story, Object]:
 
 
 async def delete(scene: Scene, grace_seconds: int | None = None) -> None:
-    await scene.api.delete(PODS, "one", namespace=scene.namespace, grace_seconds=grace_seconds)
+    await api_verbs.delete(scene.api, PODS, "one", namespace=scene.namespace, grace_seconds=grace_seconds)
 
 
 def leaving(states: list[Object]) -> list[Object]:
@@ -168,7 +169,7 @@ async def test_an_eviction_says_why_before_the_pod_goes(scene: Scene) -> None:
         "kind": "Eviction",
         "metadata": {"name": "one", "namespace": scene.namespace},
     }
-    await scene.api.create(PODS, eviction, namespace=scene.namespace, name="one", subresource="eviction")
+    await api_verbs.create(scene.api, PODS, eviction, namespace=scene.namespace, name="one", subresource="eviction")
     await scene.until("it is gone", lambda: not pods.present)
     states = pods.states(one["metadata"]["uid"])
     disrupted = [state for state in states if condition(state, "DisruptionTarget")]

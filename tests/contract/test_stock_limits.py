@@ -70,7 +70,7 @@ def assert_resumed_after_its_pods(jobs: Story, name: str, pods: Story) -> None:
     assert oldest < youngest, "64 creations take longer than a second"
     assert dated(made, "Suspended") >= youngest
     assert moment(made["status"]["startTime"]) >= youngest, "a deadline counts from when all pods are there"
-    told = jobs.told_of(uid(made), resumed)
+    told = jobs.reports_of(uid(made), resumed)
     assert all(event.position < told for event in born(pods))
 
 
@@ -96,9 +96,9 @@ async def test_a_train_job_that_was_made_suspended_is_no_different(scene: Scene)
     await scene.patch(TRAIN_JOBS, "llm", {"spec": {"suspend": False}})
     await scene.until("the Job is resumed", lambda: resumed(jobs.named("llm-node-0") or {}))
     assert_resumed_after_its_pods(jobs, "llm-node-0", pods)
-    told = jobs.told_of(uid(found(jobs, "llm-node-0")), resumed)
+    told = jobs.reports_of(uid(found(jobs, "llm-node-0")), resumed)
     for story in (trainings, sets):
-        assert story.told_of(uid(found(story, "llm")), resumed) < told
+        assert story.reports_of(uid(found(story, "llm")), resumed) < told
 
 
 @stock_expectation
@@ -115,8 +115,8 @@ async def test_a_job_is_dated_as_suspended_only_when_all_its_pods_were_asked_to_
     await scene.patch(JOBS, "llm", {"spec": {"suspend": True}})
     await scene.has_condition(jobs, "llm", "Suspended")
     made = found(jobs, "llm")
-    told = jobs.told_of(uid(made), lambda body: condition(body, "Suspended") is not None)
-    assert all(pods.told_of(uid(pod), deleting) < told for pod in before)
+    told = jobs.reports_of(uid(made), lambda body: condition(body, "Suspended") is not None)
+    assert all(pods.reports_of(uid(pod), deleting) < told for pod in before)
     last_states = [pods.states(uid(pod))[-1] for pod in before]
     assert min(map(asked_to_go, last_states)) < dated(made, "Suspended"), "64 deletions take longer than a second"
     assert max(map(asked_to_go, last_states)) <= dated(made, "Suspended")
@@ -131,10 +131,10 @@ async def test_a_failing_job_is_dated_from_before_and_a_failed_one_from_after_it
     scene.exit(first, 42)
     await scene.has_condition(jobs, "llm", "Failed")
     made = found(jobs, "llm")
-    told = jobs.told_of(uid(made), lambda body: condition(body, "FailureTarget") is not None)
-    failed = jobs.told_of(uid(made), lambda body: condition(body, "Failed") is not None)
-    assert all(pods.told_of(uid(pod), deleting) < told for pod in others)
-    assert all(pods.told_of(uid(pod), ended) < failed for pod in others)
+    told = jobs.reports_of(uid(made), lambda body: condition(body, "FailureTarget") is not None)
+    failed = jobs.reports_of(uid(made), lambda body: condition(body, "Failed") is not None)
+    assert all(pods.reports_of(uid(pod), deleting) < told for pod in others)
+    assert all(pods.reports_of(uid(pod), ended) < failed for pod in others)
     last_states = [pods.states(uid(pod))[-1] for pod in others]
     assert dated(made, "FailureTarget") <= min(map(asked_to_go, last_states))
     assert dated(made, "FailureTarget") < max(map(asked_to_go, last_states)) <= dated(made, "Failed")

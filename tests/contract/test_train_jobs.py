@@ -1,5 +1,6 @@
 """What Trainer makes of a TrainJob, with the runtime that it ships: the workload that the controller looks after."""
 
+from recovery import api_verbs
 from recovery.ports import JOB_SETS, JOBS, PODS, TRAIN_JOBS, Propagation, RefusedError
 from tests.contract.bodies import TRAINING_RUNTIMES, job_spec, runtime, train_job
 from tests.contract.expectations import expectation, slow_expectation
@@ -86,8 +87,8 @@ async def test_a_job_deleted_while_its_training_is_being_suspended_comes_back_su
     """A restart with a backoff: trigger and suspension together, so that the new pods wait."""
     group, before = await started(scene, 3)
     old = group.job()
-    await scene.api.delete(
-        JOBS, "llm-node-0", namespace=scene.namespace, uid=uid(old), propagation=Propagation.FOREGROUND
+    await api_verbs.delete(
+        scene.api, JOBS, "llm-node-0", namespace=scene.namespace, uid=uid(old), propagation=Propagation.FOREGROUND
     )
     await scene.patch(TRAIN_JOBS, "llm", {"spec": {"suspend": True}})
     await scene.until("a new Job is there", lambda: uid(group.jobs.named("llm-node-0") or old) not in {uid(old)})
@@ -147,7 +148,7 @@ async def test_eight_restarts_in_place_of_sixteen_pods_end_the_training_for_good
 async def test_seven_deleted_pods_of_sixteen_end_the_training_for_good(scene: Scene) -> None:
     group, pods = await started(scene, 16)
     for pod in pods[:7]:
-        await scene.api.delete(PODS, pod["metadata"]["name"], namespace=scene.namespace)
+        await api_verbs.delete(scene.api, PODS, pod["metadata"]["name"], namespace=scene.namespace)
     await scene.has_condition(group.trainings, "llm", "Failed")
     assert (condition(group.job(), "Failed") or {})["reason"] == "BackoffLimitExceeded"
 
@@ -157,7 +158,7 @@ async def test_six_deleted_pods_of_sixteen_do_not_end_the_training_but_are_misse
     group, pods = await started(scene, 16)
     old = group.job()
     for pod in pods[:6]:
-        await scene.api.delete(PODS, pod["metadata"]["name"], namespace=scene.namespace)
+        await api_verbs.delete(scene.api, PODS, pod["metadata"]["name"], namespace=scene.namespace)
     await scene.until("they are counted", lambda: group.job()["status"].get("failed") == 6)
     await scene.pass_seconds(6)
     assert uids(ready(group.pods)) == uids(group.pods.present.values()) == uids(pods[6:])
@@ -172,8 +173,8 @@ async def test_a_training_is_saved_when_its_job_is_deleted_before_it_has_failed(
     for pod in pods[:8]:
         scene.exit(pod, 1)
     await scene.has_condition(group.jobs, "llm-node-0", "FailureTarget")
-    await scene.api.delete(
-        JOBS, "llm-node-0", namespace=scene.namespace, uid=uid(old), propagation=Propagation.FOREGROUND
+    await api_verbs.delete(
+        scene.api, JOBS, "llm-node-0", namespace=scene.namespace, uid=uid(old), propagation=Propagation.FOREGROUND
     )
     await scene.others_run(group.pods, 16, *pods)
     assert uid(group.job()) != uid(old)
@@ -193,7 +194,9 @@ async def test_a_training_that_has_failed_is_run_again_when_its_set_is_deleted(s
     await scene.has_condition(group.trainings, "llm", "Failed")
     old = group.sets.named("llm")
     assert old is not None
-    await scene.api.delete(JOB_SETS, "llm", namespace=scene.namespace, uid=uid(old), propagation=Propagation.FOREGROUND)
+    await api_verbs.delete(
+        scene.api, JOB_SETS, "llm", namespace=scene.namespace, uid=uid(old), propagation=Propagation.FOREGROUND
+    )
     await scene.until("another set is there", lambda: uid(group.sets.named("llm") or old) != uid(old), seconds=120)
     await scene.others_run(group.pods, 1, one)
     await scene.until(
@@ -202,15 +205,17 @@ async def test_a_training_that_has_failed_is_run_again_when_its_set_is_deleted(s
 
 
 @slow_expectation
-async def test_a_deleted_set_is_made_anew_with_new_jobs(scene: Scene) -> None:
+async def test_a_deleted_set_is_recreated_with_new_jobs(scene: Scene) -> None:
     """Slow in reality: the garbage collector learns of a new kind of owner after half a minute."""
     group, before = await started(scene, 2)
     old = group.sets.named("llm")
     assert old is not None
-    await scene.api.delete(JOB_SETS, "llm", namespace=scene.namespace, uid=uid(old), propagation=Propagation.FOREGROUND)
+    await api_verbs.delete(
+        scene.api, JOB_SETS, "llm", namespace=scene.namespace, uid=uid(old), propagation=Propagation.FOREGROUND
+    )
     await scene.until("another set is there", lambda: uid(group.sets.named("llm") or old) != uid(old), seconds=120)
     after = await scene.others_run(group.pods, 2, *before)
     assert (group.sets.named("llm") or {})["status"]["restarts"] == 0
     gone = [event.position for event in group.pods.events if event.type == "DELETED"]
     assert len(gone) == 2
-    assert max(gone) < min(group.pods.told_of(uid(pod), lambda _: True) for pod in after)
+    assert max(gone) < min(group.pods.reports_of(uid(pod), lambda _: True) for pod in after)

@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+from recovery import api_verbs
 from recovery.ports import PODS, RECOVERY_POLICIES
 from tests.contract.bodies import pod, recovery_policy
 from tests.contract.expectations import expectation
@@ -12,7 +13,7 @@ from tests.contract.scene import INITIAL_EVENTS_END, Event, Scene, events_of
 
 async def told(scene: Scene, count: int, **query: Any) -> list[Event]:
     """The first `count` lines of a watch on the scene's policies, or all if it ends before."""
-    lines = scene.api.watch(RECOVERY_POLICIES, namespace=scene.namespace, **query)
+    lines = api_verbs.watch(scene.api, RECOVERY_POLICIES, namespace=scene.namespace, **query)
     heard: list[Event] = []
     async with asyncio.timeout(60):
         async for event in events_of(lines):
@@ -31,7 +32,7 @@ async def two_policies(scene: Scene) -> str:
     """Gives the position of a list after both were made."""
     for name in ("a", "b"):
         await scene.create(RECOVERY_POLICIES, recovery_policy(name))
-    listed = json.loads(await scene.api.list(RECOVERY_POLICIES, namespace=scene.namespace))
+    listed = json.loads(await api_verbs.list_page(scene.api, RECOVERY_POLICIES, namespace=scene.namespace))
     return str(listed["metadata"]["resourceVersion"])
 
 
@@ -56,7 +57,7 @@ async def test_an_empty_namespace_is_told_as_such(scene: Scene) -> None:
 async def test_a_stream_from_a_position_tells_all_that_came_after_it_once(scene: Scene) -> None:
     position = await two_policies(scene)
     await scene.patch(RECOVERY_POLICIES, "a", {"spec": {"priority": 1}})
-    await scene.api.delete(RECOVERY_POLICIES, "b", namespace=scene.namespace)
+    await api_verbs.delete(scene.api, RECOVERY_POLICIES, "b", namespace=scene.namespace)
     await scene.create(RECOVERY_POLICIES, recovery_policy("c"))
     await scene.patch(RECOVERY_POLICIES, "a", {"spec": {"priority": 2}})
     heard = await told(scene, 4, resource_version=position)
@@ -77,7 +78,7 @@ async def test_without_a_position_a_stream_begins_with_what_is_there(scene: Scen
 @expectation
 async def test_what_begins_or_ceases_to_be_selected_comes_or_goes(scene: Scene) -> None:
     position = await two_policies(scene)
-    await scene.api.delete(RECOVERY_POLICIES, "b", namespace=scene.namespace)
+    await api_verbs.delete(scene.api, RECOVERY_POLICIES, "b", namespace=scene.namespace)
     for value in ("yes", "yes", None, "yes"):
         await scene.patch(RECOVERY_POLICIES, "a", {"metadata": {"labels": {"chosen": value}}})
         await scene.patch(RECOVERY_POLICIES, "a", {"metadata": {"annotations": {"for": str(value)}}})
@@ -90,8 +91,13 @@ async def test_what_begins_or_ceases_to_be_selected_comes_or_goes(scene: Scene) 
 
 @expectation
 async def test_pods_are_followed_by_whether_they_have_a_node(scene: Scene) -> None:
-    lines = scene.api.watch(
-        PODS, namespace=scene.namespace, field_selector="spec.nodeName!=", send_initial_events=True, timeout_seconds=60
+    lines = api_verbs.watch(
+        scene.api,
+        PODS,
+        namespace=scene.namespace,
+        field_selector="spec.nodeName!=",
+        send_initial_events=True,
+        timeout_seconds=60,
     )
     heard: list[Event] = []
 
@@ -138,7 +144,7 @@ async def test_each_object_is_told_in_the_order_of_its_versions(scene: Scene) ->
         await scene.create(PODS, pod(name))
     await scene.running(pods, 3)
     for name in ("a", "b", "c"):
-        await scene.api.delete(PODS, name, namespace=scene.namespace)
+        await api_verbs.delete(scene.api, PODS, name, namespace=scene.namespace)
     await scene.until("all are gone", lambda: not pods.present)
     positions = [event.position for event in pods.events]
     assert positions == sorted(set(positions))

@@ -3,9 +3,9 @@
 import re
 
 from recovery.ports import Clock
-from recovery.sim.kubelets.means import KubeletSettings
-from recovery.sim.kubelets.nodes import NodeSpec
-from recovery.sim.kubelets.processes import SIGTERM_CODE, Exit, Process
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
+from recovery.sim.kubelets.node_run import NodeSpec
+from recovery.sim.kubelets.processes import SIGTERM_CODE, ContainerProcess, Exit
 from recovery.sim.timers import Timers
 
 OBEDIENT = "obedient"
@@ -33,16 +33,16 @@ class ByImage:
     async def run(self) -> None:
         await self._timers.run()
 
-    def process_started(self, process: Process) -> None:
+    def process_started(self, process: ContainerProcess) -> None:
         process.answer_probe()
         code = re.fullmatch(r"exits-(\d+)", process.container.image)
         if code:
             ending = Exit(int(code[1]))
             self._timers.after(LEAVE_SECONDS, lambda: process.end(ending))
 
-    def process_termed(self, process: Process) -> None:
+    def process_termed(self, process: ContainerProcess) -> None:
         if process.container.image != DEAF:
             self._timers.after(LEAVE_SECONDS, lambda: process.end(Exit(SIGTERM_CODE)))
 
-    def process_exited(self, process: Process) -> None:
+    def process_exited(self, process: ContainerProcess) -> None:
         """Nobody else depends on it."""

@@ -122,7 +122,7 @@ def test_a_truncated_checkpoint_is_skipped_and_said(training: Training, unbroken
     assert steps_on_disk(training) == [STEPS - EVERY, STEPS], "the broken one was written anew"
 
 
-def test_where_no_checkpoint_can_be_read_it_does_not_begin_anew(training: Training, unbroken: Training) -> None:
+def test_where_no_checkpoint_can_be_read_it_does_not_begin_again(training: Training, unbroken: Training) -> None:
     shutil.copytree(unbroken.checkpoints, training.checkpoints)
     for path in training.checkpoints.glob("step-*"):
         truncate(path)

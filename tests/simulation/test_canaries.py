@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from recovery.sim.trials.draw import draw_plan
-from recovery.sim.trials.trial import Outcome, run_trial
-from tests.simulation.canaries import CANARIES, looks
+from recovery.sim.trials.plan_generator import draw_plan
+from recovery.sim.trials.trial import TrialOutcome, run_trial
+from tests.simulation.canaries import CANARIES, watching
 from tests.simulation.canaries.canary import Canary
 
 SEEDS = range(200)
@@ -24,7 +24,7 @@ def in_order(canary: Canary) -> Sequence[int]:
     return sorted(SEEDS, key=lambda seed: not canary.likely(draw_plan(seed)))
 
 
-def tried(plant: Callable[[pytest.MonkeyPatch], None], seed: int) -> Outcome:
+def tried(plant: Callable[[pytest.MonkeyPatch], None], seed: int) -> TrialOutcome:
     with pytest.MonkeyPatch.context() as monkeypatch:
         plant(monkeypatch)
         return run_trial(draw_plan(seed))
@@ -59,5 +59,5 @@ def test_without_the_bug_that_seed_breaks_nothing(canary: Canary) -> None:
 
 def test_live_reads_make_up_for_a_cache_that_forgets() -> None:
     """Of the two defences that the canary takes away one is enough."""
-    canary = next(each for each in CANARIES if each.plant is looks.cache_is_truth)
-    assert not tried(looks.lists_anew, canary.seed).violations
+    canary = next(each for each in CANARIES if each.plant is watching.cache_is_truth)
+    assert not tried(watching.lists_again, canary.seed).violations

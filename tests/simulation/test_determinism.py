@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from recovery.sim.trials.draw import draw_plan
+from recovery.sim.trials.plan_generator import draw_plan
 from recovery.sim.trials.trial import run_trial
 
 REPOSITORY = Path(__file__).parents[2]
 TELL = """
 import sys
-from recovery.sim.trials.draw import draw_plan
+from recovery.sim.trials.plan_generator import draw_plan
 from recovery.sim.trials.trial import run_trial
 for seed in map(int, sys.argv[1:]):
     outcome = run_trial(draw_plan(seed))

@@ -2,30 +2,34 @@
 
 import pytest
 
-from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
-from recovery.sim.trials.history import ledger_writes
-from recovery.sim.trials.plan import JobPlan, Runtime, TrialPlan
-from recovery.sim.trials.trial import Outcome, run_trial
+from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
+from recovery.sim.trials.ledger_history import ledger_writes
+from recovery.sim.trials.plan import JobPlan, PlannedRuntime, TrialPlan
+from recovery.sim.trials.trial import TrialOutcome, run_trial
 from tests.simulation.test_storm import DEAD, ILL, fleets
 
 ILL_AT_SECONDS = 600.0
 """Long after `large` began to wait: a controller must know of it by then."""
 
 
-def trial(nodes_that_die: int) -> Outcome:
+def trial(nodes_that_die: int) -> TrialOutcome:
     """Five nodes, four of them with `large`, one with `small`. Some of the four lose power, and later the one of
     `small` falls ill."""
     jobs = (
-        JobPlan(namespace="team-a", name="large", runtime=Runtime.PREPARED, pods=4, policy=DEAD),
-        JobPlan(namespace="team-a", name="small", runtime=Runtime.PREPARED, pods=1, policy=ILL),
+        JobPlan(namespace="team-a", name="large", runtime=PlannedRuntime.PREPARED, pods=4, policy=DEAD),
+        JobPlan(namespace="team-a", name="small", runtime=PlannedRuntime.PREPARED, pods=1, policy=ILL),
     )
     die, ill = FaultKind.NODE_POWER_LOSS, FaultKind.NODE_UNHEALTHY
     faults = (
         *(
-            Fault(FaultKey("world", rank, die), seconds=1200.0, at_seconds=120.0, job="team-a/large", indexes=(rank,))
+            TrialFault(
+                FaultKey("world", rank, die), seconds=1200.0, at_seconds=120.0, job="team-a/large", indexes=(rank,)
+            )
             for rank in range(nodes_that_die)
         ),
-        Fault(FaultKey("world", 9, ill), seconds=300.0, at_seconds=ILL_AT_SECONDS, job="team-a/small", indexes=(0,)),
+        TrialFault(
+            FaultKey("world", 9, ill), seconds=300.0, at_seconds=ILL_AT_SECONDS, job="team-a/small", indexes=(0,)
+        ),
     )
     return run_trial(
         TrialPlan(
@@ -40,11 +44,11 @@ def trial(nodes_that_die: int) -> Outcome:
     )
 
 
-def quarantined(outcome: Outcome) -> set[str]:
+def quarantined(outcome: TrialOutcome) -> set[str]:
     return {entry.node for fleet in fleets(outcome) for entry in fleet.quarantined}
 
 
-def said_of_small(outcome: Outcome) -> set[str]:
+def said_of_small(outcome: TrialOutcome) -> set[str]:
     return {write.after.message for write in ledger_writes(outcome.evidence) if write.group.name == "small"}
 
 

@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 from recovery.sim.trials.coverage import never_hit
-from recovery.sim.trials.draw import draw_plan
+from recovery.sim.trials.parallel_trials import in_processes
+from recovery.sim.trials.plan_generator import draw_plan
 from recovery.sim.trials.summary import summarize, try_seed
-from recovery.sim.trials.workers import in_processes
 
 SEEDS = int(os.environ.get("SEEDS", "1000"))
 HOURS_LEAST = 2.0

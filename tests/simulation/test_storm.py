@@ -16,10 +16,10 @@ from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.reason import Reason
 from recovery.ports import LEASES, NODES, RECOVERY_CONFIGS
 from recovery.sim.trials.dice import Dice
-from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
-from recovery.sim.trials.history import LedgerWrite, ledger_writes
-from recovery.sim.trials.plan import JobPlan, Runtime, TrialPlan
-from recovery.sim.trials.trial import Outcome, run_trial
+from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
+from recovery.sim.trials.ledger_history import LedgerWrite, ledger_writes
+from recovery.sim.trials.plan import JobPlan, PlannedRuntime, TrialPlan
+from recovery.sim.trials.trial import TrialOutcome, run_trial
 
 GROUPS = int(os.environ.get("STORM_GROUPS", "8"))
 """40 of them, with 37 pods each on a node of its own, are 1,480 of 1,500 nodes."""
@@ -54,12 +54,12 @@ DEAD: dict[str, object] = {
 def storm(kind: FaultKind, policy: dict[str, object], cap_percent: int) -> TrialPlan:
     """A quarter of all nodes, chosen by dice, each at a moment of its own."""
     jobs = tuple(
-        JobPlan(namespace="team-a", name=f"llm-{number}", runtime=Runtime.PREPARED, pods=PODS, policy=policy)
+        JobPlan(namespace="team-a", name=f"llm-{number}", runtime=PlannedRuntime.PREPARED, pods=PODS, policy=policy)
         for number in range(GROUPS)
     )
     nodes = sorted(range(NODES_IN_ALL), key=lambda number: Dice(7, "node", number).throw())
     faults = tuple(
-        Fault(
+        TrialFault(
             FaultKey("world", number, kind),
             seconds=300.0,
             at_seconds=round(BEGINS_SECONDS + STORM_SECONDS * number / STRUCK, 3),
@@ -85,7 +85,7 @@ def storm(kind: FaultKind, policy: dict[str, object], cap_percent: int) -> Trial
     )
 
 
-def last_event(outcome: Outcome, kind: str, status: str) -> datetime:
+def last_event(outcome: TrialOutcome, kind: str, status: str) -> datetime:
     """When the last node of the storm was seen to be struck."""
     moments = []
     for change, at in zip(outcome.evidence.changes, outcome.evidence.change_times, strict=True):
@@ -103,21 +103,21 @@ def _status(node: dict[str, object], kind: str) -> str:
     return next((str(each["status"]) for each in conditions if each["type"] == kind), "")
 
 
-def ledgers_at(outcome: Outcome, moment: datetime) -> dict[GroupKey, Ledger]:
+def ledgers_at(outcome: TrialOutcome, moment: datetime) -> dict[GroupKey, Ledger]:
     """The ledger of each group as it was then."""
     return {write.group: write.after for write in _until(outcome, moment)}
 
 
-def _until(outcome: Outcome, moment: datetime) -> Iterator[LedgerWrite]:
+def _until(outcome: TrialOutcome, moment: datetime) -> Iterator[LedgerWrite]:
     return (write for write in ledger_writes(outcome.evidence) if write.at <= moment)
 
 
-def writes(outcome: Outcome) -> int:
+def writes(outcome: TrialOutcome) -> int:
     """Of the controllers, all told; the Lease's do not count."""
     return sum(each.request.writes and each.request.resource != LEASES for each in outcome.evidence.requests)
 
 
-def tell(outcome: Outcome, record_property: Callable[[str, object], None], **more: object) -> None:
+def tell(outcome: TrialOutcome, record_property: Callable[[str, object], None], **more: object) -> None:
     figures = {
         "nodes": NODES_IN_ALL,
         "struck": STRUCK,
@@ -133,7 +133,7 @@ def tell(outcome: Outcome, record_property: Callable[[str, object], None], **mor
 
 
 def decided(ledger: Ledger) -> bool:
-    """There is a restart, or a reason why there is none; the incident does not merely wait to be looked at."""
+    """There is a restart, or a reason why there is none; the incident does not merely wait to be reconciled."""
     incident = ledger.incident
     closed = bool(ledger.history) and incident is None
     return closed or (incident is not None and (bool(incident.attempts) or ledger.phase is Phase.HELD))
@@ -161,7 +161,7 @@ def test_a_storm_that_goes_on_is_charged_once() -> None:
     faults = [_dies(0, FaultKind.RACK_POWER_LOSS, 0, index=0)]
     faults += [_dies(number, FaultKind.NODE_POWER_LOSS, number, node=node) for number, node in enumerate(elsewhere, 1)]
     faults += [_dies(6, FaultKind.NODE_POWER_LOSS, 2, index=1), _dies(7, FaultKind.NODE_POWER_LOSS, 5, index=2)]
-    job = JobPlan(namespace="team-a", name="llm", runtime=Runtime.PREPARED, pods=6, policy=DEAD)
+    job = JobPlan(namespace="team-a", name="llm", runtime=PlannedRuntime.PREPARED, pods=6, policy=DEAD)
     plan = storm(FaultKind.NODE_POWER_LOSS, DEAD, 30)
     outcome = run_trial(msgspec.structs.replace(plan, jobs=(job,), faults=tuple(faults), spare_nodes=20))
     assert not outcome.violations, str(outcome.violations[0])
@@ -174,12 +174,12 @@ def test_a_storm_that_goes_on_is_charged_once() -> None:
     assert all(same in each.reason for each in latest.history[:-1])
 
 
-def _dies(number: int, kind: FaultKind, after: int, *, index: int | None = None, node: str = "") -> Fault:
+def _dies(number: int, kind: FaultKind, after: int, *, index: int | None = None, node: str = "") -> TrialFault:
     """Of the node of the group's pod of that index, or of that node elsewhere."""
     struck = () if index is None else (index,)
     at_seconds = BEGINS_SECONDS + EVERY_SECONDS * after
     job = "" if index is None else "team-a/llm"
-    return Fault(FaultKey("world", number, kind), 600.0, at_seconds=at_seconds, job=job, indexes=struck, node=node)
+    return TrialFault(FaultKey("world", number, kind), 600.0, at_seconds=at_seconds, job=job, indexes=struck, node=node)
 
 
 @pytest.mark.parametrize("percent", [30, 5])
@@ -200,13 +200,13 @@ def test_a_quarter_of_all_nodes_falls_ill(percent: int, record_property: Callabl
     assert not outcome.violations, str(outcome.violations[0])
 
 
-def fleets(outcome: Outcome) -> Iterator[FleetLedger]:
+def fleets(outcome: TrialOutcome) -> Iterator[FleetLedger]:
     for change in outcome.evidence.changes:
         if change.resource == RECOVERY_CONFIGS:
             yield msgspec.convert(change.body.get("status") or {}, FleetLedger)
 
 
-def tainted_most(outcome: Outcome) -> int:
+def tainted_most(outcome: TrialOutcome) -> int:
     """How many nodes carried our taint at once, at most."""
     tainted: dict[str, None] = {}
     most = 0

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Sequence
 
+from recovery import api_verbs
 from recovery.ports import (
     JOB_SETS,
     JOBS,
@@ -18,7 +19,7 @@ from recovery.ports import (
     Resource,
     TryLaterError,
 )
-from recovery.sim.kubelets.nodes import NodeDeath
+from recovery.sim.kubelets.node_run import NodeDeath
 from tests.contract.scene import Object, Scene, deleting, ended
 from tests.walks.bodies import NAME
 from tests.walks.draw import TRAINER
@@ -183,21 +184,25 @@ class Actor:
         match act.kind:
             case ActKind.DELETE_POD:
                 grace_seconds = 0 if act.value else None
-                await scene.api.delete(PODS, name, namespace=scene.namespace, uid=uid, grace_seconds=grace_seconds)
+                await api_verbs.delete(
+                    scene.api, PODS, name, namespace=scene.namespace, uid=uid, grace_seconds=grace_seconds
+                )
             case ActKind.EVICT:
                 metadata = {"name": name, "namespace": scene.namespace}
                 body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
-                await scene.api.create(PODS, body, namespace=scene.namespace, name=name, subresource="eviction")
+                await api_verbs.create(
+                    scene.api, PODS, body, namespace=scene.namespace, name=name, subresource="eviction"
+                )
             case ActKind.RESIZE:
                 await scene.patch(JOBS, name, {"spec": {"parallelism": act.value, "completions": act.value}})
             case ActKind.EXPIRE:
                 await scene.patch(JOBS, name, {"spec": {"activeDeadlineSeconds": EXPIRY_SECONDS}})
             case ActKind.DELETE_JOB:
                 how = Propagation.BACKGROUND if act.value else Propagation.FOREGROUND
-                await scene.api.delete(JOBS, name, namespace=scene.namespace, uid=uid, propagation=how)
+                await api_verbs.delete(scene.api, JOBS, name, namespace=scene.namespace, uid=uid, propagation=how)
             case ActKind.DELETE_JOB_SET:
                 how = Propagation.FOREGROUND
-                await scene.api.delete(JOB_SETS, name, namespace=scene.namespace, uid=uid, propagation=how)
+                await api_verbs.delete(scene.api, JOB_SETS, name, namespace=scene.namespace, uid=uid, propagation=how)
             case ActKind.RESTART_JOB_SET:
                 latest = await scene.read(JOB_SETS, name)
                 restarts = latest.get("status", {}).get("restarts", 0)

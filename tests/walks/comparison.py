@@ -59,7 +59,7 @@ def compare(real: Sequence[History], model: History) -> Comparison:
 def best(real: Sequence[History], models: Iterable[History]) -> tuple[History, Comparison]:
     """The first of the models that does not differ, else that which differs latest.
 
-    Each has drawn its delays anew: where things happen at once, several outcomes are right. If none of them differs
+    Each has drawn its own delays: where things happen at once, several outcomes are right. If none of them differs
     later than in a step of two acts, and what the real ones say there is said by one or another of the models, line by
     line, then they have met an outcome that no model has drawn as a whole. What follows from it is left out.
     """

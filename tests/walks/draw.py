@@ -221,7 +221,7 @@ def _act(
 
 
 def _deadline_walk(seed: int, dice: random.Random, *, of_the_train_job: bool) -> Walk:
-    """A deadline that is counted anew from the resume: nothing may happen when the first count would have run out.
+    """A deadline that is counted again from the resume: nothing may happen when the first count would have run out.
 
     The steps keep some seconds away from every moment at which something is due, by either count.
     """

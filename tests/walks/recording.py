@@ -2,7 +2,7 @@
 
     python -m tests.walks.recording resumed seed-7
 
-walks these anew, twice each, and writes `recorded/*.json`: needed after a change of a plan, or of what a history says.
+walks these again, twice each, and writes `recorded/*.json`: needed after a change of a plan, or of what a history says.
 """
 
 import asyncio

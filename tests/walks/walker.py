@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from recovery.ports import JOB_SETS, JOBS, NODES, PODS, TRAIN_JOBS, NotFoundError, RefusedError
 from recovery.sim.api.kinds.trainjobs import TRAINING_RUNTIMES
-from recovery.sim.kubelets.nodes import NodeSpec
+from recovery.sim.kubelets.node_run import NodeSpec
 from tests.contract.scene import Object, Scene
 from tests.walks.acting import Actor
 from tests.walks.bodies import ABSENT_IMAGE, RUNTIME, job_set, nodes_of, runtime, train_job

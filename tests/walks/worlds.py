@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from recovery.sim.cluster import ClusterSettings
-from recovery.sim.kubelets.means import KubeletSettings
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.virtual_time import run_in_virtual_time
 from tests.cluster.controlplane.build import provide
 from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings
-from tests.contract.real import RealMeans, stage_on
+from tests.contract.real import RealControls, stage_on
 from tests.contract.scene import NAMESPACES, Scene, closing
 from tests.contract.simulated import in_memory
 from tests.walks.comparison import Comparison, best
@@ -50,10 +50,10 @@ def walk_in_memory(plan: Walk, entropy_seed: int) -> History:
     if not plan.stock_limits:
         settings = replace(settings, manager_requests_per_second=500.0, manager_burst=1000)
 
-    async def look(scene: Scene) -> History:
+    async def reconcile(scene: Scene) -> History:
         return await walk(scene, plan, random.Random(entropy_seed))
 
-    return run_in_virtual_time(in_memory(look, settings, entropy_seed))
+    return run_in_virtual_time(in_memory(reconcile, settings, entropy_seed))
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def compare_with_models(plan: Walk, real: tuple[History, History]) -> tuple[Hist
 
 
 async def _walk(stage: Scene, plan: Walk) -> History:
-    scene = Scene(stage.api, stage.clock, stage.kubelets, f"walk-{plan.seed}-{secrets.token_hex(3)}", RealMeans())
+    scene = Scene(stage.api, stage.clock, stage.kubelets, f"walk-{plan.seed}-{secrets.token_hex(3)}", RealControls())
     await scene.create(NAMESPACES, {"metadata": {"name": scene.namespace}})
     try:
         async with asyncio.timeout(LIMIT_SECONDS):

@@ -258,7 +258,7 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The verdict for which it is held, as a sentence: until a person says `retry`, or its JobSet has failed
     (`fail_job`). Empty: it is not held, or by its budget only."""
     held_reason: Reason | None = None
-    """The same as a code. None: as above, or a CRD of before schemaVersion 4 has dropped it."""
+    """The same as a code. None: it is not held, or by its budget only."""
     considered: tuple[Considered, ...] = msgspec.field(name="alternatives", default=())
     """What was considered and not done; newest last."""
     storm: str = ""
@@ -271,8 +271,9 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Why the latest thing was done, or not done."""
     message: str = ""
     """The sentence: what was seen, which rule or default decided, what was done, what comes next."""
-    told: Told = Told.ATTEMPT
-    """How the message relates to the latest attempt. Without an attempt it says nothing."""
+    told: Told = msgspec.field(default_factory=lambda: Told.ATTEMPT)
+    """How the message relates to the latest attempt. Without an attempt it says nothing. Always written (a factory's
+    default is never omitted), so that it shows where an older CRD has dropped it."""
     closing: Closing | None = None
     """How it ended. None: it is open. It stays until its RecoveryIncident has been recorded."""
 
@@ -283,7 +284,8 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     @property
     def held(self) -> Held | None:
         """The verdict for which it is held. None: it is not held, or by its budget only."""
-        return Held(self.held_reason or Reason.UNKNOWN, self.held_message) if self.held_message else None
+        # An older CRD drops `held_reason`; the reason of the incident was the same when it became held.
+        return Held(self.held_reason or self.reason, self.held_message) if self.held_message else None
 
 
 class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -348,10 +350,10 @@ class RequestAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     at: datetime
     """When it was asked."""
     accepted: bool
-    message: str = msgspec.field(name="answer")
-    """What was done, or why not."""
     reason: Reason = Reason.UNKNOWN
     """What it led to, or why it is refused."""
+    message: str = msgspec.field(name="answer", default_factory=str)
+    """What was done, or why not. Always written (a factory's default is never omitted): older CRDs require it."""
 
 
 class FailureMark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

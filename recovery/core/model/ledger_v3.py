@@ -59,6 +59,15 @@ class _Ledger(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class _KeptIncident(msgspec.Struct, frozen=True):
+    told: str = ""
+    """Empty: it was dropped."""
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    incident: _KeptIncident | None = None
+
+
 class _Breaker(msgspec.Struct, frozen=True):
     reason: str
 
@@ -72,6 +81,7 @@ _decode_ledger = msgspec.json.Decoder(Ledger).decode
 _decode_incident_sentences = msgspec.json.Decoder(_Incident).decode
 _decode_incident = msgspec.json.Decoder(Incident).decode
 _decode_closing = msgspec.json.Decoder(Closing).decode
+_decode_kept = msgspec.json.Decoder(_Kept).decode
 _decode_fleet_sentences = msgspec.json.Decoder(_FleetLedger).decode
 _decode_fleet = msgspec.json.Decoder(FleetLedger).decode
 
@@ -91,6 +101,19 @@ def decode_ledger(status: bytes | msgspec.Raw) -> Ledger:
         reason=_latest_reason(old.reason, incident, history),
         message=old.reason,
     )
+
+
+def restore_told(ledger: Ledger, status: bytes | msgspec.Raw) -> Ledger:
+    """The ledger of schemaVersion 4 as it was written, where a CRD of an earlier version has dropped `told`.
+
+    That CRD keeps the codes, and they tell nearly as well. Without them a loss that came in while another one was left
+    to the platform would never be judged.
+    """
+    kept, incident = _decode_kept(status).incident, ledger.incident
+    if incident is None or kept is None or kept.told or incident.attempt is None:
+        return ledger
+    relation = Told.ATTEMPT if incident.reason is incident.attempt.reason else Told.ELSE
+    return ledger.with_incident(told=relation)
 
 
 def decode_record(spec: bytes | msgspec.Raw) -> Incident:
@@ -131,7 +154,7 @@ _THEN = "; then "
 _ADOPTED = ": adopted as this incident's restart"
 """How the sentence of a restart ends that the platform made."""
 _TOO_LATE = "if its ranks hang"
-"""Ends the sentence that leaves to a person what was lost before the policy was in mode Enforce. Nothing else says it."""
+"""Ends the sentence that leaves to a person what was lost before the policy was in mode Enforce."""
 
 
 def _incident(incident: Incident, old: _Incident, closing: Closing | None) -> Incident:

@@ -16,7 +16,7 @@ class Claim(msgspec.Struct, frozen=True):
     request: str = ""
 
 
-class Resources(msgspec.Struct, frozen=True):
+class ContainerResources(msgspec.Struct, frozen=True):
     """What a container asks for."""
 
     limits: dict[str, str] = {}
@@ -42,7 +42,7 @@ class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):
     """A container, or an init container."""
 
     name: str = ""
-    resources: Resources = Resources()
+    resources: ContainerResources = ContainerResources()
     restart_policy: str | None = None
     restart_policy_rules: tuple[_RestartRule, ...] = ()
 

@@ -45,7 +45,7 @@ def whole_number(text: str, where: str) -> int:
     return int(text)
 
 
-class Entry(msgspec.Struct, Generic[T_co], frozen=True):
+class ObjectEntry(msgspec.Struct, Generic[T_co], frozen=True):
     """An object as an informer keeps it: its identity, and the record that was made of it."""
 
     namespace: str
@@ -77,8 +77,8 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     deletion_grace_period_seconds: int | None = None
     owner_references: list[OwnerReference] = []
 
-    def entry(self, value: T) -> Entry[T]:
-        return Entry(self.namespace, self.name, self.uid, self.resource_version, value)
+    def entry(self, value: T) -> ObjectEntry[T]:
+        return ObjectEntry(self.namespace, self.name, self.uid, self.resource_version, value)
 
     @property
     def controller(self) -> OwnerReference | None:

@@ -8,7 +8,7 @@ import msgspec
 from recovery.core.model.annotations import OWN_ANNOTATION_PREFIX
 from recovery.core.model.facts import NodeFacts, Taint
 from recovery.kube.projections.accelerators import accelerators
-from recovery.kube.projections.metadata import Date, Entry, Metadata, RawCondition, clamped_if_any, conditions
+from recovery.kube.projections.metadata import Date, Metadata, ObjectEntry, RawCondition, clamped_if_any, conditions
 
 _PRESSURE = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure"})
 """Conditions that every kubelet sets; False says nothing."""
@@ -48,7 +48,7 @@ class _Node(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_Node).decode
 
 
-def decode_node(raw: bytes | msgspec.Raw) -> Entry[NodeFacts]:
+def decode_node(raw: bytes | msgspec.Raw) -> ObjectEntry[NodeFacts]:
     """A node without a Ready condition has never reported: it is not ready, and there is no moment since when.
 
     Nor is it unreachable: that is said by the node lifecycle controller, which makes Ready Unknown.

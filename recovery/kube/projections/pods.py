@@ -25,8 +25,8 @@ from recovery.kube.projections.containers import ContainerSpec
 from recovery.kube.projections.metadata import (
     INT32_MAX,
     Date,
-    Entry,
     Metadata,
+    ObjectEntry,
     RawCondition,
     clamped_if_any,
     conditions,
@@ -164,7 +164,7 @@ class _Pod(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_Pod).decode
 
 
-def decode_pod(raw: bytes | msgspec.Raw) -> Entry[PodRecord]:
+def decode_pod(raw: bytes | msgspec.Raw) -> ObjectEntry[PodRecord]:
     pod = _decode(raw)
     meta, status = pod.metadata, pod.status
     job = meta.controller

@@ -12,8 +12,8 @@ from recovery.core.model.config import ConfigFacts, ConfigSpec
 from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.spec import PolicySpec
-from recovery.kube.projections.bounds import check
-from recovery.kube.projections.metadata import Date, Entry, Metadata, clamped
+from recovery.kube.projections.ledger_bounds import check
+from recovery.kube.projections.metadata import Date, Metadata, ObjectEntry, clamped
 from recovery.ports import TRAIN_JOBS
 
 UNREADABLE_SCHEMA_VERSION = -1
@@ -50,7 +50,7 @@ class _Policy(msgspec.Struct, frozen=True):
 _decode_policy = msgspec.json.Decoder(_Policy).decode
 
 
-def decode_policy(raw: bytes | msgspec.Raw) -> Entry[PolicyFacts]:
+def decode_policy(raw: bytes | msgspec.Raw) -> ObjectEntry[PolicyFacts]:
     """A RecoveryPolicy or a ClusterRecoveryPolicy: the latter has no namespace."""
     policy = _decode_policy(raw)
     meta = policy.metadata
@@ -99,9 +99,9 @@ _decode_config = msgspec.json.Decoder(_Config).decode
 _decode_config_identity = msgspec.json.Decoder(_ConfigIdentity).decode
 
 
-def decode_config(raw: bytes | msgspec.Raw) -> Entry[ConfigFacts]:
-    """One that cannot be read is not left out but told of: what its spec was meant to forbid is not known, nor what its
-    status says is done, and an empty one in its place would fill every cap a second time."""
+def decode_config(raw: bytes | msgspec.Raw) -> ObjectEntry[ConfigFacts]:
+    """One that cannot be read is not left out but reported: what its spec was meant to forbid is not known, nor what
+    its status says is done, and an empty one in its place would fill every cap a second time."""
     meta = _decode_config_identity(raw).metadata
     facts = ConfigFacts(
         name=meta.name,
@@ -144,7 +144,7 @@ _decode_version = msgspec.json.Decoder(_LedgerVersion).decode
 _decode_ledger = msgspec.json.Decoder(Ledger).decode
 
 
-def decode_recovery_group(raw: bytes | msgspec.Raw) -> Entry[LedgerObject]:
+def decode_recovery_group(raw: bytes | msgspec.Raw) -> ObjectEntry[LedgerObject]:
     """A status that is missing is an empty ledger; one that is not understood is marked by its `schema_version`.
 
     The ledger of an earlier version is given as one of this version, and `schema_version` says what was found.
@@ -173,7 +173,11 @@ def _ledger(status: msgspec.Raw) -> tuple[int, Ledger]:
             return version, Ledger()
         if version < OLDEST_SCHEMA_VERSION:
             return UNREADABLE_SCHEMA_VERSION, Ledger(message=f"status has schemaVersion {version}, which never was")
-        ledger = ledger_v3.decode_ledger(status) if version <= ledger_v3.NEWEST_VERSION else _decode_ledger(status)
+        ledger = (
+            ledger_v3.decode_ledger(status)
+            if version <= ledger_v3.NEWEST_VERSION
+            else ledger_v3.restore_told(_decode_ledger(status), status)
+        )
         check(ledger)
         return version, msgspec.structs.replace(ledger, schema_version=SCHEMA_VERSION)
     except (ValueError, OverflowError) as error:

@@ -19,7 +19,7 @@ from recovery.core.model.facts import (
     WorkloadFacts,
 )
 from recovery.kube.projections.containers import ContainerSpec, templates
-from recovery.kube.projections.metadata import Entry, Metadata, RawCondition, conditions, whole_number
+from recovery.kube.projections.metadata import Metadata, ObjectEntry, RawCondition, conditions, whole_number
 from recovery.ports import JOB_SETS, TRAIN_JOBS, Resource
 from recovery.workloads.jobset import (
     COMPLETED_CONDITION,
@@ -59,7 +59,7 @@ class _TrainJob(msgspec.Struct, frozen=True):
 _decode_train_job = msgspec.json.Decoder(_TrainJob).decode
 
 
-def decode_train_job(raw: bytes | msgspec.Raw) -> Entry[WorkloadFacts]:
+def decode_train_job(raw: bytes | msgspec.Raw) -> ObjectEntry[WorkloadFacts]:
     job = _decode_train_job(raw)
     met = conditions(job.status.conditions)
     facts = _workload(TRAIN_JOBS, job.metadata, job.spec, met)
@@ -185,7 +185,7 @@ class _JobSet(msgspec.Struct, frozen=True):
 _decode_job_set = msgspec.json.Decoder(_JobSet).decode
 
 
-def decode_job_set(raw: bytes | msgspec.Raw) -> Entry[JobSetRecord]:
+def decode_job_set(raw: bytes | msgspec.Raw) -> ObjectEntry[JobSetRecord]:
     jobset = _decode_job_set(raw)
     meta, spec, status = jobset.metadata, jobset.spec, jobset.status
     facts = JobSetFacts(
@@ -323,7 +323,7 @@ class _Job(msgspec.Struct, frozen=True):
 _decode_job = msgspec.json.Decoder(_Job).decode
 
 
-def decode_job(raw: bytes | msgspec.Raw) -> Entry[JobRecord]:
+def decode_job(raw: bytes | msgspec.Raw) -> ObjectEntry[JobRecord]:
     job = _decode_job(raw)
     meta, spec, status = job.metadata, job.spec, job.status
     owner = meta.controller

@@ -10,7 +10,7 @@ import msgspec
 from recovery.launch import fields
 from recovery.launch.documents import Document
 from recovery.launch.fields import Field
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.kinds import (
     CLUSTER_TRAINING_RUNTIME,
     JOB_SET,
@@ -18,7 +18,7 @@ from recovery.launch.kinds import (
     TRAIN_JOB,
     TRAINING_RUNTIME,
     VOLCANO_JOB,
-    Kind,
+    ManifestKind,
     kind_of,
     nearest,
 )
@@ -40,7 +40,7 @@ class Reading(msgspec.Struct, frozen=True):
 
     view: Object | None
     """None: its kind is not judged, or the text could not be read."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[LintFinding, ...] = ()
 
 
 def read(document: Document) -> Reading:
@@ -65,7 +65,7 @@ def _pytorch_job(body: Field) -> PyTorchJob:
     return PyTorchJob(name_of(body), body.place)
 
 
-_READERS: dict[Kind, Callable[[Field], Object]] = {
+_READERS: dict[ManifestKind, Callable[[Field], Object]] = {
     TRAIN_JOB: train_job,
     TRAINING_RUNTIME: runtime,
     CLUSTER_TRAINING_RUNTIME: runtime,

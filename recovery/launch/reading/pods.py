@@ -5,7 +5,7 @@ from decimal import Decimal
 
 from recovery.launch.fields import Field
 from recovery.launch.reading.objects import annotations_of, labels_of, strings
-from recovery.launch.views import Container, EnvVar, Mount, PodTemplate, Resources, Toleration, Volume
+from recovery.launch.views import Container, EnvVar, ManifestToleration, Mount, PodTemplate, Resources, Volume
 
 
 def pod_template(template: Field) -> PodTemplate:
@@ -77,8 +77,8 @@ def _quantities(field: Field) -> Mapping[str, Decimal]:
     return {name: amount for name, amount in found if amount is not None}
 
 
-def _toleration(field: Field) -> Toleration:
-    return Toleration(
+def _toleration(field: Field) -> ManifestToleration:
+    return ManifestToleration(
         place=field.place,
         key=field["key"].text(),
         operator=field["operator"].text(),

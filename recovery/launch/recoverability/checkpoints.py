@@ -5,7 +5,7 @@ As far as the manifest tells: a path within the script, or its image, is not see
 
 from collections.abc import Iterator
 
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch, Member
 from recovery.launch.recoverability.container import command_place, says
 from recovery.launch.recoverability.effective import runs_script
@@ -23,7 +23,7 @@ _ENDS_WITH_POD = frozenset(
 _ON_NODE = "hostPath"
 
 
-def check(launch: Launch) -> Iterator[Finding]:
+def check(launch: Launch) -> Iterator[LintFinding]:
     if launch.nodes < 2:
         return
     for member in launch.members:
@@ -31,10 +31,10 @@ def check(launch: Launch) -> Iterator[Finding]:
             yield from _of(launch, member, member.main)
 
 
-def _of(launch: Launch, member: Member, main: Container) -> Iterator[Finding]:
+def _of(launch: Launch, member: Member, main: Container) -> Iterator[LintFinding]:
     lasting = _lasting(member.template, main)
     if not lasting and not says(main, "object store"):
-        yield Finding(
+        yield LintFinding(
             CHECKPOINT_LOST,
             main.place,
             f"container {main.name} mounts no volume to write to that outlives its pod, and its command and variables "
@@ -43,7 +43,7 @@ def _of(launch: Launch, member: Member, main: Container) -> Iterator[Finding]:
             "object store",
         )
     elif lasting == {_ON_NODE} and not says(main, "object store"):
-        yield Finding(
+        yield LintFinding(
             CHECKPOINT_ON_NODE,
             main.place,
             f"the only volume that container {main.name} writes to and that outlives its pod is a hostPath: when a "
@@ -51,7 +51,7 @@ def _of(launch: Launch, member: Member, main: Container) -> Iterator[Finding]:
             f"mount a persistentVolumeClaim, or a network file system, in container {main.name} for checkpoints",
         )
     elif (main.command or main.args) and not says(main, "resume") and not says(main, "settings elsewhere"):
-        yield Finding(
+        yield LintFinding(
             NO_RESUME,
             command_place(launch, main),
             f"neither command nor variables of container {main.name} name a checkpoint to go on from: unless the "

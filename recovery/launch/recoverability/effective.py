@@ -10,7 +10,7 @@ from recovery.launch.commands import Torchrun, run_by
 from recovery.launch.launch import Launch, Member, Setting
 from recovery.launch.places import Place
 from recovery.launch.recoverability.words import counted
-from recovery.launch.views import PodTemplate, ReplicatedJob, Toleration
+from recovery.launch.views import ManifestToleration, PodTemplate, ReplicatedJob
 
 NODE_MARKED_SECONDS = 50
 """After the last sign of life, until a node is marked Ready=Unknown (node-monitor-grace-period, Kubernetes 1.32 on)."""
@@ -140,7 +140,7 @@ def patience_seconds(template: PodTemplate, taint: str) -> int | None:
     return min(bounded) if bounded else None
 
 
-def _tolerates(toleration: Toleration) -> bool:
+def _tolerates(toleration: ManifestToleration) -> bool:
     """The taints of a lost node have no value."""
     if toleration.operator == "Exists":
         return True

@@ -7,7 +7,7 @@ fewer siblings than minMember), Volcano `plugins/gang` (a job with fewer valid t
 
 from collections.abc import Iterator
 
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch
 from recovery.launch.recoverability.effective import runtime_alone
 from recovery.launch.recoverability.words import counted
@@ -28,7 +28,7 @@ _GANG_LABEL = "scheduling.x-k8s.io/pod-group"
 _GANG_ANNOTATION = "scheduling.k8s.io/group-name"
 
 
-def check(launch: Launch) -> Iterator[Finding]:
+def check(launch: Launch) -> Iterator[LintFinding]:
     groups = launch.runtime.pod_groups if launch.runtime is not None else None
     if groups is None or not groups.plugin:
         yield from _no_gang(launch)
@@ -40,7 +40,7 @@ def check(launch: Launch) -> Iterator[Finding]:
         yield from _waits_for_itself(launch, groups)
 
 
-def _no_gang(launch: Launch) -> Iterator[Finding]:
+def _no_gang(launch: Launch) -> Iterator[LintFinding]:
     if launch.nodes < 2 or not launch.gpus or runtime_alone(launch) or QUEUE_LABEL in launch.labels:
         return
     for member in launch.members:
@@ -49,7 +49,7 @@ def _no_gang(launch: Launch) -> Iterator[Finding]:
             return
     smallest = min(member.gpus_per_pod for member in launch.members if member.gpus_per_pod)
     how = "add a podGroupPolicy to the runtime, or " if launch.runtime is not None else ""
-    yield Finding(
+    yield LintFinding(
         NO_GANG_SCHEDULING,
         launch.place,
         f"nothing schedules the {counted(launch.nodes, 'pod')} together: where there is room for some of them only, "
@@ -58,9 +58,9 @@ def _no_gang(launch: Launch) -> Iterator[Finding]:
     )
 
 
-def _scheduler_unnamed(groups: PodGroupPolicy) -> Finding:
+def _scheduler_unnamed(groups: PodGroupPolicy) -> LintFinding:
     name = "volcano" if groups.plugin == "volcano" else "scheduler-plugins-scheduler"
-    return Finding(
+    return LintFinding(
         GANG_SCHEDULER_UNNAMED,
         groups.place,
         f"podGroupPolicy.{groups.plugin} makes a PodGroup, and no pod names a scheduler: unless the cluster's default "
@@ -74,13 +74,13 @@ def _heeded(plugin: str, schedulers: set[str]) -> bool:
     return schedulers == {"volcano"} if plugin == "volcano" else not schedulers & _DEFAULT
 
 
-def _waits_for_itself(launch: Launch, groups: PodGroupPolicy) -> Iterator[Finding]:
+def _waits_for_itself(launch: Launch, groups: PodGroupPolicy) -> Iterator[LintFinding]:
     jobs = launch.job_set.jobs
     waiting = next((job for job in jobs if job.depends_on or job.depends_on_ready), None)
     if waiting is None:
         return
     first, state = (waiting.depends_on[0], "Complete") if waiting.depends_on else (waiting.depends_on_ready[0], "Ready")
-    yield Finding(
+    yield LintFinding(
         GANG_WAITS_FOR_ITSELF,
         groups.place,
         f"Trainer counts the pods of all {len(jobs)} ReplicatedJobs into minMember, and those of {waiting.name} are "

@@ -7,7 +7,7 @@ of it; a write is taken for 60 s, a restart for 10 minutes.
 import re
 from collections.abc import Iterator
 
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch
 from recovery.launch.recoverability.effective import runtime_alone
 from recovery.launch.recoverability.failure_rate import (
@@ -42,7 +42,7 @@ _DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?")
 _SOURCE = "419 failures in 54 days on 16,384 GPUs, as Llama 3 had them"
 
 
-def check(launch: Launch) -> Iterator[Finding]:
+def check(launch: Launch) -> Iterator[LintFinding]:
     for name in (INTERVAL_ANNOTATION, WRITE_ANNOTATION, RESTART_ANNOTATION):
         if name in launch.annotations and _seconds(launch.annotations[name]) is None:
             yield _unreadable(launch, name)
@@ -51,8 +51,8 @@ def check(launch: Launch) -> Iterator[Finding]:
         yield from _size(launch)
 
 
-def _unreadable(launch: Launch, name: str) -> Finding:
-    return Finding(
+def _unreadable(launch: Launch, name: str) -> LintFinding:
+    return LintFinding(
         UNREADABLE_DURATION,
         launch.place / "metadata" / "annotations" / name,
         f"{launch.annotations[name]!r} is no duration above zero, and the annotation counts for nothing",
@@ -60,7 +60,7 @@ def _unreadable(launch: Launch, name: str) -> Finding:
     )
 
 
-def _interval(launch: Launch) -> Iterator[Finding]:
+def _interval(launch: Launch) -> Iterator[LintFinding]:
     interval = _seconds(launch.annotations.get(INTERVAL_ANNOTATION, ""))
     if interval is None:
         return
@@ -70,7 +70,7 @@ def _interval(launch: Launch) -> Iterator[Finding]:
     least = lost_gpu_hours_per_day(launch.gpus, best, write)
     if cost <= _COSTLY * least:
         return
-    yield Finding(
+    yield LintFinding(
         COSTLY_CHECKPOINT_INTERVAL,
         launch.place / "metadata" / "annotations" / INTERVAL_ANNOTATION,
         f"a checkpoint every {span(interval)}, for which training stands still {span(write)}, costs "
@@ -81,7 +81,7 @@ def _interval(launch: Launch) -> Iterator[Finding]:
     )
 
 
-def _size(launch: Launch) -> Iterator[Finding]:
+def _size(launch: Launch) -> Iterator[LintFinding]:
     write, restart = _told(launch, WRITE_ANNOTATION), _told(launch, RESTART_ANNOTATION)
     ratio = training_ratio(launch.gpus, best_interval_seconds(launch.gpus, write), write, restart)
     if ratio >= _RATIO_WANTED:
@@ -94,7 +94,7 @@ def _size(launch: Launch) -> Iterator[Finding]:
         mends.append(f"bring a restart down to {span(shorter)} and say so ({RESTART_ANNOTATION})")
     else:
         mends.append(f"write checkpoints asynchronously and say how long they stop the training ({WRITE_ANNOTATION})")
-    yield Finding(
+    yield LintFinding(
         GROUP_TOO_LARGE,
         launch.place,
         f"{counted(launch.gpus, 'GPU')} fail about every {span(seconds_between_failures(launch.gpus))} (at {_SOURCE}): "

@@ -7,7 +7,7 @@ PET_TEE; by default all ranks of a pod write to its one log, without a prefix.
 from collections.abc import Iterator
 
 from recovery.launch.commands import Torchrun, run_by
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch, Member
 from recovery.launch.recoverability.container import command_place
 from recovery.launch.recoverability.effective import is_group
@@ -20,14 +20,14 @@ _APART = frozenset({"log-dir", "redirects", "r", "tee", "t", "logs-specs"})
 _APART_VARIABLES = frozenset({"PET_LOG_DIR", "PET_REDIRECTS", "PET_TEE", "TORCHELASTIC_ERROR_FILE"})
 
 
-def check(launch: Launch) -> Iterator[Finding]:
+def check(launch: Launch) -> Iterator[LintFinding]:
     if not is_group(launch):
         return
     for member in launch.members:
         main, ranks = member.main, _ranks(launch, member)
         if main is None or ranks < 2 or not _in_one_log(main):
             continue
-        yield Finding(
+        yield LintFinding(
             NO_PER_RANK_LOGS,
             command_place(launch, main),
             f"the {ranks} ranks of a pod write to its one log without their names: which of them failed first, and at "

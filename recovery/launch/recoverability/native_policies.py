@@ -6,7 +6,7 @@ Sources: KEP-3329 (podFailurePolicy: the first rule that matches decides), KEP-2
 
 from collections.abc import Iterator
 
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch, Member
 from recovery.launch.recoverability.effective import (
     backoff_limit,
@@ -44,7 +44,7 @@ _TERMINATED = {143: "SIGTERM", 137: "SIGKILL after its grace"}
 """How a container ends whose pod is drained, preempted or evicted."""
 
 
-def check(launch: Launch) -> Iterator[Finding]:
+def check(launch: Launch) -> Iterator[LintFinding]:
     policy = launch.job_set.failure_policy
     if policy is not None:
         yield from _alpha(policy)
@@ -57,11 +57,11 @@ def check(launch: Launch) -> Iterator[Finding]:
         yield from _preemption(policy, member.job)
 
 
-def _alpha(policy: FailurePolicy) -> Iterator[Finding]:
+def _alpha(policy: FailurePolicy) -> Iterator[LintFinding]:
     """`jobset_webhook.go` refuses both while their feature gates are off, as they are by default in 0.12."""
     for rule in policy.rules:
         if rule.action in _RESTART_ONE:
-            yield Finding(
+            yield LintFinding(
                 ALPHA_RESTART,
                 rule.place / "action",
                 f"action {rule.action} is alpha: JobSet 0.12 refuses the JobSet unless its feature gate RestartJob is "
@@ -69,7 +69,7 @@ def _alpha(policy: FailurePolicy) -> Iterator[Finding]:
                 "set action: RestartJobSet",
             )
     if policy.restart_strategy == "InPlaceRestart":
-        yield Finding(
+        yield LintFinding(
             ALPHA_RESTART,
             policy.place / "restartStrategy",
             "restartStrategy InPlaceRestart is alpha: JobSet 0.12 refuses the JobSet unless its feature gate of that "
@@ -78,12 +78,12 @@ def _alpha(policy: FailurePolicy) -> Iterator[Finding]:
         )
 
 
-def _no_restarts(policy: FailurePolicy) -> Iterator[Finding]:
+def _no_restarts(policy: FailurePolicy) -> Iterator[LintFinding]:
     if policy.max_restarts is not None or any(each.action in _FREE for each in policy.rules):
         return
     if any(each.action == "FailJobSet" and not each.job_reasons for each in policy.rules):
         return  # then nobody meant it to restart
-    yield Finding(
+    yield LintFinding(
         NO_RESTARTS_ALLOWED,
         policy.place,
         "a failurePolicy without maxRestarts allows none (the default is 0): the first Job that fails ends the JobSet "
@@ -92,11 +92,11 @@ def _no_restarts(policy: FailurePolicy) -> Iterator[Finding]:
     )
 
 
-def _deadline(policy: FailurePolicy, job: ReplicatedJob) -> Iterator[Finding]:
+def _deadline(policy: FailurePolicy, job: ReplicatedJob) -> Iterator[LintFinding]:
     deadline = job.active_deadline_seconds
     if deadline is None or not policy.max_restarts or _action(policy, "DeadlineExceeded") == "FailJobSet":
         return
-    yield Finding(
+    yield LintFinding(
         DEADLINE_RESTARTS_JOB,
         job_spec(job) / "activeDeadlineSeconds",
         f"activeDeadlineSeconds {deadline} fails the Job after {span(deadline)}, its failurePolicy then restarts the "
@@ -106,7 +106,7 @@ def _deadline(policy: FailurePolicy, job: ReplicatedJob) -> Iterator[Finding]:
     )
 
 
-def _not_reached(policy: FailurePolicy, launch: Launch, member: Member) -> Iterator[Finding]:
+def _not_reached(policy: FailurePolicy, launch: Launch, member: Member) -> Iterator[LintFinding]:
     job = member.job
     if backoff_limit(job) == 0 or policy.restart_strategy == "InPlaceRestart":
         return
@@ -115,17 +115,17 @@ def _not_reached(policy: FailurePolicy, launch: Launch, member: Member) -> Itera
     if any(each.action == "FailJob" for each in job.pod_failure_rules):
         return
     never = restart_policy(job) == "Never"
-    deed = "replaces a lost pod alone" if never else "restarts a failed rank in place"
-    yield Finding(
+    reaction = "replaces a lost pod alone" if never else "restarts a failed rank in place"
+    yield LintFinding(
         FAILURE_POLICY_NOT_REACHED,
         backoff_limit_place(job),
         f"the failurePolicy acts once a whole Job has failed, and with {backoff_limit_written(job)} that of "
-        f"ReplicatedJob {job.name} first {deed}, again and again, while {others_hang(launch)}",
+        f"ReplicatedJob {job.name} first {reaction}, again and again, while {others_hang(launch)}",
         f"set backoffLimit: 0{'' if never else ' and restartPolicy: Never'}, so that the first lost pod restarts all",
     )
 
 
-def _preemption(policy: FailurePolicy | None, job: ReplicatedJob) -> Iterator[Finding]:
+def _preemption(policy: FailurePolicy | None, job: ReplicatedJob) -> Iterator[LintFinding]:
     if policy is not None and policy.max_restarts and _action(policy, "PodFailurePolicy") != "FailJobSet":
         return  # the failed Job restarts the group
     for code, signal in _TERMINATED.items():
@@ -133,7 +133,7 @@ def _preemption(policy: FailurePolicy | None, job: ReplicatedJob) -> Iterator[Fi
         if rule is None or rule.action != "FailJob":
             continue
         what = "DisruptionTarget" if "DisruptionTarget" in rule.pod_conditions else f"exit code {code} ({signal})"
-        yield Finding(
+        yield LintFinding(
             PREEMPTION_FAILS_JOB,
             rule.place,
             f"this rule (FailJob) also matches a pod that is drained, preempted or evicted ({what}), and then ends the "

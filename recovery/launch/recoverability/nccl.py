@@ -6,7 +6,7 @@ after 600 s, the watchdog's own heartbeat is awaited for 480 s, and the flight r
 
 from collections.abc import Iterator
 
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch
 from recovery.launch.recoverability.words import span
 from recovery.launch.views import Container, EnvVar
@@ -30,25 +30,25 @@ _NO = frozenset({"0", "n", "no", "f", "false"})
 """As c10d's `getCvarBool` reads them, whatever their case."""
 
 
-def check(launch: Launch) -> Iterator[Finding]:
+def check(launch: Launch) -> Iterator[LintFinding]:
     for member in launch.members:
         if member.main is not None:
             yield from _of(member.main)
 
 
-def _of(main: Container) -> Iterator[Finding]:
+def _of(main: Container) -> Iterator[LintFinding]:
     yield from _hangs(main)
     yield from _watchdog(main)
     yield from _not_read(main)
     yield from _recorder(main)
 
 
-def _hangs(main: Container) -> Iterator[Finding]:
+def _hangs(main: Container) -> Iterator[LintFinding]:
     handling = _set(main, _ERROR_HANDLING)
     blocking = _set(main, _BLOCKING_WAIT)
     if handling is None or _value(handling) != "0" or (blocking is not None and _value(blocking) in _YES):
         return  # with a blocking wait the collective itself raises
-    yield Finding(
+    yield LintFinding(
         HANGS_FOR_EVER,
         handling.place,
         f"{handling.name}=0 turns the handling of NCCL errors off: when a peer is lost the other ranks neither time "
@@ -57,10 +57,10 @@ def _hangs(main: Container) -> Iterator[Finding]:
     )
 
 
-def _watchdog(main: Container) -> Iterator[Finding]:
+def _watchdog(main: Container) -> Iterator[LintFinding]:
     monitoring = _set(main, _MONITORING)
     if monitoring is not None and _value(monitoring) in _NO:
-        yield Finding(
+        yield LintFinding(
             WATCHDOG_UNWATCHED,
             monitoring.place,
             f"{monitoring.name}={monitoring.value}: nobody ends a rank whose NCCL watchdog is stuck in a CUDA or NCCL "
@@ -71,7 +71,7 @@ def _watchdog(main: Container) -> Iterator[Finding]:
     heartbeat = _set(main, _HEARTBEAT)
     seconds = _value(heartbeat) if heartbeat is not None else ""
     if heartbeat is not None and seconds.isdecimal() and int(seconds) > _HEARTBEAT_MAX_SECONDS:
-        yield Finding(
+        yield LintFinding(
             WATCHDOG_UNWATCHED,
             heartbeat.place,
             f"{heartbeat.name}={heartbeat.value}: a rank whose NCCL watchdog is stuck in a CUDA or NCCL call hangs for "
@@ -80,10 +80,10 @@ def _watchdog(main: Container) -> Iterator[Finding]:
         )
 
 
-def _not_read(main: Container) -> Iterator[Finding]:
+def _not_read(main: Container) -> Iterator[LintFinding]:
     variable = _set(main, _NOT_READ)
     if variable is not None:
-        yield Finding(
+        yield LintFinding(
             TIMEOUT_NOT_READ,
             variable.place,
             f"neither PyTorch nor NCCL reads {variable.name}: unless your script does, collectives time out after "
@@ -92,7 +92,7 @@ def _not_read(main: Container) -> Iterator[Finding]:
         )
 
 
-def _recorder(main: Container) -> Iterator[Finding]:
+def _recorder(main: Container) -> Iterator[LintFinding]:
     size, dump = _set(main, _RECORDER), _set(main, _DUMP)
     if size is not None and _value(size) == "0":
         off = size
@@ -100,7 +100,7 @@ def _recorder(main: Container) -> Iterator[Finding]:
         off = dump
     else:
         return
-    yield Finding(
+    yield LintFinding(
         NO_FLIGHT_RECORDER,
         off.place,
         f"{off.name}={off.value} turns PyTorch's flight recorder off: after a hang nothing tells which rank did not "

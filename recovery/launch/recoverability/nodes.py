@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch
 from recovery.launch.recoverability.effective import (
     NODE_MARKED_SECONDS,
@@ -13,7 +13,7 @@ from recovery.launch.recoverability.effective import (
     size,
 )
 from recovery.launch.recoverability.words import span
-from recovery.launch.views import PodTemplate, Toleration
+from recovery.launch.views import ManifestToleration, PodTemplate
 
 NODE_LOSS_NOTICED_LATE = Code(
     "node-loss-noticed-late", Severity.WARNING, "pods of a lost node are given up only after minutes"
@@ -29,7 +29,7 @@ _MEND = (
 )
 
 
-def check(launch: Launch) -> Iterator[Finding]:
+def check(launch: Launch) -> Iterator[LintFinding]:
     for member in launch.members:
         everything = [each for each in member.template.tolerations if _everything(each)]
         for toleration in everything:
@@ -38,14 +38,14 @@ def check(launch: Launch) -> Iterator[Finding]:
             yield from _patience(launch, member.template)
 
 
-def _everything(toleration: Toleration) -> bool:
+def _everything(toleration: ManifestToleration) -> bool:
     """Every taint that keeps new pods off a node. One of NoExecute alone only keeps running ones there."""
     return not toleration.key and toleration.operator == "Exists" and toleration.effect in {"", "NoSchedule"}
 
 
-def _tolerates_everything(toleration: Toleration) -> Finding:
+def _tolerates_everything(toleration: ManifestToleration) -> LintFinding:
     stays = ", and stay on a lost one for ever" if not toleration.effect and toleration.seconds is None else ""
-    return Finding(
+    return LintFinding(
         TOLERATES_EVERYTHING,
         toleration.place,
         "operator Exists without a key tolerates every taint: pods come back to a node that was cordoned, or "
@@ -54,13 +54,13 @@ def _tolerates_everything(toleration: Toleration) -> Finding:
     )
 
 
-def _patience(launch: Launch, template: PodTemplate) -> Iterator[Finding]:
+def _patience(launch: Launch, template: PodTemplate) -> Iterator[LintFinding]:
     lasting = {taint: patience_seconds(template, taint) for taint in (NOT_READY, UNREACHABLE)}
     for_ever = [taint for taint, seconds in lasting.items() if seconds is None]
     if for_ever:
         first = for_ever[0]
         place = next(each.place for each in template.tolerations if each.key in {"", first} and each.seconds is None)
-        yield Finding(
+        yield LintFinding(
             TOLERATES_LOST_NODE,
             place,
             f"a toleration of {' and '.join(for_ever)} without tolerationSeconds holds for ever: a pod whose node is "
@@ -72,7 +72,7 @@ def _patience(launch: Launch, template: PodTemplate) -> Iterator[Finding]:
     if longest is None or longest <= _PATIENCE_MAX_SECONDS:
         return
     written = [each for each in template.tolerations if each.key in {"", taint} and each.seconds == longest]
-    yield Finding(
+    yield LintFinding(
         NODE_LOSS_NOTICED_LATE,
         written[0].place / "tolerationSeconds" if written else template.place,
         f"a lost node is marked after about {NODE_MARKED_SECONDS} s, and its pods are given up another {longest} s "

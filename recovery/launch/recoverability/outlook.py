@@ -38,19 +38,19 @@ def _pod(launch: Launch, member: Member) -> str:
     if backoff_limit(job) == 0:
         return f"{start} its Job fails at once (backoffLimit 0), {_after_job_failed(launch)}"
     if restart_policy(job) == "OnFailure":
-        deed = "a container that fails is restarted in place, and a pod that is gone is replaced"
+        reaction = "a container that fails is restarted in place, and a pod that is gone is replaced"
     else:
-        deed = "the Job replaces it"
+        reaction = "the Job replaces it"
     if launch.nodes < 2:
         return (
-            f"{start} {deed}, and no other waits for it; at {counted(losses_to_fail(job), 'failure')} "
+            f"{start} {reaction}, and no other waits for it; at {counted(losses_to_fail(job), 'failure')} "
             f"{backoff_limit_written(job)} is used up, and the Job fails, {_after_job_failed(launch)}"
         )
     waiting = launch.gpus - member.gpus_per_pod
     held = f" with {counted(waiting, 'GPU')}" if waiting > 0 else ""
     pods = "pod hangs" if launch.nodes == 2 else f"{launch.nodes - 1:,} pods hang"
     return (
-        f"{start} {deed}, alone, while the other {pods}{held} until the collective in which they wait times out "
+        f"{start} {reaction}, alone, while the other {pods}{held} until the collective in which they wait times out "
         f"(10 min by default with NCCL). {_RECREATES}{_rules_first(job)}"
     )
 
@@ -79,12 +79,12 @@ def _cascade(launch: Launch, member: Member) -> str:
             f"{start} {backoff_limit_written(job)} is used up at {counted(needed, kind)} of {pods:,}, and the Job "
             f"fails, {_after_job_failed(launch)}{rescued if launch.job_set.failure_policy is None else ''}"
         )
-    deed = "the Job replaces its pods" if never else "they are restarted in place"
+    reaction = "the Job replaces its pods" if never else "they are restarted in place"
     survived = (needed - 1) // pods
     if job.backoff_limit_per_index is not None:
         survived = min(survived, job.backoff_limit_per_index)
     return (
-        f"{start} {deed} one by one, and they may find each other again; {backoff_limit_written(job)} stands "
+        f"{start} {reaction} one by one, and they may find each other again; {backoff_limit_written(job)} stands "
         f"{counted(survived, 'time')} of that. {_RECREATES}"
     )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch, Member
 from recovery.launch.recoverability.container import says
 from recovery.launch.recoverability.effective import (
@@ -45,7 +45,7 @@ _BACKOFF_LIMIT_WANTED = 1000
 """As in policies/runtime-prepared.yaml: more than one incident costs a group of up to 1,000 pods."""
 
 
-def check(launch: Launch) -> Iterator[Finding]:
+def check(launch: Launch) -> Iterator[LintFinding]:
     for job in launch.job_set.jobs:
         yield from _pod_failure_policy(job)
     if not is_group(launch):
@@ -56,13 +56,13 @@ def check(launch: Launch) -> Iterator[Finding]:
         yield from _termination_message(launch, member)
 
 
-def _pod_failure_policy(job: ReplicatedJob) -> Iterator[Finding]:
+def _pod_failure_policy(job: ReplicatedJob) -> Iterator[LintFinding]:
     """As the API server validates a Job (`pkg/apis/batch/validation`). The JobSet itself is accepted."""
     if not job.pod_failure_rules:
         return
     if restart_policy(job) != "Never":
         default = "" if job.pods.restart_policy else " (JobSet's default)"
-        yield Finding(
+        yield LintFinding(
             POD_FAILURE_POLICY_REFUSED,
             restart_policy_place(job),
             f"a Job with a podFailurePolicy must have restartPolicy Never, and that of ReplicatedJob {job.name} has "
@@ -70,7 +70,7 @@ def _pod_failure_policy(job: ReplicatedJob) -> Iterator[Finding]:
             "set restartPolicy: Never in its pod template",
         )
     elif job.pod_replacement_policy not in {"", "Failed"}:
-        yield Finding(
+        yield LintFinding(
             POD_FAILURE_POLICY_REFUSED,
             job_spec(job) / "podReplacementPolicy",
             f"a Job with a podFailurePolicy must have podReplacementPolicy Failed, and that of ReplicatedJob {job.name}"
@@ -79,12 +79,12 @@ def _pod_failure_policy(job: ReplicatedJob) -> Iterator[Finding]:
         )
 
 
-def _restarts(launch: Launch, member: Member) -> Iterator[Finding]:
+def _restarts(launch: Launch, member: Member) -> Iterator[LintFinding]:
     job = member.job
     if launch.job_set.failure_policy is not None:
         return  # native_policies tells what it means together with the Job's own limits
     if backoff_limit(job) == 0:
-        yield Finding(
+        yield LintFinding(
             NO_RETRY,
             backoff_limit_place(job),
             f"backoffLimit 0 without a failurePolicy: the first pod of ReplicatedJob {job.name} that fails, or is "
@@ -96,7 +96,7 @@ def _restarts(launch: Launch, member: Member) -> Iterator[Finding]:
         return
     if restart_policy(job) == "OnFailure" and not job.pod_failure_rules:
         default = "" if job.pods.restart_policy else " (JobSet's default)"
-        yield Finding(
+        yield LintFinding(
             RESTARTED_IN_PLACE,
             restart_policy_place(job),
             f"restartPolicy OnFailure{default} restarts a failed rank of ReplicatedJob {job.name} alone, on the same "
@@ -107,7 +107,7 @@ def _restarts(launch: Launch, member: Member) -> Iterator[Finding]:
     yield from _cascade(launch, member)
 
 
-def _cascade(launch: Launch, member: Member) -> Iterator[Finding]:
+def _cascade(launch: Launch, member: Member) -> Iterator[LintFinding]:
     job, needed = member.job, losses_to_fail(member.job)
     kind = "restart" if restart_policy(job) == "OnFailure" else "failed pod"
     if runtime_alone(launch):
@@ -118,7 +118,7 @@ def _cascade(launch: Launch, member: Member) -> Iterator[Finding]:
         whom = counted(pods_per_job(member), "pod")
     else:
         return
-    yield Finding(
+    yield LintFinding(
         CASCADE_ENDS_JOB,
         backoff_limit_place(job),
         f"{backoff_limit_written(job)} for {whom}: when one failure makes all ranks of ReplicatedJob {job.name} exit, "
@@ -127,11 +127,11 @@ def _cascade(launch: Launch, member: Member) -> Iterator[Finding]:
     )
 
 
-def _grace(launch: Launch, member: Member) -> Iterator[Finding]:
+def _grace(launch: Launch, member: Member) -> Iterator[LintFinding]:
     grace = grace_seconds(member.template)
     if grace <= _GRACE_MAX_SECONDS or (member.main is not None and says(member.main, "emergency checkpoint")):
         return
-    yield Finding(
+    yield LintFinding(
         LONG_GRACE,
         member.template.place / "terminationGracePeriodSeconds",
         f"terminationGracePeriodSeconds {grace}: ranks that hang in a collective ignore SIGTERM and sit out all of it, "
@@ -140,13 +140,13 @@ def _grace(launch: Launch, member: Member) -> Iterator[Finding]:
     )
 
 
-def _termination_message(launch: Launch, member: Member) -> Iterator[Finding]:
+def _termination_message(launch: Launch, member: Member) -> Iterator[LintFinding]:
     main = member.main
     if main is None or main.termination_message_policy == "FallbackToLogsOnError" or not runs_script(launch, member):
         return
     written = bool(main.termination_message_policy)
     default = "" if written else " (the default)"
-    yield Finding(
+    yield LintFinding(
         NO_TERMINATION_MESSAGE,
         main.place / "terminationMessagePolicy" if written else main.place,
         f"terminationMessagePolicy File{default}: when container {main.name} fails, its pod's status does not say why, "

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from recovery.launch.findings import Code, Finding, Severity
+from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch, Member, Setting
 from recovery.launch.places import Place
 from recovery.launch.processes import CLAIM, devices_of
@@ -32,7 +32,7 @@ _CONSEQUENCE = (
 )
 
 
-class SelectedBy(StrEnum):
+class ContainerSelectedBy(StrEnum):
     """The rule that selected the training containers of a pod template."""
 
     TRAINER = "Trainer"
@@ -43,14 +43,14 @@ class SelectedBy(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class Selection(msgspec.Struct, frozen=True):
+class ContainerSelection(msgspec.Struct, frozen=True):
     """The containers that train, in their order; none under UNKNOWN."""
 
-    by: SelectedBy
+    by: ContainerSelectedBy
     containers: tuple[Container, ...] = ()
 
 
-def select(pods: PodTemplate, workload: Mapping[str, str], *, of_trainer: bool) -> Selection:
+def select(pods: PodTemplate, workload: Mapping[str, str], *, of_trainer: bool) -> ContainerSelection:
     """`workload`: annotations of the TrainJob or JobSet. `of_trainer`: a TrainJob makes these pods.
 
     An annotation on the workload is about all of its pod templates: one without that container goes on with the next
@@ -58,22 +58,22 @@ def select(pods: PodTemplate, workload: Mapping[str, str], *, of_trainer: bool) 
     """
     trainers = tuple(each for each in pods.containers if each.name in TRAINER_CONTAINERS)
     if trainers and of_trainer:
-        return Selection(SelectedBy.TRAINER, trainers)
+        return ContainerSelection(ContainerSelectedBy.TRAINER, trainers)
     if pods.annotations.get(ANNOTATION):
         named = _named(pods, pods.annotations)
-        return Selection(SelectedBy.TEMPLATE if named else SelectedBy.UNKNOWN, named)
+        return ContainerSelection(ContainerSelectedBy.TEMPLATE if named else ContainerSelectedBy.UNKNOWN, named)
     named = _named(pods, workload)
     if named:
-        return Selection(SelectedBy.WORKLOAD, named)
+        return ContainerSelection(ContainerSelectedBy.WORKLOAD, named)
     asking = _with_accelerators(pods)
     if asking:
-        return Selection(SelectedBy.ACCELERATORS, asking)
+        return ContainerSelection(ContainerSelectedBy.ACCELERATORS, asking)
     if len(pods.containers) == 1:
-        return Selection(SelectedBy.ONLY_ONE, pods.containers)
-    return Selection(SelectedBy.UNKNOWN)
+        return ContainerSelection(ContainerSelectedBy.ONLY_ONE, pods.containers)
+    return ContainerSelection(ContainerSelectedBy.UNKNOWN)
 
 
-def selection(launch: Launch, member: Member) -> Selection:
+def selection(launch: Launch, member: Member) -> ContainerSelection:
     """Of the pods of that ReplicatedJob. Annotations of a runtime itself reach no job."""
     workload = {} if runtime_alone(launch) else launch.annotations
     return select(member.template, workload, of_trainer=launch.runtime is not None)
@@ -94,9 +94,9 @@ def settings(launch: Launch) -> Iterator[Setting]:
         )
 
 
-def check(launch: Launch) -> Iterator[Finding]:
+def check(launch: Launch) -> Iterator[LintFinding]:
     for member in launch.members:
-        if member.template.containers and selection(launch, member).by is SelectedBy.UNKNOWN:
+        if member.template.containers and selection(launch, member).by is ContainerSelectedBy.UNKNOWN:
             yield _misnamed(launch, member) or _unknown(member)
 
 
@@ -111,27 +111,27 @@ def _with_accelerators(pods: PodTemplate) -> tuple[Container, ...]:
     return asking or tuple(each for each, found in devices if found)
 
 
-def _rule(launch: Launch, found: Selection) -> str:
+def _rule(launch: Launch, found: ContainerSelection) -> str:
     several = len(found.containers) > 1
     match found.by:
-        case SelectedBy.TRAINER:
+        case ContainerSelectedBy.TRAINER:
             return "Trainer's names for them" if several else "Trainer's name for it"
-        case SelectedBy.TEMPLATE:
+        case ContainerSelectedBy.TEMPLATE:
             return f"the annotation {ANNOTATION} of the pod template"
-        case SelectedBy.WORKLOAD:
+        case ContainerSelectedBy.WORKLOAD:
             return f"the annotation {ANNOTATION} of the {'JobSet' if launch.train_job is None else 'TrainJob'}"
-        case SelectedBy.ACCELERATORS:
+        case ContainerSelectedBy.ACCELERATORS:
             return "they ask for accelerators" if several else "it asks for accelerators"
-        case SelectedBy.ONLY_ONE:
+        case ContainerSelectedBy.ONLY_ONE:
             return "the only container"
-        case SelectedBy.UNKNOWN:
+        case ContainerSelectedBy.UNKNOWN:
             return "no rule selects one: the controller counts lost pods only"
 
 
-def _place(launch: Launch, member: Member, found: Selection) -> Place:
-    if found.by is SelectedBy.TEMPLATE:
+def _place(launch: Launch, member: Member, found: ContainerSelection) -> Place:
+    if found.by is ContainerSelectedBy.TEMPLATE:
         return _annotation_place(launch, member)
-    if found.by is SelectedBy.WORKLOAD:
+    if found.by is ContainerSelectedBy.WORKLOAD:
         return launch.place / "metadata" / "annotations" / ANNOTATION
     return found.containers[0].place if found.containers else member.template.place / "containers"
 
@@ -144,7 +144,7 @@ def _annotation_place(launch: Launch, member: Member) -> Place:
     return Place(spec.document, spec.path[:-1]) / "metadata" / "annotations" / ANNOTATION
 
 
-def _misnamed(launch: Launch, member: Member) -> Finding | None:
+def _misnamed(launch: Launch, member: Member) -> LintFinding | None:
     """The annotation of the pod template names none of its containers. None: it has none."""
     named = member.template.annotations.get(ANNOTATION)
     if not named:
@@ -155,14 +155,14 @@ def _misnamed(launch: Launch, member: Member) -> Finding | None:
         f"such container, so none of them counts as the one that trains: {_CONSEQUENCE}"
     )
     place = _annotation_place(launch, member)
-    return Finding(TRAINING_CONTAINER_UNKNOWN, place, message, f"write one that it has: {known}")
+    return LintFinding(TRAINING_CONTAINER_UNKNOWN, place, message, f"write one that it has: {known}")
 
 
-def _unknown(member: Member) -> Finding:
+def _unknown(member: Member) -> LintFinding:
     names = " and ".join(each.name for each in member.template.containers)
     message = (
         f"no rule selects a training container of ReplicatedJob {member.job.name}: it has {names}, none of them asks "
         f"for accelerators, and no annotation names one of them, so {_CONSEQUENCE}"
     )
     mend = f"add the annotation {ANNOTATION} with the name of the one that trains to its pod template"
-    return Finding(TRAINING_CONTAINER_UNKNOWN, member.template.place / "containers", message, mend)
+    return LintFinding(TRAINING_CONTAINER_UNKNOWN, member.template.place / "containers", message, mend)

@@ -32,7 +32,7 @@ class UnknownRuleError(Exception):
 
 
 @dataclass(frozen=True)
-class Rule:
+class CelRule:
     """One rule as it is evaluated."""
 
     holds: Holds
@@ -44,14 +44,14 @@ class Rule:
     """It speaks of `oldSelf`: asked only where there is a value before."""
 
 
-def compiled(said: dict[str, Any]) -> Rule:
+def compiled(said: dict[str, Any]) -> CelRule:
     """An item of `x-kubernetes-validations`. Raises UnknownRuleError."""
     text = " ".join(said["rule"].split())
     if unknown := sorted(said.keys() - _KEYWORDS):
         raise UnknownRuleError(f"{text}: {', '.join(unknown)} is not evaluated here")
     for shape, made in _SHAPES:
         if found := shape.fullmatch(text):
-            return Rule(
+            return CelRule(
                 made(found),
                 said.get("message", f"failed rule: {text}"),  # the API server's own words
                 said.get("reason", "FieldValueInvalid"),

@@ -19,7 +19,7 @@ _DEFAULT_GRACE_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DeletionResult:
     """What becomes of the object."""
 
     metadata: Body | None
@@ -30,12 +30,12 @@ class Outcome:
 
 def deleted(
     resource: Resource, body: Body, *, propagation: Propagation | None, grace_seconds: int | None, now: datetime
-) -> Outcome:
+) -> DeletionResult:
     """The outcome of a delete whose preconditions hold.
 
     A pod is marked before it is removed, even at once, so a watch tells of two changes. A delete that shortens the
-    grace dates the deletion anew: its timestamp is the first request's plus the new grace, but never in the past. So
-    the last delete of a kubelet, with grace 0, leaves the moment at which the kubelet was done.
+    grace gives the deletion a new date: its timestamp is the first request's plus the new grace, but never in the past.
+    So the last delete of a kubelet, with grace 0, leaves the moment at which the kubelet was done.
     """
     metadata: Body = dict(body["metadata"])
     before = body["metadata"]
@@ -50,7 +50,7 @@ def deleted(
             graceful, removed_after_grace = True, seconds == 0
         elif before.get("deletionGracePeriodSeconds"):
             if grace_seconds is None or _at_least_none(grace_seconds) >= before["deletionGracePeriodSeconds"]:
-                return Outcome(None, removed=False)
+                return DeletionResult(None, removed=False)
             _shorten(metadata, _at_least_none(grace_seconds), now)
             graceful, removed_after_grace = True, grace_seconds == 0
     finalizers = _finalizers(resource, before.get("finalizers") or [], propagation)
@@ -59,11 +59,11 @@ def deleted(
     else:
         metadata.pop("finalizers", None)
     if graceful:
-        return Outcome(metadata, removed=removed_after_grace and not finalizers)
+        return DeletionResult(metadata, removed=removed_after_grace and not finalizers)
     if not finalizers:
-        return Outcome(None, removed=True)
+        return DeletionResult(None, removed=True)
     _mark(metadata, now)
-    return Outcome(metadata, removed=False)
+    return DeletionResult(metadata, removed=False)
 
 
 def _at_least_none(grace_seconds: int) -> int:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import msgspec
 
 from recovery.ports import Resource
+from recovery.sim.api.error_answers import ahead_of_time, bad_request, expired
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.api.refusals import ahead_of_time, bad_request, expired
 from recovery.sim.api.selectors import Matches
-from recovery.sim.api.store import Key, Store, Table
+from recovery.sim.api.store import Key, ResourceTable, Store
 
 ANY_REVISION = "0"
 
@@ -24,7 +24,7 @@ class _Token(msgspec.Struct):
 
 def listed(
     store: Store,
-    table: Table,
+    table: ResourceTable,
     matches: Matches | None,
     *,
     resource_version: str | None,

@@ -68,7 +68,7 @@ def drop_empty(metadata: Body) -> None:
 
 
 def copied(value: Any) -> Any:
-    """All of a JSON value anew."""
+    """A deep copy of a JSON value."""
     if isinstance(value, dict):
         return {name: copied(item) for name, item in value.items()}
     if isinstance(value, list):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from recovery.ports import PatchKind
+from recovery.sim.api.error_answers import bad_request, patch_failed
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.api.refusals import bad_request, patch_failed
 
 _OPERATIONS_MAX = 10_000
 """`maxJSONPatchOperations` in apiserver's patch handler."""

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from recovery.ports import PODS
+from recovery.sim.api.error_answers import bad_request, conflict
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.api.refusals import bad_request, conflict
 
 _BINDINGS = msgspec.structs.replace(PODS, plural="pods/binding")
 
@@ -48,7 +48,7 @@ def marked_for_eviction(pod: Body, now: str) -> Body:
 
 
 def _with_condition(pod: Body, condition: dict[str, Any], now: str) -> Body:
-    """`UpdatePodCondition`: dated anew only if its status is another. The metadata are the new object's own."""
+    """`UpdatePodCondition`: gets a new date only if its status is another. The metadata are the new object's own."""
     status = pod.get("status", {})
     conditions = list(status.get("conditions", ()))
     at = next((index for index, old in enumerate(conditions) if old["type"] == condition["type"]), None)

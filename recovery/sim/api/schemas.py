@@ -20,7 +20,7 @@ import msgspec
 
 from recovery.sim.api import cel
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.api.status import Cause
+from recovery.sim.api.status_error import FieldCause
 
 _KEYWORDS = frozenset(
     {
@@ -39,14 +39,14 @@ _BLOCKING = frozenset(
     {"FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"}
 )
 """Reasons of causes that leave no object of which the rules could speak."""
-_NOT_ASKED = Cause(
+_NOT_ASKED = FieldCause(
     "<nil>",
     "Invalid value: null: some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation",
 )
 _TIME_OF_DAY = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})")
 
-_Limit = Callable[[Any, str], Cause | None]
+_Limit = Callable[[Any, str], FieldCause | None]
 """A limit of a single value at a path."""
 
 
@@ -70,9 +70,9 @@ class Schema:
         body.clear()
         body.update({**shared, **completed})
 
-    def causes(self, body: Body, before: Body | None) -> tuple[Cause, ...]:
+    def causes(self, body: Body, before: Body | None) -> tuple[FieldCause, ...]:
         """What is wrong with a completed object; `before`: the one that it replaces. None: it is new."""
-        causes: list[Cause] = []
+        causes: list[FieldCause] = []
         self._root.check(body, before, "", causes)
         if before is not None:
             causes = [_of_status(cause) for cause in causes]
@@ -107,7 +107,7 @@ class _Node(ABC):
         """The same value where there is nothing to be done; never changes the one that is given."""
         return value
 
-    def check(self, value: Any, before: Any, path: str, causes: list[Cause]) -> None:
+    def check(self, value: Any, before: Any, path: str, causes: list[FieldCause]) -> None:
         """Types and limits, of lists their uniqueness. `before` None: there is nothing to compare with."""
         if value is before or (value is None and self.nullable):
             return
@@ -117,13 +117,13 @@ class _Node(ABC):
         else:
             wanted = ",".join(self.types)
             message = f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'
-            causes.append(Cause(path, message, "FieldValueTypeInvalid"))
+            causes.append(FieldCause(path, message, "FieldValueTypeInvalid"))
 
     @abstractmethod
-    def check_value(self, value: Any, before: Any, path: str, causes: list[Cause]) -> None:
+    def check_value(self, value: Any, before: Any, path: str, causes: list[FieldCause]) -> None:
         """The same for a value of the right type."""
 
-    def ask(self, value: Any, before: Any, path: str, causes: list[Cause]) -> None:
+    def ask(self, value: Any, before: Any, path: str, causes: list[FieldCause]) -> None:
         """The rules, of a value that was found right otherwise."""
         if value is None or value is before:
             return
@@ -137,7 +137,7 @@ class _Scalar(_Node):
         self._limits = tuple(_limits(schema, path))
         self.set_default(schema)
 
-    def check_value(self, value: Any, before: Any, path: str, causes: list[Cause]) -> None:
+    def check_value(self, value: Any, before: Any, path: str, causes: list[FieldCause]) -> None:
         causes.extend(cause for limit in self._limits if (cause := limit(value, path)))
 
 
@@ -158,7 +158,7 @@ class _Array(_Node):
         items = [self._item(item) for item in value]
         return value if all(new is old for new, old in zip(items, value, strict=True)) else items
 
-    def check_value(self, value: Any, before: Any, path: str, causes: list[Cause]) -> None:
+    def check_value(self, value: Any, before: Any, path: str, causes: list[FieldCause]) -> None:
         for index, item in enumerate(value):
             self._items.check(item, None, f"{path}[{index}]", causes)
         if self._least is not None and len(value) < self._least:
@@ -168,7 +168,7 @@ class _Array(_Node):
         if self._list_type == "set" or (self._list_type == "map" and all(isinstance(item, dict) for item in value)):
             causes.extend(self._duplicates(value, path))
 
-    def ask(self, value: Any, before: Any, path: str, causes: list[Cause]) -> None:
+    def ask(self, value: Any, before: Any, path: str, causes: list[FieldCause]) -> None:
         if value is before:
             return
         super().ask(value, before, path, causes)
@@ -179,7 +179,7 @@ class _Array(_Node):
     def _item(self, item: Any) -> Any:
         return self._items.default if item is None and not self._items.nullable else self._items.completed(item)
 
-    def _duplicates(self, value: list[Any], path: str) -> Iterator[Cause]:
+    def _duplicates(self, value: list[Any], path: str) -> Iterator[FieldCause]:
         """One cause for each value that stands more than once, at its second place."""
         seen: dict[bytes, int] = {}
         for index, item in enumerate(value):
@@ -187,7 +187,7 @@ class _Array(_Node):
             encoded = msgspec.json.encode(same, order="deterministic")
             seen[encoded] = seen.get(encoded, 0) + 1
             if seen[encoded] == 2:
-                yield Cause(f"{path}[{index}]", f"Duplicate value: {_shown(same)}", "FieldValueDuplicate")
+                yield FieldCause(f"{path}[{index}]", f"Duplicate value: {_shown(same)}", "FieldValueDuplicate")
 
 
 class _Object(_Node):
@@ -231,7 +231,7 @@ class _Object(_Node):
                 completed[name] = default
         return value if same and len(completed) == len(value) else completed
 
-    def check_value(self, value: Any, before: Any, path: str, causes: list[Cause]) -> None:
+    def check_value(self, value: Any, before: Any, path: str, causes: list[FieldCause]) -> None:
         if self._least is not None and len(value) < self._least:
             causes.append(_invalid(path, len(value), f"{path} in body should have at least {self._least} properties"))
         if self._most is not None and len(value) > self._most:
@@ -242,9 +242,9 @@ class _Object(_Node):
             if node is not None:
                 node.check(child, known.get(name), f"{path}.{name}" if path else name, causes)
         missing = (f"{path}.{name}" if path else name for name in self._required if name not in value)
-        causes.extend(Cause(field, "Required value", "FieldValueRequired") for field in missing)
+        causes.extend(FieldCause(field, "Required value", "FieldValueRequired") for field in missing)
 
-    def ask(self, value: Any, before: Any, path: str, causes: list[Cause]) -> None:
+    def ask(self, value: Any, before: Any, path: str, causes: list[FieldCause]) -> None:
         if value is before:
             return
         super().ask(value, before, path, causes)
@@ -270,7 +270,7 @@ def _compiled(schema: Mapping[str, Any], path: str) -> _Node:
     raise SchemaError(f"{path}: no type that is known here: {schema.get('type')}")
 
 
-def _rules(schema: Mapping[str, Any], path: str) -> Iterator[cel.Rule]:
+def _rules(schema: Mapping[str, Any], path: str) -> Iterator[cel.CelRule]:
     for said in schema.get("x-kubernetes-validations", ()):
         try:
             rule = cel.compiled(said)
@@ -301,17 +301,17 @@ def _limits(schema: Mapping[str, Any], path: str) -> Iterator[_Limit]:
 
 
 def _limit_of_text(schema: Mapping[str, Any]) -> _Limit:
-    """Of these only the first that does not hold is told of."""
+    """Of these only the first that does not hold is reported."""
     most, least = schema.get("maxLength"), schema.get("minLength", 0)
     pattern = schema.get("pattern", "")
     search = cel.expression(pattern).search
 
-    def limit(value: Any, path: str) -> Cause | None:
+    def limit(value: Any, path: str) -> FieldCause | None:
         if not isinstance(value, str):
             return None
         if most is not None and len(value) > most:
             unit = "byte" if most == 1 else "bytes"
-            return Cause(path, f"Too long: may not be more than {most} {unit}", "FieldValueTooLong")
+            return FieldCause(path, f"Too long: may not be more than {most} {unit}", "FieldValueTooLong")
         if len(value) < least:
             return _invalid(path, value, f"{path} in body should be at least {least} chars long")
         if not search(value):
@@ -321,12 +321,12 @@ def _limit_of_text(schema: Mapping[str, Any]) -> _Limit:
     return limit
 
 
-def _date_time(value: Any, path: str) -> Cause | None:
+def _date_time(value: Any, path: str) -> FieldCause | None:
     if _is_date_time(value):
         return None
     shown = _shown(value)
     message = f"Invalid value: {shown}: {path} in body must be of type date-time: {shown}"
-    return Cause(path, message, "FieldValueTypeInvalid")
+    return FieldCause(path, message, "FieldValueTypeInvalid")
 
 
 def _is_date_time(text: str) -> bool:
@@ -344,17 +344,19 @@ def _is_date_time(text: str) -> bool:
 def _range(kind: str, name: str) -> _Limit:
     bound = 2 ** (_FORMATS_OF_NUMBERS[name] - 1)
 
-    def limit(value: Any, path: str) -> Cause | None:
+    def limit(value: Any, path: str) -> FieldCause | None:
         if isinstance(value, str) or -bound <= value < bound:
             return None
         # The API server names no field here.
-        return Cause("<nil>", f'Invalid value: "": Checked value must be of type {kind} with format {name} in {path}')
+        return FieldCause(
+            "<nil>", f'Invalid value: "": Checked value must be of type {kind} with format {name} in {path}'
+        )
 
     return limit
 
 
 def _bound(beyond: Callable[[Any, Any], bool], bound: Any, words: str) -> _Limit:
-    def limit(value: Any, path: str) -> Cause | None:
+    def limit(value: Any, path: str) -> FieldCause | None:
         if isinstance(value, str) or not beyond(value, bound):
             return None
         return _invalid(path, value, f"{path} in body should be {words} {_shown(bound)}")
@@ -366,16 +368,16 @@ def _one_of(values: Iterable[Any]) -> _Limit:
     known = tuple(values)
     supported = ", ".join(_shown(value if isinstance(value, str) else _shown(value)) for value in known)
 
-    def limit(value: Any, path: str) -> Cause | None:
+    def limit(value: Any, path: str) -> FieldCause | None:
         if value in known:
             return None
         message = f"Unsupported value: {_shown(value)}: supported values: {supported}"
-        return Cause(path, message, "FieldValueNotSupported")
+        return FieldCause(path, message, "FieldValueNotSupported")
 
     return limit
 
 
-def _of_status(cause: Cause) -> Cause:
+def _of_status(cause: FieldCause) -> FieldCause:
     """An update that finds something wrong in a status is one of /status, whose sentences begin below the status."""
     if not cause.field.startswith("status."):
         return cause
@@ -383,26 +385,26 @@ def _of_status(cause: Cause) -> Cause:
     return replace(cause, message=message)
 
 
-def _broken(rule: cel.Rule, value: Any, path: str) -> Cause:
+def _broken(rule: cel.CelRule, value: Any, path: str) -> FieldCause:
     field = ".".join(part for part in (path, rule.culprit) if part) or "<nil>"
     match rule.reason:
         case "FieldValueForbidden":
-            return Cause(field, f"Forbidden: {rule.message}", rule.reason)
+            return FieldCause(field, f"Forbidden: {rule.message}", rule.reason)
         case "FieldValueRequired":
-            return Cause(field, f"Required value: {rule.message}", rule.reason)
+            return FieldCause(field, f"Required value: {rule.message}", rule.reason)
     shown = "" if isinstance(value, dict | list) else f": {_shown(value)}"
     words = "Duplicate value" if rule.reason == "FieldValueDuplicate" else "Invalid value"
     # A duplicate is named, not explained.
-    return Cause(field, f"{words}{shown}" + (f": {rule.message}" if words == "Invalid value" else ""), rule.reason)
+    return FieldCause(field, f"{words}{shown}" + (f": {rule.message}" if words == "Invalid value" else ""), rule.reason)
 
 
-def _invalid(path: str, value: Any, why: str) -> Cause:
-    return Cause(path, f"Invalid value: {_shown(value)}: {why}")
+def _invalid(path: str, value: Any, why: str) -> FieldCause:
+    return FieldCause(path, f"Invalid value: {_shown(value)}: {why}")
 
 
-def _too_many(path: str, count: int, most: int) -> Cause:
+def _too_many(path: str, count: int, most: int) -> FieldCause:
     unit = "item" if most == 1 else "items"
-    return Cause(path, f"Too many: {count}: must have at most {most} {unit}", "FieldValueTooMany")
+    return FieldCause(path, f"Too many: {count}: must have at most {most} {unit}", "FieldValueTooMany")
 
 
 def _shown(value: Any) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from recovery.ports import EVENTS, JOBS, NODES, PODS, Resource
+from recovery.sim.api.error_answers import bad_request
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.api.refusals import bad_request
 
 Matches = Callable[[Body], bool]
 _Requirement = Callable[[Mapping[str, str]], bool]

@@ -10,13 +10,7 @@ from contextvars import ContextVar
 
 from recovery.ports import LEASES, NODES, PODS, Clock, Entropy, PatchKind, Propagation, Resource
 from recovery.sim.api.deletion import deleted
-from recovery.sim.api.kinds.kind import Body, Kind
-from recovery.sim.api.listing import ANY_REVISION, built_in, listed, revision_of
-from recovery.sim.api.managers import managed_fields
-from recovery.sim.api.metadata import copied, drop_empty, generated_name, settled, timestamp, uid_of
-from recovery.sim.api.patches import patched
-from recovery.sim.api.pod_subresources import bound, marked_for_eviction
-from recovery.sim.api.refusals import (
+from recovery.sim.api.error_answers import (
     already_exists,
     bad_request,
     conflict,
@@ -27,12 +21,16 @@ from recovery.sim.api.refusals import (
     precondition_failed,
     unsupported_patch,
 )
+from recovery.sim.api.kinds.kind import Body, ServedKind
+from recovery.sim.api.listing import ANY_REVISION, built_in, listed, revision_of
+from recovery.sim.api.managed_fields import managed_fields
+from recovery.sim.api.metadata import copied, drop_empty, generated_name, settled, timestamp, uid_of
+from recovery.sim.api.patches import patched
+from recovery.sim.api.pod_subresources import bound, marked_for_eviction
 from recovery.sim.api.selectors import selector
-from recovery.sim.api.status import Cause
-from recovery.sim.api.store import Change, Key, Record, Store, Table
+from recovery.sim.api.status_error import FieldCause
+from recovery.sim.api.store import Key, ObjectChange, Record, ResourceTable, Store
 from recovery.sim.api.watching import watch
-
-__all__ = ["ApiServer", "Change"]
 
 _GENERATED_NAME_ATTEMPTS = 8
 """How many names the server tries for one `generateName` (`createWithGenerateNameRetry`)."""
@@ -47,7 +45,7 @@ class ApiServer:
     server's from then on.
     """
 
-    def __init__(self, kinds: Iterable[Kind], *, clock: Clock, entropy: Entropy) -> None:
+    def __init__(self, kinds: Iterable[ServedKind], *, clock: Clock, entropy: Entropy) -> None:
         self._clock = clock
         self._entropy = entropy
         self._store = Store(kinds)
@@ -95,7 +93,7 @@ class ApiServer:
             raise not_served()
         return resource
 
-    def subscribe(self, told: Callable[[Change], None], *resources: Resource) -> None:
+    def subscribe(self, told: Callable[[ObjectChange], None], *resources: Resource) -> None:
         """Call `told` with each change, at once and in order; no resources: of all kinds. It must not write."""
         self._store.subscribe(told, resources)
 
@@ -243,21 +241,21 @@ class ApiServer:
 
     # Within.
 
-    def _table(self, resource: Resource) -> Table:
+    def _table(self, resource: Resource) -> ResourceTable:
         table = self._store.tables.get(resource)
         if table is None:
             raise not_served()
         return table
 
     @staticmethod
-    def _record(table: Table, key: Key) -> Record:
+    def _record(table: ResourceTable, key: Key) -> Record:
         record = table.records.get(key)
         if record is None:
             raise not_found(table.resource, key[1])
         return record
 
     @staticmethod
-    def _place(table: Table, metadata: Body, namespace: str | None) -> None:
+    def _place(table: ResourceTable, metadata: Body, namespace: str | None) -> None:
         """Settle in which namespace it is: the request's, the object's own where the request names none."""
         if not table.resource.namespaced:
             metadata.pop("namespace", None)
@@ -269,7 +267,7 @@ class ApiServer:
         if given != (namespace or given):
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
-    def _name(self, table: Table, metadata: Body) -> str:
+    def _name(self, table: ResourceTable, metadata: Body) -> str:
         """The object's name, made up if only its beginning is given. Empty: it has none."""
         prefix = metadata.get("generateName")
         if not metadata.get("name") and prefix:
@@ -280,7 +278,9 @@ class ApiServer:
         name = metadata.get("name", "")
         assert isinstance(name, str)
         if not name:
-            cause = Cause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired")
+            cause = FieldCause(
+                "metadata.name", "Required value: name or generateName is required", "FieldValueRequired"
+            )
             raise invalid(table.resource, "", [cause])
         return name
 
@@ -298,7 +298,9 @@ class ApiServer:
             after = "The object might have been modified"
             raise precondition_failed(resource, metadata["name"], f"{why} in record ({found}). {after}")
 
-    def _delete(self, table: Table, key: Key, *, propagation: Propagation | None, grace_seconds: int | None) -> Body:
+    def _delete(
+        self, table: ResourceTable, key: Key, *, propagation: Propagation | None, grace_seconds: int | None
+    ) -> Body:
         body = table.records[key].body
         outcome = deleted(
             table.resource, body, propagation=propagation, grace_seconds=grace_seconds, now=self._clock.now()
@@ -311,7 +313,7 @@ class ApiServer:
         gone = self._store.remove(table, key, _actor.get())
         return gone if table.resource == PODS else _success(table.resource, gone["metadata"])
 
-    def _update(self, table: Table, record: Record, body: Body, subresource: str) -> Body:
+    def _update(self, table: ResourceTable, record: Record, body: Body, subresource: str) -> Body:
         """Make `body`, which may share parts with the stored object, of it as far as that is allowed."""
         before = record.body
         if body is before:
@@ -355,7 +357,7 @@ class ApiServer:
         version = metadata.get("resourceVersion")
         if not version:
             if resource == LEASES or not built_in(resource):  # `AllowUnconditionalUpdate`
-                cause = Cause("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
+                cause = FieldCause("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
                 raise invalid(resource, name, [cause])
         elif version != old["resourceVersion"]:
             if not str(version).isdecimal():
@@ -363,7 +365,7 @@ class ApiServer:
             raise conflict(resource, name)
         uid = metadata.get("uid") or old["uid"]
         if uid != old["uid"] and (built_in(resource) or not of_status):
-            cause = Cause("metadata.uid", f'Invalid value: "{uid}": field is immutable')
+            cause = FieldCause("metadata.uid", f'Invalid value: "{uid}": field is immutable')
             raise invalid(resource, name, [cause])
 
     @staticmethod
@@ -376,11 +378,11 @@ class ApiServer:
         if added:
             names = ", ".join(f'"{name}"' for name in added)
             why = "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers"
-            cause = Cause("metadata.finalizers", f"{why} []string{{{names}}}", "FieldValueForbidden")
+            cause = FieldCause("metadata.finalizers", f"{why} []string{{{names}}}", "FieldValueForbidden")
             raise invalid(resource, old["name"], [cause])
 
     @staticmethod
-    def _check(table: Table, body: Body, before: Body | None) -> None:
+    def _check(table: ResourceTable, body: Body, before: Body | None) -> None:
         causes = list(table.kind.validate(body, before))
         if causes:
             raise invalid(table.resource, body["metadata"]["name"], causes)
@@ -390,7 +392,7 @@ class ApiServer:
             body, before, manager=_actor.get(), subresource=subresource, at=timestamp(self._clock.now())
         )
 
-    def _create_below(self, table: Table, key: Key, subresource: str, body: Body) -> Body:
+    def _create_below(self, table: ResourceTable, key: Key, subresource: str, body: Body) -> Body:
         """A create on a subresource of an object."""
         if table.resource != PODS or subresource not in {"binding", "eviction"}:
             raise not_served()
@@ -409,7 +411,7 @@ class ApiServer:
         return _success(PODS, pod["metadata"])
 
 
-def _with_content(table: Table, before: Body, body: Body) -> Body:
+def _with_content(table: ResourceTable, before: Body, body: Body) -> Body:
     """The object after a write that leaves its status alone, defaults filled in."""
     after = {**body, "apiVersion": before["apiVersion"], "kind": before["kind"]}
     if table.kind.has_status:
@@ -427,7 +429,7 @@ def _with_content(table: Table, before: Body, body: Body) -> Body:
     return after
 
 
-def _with_status(table: Table, before: Body, body: Body) -> Body:
+def _with_status(table: ResourceTable, before: Body, body: Body) -> Body:
     """The object after a write of its status. Built-in kinds take metadata there as well, all but who owns them."""
     after, metadata = dict(before), before["metadata"]
     if built_in(table.resource) and body["metadata"] is not metadata:
@@ -442,7 +444,7 @@ def _with_status(table: Table, before: Body, body: Body) -> Body:
     return after
 
 
-def _content_differs(after: Body, before: Body, kind: Kind) -> bool:
+def _content_differs(after: Body, before: Body, kind: ServedKind) -> bool:
     """Whether anything but metadata and status does."""
     apart = {"metadata", "status"} if kind.has_status else {"metadata"}
     if after.keys() - apart != before.keys() - apart:

@@ -1,7 +1,7 @@
 """Objects and their history: one revision after the other, as etcd keeps them.
 
 The history of a resource is a chain: each change knows the one that followed it. A watch holds the link that it has
-come to, so what is forgotten at the front is lost only to those who ask for it anew, and nobody keeps positions in
+come to, so what is forgotten at the front is lost only to those who ask again, and nobody keeps positions in
 step. Bodies are encoded when somebody first wants the bytes, and once.
 """
 
@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from recovery.ports import Resource
-from recovery.sim.api.kinds.kind import Body, Kind
+from recovery.sim.api.kinds.kind import Body, ServedKind
 
 HISTORY_MAX = 50_000
 """Changes kept over all resources; when there are more, the older half is forgotten."""
@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ObjectChange:
     """One revision."""
 
     type: EventType
@@ -48,15 +48,15 @@ class Link:
     __slots__ = ("following",)
 
     def __init__(self) -> None:
-        self.following: Entry | None = None
+        self.following: HistoryEntry | None = None
 
 
-class Entry(Link):
+class HistoryEntry(Link):
     """A change in the history."""
 
     __slots__ = ("_departed", "_encoded", "_line", "change")
 
-    def __init__(self, change: Change) -> None:
+    def __init__(self, change: ObjectChange) -> None:
         super().__init__()
         self.change = change
         self._encoded: bytes | None = None
@@ -93,28 +93,28 @@ class Record:
 
     __slots__ = ("body", "entry", "number")
 
-    def __init__(self, body: Body, entry: Entry, number: int) -> None:
+    def __init__(self, body: Body, entry: HistoryEntry, number: int) -> None:
         self.body = body
         self.entry = entry
         self.number = number
 
 
-class Table:
+class ResourceTable:
     """All objects of one kind, in the order in which they were made, and their history."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: ServedKind) -> None:
         self.kind = kind
         self.resource = kind.resource
-        self.fills_in = kind.default is not Kind.default
+        self.fills_in = kind.default is not ServedKind.default
         """It has defaults of its own."""
         self.records: dict[Key, Record] = {}
         self.newest: Link = Link()
         self._forgotten = self.newest
         """The link before the oldest entry that is kept."""
-        self._entries: list[Entry] = []
+        self._entries: list[HistoryEntry] = []
         self._waiting: dict[asyncio.Future[None], None] = {}
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: HistoryEntry) -> None:
         self._entries.append(entry)
         self.newest.following = entry
         self.newest = entry
@@ -164,14 +164,14 @@ class Table:
 class Store:
     """The tables of all kinds, one counter of revisions, and who wants to know of them."""
 
-    def __init__(self, kinds: Iterable[Kind]) -> None:
+    def __init__(self, kinds: Iterable[ServedKind]) -> None:
         self.revision = 1
         self.compacted = 0
         """Nothing is known of how it was before this revision."""
-        self.tables = {kind.resource: Table(kind) for kind in kinds}
+        self.tables = {kind.resource: ResourceTable(kind) for kind in kinds}
         self._by_kind = {(resource.api_version, resource.kind): resource for resource in self.tables}
         self._dependants: dict[str, dict[tuple[Resource, Key], None]] = {}
-        self._told: dict[Resource, list[Callable[[Change], None]]] = {resource: [] for resource in self.tables}
+        self._told: dict[Resource, list[Callable[[ObjectChange], None]]] = {resource: [] for resource in self.tables}
         self._telling = False
         self.made = 0
         """How many objects there have ever been."""
@@ -181,7 +181,7 @@ class Store:
         """None: there is no such kind."""
         return self._by_kind.get((api_version, kind))
 
-    def subscribe(self, told: Callable[[Change], None], resources: Iterable[Resource]) -> None:
+    def subscribe(self, told: Callable[[ObjectChange], None], resources: Iterable[Resource]) -> None:
         """No resources: of all. Who asked first is told first."""
         for resource in tuple(resources) or self.tables:
             self._told[resource].append(told)
@@ -192,7 +192,7 @@ class Store:
         found.sort(key=_number)
         return [record.body for record in found]
 
-    def add(self, table: Table, body: Body, actor: str) -> None:
+    def add(self, table: ResourceTable, body: Body, actor: str) -> None:
         """Its top level and its metadata are the store's; whatever else is in it may be shared."""
         key = key_of(body)
         self.made += 1
@@ -201,7 +201,7 @@ class Store:
         self._own(table.resource, key, (), _owners(body))
         self._tell(table, entry)
 
-    def change(self, table: Table, body: Body, actor: str) -> None:
+    def change(self, table: ResourceTable, body: Body, actor: str) -> None:
         """As `add`, of an object that is there."""
         key = key_of(body)
         record = table.records[key]
@@ -212,7 +212,7 @@ class Store:
             self._own(table.resource, key, _owners(before), _owners(body))
         self._tell(table, entry)
 
-    def remove(self, table: Table, key: Key, actor: str) -> Body:
+    def remove(self, table: ResourceTable, key: Key, actor: str) -> Body:
         """Returns the last state, as it is told."""
         before = table.records.pop(key).body
         entry = self._entry(table, "DELETED", {**before, "metadata": dict(before["metadata"])}, before, actor)
@@ -225,13 +225,15 @@ class Store:
         self.compacted = max(self.compacted, revision)
         self._kept -= sum(table.forget(revision) for table in self.tables.values())
 
-    def _entry(self, table: Table, event: EventType, body: Body, before: Body | None, actor: str) -> Entry:
+    def _entry(
+        self, table: ResourceTable, event: EventType, body: Body, before: Body | None, actor: str
+    ) -> HistoryEntry:
         assert not self._telling, "whoever is told of a change must not write: others have not heard of it yet"
         self.revision += 1
         body["metadata"]["resourceVersion"] = str(self.revision)
-        return Entry(Change(event, table.resource, body, before, self.revision, actor))
+        return HistoryEntry(ObjectChange(event, table.resource, body, before, self.revision, actor))
 
-    def _tell(self, table: Table, entry: Entry) -> None:
+    def _tell(self, table: ResourceTable, entry: HistoryEntry) -> None:
         table.append(entry)
         self._kept += 1
         if self._kept > HISTORY_MAX:
@@ -263,7 +265,7 @@ def _owners(body: Body) -> list[str]:
     return list(dict.fromkeys(owner["uid"] for owner in body["metadata"].get("ownerReferences", ())))
 
 
-def _revision(entry: Entry) -> int:
+def _revision(entry: HistoryEntry) -> int:
     return entry.change.revision
 
 

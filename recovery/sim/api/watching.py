@@ -8,7 +8,7 @@ import msgspec
 from recovery.ports import PODS, Resource
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.selectors import Matches
-from recovery.sim.api.store import Entry, Link, Store, Table
+from recovery.sim.api.store import HistoryEntry, Link, ResourceTable, Store
 
 BOOKMARK_SECONDS = 60.0
 """`defaultBookmarkFrequency` of apiserver's watch cache."""
@@ -21,7 +21,7 @@ _encode = msgspec.json.Encoder().encode
 
 async def watch(
     store: Store,
-    table: Table,
+    table: ResourceTable,
     matches: Matches | None,
     *,
     after: int | None,
@@ -64,7 +64,7 @@ async def watch(
             await table.news(min(ends_at_seconds, bookmark_at_seconds))
 
 
-def _selected(entry: Entry, matches: Matches) -> bytes | None:
+def _selected(entry: HistoryEntry, matches: Matches) -> bytes | None:
     """The line of a change for a watch that does not see all objects. None: it concerns none that it sees."""
     change = entry.change
     was_seen = change.before is not None and matches(change.before)

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 from recovery.ports import PODS
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.api.server import ApiServer, Change
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.store import ObjectChange
 
 PodKey = tuple[str, str]
 """Namespace and name."""
@@ -35,7 +36,7 @@ class BoundPods:
         if node:
             self._nodes.setdefault(node, {})[key_of(body)] = body
 
-    def _told(self, change: Change) -> None:
+    def _told(self, change: ObjectChange) -> None:
         if change.type != "DELETED":
             self._put(change.body)
             return

@@ -1,7 +1,7 @@
-"""A control loop as client-go makes them: keys of objects, one look at a key at a time, level-triggered.
+"""A control loop as client-go makes them: keys of objects, one sync of a key at a time, level-triggered.
 
 A model reads the server's state directly: its cache is always fresh. What makes real controllers late is modelled by a
-delay before each look, by the request limit, and by `stall`.
+delay before each sync, by the request limit, and by `stall`.
 """
 
 import asyncio
@@ -12,15 +12,15 @@ from typing import Generic, TypeVar
 
 from recovery.ports import Clock, Entropy
 from recovery.sim.api.server import ApiServer
-from recovery.sim.api.status import StatusError
-from recovery.sim.controllers.limits import Limiter
+from recovery.sim.api.status_error import StatusError
+from recovery.sim.controllers.request_limiter import Limiter
 
 K = TypeVar("K", bound=Hashable)
 
 FIRST_RETRY_SECONDS = 0.005
 LONGEST_RETRY_SECONDS = 30.0
 CONFLICTS = frozenset({404, 409, 410, 422})
-"""The object is no longer what the look took it for: look again. Anything else is a bug of the model."""
+"""The object is no longer what the sync took it for: sync again. Anything else is a bug of the model."""
 
 
 class ModelController(ABC, Generic[K]):
@@ -43,7 +43,7 @@ class ModelController(ABC, Generic[K]):
         delay_seconds: tuple[float, float] = (0.001, 0.02),
         workers: int = 5,
     ) -> None:
-        """`delay_seconds`: least and most between a change and the look at it."""
+        """`delay_seconds`: least and most between a change and the sync of it."""
         self.server = server
         self.clock = clock
         self.entropy = entropy
@@ -59,7 +59,7 @@ class ModelController(ABC, Generic[K]):
 
     @abstractmethod
     async def sync(self, key: K) -> None:
-        """Look at one object and bring the world one step nearer to it."""
+        """Sync one object and bring the world one step nearer to it."""
 
     async def run(self) -> None:
         """Until cancelled. Raises what is a bug of the model."""
@@ -69,21 +69,21 @@ class ModelController(ABC, Generic[K]):
             try:
                 await asyncio.get_running_loop().create_future()
             finally:
-                self._tasks = None  # a look that is ended by this must not begin another
+                self._tasks = None  # a sync that is ended by this must not begin another
 
     def enqueue(self, key: K) -> None:
-        """Look at it soon. Many changes before the look are one."""
+        """Sync it soon. Many changes before the sync are one."""
         if key not in self._queued:
             self._queued.add(key)
             self._waiting.append(key)
             self._start_some()
 
     def enqueue_after(self, key: K, seconds: float) -> None:
-        """Look at it in that many seconds, whatever happens before."""
+        """Sync it in that many seconds, whatever happens before."""
         asyncio.get_running_loop().call_later(seconds, self.enqueue, key)
 
     def stall(self, stalled: bool) -> None:
-        """A controller that hangs or is being restarted: it begins no look until it is told that it goes on."""
+        """A controller that hangs or is being restarted: it begins no sync until it is told that it goes on."""
         self._stalled = stalled
         self._start_some()
 
@@ -98,9 +98,9 @@ class ModelController(ABC, Generic[K]):
                 self._waiting.append(key)
                 continue
             self._busy.add(key)
-            self._tasks.create_task(self._look(key))
+            self._tasks.create_task(self._sync_one(key))
 
-    async def _look(self, key: K) -> None:
+    async def _sync_one(self, key: K) -> None:
         await self.clock.sleep(self.entropy.uniform(*self._delay_seconds))
         self._queued.discard(key)
         try:

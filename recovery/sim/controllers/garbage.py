@@ -1,6 +1,6 @@
 """The garbage collector: what becomes of objects whose owners go.
 
-Source: `pkg/controller/garbagecollector` of Kubernetes 1.36. Each look at an object costs a request, each owner that is
+Source: `pkg/controller/garbagecollector` of Kubernetes 1.36. Each sync of an object costs a request, each owner that is
 not known to be gone another one, and the deletion a third: which is why a Job of many pods goes slowly unless somebody
 else deletes the pods. Its client is allowed 40 requests a second, twice what other controllers are, and the same burst
 of 30 (`newGarbageCollectorController` in `cmd/kube-controller-manager/app/core.go`).
@@ -11,10 +11,11 @@ from typing import NamedTuple
 from recovery.ports import EVENTS, Clock, Entropy, PatchKind, Propagation, Resource
 from recovery.sim.api.deletion import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.api.server import ApiServer, Change
-from recovery.sim.api.status import StatusError
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.status_error import StatusError
+from recovery.sim.api.store import ObjectChange
 from recovery.sim.controllers.controller import ModelController
-from recovery.sim.controllers.limits import Limiter
+from recovery.sim.controllers.request_limiter import Limiter
 
 
 class Item(NamedTuple):
@@ -27,7 +28,7 @@ class Item(NamedTuple):
 
 
 class GarbageCollector(ModelController[Item]):
-    """Subscribes when it is made; looks while `run` does. It reads metadata only, of all kinds but Events."""
+    """Subscribes when it is made; syncs while `run` does. It reads metadata only, of all kinds but Events."""
 
     name = "garbage-collector"
 
@@ -41,7 +42,7 @@ class GarbageCollector(ModelController[Item]):
         delay_seconds: tuple[float, float] = (0.01, 0.04),
         workers: int = 20,
     ) -> None:
-        """Slower than others: it reads an object and its owners anew before it deletes anything."""
+        """Slower than others: it reads an object and its owners again before it deletes anything."""
         super().__init__(server, clock, entropy, limiter=limiter, delay_seconds=delay_seconds, workers=workers)
         self._absent: set[str] = set()
         """UIDs of owners that were seen to go: they need not be asked for."""
@@ -49,7 +50,7 @@ class GarbageCollector(ModelController[Item]):
 
     # What it hears.
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: ObjectChange) -> None:
         if change.resource == EVENTS:
             return
         if change.type == "DELETED":
@@ -61,7 +62,7 @@ class GarbageCollector(ModelController[Item]):
             self._changed_metadata(change.before, change.body)
 
     def _gone(self, body: Body) -> None:
-        """Its dependants are looked at, and owners that wait for it."""
+        """Its dependants are synced, and the owners that wait for it."""
         uid = body["metadata"]["uid"]
         dependants = list(self.server.dependants(uid))
         if dependants:

@@ -12,10 +12,11 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from recovery.ports import JOBS, PODS, Clock, Entropy, PatchKind
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.metadata import timestamp
-from recovery.sim.api.server import ApiServer, Change
-from recovery.sim.api.status import StatusError
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.status_error import StatusError
+from recovery.sim.api.store import ObjectChange
 from recovery.sim.controllers.controller import CONFLICTS, ModelController
-from recovery.sim.controllers.job_backoff import Backoff
+from recovery.sim.controllers.job_backoff import JobBackoff
 from recovery.sim.controllers.job_events import JobEvents
 from recovery.sim.controllers.job_pods import (
     TRACKING_FINALIZER,
@@ -30,13 +31,13 @@ from recovery.sim.controllers.job_pods import (
     to_remove,
     tracked,
 )
-from recovery.sim.controllers.job_status import JobLook, finished
-from recovery.sim.controllers.limits import Limiter
+from recovery.sim.controllers.job_status import JobSync, finished
+from recovery.sim.controllers.request_limiter import Limiter
 
 T = TypeVar("T")
 
 BATCH_SECONDS = 1.0
-"""Changes of pods and of a Job's status are looked at after so long, all of them at once (`syncJobBatchPeriod`)."""
+"""Changes of pods and of a Job's status are synced after so long, all of them at once (`syncJobBatchPeriod`)."""
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 60.0
 MOST_PODS_PER_SYNC = 500
@@ -55,7 +56,7 @@ class PodsRefusedError(Exception):
 
 
 class JobController(ModelController[JobKey]):
-    """Subscribes when it is made; looks while `run` does."""
+    """Subscribes when it is made; syncs while `run` does."""
 
     name = "job-controller"
 
@@ -71,7 +72,7 @@ class JobController(ModelController[JobKey]):
     ) -> None:
         super().__init__(server, clock, entropy, limiter=limiter, delay_seconds=delay_seconds, workers=workers)
         self._events = JobEvents(server, clock, limiter, self.name)
-        self._backoffs: dict[JobKey, Backoff] = {}
+        self._backoffs: dict[JobKey, JobBackoff] = {}
         self._due: dict[JobKey, asyncio.TimerHandle] = {}
         self._refusals: dict[JobKey, int] = {}
         self._overlooking_until_seconds = 0.0
@@ -91,7 +92,7 @@ class JobController(ModelController[JobKey]):
 
     # What it hears.
 
-    def _job_changed(self, change: Change) -> None:
+    def _job_changed(self, change: ObjectChange) -> None:
         job, metadata = change.body, change.body["metadata"]
         key = JobKey("Job", metadata["namespace"], metadata["name"])
         if change.before is None:
@@ -106,7 +107,7 @@ class JobController(ModelController[JobKey]):
         elif _asked_for_more(change.before, job):
             self.enqueue(key)
         else:
-            self._look_within(key, BATCH_SECONDS)
+            self._sync_within(key, BATCH_SECONDS)
 
     def _leave(self, key: JobKey, job: Body) -> None:
         """Nothing more is to be done for it but to let its pods go."""
@@ -115,7 +116,7 @@ class JobController(ModelController[JobKey]):
             if tracked(pod):
                 self.enqueue(_orphan(pod))
 
-    def _pod_changed(self, change: Change) -> None:
+    def _pod_changed(self, change: ObjectChange) -> None:
         pod = change.body
         gone = change.type == "DELETED"
         owner = controller_of(pod)
@@ -128,7 +129,7 @@ class JobController(ModelController[JobKey]):
             if tracked(pod) and not gone and owner["kind"] == "Job":
                 self.enqueue(_orphan(pod))
         elif job is not None:
-            self._look_within(JobKey("Job", job["metadata"]["namespace"], job["metadata"]["name"]), BATCH_SECONDS)
+            self._sync_within(JobKey("Job", job["metadata"]["namespace"], job["metadata"]["name"]), BATCH_SECONDS)
 
     def _job_of(self, pod: Body, owner: Body) -> Body | None:
         """None: it is gone, or another one has its name by now."""
@@ -137,7 +138,7 @@ class JobController(ModelController[JobKey]):
         job = self.server.find(JOBS, owner["name"], pod["metadata"]["namespace"])
         return job if job is not None and job["metadata"]["uid"] == owner["uid"] else None
 
-    def _look_within(self, key: JobKey, seconds: float) -> None:
+    def _sync_within(self, key: JobKey, seconds: float) -> None:
         """Of several such moments the earliest counts, as in client-go's delaying queue."""
         loop = asyncio.get_running_loop()
         due = self._due.get(key)
@@ -145,9 +146,9 @@ class JobController(ModelController[JobKey]):
             if due.when() <= loop.time() + seconds:
                 return
             due.cancel()
-        self._due[key] = loop.call_later(seconds, self._look_due, key)
+        self._due[key] = loop.call_later(seconds, self._sync_due, key)
 
-    def _look_due(self, key: JobKey) -> None:
+    def _sync_due(self, key: JobKey) -> None:
         del self._due[key]
         self.enqueue(key)
 
@@ -164,7 +165,7 @@ class JobController(ModelController[JobKey]):
                 raise
             refusals = self._refusals[key] = self._refusals.get(key, 0) + 1
             seconds = min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(refusals - 1, 10))
-            self._look_within(key, seconds)
+            self._sync_within(key, seconds)
         else:
             self._refusals.pop(key, None)
 
@@ -183,22 +184,22 @@ class JobController(ModelController[JobKey]):
         job = self.server.find(JOBS, key.name, key.namespace)
         if job is None or finished(job) or job["metadata"]["uid"] in self._overlooked:
             return
-        look = JobLook(job, self._pods_of(job), self.clock.now())
-        backoff = self._backoffs.get(key, Backoff()).after(look.newly_succeeded, look.newly_failed)
-        look.ending = look.judge()
-        deadline_seconds = look.deadline_seconds()
-        if look.ending is None and deadline_seconds is not None:
-            self._look_within(key, deadline_seconds)
+        sync = JobSync(job, self._pods_of(job), self.clock.now())
+        backoff = self._backoffs.get(key, JobBackoff()).after(sync.newly_succeeded, sync.newly_failed)
+        sync.ending = sync.judge()
+        deadline_seconds = sync.deadline_seconds()
+        if sync.ending is None and deadline_seconds is not None:
+            self._sync_within(key, deadline_seconds)
         accepted = True
-        if look.ending is not None:
-            await self._delete_active(look)
+        if sync.ending is not None:
+            await self._delete_active(sync)
         else:
-            accepted = deleting(job) or await self._manage(key, look, backoff)
-            if look.complete():
-                look.complete_at(self.clock.now())
+            accepted = deleting(job) or await self._manage(key, sync, backoff)
+            if sync.complete():
+                sync.complete_at(self.clock.now())
             elif not deleting(job):
-                self._say_whether_suspended(look)
-        await self._track(key, look, backoff)
+                self._say_whether_suspended(sync)
+        await self._track(key, sync, backoff)
         if not accepted:
             raise PodsRefusedError
 
@@ -207,70 +208,70 @@ class JobController(ModelController[JobKey]):
         owned = (body for body in self.server.dependants(uid) if body["kind"] == "Pod")
         return [pod for pod in owned if (controller_of(pod) or {}).get("uid") == uid]
 
-    async def _delete_active(self, look: JobLook) -> None:
+    async def _delete_active(self, sync: JobSync) -> None:
         """All of them, as the Job ends. Their finalizers stay until the status has counted them."""
-        await _all(self._delete(look, pod) for pod in look.active_pods)
-        look.let_end(look.active_pods)
+        await _all(self._delete(sync, pod) for pod in sync.active_pods)
+        sync.let_end(sync.active_pods)
 
-    def _say_whether_suspended(self, look: JobLook) -> None:
+    def _say_whether_suspended(self, sync: JobSync) -> None:
         """After the pods were made or deleted: on a resume the condition is younger than every pod of that sync."""
         now = self.clock.now()
-        if look.suspended:
-            if look.set_condition("Suspended", "True", "JobSuspended", "Job suspended", now):
-                self._events.tell(look.job, "Suspended", "Job suspended")
-                look.start_time = None
-        elif look.set_condition("Suspended", "False", "JobResumed", "Job resumed", now):
-            self._events.tell(look.job, "Resumed", "Job resumed")
-            look.start_time = timestamp(now)
+        if sync.suspended:
+            if sync.set_condition("Suspended", "True", "JobSuspended", "Job suspended", now):
+                self._events.tell(sync.job, "Suspended", "Job suspended")
+                sync.start_time = None
+        elif sync.set_condition("Suspended", "False", "JobResumed", "Job resumed", now):
+            self._events.tell(sync.job, "Resumed", "Job resumed")
+            sync.start_time = timestamp(now)
 
     # How many pods there are to be.
 
-    async def _manage(self, key: JobKey, look: JobLook, backoff: Backoff) -> bool:
+    async def _manage(self, key: JobKey, sync: JobSync, backoff: JobBackoff) -> bool:
         """Make or delete pods, never both in one sync. False: some were refused."""
-        wanted = self._wanted(look)
-        completions = look.completions if look.indexed else None
-        surplus = to_remove(look.active_pods, max(0, look.active - wanted), completions)
+        wanted = self._wanted(sync)
+        completions = sync.completions if sync.indexed else None
+        surplus = to_remove(sync.active_pods, max(0, sync.active - wanted), completions)
         if surplus:
-            await self._delete_surplus(look, surplus if look.suspended else surplus[:MOST_PODS_PER_SYNC])
+            await self._delete_surplus(sync, surplus if sync.suspended else surplus[:MOST_PODS_PER_SYNC])
             return True
-        waited_for = look.terminating if look.replaces_failed_only else 0
-        missing = min(wanted - waited_for - look.active, MOST_PODS_PER_SYNC)
-        if look.suspended or missing <= 0:
+        waited_for = sync.terminating if sync.replaces_failed_only else 0
+        missing = min(wanted - waited_for - sync.active, MOST_PODS_PER_SYNC)
+        if sync.suspended or missing <= 0:
             return True
         indexes: list[int | None] = [None] * missing
         wait_seconds = 0.0
-        if look.indexed:
-            indexes = list(_pending_indexes(look)[:missing])
-        if look.limit_per_index is None:
-            wait_seconds = backoff.remaining_seconds(look.now)
+        if sync.indexed:
+            indexes = list(_pending_indexes(sync)[:missing])
+        if sync.limit_per_index is None:
+            wait_seconds = backoff.remaining_seconds(sync.now)
         else:
-            waits = [(_backoff_of(look, index).remaining_seconds(look.now), index) for index in indexes]
+            waits = [(_backoff_of(sync, index).remaining_seconds(sync.now), index) for index in indexes]
             indexes = [index for seconds, index in waits if seconds == 0]
             wait_seconds = 0.0 if indexes or not waits else min(seconds for seconds, _ in waits)
         if wait_seconds > 0:
-            self._look_within(key, max(wait_seconds, BATCH_SECONDS))
+            self._sync_within(key, max(wait_seconds, BATCH_SECONDS))
             return True
-        return await self._create(look, indexes)
+        return await self._create(sync, indexes)
 
-    def _wanted(self, look: JobLook) -> int:
-        if look.suspended:
+    def _wanted(self, sync: JobSync) -> int:
+        if sync.suspended:
             return 0
-        if look.completions is None:
-            return look.active if look.succeeded > 0 else look.parallelism
-        return max(0, min(look.completions - look.succeeded, look.parallelism))
+        if sync.completions is None:
+            return sync.active if sync.succeeded > 0 else sync.parallelism
+        return max(0, min(sync.completions - sync.succeeded, sync.parallelism))
 
-    async def _delete_surplus(self, look: JobLook, pods: list[Body]) -> None:
+    async def _delete_surplus(self, sync: JobSync, pods: list[Body]) -> None:
         """Without their finalizers, so that they do not count as failed."""
-        await _all(self._release_and_delete(look, pod) for pod in pods)
-        look.let_end(pods)
+        await _all(self._release_and_delete(sync, pod) for pod in pods)
+        sync.let_end(pods)
 
-    async def _create(self, look: JobLook, indexes: list[int | None]) -> bool:
+    async def _create(self, sync: JobSync, indexes: list[int | None]) -> bool:
         """In batches of 1, 2, 4, ...: of many pods that would all be refused only a few are asked for."""
         size = 1
         while indexes:
             batch, indexes = indexes[:size], indexes[size:]
-            created = await _all(self._create_one(look, index) for index in batch)
-            look.active += sum(created)
+            created = await _all(self._create_one(sync, index) for index in batch)
+            sync.active += sum(created)
             if not all(created):
                 return False
             size *= 2
@@ -278,63 +279,63 @@ class JobController(ModelController[JobKey]):
 
     # What has come of them.
 
-    async def _track(self, key: JobKey, look: JobLook, backoff: Backoff) -> None:
+    async def _track(self, key: JobKey, sync: JobSync, backoff: JobBackoff) -> None:
         """Write down what has finished, then take the finalizers away, then count: a crash in between loses nothing."""
-        look.settle()
-        to_release = look.count()
-        look.announce()
+        sync.settle()
+        to_release = sync.count()
+        sync.announce()
         counted_at = self.clock.now()
-        if await self._write(look):
+        if await self._write(sync):
             self._backoffs[key] = backoff
         await _all(self._release(pod) for pod in to_release)
-        look.settle(pod["metadata"]["uid"] for pod in to_release)
-        ended = look.finish(counted_at, self.clock.now())
-        await self._write(look)
-        if ended and look.ending is not None:
-            if look.ending.fails:
-                self._events.warn(look.job, look.ending.reason, look.ending.message)
+        sync.settle(pod["metadata"]["uid"] for pod in to_release)
+        ended = sync.finish(counted_at, self.clock.now())
+        await self._write(sync)
+        if ended and sync.ending is not None:
+            if sync.ending.fails:
+                self._events.warn(sync.job, sync.ending.reason, sync.ending.message)
             else:
-                self._events.tell(look.job, "Completed", "Job completed")
+                self._events.tell(sync.job, "Completed", "Job completed")
 
-    async def _write(self, look: JobLook) -> bool:
+    async def _write(self, sync: JobSync) -> bool:
         """False: the status is so already."""
-        status = look.status()
-        if status == look.job.get("status"):
+        status = sync.status()
+        if status == sync.job.get("status"):
             return False
         await self.limiter.take()
         with self.server.acting(self.name):
-            body = {**look.job, "status": status}
-            look.job = self.server.replace(
-                JOBS, body, namespace=look.job["metadata"]["namespace"], subresource="status"
+            body = {**sync.job, "status": status}
+            sync.job = self.server.replace(
+                JOBS, body, namespace=sync.job["metadata"]["namespace"], subresource="status"
             )
         return True
 
     # Single requests.
 
-    async def _create_one(self, look: JobLook, index: int | None) -> bool:
+    async def _create_one(self, sync: JobSync, index: int | None) -> bool:
         """False: it was refused."""
-        pod = make_pod(look.job, index, _failures(look, index))
+        pod = make_pod(sync.job, index, _failures(sync, index))
         await self.limiter.take()
         try:
             with self.server.acting(self.name):
-                made = self.server.create(PODS, pod, namespace=look.job["metadata"]["namespace"])
+                made = self.server.create(PODS, pod, namespace=sync.job["metadata"]["namespace"])
         except StatusError as error:
-            self._events.warn(look.job, "FailedCreate", f"Error creating: {error.message}")
+            self._events.warn(sync.job, "FailedCreate", f"Error creating: {error.message}")
             return False
-        self._events.tell(look.job, "SuccessfulCreate", f"Created pod: {made['metadata']['name']}")
+        self._events.tell(sync.job, "SuccessfulCreate", f"Created pod: {made['metadata']['name']}")
         return True
 
-    async def _delete(self, look: JobLook, pod: Body) -> None:
+    async def _delete(self, sync: JobSync, pod: Body) -> None:
         metadata = pod["metadata"]
         await self.limiter.take()
         if self._latest(pod) is not None:
             with self.server.acting(self.name):
                 self.server.delete(PODS, metadata["name"], namespace=metadata["namespace"])
-            self._events.tell(look.job, "SuccessfulDelete", f"Deleted pod: {metadata['name']}")
+            self._events.tell(sync.job, "SuccessfulDelete", f"Deleted pod: {metadata['name']}")
 
-    async def _release_and_delete(self, look: JobLook, pod: Body) -> None:
+    async def _release_and_delete(self, sync: JobSync, pod: Body) -> None:
         await self._release(pod)
-        await self._delete(look, pod)
+        await self._delete(sync, pod)
 
     async def _release(self, pod: Body) -> None:
         """Take the finalizer away."""
@@ -368,31 +369,31 @@ def _orphan(pod: Body) -> JobKey:
 
 
 def _asked_for_more(before: Body, after: Body) -> bool:
-    """The spec has changed, or it is to be deleted: that is looked at at once."""
+    """The spec has changed, or it is to be deleted: that is synced at once."""
     return bool(before["metadata"].get("generation") != after["metadata"].get("generation"))
 
 
-def _pending_indexes(look: JobLook) -> list[int]:
+def _pending_indexes(sync: JobSync) -> list[int]:
     """Those that have no pod, have not succeeded and have not failed, the lowest first."""
-    taken = look.succeeded_indexes | (look.failed_indexes or set())
-    held = [*look.active_pods, *(filter(terminating, look.pods) if look.replaces_failed_only else ())]
+    taken = sync.succeeded_indexes | (sync.failed_indexes or set())
+    held = [*sync.active_pods, *(filter(terminating, sync.pods) if sync.replaces_failed_only else ())]
     taken.update(index for index in map(index_of, held) if index is not None)
-    return [index for index in range(look.completions or 0) if index not in taken]
+    return [index for index in range(sync.completions or 0) if index not in taken]
 
 
-def _backoff_of(look: JobLook, index: int | None) -> Backoff:
+def _backoff_of(sync: JobSync, index: int | None) -> JobBackoff:
     """Of an index that fails on its own."""
-    last = look.waiting_for_successor.get(index) if index is not None else None
-    return Backoff() if last is None else Backoff(all_failures_of_index(last) + 1, finished_at(last))
+    last = sync.waiting_for_successor.get(index) if index is not None else None
+    return JobBackoff() if last is None else JobBackoff(all_failures_of_index(last) + 1, finished_at(last))
 
 
-def _failures(look: JobLook, index: int | None) -> tuple[int, int] | None:
+def _failures(sync: JobSync, index: int | None) -> tuple[int, int] | None:
     """What the index's new pod is told about its predecessors: failures that counted, and those that did not."""
-    if index is None or look.limit_per_index is None:
+    if index is None or sync.limit_per_index is None:
         return None
-    last = look.waiting_for_successor.get(index)
+    last = sync.waiting_for_successor.get(index)
     if last is None:
         return 0, 0
     counted, every = failures_of_index(last), all_failures_of_index(last)
     ignored = every - counted
-    return (counted + 1, ignored) if look.handling(last).counts else (counted, ignored + 1)
+    return (counted + 1, ignored) if sync.handling(last).counts else (counted, ignored + 1)

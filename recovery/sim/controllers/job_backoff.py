@@ -1,7 +1,7 @@
 """How long a Job waits before it replaces failed pods.
 
 Source: `pkg/controller/job/backoff_utils.go` of Kubernetes 1.36. It is not kept in the Job: a controller that starts
-anew has forgotten it.
+again has forgotten it.
 """
 
 from collections.abc import Sequence
@@ -16,23 +16,23 @@ LONGEST_BACKOFF_SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class JobBackoff:
     """Failures of one Job's pods since one of them succeeded last."""
 
     failures: int = 0
     last_failure_at: datetime | None = None
     """None: there was none."""
 
-    def after(self, succeeded: Sequence[Body], failed: Sequence[Body]) -> "Backoff":
+    def after(self, succeeded: Sequence[Body], failed: Sequence[Body]) -> "JobBackoff":
         """With pods that were seen for the first time as finished; a deleted pod is a failed one."""
         if not succeeded and not failed:
             return self
         failures = sorted(finished_at(pod) for pod in failed)
         if not succeeded:
-            return Backoff(self.failures + len(failures), failures[-1])
+            return JobBackoff(self.failures + len(failures), failures[-1])
         last_success_at = max(finished_at(pod) for pod in succeeded)
         later = [at for at in failures if at > last_success_at]
-        return Backoff(len(later), later[-1] if later else None)
+        return JobBackoff(len(later), later[-1] if later else None)
 
     def remaining_seconds(self, now: datetime) -> float:
         """Until a pod may be made; 0: now."""

@@ -1,7 +1,7 @@
 """Events of the Job controller: they cost its client requests, as pods do.
 
 Source: `tools/record` of client-go 0.36. There, like Events are merged into one by further requests; here each is
-written anew, so an Event costs a request either way.
+written again, so an Event costs a request either way.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from recovery.ports import EVENTS, Clock
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.metadata import timestamp
 from recovery.sim.api.server import ApiServer
-from recovery.sim.controllers.limits import Limiter
+from recovery.sim.controllers.request_limiter import Limiter
 
 BURST = 25
 """Events about one object; what goes beyond is dropped: of a Job with 128 pods only the first ones are told."""

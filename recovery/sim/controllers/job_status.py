@@ -73,7 +73,7 @@ _TOO_MANY_INDEXES = Ending(
 _INDEXES_FAILED = Ending("FailureTarget", "FailedIndexes", "Job has failed indexes")
 
 
-class JobLook:
+class JobSync:
     """One sync's view. The pods are those of its beginning: what happens to them meanwhile is seen by the next."""
 
     def __init__(self, job: Body, pods: Iterable[Body], now: datetime) -> None:

@@ -1,7 +1,7 @@
 """JobSet 0.12: makes the child Jobs of JobSets, restarts all of them together, says how they do.
 
-Source: jobset v0.12 `pkg/controllers/jobset_controller.go`; the order of the steps of a look is the real one's, because
-each step is only reached when those before it had nothing to end the look with.
+Source: jobset v0.12 `pkg/controllers/jobset_controller.go`; the order of the steps of a sync is the real one's, because
+each step is only reached when those before it had nothing to end the sync with.
 
 Differences from the real one:
 - exclusive placement is not there, neither its pod webhooks nor its pod controller;
@@ -16,8 +16,9 @@ from recovery.ports import JOB_SETS, JOBS, Clock, Entropy, Propagation, Resource
 from recovery.sim.api.kinds.core import SERVICES
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.metadata import timestamp
-from recovery.sim.api.server import ApiServer, Change
-from recovery.sim.api.status import StatusError
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.status_error import StatusError
+from recovery.sim.api.store import ObjectChange
 from recovery.sim.controllers.controller import ModelController
 from recovery.sim.controllers.jobset_jobs import (
     JOBSET_NAME,
@@ -38,7 +39,7 @@ from recovery.sim.controllers.jobset_policies import (
     succeeded,
 )
 from recovery.sim.controllers.jobset_status import Counts, JobSetStatus, count_jobs
-from recovery.sim.controllers.limits import Limiter
+from recovery.sim.controllers.request_limiter import Limiter
 
 Key = tuple[str, str]
 """Namespace and name of a JobSet."""
@@ -62,7 +63,7 @@ class JobSetController(ModelController[Key]):
         for jobset in server.objects(JOB_SETS):
             self.enqueue((jobset["metadata"]["namespace"], jobset["metadata"]["name"]))
 
-    def _told(self, change: Change) -> None:
+    def _told(self, change: ObjectChange) -> None:
         meta = change.body["metadata"]
         if change.resource == JOB_SETS:
             self.enqueue((meta["namespace"], meta["name"]))
@@ -72,7 +73,7 @@ class JobSetController(ModelController[Key]):
                 self.enqueue((meta["namespace"], owner["name"]))
 
     async def sync(self, key: Key) -> None:
-        """One look: at most one write of the status, at its end."""
+        """One sync: at most one write of the status, at its end."""
         namespace, name = key
         jobset = self.server.find(JOB_SETS, name, namespace)
         if jobset is None or "deletionTimestamp" in jobset["metadata"]:
@@ -162,7 +163,7 @@ class JobSetController(ModelController[Key]):
             status.started_in_order()
 
     async def _create_replicas(self, jobset: Body, replicated: Body, taken: set[str]) -> None:
-        """A name that is taken is left alone. What could not be made ends the look, after all others were tried."""
+        """A name that is taken is left alone. What could not be made ends the sync, after all others were tried."""
         refused: StatusError | None = None
         for index in range(replicated["replicas"]):
             if job_name(jobset, replicated, index) in taken:

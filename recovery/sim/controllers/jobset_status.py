@@ -46,7 +46,7 @@ def _parent(job: Body) -> str:
 
 
 class JobSetStatus:
-    """The status during one look at a JobSet; written once, at its end, if anything changed."""
+    """The status during one sync of a JobSet; written once, at its end, if anything changed."""
 
     def __init__(self, jobset: Body, now: str) -> None:
         """`now` as metav1.Time has it."""
@@ -82,7 +82,7 @@ class JobSetStatus:
             self.changed = True
 
     def restart(self, reason: str, message: str, *, counts_towards_max: bool) -> None:
-        """The next look deletes the Jobs of the attempts before."""
+        """The next sync deletes the Jobs of the attempts before."""
         self.restarts += 1
         self.restarts_counted += counts_towards_max
         self.changed = True

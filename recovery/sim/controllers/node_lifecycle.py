@@ -1,6 +1,6 @@
 """The node lifecycle controller: what becomes of a node that is no longer heard, and of its pods' readiness.
 
-Modelled after pkg/controller/nodelifecycle (Kubernetes 1.36). It looks at all nodes every 5 s; a node that was not
+Modelled after pkg/controller/nodelifecycle (Kubernetes 1.36). It checks all nodes every 5 s; a node that was not
 heard for the grace period gets Ready=Unknown, its pods are marked as not ready, and taints tell the scheduler and the
 taint-eviction controller. The NoExecute taint of node after node is limited to one in 10 s (--node-eviction-rate).
 Not modelled: zones, and with them that evictions slow down or stop when most nodes are lost at once.
@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable
 from recovery.ports import LEASES, NODES, PODS, Clock, Entropy, PatchKind
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.metadata import timestamp
-from recovery.sim.api.server import ApiServer, Change
-from recovery.sim.api.status import StatusError
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.status_error import StatusError
+from recovery.sim.api.store import ObjectChange
 from recovery.sim.controllers.bound_pods import BoundPods
 from recovery.sim.controllers.controller import ModelController
-from recovery.sim.controllers.limits import Limiter
+from recovery.sim.controllers.request_limiter import Limiter
 from recovery.sim.controllers.taints import NO_EXECUTE, NO_SCHEDULE, NOT_READY, UNREACHABLE, UNSCHEDULABLE, taints_of
 from recovery.sim.timers import SAME_INSTANT_SECONDS
 
@@ -44,7 +45,7 @@ OWN_NO_EXECUTE = frozenset({NOT_READY, UNREACHABLE})
 
 
 class NodeLifecycle(ModelController[str]):
-    """Costs a look at each node in the time of a grace period, and what it takes when one changes."""
+    """Costs a check of each node in the time of a grace period, and what it takes when one changes."""
 
     name = "node-controller"
 
@@ -245,7 +246,7 @@ class NodeLifecycle(ModelController[str]):
 
     # Learning.
 
-    def _node_told(self, change: Change) -> None:
+    def _node_told(self, change: ObjectChange) -> None:
         node, before = change.body, change.before
         name = node["metadata"]["name"]
         if change.type == "DELETED":
@@ -257,7 +258,7 @@ class NodeLifecycle(ModelController[str]):
         if before is None or _statuses(before) != _statuses(node) or _spec(before) != _spec(node):
             self.enqueue(name)
 
-    def _lease_told(self, change: Change) -> None:
+    def _lease_told(self, change: ObjectChange) -> None:
         metadata = change.body["metadata"]
         if metadata["namespace"] != LEASE_NAMESPACE or change.type == "DELETED":
             return

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable
 
 from recovery.ports import NODES, PODS, Clock, Entropy, PatchKind
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.api.server import ApiServer, Change
-from recovery.sim.api.status import StatusError
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.status_error import StatusError
+from recovery.sim.api.store import ObjectChange
 from recovery.sim.controllers.bound_pods import TERMINAL_PHASES, BoundPods, PodKey, key_of
 from recovery.sim.controllers.controller import CONFLICTS, ModelController
 from recovery.sim.controllers.disruption import disruption_patch
-from recovery.sim.controllers.limits import Limiter
+from recovery.sim.controllers.request_limiter import Limiter
 from recovery.sim.controllers.taints import OUT_OF_SERVICE
 
 PERIOD_SECONDS = 20.0
@@ -100,7 +101,7 @@ class PodGarbage(ModelController[str]):
 
     # Learning.
 
-    def _told(self, change: Change) -> None:
+    def _told(self, change: ObjectChange) -> None:
         body = change.body
         if change.resource == NODES:
             if (change.type == "DELETED" or _out_of_service(body)) and self._pods.on(body["metadata"]["name"]):

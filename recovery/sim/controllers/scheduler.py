@@ -1,6 +1,6 @@
 """The scheduler: one pod after the other, in the order in which they were made, each to a node that has room for it.
 
-Modelled after kube-scheduler 1.36 with its default plugins as far as training pods meet them (`demands`), without
+Modelled after kube-scheduler 1.36 with its default plugins as far as training pods meet them (`node_fit`), without
 preemption, gangs, spreading and volumes. Among the nodes that fit, the one that is left with the largest share free is
 taken (LeastAllocated), and of equal ones the first by name, where the real one draws.
 """
@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from recovery.ports import NODES, PODS, Clock, Entropy, PatchKind
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.metadata import timestamp
-from recovery.sim.api.server import ApiServer, Change
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.store import ObjectChange
 from recovery.sim.controllers.bound_pods import TERMINAL_PHASES, PodKey, key_of
 from recovery.sim.controllers.controller import ModelController
-from recovery.sim.controllers.demands import Amounts, Demand, Room
-from recovery.sim.controllers.limits import Limiter
+from recovery.sim.controllers.node_fit import Amounts, NodeUsage, PodRequirements
+from recovery.sim.controllers.request_limiter import Limiter
 
 DEFAULT_SCHEDULER = "default-scheduler"
 FIRST_BACK_OFF_SECONDS = 1.0
@@ -29,7 +30,7 @@ LONGEST_WAIT_SECONDS = 300.0
 class _Waiting:
     """A pod that fitted nowhere."""
 
-    demand: Demand
+    demand: PodRequirements
     attempts: int
     not_before_seconds: float
     """On the clock's monotonic scale: its backoff."""
@@ -38,7 +39,7 @@ class _Waiting:
 
 
 class Scheduler(ModelController[PodKey]):
-    """Binds pods. What every node has left is kept as a running account, so a decision costs one look at each node."""
+    """Binds pods. What every node has left is kept as a running account, so a decision reads each node once."""
 
     name = "kube-scheduler"
 
@@ -52,8 +53,8 @@ class Scheduler(ModelController[PodKey]):
             delay_seconds=(0.001, 0.01),
             workers=1,
         )
-        self._rooms: dict[str, Room] = {}
-        self._taken: dict[str, tuple[Room, Amounts]] = {}
+        self._rooms: dict[str, NodeUsage] = {}
+        self._taken: dict[str, tuple[NodeUsage, Amounts]] = {}
         """By UID of the pod."""
         self._unplaced: dict[PodKey, _Waiting] = {}
         for node in server.objects(NODES):
@@ -70,7 +71,7 @@ class Scheduler(ModelController[PodKey]):
         pod = self.server.find(PODS, name, namespace)
         if pod is None or not _schedulable(pod):
             return
-        demand = Demand.of(pod)
+        demand = PodRequirements.of(pod)
         node, why_not = self._choose(demand)
         if node is None:
             self._put_off(key, demand)
@@ -89,9 +90,9 @@ class Scheduler(ModelController[PodKey]):
 
     # Deciding.
 
-    def _choose(self, demand: Demand) -> tuple[str | None, str]:
+    def _choose(self, demand: PodRequirements) -> tuple[str | None, str]:
         """The node's name, or None and why there is none."""
-        best: Room | None = None
+        best: NodeUsage | None = None
         best_share = 0.0
         refusals: Counter[str] = Counter()
         nodes = 0
@@ -113,7 +114,7 @@ class Scheduler(ModelController[PodKey]):
         reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in refusals.items()))
         return None, f"0/{nodes} nodes are available: {reasons}."
 
-    def _put_off(self, key: PodKey, demand: Demand) -> None:
+    def _put_off(self, key: PodKey, demand: PodRequirements) -> None:
         before = self._unplaced.get(key)
         attempts = before.attempts + 1 if before else 1
         self._no_longer_wait(key)
@@ -148,12 +149,12 @@ class Scheduler(ModelController[PodKey]):
 
     # Learning.
 
-    def _room(self, node: str) -> Room:
+    def _room(self, node: str) -> NodeUsage:
         if node not in self._rooms:
-            self._rooms[node] = Room(node)
+            self._rooms[node] = NodeUsage(node)
         return self._rooms[node]
 
-    def _node_told(self, change: Change) -> None:
+    def _node_told(self, change: ObjectChange) -> None:
         room = self._room(change.body["metadata"]["name"])
         if change.type == "DELETED":
             room.put(None)
@@ -161,7 +162,7 @@ class Scheduler(ModelController[PodKey]):
         room.put(change.body)
         self._retry_what_fits(room)
 
-    def _pod_told(self, change: Change) -> None:
+    def _pod_told(self, change: ObjectChange) -> None:
         pod, before = change.body, change.before
         gone = change.type == "DELETED"
         self._account(pod, gone=gone)
@@ -175,7 +176,7 @@ class Scheduler(ModelController[PodKey]):
         uid, spec = pod["metadata"]["uid"], pod["spec"]
         held = bool(spec.get("nodeName")) and not gone and pod.get("status", {}).get("phase") not in TERMINAL_PHASES
         if held and uid not in self._taken:
-            room, amounts = self._room(spec["nodeName"]), Demand.of(pod).amounts
+            room, amounts = self._room(spec["nodeName"]), PodRequirements.of(pod).amounts
             room.take(amounts)
             self._taken[uid] = room, amounts
         elif not held and uid in self._taken:
@@ -183,7 +184,7 @@ class Scheduler(ModelController[PodKey]):
             room.give_back(amounts)
             self._retry_what_fits(room)
 
-    def _retry_what_fits(self, room: Room) -> None:
+    def _retry_what_fits(self, room: NodeUsage) -> None:
         """Something changed there: pods that would fit now are tried again, when their backoff is over."""
         if room.node is None or not self._unplaced:
             return

@@ -1,18 +1,19 @@
 """The taint-eviction controller: pods leave a node with a NoExecute taint when their toleration runs out.
 
 Modelled after pkg/controller/tainteviction (Kubernetes 1.36): the time counts from when the pod was first seen under a
-taint; it is forgotten when the last taint goes, and not begun anew when one taint gives way to another.
+taint; it is forgotten when the last taint goes, and not begun again when one taint gives way to another.
 """
 
 import math
 
 from recovery.ports import NODES, PODS, Clock, Entropy, PatchKind
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.api.server import ApiServer, Change
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.store import ObjectChange
 from recovery.sim.controllers.bound_pods import BoundPods, PodKey, key_of
 from recovery.sim.controllers.controller import ModelController
 from recovery.sim.controllers.disruption import disruption_patch
-from recovery.sim.controllers.limits import Limiter
+from recovery.sim.controllers.request_limiter import Limiter
 from recovery.sim.controllers.taints import NO_EXECUTE, taints_of, tolerated_seconds
 
 EVICTED = -math.inf
@@ -75,7 +76,7 @@ class TaintEviction(ModelController[PodKey]):
         with self.server.acting(self.name):
             self.server.delete(PODS, name, namespace=namespace)
 
-    def _node_told(self, change: Change) -> None:
+    def _node_told(self, change: ObjectChange) -> None:
         if change.type == "DELETED":
             return
         before = taints_of(change.before, NO_EXECUTE) if change.before else []
@@ -86,7 +87,7 @@ class TaintEviction(ModelController[PodKey]):
         for pod in self._pods.on(node["metadata"]["name"]):
             self.enqueue(key_of(pod))
 
-    def _pod_told(self, change: Change) -> None:
+    def _pod_told(self, change: ObjectChange) -> None:
         pod, before = change.body, change.before
         if change.type == "DELETED":
             self._since_seconds.pop(pod["metadata"]["uid"], None)

@@ -4,10 +4,10 @@ Sources: trainer v2.3 `pkg/controller/trainjob_controller.go`, `pkg/runtime/fram
 `pkg/runtime/core/snapshot.go`.
 
 Three of its quirks matter and are kept. A TrainJob that has failed is not finished: when its failed JobSet is deleted,
-the training is made anew. A TrainJob that is being deleted is served like any other: deleted in the foreground it gets
+the training is recreated. A TrainJob that is being deleted is served like any other: deleted in the foreground it gets
 its JobSet again each time that the garbage collector has deleted it, until that happens to be faster (seen on a real
 control plane: half a minute and more than twenty JobSets). The status is read from the JobSet of the TrainJob's name,
-whoever's it is: a TrainJob made anew can be Complete by a JobSet of the one before it.
+whoever's it is: a recreated TrainJob can be Complete by a JobSet of the one before it.
 
 Differences from the real one:
 - server-side apply is reduced to creating the JobSet, and to writing a few fields of one that is there: suspend, its
@@ -27,11 +27,12 @@ from recovery.sim.api.kinds.core import CONFIG_MAPS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.kinds.trainjobs import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES
 from recovery.sim.api.metadata import timestamp
-from recovery.sim.api.server import ApiServer, Change
-from recovery.sim.api.status import StatusError
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.status_error import StatusError
+from recovery.sim.api.store import ObjectChange
 from recovery.sim.controllers.controller import ModelController
 from recovery.sim.controllers.jobset_jobs import owner_reference
-from recovery.sim.controllers.limits import Limiter
+from recovery.sim.controllers.request_limiter import Limiter
 from recovery.sim.controllers.trainer_jobset import build_jobset
 
 Key = tuple[str, str]
@@ -53,12 +54,12 @@ class TrainerController(ModelController[Key]):
         limiter = limiter or Limiter(clock, per_second=500.0, burst=500)
         super().__init__(server, clock, entropy, limiter=limiter, delay_seconds=DELAY_SECONDS)
         self._deadlines: dict[Key, datetime] = {}
-        """The moments for which a look was ordered."""
+        """The moments for which a sync was ordered."""
         server.subscribe(self._told, TRAIN_JOBS, JOB_SETS)
         for trainjob in server.objects(TRAIN_JOBS):
             self.enqueue((trainjob["metadata"]["namespace"], trainjob["metadata"]["name"]))
 
-    def _told(self, change: Change) -> None:
+    def _told(self, change: ObjectChange) -> None:
         meta = change.body["metadata"]
         if change.resource == TRAIN_JOBS:
             self.enqueue((meta["namespace"], meta["name"]))
@@ -68,7 +69,7 @@ class TrainerController(ModelController[Key]):
                 self.enqueue((meta["namespace"], owner["name"]))
 
     async def sync(self, key: Key) -> None:
-        """One look: the JobSet, then the status. The status is written even if the JobSet could not be."""
+        """One sync: the JobSet, then the status. The status is written even if the JobSet could not be."""
         namespace, name = key
         trainjob = self.server.find(TRAIN_JOBS, name, namespace)
         if trainjob is None:
@@ -167,7 +168,7 @@ class TrainerController(ModelController[Key]):
 
 
 class TrainJobStatus:
-    """The status during one look at a TrainJob."""
+    """The status during one sync of a TrainJob."""
 
     def __init__(self, trainjob: Body, now: datetime) -> None:
         """A failure is forgotten, unless a deadline made it: the JobSet tells it again, if it is still there."""

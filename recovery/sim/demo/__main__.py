@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     ).parse_args(arguments)
     try:
         # Not before: Ctrl-C while it loads is an end like any other.
-        from recovery.sim.demo.show import run  # noqa: PLC0415
+        from recovery.sim.demo.run_demo import run  # noqa: PLC0415
 
         sys.exit(run())
     except KeyboardInterrupt:

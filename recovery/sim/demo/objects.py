@@ -38,7 +38,7 @@ def policy() -> Body:
         "spec": {
             "mode": "Enforce",
             "budget": {"limit": BUDGET_LIMIT, "window": BUDGET_WINDOW},
-            # A reset shorter than the calm between the incidents: only the crash loop is in a row.
+            # A reset shorter than the pause between the incidents: only the crash loop is in a row.
             "backoff": {"initial": BACKOFF_INITIAL, "max": "8s", "resetAfter": f"{RESET_AFTER_SECONDS}s"},
             "teardown": {"graceSeconds": GRACE_SECONDS},
         },

@@ -1,7 +1,7 @@
 """What is played: the cluster, the controller in it, and three incidents one after the other.
 
 The scene does what happens to the job and waits for what comes of it; it takes no part in the recovery. Whoever watches
-is told in sentences (`Teller`) and may look at any moment (`sight`).
+is told in sentences (`Teller`) and may look at any moment (`moment`).
 """
 
 import asyncio
@@ -17,8 +17,9 @@ import msgspec
 from recovery.controller.leadership import Elector
 from recovery.core.model.ledger import Closing, Incident, Ledger, Phase
 from recovery.kube.client import KubeApiClient
+from recovery.manager import Manager
 from recovery.ports import PODS, RECOVERY_GROUPS, RECOVERY_INCIDENTS, Clock, Entropy
-from recovery.program import Program
+from recovery.sim.api.client import ModelClient
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
 from recovery.sim.demo.objects import (
@@ -30,10 +31,9 @@ from recovery.sim.demo.objects import (
     TRAINING,
     objects,
 )
-from recovery.sim.demo.ranks import RankBoard, RankState
-from recovery.sim.demo.transport import DirectTransport
+from recovery.sim.demo.rank_board import RankBoard, RankLetter
 from recovery.sim.demo.verdict import Course
-from recovery.sim.kubelets.nodes import NodeSpec
+from recovery.sim.kubelets.node_run import NodeSpec
 from recovery.telemetry.observer import Telemetry
 
 RANKS = 128
@@ -42,7 +42,7 @@ MANAGER_REQUESTS_PER_SECOND = 1000
 CALM_SECONDS = 4.0
 """Of training between two incidents, at least: longer than the policy's resetAfter, which keeps them apart."""
 ANNOUNCED_SECONDS = 1.0
-"""From the announcement of an incident to the deed."""
+"""From the announcement of an incident to the action."""
 CRASH_AFTER_SECONDS = 1.0
 """From when all pods are Ready until the looping rank crashes: the recovery before it is over by then."""
 WAIT_SECONDS = 20.0
@@ -53,7 +53,7 @@ INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 
 
 @dataclass(frozen=True)
-class ToldIncident:
+class ReportedIncident:
     """An incident as the controller accounts for it."""
 
     label: str
@@ -64,10 +64,10 @@ class ToldIncident:
 
 
 @dataclass(frozen=True)
-class Sight:
+class SceneMoment:
     """One moment."""
 
-    ranks: list[RankState]
+    ranks: list[RankLetter]
     phase: Phase
     sentence: str
     """The controller's, empty before its first."""
@@ -88,7 +88,7 @@ class Teller(Protocol):
         """An incident that is about to happen."""
         ...
 
-    def incident(self, told: ToldIncident) -> None:
+    def incident(self, told: ReportedIncident) -> None:
         """It has closed, or is held."""
         ...
 
@@ -109,10 +109,10 @@ class Scene:
         )
         self.cluster = EmbeddedCluster(clock=clock, entropy=entropy, nodes=nodes, settings=limits)
         self.course = Course(training=TRAINING, ranks=ranks, restarts_allowed=BUDGET_LIMIT - 2)
-        self.told: list[ToldIncident] = []
+        self.told: list[ReportedIncident] = []
         """The incidents so far, in order."""
         self._board = RankBoard(self.cluster.trace, TRAINING, ranks)
-        client = KubeApiClient(DirectTransport(self.cluster.server, "recovery"), clock=clock, entropy=entropy)
+        client = KubeApiClient(ModelClient(self.cluster.server, "recovery"), clock=clock, entropy=entropy)
         elector = Elector(
             api=client,
             clock=clock,
@@ -122,14 +122,14 @@ class Scene:
             lease_seconds=LEASE_SECONDS,
         )
         telemetry = Telemetry(clock=clock, version="demo")
-        self._program = Program(client, clock=clock, entropy=entropy, telemetry=telemetry, leadership=elector)
+        self._manager = Manager(client, clock=clock, entropy=entropy, telemetry=telemetry, leadership=elector)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """The cluster and the controller in it. Raises, as an exception group, whatever breaks in either."""
         stop = asyncio.Event()
         async with self.cluster.running():
-            self.cluster.start(self._program.run(stop))
+            self.cluster.start(self._manager.run(stop))
             try:
                 yield
             finally:
@@ -137,7 +137,7 @@ class Scene:
 
     # What the audience sees.
 
-    def sight(self) -> Sight:
+    def moment(self) -> SceneMoment:
         ledger = self._ledger()
         idle_gpu_seconds = sum(ledger.totals.idle_gpu_seconds.values())
         incident = ledger.incident
@@ -147,7 +147,7 @@ class Scene:
         budget = ledger.budget
         pending = (pod["metadata"] for pod in self._pods() if pod["status"]["phase"] == "Pending")
         starting = {int(metadata["labels"][INDEX_LABEL]) for metadata in pending}
-        return Sight(
+        return SceneMoment(
             ranks=self._board.states(starting),
             phase=ledger.phase,
             sentence=ledger.message,
@@ -247,7 +247,7 @@ class Scene:
         if self.held():
             ledger = self._ledger()
             assert ledger.incident is not None, "Held is a phase of an incident"
-            self._tell(teller, ToldIncident(label, ledger.incident, None))
+            self._tell(teller, ReportedIncident(label, ledger.incident, None))
             teller.say(f"held: watching for {CALM_SECONDS:g} s that nothing is restarted")
             await self._clock.sleep(CALM_SECONDS)
 
@@ -262,11 +262,11 @@ class Scene:
             lambda: len(self._records()) > number, f"incident {label}: the controller did not close it in its record"
         )
         spec = self._records()[number]["spec"]
-        self._tell(teller, ToldIncident(label, msgspec.convert(spec, Incident), msgspec.convert(spec, Closing)))
+        self._tell(teller, ReportedIncident(label, msgspec.convert(spec, Incident), msgspec.convert(spec, Closing)))
         if label in "12":
             await self._clock.sleep(CALM_SECONDS - ANNOUNCED_SECONDS)
 
-    def _tell(self, teller: Teller, told: ToldIncident) -> None:
+    def _tell(self, teller: Teller, told: ReportedIncident) -> None:
         self.told.append(told)
         teller.incident(told)
 

@@ -29,14 +29,14 @@ class Course:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class DemoVerdict:
     """Sentences: what the trace proves, and what was not as it should be."""
 
     proofs: tuple[str, ...]
     problems: tuple[str, ...]
 
 
-def judge(trace: Trace, course: Course, *, held: bool) -> Verdict:
+def judge(trace: Trace, course: Course, *, held: bool) -> DemoVerdict:
     """`held`: the ledger says so at the end."""
     proofs: list[str] = []
     problems: list[str] = [course.stuck] if course.stuck else []
@@ -73,7 +73,7 @@ def judge(trace: Trace, course: Course, *, held: bool) -> Verdict:
     ]
     if not overlaps:
         proofs.append("no two incarnations ran at once at any moment")
-    return Verdict(tuple(proofs), tuple(problems))
+    return DemoVerdict(tuple(proofs), tuple(problems))
 
 
 def started_between(trace: Trace, course: Course, since: datetime, until: datetime | None) -> int:

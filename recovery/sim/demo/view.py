@@ -12,18 +12,18 @@ from rich.text import Text
 
 from recovery.core.model.ledger import Phase
 from recovery.ports import Clock
-from recovery.sim.demo.account import phases_of
-from recovery.sim.demo.ranks import RankState
-from recovery.sim.demo.scene import Sight, ToldIncident
+from recovery.sim.demo.closing_report import phases_of
+from recovery.sim.demo.rank_board import RankLetter
+from recovery.sim.demo.scene import ReportedIncident, SceneMoment
 
-LOOKS_PER_SECOND = 8
+FRAMES_PER_SECOND = 8
 RANKS_PER_LINE = 32
 _STYLES = {
-    RankState.TRAINING: "green",
-    RankState.WAITING: "yellow",
-    RankState.HUNG: "bold red",
-    RankState.STARTING: "cyan",
-    RankState.GONE: "dim",
+    RankLetter.TRAINING: "green",
+    RankLetter.WAITING: "yellow",
+    RankLetter.HUNG: "bold red",
+    RankLetter.STARTING: "cyan",
+    RankLetter.GONE: "dim",
 }
 
 
@@ -49,7 +49,7 @@ class View:
     def announce(self, text: str) -> None:
         self._line(Text(text, style="bold red"))
 
-    def incident(self, told: ToldIncident) -> None:
+    def incident(self, told: ReportedIncident) -> None:
         self._line(Text(told.incident.message))
         self.print(phases_of(told))
 
@@ -64,11 +64,11 @@ class View:
     def print(self, renderable: ConsoleRenderable) -> None:
         self._console.print(renderable)
 
-    def show(self, sight: Sight) -> None:
+    def show(self, moment: SceneMoment) -> None:
         """Called `LOOKS_PER_SECOND` times."""
-        if sight.phase is not self._phase:
-            self._phase = sight.phase
-            self._line(Text("  ").join((_phase(sight), _restarts(sight), _counts(sight.ranks))))
+        if moment.phase is not self._phase:
+            self._phase = moment.phase
+            self._line(Text("  ").join((_phase(moment), _restarts(moment), _counts(moment.ranks))))
 
     def _line(self, text: Text) -> None:
         now = self._clock.now().astimezone()
@@ -93,8 +93,8 @@ class LiveView(View):
     ) -> None:
         self._live.stop()
 
-    def show(self, sight: Sight) -> None:
-        self._live.update(picture(sight), refresh=True)
+    def show(self, moment: SceneMoment) -> None:
+        self._live.update(picture(moment), refresh=True)
 
 
 def view_on(console: Console, clock: Clock) -> View:
@@ -103,27 +103,27 @@ def view_on(console: Console, clock: Clock) -> View:
     return LiveView(console, clock) if moves else View(console, clock)
 
 
-def picture(sight: Sight) -> ConsoleRenderable:
+def picture(moment: SceneMoment) -> ConsoleRenderable:
     """One moment, 74 columns wide at least."""
     lines = [
-        Text.assemble((f"rank {first:3}  ", "dim"), *_letters(sight.ranks[first : first + RANKS_PER_LINE]))
-        for first in range(0, len(sight.ranks), RANKS_PER_LINE)
+        Text.assemble((f"rank {first:3}  ", "dim"), *_letters(moment.ranks[first : first + RANKS_PER_LINE]))
+        for first in range(0, len(moment.ranks), RANKS_PER_LINE)
     ]
     return Group(
         Rule(style="dim"),
         *lines,
-        Text.assemble("          ", _counts(sight.ranks)),
-        _phase(sight),
-        _restarts(sight),
-        Text(sight.sentence, style="italic"),
+        Text.assemble("          ", _counts(moment.ranks)),
+        _phase(moment),
+        _restarts(moment),
+        Text(moment.sentence, style="italic"),
     )
 
 
-def _letters(ranks: Iterable[RankState]) -> list[tuple[str, str]]:
+def _letters(ranks: Iterable[RankLetter]) -> list[tuple[str, str]]:
     return [(f"{state.value} ", _STYLES[state]) for state in ranks]
 
 
-def _counts(ranks: Iterable[RankState]) -> Text:
+def _counts(ranks: Iterable[RankLetter]) -> Text:
     """The legend, with how many there are of each."""
     counts = Counter(ranks)
     text = Text()
@@ -134,14 +134,14 @@ def _counts(ranks: Iterable[RankState]) -> Text:
     return text
 
 
-def _phase(sight: Sight) -> Text:
-    style = "bold" if sight.phase is Phase.HEALTHY else "bold red"
+def _phase(moment: SceneMoment) -> Text:
+    style = "bold" if moment.phase is Phase.HEALTHY else "bold red"
     return Text.assemble(
         "phase ",
-        (f"{sight.phase:<11}", style),
-        f"  idle GPUs {sight.idle_gpus:>5,}  idle GPU-seconds {sight.idle_gpu_seconds:>7,.0f}",
+        (f"{moment.phase:<11}", style),
+        f"  idle GPUs {moment.idle_gpus:>5,}  idle GPU-seconds {moment.idle_gpu_seconds:>7,.0f}",
     )
 
 
-def _restarts(sight: Sight) -> Text:
-    return Text(f"restarts {sight.restarts}, budget left {sight.budget_left} of {sight.budget_limit}")
+def _restarts(moment: SceneMoment) -> Text:
+    return Text(f"restarts {moment.restarts}, budget left {moment.budget_left} of {moment.budget_limit}")

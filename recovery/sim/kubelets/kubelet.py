@@ -10,15 +10,16 @@ from typing import Any
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.ports import NODES, ApiClient, Clock, Entropy, ReadAgainError, TryLaterError
-from recovery.sim.kubelets.means import Host, KubeletSettings, Means, PodStart
-from recovery.sim.kubelets.nodes import NodeDeath, NodeRun, NodeSpec
+from recovery.sim.kubelets.kubelet_context import Host, KubeletContext, KubeletSettings, PodStart
+from recovery.sim.kubelets.node_run import NodeDeath, NodeRun, NodeSpec
 from recovery.sim.kubelets.objects import Node, Pod
 from recovery.sim.kubelets.pod_faults import Crash, PodFaults
+from recovery.sim.kubelets.pod_run import PodRun
 from recovery.sim.kubelets.pod_watch import PodWatch
-from recovery.sim.kubelets.pods import PodRun
 from recovery.sim.kubelets.processes import Exit, Workload
-from recovery.sim.kubelets.writes import Writes
+from recovery.sim.kubelets.retried_writes import Writes
 from recovery.sim.timers import Timers
 
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
@@ -42,7 +43,7 @@ class Kubelets:
     ) -> None:
         settings = settings or KubeletSettings()
         self._timers = Timers(clock)
-        self._means = Means(
+        self._context = KubeletContext(
             api,
             clock,
             entropy,
@@ -62,7 +63,7 @@ class Kubelets:
         """Until cancelled. Raises an exception group with what a write or the watch was refused for good."""
         async with asyncio.TaskGroup() as self._tasks:
             self._tasks.create_task(self._timers.run())
-            self._tasks.create_task(self._means.workload.run())
+            self._tasks.create_task(self._context.workload.run())
             self._tasks.create_task(self._watch.run())
             for node in self._nodes.values():
                 node.start()
@@ -76,7 +77,7 @@ class Kubelets:
         self._nodes_made += 1
         high, low = divmod(self._nodes_made, 250)
         host = Host(spec.name, f"172.16.{high}.{low + 1}")
-        node = NodeRun(spec, host, self._means, self._spawn, self._start_of)
+        node = NodeRun(spec, host, self._context, self._spawn, self._start_of)
         self._nodes[spec.name] = node
         for pod in self._watch.on_node(spec.name):
             node.pod_changed(pod)
@@ -98,7 +99,7 @@ class Kubelets:
         for name, node in list(self._nodes.items()):
             await node.registered.wait()
             while await self._tainted(name):
-                await self._means.clock.sleep(TAINT_POLL_SECONDS)
+                await self._context.clock.sleep(TAINT_POLL_SECONDS)
 
     def renewed_seconds(self, name: str) -> float | None:
         """When the node last renewed its Lease, by the clock's monotonic time. None: never, or there is no node."""
@@ -182,11 +183,11 @@ class Kubelets:
 
     def delay_start(self, name_prefix: str, seconds: float, *, namespace: str = "default") -> None:
         """Pods seen from now on whose name begins like this take so much longer to start; 0 takes it back."""
-        self._means.faults.start_delays_seconds[namespace, name_prefix] = seconds
+        self._context.faults.start_delays_seconds[namespace, name_prefix] = seconds
 
     def delay_ready(self, name_prefix: str, seconds: float, *, namespace: str = "default") -> None:
         """Pods seen from now on whose name begins like this run for longer before they are ready; 0 takes it back."""
-        self._means.faults.ready_delays_seconds[namespace, name_prefix] = seconds
+        self._context.faults.ready_delays_seconds[namespace, name_prefix] = seconds
 
     def crash_loop(
         self,
@@ -203,19 +204,19 @@ class Kubelets:
         `container` empty: the processes of all containers.
         """
         crash = Crash(seconds, Exit(code, message=message), container)
-        self._means.faults.crashes[namespace, name_prefix] = crash
+        self._context.faults.crashes[namespace, name_prefix] = crash
 
     def end_crash_loop(self, name_prefix: str, *, namespace: str = "default") -> None:
         """The process that runs at present may run on, too. No effect if there is none."""
-        self._means.faults.crashes.pop((namespace, name_prefix), None)
+        self._context.faults.crashes.pop((namespace, name_prefix), None)
 
     def withhold_image(self, image: str) -> None:
         """No registry has it: from now on no container of this image starts for the first time in its pod."""
-        self._means.faults.missing_images.setdefault(image, asyncio.Event())
+        self._context.faults.missing_images.setdefault(image, asyncio.Event())
 
     def provide_image(self, image: str) -> None:
         """It is there: what waits for it starts. No effect on an image that was not withheld."""
-        missing = self._means.faults.missing_images.pop(image, None)
+        missing = self._context.faults.missing_images.pop(image, None)
         if missing:
             missing.set()
 
@@ -223,7 +224,7 @@ class Kubelets:
 
     async def _tainted(self, name: str) -> bool:
         try:
-            body = await self._means.api.get(NODES, name)
+            body = await api_verbs.get(self._context.api, NODES, name)
         except (ReadAgainError, TryLaterError):
             return True  # Not known: ask again.
         taints = msgspec.json.decode(body, type=Node).spec.taints
@@ -251,9 +252,9 @@ class Kubelets:
 
     def _start_of(self, pod: Pod) -> PodStart:
         self._pods_made += 1
-        start_seconds = self._means.entropy.uniform(*self._means.settings.start_seconds)
-        start_seconds += self._means.faults.start_delay_seconds(pod)
-        ready_seconds = self._means.settings.ready_seconds + self._means.faults.ready_delay_seconds(pod)
+        start_seconds = self._context.entropy.uniform(*self._context.settings.start_seconds)
+        start_seconds += self._context.faults.start_delay_seconds(pod)
+        ready_seconds = self._context.settings.ready_seconds + self._context.faults.ready_delay_seconds(pod)
         high, rest = divmod(self._pods_made, 62_500)
         middle, low = divmod(rest, 250)
         return PodStart(self._pods_made, f"10.{high}.{middle}.{low + 1}", start_seconds, ready_seconds)

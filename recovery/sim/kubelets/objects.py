@@ -10,20 +10,20 @@ COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
-class OwnerReference(msgspec.Struct, frozen=True, rename="camel"):
+class PodOwner(msgspec.Struct, frozen=True, rename="camel"):
     kind: str = ""
     name: str = ""
     uid: str = ""
     controller: bool = False
 
 
-class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+class ObjectMetadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
     labels: dict[str, str] = {}
-    owner_references: tuple[OwnerReference, ...] = ()
+    owner_references: tuple[PodOwner, ...] = ()
     deletion_timestamp: str | None = None
     deletion_grace_period_seconds: int | None = None
 
@@ -40,7 +40,7 @@ class ReadinessProbe(msgspec.Struct, frozen=True, rename="camel"):
     period_seconds: int = 10
 
 
-class ExitCodes(msgspec.Struct, frozen=True):
+class RestartExitCodes(msgspec.Struct, frozen=True):
     operator: str
     """In or NotIn."""
     values: tuple[int, ...] = ()
@@ -49,15 +49,15 @@ class ExitCodes(msgspec.Struct, frozen=True):
         return (code in self.values) == (self.operator == "In")
 
 
-class RestartRule(msgspec.Struct, frozen=True, rename="camel"):
+class ContainerRestartRule(msgspec.Struct, frozen=True, rename="camel"):
     """One of a container's `restartPolicyRules` (KEP-5307)."""
 
     action: str
     """Restart; RestartAllContainers is not modelled."""
-    exit_codes: ExitCodes
+    exit_codes: RestartExitCodes
 
 
-class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):
+class PodContainer(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     image: str = ""
     env: tuple[EnvironmentVariable, ...] = ()
@@ -65,7 +65,7 @@ class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):
     """None: it is ready as soon as it runs."""
     restart_policy: str | None = None
     """None: that of its pod. An init container that says Always is a native sidecar (KEP-753)."""
-    restart_policy_rules: tuple[RestartRule, ...] = ()
+    restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
 
     def restarts(self, pod_policy: str, code: int) -> bool:
         """Whether it is started again after this exit code (`ContainerShouldRestart` of `pkg/api/v1/pod/util.go`)."""
@@ -86,8 +86,8 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
     restart_policy: str = "Always"
     termination_grace_period_seconds: int = 30
-    containers: tuple[ContainerSpec, ...] = ()
-    init_containers: tuple[ContainerSpec, ...] = ()
+    containers: tuple[PodContainer, ...] = ()
+    init_containers: tuple[PodContainer, ...] = ()
 
 
 class PodStatus(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ class PodStatus(msgspec.Struct, frozen=True):
 
 
 class Pod(msgspec.Struct, frozen=True):
-    metadata: Metadata = Metadata()
+    metadata: ObjectMetadata = ObjectMetadata()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
@@ -126,19 +126,19 @@ class Pod(msgspec.Struct, frozen=True):
         return None if text is None else int(text)
 
 
-class Taint(msgspec.Struct, frozen=True):
+class NodeTaint(msgspec.Struct, frozen=True):
     key: str
 
 
 class Node(msgspec.Struct, frozen=True):
     class Spec(msgspec.Struct, frozen=True):
-        taints: tuple[Taint, ...] = ()
+        taints: tuple[NodeTaint, ...] = ()
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMetadata = ObjectMetadata()
     spec: Spec = Spec()
 
 
-class ListMetadata(
+class PodListMetadata(
     msgspec.Struct, frozen=True, rename={"resource_version": "resourceVersion", "next_page": "continue"}
 ):
     resource_version: str = ""
@@ -146,14 +146,14 @@ class ListMetadata(
 
 
 class PodList(msgspec.Struct, frozen=True):
-    metadata: ListMetadata = ListMetadata()
+    metadata: PodListMetadata = PodListMetadata()
     items: tuple[Pod, ...] = ()
 
 
-class Bookmark(msgspec.Struct, frozen=True):
+class PodWatchBookmark(msgspec.Struct, frozen=True):
     """How far a watch has come; the rest of its object is empty, and null where a pod has a list."""
 
-    metadata: Metadata
+    metadata: ObjectMetadata
 
 
 class PodEvent(msgspec.Struct, frozen=True):

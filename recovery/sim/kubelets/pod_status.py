@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from recovery.sim.kubelets.objects import TERMINAL_PHASES, ContainerSpec
-from recovery.sim.kubelets.processes import SIGKILL_CODE, Exit, Process
+from recovery.sim.kubelets.objects import TERMINAL_PHASES, PodContainer
+from recovery.sim.kubelets.processes import SIGKILL_CODE, ContainerProcess, Exit
 
 IMAGE_DIGEST = "sha256:" + "0" * 64
 
@@ -39,15 +39,15 @@ ContainerState = Waiting | Running | Terminated
 
 
 @dataclass
-class Container:
+class ContainerHistory:
     """A container of a pod with its whole history: now, and the run before."""
 
-    spec: ContainerSpec
+    spec: PodContainer
     state: ContainerState = Waiting("ContainerCreating")
     last: Terminated | None = None
     """How the run before ended. None: there was none."""
     ready: bool = False
-    process: Process | None = None
+    process: ContainerProcess | None = None
     """The latest one. None: never started."""
 
     @property
@@ -56,7 +56,7 @@ class Container:
 
 
 @dataclass(frozen=True)
-class Condition:
+class PodCondition:
     """What a kubelet says in a pod's condition. `since` is when its status last changed."""
 
     status: bool
@@ -70,14 +70,14 @@ class PodState:
     """All that decides about a pod's status."""
 
     restart_policy: str
-    containers: Sequence[Container]
-    init_containers: Sequence[Container]
+    containers: Sequence[ContainerHistory]
+    init_containers: Sequence[ContainerHistory]
     """In the order of the spec, native sidecars among them."""
     over: bool = False
     """The kubelet will start nothing more of this pod: it was deleted and its processes have ended."""
 
     @property
-    def sidecars(self) -> list[Container]:
+    def sidecars(self) -> list[ContainerHistory]:
         """The native ones: init containers that go on beside the containers."""
         return [container for container in self.init_containers if is_sidecar(container)]
 
@@ -95,7 +95,7 @@ class PodState:
                 return "Running"
         return "Succeeded" if all(_exit_code(container) == 0 for container in self.containers) else "Failed"
 
-    def finished(self, container: Container) -> bool:
+    def finished(self, container: ContainerHistory) -> bool:
         """It ended and its restart policy leaves it at that."""
         code = _exit_code(container)
         return code is not None and not container.spec.restarts(self.restart_policy, code)
@@ -109,7 +109,7 @@ class PodState:
             for container in self.init_containers
         )
 
-    def conditions(self, before: Mapping[str, Condition], now: datetime) -> dict[str, Condition]:
+    def conditions(self, before: Mapping[str, PodCondition], now: datetime) -> dict[str, PodCondition]:
         """By type; a condition whose status is what it was `before` keeps the moment since when."""
         initialized = self._initialized()
         phase = self.phase
@@ -134,20 +134,20 @@ class PodState:
         for kind, (status, why, text) in said.items():
             known = before.get(kind)
             since = known.since if known and known.status == status else now
-            after[kind] = Condition(status, since, why, text)
+            after[kind] = PodCondition(status, since, why, text)
         return after
 
 
-def is_sidecar(container: Container) -> bool:
+def is_sidecar(container: ContainerHistory) -> bool:
     """Of an init container: whether it is a native sidecar."""
     return container.spec.restart_policy == "Always"
 
 
-def _never_ran(container: Container) -> bool:
+def _never_ran(container: ContainerHistory) -> bool:
     return isinstance(container.state, Waiting) and container.process is None
 
 
-def _exit_code(container: Container) -> int | None:
+def _exit_code(container: ContainerHistory) -> int | None:
     """None: it has not ended."""
     return container.state.exit.code if isinstance(container.state, Terminated) else None
 
@@ -167,12 +167,12 @@ def micro_timestamp(moment: datetime) -> str:
     return moment.isoformat(timespec="microseconds")[: -len("+00:00")] + "Z"
 
 
-def container_id(process: Process) -> str:
+def container_id(process: ContainerProcess) -> str:
     return f"containerd://{process.pod.uid}-{process.container.name}-{process.restart_count}"
 
 
 def status_patch(
-    *, state: PodState, conditions: Mapping[str, Condition], start_time: datetime, pod_ip: str, host_ip: str
+    *, state: PodState, conditions: Mapping[str, PodCondition], start_time: datetime, pod_ip: str, host_ip: str
 ) -> dict[str, object]:
     """`status` for a strategic merge patch."""
     status: dict[str, object] = {
@@ -190,7 +190,7 @@ def status_patch(
     return status
 
 
-def _condition_body(kind: str, condition: Condition) -> dict[str, object]:
+def _condition_body(kind: str, condition: PodCondition) -> dict[str, object]:
     # An explicit null takes away the reason of the time before; left out, a patch would keep it.
     return {
         "type": kind,
@@ -201,7 +201,7 @@ def _condition_body(kind: str, condition: Condition) -> dict[str, object]:
     }
 
 
-def _container_body(container: Container) -> dict[str, object]:
+def _container_body(container: ContainerHistory) -> dict[str, object]:
     running = isinstance(container.state, Running)
     body: dict[str, object] = {
         "name": container.spec.name,

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.ports import PODS, ApiClient, Clock, ExpiredError, ReadAgainError, TryLaterError
-from recovery.sim.kubelets.objects import Bookmark, Pod, PodEvent, PodList
+from recovery.sim.kubelets.objects import Pod, PodEvent, PodList, PodWatchBookmark
 
 BOUND_ONLY = "spec.nodeName!="
 PAGE_LIMIT = 500
@@ -57,7 +58,9 @@ class PodWatch:
         listed: dict[str, Pod] = {}
         next_page = ""
         while True:
-            body = await self._api.list(PODS, field_selector=BOUND_ONLY, limit=PAGE_LIMIT, continue_token=next_page)
+            body = await api_verbs.list_page(
+                self._api, PODS, field_selector=BOUND_ONLY, limit=PAGE_LIMIT, continue_token=next_page
+            )
             page = msgspec.json.decode(body, type=PodList)
             listed |= {pod.uid: pod for pod in page.items}
             next_page = page.metadata.next_page
@@ -70,13 +73,13 @@ class PodWatch:
         self._version = page.metadata.resource_version
 
     async def _follow(self) -> None:
-        async for line in self._api.watch(PODS, field_selector=BOUND_ONLY, resource_version=self._version):
+        async for line in api_verbs.watch(self._api, PODS, field_selector=BOUND_ONLY, resource_version=self._version):
             event = self._decode_event(line)
             match event.type:
                 case "ERROR":
                     raise ExpiredError("the watch ended with an error: list again", status=410)
                 case "BOOKMARK":
-                    metadata = msgspec.json.decode(event.object, type=Bookmark).metadata
+                    metadata = msgspec.json.decode(event.object, type=PodWatchBookmark).metadata
                 case _:
                     pod = self._decode_pod(event.object)
                     metadata = pod.metadata

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from recovery.sim.kubelets.objects import ContainerSpec, Pod
+from recovery.sim.kubelets.objects import Pod, PodContainer
 
 SIGKILL_CODE = 137
 SIGTERM_CODE = 143
@@ -24,18 +24,18 @@ class Exit:
     message: str = ""
 
 
-class Process:
+class ContainerProcess:
     """One run of one container: (pod UID, container, restart count) is its identity."""
 
     def __init__(
         self,
         pod: Pod,
-        container: ContainerSpec,
+        container: PodContainer,
         node: str,
         restart_count: int,
         *,
-        answers: Callable[["Process"], None],
-        ended: Callable[["Process"], None],
+        answers: Callable[["ContainerProcess"], None],
+        ended: Callable[["ContainerProcess"], None],
     ) -> None:
         self.pod = pod
         self.container = container
@@ -71,14 +71,14 @@ class Workload(Protocol):
         """Lives as long as the kubelets do."""
         ...
 
-    def process_started(self, process: Process) -> None:
+    def process_started(self, process: ContainerProcess) -> None:
         """It runs; where its container has a readiness probe, the workload says when that succeeds."""
         ...
 
-    def process_termed(self, process: Process) -> None:
+    def process_termed(self, process: ContainerProcess) -> None:
         """SIGTERM was delivered; a process that heeds it is ended by the workload, any other by the kubelet."""
         ...
 
-    def process_exited(self, process: Process) -> None:
+    def process_exited(self, process: ContainerProcess) -> None:
         """It ended, by itself or killed; `process.exit` says how."""
         ...

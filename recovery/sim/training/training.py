@@ -14,9 +14,10 @@ from enum import StrEnum
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.ports import JOB_SETS, JOBS, ApiClient, Clock, Entropy, ReadAgainError, TryLaterError
 from recovery.sim.kubelets.objects import Pod
-from recovery.sim.kubelets.processes import SIGTERM_CODE, Exit, Process
+from recovery.sim.kubelets.processes import SIGTERM_CODE, ContainerProcess, Exit
 from recovery.sim.timers import Timer, Timers
 from recovery.sim.training.trace import EventKind, Trace, TraceRecord
 
@@ -72,7 +73,7 @@ class RankState(StrEnum):
 class Rank:
     """The process of one completion index in one incarnation."""
 
-    process: Process
+    process: ContainerProcess
     group: "Group"
     index: int
     state: RankState = RankState.WAITING
@@ -88,7 +89,7 @@ class Rank:
         self.death = timers.after(seconds, lambda: self.process.end(how))
 
 
-class Outcome(StrEnum):
+class TrainingOutcome(StrEnum):
     BROKEN = "Broken"
     """A rank was lost before the last step."""
     FINISHED = "Finished"
@@ -109,7 +110,7 @@ class Round:
     ended_at: datetime | None = None
     """When it made its last step. None: it goes on."""
     ranks: list[Rank] = field(default_factory=list, repr=False)
-    outcome: "Outcome | None" = None
+    outcome: "TrainingOutcome | None" = None
     """None: it goes on, or a rank of it got SIGTERM and lives yet."""
     next_checkpoint: Timer | None = field(default=None, repr=False)
     finish: Timer | None = field(default=None, repr=False)
@@ -143,7 +144,7 @@ class Group:
     """How many ranks of this Job have to meet. None: not known yet."""
     size_is_literal: bool
     """The pods name it; otherwise the Job does, and may change it."""
-    ranks: dict[Process, Rank] = field(default_factory=dict)
+    ranks: dict[ContainerProcess, Rank] = field(default_factory=dict)
     waiting: dict[int, Rank] = field(default_factory=dict)
     """The newest waiting rank of each index."""
 
@@ -159,22 +160,25 @@ class Group:
         return bool(self.waiting) and (self.members is None or not self.size_is_literal)
 
 
-class _Job(msgspec.Struct):
-    class Spec(msgspec.Struct):
-        completions: int | None = None
+class _JobSpec(msgspec.Struct):
+    completions: int | None = None
 
-    spec: Spec
+
+class _Job(msgspec.Struct):
+    spec: _JobSpec
+
+
+class _ReplicatedJob(msgspec.Struct):
+    name: str
+    replicas: int = 1
+
+
+class _JobSetSpec(msgspec.Struct, rename="camel"):
+    replicated_jobs: tuple[_ReplicatedJob, ...] = ()
 
 
 class _JobSet(msgspec.Struct):
-    class ReplicatedJob(msgspec.Struct):
-        name: str
-        replicas: int = 1
-
-    class Spec(msgspec.Struct, rename="camel"):
-        replicated_jobs: tuple["_JobSet.ReplicatedJob", ...] = ()
-
-    spec: Spec
+    spec: _JobSetSpec
 
     def members(self) -> tuple[str, ...]:
         jobs = [job for job in self.spec.replicated_jobs if job.name not in INITIALIZERS]
@@ -233,7 +237,7 @@ class TrainingWorld:
         return self._rounds.get(training, [])
 
     def passed(self, training: str, step: int, since: datetime) -> bool:
-        """Whether all ranks, met anew at `since` or later, have together done more than `step` steps."""
+        """Whether all ranks, met again at `since` or later, have together done more than `step` steps."""
         now = self._clock.now()
         return any(round_.formed_at >= since and round_.step_at(now) > step for round_ in self.rounds(training))
 
@@ -249,7 +253,7 @@ class TrainingWorld:
             tasks.create_task(self._timers.run())
             tasks.create_task(self._keep_sizes())
 
-    def process_started(self, process: Process) -> None:
+    def process_started(self, process: ContainerProcess) -> None:
         pod = process.pod
         if pod.metadata.labels.get(REPLICATED_JOB_LABEL) in INITIALIZERS:
             process.answer_probe()
@@ -271,7 +275,7 @@ class TrainingWorld:
         else:
             self._form_if_complete(group)
 
-    def process_termed(self, process: Process) -> None:
+    def process_termed(self, process: ContainerProcess) -> None:
         rank = self._rank(process)
         if rank is None:
             self._timers.after(self._settings.term_seconds, lambda: process.end(Exit(SIGTERM_CODE)))
@@ -284,7 +288,7 @@ class TrainingWorld:
         rank.state = RankState.LEAVING
         rank.die_after(self._timers, self._settings.term_seconds, Exit(SIGTERM_CODE))
 
-    def process_exited(self, process: Process) -> None:
+    def process_exited(self, process: ContainerProcess) -> None:
         rank = self._rank(process)
         if rank is None or process.exit is None:
             return
@@ -359,7 +363,7 @@ class TrainingWorld:
         if broken.outcome:
             return
         self._end_steps(broken)
-        broken.outcome = Outcome.BROKEN
+        broken.outcome = TrainingOutcome.BROKEN
         self._record_of(lost, EventKind.RANK_LOST, exit_code=exit_code)
         if exit_code == 0 and len(broken.job_uids) > 1:
             return  # A launcher is done; what served it has nothing to hang in, and heeds SIGTERM.
@@ -374,7 +378,7 @@ class TrainingWorld:
     def _finish(self, finished: Round) -> None:
         """All steps are done: every rank exits with 0, and what would start again finds the last checkpoint."""
         self._end_steps(finished)
-        finished.outcome = Outcome.FINISHED
+        finished.outcome = TrainingOutcome.FINISHED
         self._checkpoints[finished.training] = finished.step_at(self._clock.now())
         self._record(EventKind.FINISHED, finished)
         for rank in finished.ranks:
@@ -382,7 +386,7 @@ class TrainingWorld:
 
     # Ranks and groups.
 
-    def _group(self, process: Process, job_uid: str) -> Group:
+    def _group(self, process: ContainerProcess, job_uid: str) -> Group:
         if job_uid not in self._groups:
             pod = process.pod
             namespace, labels = pod.metadata.namespace, pod.metadata.labels
@@ -403,7 +407,7 @@ class TrainingWorld:
             )
         return self._groups[job_uid]
 
-    def _rank(self, process: Process) -> Rank | None:
+    def _rank(self, process: ContainerProcess) -> Rank | None:
         """None: the process is no rank."""
         group = self._groups.get(process.pod.job_uid or "")
         return group.ranks.get(process) if group else None
@@ -431,12 +435,12 @@ class TrainingWorld:
     async def _ask(self, group: Group) -> None:
         if group.members is None:
             name = group.training.partition("/")[2]
-            body = await self._api.get(JOB_SETS, name, namespace=group.namespace)
+            body = await api_verbs.get(self._api, JOB_SETS, name, namespace=group.namespace)
             group.members = msgspec.json.decode(body, type=_JobSet).members()
             # What its pods name is no size of a Job where several Jobs share it out.
             group.size_is_literal = group.size_is_literal and len(group.members) == 1
         if not group.size_is_literal:
-            body = await self._api.get(JOBS, group.job_name, namespace=group.namespace)
+            body = await api_verbs.get(self._api, JOBS, group.job_name, namespace=group.namespace)
             group.size = msgspec.json.decode(body, type=_Job).spec.completions
 
     def _record(self, kind: EventKind, round_: Round) -> None:

@@ -23,21 +23,21 @@ from recovery.core.plan import actions
 from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminalFailure, Restart
 from recovery.ports import JOBS, RECOVERY_CONFIGS, TRAIN_JOBS
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.api.server import Change
-from recovery.sim.trials.evidence import Evidence
+from recovery.sim.api.store import ObjectChange
+from recovery.sim.trials.actors import KUEUE
+from recovery.sim.trials.failure_signs import PEERS, Sign
 from recovery.sim.trials.faults import FaultKind
-from recovery.sim.trials.hands import KUEUE
-from recovery.sim.trials.history import LedgerWrite, deed_of, ledger_writes
-from recovery.sim.trials.plan import Admission, JobPlan, Marking, Runtime, Sidecar
-from recovery.sim.trials.signs import PEERS, Sign
+from recovery.sim.trials.ledger_history import LedgerWrite, action_of, ledger_writes
+from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, Sidecar
+from recovery.sim.trials.trial_evidence import TrialEvidence
 
 _ENUMS: Mapping[str, type[StrEnum]] = {
     "fault": FaultKind,
     "sign": Sign,
-    "runtime": Runtime,
+    "runtime": PlannedRuntime,
     "sidecar": Sidecar,
     "marking": Marking,
-    "admission": Admission,
+    "admission": JobAdmission,
     "mode": Mode,
     "rule": Restart,
     "ruled": RuleAction,
@@ -77,14 +77,14 @@ NEVER_HIT: Mapping[str, str] = {
 """What no trial can reach, and why."""
 
 
-def coverage_of(evidence: Evidence) -> dict[str, int]:
+def coverage_of(evidence: TrialEvidence) -> dict[str, int]:
     """How often each of `ALL` happened, less what did not."""
     found: Counter[str] = Counter()
     found.update(f"fault:{happening.fault.key.kind}" for happening in evidence.happenings)
     found.update(f"sign:{happening.fault.sign}" for happening in evidence.happenings)
     for job in evidence.plan.jobs:
         found.update(_of_job(job))
-    found.update(f"action:{action.__name__}" for action in map(deed_of, evidence.requests) if action is not None)
+    found.update(f"action:{action.__name__}" for action in map(action_of, evidence.requests) if action is not None)
     resumed = _resumed(evidence)
     for write in ledger_writes(evidence):
         found.update(_of_write(write))
@@ -111,7 +111,7 @@ def total(of_trials: Iterable[Mapping[str, int]]) -> dict[str, int]:
 def _of_job(job: JobPlan) -> Iterator[str]:
     yield from (f"runtime:{job.runtime}", f"admission:{job.admission}")
     yield from (f"sidecar:{sidecar}" for sidecar in job.sidecars)
-    if job.runtime is Runtime.BARE_JOBSET:
+    if job.runtime is PlannedRuntime.BARE_JOBSET:
         yield f"marking:{job.marking}"
     if job.deadline_seconds is not None:
         yield "job:deadline"
@@ -119,7 +119,7 @@ def _of_job(job: JobPlan) -> Iterator[str]:
         yield f"fencing:{_fencing_of(job)}"
 
 
-def _resumed(evidence: Evidence) -> dict[str, datetime]:
+def _resumed(evidence: TrialEvidence) -> dict[str, datetime]:
     """When each Job was last resumed that ever was, by UID."""
     return {
         change.body["metadata"]["uid"]: at
@@ -128,7 +128,7 @@ def _resumed(evidence: Evidence) -> dict[str, datetime]:
     }
 
 
-def _switched(change: Change, *, suspended: bool) -> bool:
+def _switched(change: ObjectChange, *, suspended: bool) -> bool:
     """`spec.suspend` became so in this change."""
     if change.before is None or change.type == "DELETED":
         return False
@@ -145,7 +145,7 @@ def _of_resumed(write: LedgerWrite, resumed: Mapping[str, datetime]) -> Iterator
     )
 
 
-def _of_workloads(evidence: Evidence) -> Iterator[str]:
+def _of_workloads(evidence: TrialEvidence) -> Iterator[str]:
     suspended_by: dict[str, str] = {}
     for change in evidence.changes:
         if change.resource != TRAIN_JOBS:
@@ -169,7 +169,7 @@ def _fencing_of(job: JobPlan) -> str:
     return str(fencing.get("mode", FencingMode.PROVEN))
 
 
-def _of_fleet(evidence: Evidence) -> Iterator[str]:
+def _of_fleet(evidence: TrialEvidence) -> Iterator[str]:
     before = FleetLedger()
     for change in evidence.changes:
         if change.resource != RECOVERY_CONFIGS or change.type == "DELETED":

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from recovery.ports import LEASES
-from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
+from recovery.sim.trials.failure_signs import Sign
+from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.manifests import NATIVE_CODE
-from recovery.sim.trials.plan import JobPlan, Runtime, TrialPlan
-from recovery.sim.trials.signs import Sign
-from recovery.sim.trials.trial import Outcome, run_trial
+from recovery.sim.trials.plan import JobPlan, PlannedRuntime, TrialPlan
+from recovery.sim.trials.trial import TrialOutcome, run_trial
 
 RESTART_SECONDS = 5.0
 FAILURE_SECONDS = 60.0
@@ -24,13 +24,13 @@ ENFORCE: Mapping[str, object] = {"mode": "Enforce"}
 
 
 @dataclass(frozen=True)
-class Stop:
+class StoppedTrial:
     """One trial of a canonical incident."""
 
     incident: str
     key: FaultKey | None
     """Of the stop. None: this is the one without."""
-    outcome: Outcome
+    outcome: TrialOutcome
 
     def __str__(self) -> str:
         return f"{self.incident}, {self.key if self.key is not None else 'not stopped'}"
@@ -45,9 +45,9 @@ def _fault(
     pods: int = 1,
     code: int = 1,
     sign: Sign = Sign.NONE,
-) -> Fault:
+) -> TrialFault:
     key = FaultKey("world", number, kind)
-    return Fault(key, seconds, at, "team-a/llm", tuple(range(pods)), code=code, sign=sign)
+    return TrialFault(key, seconds, at, "team-a/llm", tuple(range(pods)), code=code, sign=sign)
 
 
 _JOB = JobPlan(namespace="team-a", name="llm", pods=4, policy=ENFORCE)
@@ -65,7 +65,9 @@ def _rule(name: str, action: str, **when: object) -> Mapping[str, object]:
     return {**ENFORCE, "rules": [{"name": name, "when": when, "action": action}]}
 
 
-def _plan(*faults: Fault, job: JobPlan = _JOB, others: int = 0, replicas: int = 1, spare_nodes: int = 1) -> TrialPlan:
+def _plan(
+    *faults: TrialFault, job: JobPlan = _JOB, others: int = 0, replicas: int = 1, spare_nodes: int = 1
+) -> TrialPlan:
     """`others`: so many more jobs like it."""
     return TrialPlan(
         seed=1,
@@ -83,17 +85,19 @@ def _plan(*faults: Fault, job: JobPlan = _JOB, others: int = 0, replicas: int = 
 CANONICAL: Mapping[str, TrialPlan] = {
     "pod": _plan(_fault(0, FaultKind.POD_KILL)),
     "eight pods": _plan(_fault(0, FaultKind.CONTAINER_KILL, pods=8), job=replace(_JOB, pods=8)),
-    "two Jobs": _plan(_fault(0, FaultKind.POD_KILL), job=replace(_JOB, runtime=Runtime.SEVERAL_JOBS, grace_seconds=5)),
+    "two Jobs": _plan(
+        _fault(0, FaultKind.POD_KILL), job=replace(_JOB, runtime=PlannedRuntime.SEVERAL_JOBS, grace_seconds=5)
+    ),
     "JobSet's own restart": _plan(
         _fault(0, FaultKind.CONTAINER_KILL, code=NATIVE_CODE),
-        job=replace(_JOB, runtime=Runtime.NATIVE, grace_seconds=5),
+        job=replace(_JOB, runtime=PlannedRuntime.NATIVE, grace_seconds=5),
     ),
     "budget exhausted": _plan(
         _fault(0, FaultKind.CRASH_LOOP, seconds=400.0),
         job=replace(
             _JOB,
             pods=2,
-            runtime=Runtime.PREPARED,
+            runtime=PlannedRuntime.PREPARED,
             policy={**ENFORCE, "budget": {"limit": 1, "onExhausted": "Suspend", "window": "10m"}},
         ),
     ),
@@ -121,11 +125,11 @@ CANONICAL: Mapping[str, TrialPlan] = {
 """By name: the incidents in which a stop at any write has to be harmless. Later features add theirs."""
 
 
-def every_stop(incident: str) -> Iterator[Stop]:
+def every_stop(incident: str) -> Iterator[StoppedTrial]:
     """The trial without a stop, then one for each write and side."""
     plan = CANONICAL[incident]
     whole = run_trial(plan)
-    yield Stop(incident, None, whole)
+    yield StoppedTrial(incident, None, whole)
     writes = [
         (record.actor, record.number)
         for record in whole.evidence.requests
@@ -133,6 +137,6 @@ def every_stop(incident: str) -> Iterator[Stop]:
     ]
     for actor, number in writes:
         for kind in (FaultKind.PROCESS_KILL, FaultKind.PROCESS_KILL_AFTER):
-            stop = Fault(FaultKey(actor, number, kind), RESTART_SECONDS)
+            stop = TrialFault(FaultKey(actor, number, kind), RESTART_SECONDS)
             stopped = run_trial(replace(plan, faults=(*plan.faults, stop)))
-            yield Stop(incident, stop.key, stopped)
+            yield StoppedTrial(incident, stop.key, stopped)

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from recovery.sim.trials.signs import Sign
+from recovery.sim.trials.failure_signs import Sign
 
 
 class FaultKind(StrEnum):
@@ -140,7 +140,7 @@ class FaultKey(msgspec.Struct, frozen=True, order=True):
         return f"{self.actor}/{self.number}/{self.kind}"
 
 
-class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
+class TrialFault(msgspec.Struct, frozen=True, omit_defaults=True):
     """One fault. Which fields mean something is said at its kind."""
 
     key: FaultKey

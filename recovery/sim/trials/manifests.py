@@ -8,7 +8,7 @@ from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.kinds.trainjobs import CLUSTER_TRAINING_RUNTIMES
 from recovery.sim.api.server import ApiServer
 from recovery.sim.training.training import EXITS_AFTER_VARIABLE
-from recovery.sim.trials.plan import Admission, JobPlan, Marking, Runtime, Sidecar, TrialPlan
+from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, Sidecar, TrialPlan
 
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
@@ -41,7 +41,7 @@ KILLABLE = tuple(_NAMES[sidecar] for sidecar in (Sidecar.SHIPPER, Sidecar.NATIVE
 
 def resized_job(job: JobPlan) -> str:
     """Name of the Job whose size a user of the job would change: the one that trains."""
-    return f"{job.name}-{WORKERS if job.runtime is Runtime.BARE_JOBSET else TRAINER}-0"
+    return f"{job.name}-{WORKERS if job.runtime is PlannedRuntime.BARE_JOBSET else TRAINER}-0"
 
 
 def runtime_name(job: JobPlan) -> str:
@@ -51,7 +51,7 @@ def runtime_name(job: JobPlan) -> str:
 def objects_of(job: JobPlan) -> list[tuple[Resource, Body]]:
     """Everything that has to be there, in the order in which it is made."""
     made: list[tuple[Resource, Body]] = []
-    if job.runtime is not Runtime.BARE_JOBSET:
+    if job.runtime is not PlannedRuntime.BARE_JOBSET:
         made.append((CLUSTER_TRAINING_RUNTIMES, runtime_of(job)))
     if job.policy is not None:
         made.append((RECOVERY_POLICIES, policy_of(job)))
@@ -83,11 +83,11 @@ def policy_of(job: JobPlan) -> Body:
 def workload_of(job: JobPlan) -> tuple[Resource, Body]:
     """The TrainJob, or the JobSet of the user's own."""
     labels = {SELECTED_BY: job.name}
-    if job.admission is Admission.BY_KUEUE:
+    if job.admission is JobAdmission.BY_KUEUE:
         labels[QUEUE_LABEL] = "training"
     metadata = {"name": job.name, "namespace": job.namespace, "labels": labels}
-    suspend: Body = {} if job.admission is Admission.AT_ONCE else {"suspend": True}
-    if job.runtime is Runtime.BARE_JOBSET:
+    suspend: Body = {} if job.admission is JobAdmission.AT_ONCE else {"suspend": True}
+    if job.runtime is PlannedRuntime.BARE_JOBSET:
         spec: Body = {"replicatedJobs": [_replicated_job(job, WORKERS, step="", pods=job.pods)], **suspend}
         return JOB_SETS, {
             "apiVersion": JOB_SETS.api_version,
@@ -111,12 +111,12 @@ def runtime_of(job: JobPlan) -> Body:
     replicated = [_replicated_job(job, TRAINER, step="trainer", pods=1)]
     spec: Body = {"replicatedJobs": replicated}
     match job.runtime:
-        case Runtime.SEVERAL_JOBS:
+        case PlannedRuntime.SEVERAL_JOBS:
             replicated.insert(0, _replicated_job(job, "helper", step="", pods=_helper_pods(job)))
-        case Runtime.INITIALIZED:
+        case PlannedRuntime.INITIALIZED:
             replicated.insert(0, _replicated_job(job, INITIALIZER, step=INITIALIZER, pods=1))
             replicated[1]["dependsOn"] = [{"name": INITIALIZER, "status": "Complete"}]
-        case Runtime.NATIVE:
+        case PlannedRuntime.NATIVE:
             spec["failurePolicy"] = {"maxRestarts": 1}
     return {
         "apiVersion": CLUSTER_TRAINING_RUNTIMES.api_version,
@@ -131,11 +131,11 @@ def _helper_pods(job: JobPlan) -> int:
 
 
 def _trainer_pods(job: JobPlan) -> int:
-    return job.pods - _helper_pods(job) if job.runtime is Runtime.SEVERAL_JOBS else job.pods
+    return job.pods - _helper_pods(job) if job.runtime is PlannedRuntime.SEVERAL_JOBS else job.pods
 
 
 def _replicated_job(job: JobPlan, name: str, *, step: str, pods: int) -> Body:
-    prepared = job.runtime not in {Runtime.SHIPPED, Runtime.INITIALIZED}
+    prepared = job.runtime not in {PlannedRuntime.SHIPPED, PlannedRuntime.INITIALIZED}
     container: Body = {"name": name if step == INITIALIZER else TRAINER, "image": "example.com/training"}
     if not step and job.marking is Marking.ACCELERATORS:
         container["resources"] = {"limits": {"nvidia.com/gpu": str(job.gpus_per_pod)}}
@@ -152,11 +152,11 @@ def _replicated_job(job: JobPlan, name: str, *, step: str, pods: int) -> Body:
         template["spec"]["restartPolicy"] = "Never"
         template["spec"]["tolerations"] = [_tolerated("not-ready"), _tolerated("unreachable")]
         job_spec["backoffLimit"] = 1000
-    if job.runtime is Runtime.JOINED:
+    if job.runtime is PlannedRuntime.JOINED:
         annotations = template["metadata"].setdefault("annotations", {})
         annotations["recovery.trainjob.dev/joined-probe"] = "readiness"
         container["readinessProbe"] = {"exec": {"command": ["test", "-f", "/tmp/recovery-joined"]}, "periodSeconds": 1}  # noqa: S108
-    if job.runtime is Runtime.NATIVE:
+    if job.runtime is PlannedRuntime.NATIVE:
         codes = {"operator": "In", "values": [NATIVE_CODE]}
         job_spec["podFailurePolicy"] = {"rules": [{"action": "FailJob", "onExitCodes": codes}]}
     labels: dict[str, Any] = {STEP_LABEL: step} if step else {}
@@ -213,6 +213,6 @@ def members(server: ApiServer, job: JobPlan) -> dict[int, Body]:
             continue
         if "deletionTimestamp" in pod["metadata"] or pod.get("status", {}).get("phase") in {"Failed", "Succeeded"}:
             continue
-        second = job.runtime is Runtime.SEVERAL_JOBS and labels.get(REPLICATED_JOB_LABEL) == TRAINER
+        second = job.runtime is PlannedRuntime.SEVERAL_JOBS and labels.get(REPLICATED_JOB_LABEL) == TRAINER
         found[int(labels.get(INDEX_LABEL, "0")) + (_helper_pods(job) if second else 0)] = pod
     return found

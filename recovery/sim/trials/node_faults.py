@@ -7,15 +7,15 @@ from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.metadata import timestamp
 from recovery.sim.cluster import EmbeddedCluster
 from recovery.sim.controllers.taints import NO_SCHEDULE, OUT_OF_SERVICE
-from recovery.sim.kubelets.nodes import NodeDeath, NodeSpec
-from recovery.sim.trials.admission import FLAVOR_LABEL
+from recovery.sim.kubelets.node_run import NodeDeath, NodeSpec
+from recovery.sim.trials.actors import CHAOS, MONITOR, USER, Actors
 from recovery.sim.trials.dice import Dice
-from recovery.sim.trials.faults import Fault, FaultKind
-from recovery.sim.trials.hands import CHAOS, MONITOR, USER, Hands
-from recovery.sim.trials.log import TrialLog
+from recovery.sim.trials.failure_signs import GPU_CONDITION, GPU_CONDITION_REASON, LEFT, MONITOR_TAINT, Sign
+from recovery.sim.trials.faults import FaultKind, TrialFault
+from recovery.sim.trials.job_admission import FLAVOR_LABEL
 from recovery.sim.trials.manifests import TRAINER
 from recovery.sim.trials.plan import TrialPlan
-from recovery.sim.trials.signs import GPU_CONDITION, GPU_CONDITION_REASON, LEFT, MONITOR_TAINT, Sign
+from recovery.sim.trials.trial_log import TrialLog
 
 RACK_LABEL = "topology.kubernetes.io/rack"
 OUT_OF_SERVICE_SECONDS = 90.0
@@ -35,20 +35,20 @@ class NodeFaults:
         cluster: EmbeddedCluster,
         clock: Clock,
         log: TrialLog,
-        hands: Hands,
-        pods_of: Callable[[Fault], list[Body]],
+        actors: Actors,
+        pods_of: Callable[[TrialFault], list[Body]],
     ) -> None:
         self._plan = plan
         self._cluster = cluster
         self._clock = clock
         self._log = log
-        self._hands = hands
+        self._actors = actors
         self._pods_of = pods_of
         self._taken: set[str] = set()
         """Nodes whose machines are gone. Pods may be bound to them for a while; none of that name joins again."""
         self._lost: dict[str, int] = {}
         """How many faults keep each node from the network; it is back when the last of them ends."""
-        self.acts: dict[FaultKind, Callable[[Fault], None]] = {
+        self.acts: dict[FaultKind, Callable[[TrialFault], None]] = {
             FaultKind.NODE_POWER_LOSS: self._lose_node,
             FaultKind.NODE_PARTITION: self._lose_node,
             FaultKind.NODE_REMOVE: self._replace_node,
@@ -63,21 +63,21 @@ class NodeFaults:
             FaultKind.NO_CAPACITY: self._cordon_free_nodes,
         }
 
-    def _nodes_of(self, fault: Fault) -> list[str]:
+    def _nodes_of(self, fault: TrialFault) -> list[str]:
         """The one that it names, else where its pods run, each once."""
         if fault.node:
-            return [fault.node] if self._hands.node(fault.node) is not None else []
+            return [fault.node] if self._actors.node(fault.node) is not None else []
         nodes = (pod["spec"].get("nodeName") for pod in self._pods_of(fault))
-        return [node for node in dict.fromkeys(nodes) if node and self._hands.node(node) is not None]
+        return [node for node in dict.fromkeys(nodes) if node and self._actors.node(node) is not None]
 
     def _uids_on(self, *nodes: str) -> tuple[str, ...]:
         return tuple(
-            pod["metadata"]["uid"] for pod in self._hands.server.objects(PODS) if pod["spec"].get("nodeName") in nodes
+            pod["metadata"]["uid"] for pod in self._actors.server.objects(PODS) if pod["spec"].get("nodeName") in nodes
         )
 
     # Lost nodes.
 
-    def _lose_node(self, fault: Fault) -> None:
+    def _lose_node(self, fault: TrialFault) -> None:
         nodes = self._nodes_of(fault)[:1]
         if not nodes or nodes[0] in self._taken:
             return
@@ -85,7 +85,7 @@ class NodeFaults:
         what = "lost power" if power_loss else "is cut off from the network"
         self._log.befell(fault, f"node {node} {what} for {fault.seconds:g} s", node=node, pod_uids=self._uids_on(node))
         self._lose(node, NodeDeath.POWER_LOSS if power_loss else NodeDeath.PARTITION)
-        self._hands.after(fault.seconds, lambda: self._revive(node))
+        self._actors.after(fault.seconds, lambda: self._revive(node))
 
     def _lose(self, node: str, how: NodeDeath) -> None:
         if node in self._taken:
@@ -98,19 +98,19 @@ class NodeFaults:
         if not self._lost[node] and node not in self._taken:
             self._cluster.kubelets.revive_node(node)
 
-    def _rack_of(self, fault: Fault) -> tuple[str, list[str]]:
+    def _rack_of(self, fault: TrialFault) -> tuple[str, list[str]]:
         """The rack of the fault's first node, and all its nodes; empty: there is none."""
-        first = self._hands.node(self._nodes_of(fault)[0]) if self._nodes_of(fault) else None
+        first = self._actors.node(self._nodes_of(fault)[0]) if self._nodes_of(fault) else None
         if first is None:
             return "", []
         rack = first["metadata"]["labels"].get(RACK_LABEL, "")
         return rack, [
             node["metadata"]["name"]
-            for node in self._hands.server.objects(NODES)
+            for node in self._actors.server.objects(NODES)
             if node["metadata"]["labels"].get(RACK_LABEL) == rack and node["metadata"]["name"] not in self._taken
         ]
 
-    def _lose_rack(self, fault: Fault) -> None:
+    def _lose_rack(self, fault: TrialFault) -> None:
         rack, names = self._rack_of(fault)
         if not names:
             return
@@ -119,10 +119,10 @@ class NodeFaults:
         dice = Dice(self._plan.seed, "rack", fault.key.number)
         spread_seconds = dice.between(0.0, RACK_SECONDS / len(names))
         for number, name in enumerate(names):
-            self._hands.after(number * spread_seconds, lambda name=name: self._lose(name, NodeDeath.POWER_LOSS))  # type: ignore[misc]
-            self._hands.after(fault.seconds + RACK_SECONDS, lambda name=name: self._revive(name))  # type: ignore[misc]
+            self._actors.after(number * spread_seconds, lambda name=name: self._lose(name, NodeDeath.POWER_LOSS))  # type: ignore[misc]
+            self._actors.after(fault.seconds + RACK_SECONDS, lambda name=name: self._revive(name))  # type: ignore[misc]
 
-    def _take_out_of_service(self, fault: Fault) -> None:
+    def _take_out_of_service(self, fault: TrialFault) -> None:
         nodes = self._nodes_of(fault)[:1]
         if not nodes or nodes[0] in self._taken:
             return
@@ -134,12 +134,14 @@ class NodeFaults:
 
         def come_back() -> None:
             self._revive(node)
-            self._hands.untaint(USER, node, OUT_OF_SERVICE)
+            self._actors.untaint(USER, node, OUT_OF_SERVICE)
 
-        self._hands.after(min(OUT_OF_SERVICE_SECONDS, fault.seconds / 2), lambda: self._hands.taint(USER, node, taint))
-        self._hands.after(fault.seconds, come_back)
+        self._actors.after(
+            min(OUT_OF_SERVICE_SECONDS, fault.seconds / 2), lambda: self._actors.taint(USER, node, taint)
+        )
+        self._actors.after(fault.seconds, come_back)
 
-    def _replace_node(self, fault: Fault) -> None:
+    def _replace_node(self, fault: TrialFault) -> None:
         nodes = self._nodes_of(fault)[:1]
         if not nodes or nodes[0] in self._taken:
             return
@@ -147,16 +149,16 @@ class NodeFaults:
         self._taken.add(node)
         words = f"node {node} is taken away; another one joins in {fault.seconds:g} s"
         self._log.befell(fault, words, node=node, pod_uids=self._uids_on(node))
-        labels = (self._hands.node(node) or {})["metadata"]["labels"]
+        labels = (self._actors.node(node) or {})["metadata"]["labels"]
         self._cluster.start(self._cluster.kubelets.remove_node(node))
         name = f"{node}-{fault.key.number}"
         kept = {label: labels[label] for label in (RACK_LABEL, FLAVOR_LABEL) if label in labels}
         spec = NodeSpec(name=name, gpus=self._plan.node_gpus, labels=kept)
-        self._hands.after(fault.seconds, lambda: self._cluster.kubelets.add_node(spec))
+        self._actors.after(fault.seconds, lambda: self._cluster.kubelets.add_node(spec))
 
     # Nodes that are kept free.
 
-    def _drain(self, fault: Fault) -> None:
+    def _drain(self, fault: TrialFault) -> None:
         nodes = self._nodes_of(fault)
         if not nodes:
             return
@@ -164,37 +166,37 @@ class NodeFaults:
         self._log.befell(fault, words, pod_uids=self._uids_on(*nodes))
         mine = [node for node in nodes if not self._is_cordoned(node)]
         for number, node in enumerate(nodes):
-            self._hands.cordon(USER, node, True)
-            self._hands.after(number * DRAIN_SECONDS, lambda node=node: self._evict_all(node))  # type: ignore[misc]
-        self._hands.after(fault.seconds, lambda: self._uncordon(mine))
+            self._actors.cordon(USER, node, True)
+            self._actors.after(number * DRAIN_SECONDS, lambda node=node: self._evict_all(node))  # type: ignore[misc]
+        self._actors.after(fault.seconds, lambda: self._uncordon(mine))
 
     def _evict_all(self, node: str) -> None:
-        for pod in self._hands.server.objects(PODS):
+        for pod in self._actors.server.objects(PODS):
             over = pod.get("status", {}).get("phase") in {"Failed", "Succeeded"}
             if pod["spec"].get("nodeName") == node and "deletionTimestamp" not in pod["metadata"] and not over:
-                self._hands.evict(pod["metadata"])
+                self._actors.evict(pod["metadata"])
 
     def _is_cordoned(self, node: str) -> bool:
-        return bool((self._hands.node(node) or {}).get("spec", {}).get("unschedulable"))
+        return bool((self._actors.node(node) or {}).get("spec", {}).get("unschedulable"))
 
     def _uncordon(self, nodes: Iterable[str]) -> None:
         for node in nodes:
-            self._hands.cordon(USER, node, False)
+            self._actors.cordon(USER, node, False)
 
-    def _cordon_free_nodes(self, fault: Fault) -> None:
-        busy = {pod["spec"].get("nodeName") for pod in self._hands.server.objects(PODS)}
-        names = [node["metadata"]["name"] for node in self._hands.server.objects(NODES)]
+    def _cordon_free_nodes(self, fault: TrialFault) -> None:
+        busy = {pod["spec"].get("nodeName") for pod in self._actors.server.objects(PODS)}
+        names = [node["metadata"]["name"] for node in self._actors.server.objects(NODES)]
         free = [name for name in names if name not in busy and not self._is_cordoned(name)]
         if not free:
             return
         self._log.befell(fault, f"all free nodes are cordoned for {fault.seconds:g} s: {', '.join(free)}")
         for node in free:
-            self._hands.cordon(USER, node, True)
-        self._hands.after(fault.seconds, lambda: self._uncordon(free))
+            self._actors.cordon(USER, node, True)
+        self._actors.after(fault.seconds, lambda: self._uncordon(free))
 
     # Nodes that are ill.
 
-    def _say_unhealthy(self, fault: Fault) -> None:
+    def _say_unhealthy(self, fault: TrialFault) -> None:
         nodes = self._nodes_of(fault)[:1]
         if not nodes:
             return
@@ -202,9 +204,9 @@ class NodeFaults:
         words = f"a monitor says {GPU_CONDITION} of node {node} for {fault.seconds:g} s"
         self._log.befell(fault, words, node=node, pod_uids=self._uids_on(node))
         self._tell(node, "True")
-        self._hands.after(fault.seconds, lambda: self._tell(node, "False"))
+        self._actors.after(fault.seconds, lambda: self._tell(node, "False"))
 
-    def _overheat(self, fault: Fault) -> None:
+    def _overheat(self, fault: TrialFault) -> None:
         rack, names = self._rack_of(fault)
         if not names:
             return
@@ -216,8 +218,8 @@ class NodeFaults:
         left = LEFT[Sign.XID]
         for node in names:
             self._tell(node, "True")
-            self._hands.after(fault.seconds, lambda node=node: self._tell(node, "False"))  # type: ignore[misc]
-        for pod in self._hands.server.objects(PODS):
+            self._actors.after(fault.seconds, lambda node=node: self._tell(node, "False"))  # type: ignore[misc]
+        for pod in self._actors.server.objects(PODS):
             metadata = pod["metadata"]
             if metadata["uid"] in uids:
                 self._cluster.kubelets.exit_all(
@@ -239,32 +241,32 @@ class NodeFaults:
             "lastHeartbeatTime": now,
             "lastTransitionTime": now,
         }
-        self._hands.status(MONITOR, NODES, node, None, {"status": {"conditions": [condition]}})
+        self._actors.status(MONITOR, NODES, node, None, {"status": {"conditions": [condition]}})
 
-    def _keep_off(self, fault: Fault) -> None:
+    def _keep_off(self, fault: TrialFault) -> None:
         nodes = self._nodes_of(fault)[:1]
         if not nodes or self._is_cordoned(nodes[0]):
             return
         node = nodes[0]
         words = f"a monitor cordons and taints node {node} for {fault.seconds:g} s"
         self._log.befell(fault, words, node=node, pod_uids=self._uids_on(node))
-        self._hands.cordon(MONITOR, node, True)
+        self._actors.cordon(MONITOR, node, True)
         taint = {"key": MONITOR_TAINT, "value": "xid-79", "effect": NO_SCHEDULE}
-        self._hands.taint(MONITOR, node, {**taint, "timeAdded": timestamp(self._clock.now())})
+        self._actors.taint(MONITOR, node, {**taint, "timeAdded": timestamp(self._clock.now())})
 
         def let_in() -> None:
-            self._hands.untaint(MONITOR, node, MONITOR_TAINT)
-            self._hands.cordon(MONITOR, node, False)
+            self._actors.untaint(MONITOR, node, MONITOR_TAINT)
+            self._actors.cordon(MONITOR, node, False)
 
-        self._hands.after(fault.seconds, let_in)
+        self._actors.after(fault.seconds, let_in)
 
-    def _swallow_pods(self, fault: Fault) -> None:
+    def _swallow_pods(self, fault: TrialFault) -> None:
         self._spoil(fault, "has no healthy device for new pods", self._cluster.kubelets.refuse_devices)
 
-    def _break_runtime(self, fault: Fault) -> None:
+    def _break_runtime(self, fault: TrialFault) -> None:
         self._spoil(fault, "makes no container", self._cluster.kubelets.break_runtime)
 
-    def _spoil(self, fault: Fault, what: str, spoil: Callable[[str, bool], None]) -> None:
+    def _spoil(self, fault: TrialFault, what: str, spoil: Callable[[str, bool], None]) -> None:
         """The node is a black hole from now on, and a pod of it is deleted, so that another one comes there."""
         nodes, pods = self._nodes_of(fault)[:1], self._pods_of(fault)[:1]
         if not nodes or nodes[0] in self._taken:
@@ -273,10 +275,10 @@ class NodeFaults:
         words = f"node {node} {what} for {fault.seconds:g} s, and a pod of it was deleted"
         self._log.befell(fault, words, node=node, pod_uids=(pods[0]["metadata"]["uid"],))
         spoil(node, True)
-        self._hands.remove(CHAOS, PODS, pods[0])
+        self._actors.remove(CHAOS, PODS, pods[0])
 
         def mend() -> None:
             if node not in self._taken:
                 spoil(node, False)
 
-        self._hands.after(fault.seconds, mend)
+        self._actors.after(fault.seconds, mend)

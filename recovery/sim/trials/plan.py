@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from recovery.sim.trials.faults import Fault
+from recovery.sim.trials.faults import TrialFault
 
 
-class Runtime(StrEnum):
+class PlannedRuntime(StrEnum):
     """What the pods of a job are like."""
 
     SHIPPED = "shipped"
@@ -52,7 +52,7 @@ class Marking(StrEnum):
     """It cannot."""
 
 
-class Admission(StrEnum):
+class JobAdmission(StrEnum):
     """Who lets a job start."""
 
     AT_ONCE = "at-once"
@@ -70,7 +70,7 @@ class JobPlan(msgspec.Struct, frozen=True):
 
     namespace: str
     name: str
-    runtime: Runtime = Runtime.SHIPPED
+    runtime: PlannedRuntime = PlannedRuntime.SHIPPED
     pods: int = 8
     gpus_per_pod: int = 8
     grace_seconds: int = 30
@@ -83,7 +83,7 @@ class JobPlan(msgspec.Struct, frozen=True):
     """In each of its pods."""
     marking: Marking = Marking.ACCELERATORS
     """Of a bare JobSet; in a TrainJob the name of the container tells."""
-    admission: Admission = Admission.AT_ONCE
+    admission: JobAdmission = JobAdmission.AT_ONCE
     admitted_after_seconds: float = 0.0
     """From its creation until it is first resumed, if it is created suspended."""
     deadline_seconds: int | None = None
@@ -94,7 +94,7 @@ class JobPlan(msgspec.Struct, frozen=True):
 
     @property
     def under_kueue(self) -> bool:
-        return self.admission in {Admission.BY_KUEUE, Admission.BY_KUEUE_WITHOUT_QUEUE}
+        return self.admission in {JobAdmission.BY_KUEUE, JobAdmission.BY_KUEUE_WITHOUT_QUEUE}
 
 
 class FaultRates(msgspec.Struct, frozen=True):
@@ -113,7 +113,7 @@ class TrialPlan(msgspec.Struct, frozen=True):
 
     seed: int
     jobs: tuple[JobPlan, ...]
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[TrialFault, ...] = ()
     """Those that are given; those of processes, requests and watches happen when their key's moment comes."""
     rates: FaultRates = FaultRates()
     """Further ones are drawn from the seed while it runs. The plan of an outcome has all as `faults`, and no rates."""

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from recovery.kube.http import REQUEST_SECONDS_MAX
-from recovery.kube.request import Request
-from recovery.ports import LEASES
+from recovery.ports import LEASES, ApiRequest
 from recovery.sim.trials.dice import Dice
-from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
+from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.plan import FaultRates
 
 _WITHOUT_ANSWER = frozenset({FaultKind.TIMEOUT, FaultKind.TIMEOUT_APPLIED})
@@ -52,18 +51,20 @@ BEFALL_LINES = frozenset(spread[0] for spread in OF_LINES)
 class RequestFaults:
     """Given ones by their key, others drawn by their rates; none that would last into the healing."""
 
-    def __init__(self, seed: int, given: Iterable[Fault], rates: FaultRates, seconds_left: Callable[[], float]) -> None:
+    def __init__(
+        self, seed: int, given: Iterable[TrialFault], rates: FaultRates, seconds_left: Callable[[], float]
+    ) -> None:
         """`seconds_left`: until the healing begins."""
         self._seed = seed
         self._rates = rates
         self._seconds_left = seconds_left
-        self._requests: dict[tuple[str, int], Fault] = {}
-        self._lines: dict[tuple[str, int], Fault] = {}
+        self._requests: dict[tuple[str, int], TrialFault] = {}
+        self._lines: dict[tuple[str, int], TrialFault] = {}
         for fault in given:
             known = self._lines if fault.key.kind in BEFALL_LINES else self._requests
             known[fault.key.actor, fault.key.number] = fault
 
-    def of_request(self, actor: str, number: int, request: Request, dice: Dice) -> Fault | None:
+    def of_request(self, actor: str, number: int, request: ApiRequest, dice: Dice) -> TrialFault | None:
         given = self._requests.get((actor, number))
         if given is not None:
             return self._in_time(given)
@@ -78,7 +79,7 @@ class RequestFaults:
         """The healing has begun: what lasts for an unknown time ends now."""
         return self._seconds_left() <= 0
 
-    def of_line(self, actor: str, number: int) -> Fault | None:
+    def of_line(self, actor: str, number: int) -> TrialFault | None:
         given = self._lines.get((actor, number))
         if given is not None:
             return self._in_time(given)
@@ -87,20 +88,20 @@ class RequestFaults:
         dice = Dice(self._seed, f"{actor}'s watches", number)
         return self._draw(actor, number, OF_LINES, dice) if dice.throw() < self._rates.line else None
 
-    def _draw(self, actor: str, number: int, spreads: tuple[_Spread, ...], dice: Dice) -> Fault | None:
+    def _draw(self, actor: str, number: int, spreads: tuple[_Spread, ...], dice: Dice) -> TrialFault | None:
         mark = dice.throw() * sum(weight for _, weight, _, _ in spreads)
         for kind, weight, least, most in spreads:
             mark -= weight
             if mark < 0:
-                return self._in_time(Fault(FaultKey(actor, number, kind), round(dice.between(least, most), 3)))
+                return self._in_time(TrialFault(FaultKey(actor, number, kind), round(dice.between(least, most), 3)))
         raise AssertionError("the weights do not add up")
 
-    def _in_time(self, fault: Fault) -> Fault | None:
+    def _in_time(self, fault: TrialFault) -> TrialFault | None:
         """The fault. None: it would outlast the time for faults, as a given one may after others were struck out."""
         lasts_seconds = REQUEST_SECONDS_MAX if fault.key.kind in _WITHOUT_ANSWER else abs(fault.seconds)
         return fault if lasts_seconds < self._seconds_left() else None
 
 
-def took_place(fault: Fault, at_seconds: float) -> Fault:
+def took_place(fault: TrialFault, at_seconds: float) -> TrialFault:
     """The fault as it happened: its moment filled in, for people; its key is what replays it."""
     return msgspec.structs.replace(fault, at_seconds=round(at_seconds, 3))

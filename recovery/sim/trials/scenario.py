@@ -10,11 +10,11 @@ import yaml
 from recovery.core.model.config import ConfigSpec
 from recovery.core.policy.spec import PolicySpec
 from recovery.core.policy.validation import problems
-from recovery.sim.trials.chaos import ChaosReader
-from recovery.sim.trials.plan import Admission, FaultRates, JobPlan, Marking, Runtime, TrialPlan, nodes_needed
-from recovery.sim.trials.problems import Problems
-from recovery.sim.trials.strict import BadInputError, read
-from recovery.sim.trials.words import JobWords, ScenarioWords
+from recovery.sim.trials.chaos_faults import ChaosReader
+from recovery.sim.trials.input_problems import Problems
+from recovery.sim.trials.plan import FaultRates, JobAdmission, JobPlan, Marking, PlannedRuntime, TrialPlan, nodes_needed
+from recovery.sim.trials.scenario_schema import ScenarioFile, ScenarioJob
+from recovery.sim.trials.strict_input import BadInputError, read
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 """An RFC 1123 label; of its 63 characters some are left for what JobSet adds to name Jobs and pods."""
@@ -31,31 +31,31 @@ def read_scenario(text: str) -> Scenario:
         body = yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
         raise BadInputError(f"the file is not YAML: {' '.join(str(error).split())}") from None
-    words = read(body, ScenarioWords)
+    file = read(body, ScenarioFile)
     wrong = Problems()
-    active_seconds = wrong.seconds(words.duration, "duration")
-    healing_seconds = wrong.seconds(words.healing, "healing")
-    jobs = _jobs(words.jobs, wrong)
-    _check_world(words, wrong)
-    config = _config(words, wrong)
-    spare_nodes = _spare_nodes(words, jobs.values(), wrong)
-    faults = ChaosReader(words, jobs, active_seconds, wrong).faults()
+    active_seconds = wrong.seconds(file.duration, "duration")
+    healing_seconds = wrong.seconds(file.healing, "healing")
+    jobs = _jobs(file.jobs, wrong)
+    _check_world(file, wrong)
+    config = _config(file, wrong)
+    spare_nodes = _spare_nodes(file, jobs.values(), wrong)
+    faults = ChaosReader(file, jobs, active_seconds, wrong).faults()
     if wrong.found:
         raise BadInputError(*wrong.found)
     plan = TrialPlan(
-        seed=words.seed,
+        seed=file.seed,
         jobs=tuple(jobs.values()),
         faults=faults,
-        rates=FaultRates(process=words.rates.process, request=words.rates.request, line=words.rates.line),
+        rates=FaultRates(process=file.rates.process, request=file.rates.request, line=file.rates.line),
         active_seconds=active_seconds,
         healing_seconds=healing_seconds,
-        replicas=words.controllers.replicas,
-        lease_seconds=words.controllers.lease_seconds,
+        replicas=file.controllers.replicas,
+        lease_seconds=file.controllers.lease_seconds,
         config=config,
         spare_nodes=spare_nodes,
-        node_gpus=words.cluster.gpus_per_node,
+        node_gpus=file.cluster.gpus_per_node,
     )
-    return Scenario(words.name, plan)
+    return Scenario(file.name, plan)
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -71,10 +71,10 @@ class _UniqueKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _jobs(words: Iterable[JobWords], wrong: Problems) -> dict[str, JobPlan]:
+def _jobs(file: Iterable[ScenarioJob], wrong: Problems) -> dict[str, JobPlan]:
     """By namespace and name."""
     jobs: dict[str, JobPlan] = {}
-    for number, each in enumerate(words):
+    for number, each in enumerate(file):
         path = f"jobs[{number}]"
         for field, name in (("name", each.name), ("namespace", each.namespace)):
             if not _NAME.fullmatch(name):
@@ -107,13 +107,13 @@ def _jobs(words: Iterable[JobWords], wrong: Problems) -> dict[str, JobPlan]:
     return jobs
 
 
-def _check_start_and_end(job: JobWords, path: str, wrong: Problems) -> None:
+def _check_start_and_end(job: ScenarioJob, path: str, wrong: Problems) -> None:
     if len(set(job.sidecars)) < len(job.sidecars):
         wrong.add(f"{path}.sidecars", "names one twice; leave one out")
-    if job.runtime is not Runtime.BARE_JOBSET:
+    if job.runtime is not PlannedRuntime.BARE_JOBSET:
         if job.training_container is not Marking.ACCELERATORS:
             wrong.add(f"{path}.trainingContainer", "means nothing to a TrainJob, whose container is node; leave it out")
-    elif job.admission not in {Admission.AT_ONCE, Admission.BY_USER}:
+    elif job.admission not in {JobAdmission.AT_ONCE, JobAdmission.BY_USER}:
         wrong.add(f"{path}.admission", f"{job.admission} is modelled of TrainJobs alone; take another runtime")
     elif job.active_deadline_seconds is not None:
         wrong.add(f"{path}.activeDeadlineSeconds", "is no field of a JobSet; take another runtime")
@@ -121,9 +121,9 @@ def _check_start_and_end(job: JobWords, path: str, wrong: Problems) -> None:
         wrong.at_least(1, job.active_deadline_seconds, f"{path}.activeDeadlineSeconds")
 
 
-def _admitted_after_seconds(job: JobWords, path: str, wrong: Problems) -> float:
+def _admitted_after_seconds(job: ScenarioJob, path: str, wrong: Problems) -> float:
     """0: it starts when it is created."""
-    if job.admission is Admission.AT_ONCE:
+    if job.admission is JobAdmission.AT_ONCE:
         wrong.unfit(path, "a job that starts at once", admitted_after=job.admitted_after)
         return 0.0
     return wrong.seconds(job.admitted_after or "30s", f"{path}.admittedAfter")
@@ -144,11 +144,11 @@ def _check_policy(policy: dict[str, Any] | None, path: str, wrong: Problems) -> 
     wrong.found += [problem.replace("spec.", f"{path}.") for problem in problems(spec)]
 
 
-def _config(words: ScenarioWords, wrong: Problems) -> dict[str, Any]:
+def _config(file: ScenarioFile, wrong: Problems) -> dict[str, Any]:
     """Spec of the RecoveryConfig."""
-    config = words.cluster.config
+    config = file.cluster.config
     if config is None:
-        return {"allow": {"failJob": words.cluster.allow_fail_job}}
+        return {"allow": {"failJob": file.cluster.allow_fail_job}}
     try:
         read(config, ConfigSpec, "cluster.config")
     except BadInputError as error:
@@ -156,25 +156,25 @@ def _config(words: ScenarioWords, wrong: Problems) -> dict[str, Any]:
     return config
 
 
-def _check_world(words: ScenarioWords, wrong: Problems) -> None:
-    if not words.jobs:
+def _check_world(file: ScenarioFile, wrong: Problems) -> None:
+    if not file.jobs:
         wrong.add("jobs", "is empty; there is nothing to recover")
-    wrong.at_least(1, words.controllers.replicas, "controllers.replicas")
-    wrong.at_least(1, words.controllers.lease_seconds, "controllers.leaseSeconds")
-    node_gpus = words.cluster.gpus_per_node
+    wrong.at_least(1, file.controllers.replicas, "controllers.replicas")
+    wrong.at_least(1, file.controllers.lease_seconds, "controllers.leaseSeconds")
+    node_gpus = file.cluster.gpus_per_node
     wrong.at_least(1, node_gpus, "cluster.gpusPerNode")
-    for number, job in enumerate(words.jobs):
+    for number, job in enumerate(file.jobs):
         if job.gpus_per_pod > node_gpus >= 1:
             wrong.add(f"jobs[{number}].gpusPerPod", f"{job.gpus_per_pod} do not fit on a node of {node_gpus} GPUs")
-    rates = {"process": words.rates.process, "request": words.rates.request, "line": words.rates.line}
+    rates = {"process": file.rates.process, "request": file.rates.request, "line": file.rates.line}
     for name, rate in rates.items():
         if not 0 <= rate < 1:
             wrong.add(f"rates.{name}", f"{rate:g} is no probability; say 0 or more, and less than 1")
 
 
-def _spare_nodes(words: ScenarioWords, jobs: Iterable[JobPlan], wrong: Problems) -> int:
+def _spare_nodes(file: ScenarioFile, jobs: Iterable[JobPlan], wrong: Problems) -> int:
     """Nodes beyond what the jobs need."""
-    cluster = words.cluster
+    cluster = file.cluster
     if cluster.nodes is None:
         spares = 2 if cluster.spares is None else cluster.spares
         wrong.at_least(0, spares, "cluster.spares")

@@ -12,9 +12,9 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from recovery.sim.trials.evidence import Violation
-from recovery.sim.trials.faults import Fault
+from recovery.sim.trials.faults import TrialFault
 from recovery.sim.trials.plan import TrialPlan
+from recovery.sim.trials.trial_evidence import Violation
 from recovery.sim.virtual_time import BEGIN
 
 MAX_RUNS = 200
@@ -119,7 +119,7 @@ class _Search(Generic[T]):
             return parts - 1
         return min(len(faults), 2 * parts) if parts < len(faults) else None
 
-    def _breaks_with(self, faults: tuple[Fault, ...]) -> bool:
+    def _breaks_with(self, faults: tuple[TrialFault, ...]) -> bool:
         return self.breaks(msgspec.structs.replace(self._plan, faults=faults))
 
     def drop_jobs(self) -> None:

@@ -6,14 +6,14 @@ import msgspec
 
 from recovery.core.model.ledger import Totals
 from recovery.sim.trials.coverage import total
-from recovery.sim.trials.draw import draw_plan
-from recovery.sim.trials.faults import Fault
-from recovery.sim.trials.history import ledger_writes
-from recovery.sim.trials.plan import Admission, JobPlan, Marking, TrialPlan
+from recovery.sim.trials.failure_signs import Sign
+from recovery.sim.trials.faults import TrialFault
+from recovery.sim.trials.ledger_history import ledger_writes
+from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, TrialPlan
+from recovery.sim.trials.plan_generator import draw_plan
 from recovery.sim.trials.shrink import Shrunk
-from recovery.sim.trials.signs import Sign
 from recovery.sim.trials.timeline import offset, timeline
-from recovery.sim.trials.trial import Outcome, run_trial
+from recovery.sim.trials.trial import TrialOutcome, run_trial
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ def try_seed(seed: int) -> Report:
     return report(run_trial(draw_plan(seed)))
 
 
-def report(outcome: Outcome) -> Report:
+def report(outcome: TrialOutcome) -> Report:
     totals: dict[str, Totals] = {}
     for write in ledger_writes(outcome.evidence):
         totals[write.workload_uid] = write.after.totals
@@ -99,7 +99,7 @@ def summarize(reports: Sequence[Report]) -> Summary:
     )
 
 
-def counterexample(outcome: Outcome, replay: str, shrunk: Shrunk[Outcome] | None = None) -> Iterator[str]:
+def counterexample(outcome: TrialOutcome, replay: str, shrunk: Shrunk[TrialOutcome] | None = None) -> Iterator[str]:
     """Lines about a trial with violations. `replay`: the command that shows it again. `shrunk` None: not tried."""
     smallest = shrunk.outcome if shrunk is not None else outcome
     first, *others = report(outcome).violations
@@ -119,7 +119,7 @@ def counterexample(outcome: Outcome, replay: str, shrunk: Shrunk[Outcome] | None
     yield f"Again: {replay}"
 
 
-def _shrunk_words(outcome: Outcome, shrunk: Shrunk[Outcome] | None) -> str:
+def _shrunk_words(outcome: TrialOutcome, shrunk: Shrunk[TrialOutcome] | None) -> str:
     if shrunk is None:
         return ""
     if not shrunk.replays:
@@ -149,14 +149,14 @@ def _features_words(job: JobPlan) -> str:
     words = [f"with {', '.join(job.sidecars)}"] if job.sidecars else []
     if job.marking is not Marking.ACCELERATORS:
         words.append(f"marked by {job.marking}")
-    if job.admission is not Admission.AT_ONCE:
+    if job.admission is not JobAdmission.AT_ONCE:
         words.append(f"admitted {job.admission} after {job.admitted_after_seconds:g} s")
     if job.deadline_seconds is not None:
         words.append(f"deadline {job.deadline_seconds} s")
     return "".join(f", {each}" for each in words)
 
 
-def fault_words(fault: Fault) -> str:
+def fault_words(fault: TrialFault) -> str:
     """Key, moment, and what else is known of it."""
     parts = [str(fault.key)]
     if fault.at_seconds is not None:

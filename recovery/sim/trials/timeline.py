@@ -9,11 +9,11 @@ from typing import Any
 from recovery.controller.lease import LEASE_NAME
 from recovery.core.model.facts import GroupKey
 from recovery.ports import JOB_SETS, JOBS, LEASES, PODS, TRAIN_JOBS, Resource
-from recovery.sim.api.server import Change
+from recovery.sim.api.store import ObjectChange
 from recovery.sim.training.trace import EventKind, TraceRecord
 from recovery.sim.training.training import JOBSET_NAME_LABEL
-from recovery.sim.trials.evidence import Evidence, RequestRecord, Violation
-from recovery.sim.trials.history import LedgerWrite, deed_of, ledger_writes
+from recovery.sim.trials.ledger_history import LedgerWrite, action_of, ledger_writes
+from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence, Violation
 
 MAX_LINES = 80
 AFTER_LINES = 8
@@ -45,7 +45,7 @@ class Line:
     mark: str = " "
 
 
-def timeline(evidence: Evidence, violation: Violation | None = None) -> list[str]:
+def timeline(evidence: TrialEvidence, violation: Violation | None = None) -> list[str]:
     """The whole trial; of a violation what led to it, from the last quiet moment before it, in at most 80 lines."""
     lines = _together(sorted(_lines(evidence), key=lambda line: line.at))
     if violation is not None:
@@ -112,7 +112,7 @@ def _last_quiet(lines: Sequence[Line], at: datetime) -> int:
 # What is told.
 
 
-def _lines(evidence: Evidence) -> Iterator[Line]:
+def _lines(evidence: TrialEvidence) -> Iterator[Line]:
     yield Line(evidence.healing_from, "healing begins: nothing breaks from now on")
     for happening in evidence.happenings:
         yield Line(happening.at, happening.sentence, happening.fault.job, mark="!")
@@ -120,23 +120,25 @@ def _lines(evidence: Evidence) -> Iterator[Line]:
         yield Line(life.started_at, f"{life.actor}: process {life.process} starts")
         if life.ended_at is not None:
             yield Line(life.ended_at, f"{life.actor}: process {life.process} ends, {life.how}")
-    for look in evidence.failed_looks:
-        told = f"{look.actor}: a look at {look.group} ended in {look.error}"
-        yield Line(look.at, told, str(look.group), f"looks of {look.actor} at {look.group} ended in {look.error}")
+    for failed in evidence.failed_reconciles:
+        told = f"{failed.actor}: a look at {failed.group} ended in {failed.error}"
+        yield Line(
+            failed.at, told, str(failed.group), f"looks of {failed.actor} at {failed.group} ended in {failed.error}"
+        )
     yield from _of_ledgers(ledger_writes(evidence))
     yield from _of_leases(evidence.requests)
     for record in evidence.requests:
         yield from _of_request(record, evidence.jobs)
     replicas = {record.actor for record in evidence.requests}
     for change, at in zip(evidence.changes, evidence.change_times, strict=True):
-        if change.actor not in replicas:  # Theirs are told of as requests.
+        if change.actor not in replicas:  # Theirs are reported as requests.
             yield from _of_change(change, at)
     for event in evidence.trace.records:
         yield from _of_training(event)
 
 
 def _of_ledgers(writes: Iterable[LedgerWrite]) -> Iterator[Line]:
-    """What they say anew: of a sentence that only counts on, the first; of one that goes on, the new part."""
+    """What they say that is new: of a sentence that only counts on, the first; of one that goes on, the new part."""
     told: dict[GroupKey, str] = {}
     for write in writes:
         incident, before = write.after.incident, write.before
@@ -182,15 +184,15 @@ def _about_election(record: RequestRecord) -> bool:
 
 
 def _of_request(record: RequestRecord, jobs: Iterable[GroupKey]) -> Iterator[Line]:
-    """What was asked for about the workload; ledgers, leases and Events are told of elsewhere, or not at all."""
+    """What was asked for about the workload; ledgers, leases and Events are reported elsewhere, or not at all."""
     request = record.request
     if not request.writes or request.resource not in (*_WORKLOADS, PODS):
         return
     answer = "no answer" if record.code is None else str(record.code)
     what = "applied" if record.applied else "not applied"
     outcome = answer if record.applied and record.code is not None and record.code < 300 else f"{answer}, {what}"
-    deed = deed_of(record)
-    title = f"{deed.__name__}, {request}" if deed is not None else str(request)
+    action = action_of(record)
+    title = f"{action.__name__}, {request}" if action is not None else str(request)
     group = _owner(request.namespace or "", request.name or "", jobs)
     counts = (
         f"pods of {group} are asked to go by {record.actor}" if request.resource == PODS and not record.fault else ""
@@ -206,7 +208,7 @@ def _owner(namespace: str, name: str, jobs: Iterable[GroupKey]) -> str:
     return str(max(owners, key=lambda key: len(key.name))) if owners else ""
 
 
-def _of_change(change: Change, at: datetime) -> Iterator[Line]:
+def _of_change(change: ObjectChange, at: datetime) -> Iterator[Line]:
     if change.resource == PODS:
         yield from _of_pod(change, at)
     elif change.resource in _WORKLOADS:
@@ -215,7 +217,7 @@ def _of_change(change: Change, at: datetime) -> Iterator[Line]:
             yield Line(at, f"{change.actor}: {title} {what}", _group_of(change.resource, change.body))
 
 
-def _of_pod(change: Change, at: datetime) -> Iterator[Line]:
+def _of_pod(change: ObjectChange, at: datetime) -> Iterator[Line]:
     what = ""
     if change.type == "ADDED":
         what = "made"
@@ -231,7 +233,7 @@ def _of_pod(change: Change, at: datetime) -> Iterator[Line]:
     yield Line(at, f"pod {_title(change.body)} is {what}", group, f"pods of {group} are {what}")
 
 
-def _of_workload(change: Change) -> Iterator[str]:
+def _of_workload(change: ObjectChange) -> Iterator[str]:
     body, before = change.body, change.before
     if change.type == "ADDED":
         yield f"is made, uid {body['metadata']['uid']}"

@@ -12,18 +12,17 @@ import aiohttp
 
 from recovery.kube.errors import error_from_failure
 from recovery.kube.http import REQUEST_SECONDS_MAX
-from recovery.kube.request import Request
-from recovery.ports import ApiError, Clock
-from recovery.sim.api.door import answer, error_from, lines
+from recovery.ports import ApiError, ApiRequest, Clock
+from recovery.sim.api.client import answer, error_from, lines
 from recovery.sim.api.server import ApiServer
-from recovery.sim.api.status import StatusError
+from recovery.sim.api.status_error import StatusError
+from recovery.sim.trials.controller_process import ControllerProcess
+from recovery.sim.trials.controller_replica import Replica, never
 from recovery.sim.trials.dice import Dice
-from recovery.sim.trials.evidence import RequestRecord
-from recovery.sim.trials.faults import Fault, FaultKind
-from recovery.sim.trials.log import TrialLog
-from recovery.sim.trials.process import Process
-from recovery.sim.trials.replica import Replica, never
+from recovery.sim.trials.faults import FaultKind, TrialFault
 from recovery.sim.trials.request_faults import RequestFaults
+from recovery.sim.trials.trial_evidence import RequestRecord
+from recovery.sim.trials.trial_log import TrialLog
 
 Answer = tuple[bytes, ApiError | None]
 """What the sender hears: a body, or the error in place of one."""
@@ -39,11 +38,11 @@ GONE_LINE = (
 
 
 class TrialTransport:
-    """`client.Transport` of one process."""
+    """`ports.ApiClient` of one process, below its retries."""
 
     def __init__(
         self,
-        process: Process,
+        process: ControllerProcess,
         replica: Replica,
         server: ApiServer,
         clock: Clock,
@@ -61,7 +60,7 @@ class TrialTransport:
 
     # Requests.
 
-    async def send(self, request: Request) -> bytes:
+    async def send(self, request: ApiRequest) -> bytes:
         await self._process.clock.thawed()
         await self._live()
         number = self._replica.requests
@@ -84,7 +83,7 @@ class TrialTransport:
             raise error
         return body
 
-    async def _befall_process(self, fault: Fault) -> None:
+    async def _befall_process(self, fault: TrialFault) -> None:
         match fault.key.kind:
             case FaultKind.PROCESS_KILL:
                 self._process.kill(fault.seconds)
@@ -95,7 +94,7 @@ class TrialTransport:
             case FaultKind.CLOCK_JUMP:
                 self._process.clock.off_seconds = fault.seconds
 
-    async def _carried_out(self, request: Request, number: int, fault: Fault | None) -> Answer:
+    async def _carried_out(self, request: ApiRequest, number: int, fault: TrialFault | None) -> Answer:
         kind = fault.key.kind if fault is not None else None
         match kind:
             case FaultKind.CONFLICT:
@@ -128,7 +127,7 @@ class TrialTransport:
         self._record(request, number, failure.code, fault, applied=False)
         return b"", error_from(request, failure)
 
-    async def _delayed(self, request: Request, number: int, fault: Fault) -> Answer:
+    async def _delayed(self, request: ApiRequest, number: int, fault: TrialFault) -> Answer:
         """It arrives late, even if its sender has died or given up."""
         arrived: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
@@ -144,7 +143,7 @@ class TrialTransport:
         except TimeoutError:
             return b"", error_from_failure(request, TimeoutError())
 
-    def _apply(self, request: Request, number: int, fault: Fault | None) -> Answer:
+    def _apply(self, request: ApiRequest, number: int, fault: TrialFault | None) -> Answer:
         try:
             body = answer(self._server, self._replica.name, request)
         except StatusError as failure:
@@ -153,7 +152,9 @@ class TrialTransport:
         self._record(request, number, 200, fault, applied=request.writes)
         return body, None
 
-    def _record(self, request: Request, number: int, code: int | None, fault: Fault | None, *, applied: bool) -> None:
+    def _record(
+        self, request: ApiRequest, number: int, code: int | None, fault: TrialFault | None, *, applied: bool
+    ) -> None:
         self._log.requested(
             RequestRecord(
                 at=self._clock.now(),
@@ -168,7 +169,7 @@ class TrialTransport:
             )
         )
 
-    def _heard(self, code: int | None, fault: Fault) -> int | None:
+    def _heard(self, code: int | None, fault: TrialFault) -> int | None:
         """What the sender hears of an answer with that code. None: nothing."""
         match fault.key.kind:
             case FaultKind.SERVER_ERROR_APPLIED:
@@ -179,7 +180,7 @@ class TrialTransport:
                 return None  # It has died, or given up.
         return code
 
-    def _words(self, fault: Fault, request: Request) -> str:
+    def _words(self, fault: TrialFault, request: ApiRequest) -> str:
         lasting = f" for {fault.seconds:g} s" if fault.seconds else ""
         where = "line" if request.verb == "watch" else "request"
         return f"{self._replica.name}: {fault.key.kind}{lasting} at its {where} {fault.key.number}, {request}"
@@ -191,7 +192,7 @@ class TrialTransport:
 
     # Watches.
 
-    async def stream(self, request: Request, timeout_seconds: int) -> AsyncGenerator[bytes, None]:
+    async def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
         await self._process.clock.thawed()
         await self._live()
         dice = Dice(self._seed, f"{self._replica.name}'s {request.resource.plural}", self._replica.lines)

@@ -16,24 +16,24 @@ import structlog
 from recovery.core.model.facts import GroupKey
 from recovery.ports import RECOVERY_CONFIGS
 from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
-from recovery.sim.kubelets.means import KubeletSettings
-from recovery.sim.kubelets.nodes import NodeSpec
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
+from recovery.sim.kubelets.node_run import NodeSpec
 from recovery.sim.training.training import TrainingSettings
-from recovery.sim.trials.admission import FLAVOR, FLAVOR_LABEL
-from recovery.sim.trials.checkers.judge import Jury
+from recovery.sim.trials.actors import USER
+from recovery.sim.trials.checkers.checker_set import CheckerSet
+from recovery.sim.trials.controller_process import ControllerProcess
+from recovery.sim.trials.controller_replica import Replica
 from recovery.sim.trials.coverage import coverage_of
-from recovery.sim.trials.evidence import Evidence, Violation
-from recovery.sim.trials.faults import Fault
-from recovery.sim.trials.hands import USER
-from recovery.sim.trials.log import TrialLog
+from recovery.sim.trials.fault_injection import FaultInjector
+from recovery.sim.trials.faults import TrialFault
+from recovery.sim.trials.job_admission import FLAVOR, FLAVOR_LABEL
 from recovery.sim.trials.manifests import NO_IMAGE, config_of, objects_of
 from recovery.sim.trials.node_faults import RACK_LABEL
 from recovery.sim.trials.plan import FaultRates, TrialPlan, nodes_needed, rack_of
-from recovery.sim.trials.process import Process
-from recovery.sim.trials.replica import Replica
 from recovery.sim.trials.request_faults import RequestFaults
 from recovery.sim.trials.transport import TrialTransport
-from recovery.sim.trials.world import World
+from recovery.sim.trials.trial_evidence import TrialEvidence, Violation
+from recovery.sim.trials.trial_log import TrialLog
 from recovery.sim.virtual_time import VirtualClock, run_in_virtual_time
 
 NCCL_TIMEOUT_SECONDS = 600.0
@@ -44,12 +44,12 @@ STOP_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """What came of a trial."""
 
     plan: TrialPlan
     """With all faults that took place, and no rates: it replays."""
-    evidence: Evidence
+    evidence: TrialEvidence
     violations: tuple[Violation, ...]
     trace_hash: str
     """Equal for equal trials, whatever process they ran in."""
@@ -60,15 +60,15 @@ class Outcome:
     coverage: Mapping[str, int]
 
 
-def run_trial(plan: TrialPlan) -> Outcome:
+def run_trial(plan: TrialPlan) -> TrialOutcome:
     """Run it to its end, in virtual time. Raises what is a bug of the simulation itself."""
     began_seconds = time.process_time()
     with _nothing_logged(), _no_collection():
-        evidence, jury, log, ran_seconds = run_in_virtual_time(_run(plan))
-    return Outcome(
+        evidence, checker_set, log, ran_seconds = run_in_virtual_time(_run(plan))
+    return TrialOutcome(
         plan=msgspec.structs.replace(plan, faults=_as_given(plan, log), rates=FaultRates()),
         evidence=evidence,
-        violations=tuple(jury.violations),
+        violations=tuple(checker_set.violations),
         trace_hash=log.fingerprint,
         requests=len(evidence.requests),
         simulated_seconds=ran_seconds,
@@ -77,7 +77,7 @@ def run_trial(plan: TrialPlan) -> Outcome:
     )
 
 
-def _as_given(plan: TrialPlan, log: TrialLog) -> tuple[Fault, ...]:
+def _as_given(plan: TrialPlan, log: TrialLog) -> tuple[TrialFault, ...]:
     """Those of the plan that took place, in its order, then those that were drawn meanwhile, in theirs."""
     happened = {fault.key: fault for fault in log.faults}
     given = tuple(fault for fault in plan.faults if fault.key in happened)
@@ -85,13 +85,13 @@ def _as_given(plan: TrialPlan, log: TrialLog) -> tuple[Fault, ...]:
     return (*given, *(fault for key, fault in happened.items() if key not in known))
 
 
-async def _run(plan: TrialPlan) -> tuple[Evidence, Jury, TrialLog, float]:
+async def _run(plan: TrialPlan) -> tuple[TrialEvidence, CheckerSet, TrialLog, float]:
     """What is known of it in the end, and for how many seconds it ran."""
     clock = VirtualClock()
     cluster = _cluster(plan, clock)
     cluster.kubelets.withhold_image(NO_IMAGE)
     began_at = clock.now()
-    evidence = Evidence(
+    evidence = TrialEvidence(
         plan=plan,
         server=cluster.server,
         trace=cluster.trace,
@@ -100,15 +100,15 @@ async def _run(plan: TrialPlan) -> tuple[Evidence, Jury, TrialLog, float]:
         healing_from=began_at + timedelta(seconds=plan.active_seconds),
         ends_at=began_at + timedelta(seconds=plan.active_seconds + plan.healing_seconds),
     )
-    jury = Jury(evidence)
-    log = TrialLog(evidence, jury, clock)
+    checker_set = CheckerSet(evidence)
+    log = TrialLog(evidence, checker_set, clock)
 
     def seconds_left() -> float:
         return (evidence.healing_from - clock.now()).total_seconds()
 
     faults = RequestFaults(plan.seed, plan.faults, plan.rates, seconds_left)
 
-    def connect(replica: Replica, process: Process) -> TrialTransport:
+    def connect(replica: Replica, process: ControllerProcess) -> TrialTransport:
         return TrialTransport(process, replica, cluster.server, clock, faults, log, plan.seed)
 
     replicas = [Replica(f"controller-{number}", clock, evidence, connect) for number in range(plan.replicas)]
@@ -119,7 +119,7 @@ async def _run(plan: TrialPlan) -> tuple[Evidence, Jury, TrialLog, float]:
                 for resource, body in objects_of(job):
                     cluster.server.create(resource, body, namespace=body["metadata"].get("namespace"))
         running = [asyncio.create_task(replica.run()) for replica in replicas]
-        World(plan, cluster, replicas, clock, log).begin()
+        FaultInjector(plan, cluster, replicas, clock, log).begin()
         await clock.sleep((evidence.ends_at - clock.now()).total_seconds())
         for replica in replicas:
             if replica.process is not None:
@@ -133,8 +133,8 @@ async def _run(plan: TrialPlan) -> tuple[Evidence, Jury, TrialLog, float]:
                 task.cancel()
             else:
                 task.result()
-        jury.ended()
-    return evidence, jury, log, clock.monotonic_seconds()
+        checker_set.ended()
+    return evidence, checker_set, log, clock.monotonic_seconds()
 
 
 def _cluster(plan: TrialPlan, clock: VirtualClock) -> EmbeddedCluster:
@@ -163,7 +163,7 @@ def _cluster(plan: TrialPlan, clock: VirtualClock) -> EmbeddedCluster:
 
 @contextmanager
 def _nothing_logged() -> Iterator[None]:
-    """What the controller logs would drown the report; its errors are found again as failed looks."""
+    """What the controller logs would drown the report; its errors are found again as failed reconciles."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from recovery.ports import JOBS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.cluster import EmbeddedCluster
-from recovery.sim.trials.admission import Admissions
-from recovery.sim.trials.faults import Fault, FaultKind
-from recovery.sim.trials.hands import USER, Hands
-from recovery.sim.trials.log import TrialLog
+from recovery.sim.trials.actors import USER, Actors
+from recovery.sim.trials.failure_signs import LEFT, Sign
+from recovery.sim.trials.faults import FaultKind, TrialFault
+from recovery.sim.trials.job_admission import Admissions
 from recovery.sim.trials.manifests import resized_job
 from recovery.sim.trials.plan import TrialPlan
-from recovery.sim.trials.signs import LEFT, Sign
+from recovery.sim.trials.trial_log import TrialLog
 
 
 class WorkloadFaults:
@@ -22,23 +22,23 @@ class WorkloadFaults:
         plan: TrialPlan,
         cluster: EmbeddedCluster,
         log: TrialLog,
-        hands: Hands,
+        actors: Actors,
         admissions: Admissions,
-        pods_of: Callable[[Fault], list[Body]],
+        pods_of: Callable[[TrialFault], list[Body]],
     ) -> None:
         self._jobs = {str(job): job for job in plan.jobs}
         self._cluster = cluster
         self._log = log
-        self._hands = hands
+        self._actors = actors
         self._admissions = admissions
         self._pods_of = pods_of
-        self.acts: dict[FaultKind, Callable[[Fault], None]] = {
+        self.acts: dict[FaultKind, Callable[[TrialFault], None]] = {
             FaultKind.SIDECAR_KILL: self._kill_sidecars,
             FaultKind.USER_RESIZE: self._resize,
             FaultKind.KUEUE_EVICT: self._evict,
         }
 
-    def _kill_sidecars(self, fault: Fault) -> None:
+    def _kill_sidecars(self, fault: TrialFault) -> None:
         left = LEFT[Sign.HOST_OOM]
         pods = {pod["metadata"]["name"]: pod for pod in self._pods_of(fault)}
         struck = self._cluster.kubelets.exit_all(
@@ -54,10 +54,10 @@ class WorkloadFaults:
             words = f"{fault.job}: container {fault.container} was killed for want of memory in {', '.join(struck)}"
             self._log.befell(fault, words, pod_uids=uids, lasting=False)
 
-    def _resize(self, fault: Fault) -> None:
+    def _resize(self, fault: TrialFault) -> None:
         job = self._jobs[fault.job]
         name = resized_job(job)
-        body = self._hands.server.find(JOBS, name, job.namespace)
+        body = self._actors.server.find(JOBS, name, job.namespace)
         if body is None or "deletionTimestamp" in body["metadata"]:
             return
         now = body["spec"]["parallelism"]
@@ -67,7 +67,7 @@ class WorkloadFaults:
         self._log.befell(fault, f"a user changes the size of Job {name} from {now} to {wanted} pods", lasting=False)
         size = {"parallelism": wanted, "completions": wanted}
         uid = body["metadata"]["uid"]
-        self._hands.merge(USER, JOBS, name, job.namespace, {"metadata": {"uid": uid}, "spec": size})
+        self._actors.merge(USER, JOBS, name, job.namespace, {"metadata": {"uid": uid}, "spec": size})
 
-    def _evict(self, fault: Fault) -> None:
+    def _evict(self, fault: TrialFault) -> None:
         self._admissions.evict(self._jobs[fault.job], fault)

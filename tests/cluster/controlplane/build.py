@@ -30,7 +30,7 @@ CACHE = "RECOVERY_CLUSTER_CACHE"
 
 
 class BuildError(Exception):
-    """A tool cannot be built or a ready-made one is not there; the text says how to mend it."""
+    """A tool cannot be built or a ready-made one is not there; the text says how to fix it."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from tests.cluster.controlplane.processes import ControlPlaneError, ManagedProce
 from tests.cluster.controlplane.programs import Ports, Programs
 from tests.cluster.patience import GUARD_SECONDS
 
-_LOOK_AGAIN_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ class ControlPlane:
                     raise ControlPlaneError(
                         f"gave up after {self._step_timeout_seconds} s of waiting until {what}: {refusal}"
                     ) from refusal
-            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
 
 def _admin_kubeconfig(server: str, certificates: Certificates) -> str:

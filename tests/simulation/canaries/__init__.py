@@ -7,8 +7,8 @@ checkers: a canary that is made for its checker would show nothing.
 
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.manifests import NATIVE_CODE
-from recovery.sim.trials.plan import Runtime, TrialPlan
-from tests.simulation.canaries import decisions, deeds, fleet, ledgers, looks
+from recovery.sim.trials.plan import PlannedRuntime, TrialPlan
+from tests.simulation.canaries import decisions, fleet, ledgers, watching, writes
 from tests.simulation.canaries.canary import Canary, Property
 
 
@@ -22,7 +22,7 @@ def _has(*kinds: FaultKind) -> Property:
 
 def _exits_by_policy(plan: TrialPlan) -> bool:
     """A container exits with the code that its Job's podFailurePolicy is about."""
-    ruled = {str(job) for job in plan.jobs if job.runtime is Runtime.NATIVE and job.policy is not None}
+    ruled = {str(job) for job in plan.jobs if job.runtime is PlannedRuntime.NATIVE and job.policy is not None}
     exits = (FaultKind.CONTAINER_KILL, FaultKind.CRASH_LOOP)
     return any(f.key.kind in exits and f.code == NATIVE_CODE and f.job in ruled for f in plan.faults)
 
@@ -72,14 +72,14 @@ _AGAIN = (FaultKind.CRASH_LOOP, FaultKind.JOB_WITHOUT_PODS)
 _OFF_AND_ON = (FaultKind.POLICY_OBSERVE, FaultKind.POLICY_DELETE)
 
 CANARIES = (
-    Canary("create before the old pods are gone", "OneIncarnation", deeds.create_before_gone, _any, 3),
-    Canary("pods force-deleted", "OneIncarnation", deeds.force_deletes, _any, 2),
-    Canary("deed before ledger", "LedgerBeforeDeed", deeds.deed_before_ledger, _any, 2),
-    Canary("deed beside ledger", "LedgerBeforeDeed", deeds.deed_beside_ledger, _any, 2),
-    Canary("cache trusted for absence", "JustifiedRestart", looks.cache_is_truth, _any, 1),
+    Canary("create before the old pods are gone", "OneIncarnation", writes.create_before_gone, _any, 3),
+    Canary("pods force-deleted", "OneIncarnation", writes.force_deletes, _any, 2),
+    Canary("deed before ledger", "LedgerBeforeAction", writes.action_before_ledger, _any, 2),
+    Canary("deed beside ledger", "LedgerBeforeAction", writes.action_beside_ledger, _any, 2),
+    Canary("cache trusted for absence", "JustifiedRestart", watching.cache_is_truth, _any, 1),
     Canary("no compare-and-swap", "LedgerSuccession", ledgers.last_write_wins, _any, 2),
-    Canary("edge-triggered", "ConvergesAfterHealing", looks.only_changes, _rough, 12),
-    Canary("no UID precondition", "OnlyTargets", deeds.deletes_by_name, _any, 2),
+    Canary("edge-triggered", "ConvergesAfterHealing", watching.only_changes, _rough, 12),
+    Canary("no UID precondition", "OnlyTargets", writes.deletes_by_name, _any, 2),
     Canary("two charges for one incident", "OneCharge", ledgers.a_charge_for_each_attempt, _has(*_AGAIN), 12),
     Canary("native decision ignored", "NativeFirst", decisions.no_native_decision, _exits_by_policy, 54),
     Canary("baseline taken for a failure", "BaselineUntouched", decisions.no_baseline, _has(*_OFF_AND_ON), 113),
@@ -115,7 +115,7 @@ CANARIES = (
     Canary(
         "cap exceeded by two leaders",
         "QuarantineWithinCap",
-        fleet.next_leader_begins_anew,
+        fleet.next_leader_starts_empty,
         _may("cordon", True, _has(FaultKind.RACK_OVERHEATS, *_ENDS)),
         23,
     ),

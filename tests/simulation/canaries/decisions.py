@@ -63,15 +63,15 @@ def all_containers_train(monkeypatch: pytest.MonkeyPatch) -> None:
         return Selection(SelectedBy.ANNOTATION, tuple(container.name for container in job.containers))
 
     monkeypatch.setattr("recovery.kube.snapshots.select", select)
-    monkeypatch.setattr("recovery.kube.store.select", select)
+    monkeypatch.setattr("recovery.kube.group_store.select", select)
 
 
 def no_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new Job without pods is waited for: its controller will make them."""
 
-    def wait(look: ReconcileContext, ledger: Ledger, job: JobFacts) -> Plan:
+    def wait(reconcile: ReconcileContext, ledger: Ledger, job: JobFacts) -> Plan:
         return say_after_a_while(
-            look, ledger, as_said(Reason.WAITING_FOR_PODS, f"waiting for the pods of Job {job.name}")
+            reconcile, ledger, as_said(Reason.WAITING_FOR_PODS, f"waiting for the pods of Job {job.name}")
         )
 
     monkeypatch.setattr("recovery.core.decision.after_restart._watch_for_pods", wait)
@@ -89,7 +89,7 @@ def suspension_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
 def deadlines_are_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     """A backoff suspends every job, to free its GPUs: what counts from the last resume begins again each time."""
 
-    def not_ours(look: ReconcileContext) -> str | None:
+    def not_ours(reconcile: ReconcileContext) -> str | None:
         return None
 
     monkeypatch.setattr("recovery.core.plan.suspension.not_ours", not_ours)

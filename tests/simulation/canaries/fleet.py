@@ -14,7 +14,7 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 from recovery.executors import node_quarantine
 from recovery.kube.projections import recovery as projections
-from recovery.kube.projections.metadata import Entry
+from recovery.kube.projections.metadata import ObjectEntry
 
 
 def lets_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,14 +45,14 @@ def assumes_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recovery.core.incident.fencing._assumed", by_policy)
 
 
-def next_leader_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def next_leader_starts_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the RecoveryConfig only the spec is kept in memory: its status is our own, and whoever has written it knows
     it. The next leader has not: it finds room for as many nodes again, and its compare-and-swap succeeds."""
     decode = projections.decode_config
 
-    def spec_alone(raw: bytes | msgspec.Raw) -> Entry[ConfigFacts]:
+    def spec_alone(raw: bytes | msgspec.Raw) -> ObjectEntry[ConfigFacts]:
         entry = decode(raw)
         return msgspec.structs.replace(entry, value=msgspec.structs.replace(entry.value, fleet=FleetLedger()))
 
-    monkeypatch.setattr("recovery.kube.store.decode_config", spec_alone)
-    monkeypatch.setattr("recovery.kube.live.decode_config", spec_alone)
+    monkeypatch.setattr("recovery.kube.group_store.decode_config", spec_alone)
+    monkeypatch.setattr("recovery.kube.live_reader.decode_config", spec_alone)

@@ -5,6 +5,7 @@ from datetime import datetime
 import msgspec
 import pytest
 
+from recovery import api_verbs
 from recovery.core.incident import lifecycle
 from recovery.core.incident.invariants import violations
 from recovery.core.model.facts import WorkloadFacts
@@ -24,8 +25,14 @@ def last_write_wins(monkeypatch: pytest.MonkeyPatch) -> None:
             if known is None:
                 known = await self._create(namespace, workload)
             body = [{"op": "add", "path": "/status", "value": ledger}]
-            answer = await self._api.patch(
-                RECOVERY_GROUPS, known.name, body, kind=PatchKind.JSON, namespace=namespace, subresource="status"
+            answer = await api_verbs.patch(
+                self._api,
+                RECOVERY_GROUPS,
+                known.name,
+                body,
+                kind=PatchKind.JSON,
+                namespace=namespace,
+                subresource="status",
             )
             version = msgspec.json.decode(answer)["metadata"]["resourceVersion"]
             return msgspec.structs.replace(

@@ -20,7 +20,8 @@ from recovery.admission.certificates import (
     must_be_made,
     serving_names,
 )
-from tests.unit.admission.api import NOW, FakeApi, Object, StillClock
+from tests.unit.admission.api import NOW, PolicyApi, StillClock
+from tests.unit.fake_api import Object
 
 SERVICE = "recovery-admission.recovery-system.svc"
 NAMES = [SERVICE, "127.0.0.1"]
@@ -39,10 +40,10 @@ def configuration(name: str = "recovery-admission", kind: str = "ValidatingWebho
     return {"kind": kind, "metadata": {"name": name}, "webhooks": webhooks}
 
 
-def replica(api: FakeApi, folder: Path, clock: StillClock | None = None) -> SelfMade:
+def replica(api: PolicyApi, folder: Path, clock: StillClock | None = None) -> SelfMade:
     folder.mkdir(exist_ok=True)
     return SelfMade(
-        api,  # type: ignore[arg-type]
+        api,
         clock=clock or StillClock(),
         namespace="recovery-system",
         listening_host="127.0.0.1",
@@ -50,9 +51,9 @@ def replica(api: FakeApi, folder: Path, clock: StillClock | None = None) -> Self
     )
 
 
-def bundles(api: FakeApi, key: tuple[str, str, str] = CONFIGURATION) -> list[bytes]:
+def bundles(api: PolicyApi, key: tuple[str, str, str] = CONFIGURATION) -> list[bytes]:
     """What the API server trusts, for each webhook."""
-    return [base64.b64decode(each["clientConfig"].get("caBundle", "")) for each in api.objects[key]["webhooks"]]
+    return [base64.b64decode(each["clientConfig"].get("caBundle", "")) for each in api.object(key)["webhooks"]]
 
 
 def trusted(authorities: bytes, served: Path, name: str) -> bool:
@@ -86,10 +87,10 @@ def serial(certificates: Certificates) -> int:
 
 @pytest.mark.parametrize(("name", "accepted"), [(SERVICE, True), ("127.0.0.1", True), ("other.svc", False)])
 async def test_the_api_server_trusts_it_under_its_names(tmp_path: Path, name: str, accepted: bool) -> None:
-    api, clock = FakeApi(secret(), configuration()), StillClock()
+    api, clock = PolicyApi(secret(), configuration()), StillClock()
     clock.time = NOW.now(NOW.tzinfo)  # a handshake goes by the real time
     made = replica(api, tmp_path, clock)
-    await made.look()
+    await made.reconcile()
     assert [trusted(bundle, made.file, name) for bundle in bundles(api)] == [accepted, accepted]
 
 
@@ -124,13 +125,13 @@ def test_it_is_renewed_after_two_thirds_of_its_life(age: float, due: bool) -> No
 
 
 @pytest.mark.parametrize("part", ["authorities", "serving", "key"])
-def test_what_is_damaged_is_made_anew(part: str) -> None:
+def test_what_is_damaged_is_recreated(part: str) -> None:
     made = make_certificates(NAMES, NOW, Certificates())
     parts = {"authorities": made.authorities, "serving": made.serving, "key": made.key, part: b"damaged"}
     assert must_be_made(Certificates(**parts), NAMES, NOW)
 
 
-def test_one_for_other_names_is_made_anew() -> None:
+def test_one_for_other_names_is_recreated() -> None:
     assert must_be_made(make_certificates([SERVICE], NOW, Certificates()), NAMES, NOW)
 
 
@@ -138,36 +139,36 @@ def test_one_for_other_names_is_made_anew() -> None:
 
 
 async def test_replicas_that_start_at_once_serve_the_same(tmp_path: Path) -> None:
-    api = FakeApi(secret(), configuration())
+    api = PolicyApi(secret(), configuration())
     replicas = [replica(api, tmp_path / str(number)) for number in range(3)]
-    await asyncio.gather(*(each.look() for each in replicas))
+    await asyncio.gather(*(each.reconcile() for each in replicas))
     assert len({each.file.read_bytes() for each in replicas}) == 1
     assert len([key for key, _ in api.patches if key == SECRET]) == 1
     assert len([key for key, _ in api.patches if key == CONFIGURATION]) == 1
 
 
-async def test_a_second_look_writes_nothing(tmp_path: Path) -> None:
-    api = FakeApi(secret(), configuration())
+async def test_a_second_reconcile_writes_nothing(tmp_path: Path) -> None:
+    api = PolicyApi(secret(), configuration())
     made = replica(api, tmp_path)
-    await made.look()
-    before, stamp = api.attempts, made.file.stat().st_mtime_ns
-    await made.look()
-    assert (api.attempts, made.file.stat().st_mtime_ns) == (before, stamp)
+    await made.reconcile()
+    before, stamp = len(api.writes), made.file.stat().st_mtime_ns
+    await made.reconcile()
+    assert (len(api.writes), made.file.stat().st_mtime_ns) == (before, stamp)
 
 
 async def test_a_renewal_leaves_the_old_certificate_trusted(tmp_path: Path) -> None:
-    api, clock = FakeApi(secret(), configuration()), StillClock()
+    api, clock = PolicyApi(secret(), configuration()), StillClock()
     clock.time = NOW.now(NOW.tzinfo) - VALIDITY * 0.7
     first, second = replica(api, tmp_path / "1", clock), replica(api, tmp_path / "2", clock)
     for each in (first, second):
-        await each.look()
+        await each.reconcile()
     clock.time = NOW.now(NOW.tzinfo)
-    await first.look()
+    await first.reconcile()
     assert first.file.read_bytes() != second.file.read_bytes()
     [bundle, _] = bundles(api)
     assert trusted(bundle, first.file, SERVICE)
     assert trusted(bundle, second.file, SERVICE)
-    await second.look()
+    await second.reconcile()
     assert first.file.read_bytes() == second.file.read_bytes()
 
 
@@ -180,22 +181,22 @@ def test_renewals_do_not_pile_up_authorities() -> None:
 
 async def test_without_the_secret_it_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(CertificateError, match=r"Secret recovery-system/recovery-admission is not there .*apply man"):
-        await replica(FakeApi(configuration()), tmp_path).look()
+        await replica(PolicyApi(configuration()), tmp_path).reconcile()
 
 
 async def test_a_secret_that_is_deleted_meanwhile_is_said_and_what_is_served_stays(tmp_path: Path) -> None:
-    api, clock = FakeApi(secret(), configuration()), StillClock()
+    api, clock = PolicyApi(secret(), configuration()), StillClock()
     made = replica(api, tmp_path, clock)
-    await made.look()
+    await made.reconcile()
     served = made.file.read_bytes()
     keeping = asyncio.create_task(made.keep())
     with capture_logs() as lines:
         await clock.sleeping.wait()
-        api.remove(SECRET)
+        api.remove(*SECRET)
         clock.wake()
         await clock.sleeping.wait()
         assert made.file.read_bytes() == served
-        api.put(secret())
+        api.store(secret())
         clock.wake()
         await clock.sleeping.wait()
     assert not keeping.done()
@@ -205,8 +206,8 @@ async def test_a_secret_that_is_deleted_meanwhile_is_said_and_what_is_served_sta
 
 
 async def test_the_key_is_for_our_eyes_only(tmp_path: Path) -> None:
-    made = replica(FakeApi(secret(), configuration()), tmp_path)
-    await made.look()
+    made = replica(PolicyApi(secret(), configuration()), tmp_path)
+    await made.reconcile()
     assert made.file.stat().st_mode & 0o777 == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["tls.pem"]
 
@@ -215,8 +216,8 @@ async def test_the_key_is_for_our_eyes_only(tmp_path: Path) -> None:
 
 
 async def test_only_our_own_webhook_configuration_is_written_to(tmp_path: Path) -> None:
-    api = FakeApi(secret(), configuration(), configuration("somebody-else"))
-    await replica(api, tmp_path).look()
+    api = PolicyApi(secret(), configuration(), configuration("somebody-else"))
+    await replica(api, tmp_path).reconcile()
     assert {key for key, _ in api.patches} == {SECRET, CONFIGURATION}
     [written] = [operations for key, operations in api.patches if key == CONFIGURATION]
     assert [operation["path"] for operation in written] == [
@@ -226,39 +227,39 @@ async def test_only_our_own_webhook_configuration_is_written_to(tmp_path: Path) 
     ]
 
 
-async def test_a_configuration_that_was_applied_anew_is_trusted_again(tmp_path: Path) -> None:
-    api = FakeApi(secret(), configuration())
+async def test_a_configuration_that_was_applied_again_is_trusted_again(tmp_path: Path) -> None:
+    api = PolicyApi(secret(), configuration())
     made = replica(api, tmp_path)
-    await made.look()
-    api.put(configuration())
-    await made.look()
+    await made.reconcile()
+    api.store(configuration())
+    await made.reconcile()
     assert all(bundles(api))
 
 
 async def test_without_a_webhook_configuration_it_serves_and_says_so_once(tmp_path: Path) -> None:
-    api = FakeApi(secret())
+    api = PolicyApi(secret())
     made = replica(api, tmp_path)
     with capture_logs() as lines:
         for _ in range(3):
-            await made.look()
+            await made.reconcile()
     assert made.file.exists()
     assert [line["log_level"] for line in lines if "is not there" in line["event"]] == ["warning"]
 
 
 async def test_where_the_platform_has_train_jobs_judged_these_webhooks_are_trusted_too(tmp_path: Path) -> None:
     mutating = configuration("recovery-launch", "MutatingWebhookConfiguration")
-    api = FakeApi(secret(), configuration(), configuration("recovery-launch"), mutating)
-    await replica(api, tmp_path).look()
+    api = PolicyApi(secret(), configuration(), configuration("recovery-launch"), mutating)
+    await replica(api, tmp_path).reconcile()
     assert {key for key, _ in api.patches} == {SECRET, CONFIGURATION, *LAUNCH}
     [authorities] = {bundle for key in (CONFIGURATION, *LAUNCH) for bundle in bundles(api, key)}
     assert authorities
 
 
 async def test_where_it_has_not_there_is_no_right_to_look_and_nothing_to_say(tmp_path: Path) -> None:
-    api = FakeApi(secret(), configuration())
+    api = PolicyApi(secret(), configuration())
     api.forbidden.update(LAUNCH)
     with capture_logs() as lines:
-        await replica(api, tmp_path / "a").look()
+        await replica(api, tmp_path / "a").reconcile()
         api.forbidden.clear()
-        await replica(api, tmp_path / "b").look()
+        await replica(api, tmp_path / "b").reconcile()
     assert [line for line in lines if line["log_level"] != "info"] == []

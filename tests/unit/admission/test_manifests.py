@@ -149,7 +149,7 @@ def test_judging_train_jobs_takes_the_right_to_read_runtimes_by_name_and_to_have
     }
 
 
-def test_cert_manager_is_told_of_every_webhook_of_train_jobs() -> None:
+def test_cert_manager_is_reported_every_webhook_of_train_jobs() -> None:
     component = yaml.safe_load((ADMISSION / "launch" / "cert-manager" / "kustomization.yaml").read_text())
     kinds = {document["kind"] for document in documents("launch/base") if "webhooks" in document}
     assert {(patch["target"]["kind"], patch["target"]["name"]) for patch in component["patches"]} == {

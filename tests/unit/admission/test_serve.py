@@ -24,12 +24,13 @@ from structlog.testing import capture_logs
 
 from recovery.admission import serve, webhooks
 from recovery.admission.certificates import Certificates, make_certificates
-from recovery.admission.serve import Admission, Cluster, serve_admission
+from recovery.admission.serve import AdmissionServer, ClusterAccess, serve_admission
 from recovery.admission.settings import AdmissionSettings
 from recovery.controller.clock import SystemClock
 from recovery.kube.informer import INITIAL_EVENTS_END
 from recovery.ports import RECOVERY_GROUP_NAME, ApiError
-from tests.unit.admission.api import Object, recovery_config, recovery_policy
+from tests.unit.admission.api import recovery_config, recovery_policy
+from tests.unit.fake_api import Object
 from tests.unit.launch.pages import BASES, merged
 
 GROUPS = {
@@ -135,9 +136,9 @@ class Folder:
         return made
 
     @asynccontextmanager
-    async def admission(self, *, self_made: bool = False) -> AsyncIterator[Admission]:
+    async def admission(self, *, self_made: bool = False) -> AsyncIterator[AdmissionServer]:
         settings = AdmissionSettings("127.0.0.1", self.port, None if self_made else self.path)
-        cluster = Cluster("recovery-system", str(self.kubeconfig))
+        cluster = ClusterAccess("recovery-system", str(self.kubeconfig))
         async with serve_admission(settings, cluster, SystemClock(), random.Random(1)) as admission:
             yield admission
 
@@ -218,7 +219,7 @@ async def test_answers(folder: Folder, request_body: Object, allowed: bool, warn
     assert "patch" not in answer
 
 
-async def test_a_refusal_names_every_field_and_its_mend_and_is_no_error_of_ours(
+async def test_a_refusal_names_every_field_and_its_fix_and_is_no_error_of_ours(
     folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = folder.certify()
@@ -354,7 +355,7 @@ async def test_a_user_without_a_name_serves_too(folder: Folder) -> None:
 
 
 async def test_a_new_certificate_is_served_without_a_restart(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhooks, "CERTIFICATE_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(webhooks, "CERTIFICATE_RECONCILE_SECONDS", 0.02)
     old = folder.certify()
     async with folder.admission() as admission:
         await comes(lambda: admission.up)
@@ -441,7 +442,7 @@ async def test_each_reason_for_not_serving_is_logged_once_until_the_webhooks_are
 
 
 async def test_it_is_not_up_when_its_certificate_has_gone(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhooks, "CERTIFICATE_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(webhooks, "CERTIFICATE_RECONCILE_SECONDS", 0.02)
     folder.certify()
     async with folder.admission() as admission:
         await comes(lambda: admission.up)

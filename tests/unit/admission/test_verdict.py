@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from recovery.admission.objects import JudgedObject, from_request
-from recovery.admission.verdict import Verdict, judge
+from recovery.admission.verdict import AdmissionVerdict, judge
 from recovery.ports import CLUSTER_RECOVERY_POLICIES, RECOVERY_CONFIGS, RECOVERY_POLICIES
-from tests.unit.admission.api import Object, recovery_config, recovery_policy
+from tests.unit.admission.api import recovery_config, recovery_policy
+from tests.unit.fake_api import Object
 
 
 def judged(found: Object) -> JudgedObject:
@@ -15,7 +16,7 @@ def judged(found: Object) -> JudgedObject:
     return from_request(resources[found["kind"]], found)
 
 
-def verdict(found: Object, *others: Object, config: Object | None = None) -> Verdict:
+def verdict(found: Object, *others: Object, config: Object | None = None) -> AdmissionVerdict:
     return judge(judged(found), map(judged, others), judged(config) if config is not None else None)
 
 
@@ -67,7 +68,7 @@ def test_all_errors_are_told_at_once() -> None:
 
 @pytest.mark.parametrize("found", [recovery_policy(), recovery_policy(namespace=""), recovery_config()])
 def test_defaults_are_accepted_without_a_word(found: Object) -> None:
-    assert verdict(found) == Verdict()
+    assert verdict(found) == AdmissionVerdict()
 
 
 def test_what_is_wrong_is_not_warned_about_on_top() -> None:
@@ -150,7 +151,9 @@ def test_failing_jobs_without_leave_says_what_happens_instead(config: Object | N
 )
 def test_no_warning_where_nothing_is_withheld(mode: str, on_exhausted: str, allowed: bool) -> None:
     config = recovery_config(allow={"failJob": allowed})
-    assert verdict(recovery_policy(mode=mode, budget={"onExhausted": on_exhausted}), config=config) == Verdict()
+    assert (
+        verdict(recovery_policy(mode=mode, budget={"onExhausted": on_exhausted}), config=config) == AdmissionVerdict()
+    )
 
 
 # --- the RecoveryConfig --------------------------------------------------------------------------------------------
@@ -158,7 +161,9 @@ def test_no_warning_where_nothing_is_withheld(mode: str, on_exhausted: str, allo
 
 def test_a_pause_of_everything_is_a_warning_with_its_reason() -> None:
     found = verdict(recovery_config(paused=True, pauseReason="storage is down"))
-    assert found == Verdict(warnings=("spec.paused: RecoveryConfig default pauses all recoveries: storage is down",))
+    assert found == AdmissionVerdict(
+        warnings=("spec.paused: RecoveryConfig default pauses all recoveries: storage is down",)
+    )
 
 
 def test_an_unreadable_config_is_an_error() -> None:

@@ -1,15 +1,13 @@
 """A cluster of plain objects behind `ports.ApiClient`, for commands that read once, and a connection to it."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from recovery.cli.connection import Connection
-from recovery.cli.jobs import NAMESPACES
+from recovery.cli.job_lookup import NAMESPACES
 from recovery.ports import (
     JOB_SETS,
     JOBS,
@@ -20,17 +18,10 @@ from recovery.ports import (
     RECOVERY_POLICIES,
     TRAIN_JOBS,
     ApiClient,
-    ForbiddenError,
-    NoSuchResourceError,
-    NotFoundError,
-    PatchKind,
-    Propagation,
-    Resource,
+    ApiRequest,
 )
-from recovery.ports import TestFailedError as PatchTestFailedError
+from tests.unit.fake_api import Object, ObjectsApi, sent
 
-Object = dict[str, Any]
-Objects = list[Object]
 NOW = datetime(2026, 11, 2, 9, tzinfo=UTC)
 CREATED = "2026-11-02T08:00:00Z"
 
@@ -58,137 +49,37 @@ class Middle:
         return (a + b) / 2
 
 
-class PlainCluster:
-    """Lists, gets and patches what was put in; reviews access by what was denied. More is not for commands to do."""
+class PlainCluster(ObjectsApi):
+    """Objects for commands to read and patch; it reviews access by what was denied."""
 
     def __init__(self) -> None:
-        self.objects: dict[str, Objects] = {}
-        self.absent: set[str] = set()
-        """Plurals of resources that are not installed."""
-        self.denied: set[tuple[str, str]] = set()
-        """Verb and plural, with `/subresource` if there is one."""
+        super().__init__()
         self.raw: dict[str, str] = {}
         """JSON that is answered in place of a string: what `json` itself would not write."""
-        self.page_size: int | None = None
-        self.got: list[str] = []
-        """Plurals of what was asked for one by one, in this order."""
-        self.listed: list[str] = []
-        """Plurals of what was listed, in this order, once for each page."""
-        self.patches: list[str] = []
-        """What was patched, in this order."""
         self.patched: Callable[[Object], None] = lambda _: None
         """Told of every object right after it was patched: what a controller would do about it."""
         self.put(NAMESPACES, *({"metadata": metadata(name, "", name)} for name in ("team-a", "team-b")))
 
-    def put(self, resource: Resource, *objects: Object) -> None:
-        self.objects.setdefault(resource.plural, []).extend(objects)
+    @property
+    def patches(self) -> list[str]:
+        """What was patched, in this order."""
+        return [f"{patch.resource.kind} {patch.namespace}/{patch.name}" for patch in self.applied]
 
-    async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
-        self.got.append(resource.plural)
-        for item in self._items("get", resource, namespace):
-            if item["metadata"]["name"] == name:
-                return self._encoded(item)
-        raise NotFoundError(f"get {resource.plural} {name}: not found")
-
-    async def list(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        limit: int | None = None,
-        continue_token: str = "",
-    ) -> bytes:
-        items = self._items("list", resource, namespace)
-        self.listed.append(resource.plural)
-        label, values = _selected(label_selector)
-        if label:
-            items = [item for item in items if item["metadata"].get("labels", {}).get(label) in values]
-        start = int(continue_token or 0)
-        end = start + (self.page_size or len(items))
-        token = str(end) if end < len(items) else ""
-        metadata = {"resourceVersion": "9", "continue": token}
-        return self._encoded({"kind": f"{resource.kind}List", "metadata": metadata, "items": items[start:end]})
-
-    async def create(
-        self,
-        resource: Resource,
-        body: object,
-        *,
-        namespace: str | None = None,
-        name: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        assert resource.plural == "selfsubjectaccessreviews", "commands create nothing else"
-        assert isinstance(body, dict)
-        wanted = body["spec"]["resourceAttributes"]
-        target = f"{wanted['resource']}/{wanted['subresource']}" if wanted["subresource"] else wanted["resource"]
-        return json.dumps({"status": {"allowed": (wanted["verb"], target) not in self.denied}}).encode()
-
-    def watch(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        send_initial_events: bool = False,
-        timeout_seconds: int = 300,
-    ) -> AsyncGenerator[bytes, None]:
-        raise NotImplementedError
-
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        body: object,
-        *,
-        kind: PatchKind,
-        namespace: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        if ("patch", resource.plural) in self.denied:
-            raise ForbiddenError(f"patch {resource.plural}: forbidden", status=403)
-        for item in self._items("patch", resource, namespace):
-            if item["metadata"]["name"] == name:
-                self.patches.append(f"{resource.kind} {namespace}/{name}")
-                if kind is PatchKind.MERGE:
-                    _merge(item, json.loads(msgspec.json.encode(body)))
-                else:
-                    _apply(item, json.loads(msgspec.json.encode(body)))
-                self.patched(item)
-                return self._encoded(item)
-        raise NotFoundError(f"patch {resource.plural} {name}: not found")
-
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str | None = None,
-        uid: str | None = None,
-        resource_version: str | None = None,
-        propagation: Propagation | None = None,
-        grace_seconds: int | None = None,
-    ) -> bytes:
-        raise NotImplementedError
-
-    def _encoded(self, body: Object) -> bytes:
-        text = json.dumps(body)
+    async def answer(self, request: ApiRequest) -> bytes:
+        if request.verb == "create":
+            assert request.resource.plural == "selfsubjectaccessreviews", "commands create nothing else"
+            return json.dumps({"status": {"allowed": self.allows(sent(request).body["spec"])}}).encode()
+        text = (await super().answer(request)).decode()
+        if request.verb == "patch":
+            self.patched(self._named(request))
         for string, instead in self.raw.items():
             text = text.replace(json.dumps(string), instead)
         return text.encode()
 
-    def _items(self, verb: str, resource: Resource, namespace: str | None) -> Objects:
-        if resource.plural in self.absent:
-            raise NoSuchResourceError(f"{verb} {resource.plural}: 404 page not found", status=404)
-        if (verb, resource.plural) in self.denied:
-            raise ForbiddenError(f"{verb} {resource.plural}: forbidden", status=403)
-        items = self.objects.get(resource.plural, [])
-        return [item for item in items if namespace is None or item["metadata"].get("namespace") == namespace]
+    def allows(self, review: Object) -> bool:
+        wanted = review["resourceAttributes"]
+        target = f"{wanted['resource']}/{wanted['subresource']}" if wanted["subresource"] else wanted["resource"]
+        return (wanted["verb"], target) not in self.denied
 
     def add_bare_job_set(self, name: str, *, namespace: str = "team-a") -> Object:
         found: Object = {"metadata": metadata(name, namespace, f"uid-{namespace}-{name}"), "spec": {}, "status": {}}
@@ -257,14 +148,9 @@ class PlainCluster:
 
     def add_node(self, name: str, *, ready: bool) -> None:
         """In place of the one of that name."""
-        self.delete_node(name)
         condition = {"type": "Ready", "status": "True" if ready else "Unknown", "reason": "NodeStatusUnknown"}
         condition["lastTransitionTime"] = "2026-11-02T08:58:00Z"
         self.put(NODES, {"metadata": metadata(name, "", name), "status": {"conditions": [condition]}})
-
-    def delete_node(self, name: str) -> None:
-        nodes = self.objects.setdefault(NODES.plural, [])
-        nodes[:] = [node for node in nodes if node["metadata"]["name"] != name]
 
 
 def metadata(name: str, namespace: str, uid: str, *, owner: str = "", labels: dict[str, str] | None = None) -> Object:
@@ -299,46 +185,6 @@ def pod(running: bool, *, node: str) -> Object:
             "containerStatuses": [{"name": "node", "state": state}],
         },
     }
-
-
-def _selected(label_selector: str) -> tuple[str, frozenset[str]]:
-    """`label=value` or `label in (one,other)`; a label alone selects all that a test puts in: no label is asked for."""
-    label, _, listed = label_selector.partition(" in ")
-    if listed:
-        return label, frozenset(listed.strip("()").split(","))
-    label, _, value = label_selector.partition("=")
-    return (label, frozenset({value})) if value else ("", frozenset())
-
-
-def _merge(into: Object, change: Object) -> None:
-    """RFC 7396, with the API server's precondition on the UID."""
-    assert change.get("metadata", {}).get("uid", into["metadata"]["uid"]) == into["metadata"]["uid"]
-    _merge_plain(into, change)
-
-
-def _merge_plain(into: Object, change: Object) -> None:
-    for key, value in change.items():
-        if value is None:
-            into.pop(key, None)
-        elif isinstance(value, dict):
-            _merge_plain(into.setdefault(key, {}), value)
-        else:
-            into[key] = value
-
-
-def _apply(to: Object, operations: Objects) -> None:
-    """RFC 6902 on objects alone."""
-    for operation in operations:
-        *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"][1:].split("/"))
-        place = to
-        for parent in parents:
-            place = place[parent]
-        if operation["op"] == "test" and place.get(last) != operation["value"]:
-            raise PatchTestFailedError("the server rejected our request due to an error in our request", status=422)
-        if operation["op"] in {"add", "replace"}:
-            place[last] = operation["value"]
-        if operation["op"] == "remove":
-            del place[last]
 
 
 Connect = Callable[..., AbstractAsyncContextManager[Connection]]

@@ -14,8 +14,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> PlainCluster:
         return "jane"
 
     plain = PlainCluster()
-    for module in ("status", "explain", "each", "pausing", "asking", "runtimes"):
+    for module in ("status", "explain", "several_jobs", "pause", "requests", "cluster_runtimes"):
         monkeypatch.setattr(f"recovery.cli.{module}.connect", connect_to(plain))
         monkeypatch.setattr(f"recovery.cli.{module}.chosen_namespace", chosen_namespace)
-    monkeypatch.setattr("recovery.cli.asking.context_user", context_user)
+    monkeypatch.setattr("recovery.cli.requests.context_user", context_user)
     return plain

@@ -6,7 +6,8 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from recovery.cli.main import app
-from tests.unit.cli.cluster import Object, metadata
+from tests.unit.cli.cluster import metadata
+from tests.unit.fake_api import Object
 
 BASES = Path(__file__).parents[1] / "launch" / "bases"
 TORCH = (BASES / "torch.yaml").read_text()

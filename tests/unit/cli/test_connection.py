@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recovery.cli.connection import CommandError, chosen_namespace, connect, error_words, execute
-from recovery.kube.context import context_user
+from recovery.kube.kubeconfig_context import context_user
 from recovery.kube.session import SessionError
 from recovery.ports import (
     ApiError,

@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 from recovery.cli.main import app
 from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.ports import PODS
-from tests.unit.cli.cluster import Object, PlainCluster
+from tests.unit.cli.cluster import PlainCluster
 from tests.unit.cli.test_status import open_incident
+from tests.unit.fake_api import Object
 
 
 def explain(*arguments: str, exit_code: int = 0) -> str:
@@ -158,7 +159,7 @@ def incident_details() -> Object:
     }
 
 
-def test_what_is_decided_right_now_comes_with_the_deeds_and_none_is_done(cluster: PlainCluster) -> None:
+def test_what_is_decided_right_now_comes_with_the_actions_and_none_is_done(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
     status = open_incident("Decided")

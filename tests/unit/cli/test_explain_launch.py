@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from recovery.cli.cluster_runtimes import CLUSTER_TRAINING_RUNTIMES
 from recovery.cli.main import app
-from recovery.cli.runtimes import CLUSTER_TRAINING_RUNTIMES
 from tests.unit.cli.cluster import PlainCluster
 from tests.unit.cli.manifests import BASES, JOB, RUNTIME, TORCH, WORD, recovery, runtime_object, written_to
 
@@ -129,12 +129,12 @@ OTHER = WORD.partition("---\n")[0].replace("name: llama", "name: other")
 TWO = f"{TORCH}---\n{OTHER}"
 
 
-def test_each_job_is_told_of_and_a_runtime_only_with_its_jobs() -> None:
+def test_each_job_is_reported_and_a_runtime_only_with_its_jobs() -> None:
     text = explain(stdin=TWO, exit_code=1)
     assert re.findall(r"^\w+/\S+", text, re.MULTILINE) == ["TrainJob/llama", "TrainJob/other"]
 
 
-def test_one_of_them_is_told_of_alone_and_with_its_own_errors_alone() -> None:
+def test_one_of_them_is_reported_alone_and_with_its_own_errors_alone() -> None:
     assert "TrainJob/other" not in explain("--job", "llama", stdin=TWO)
     assert "processes-word" in explain("--job", "other", stdin=TWO, exit_code=1)
 

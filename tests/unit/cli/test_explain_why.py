@@ -5,9 +5,10 @@ import json
 import pytest
 
 from recovery.ports import JOB_SETS, JOBS, NODES, PODS, RECOVERY_CONFIGS
-from tests.unit.cli.cluster import CREATED, Object, PlainCluster, metadata
+from tests.unit.cli.cluster import CREATED, PlainCluster, metadata
 from tests.unit.cli.test_explain import explain, incident_details, record, section
 from tests.unit.cli.test_status import open_incident
+from tests.unit.fake_api import Object
 
 BAD_GPU = {"name": "bad-gpu", "action": "ReplaceNode", "when": {"onClass": ["HardwareFault"]}}
 KILLED = {"operator": "In", "values": [137]}
@@ -215,7 +216,7 @@ def test_suspicions_that_still_count_are_told_with_their_incidents(cluster: Plai
     ]
 
 
-def test_a_node_that_the_incident_replaced_is_told_of_although_no_pod_is_there_any_more(cluster: PlainCluster) -> None:
+def test_a_node_that_the_incident_replaced_is_reported_although_no_pod_is_there_any_more(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
     attempt = incident_details()["attempts"][0] | {"action": "ReplaceNode", "nodes": ["gpu-77"]}
@@ -274,7 +275,7 @@ def test_as_data_it_has_what_comes_next_and_what_is_held_against_nodes(cluster: 
 
 def test_a_node_that_was_deleted_proves_that_its_pods_are_dead(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
-    cluster.delete_node("gpu-1")
+    cluster.remove(NODES.plural, "", "gpu-1")
     cluster.add_policy(mode="Enforce")
     assert section(explain("llm"), "Nodes") == ["its processes count as dead: node gpu-1 was deleted"]
 

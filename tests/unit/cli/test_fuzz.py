@@ -38,7 +38,7 @@ async def context_user(*_: object) -> str:
 @given(mutated(WATCHED), st.sampled_from(COMMANDS))
 def test_no_command_ends_in_an_error_of_its_own(drawn: tuple[Resource, bytes], command: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        for module in ("status", "explain", "each", "pausing", "asking", "quarantine"):
+        for module in ("status", "explain", "several_jobs", "pause", "requests", "quarantine"):
             patched.setattr(f"recovery.cli.{module}.connect", connect_to(Serving(*drawn)))
             patched.setattr(f"recovery.cli.{module}.chosen_namespace", chosen_namespace, raising=False)
             patched.setattr(f"recovery.cli.{module}.context_user", context_user, raising=False)

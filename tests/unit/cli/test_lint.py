@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from recovery.cli.cluster_runtimes import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES
 from recovery.cli.main import app
-from recovery.cli.runtimes import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES
 from recovery.launch.lint import CODES
 from tests.unit.cli.cluster import PlainCluster
 from tests.unit.cli.manifests import JOB, RUNTIME, SEVEN, TORCH, WORD, recovery, runtime_object, written_to
@@ -41,7 +41,7 @@ def test_nothing_wrong_is_no_line_and_exit_code_0(tmp_path: Path) -> None:
     assert (result.stdout, result.stderr) == ("", "no findings in 1 file\n")
 
 
-def test_a_finding_is_a_line_with_file_line_severity_code_message_and_mend(tmp_path: Path) -> None:
+def test_a_finding_is_a_line_with_file_line_severity_code_message_and_fix(tmp_path: Path) -> None:
     file = written_to(tmp_path / "llama.yaml", WORD)
     (line,) = lint(file, exit_code=1)
     assert re.fullmatch(rf"{re.escape(file)}:15: error: processes-word: .*\bgpu\b.* \(.+\)", line)
@@ -61,7 +61,7 @@ def test_the_summary_counts_findings_by_severity_and_files(tmp_path: Path) -> No
     assert said == "1 error, 1 warning in 4 files, 1 of them with nothing that is judged\n"
 
 
-def test_a_note_without_a_mend_has_no_parentheses() -> None:
+def test_a_note_without_a_fix_has_no_parentheses() -> None:
     assert lint("-", stdin="apiVersion: v1\nkind: Secret\n") == [
         "<stdin>:2: note: unknown-kind: a Secret of v1 is not judged here"
     ]
@@ -150,7 +150,7 @@ def test_of_a_folder_only_what_is_meant_as_an_object_of_ours_is_told(tmp_path: P
         ("kind: [\n", "not-yaml"),
     ],
 )
-def test_what_is_half_an_object_is_told_of_a_folder_too(tmp_path: Path, text: str, code: str) -> None:
+def test_what_is_half_an_object_is_reported_a_folder_too(tmp_path: Path, text: str, code: str) -> None:
     written_to(tmp_path / "llama.yaml", text)
     (line,) = CliRunner().invoke(app, ["lint", str(tmp_path)]).stdout.splitlines()
     assert f": {code}: " in line
@@ -161,7 +161,7 @@ def test_a_byte_order_mark_and_carriage_returns_are_no_part_of_the_text() -> Non
 
 
 def test_a_text_that_is_too_long_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("recovery.cli.manifests", "recovery.launch.documents"):
+    for module in ("recovery.cli.manifest_files", "recovery.launch.documents"):
         monkeypatch.setattr(f"{module}.CHARACTERS_MAX", len(TORCH) - 1)
     (line,) = lint("-", stdin=TORCH, exit_code=1)
     assert line.startswith("<stdin>:1: error: too-large: ")
@@ -350,7 +350,7 @@ def test_an_absolute_path_is_a_file_uri(tmp_path: Path) -> None:
 def test_with_cluster_the_runtime_that_no_file_has_is_read(cluster: PlainCluster) -> None:
     cluster.put(CLUSTER_TRAINING_RUNTIMES, runtime_object())
     assert lint("-", "--cluster", stdin=JOB) == []
-    assert cluster.got == ["clustertrainingruntimes"]
+    assert cluster.plurals("get") == ["clustertrainingruntimes"]
 
 
 def test_a_runtime_of_5000_levels_is_judged_by_those_that_count(cluster: PlainCluster) -> None:
@@ -364,7 +364,7 @@ def test_a_runtime_that_is_no_object_is_one_line_and_1(
     cluster: PlainCluster, monkeypatch: pytest.MonkeyPatch, runtime: str
 ) -> None:
     cluster.put(CLUSTER_TRAINING_RUNTIMES, runtime_object())
-    monkeypatch.setattr(cluster, "get", AsyncMock(return_value=runtime.encode()))
+    monkeypatch.setattr(cluster, "send", AsyncMock(return_value=runtime.encode()))
     result = recovery("lint", "-", "--cluster", stdin=JOB, exit_code=1)
     assert (result.stdout, result.stderr.count("\n")) == ("", 1)
     assert "ClusterTrainingRuntime without a name cannot be read: " in result.stderr
@@ -373,7 +373,7 @@ def test_a_runtime_that_is_no_object_is_one_line_and_1(
 def test_without_it_no_cluster_is_asked(cluster: PlainCluster) -> None:
     (line,) = lint("-", stdin=JOB)
     assert "unknown-runtime" in line
-    assert cluster.got == []
+    assert cluster.plurals("get") == []
 
 
 def test_without_it_nothing_that_talks_to_a_cluster_is_loaded(tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ def test_a_runtime_that_a_file_has_is_not_asked_for_and_one_of_two_jobs_once(clu
     cluster.put(CLUSTER_TRAINING_RUNTIMES, runtime_object("other"))
     others = [JOB.replace("name: torch-prepared", "name: other").replace("name: llama", f"name: {n}") for n in "ab"]
     assert lint("-", "--cluster", stdin="---\n".join([TORCH, *others])) == []
-    assert cluster.got == ["clustertrainingruntimes"]
+    assert cluster.plurals("get") == ["clustertrainingruntimes"]
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from recovery.cli.rows import job_row
+from recovery.cli.status_rows import job_row
 from recovery.core.policy.selection import PolicySet
 from recovery.kube.projections.recovery import decode_recovery_group
-from recovery.kube.unready import NAMES_MAX, NODES_MAX
+from recovery.kube.unready_groups import NAMES_MAX, NODES_MAX
 from recovery.ports import EVENTS, JOB_SETS, JOBS, PODS, RECOVERY_GROUPS
-from tests.unit.cli.cluster import NOW, Object, PlainCluster
+from tests.unit.cli.cluster import NOW, PlainCluster
 from tests.unit.cli.test_explain import history
 from tests.unit.cli.test_status import Watched, open_incident, status
 from tests.unit.core.world import group
+from tests.unit.fake_api import Object
 
 NO_ROOM = "0/9 nodes are available: 9 Insufficient nvidia.com/gpu."
 
@@ -122,7 +123,7 @@ def test_a_job_that_is_not_meant_to_run_stays_what_it_is(cluster: PlainCluster, 
     cluster.add_job("llm", ranks=4, running=0).update(change)
     cluster.add_policy()
     assert in_short() == (phase, "", 0)
-    assert "pods" not in cluster.listed
+    assert "pods" not in cluster.plurals("list")
 
 
 def test_a_job_set_that_is_suspended_by_others_is_not_starting(cluster: PlainCluster) -> None:
@@ -216,10 +217,10 @@ def test_a_fleet_that_is_well_costs_one_list_of_jobs_and_no_pod(cluster: PlainCl
     for number in range(500):
         cluster.add_job(f"job-{number}", ranks=1)
     assert {line.split()[1] for line in status().stdout.splitlines()[1:]} == {"NoPolicy"}
-    assert Counter(cluster.listed) == dict.fromkeys(
+    assert Counter(cluster.plurals("list")) == dict.fromkeys(
         ("trainjobs", "jobsets", "recoverygroups", "recoverypolicies", "clusterrecoverypolicies", "jobs"), 1
     )
-    assert "nodes" not in cluster.got
+    assert "nodes" not in cluster.plurals("get")
 
 
 def test_pods_are_listed_for_many_groups_at_once(cluster: PlainCluster) -> None:
@@ -229,9 +230,9 @@ def test_pods_are_listed_for_many_groups_at_once(cluster: PlainCluster) -> None:
         cluster.add_job(f"stuck-{number}", ranks=1, running=0, namespace=f"team-{number % 3}")
     phases = Counter(line.split()[2] for line in status("-A").stdout.splitlines()[1:])
     assert phases == {"NoPolicy": 2 * NAMES_MAX, "NotStarted": 2 * NAMES_MAX + 1}
-    counts = Counter(cluster.listed)
+    counts = Counter(cluster.plurals("list"))
     assert (counts["jobs"], counts["pods"], counts["events"]) == (1, 3, 0)
-    assert cluster.got.count("nodes") == 1, "they are all on gpu-0"
+    assert cluster.plurals("get").count("nodes") == 1, "they are all on gpu-0"
 
 
 def test_nodes_are_asked_about_up_to_a_limit_those_of_pods_that_run_first(cluster: PlainCluster) -> None:
@@ -245,7 +246,7 @@ def test_nodes_are_asked_about_up_to_a_limit_those_of_pods_that_run_first(cluste
     cluster.goes_silent(node)
     result = status()
     assert f"node {node} does not answer" in result.stdout
-    assert cluster.got.count("nodes") == NODES_MAX
+    assert cluster.plurals("get").count("nodes") == NODES_MAX
     assert result.stderr == (
         "recovery: more than 64 nodes have pods that are not Ready: whether the others answer was not asked\n"
     )

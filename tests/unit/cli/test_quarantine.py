@@ -14,7 +14,7 @@ from recovery.core.fleet.quarantine import parsed_mark
 from recovery.core.model.annotations import QUARANTINE_ANNOTATION, RELEASE_ANNOTATION, RESET_BREAKER_ANNOTATION
 from recovery.core.model.fleet_ledger import FleetChange, Futile, Suspicion
 from recovery.executors import node_quarantine
-from recovery.ports import RECOVERY_CONFIGS, ForbiddenError
+from recovery.ports import NODES, RECOVERY_CONFIGS, ForbiddenError
 from tests.unit.cli.cluster import Middle
 from tests.unit.core.world import at
 from tests.unit.executors.fleet import Fleet
@@ -118,7 +118,7 @@ def test_the_cordon_of_somebody_else_stays_and_that_is_said(fleet: Fleet) -> Non
 
 
 def test_a_quarantine_that_is_decided_and_not_yet_set_is_released_as_well(fleet: Fleet) -> None:
-    fleet.client.refuse["nodes"] = [ForbiddenError("no", status=403)]
+    fleet.client.next("patch", NODES, ForbiddenError("no", status=403))
     with pytest.raises(ForbiddenError):
         by_controller(fleet)
     assert "within 30 s" in run("release", "gpu-1").stdout
@@ -138,7 +138,7 @@ def test_a_node_that_is_only_suspected_is_released_of_that(fleet: Fleet) -> None
 
 
 def test_a_missing_permission_is_one_line(fleet: Fleet) -> None:
-    fleet.client.refuse["nodes"] = [ForbiddenError("patch nodes gpu-1: forbidden", status=403)]
+    fleet.client.next("patch", NODES, ForbiddenError("patch nodes gpu-1: forbidden", status=403))
     result = run("quarantine", "gpu-1", "gpu-2", "--reason", "x", exit_code=1)
     assert result.stderr == "recovery: a permission is missing: patch nodes gpu-1: forbidden\n"
 

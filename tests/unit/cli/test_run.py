@@ -12,15 +12,16 @@ from typer.testing import CliRunner
 from recovery.cli import run
 from recovery.cli.connection import CommandError, Connection
 from recovery.cli.main import app
-from recovery.cli.run import Election, Stop, check, waits_for
-from recovery.ports import NODES, PODS, ForbiddenError, Resource
-from recovery.program import first_of
+from recovery.cli.run import Election, StopSignal, check, waits_for
+from recovery.manager import first_of
+from recovery.ports import NODES, PODS, ForbiddenError
 from tests.unit.cli.cluster import Middle, PlainCluster, StoppedClock
+from tests.unit.fake_api import Object
 
 
 @pytest.mark.parametrize(("by", "exit_code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 async def test_a_signal_is_a_clean_end_with_the_code_that_a_shell_expects(by: signal.Signals, exit_code: int) -> None:
-    stop = Stop()
+    stop = StopSignal()
     stop.listen()
     try:
         os.kill(os.getpid(), by)
@@ -33,7 +34,7 @@ async def test_a_signal_is_a_clean_end_with_the_code_that_a_shell_expects(by: si
 
 
 async def test_a_stop_cuts_the_preparations_short() -> None:
-    stop = Stop()
+    stop = StopSignal()
     asyncio.get_running_loop().call_later(0.01, stop.event.set)
     async with asyncio.timeout(1):
         assert await stop.result_before(asyncio.sleep(60, "done")) is None
@@ -44,8 +45,8 @@ async def test_preparations_that_fail_say_so() -> None:
         raise ForbiddenError("no")
 
     with pytest.raises(ForbiddenError):
-        await Stop().result_before(fail())
-    assert await Stop().result_before(asyncio.sleep(0, "done")) == "done"
+        await StopSignal().result_before(fail())
+    assert await StopSignal().result_before(asyncio.sleep(0, "done")) == "done"
 
 
 async def test_the_first_part_that_ends_ends_the_others_and_its_error_is_the_error() -> None:
@@ -107,22 +108,13 @@ class AskedCluster(PlainCluster):
         super().__init__()
         self.asked: list[tuple[str, str]] = []
 
-    async def create(
-        self,
-        resource: Resource,
-        body: object,
-        *,
-        namespace: str | None = None,
-        name: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        assert isinstance(body, dict)
-        wanted = body["spec"]["resourceAttributes"]
+    def allows(self, review: Object) -> bool:
+        wanted = review["resourceAttributes"]
         if wanted["resource"] == "leases":
             self.asked.append((wanted["verb"], wanted["namespace"]))
         else:
             assert not wanted["namespace"], "all else is watched in all namespaces"
-        return await super().create(resource, body, namespace=namespace, name=name, subresource=subresource)
+        return super().allows(review)
 
 
 def connection(cluster: PlainCluster) -> Connection:

@@ -15,16 +15,17 @@ from typer.testing import CliRunner, Result
 from recovery.cli import simulate
 from recovery.cli.main import app, parse_seeds
 from recovery.sim.trials.coverage import coverage_of
-from recovery.sim.trials.evidence import Violation
-from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
+from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
+from recovery.sim.trials.parallel_trials import WorkerError
 from recovery.sim.trials.plan import TrialPlan
 from recovery.sim.trials.summary import Report, report
-from recovery.sim.trials.trial import Outcome
-from recovery.sim.trials.workers import WorkerError
+from recovery.sim.trials.trial import TrialOutcome
+from recovery.sim.trials.trial_evidence import Violation
 from tests.unit.sim.trials.story import LLM, Story, violation
 
 KILLS = tuple(
-    Fault(FaultKey("world", number, FaultKind.POD_KILL), at_seconds=60.0 * number, job=str(LLM)) for number in range(8)
+    TrialFault(FaultKey("world", number, FaultKind.POD_KILL), at_seconds=60.0 * number, job=str(LLM))
+    for number in range(8)
 )
 SCENARIO = """
 name: test
@@ -33,11 +34,11 @@ chaos: [{kind: UserChaos, at: 1m, action: restart, selector: {job: llm}}]
 """
 
 
-def outcome(plan: TrialPlan, *violations: Violation) -> Outcome:
+def outcome(plan: TrialPlan, *violations: Violation) -> TrialOutcome:
     story = Story(*plan.jobs)
     for fault in plan.faults:
         story.happens(fault.at_seconds or 0.0, fault.key.kind, f"{fault.key} happens")
-    return Outcome(
+    return TrialOutcome(
         plan=plan,
         evidence=story.evidence,
         violations=violations,
@@ -59,7 +60,7 @@ class Trials:
     def draw(self, seed: int) -> TrialPlan:
         return TrialPlan(seed=seed, jobs=(LLM,), faults=KILLS)
 
-    def run(self, plan: TrialPlan) -> Outcome:
+    def run(self, plan: TrialPlan) -> TrialOutcome:
         self.plans.append(plan)
         breaks = plan.seed in self.broken and KILLS[3] in plan.faults
         return outcome(plan, *([violation(200, "two charges for one incident")] if breaks else []))
@@ -240,7 +241,7 @@ def test_a_simulation_that_fails_is_told(trials: Trials, monkeypatch: pytest.Mon
 
 
 def test_ctrl_c_in_a_trial_ends_with_130(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(plan: TrialPlan) -> Outcome:
+    def interrupted(plan: TrialPlan) -> TrialOutcome:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(simulate, "run_trial", interrupted)

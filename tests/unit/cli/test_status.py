@@ -15,7 +15,8 @@ from recovery.cli.main import app
 from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.core.model.protection import ProtectionReason
 from recovery.ports import JOB_SETS, JOBS, PODS, RECOVERY_CONFIGS, TRAIN_JOBS, TryLaterError
-from tests.unit.cli.cluster import Object, PlainCluster, StoppedClock, metadata
+from tests.unit.cli.cluster import PlainCluster, StoppedClock, metadata
+from tests.unit.fake_api import Object
 
 
 def status(*arguments: str) -> Result:
@@ -77,7 +78,7 @@ def open_incident(phase: str) -> Object:
     }
 
 
-def test_a_healthy_job_is_told_of_from_its_own_objects(cluster: PlainCluster) -> None:
+def test_a_healthy_job_is_reported_from_its_own_objects(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
     assert row("llm") == {
@@ -94,7 +95,7 @@ def test_a_healthy_job_is_told_of_from_its_own_objects(cluster: PlainCluster) ->
     }
 
 
-def test_an_incident_is_told_of_from_its_recovery_group(cluster: PlainCluster) -> None:
+def test_an_incident_is_reported_from_its_recovery_group(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
     cluster.add_group("llm", open_incident("TearingDown"))
@@ -167,7 +168,7 @@ def test_a_job_whose_training_is_finishing_needs_no_protection(cluster: PlainClu
     cluster.objects[PODS.plural][0]["status"] = {"phase": "Succeeded"}
     cluster.objects[JOBS.plural][0]["status"] = {"ready": 2, "succeeded": 1}
     assert row("llm")["PROTECTED"] == "-"
-    assert "pods" not in cluster.listed, "its Job tells"
+    assert "pods" not in cluster.plurals("list"), "its Job tells"
 
 
 def test_a_group_without_a_training_container_is_seen_though_all_are_ready(cluster: PlainCluster) -> None:
@@ -176,7 +177,7 @@ def test_a_group_without_a_training_container_is_seen_though_all_are_ready(clust
     containers = [{"name": "model"}, {"name": "data"}]
     cluster.objects[JOBS.plural][0]["spec"]["template"] = {"spec": {"containers": containers}}
     assert row("llm")["PROTECTED"] == "no: TrainingContainerUnknown"
-    assert "pods" not in cluster.listed
+    assert "pods" not in cluster.plurals("list")
 
 
 def test_a_group_that_waits_for_a_person_is_not_protected(cluster: PlainCluster) -> None:
@@ -208,7 +209,8 @@ def test_the_brakes_of_the_cluster_show_in_every_row(cluster: PlainCluster) -> N
     assert found["protection"] == {
         "protected": False,
         "reason": "BreakerOpen",
-        "message": "The circuit breaker is open: 2 recoveries within 60 minutes brought no progress (RecoveryConfig spec.circuitBreaker.recoveries 2).",
+        "message": "The circuit breaker is open: 2 recoveries within 60 minutes brought no progress "
+        "(RecoveryConfig spec.circuitBreaker.recoveries 2).",
         "remedy": "Run recovery reset-breaker to close it.",
     }
 
@@ -289,7 +291,7 @@ def test_long_lists_are_read_page_by_page(cluster: PlainCluster) -> None:
     cluster.page_size = 3
     assert len(status().stdout.splitlines()) == 8
     pages = {"trainjobs": 3, "jobsets": 3, "recoverygroups": 1, "recoverypolicies": 1, "clusterrecoverypolicies": 1}
-    assert Counter(cluster.listed) == pages | {"jobs": 3}
+    assert Counter(cluster.plurals("list")) == pages | {"jobs": 3}
 
 
 def test_an_object_that_cannot_be_read_is_named_and_hides_nothing_else(cluster: PlainCluster) -> None:
@@ -419,13 +421,13 @@ def test_watch_outlasts_an_api_server_that_is_away_and_says_so_once(
     cluster: PlainCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.add_job("llm")
-    reading = cluster.list
+    reading = cluster.send
     away = AsyncMock(side_effect=TryLaterError("list trainjobs: refused"))
     watched = Watched(
         monkeypatch,
-        lambda: monkeypatch.setattr(cluster, "list", away),
+        lambda: monkeypatch.setattr(cluster, "send", away),
         lambda: None,
-        lambda: monkeypatch.setattr(cluster, "list", reading),
+        lambda: monkeypatch.setattr(cluster, "send", reading),
         lambda: cluster.add_group("llm", open_incident("TearingDown")),
     )
     result = watched.status()

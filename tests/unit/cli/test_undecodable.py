@@ -8,9 +8,10 @@ from typer.testing import CliRunner, Result
 
 from recovery.cli.main import app
 from recovery.ports import JOB_SETS, JOBS, NODES, PODS, RECOVERY_CONFIGS, TRAIN_JOBS, Resource
-from tests.unit.cli.cluster import Object, PlainCluster, metadata
+from tests.unit.cli.cluster import PlainCluster, metadata
 from tests.unit.cli.test_explain import section
 from tests.unit.cli.test_status import open_incident, row
+from tests.unit.fake_api import Object
 
 NOTHING_IS_DONE = "nothing is done about this job until it can be read, or is gone"
 BREAK: dict[str, Callable[[Object], object]] = {

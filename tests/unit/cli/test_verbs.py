@@ -12,9 +12,10 @@ from recovery.cli.main import app
 from recovery.core.incident.requests import Request, parse
 from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.ports import LEASES, RECOVERY_GROUPS
-from tests.unit.cli.cluster import NOW, Object, PlainCluster, metadata
+from tests.unit.cli.cluster import NOW, PlainCluster, metadata
 from tests.unit.cli.test_explain import incident_details
 from tests.unit.cli.test_status import open_incident
+from tests.unit.fake_api import Object
 
 PREFIX = "recovery.trainjob.dev/"
 
@@ -111,7 +112,7 @@ def test_resume_all_needs_none_of_our_definitions(cluster: PlainCluster) -> None
     assert job["spec"]["suspend"] is False
 
 
-def test_each_job_is_told_of_by_itself_and_any_failure_counts(cluster: PlainCluster) -> None:
+def test_each_job_is_reported_by_itself_and_any_failure_counts(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_bare_job_set("raw")
     cluster.denied = {("patch", "trainjobs")}
@@ -175,7 +176,7 @@ def test_who_asks_from_a_container_is_named_by_the_number(
     async def nobody(*_: object) -> str:
         return ""
 
-    monkeypatch.setattr("recovery.cli.asking.context_user", nobody)
+    monkeypatch.setattr("recovery.cli.requests.context_user", nobody)
     job = enforced(cluster)
     controller(cluster, accepted=True, message="done")
     run("restart", "llm", "--reason", "stuck")

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
-from recovery.controller.fence import Term
 from recovery.controller.leadership import Elector
+from recovery.controller.leadership_guard import LeadershipTerm
 from recovery.sim.virtual_time import VirtualClock
 from tests.unit.controller.leases import LeaseServer, Way
 
@@ -52,7 +52,7 @@ class Candidate:
             identity=name,
             lease_seconds=LEASE,
         )
-        self.term: Term | None = None
+        self.term: LeadershipTerm | None = None
         self.led_at: list[float] = []
         self.lost: list[tuple[float, str]] = []
         self._task: asyncio.Task[None] | None = None

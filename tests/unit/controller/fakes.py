@@ -1,11 +1,6 @@
-"""An API server that does what the test says, a store that shows what the test says, and ears for what is told.
+"""An API server that keeps ledgers, a store that shows what the test says, and ears for what is told."""
 
-The fake server knows one thing by itself: RecoveryGroups with their resourceVersions, because compare-and-swap is what
-these tests are about. Every other write succeeds, unless the test has said what comes instead; what a read gives, the
-test puts there.
-"""
-
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -19,16 +14,9 @@ from recovery.core.plan.actions import Plan
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 from recovery.core.policy.spec import Mode, PolicySpec
-from recovery.ports import (
-    RECOVERY_GROUPS,
-    AlreadyExistsError,
-    ConflictError,
-    NotFoundError,
-    PatchKind,
-    Propagation,
-    Resource,
-)
+from recovery.ports import RECOVERY_GROUPS, AlreadyExistsError, ApiRequest, ConflictError, NotFoundError, Resource
 from tests.unit.core.world import World, at
+from tests.unit.fake_api import FakeApi, Sent, sent
 
 KEY = GroupKey("ml", "train")
 
@@ -49,61 +37,15 @@ class SetClock:
         self.seconds += seconds
 
 
-class Request(msgspec.Struct, frozen=True):
-    """One write as it arrived."""
-
-    verb: str
-    resource: Resource
-    name: str
-    namespace: str | None
-    body: Any = None
-    subresource: str = ""
-    kind: PatchKind | None = None
-    uid: str | None = None
-    resource_version: str | None = None
-    propagation: Propagation | None = None
-    grace_seconds: int | None = None
-
-    def __str__(self) -> str:
-        return f"{self.verb} {self.resource.kind}"
-
-
-class Script(msgspec.Struct):
-    """What becomes of one request: its answer is lost (`applied`), or it is refused."""
-
-    verb: str
-    resource: Resource
-    error: Exception | None
-    applied: bool
-    meanwhile: Callable[[], object] | None
-    name: str | None
-
-
-class FakeApi:
-    """`ports.ApiClient`: notes every write and answers as scripted; what is not scripted succeeds."""
+class LedgersApi(FakeApi):
+    """Knows RecoveryGroups, with compare-and-swap. It takes every other write and does nothing about it."""
 
     def __init__(self) -> None:
-        self.requests: list[Request] = []
+        super().__init__()
         self.groups: dict[str, LedgerObject] = {}
         self.objects: dict[tuple[Resource, str], dict[str, Any]] = {}
-        """What `get` gives, by resource and name."""
-        self._scripts: list[Script] = []
+        """What is read, by resource and name."""
         self._version = 100
-
-    # --- for the test ----------------------------------------------------------------------------------------------
-
-    def next(
-        self,
-        verb: str,
-        resource: Resource,
-        error: Exception | None = None,
-        *,
-        applied: bool = False,
-        meanwhile: Callable[[], object] | None = None,
-        name: str | None = None,
-    ) -> None:
-        """The next such request meets `error`; before it is handled, `meanwhile` happens."""
-        self._scripts.append(Script(verb, resource, error, applied, meanwhile, name))
 
     def put_group(self, ledger: Ledger, *, schema_version: int = SCHEMA_VERSION) -> LedgerObject:
         """Somebody writes the RecoveryGroup of `train`, or creates it."""
@@ -117,10 +59,7 @@ class FakeApi:
 
     def said(self) -> list[str]:
         """All writes, in order, in words."""
-        return [str(request) for request in self.requests]
-
-    def sent(self, verb: str, resource: Resource) -> list[Request]:
-        return [request for request in self.requests if request.verb == verb and request.resource == resource]
+        return [str(write) for write in self.writes]
 
     @property
     def ledger(self) -> Ledger:
@@ -128,121 +67,21 @@ class FakeApi:
         (group,) = self.groups.values()
         return group.ledger
 
-    # --- the port --------------------------------------------------------------------------------------------------
+    async def answer(self, request: ApiRequest) -> bytes:
+        asked = sent(request)
+        if asked.verb == "get":
+            return self._read(asked)
+        if asked.resource == RECOVERY_GROUPS:
+            return self._created(asked) if asked.verb == "create" else self._swapped(asked)
+        return b"{}"
 
-    async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
-        found = self.objects.get((resource, name))
+    def _read(self, request: Sent) -> bytes:
+        found = self.objects.get((request.resource, request.name))
         if found is None:
-            raise NotFoundError(f"{resource.kind} {name} not found", status=404)
+            raise NotFoundError(f"{request} {request.name}: not found", status=404)
         return msgspec.json.encode(found)
 
-    async def list(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        limit: int | None = None,
-        continue_token: str = "",
-    ) -> bytes:
-        raise AssertionError("facts come from the store")
-
-    def watch(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        send_initial_events: bool = False,
-        timeout_seconds: int = 300,
-    ) -> AsyncGenerator[bytes, None]:
-        raise AssertionError("facts come from the store")
-
-    async def create(
-        self,
-        resource: Resource,
-        body: object,
-        *,
-        namespace: str | None = None,
-        name: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        sent = msgspec.json.decode(msgspec.json.encode(body))
-        metadata = sent["metadata"]
-        return self._handle(Request("create", resource, metadata["name"], namespace, sent, subresource))
-
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        body: object,
-        *,
-        kind: PatchKind,
-        namespace: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        sent = msgspec.json.decode(msgspec.json.encode(body))
-        return self._handle(Request("patch", resource, name, namespace, sent, subresource, kind))
-
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str | None = None,
-        uid: str | None = None,
-        resource_version: str | None = None,
-        propagation: Propagation | None = None,
-        grace_seconds: int | None = None,
-    ) -> bytes:
-        return self._handle(
-            Request(
-                "delete",
-                resource,
-                name,
-                namespace,
-                uid=uid,
-                resource_version=resource_version,
-                propagation=propagation,
-                grace_seconds=grace_seconds,
-            )
-        )
-
-    # --- the server ------------------------------------------------------------------------------------------------
-
-    def _handle(self, request: Request) -> bytes:
-        self.requests.append(request)
-        script = self._script_for(request)
-        if script is None:
-            return self._apply(request)
-        self._scripts.remove(script)
-        if script.meanwhile is not None:
-            script.meanwhile()
-        if script.error is None:
-            return self._apply(request)
-        if script.applied:
-            self._apply(request)
-        raise script.error
-
-    def _script_for(self, request: Request) -> Script | None:
-        fitting = (
-            script
-            for script in self._scripts
-            if script.verb == request.verb
-            and script.resource == request.resource
-            and script.name in {None, request.name}
-        )
-        return next(fitting, None)
-
-    def _apply(self, request: Request) -> bytes:
-        if request.resource != RECOVERY_GROUPS:
-            return b"{}"
-        if request.verb == "create":
-            return self._created(request)
+    def _swapped(self, request: Sent) -> bytes:
         group = self.groups.get(request.name)
         if group is None:
             raise NotFoundError("no such RecoveryGroup", status=404)
@@ -252,7 +91,7 @@ class FakeApi:
         ledger = msgspec.convert(status["value"], Ledger)
         return self._put(msgspec.structs.replace(group, resource_version=self._next_version(), ledger=ledger))
 
-    def _created(self, request: Request) -> bytes:
+    def _created(self, request: Sent) -> bytes:
         if request.name in self.groups:
             raise AlreadyExistsError("it exists", status=409, reason="AlreadyExists")
         reference = request.body["spec"]["workloadRef"]
@@ -280,7 +119,7 @@ class FakeApi:
 class FakeStore:
     """`ports.GroupStore` of one group: `cached` in the cache, `live` read live, ledgers as the fake server has them."""
 
-    def __init__(self, api: FakeApi, world: World, *, mode: Mode = Mode.ENFORCE) -> None:
+    def __init__(self, api: LedgersApi, world: World, *, mode: Mode = Mode.ENFORCE) -> None:
         self._api = api
         self.cached = world
         self.live = world
@@ -378,7 +217,7 @@ class Ears:
     def ledger_written(self, key: GroupKey, before: Ledger, after: Ledger) -> None:
         self.writes.append((before, after))
 
-    def look_finished(self, key: GroupKey, seconds: float, error: str | None) -> None:
+    def reconcile_finished(self, key: GroupKey, seconds: float, error: str | None) -> None:
         self.finished.append((key, error))
 
     def queue_waited(self, seconds: float, depth: int) -> None:

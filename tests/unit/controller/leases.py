@@ -1,36 +1,37 @@
-"""The API server as far as Leases go, and the ways on which candidates reach it."""
+"""The modelled API server with the Lease of an election, and the ways on which candidates reach it."""
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from random import Random
 
-import msgspec
+from recovery.controller.lease import LEASE_NAME
+from recovery.ports import LEASES, ApiError, ApiRequest, PatchKind, UnknownOutcomeError
+from recovery.sim.api.client import ModelClient
+from recovery.sim.api.kinds.kind import ServedKind
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.store import ObjectChange
+from recovery.sim.virtual_time import VirtualClock
+from tests.unit.fake_api import Object
 
-from recovery.ports import (
-    LEASES,
-    AlreadyExistsError,
-    ApiError,
-    ConflictError,
-    NotFoundError,
-    PatchKind,
-    Propagation,
-    Resource,
-    UnknownOutcomeError,
-)
-
-Object = dict[str, Any]
+NAMESPACE = "recovery-system"
 
 
 class LeaseServer:
-    """Holds one Lease, with compare-and-swap. Whoever wants to judge a write is asked before it is taken."""
+    """Serves Leases as they come, so that tests can make unreadable ones. `judge` hears of each new holder."""
 
     def __init__(self) -> None:
-        self.lease: Object | None = None
         self.holders: list[str] = []
         """One after the other; empty where it was released."""
         self.judge: Callable[[str], None] = lambda _holder: None
-        self._version = 0
+        self._server = ApiServer(
+            [ServedKind(resource=LEASES, has_status=False)], clock=VirtualClock(), entropy=Random(1)
+        )
+        self._server.subscribe(self._changed, LEASES)
+        self.client = ModelClient(self._server, "candidate")
+
+    @property
+    def lease(self) -> Object | None:
+        return self._server.find(LEASES, LEASE_NAME, NAMESPACE)
 
     @property
     def spec(self) -> Object:
@@ -38,40 +39,32 @@ class LeaseServer:
         spec: Object = self.lease["spec"]
         return spec
 
-    def get(self) -> bytes:
+    def put(self, spec: Object) -> None:
+        """Somebody writes it, whatever was there."""
         if self.lease is None:
-            raise NotFoundError("get leases: not found", status=404)
-        return json.dumps(self.lease).encode()
-
-    def put(self, spec: Object) -> bytes:
-        """Whatever was there."""
-        holder = spec.get("holderIdentity", "")
-        self.judge(holder)
-        self._version += 1
-        self.lease = {"metadata": {"resourceVersion": str(self._version)}, "spec": spec}
-        if self.holders[-1:] != [holder]:
-            self.holders.append(holder)
-        return self.get()
+            self._server.create(LEASES, {"metadata": {"name": LEASE_NAME}, "spec": spec}, namespace=NAMESPACE)
+        else:
+            self._patch([{"op": "add", "path": "/spec", "value": spec}], PatchKind.JSON)
 
     def touch(self) -> None:
         """Somebody annotates it."""
-        assert self.lease is not None
-        self._version += 1
-        self.lease["metadata"]["resourceVersion"] = str(self._version)
+        self._patch({"metadata": {"annotations": {"touched": str(self._server.revision)}}}, PatchKind.MERGE)
 
-    def create(self, body: Object) -> bytes:
+    def delete(self) -> None:
+        """Somebody deletes it, if it is there."""
         if self.lease is not None:
-            raise AlreadyExistsError("it exists", status=409, reason="AlreadyExists")
-        return self.put(body["spec"])
+            self._server.delete(LEASES, LEASE_NAME, namespace=NAMESPACE)
 
-    def patch(self, body: list[Object]) -> bytes:
-        version, spec = body
-        assert (version["path"], spec["path"]) == ("/metadata/resourceVersion", "/spec")
-        if self.lease is None:
-            raise NotFoundError("patch leases: not found", status=404)
-        if version["value"] != self.lease["metadata"]["resourceVersion"]:
-            raise ConflictError("the object has been modified", status=409)
-        return self.put(spec["value"])
+    def _patch(self, patch: object, kind: PatchKind) -> None:
+        self._server.patch(LEASES, LEASE_NAME, patch, kind=kind, namespace=NAMESPACE)
+
+    def _changed(self, change: ObjectChange) -> None:
+        if change.type == "DELETED":
+            return
+        holder = change.body["spec"].get("holderIdentity", "")
+        self.judge(holder)
+        if self.holders[-1:] != [holder]:
+            self.holders.append(holder)
 
 
 class Way:
@@ -92,92 +85,27 @@ class Way:
         """From now on."""
         self.refusal = refusal
 
-    async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
-        return await self._request("get", resource, self._server.get)
-
-    async def create(
-        self,
-        resource: Resource,
-        body: object,
-        *,
-        namespace: str | None = None,
-        name: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        sent = msgspec.json.decode(msgspec.json.encode(body))
-        return await self._request("create", resource, lambda: self._server.create(sent))
-
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        body: object,
-        *,
-        kind: PatchKind,
-        namespace: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        sent = msgspec.json.decode(msgspec.json.encode(body))
-        return await self._request("patch", resource, lambda: self._server.patch(sent))
-
-    async def _request(self, verb: str, resource: Resource, handle: Callable[[], bytes]) -> bytes:
-        assert resource == LEASES
-        self.sent.append(verb)
+    async def send(self, request: ApiRequest) -> bytes:
+        self.sent.append(request.verb)
         if self.refusal is not None:
             raise self.refusal
         # What is on its way arrives, even if its sender has given up.
-        delivery = asyncio.ensure_future(self._delivered(verb, handle))
+        delivery = asyncio.ensure_future(self._delivered(request))
         delivery.add_done_callback(asyncio.Future.exception)  # what nobody hears any more is not an error of the test
         return await asyncio.shield(delivery)
 
-    async def _delivered(self, verb: str, handle: Callable[[], bytes]) -> bytes:
+    async def _delivered(self, request: ApiRequest) -> bytes:
         await asyncio.sleep(self.there())
         try:
-            answer, error = handle(), None
+            answer, error = await self._server.client.send(request), None
         except ApiError as failure:
             answer, error = b"", failure
         await asyncio.sleep(self.back())
-        if verb != "get" and self.loses_answer():
+        if request.writes and self.loses_answer():
             raise UnknownOutcomeError("the connection was lost")
         if error is not None:
             raise error
         return answer
 
-    async def list(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        limit: int | None = None,
-        continue_token: str = "",
-    ) -> bytes:
-        raise AssertionError("an election lists nothing")
-
-    def watch(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        send_initial_events: bool = False,
-        timeout_seconds: int = 300,
-    ) -> AsyncGenerator[bytes, None]:
+    def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
         raise AssertionError("an election watches nothing")
-
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str | None = None,
-        uid: str | None = None,
-        resource_version: str | None = None,
-        propagation: Propagation | None = None,
-        grace_seconds: int | None = None,
-    ) -> bytes:
-        raise AssertionError("an election deletes nothing")

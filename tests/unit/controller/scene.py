@@ -1,4 +1,4 @@
-"""A group, a controller that looks at it, and all that it is surrounded by."""
+"""A group, a controller that reconciles it, and all that it is surrounded by."""
 
 from recovery.controller.reconciler import Reconciler
 from recovery.core.model.ledger import Outcome
@@ -10,7 +10,7 @@ from recovery.ports import (
     ConflictError,
     UnknownOutcomeError,
 )
-from tests.unit.controller.fakes import KEY, Ears, FakeApi, FakeStore, SetClock
+from tests.unit.controller.fakes import KEY, Ears, FakeStore, LedgersApi, SetClock
 from tests.unit.core.world import World, training
 
 NO_ANSWER = UnknownOutcomeError("the connection was lost")
@@ -29,10 +29,10 @@ TRIGGERED = [
 
 
 class Scene:
-    """A group of four, a controller in Enforce that looks at it, and all that it is surrounded by."""
+    """A group of four, a controller in Enforce that reconciles it, and all that it is surrounded by."""
 
     def __init__(self, world: World | None = None, *, mode: Mode = Mode.ENFORCE) -> None:
-        self.api = FakeApi()
+        self.api = LedgersApi()
         self.clock = SetClock(1)
         self.store = FakeStore(self.api, world if world is not None else lost(), mode=mode)
         self.ears = Ears()
@@ -42,17 +42,17 @@ class Scene:
         fleet = FleetWriter(self.api, self.store, self.clock)
         return Reconciler(api=self.api, store=self.store, clock=self.clock, observer=self.ears, fleet=fleet)
 
-    async def look(self, seconds: float | None = None) -> float | None:
-        """One look; returns in how many seconds the next is wanted."""
+    async def reconcile(self, seconds: float | None = None) -> float | None:
+        """One reconcile; returns in how many seconds the next is wanted."""
         if seconds is not None:
             self.clock.seconds = seconds
-        again = await self.reconciler.look(KEY)
+        again = await self.reconciler.reconcile(KEY)
         return None if again is None else (again - self.clock.now()).total_seconds()
 
     @property
-    def deeds(self) -> list[str]:
+    def actions(self) -> list[str]:
         """What was asked of the workload."""
-        return [str(request) for request in self.api.requests if request.resource in {JOBS, PODS}]
+        return [str(request) for request in self.api.writes if request.resource in {JOBS, PODS}]
 
     def one_recovery(self) -> bool:
         """One charge, one epoch, one trigger."""
@@ -71,9 +71,9 @@ def lost() -> World:
 async def closed() -> Scene:
     """A scene whose incident has closed, and is still to be recorded."""
     scene = Scene()
-    await scene.look()
+    await scene.reconcile()
     scene.store.becomes(lost().job_deleted(1).recreated(5).all_ready(20))
-    again = await scene.look(21)
+    again = await scene.reconcile(21)
     assert again == 0, "it is still to be recorded"
     incident = scene.api.ledger.incident
     assert incident is not None

@@ -1,7 +1,6 @@
 """The election: who leads, for how long, and what everybody says when it cannot be told."""
 
 import asyncio
-import json
 from collections.abc import Iterator, MutableMapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,11 +8,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from recovery.controller.leadership import ROLES_READ_WITHIN_SECONDS, Alone
-from recovery.ports import ForbiddenError, TryLaterError, UnknownOutcomeError
+from recovery.controller.leadership import ROLES_READ_WITHIN_SECONDS, SoleLeader
+from recovery.ports import ApiRequest, ForbiddenError, TryLaterError, UnknownOutcomeError
 from recovery.sim.virtual_time import VirtualClock, virtual_time
 from tests.unit.controller.candidates import LEASE, RETRY_MAX, TERM, Candidate, OwnClock, running
-from tests.unit.controller.leases import LeaseServer, Object
+from tests.unit.controller.leases import LeaseServer
+from tests.unit.fake_api import Object
 
 Said = list[MutableMapping[str, Any]]
 
@@ -81,7 +81,7 @@ def test_a_term_is_counted_from_when_its_request_was_sent_and_not_from_the_answe
     async def play() -> None:
         server = LeaseServer()
         one = Candidate(server, "one")
-        answers = iter([0.0, *[3.5] * (1 + renewals)])  # the first look, the election, and each renewal
+        answers = iter([0.0, *[3.5] * (1 + renewals)])  # the first read, the election, and each renewal
         one.way.back = lambda: next(answers, 0.0)
         asyncio.get_running_loop().call_at(3.6 + renewals * 5.5, one.way.refuse, TryLaterError("connection refused"))
         async with running(one):
@@ -132,7 +132,7 @@ async def test_a_lease_that_somebody_deletes_is_made_again() -> None:
     server = LeaseServer()
     one = Candidate(server, "one")
     async with running(one):
-        server.lease = None
+        server.delete()
         await asyncio.sleep(10)
         assert (one.leads, one.lost) == (True, [])
         assert (server.spec["holderIdentity"], server.spec["acquireTime"]) == ("one", "2026-11-02T08:00:00.000000Z")
@@ -167,12 +167,14 @@ def test_a_missing_permission_is_named_as_an_error_once_it_has_lasted_and_is_wai
         if verb == "patch":
             server.put({})
         one = Candidate(server, "one")
-        allowed = getattr(one.way, verb)
+        allowed = one.way.send
 
-        async def refused(*_: object, **__: object) -> bytes:
-            raise ForbiddenError('leases is forbidden: User "x" cannot', status=403)
+        async def refused(request: ApiRequest) -> bytes:
+            if request.verb == verb:
+                raise ForbiddenError('leases is forbidden: User "x" cannot', status=403)
+            return await allowed(request)
 
-        setattr(one.way, verb, refused)
+        one.way.send = refused  # type: ignore[method-assign]
         async with running(one):
             right = f"{verb} leases.coordination.k8s.io in namespace recovery-system"
             missing = f"cannot stand for election: a permission is missing: {right}"
@@ -181,7 +183,7 @@ def test_a_missing_permission_is_named_as_an_error_once_it_has_lasted_and_is_wai
             await asyncio.sleep(60)
             assert not one.leads
             assert (sentences(said, "warning"), sentences(said, "error")) == ([missing], [missing])
-            setattr(one.way, verb, allowed)
+            one.way.send = allowed  # type: ignore[method-assign]
             await asyncio.sleep(RETRY_MAX)
             assert one.leads
 
@@ -207,7 +209,7 @@ async def test_what_was_forbidden_before_another_answer_does_not_count(said: Sai
 
 
 @pytest.mark.parametrize("spec", [{"holderIdentity": 7}, {"leaseDurationSeconds": "long"}])
-def test_a_lease_that_cannot_be_read_is_named_with_the_way_to_mend_it(spec: Object, said: Said) -> None:
+def test_a_lease_that_cannot_be_read_is_named_with_the_way_to_fix_it(spec: Object, said: Said) -> None:
     @virtual_time
     async def play() -> None:
         server = LeaseServer()
@@ -222,7 +224,7 @@ def test_a_lease_that_cannot_be_read_is_named_with_the_way_to_mend_it(spec: Obje
             )
             assert next(iter(spec)) in line
             assert line.endswith("kubectl delete lease -n recovery-system recovery-controller")
-            server.lease = None
+            server.delete()
             await asyncio.sleep(RETRY_MAX)
             assert one.leads
 
@@ -363,7 +365,7 @@ async def test_a_lease_that_was_deleted_is_not_taken_while_its_holder_may_act() 
     one, two = Candidate(server, "one"), Candidate(server, "two")
     async with running(one, two):
         one.way.refusal = TryLaterError("connection refused")
-        server.lease = None
+        server.delete()
         await asyncio.sleep(TERM - 3)
         assert (one.leads, two.leads) == (True, False)
         await asyncio.sleep(LEASE)
@@ -392,7 +394,7 @@ async def test_a_frozen_leader_finds_its_term_over_and_stands_by(said: Said) -> 
 
 @virtual_time
 async def test_alone_leads_at_once_and_until_it_is_told_to_stop() -> None:
-    alone = Alone(VirtualClock())
+    alone = SoleLeader(VirtualClock())
     term = await alone.acquire()
     holding = asyncio.create_task(alone.hold(term))
     await asyncio.sleep(1e6)
@@ -411,6 +413,6 @@ def test_the_record_reads_as_kubectl_expects() -> None:
         await asyncio.sleep(0.25)
         server = LeaseServer()
         async with running(Candidate(server, "host_1")):
-            assert json.loads(server.get())["spec"]["renewTime"] == "2026-11-02T08:00:00.250000Z"
+            assert server.spec["renewTime"] == "2026-11-02T08:00:00.250000Z"
 
     play()

@@ -6,14 +6,14 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.controller.leadership import Alone
+from recovery.controller.leadership import SoleLeader
 from recovery.controller.runner import Controller
 from recovery.core.model.facts import GroupKey, Snapshot
 from recovery.core.model.ledger import LedgerObject
 from recovery.executors.pod_teardown import DELETES_IN_FLIGHT_MAX
-from recovery.ports import JOBS, PODS, Propagation, Resource
+from recovery.ports import JOBS, PODS, ApiRequest
 from recovery.sim.virtual_time import VirtualClock, virtual_time
-from tests.unit.controller.fakes import Ears, FakeApi, FakeStore
+from tests.unit.controller.fakes import Ears, FakeStore, LedgersApi
 from tests.unit.controller.scene import lost
 from tests.unit.controller.test_queue import Chance
 from tests.unit.core.world import at
@@ -26,30 +26,19 @@ class Clock(VirtualClock):
         return at(self.monotonic_seconds())
 
 
-class NoPodGoes(FakeApi):
+class NoPodGoes(LedgersApi):
     """The deletes of pods are never answered."""
 
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str | None = None,
-        uid: str | None = None,
-        resource_version: str | None = None,
-        propagation: Propagation | None = None,
-        grace_seconds: int | None = None,
-    ) -> bytes:
-        done = await super().delete(resource, name, namespace=namespace, uid=uid, resource_version=resource_version)
-        if resource == PODS:
+    async def answer(self, request: ApiRequest) -> bytes:
+        if (request.verb, request.resource) == ("delete", PODS):
             await asyncio.Event().wait()
-        return done
+        return await super().answer(request)
 
 
 class Groups(FakeStore):
     """The same group many times over, each in a namespace of its own."""
 
-    def __init__(self, api: FakeApi, count: int) -> None:
+    def __init__(self, api: LedgersApi, count: int) -> None:
         super().__init__(api, lost())
         self._keys = [GroupKey(f"ml-{number}", "train") for number in range(count)]
 
@@ -85,7 +74,7 @@ async def test_groups_whose_pod_deletes_hang_hold_up_no_trigger_of_another_group
         clock=clock,
         entropy=Chance(),
         observer=Ears(),
-        leadership=Alone(clock),
+        leadership=SoleLeader(clock),
     )
     running = asyncio.create_task(controller.run(asyncio.Event()))
     await asyncio.sleep(5)

@@ -1,4 +1,4 @@
-"""The queue: each group once at a time, many changes one look, and patience with what fails."""
+"""The queue: each group once at a time, many changes one reconcile, and patience with what fails."""
 
 import asyncio
 
@@ -44,7 +44,7 @@ async def nothing_within(queue: GroupQueue, seconds: float) -> bool:
 
 
 @virtual_time
-async def test_many_changes_within_a_moment_are_one_look() -> None:
+async def test_many_changes_within_a_moment_are_one_reconcile() -> None:
     changes = queue()
     for _ in range(40):
         changes.add(ONE)
@@ -96,7 +96,7 @@ async def test_a_time_in_the_past_is_now() -> None:
 
 
 @virtual_time
-async def test_a_group_being_looked_at_is_never_taken_twice_at_once_and_once_more_afterwards() -> None:
+async def test_a_group_being_reconciled_is_never_taken_twice_at_once_and_once_more_afterwards() -> None:
     changes = queue()
     changes.add(ONE)
     assert await taken(changes) == ONE
@@ -110,7 +110,7 @@ async def test_a_group_being_looked_at_is_never_taken_twice_at_once_and_once_mor
 
 
 @virtual_time
-async def test_what_is_asked_for_later_during_a_look_keeps_its_time() -> None:
+async def test_what_is_asked_for_later_during_a_reconcile_keeps_its_time() -> None:
     changes = queue()
     changes.add_after(ONE, 0)
     assert await taken(changes) == ONE
@@ -124,7 +124,7 @@ async def test_what_is_asked_for_later_during_a_look_keeps_its_time() -> None:
 
 
 @virtual_time
-async def test_other_groups_do_not_wait_for_one_that_is_being_looked_at() -> None:
+async def test_other_groups_do_not_wait_for_one_that_is_being_reconciled() -> None:
     changes = queue()
     changes.add(ONE)
     changes.add(OTHER)
@@ -198,7 +198,7 @@ async def test_closing_ends_a_take_that_waits_and_all_later_ones() -> None:
 
 
 @virtual_time
-async def test_depth_counts_what_is_due_and_neither_what_is_later_nor_what_is_looked_at() -> None:
+async def test_depth_counts_what_is_due_and_neither_what_is_later_nor_what_is_reconciled() -> None:
     changes = queue()
     assert changes.depth == 0
     changes.add(ONE)

@@ -1,4 +1,4 @@
-"""What a plan asks of the fleet is done after the ledger, and a refusal by its caps is decided on anew."""
+"""What a plan asks of the fleet is done after the ledger, and a refusal by its caps is decided again."""
 
 from datetime import datetime
 
@@ -34,7 +34,7 @@ async def test_what_a_group_without_an_incident_asks_of_the_fleet_is_done_and_ma
     world = group(4, born=-300).started(0, -290).started(1, -290).started(2, -290)
     scene = Scene(world.scheduled(3).with_pod(3, containers=(container,)))
     monkeypatch.setattr("recovery.core.policy.resolved.fleet_limits", lambda _: FleetLimits(may_cordon=True))
-    await scene.look()
+    await scene.reconcile()
     assert scene.api.said() == []
     assert [(each.node, each.incident) for what in asked for each in what.suspicions] == [("gpu-3", "start-jobset-1")]
 
@@ -50,7 +50,7 @@ async def test_a_quarantine_that_the_fleet_refuses_is_decided_on_live_facts(monk
 
     monkeypatch.setattr("recovery.controller.reconciler.decide", decide)
     scene = Scene(training(4))
-    await scene.look()
+    await scene.reconcile()
     assert asked == [False, True]
     assert (scene.api.ledger.message, scene.api.said()[-1]) == ("decided", "create Event")
-    assert not any(request.resource.plural in {"nodes", "recoveryconfigs"} for request in scene.api.requests)
+    assert not any(request.resource.plural in {"nodes", "recoveryconfigs"} for request in scene.api.writes)

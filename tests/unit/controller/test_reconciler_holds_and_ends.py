@@ -1,4 +1,4 @@
-"""Ledgers that one look must not touch, decisions that it must stop, and how a group ends for it."""
+"""Ledgers that one reconcile must not touch, decisions that it must stop, and how a group ends for it."""
 
 import msgspec
 import pytest
@@ -38,7 +38,7 @@ async def test_a_ledger_that_cannot_be_read_holds_everything(version: int, ledge
     scene = Scene()
     before = scene.api.put_group(ledger, schema_version=version)
     with pytest.raises(LedgerUnreadableError, match=why):
-        await scene.look()
+        await scene.reconcile()
     assert scene.api.said() == []
     assert list(scene.api.groups.values()) == [before]
     assert [found.reason for found in scene.ears.protections] == [ProtectionReason.LEDGER_UNREADABLE]
@@ -47,17 +47,17 @@ async def test_a_ledger_that_cannot_be_read_holds_everything(version: int, ledge
 async def test_a_ledger_of_an_earlier_schema_is_gone_on_with() -> None:
     scene = Scene()
     scene.api.put_group(Ledger(), schema_version=1)
-    await scene.look()
+    await scene.reconcile()
     assert scene.api.said() == TRIGGERED[1:]
     assert scene.api.ledger.schema_version == SCHEMA_VERSION
 
 
-async def test_a_newer_controller_that_takes_over_within_a_look_holds_it() -> None:
+async def test_a_newer_controller_that_takes_over_within_a_reconcile_holds_it() -> None:
     scene = Scene()
     scene.api.put_group(Ledger())
     scene.api.next("patch", RECOVERY_GROUPS, meanwhile=lambda: scene.api.put_group(Ledger(), schema_version=NEWER))
     with pytest.raises(LedgerUnreadableError):
-        await scene.look()
+        await scene.reconcile()
     assert scene.api.said() == ["patch RecoveryGroup"]
 
 
@@ -71,7 +71,7 @@ async def test_a_decision_that_breaks_an_invariant_is_stopped_before_it_is_writt
     scene = Scene()
     monkeypatch.setattr(reconciler, "decide", bad)
     with pytest.raises(InvariantError, match="ml/train: Epoch: goes from 0 to 5"):
-        await scene.look()
+        await scene.reconcile()
     assert scene.api.said() == []
     assert scene.ears.writes == []
 
@@ -80,7 +80,7 @@ async def test_a_policy_that_cannot_be_used_does_nothing_and_says_which() -> Non
     scene = Scene()
     spec = msgspec.structs.replace(scene.store.policy.spec, budget=BudgetSpec(window="a day"))
     scene.store.policy = msgspec.structs.replace(scene.store.policy, spec=spec)
-    await scene.look()
+    await scene.reconcile()
     assert scene.api.said() == []
     assert "RecoveryPolicy ml/default: spec.budget.window: 'a day'" in scene.ears.plans[-1].message
 
@@ -88,7 +88,7 @@ async def test_a_policy_that_cannot_be_used_does_nothing_and_says_which() -> Non
 async def test_without_a_policy_nothing_happens() -> None:
     scene = Scene()
     scene.store.policy = msgspec.structs.replace(scene.store.policy, deleting=True)
-    await scene.look()
+    await scene.reconcile()
     assert scene.api.said() == []
 
 
@@ -98,19 +98,19 @@ async def test_without_a_policy_nothing_happens() -> None:
 async def test_a_train_job_that_is_gone_is_forgotten() -> None:
     scene = Scene()
     scene.store.lags = True
-    await scene.look()
+    await scene.reconcile()
     scene.store.becomes(msgspec.structs.replace(lost(), workload=None))
-    assert await scene.look() is None
+    assert await scene.reconcile() is None
     scene.api.groups.clear()
     scene.store.becomes(training(4))
-    await scene.look()
+    await scene.reconcile()
     assert scene.ears.plans[-1].ledger == Ledger(), "our last write is not remembered beyond the job"
 
 
-async def test_a_train_job_that_goes_within_a_look_ends_it() -> None:
+async def test_a_train_job_that_goes_within_a_reconcile_ends_it() -> None:
     scene = Scene()
     scene.store.live = msgspec.structs.replace(lost(), workload=None)
-    assert await scene.look() is None
+    assert await scene.reconcile() is None
     assert scene.api.said() == []
 
 
@@ -118,7 +118,7 @@ async def test_a_closed_incident_is_recorded_before_the_ledger_forgets_it() -> N
     scene = await closed()
     found: list[LedgerObject] = []
     scene.api.next("create", RECOVERY_INCIDENTS, meanwhile=lambda: found.extend(scene.api.groups.values()))
-    assert await scene.look() is None
+    assert await scene.reconcile() is None
     assert scene.api.said() == ["create RecoveryIncident", "patch RecoveryGroup"]
     assert found[0].ledger.incident is not None
     (request,) = scene.api.sent("create", RECOVERY_INCIDENTS)
@@ -133,25 +133,25 @@ async def test_an_incident_that_cannot_be_recorded_is_kept() -> None:
     scene = await closed()
     scene.api.next("create", RECOVERY_INCIDENTS, ForbiddenError("no", status=403))
     with pytest.raises(ForbiddenError):
-        await scene.look()
+        await scene.reconcile()
     assert scene.api.said() == ["create RecoveryIncident"]
     assert scene.api.ledger.incident is not None
-    await scene.look()
+    await scene.reconcile()
     assert scene.api.ledger.incident is None
 
 
 async def test_an_incident_that_was_recorded_before_is_forgotten_all_the_same() -> None:
     scene = await closed()
     scene.api.next("create", RECOVERY_INCIDENTS, AlreadyExistsError("it exists", status=409))
-    await scene.look()
+    await scene.reconcile()
     assert scene.api.said() == ["create RecoveryIncident", "patch RecoveryGroup"]
     assert scene.api.ledger.incident is None
     assert len(scene.api.ledger.history) == 1
 
 
-async def test_a_look_says_when_the_next_one_is_wanted() -> None:
+async def test_a_reconcile_says_when_the_next_one_is_wanted() -> None:
     scene = Scene()
-    await scene.look()
+    await scene.reconcile()
     scene.store.becomes(lost().job_deleted(1))
-    assert await scene.look(2) == 60, "30 s of grace and 30 s more: then the pods that are left are named"
+    assert await scene.reconcile(2) == 60, "30 s of grace and 30 s more: then the pods that are left are named"
     assert scene.clock.now() == at(2)

@@ -23,7 +23,7 @@ RECORD = "train-0d2f5c9e-1-20261121120000"
 async def interrupted() -> Scene:
     """A scene whose job was deleted while its group was being restarted; its ledger is still there."""
     scene = Scene()
-    await scene.look()
+    await scene.reconcile()
     scene.api.requests.clear()
     scene.store.becomes(msgspec.structs.replace(lost(), workload=None))
     return scene
@@ -34,32 +34,32 @@ async def interrupted() -> Scene:
 
 async def test_a_ledger_that_was_deleted_after_the_cache_had_shown_it_is_gone_for_us_as_well() -> None:
     scene = Scene()
-    await scene.look()
+    await scene.reconcile()
     scene.store.becomes(training(4))
-    await scene.look(2)  # the cache has shown our write
+    await scene.reconcile(2)  # the cache has shown our write
     scene.api.groups.clear()
-    await scene.look(3)
+    await scene.reconcile(3)
     assert scene.ears.plans[-1].ledger == Ledger()
 
 
 async def test_our_own_write_counts_for_as_long_as_the_cache_has_not_shown_it() -> None:
     scene = Scene()
-    await scene.look()
+    await scene.reconcile()
     scene.store.lags = True
     scene.store.becomes(lost().job_deleted(1))
-    await scene.look(2)
+    await scene.reconcile(2)
     assert scene.ears.plans[-1].ledger.epoch == 1
 
 
-async def test_after_its_ledger_was_deleted_in_mid_incident_the_look_starts_from_nothing() -> None:
+async def test_after_its_ledger_was_deleted_in_mid_incident_the_reconcile_starts_from_nothing() -> None:
     scene = Scene()
     scene.api.next("delete", JOBS, TryLaterError("too many requests", status=429))
     with pytest.raises(TryLaterError):
-        await scene.look()
-    await scene.look(1)
+        await scene.reconcile()
+    await scene.reconcile(1)
     scene.api.groups.clear()
     scene.api.requests.clear()
-    await scene.look(2)
+    await scene.reconcile(2)
     assert scene.api.said()[:3] == TRIGGERED[:3]
     assert scene.one_recovery(), "as far as the ledger that is left knows"
 
@@ -70,9 +70,9 @@ async def test_after_its_ledger_was_deleted_in_mid_incident_the_look_starts_from
 async def test_the_incident_of_a_job_that_was_deleted_is_recorded_as_superseded() -> None:
     scene = await interrupted()
     ledger = scene.api.ledger
-    assert await scene.look(9) is None
+    assert await scene.reconcile(9) is None
     assert scene.api.said() == ["create RecoveryIncident"]
-    (request,) = scene.api.requests
+    (request,) = scene.api.writes
     spec = request.body["spec"]
     assert (request.name, request.namespace) == (RECORD, KEY.namespace)
     assert spec["workloadRef"] == {"kind": "TrainJob", "name": "train", "uid": "0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"}
@@ -86,10 +86,10 @@ async def test_the_incident_of_a_job_that_was_deleted_is_recorded_as_superseded(
     assert scene.api.ledger == ledger, "the ledger is about to vanish, and nobody writes it any more"
 
 
-async def test_it_is_recorded_once_however_often_the_group_is_looked_at() -> None:
+async def test_it_is_recorded_once_however_often_the_group_is_reconciled() -> None:
     scene = await interrupted()
     for seconds in (9, 10, 11):
-        await scene.look(seconds)
+        await scene.reconcile(seconds)
     assert scene.api.said() == ["create RecoveryIncident"]
 
 
@@ -102,17 +102,17 @@ async def test_a_job_that_cannot_be_read_is_not_taken_for_deleted(kind: str, whe
     scene.store.becomes(unreadable)
     if where == "live":
         scene.store.cached = gone
-    assert await scene.look(9) is None
+    assert await scene.reconcile(9) is None
     assert scene.api.said() == []
     scene.store.becomes(gone)
-    await scene.look(10)
+    await scene.reconcile(10)
     assert scene.api.said() == ["create RecoveryIncident"]
 
 
 async def test_a_pod_that_cannot_be_read_does_not_keep_a_deleted_job_from_being_recorded() -> None:
     scene = await interrupted()
     scene.store.becomes(scene.store.cached.unreadable())
-    await scene.look(9)
+    await scene.reconcile(9)
     assert scene.api.said() == ["create RecoveryIncident"]
 
 
@@ -120,16 +120,16 @@ async def test_one_that_another_process_has_recorded_is_done() -> None:
     scene = await interrupted()
     scene.reconciler = scene.new_process()
     scene.api.next("create", RECOVERY_INCIDENTS, AlreadyExistsError("it exists", status=409))
-    await scene.look(9)
-    await scene.look(10)
+    await scene.reconcile(9)
+    await scene.reconcile(10)
     assert scene.api.said() == ["create RecoveryIncident"]
 
 
 async def test_one_that_had_closed_before_is_recorded_as_it_closed() -> None:
     scene = await closed()
     scene.store.becomes(msgspec.structs.replace(lost(), workload=None))
-    await scene.look(30)
-    (request,) = scene.api.requests
+    await scene.reconcile(30)
+    (request,) = scene.api.writes
     assert request.body["spec"]["outcome"] == "Recovered"
 
 
@@ -137,7 +137,7 @@ async def test_a_ledger_without_an_incident_leaves_nothing_to_record() -> None:
     scene = Scene()
     scene.api.put_group(Ledger(epoch=3))
     scene.store.becomes(msgspec.structs.replace(lost(), workload=None))
-    await scene.look()
+    await scene.reconcile()
     assert scene.api.said() == []
 
 
@@ -145,35 +145,35 @@ async def test_a_ledger_that_cannot_be_read_leaves_nothing_to_record() -> None:
     scene = await interrupted()
     scene.reconciler = scene.new_process()
     scene.api.put_group(scene.api.ledger, schema_version=-1)
-    await scene.look(9)
+    await scene.reconcile(9)
     assert scene.api.said() == []
 
 
 async def test_the_latest_that_we_wrote_is_recorded_even_if_the_cache_has_never_shown_it() -> None:
     scene = await interrupted()
     scene.api.groups.clear()
-    await scene.look(9)
-    assert [request.name for request in scene.api.requests] == [RECORD]
-    await scene.look(10)
+    await scene.reconcile(9)
+    assert [request.name for request in scene.api.writes] == [RECORD]
+    await scene.reconcile(10)
     assert scene.api.said() == ["create RecoveryIncident"], "and it is forgotten then"
 
 
-async def test_a_job_that_goes_within_a_look_is_not_forgotten_before_its_incident_is_recorded() -> None:
+async def test_a_job_that_goes_within_a_reconcile_is_not_forgotten_before_its_incident_is_recorded() -> None:
     scene = Scene()
-    await scene.look()
+    await scene.reconcile()
     scene.store.lags = True
     scene.store.live = msgspec.structs.replace(lost(), workload=None)
-    await scene.look(2)
+    await scene.reconcile(2)
     scene.api.groups.clear()
     scene.store.becomes(scene.store.live)
-    await scene.look(3)
+    await scene.reconcile(3)
     assert len(scene.api.sent("create", RECOVERY_INCIDENTS)) == 1
 
 
-async def test_a_job_of_the_same_name_is_looked_at_beside_it() -> None:
+async def test_a_job_of_the_same_name_is_reconciled_beside_it() -> None:
     scene = await interrupted()
     scene.store.becomes(lost().with_workload(uid="second"))
-    await scene.look(9)
+    await scene.reconcile(9)
     assert scene.api.said()[:4] == ["create RecoveryIncident", *TRIGGERED[:3]]
 
 
@@ -181,10 +181,10 @@ async def test_a_record_that_is_refused_stops_no_recovery_and_is_tried_again() -
     scene = await interrupted()
     scene.store.becomes(lost().with_workload(uid="second"))
     scene.api.next("create", RECOVERY_INCIDENTS, ForbiddenError("no", status=403))
-    assert await scene.look(9) == 30, "a failure would hold up the job that is there now"
+    assert await scene.reconcile(9) == 30, "a failure would hold up the job that is there now"
     assert scene.api.said()[:4] == ["create RecoveryIncident", *TRIGGERED[:3]]
     scene.api.requests.clear()
-    await scene.look(10)
+    await scene.reconcile(10)
     assert scene.api.sent("create", RECOVERY_INCIDENTS) != []
 
 
@@ -193,11 +193,11 @@ async def test_a_record_that_is_put_off_is_not_forgotten_even_if_the_cache_has_n
     scene.api.groups.clear()
     scene.api.next("create", RECOVERY_INCIDENTS, TryLaterError("too many requests", status=429))
     with pytest.raises(TryLaterError):
-        await scene.look(9)
-    await scene.look(10)
-    assert [request.name for request in scene.api.requests] == [RECORD, RECORD]
-    await scene.look(11)
-    assert len(scene.api.requests) == 2, "and it is forgotten then"
+        await scene.reconcile(9)
+    await scene.reconcile(10)
+    assert [request.name for request in scene.api.writes] == [RECORD, RECORD]
+    await scene.reconcile(11)
+    assert len(scene.api.writes) == 2, "and it is forgotten then"
 
 
 async def test_nobody_waits_for_a_record_that_has_no_namespace_any_more() -> None:
@@ -205,29 +205,31 @@ async def test_nobody_waits_for_a_record_that_has_no_namespace_any_more() -> Non
     scene.api.groups.clear()
     scene.api.next("create", RECOVERY_INCIDENTS, NotFoundError("namespaces ml not found", status=404))
     with pytest.raises(NotFoundError):
-        await scene.look(9)
-    await scene.look(10)
-    assert len(scene.api.requests) == 1
+        await scene.reconcile(9)
+    await scene.reconcile(10)
+    assert len(scene.api.writes) == 1
 
 
-async def test_a_job_that_is_replaced_within_a_look_is_recorded_though_the_cache_has_never_shown_its_ledger() -> None:
+async def test_a_job_that_is_replaced_within_a_reconcile_is_recorded_though_the_cache_has_never_shown_its_ledger() -> (
+    None
+):
     scene = Scene()
     scene.store.lags = True
-    await scene.look()
+    await scene.reconcile()
     scene.api.groups.clear()
     scene.store.live = training(4, born=2).with_workload(uid="second")
-    await scene.look(3)
+    await scene.reconcile(3)
     scene.store.becomes(scene.store.live)
     scene.api.requests.clear()
-    await scene.look(4)
-    assert [request.name for request in scene.api.requests] == [RECORD]
+    await scene.reconcile(4)
+    assert [request.name for request in scene.api.writes] == [RECORD]
 
 
 async def test_the_ledger_is_read_of_the_job_that_was_found_and_not_of_the_one_it_replaced() -> None:
     """Without it the suspension of an incident that is open would look like one that nobody wants any more."""
     second = lost().with_workload(uid="second")
     scene = Scene(second)
-    await scene.look()
+    await scene.reconcile()
     (group,) = scene.api.groups.values()
     assert group.ledger.incident is not None
     scene.store.live = second.job_deleted(1).suspended_by(group.ledger.incident.id)
@@ -237,7 +239,7 @@ async def test_the_ledger_is_read_of_the_job_that_was_found_and_not_of_the_one_i
     scene.reconciler = scene.new_process()
     scene.store.lags = True
     scene.store.cached = lost()
-    await scene.look(2)
+    await scene.reconcile(2)
     assert scene.api.sent("patch", TRAIN_JOBS) == []
 
 
@@ -245,8 +247,8 @@ async def test_a_ledger_that_was_made_again_is_not_hidden_by_the_one_that_was_de
     scene = Scene()
     earlier = scene.api.put_group(Ledger(epoch=7))
     scene.api.groups.clear()
-    await scene.look()
+    await scene.reconcile()
     scene.store.lags, scene.store.lagging = True, msgspec.structs.replace(earlier, uid="group-0")
     scene.store.becomes(lost().job_deleted(1))
-    await scene.look(2)
+    await scene.reconcile(2)
     assert scene.ears.plans[-1].ledger.epoch == 1

@@ -1,4 +1,4 @@
-"""The loop around the looks: when it begins, what it survives, and how it ends; and whether this process leads."""
+"""The loop around the reconciles: when it begins, what it survives, and how it ends; and whether this process leads."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 import pytest
 from structlog.testing import capture_logs
 
+from recovery import api_verbs
 from recovery.controller import runner
-from recovery.controller.fence import Term
-from recovery.controller.leadership import Alone, Leadership
+from recovery.controller.leadership import Leadership, SoleLeader
+from recovery.controller.leadership_guard import LeadershipTerm
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, RestlessGroupError
 from recovery.controller.runner import Controller
 from recovery.core.model.config import ConfigFacts
@@ -27,7 +28,7 @@ from recovery.ports import (
     UnknownOutcomeError,
 )
 from recovery.sim.virtual_time import VirtualClock, virtual_time
-from tests.unit.controller.fakes import Ears, FakeApi
+from tests.unit.controller.fakes import Ears, LedgersApi
 from tests.unit.controller.test_queue import Chance
 
 ONE, OTHER = GroupKey("ml", "one"), GroupKey("ml", "other")
@@ -99,7 +100,7 @@ class Keys:
         raise NotImplementedError
 
 
-class Looks:
+class FakeReconciler:
     """Stands in for the Reconciler: takes as long as it is told, and fails when it is told."""
 
     def __init__(self) -> None:
@@ -111,7 +112,7 @@ class Looks:
         self.at_once = 0
         self.most_at_once = 0
 
-    async def look(self, key: GroupKey) -> datetime | None:
+    async def reconcile(self, key: GroupKey) -> datetime | None:
         clock = VirtualClock()
         self.begun.append((key, clock.monotonic_seconds()))
         self.at_once += 1
@@ -127,8 +128,8 @@ class Looks:
         return clock.now() + timedelta(seconds=again.pop(0)) if again else None
 
     def of(self, key: GroupKey) -> list[float]:
-        """When looks at that group began."""
-        return [at for looked, at in self.begun if looked == key]
+        """When reconciles of that group began."""
+        return [at for reconciled, at in self.begun if reconciled == key]
 
 
 class Terms:
@@ -138,16 +139,16 @@ class Terms:
         self.won = asyncio.Event()
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.released_at: list[float] = []
-        self.term: Term | None = None
+        self.term: LeadershipTerm | None = None
 
-    async def acquire(self) -> Term:
+    async def acquire(self) -> LeadershipTerm:
         await self.won.wait()
         self.won.clear()
         self.lost = asyncio.get_running_loop().create_future()
-        self.term = Term(VirtualClock(), renewed_at=VirtualClock().monotonic_seconds())
+        self.term = LeadershipTerm(VirtualClock(), renewed_at=VirtualClock().monotonic_seconds())
         return self.term
 
-    async def hold(self, term: Term) -> str:
+    async def hold(self, term: LeadershipTerm) -> str:
         why = await self.lost
         term.end()
         return why
@@ -159,25 +160,25 @@ class Terms:
 class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *keys: GroupKey, leadership: Leadership | None = None) -> None:
         """`leadership` None: it leads from the beginning."""
-        self.looks = Looks()
+        self.reconciles = FakeReconciler()
         self.apis: list[ApiClient] = []
-        """What each term's looks write through."""
+        """What each term's reconciles write through."""
         monkeypatch.setattr(runner, "Reconciler", self._reconciler)
         self.store = Keys(*keys)
         self.ears = Ears()
         self.stop = asyncio.Event()
         self.controller = Controller(
-            api=FakeApi(),
+            api=LedgersApi(),
             store=self.store,
             clock=VirtualClock(),
             entropy=Chance(),
             observer=self.ears,
-            leadership=leadership or Alone(VirtualClock()),
+            leadership=leadership or SoleLeader(VirtualClock()),
         )
 
-    def _reconciler(self, *, api: ApiClient, **_: object) -> Looks:
+    def _reconciler(self, *, api: ApiClient, **_: object) -> FakeReconciler:
         self.apis.append(api)
-        return self.looks
+        return self.reconciles
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["asyncio.Task[None]"]:
@@ -198,16 +199,16 @@ class Scene:
 
 
 @virtual_time
-async def test_nothing_is_looked_at_before_all_caches_are_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_reconciled_before_all_caches_are_synced(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, ONE)
     scene.store.is_synced = False
     async with scene.running():
         await asyncio.sleep(30)
-        assert scene.looks.begun == []
+        assert scene.reconciles.begun == []
         assert scene.store.changed is None
         scene.store.is_synced = True
         await asyncio.sleep(1)
-        assert len(scene.looks.of(ONE)) == 1
+        assert len(scene.reconciles.of(ONE)) == 1
 
 
 @virtual_time
@@ -219,78 +220,78 @@ async def test_a_stop_before_the_caches_are_synced_ends_it(monkeypatch: pytest.M
         scene.stop.set()
         await asyncio.sleep(1)
         assert task.done()
-    assert scene.looks.begun == []
+    assert scene.reconciles.begun == []
 
 
 # --- level-triggered -------------------------------------------------------------------------------------------------
 
 
 @virtual_time
-async def test_every_group_is_looked_at_at_first_and_every_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_group_is_reconciled_at_first_and_every_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, ONE, OTHER)
     async with scene.running():
         await asyncio.sleep(1)
         scene.store.known.append(late := GroupKey("ml", "late"))
         await asyncio.sleep(1300)
-        for key, looks in ((ONE, 3), (OTHER, 3), (late, 2)):
-            assert [round(at / 600) for at in scene.looks.of(key)] == [0, 1, 2][-looks:]
+        for key, reconciles in ((ONE, 3), (OTHER, 3), (late, 2)):
+            assert [round(at / 600) for at in scene.reconciles.of(key)] == [0, 1, 2][-reconciles:]
 
 
 @virtual_time
-async def test_a_ledger_whose_job_went_while_nobody_led_is_looked_at_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_ledger_whose_job_went_while_nobody_led_is_reconciled_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, ONE)
     for key in (ONE, OTHER):
         ledger = LedgerObject(f"{key.name}-uid", key.namespace, "group", "1", "uid", key.name, Ledger())
         scene.store.ledgers.append(ledger)
     async with scene.running():
         await asyncio.sleep(1)
-        assert sorted(key for key, _ in scene.looks.begun) == [ONE, OTHER]
+        assert sorted(key for key, _ in scene.reconciles.begun) == [ONE, OTHER]
 
 
 @virtual_time
-async def test_a_group_whose_ledger_vanished_as_well_is_looked_at_by_the_next_leader(
+async def test_a_group_whose_ledger_vanished_as_well_is_reconciled_by_the_next_leader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene(monkeypatch, ONE)
     scene.store.ledgers_gone.append(OTHER)
     async with scene.running():
         await asyncio.sleep(1)
-        assert sorted(key for key, _ in scene.looks.begun) == [ONE, OTHER]
+        assert sorted(key for key, _ in scene.reconciles.begun) == [ONE, OTHER]
 
 
 @virtual_time
-async def test_a_change_is_looked_at_within_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_is_reconciled_within_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, ONE)
     async with scene.running():
         await asyncio.sleep(10)
         scene.store.change(ONE)
         scene.store.change(ONE)
         await asyncio.sleep(1)
-        assert [round(at, 3) for at in scene.looks.of(ONE)] == [0.005, 10.005]
+        assert [round(at, 3) for at in scene.reconciles.of(ONE)] == [0.005, 10.005]
 
 
 @virtual_time
-async def test_a_look_is_repeated_when_it_asked_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reconcile_is_repeated_when_it_asked_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, ONE)
-    scene.looks.again_in[ONE] = [60.0, -5.0]
+    scene.reconciles.again_in[ONE] = [60.0, -5.0]
     async with scene.running():
         await asyncio.sleep(100)
-        assert [round(at) for at in scene.looks.of(ONE)] == [0, 60, 60], "a time that has passed is now"
+        assert [round(at) for at in scene.reconciles.of(ONE)] == [0, 60, 60], "a time that has passed is now"
 
 
 @virtual_time
-async def test_looks_at_once_are_bounded_and_never_two_at_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reconciles_at_once_are_bounded_and_never_two_at_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [GroupKey("ml", f"job-{number}") for number in range(300)]
     scene = Scene(monkeypatch, *keys)
-    scene.looks.seconds = 1
+    scene.reconciles.seconds = 1
     async with scene.running():
         await asyncio.sleep(0.5)
         scene.store.change(keys[0])
-        assert scene.looks.at_once == 256
+        assert scene.reconciles.at_once == 256
         await asyncio.sleep(10)
-        assert scene.looks.most_at_once == 256
-        assert {key for key, _ in scene.looks.ended} == set(keys)
-        first, second = scene.looks.of(keys[0])
+        assert scene.reconciles.most_at_once == 256
+        assert {key for key, _ in scene.reconciles.ended} == set(keys)
+        first, second = scene.reconciles.of(keys[0])
         assert second >= first + 1
 
 
@@ -316,14 +317,14 @@ def test_one_groups_failure_never_stops_the_others_and_is_tried_again(
     @virtual_time
     async def play() -> None:
         scene = Scene(monkeypatch, ONE, OTHER)
-        scene.looks.failures[ONE] = [failure, failure]
+        scene.reconciles.failures[ONE] = [failure, failure]
         async with scene.running() as task:
             await asyncio.sleep(10)
             scene.store.change(OTHER)
             await asyncio.sleep(10)
             assert not task.done()
-            assert [round(at, 3) for at in scene.looks.of(ONE)] == [0.005, 0.105, 0.305]
-            assert len([key for key, _ in scene.looks.ended if key == OTHER]) == 2
+            assert [round(at, 3) for at in scene.reconciles.of(ONE)] == [0.005, 0.105, 0.305]
+            assert len([key for key, _ in scene.reconciles.ended if key == OTHER]) == 2
             name = type(failure).__name__
             assert [error for key, error in scene.ears.finished if key == ONE] == [name, name, None]
 
@@ -335,18 +336,18 @@ async def test_what_is_forbidden_is_a_warning_and_what_stays_so_is_an_error(monk
     """An API server that has just started has not read the roles yet, however long there was none before."""
     scene = Scene(monkeypatch, ONE)
     failures: list[Exception] = [TryLaterError("gone")] * 20
-    scene.looks.failures[ONE] = [*failures, *[ForbiddenError("no", status=403)] * 4]
+    scene.reconciles.failures[ONE] = [*failures, *[ForbiddenError("no", status=403)] * 4]
     with capture_logs() as said:
         async with scene.running():
             await asyncio.sleep(900)
-    # A group that fails is looked at every half minute.
+    # A group that fails is reconciled every half minute.
     assert [line["log_level"] for line in said if line.get("error") == "no"] == ["warning", "warning", "error", "error"]
 
 
 @virtual_time
 async def test_what_goes_with_its_namespace_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, ONE)
-    scene.looks.failures[ONE] = [NamespaceTerminatingError("it is being terminated", status=403)]
+    scene.reconciles.failures[ONE] = [NamespaceTerminatingError("it is being terminated", status=403)]
     with capture_logs() as said:
         async with scene.running():
             await asyncio.sleep(5)
@@ -356,22 +357,24 @@ async def test_what_goes_with_its_namespace_is_no_error(monkeypatch: pytest.Monk
 @virtual_time
 async def test_success_makes_the_next_failure_a_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, ONE)
-    scene.looks.failures[ONE] = [ValueError("one"), ValueError("two"), ValueError("three")]
+    scene.reconciles.failures[ONE] = [ValueError("one"), ValueError("two"), ValueError("three")]
     async with scene.running():
         await asyncio.sleep(5)
-        scene.looks.failures[ONE] = [ValueError("another")]
+        scene.reconciles.failures[ONE] = [ValueError("another")]
         scene.store.change(ONE)
         await asyncio.sleep(5)
-        assert [round(at, 3) for at in scene.looks.of(ONE)][-2:] == [5.005, 5.105]
+        assert [round(at, 3) for at in scene.reconciles.of(ONE)][-2:] == [5.005, 5.105]
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
 @virtual_time
-async def test_a_stop_lets_the_look_in_progress_finish_and_begins_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stop_lets_the_reconcile_in_progress_finish_and_begins_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     scene = Scene(monkeypatch, ONE)
-    scene.looks.seconds = 10
+    scene.reconciles.seconds = 10
     async with scene.running() as task:
         await asyncio.sleep(5)
         scene.store.change(OTHER)
@@ -381,42 +384,44 @@ async def test_a_stop_lets_the_look_in_progress_finish_and_begins_no_other(monke
         assert not task.done()
         await asyncio.sleep(2)
         assert task.done()
-    assert scene.looks.ended == [(ONE, 10.005)]
-    assert scene.looks.of(OTHER) == []
+    assert scene.reconciles.ended == [(ONE, 10.005)]
+    assert scene.reconciles.of(OTHER) == []
 
 
 @virtual_time
-async def test_a_look_that_never_ends_is_cut_off_before_the_process_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reconcile_that_never_ends_is_cut_off_before_the_process_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     scene = Scene(monkeypatch, ONE)
-    scene.looks.seconds = 1e6
+    scene.reconciles.seconds = 1e6
     async with scene.running() as task:
         await asyncio.sleep(5)
         scene.stop.set()
         await asyncio.sleep(21)
         assert task.done()
-    assert scene.looks.ended == []
+    assert scene.reconciles.ended == []
 
 
 @virtual_time
-async def test_the_same_when_more_groups_wait_than_may_be_looked_at_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_same_when_more_groups_wait_than_may_be_reconciled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, *(GroupKey("ml", f"job-{number}") for number in range(300)))
-    scene.looks.seconds = 1e6
+    scene.reconciles.seconds = 1e6
     async with scene.running() as task:
         await asyncio.sleep(5)
         scene.stop.set()
         await asyncio.sleep(21)
         assert task.done()
-    assert len(scene.looks.begun) == 256
+    assert len(scene.reconciles.begun) == 256
 
 
 @virtual_time
 async def test_depth_is_that_of_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, *(GroupKey("ml", f"job-{number}") for number in range(300)))
-    scene.looks.seconds = 100
+    scene.reconciles.seconds = 100
     async with scene.running():
         await asyncio.sleep(1)
         assert scene.controller.queue_depth == 300 - 257, "256 are looked at, one waits for its turn"
-        scene.looks.seconds = 0
+        scene.reconciles.seconds = 0
         await asyncio.sleep(150)
         assert scene.controller.queue_depth == 0
 
@@ -425,21 +430,21 @@ async def test_depth_is_that_of_the_queue(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @virtual_time
-async def test_a_standby_looks_at_nothing_and_at_everything_once_it_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_standby_reconciles_nothing_and_at_everything_once_it_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     terms = Terms()
     scene = Scene(monkeypatch, ONE, OTHER, leadership=terms)
     async with scene.running():
         await asyncio.sleep(60)
         scene.store.change(ONE)
         await asyncio.sleep(3600)
-        assert (scene.looks.begun, scene.controller.queue_depth, scene.ears.leads) == ([], 0, [])
+        assert (scene.reconciles.begun, scene.controller.queue_depth, scene.ears.leads) == ([], 0, [])
         terms.won.set()
         await asyncio.sleep(1)
-        assert {key for key, _ in scene.looks.ended} == {ONE, OTHER}
+        assert {key for key, _ in scene.reconciles.ended} == {ONE, OTHER}
         assert scene.ears.leads == [True]
         scene.store.change(ONE)
         await asyncio.sleep(1)
-        assert len(scene.looks.of(ONE)) == 2
+        assert len(scene.reconciles.of(ONE)) == 2
     assert scene.ears.leads == [True, False]
 
 
@@ -462,24 +467,24 @@ async def test_who_loses_the_lease_drops_everything_at_once_and_stands_by(monkey
     terms = Terms()
     terms.won.set()
     scene = Scene(monkeypatch, ONE, OTHER, leadership=terms)
-    scene.looks.seconds = 100
+    scene.reconciles.seconds = 100
     with capture_logs() as said:
         async with scene.running() as task:
             await asyncio.sleep(5)
             scene.store.change(ONE)
-            assert scene.looks.at_once == 2
+            assert scene.reconciles.at_once == 2
             terms.lost.set_result("two holds the lease")
             await asyncio.sleep(0)
             await asyncio.sleep(0.001)
-            assert scene.looks.at_once == 0
+            assert scene.reconciles.at_once == 0
             assert not task.done()
             scene.store.change(ONE)
             await asyncio.sleep(3600)
-            assert (len(scene.looks.begun), scene.looks.ended, scene.controller.queue_depth) == (2, [], 0)
+            assert (len(scene.reconciles.begun), scene.reconciles.ended, scene.controller.queue_depth) == (2, [], 0)
             assert scene.ears.leads == [True, False]
             terms.won.set()
             await asyncio.sleep(1)
-            assert scene.looks.at_once == 2, "every group is looked at in the new term"
+            assert scene.reconciles.at_once == 2, "every group is looked at in the new term"
             scene.stop.set()
     events = [line["event"] for line in said]
     assert events == [
@@ -492,7 +497,7 @@ async def test_who_loses_the_lease_drops_everything_at_once_and_stands_by(monkey
 
 
 @virtual_time
-async def test_what_a_look_of_an_ended_term_still_writes_is_stopped_even_in_the_next_term(
+async def test_what_a_reconcile_of_an_ended_term_still_writes_is_stopped_even_in_the_next_term(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     terms = Terms()
@@ -500,38 +505,38 @@ async def test_what_a_look_of_an_ended_term_still_writes_is_stopped_even_in_the_
     scene = Scene(monkeypatch, ONE, leadership=terms)
     async with scene.running():
         await asyncio.sleep(1)
-        await scene.apis[0].delete(JOBS, "train", namespace="ml")
+        await api_verbs.delete(scene.apis[0], JOBS, "train", namespace="ml")
         terms.lost.set_result("two holds the lease")
         terms.won.set()
         await asyncio.sleep(1)
         first, second = scene.apis
         with pytest.raises(NotLeadingError):
-            await first.delete(JOBS, "train", namespace="ml")
-        await second.delete(JOBS, "train", namespace="ml")
+            await api_verbs.delete(first, JOBS, "train", namespace="ml")
+        await api_verbs.delete(second, JOBS, "train", namespace="ml")
 
 
 @virtual_time
-async def test_a_look_that_may_not_write_any_more_is_no_failure_and_is_not_tried_again(
+async def test_a_reconcile_that_may_not_write_any_more_is_no_failure_and_is_not_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene(monkeypatch, ONE)
-    scene.looks.failures[ONE] = [NotLeadingError("patch recoverygroups: not sent")]
+    scene.reconciles.failures[ONE] = [NotLeadingError("patch recoverygroups: not sent")]
     with capture_logs() as said:
         async with scene.running():
             await asyncio.sleep(60)
-            assert len(scene.looks.of(ONE)) == 1
+            assert len(scene.reconciles.of(ONE)) == 1
             assert scene.ears.finished == [(ONE, None)]
     assert {line["log_level"] for line in said} == {"info"}
 
 
 @virtual_time
-async def test_the_lease_is_released_when_the_looks_in_progress_are_over_and_not_before(
+async def test_the_lease_is_released_when_the_reconciles_in_progress_are_over_and_not_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     terms = Terms()
     terms.won.set()
     scene = Scene(monkeypatch, ONE, leadership=terms)
-    scene.looks.seconds = 10
+    scene.reconciles.seconds = 10
     async with scene.running() as task:
         await asyncio.sleep(5)
         scene.stop.set()
@@ -542,16 +547,18 @@ async def test_the_lease_is_released_when_the_looks_in_progress_are_over_and_not
         await asyncio.sleep(1)
         assert task.done()
         assert not terms.term.lasts
-    [(_, ended_at)] = scene.looks.ended
+    [(_, ended_at)] = scene.reconciles.ended
     assert terms.released_at == [ended_at]
 
 
 @virtual_time
-async def test_a_lease_that_is_lost_during_the_stop_ends_the_looks_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lease_that_is_lost_during_the_stop_ends_the_reconciles_in_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     terms = Terms()
     terms.won.set()
     scene = Scene(monkeypatch, ONE, leadership=terms)
-    scene.looks.seconds = 10
+    scene.reconciles.seconds = 10
     async with scene.running() as task:
         await asyncio.sleep(5)
         scene.stop.set()
@@ -559,7 +566,7 @@ async def test_a_lease_that_is_lost_during_the_stop_ends_the_looks_in_progress(m
         terms.lost.set_result("two holds the lease")
         await asyncio.sleep(1)
         assert task.done()
-    assert scene.looks.ended == []
+    assert scene.reconciles.ended == []
 
 
 @virtual_time

@@ -63,7 +63,7 @@ class Weather:
             case "annotate" if self.server.lease is not None:
                 self.server.touch()
             case "delete" if all(each.elector._seen is not None for each in self.candidates):
-                self.server.lease = None
+                self.server.delete()
                 await asyncio.sleep(60)  # whoever joins now has never seen it, and cannot know that somebody leads
             case _:
                 pass

@@ -42,7 +42,7 @@ class Cluster:
         """How often a suspended Job was resumed."""
 
     def do(self, action: Action, seconds: float) -> None:
-        """Carry out one deed, as far as its preconditions hold."""
+        """Carry out one action, as far as its preconditions hold."""
         match action:
             case DeleteJob():
                 job = self._job(action.uid)
@@ -133,8 +133,8 @@ class Cluster:
                 created_at=whole(seconds),
                 suspended=workload.suspended,
             )
-            anew = msgspec.structs.replace(world, jobset=made, job_template=template).job_created(seconds)
-            self.world = anew.with_job(suspended=True) if workload.suspended else anew.pods_created(seconds)
+            recreated = msgspec.structs.replace(world, jobset=made, job_template=template).job_created(seconds)
+            self.world = recreated.with_job(suspended=True) if workload.suspended else recreated.pods_created(seconds)
 
     def _carry_on_the_suspension(self, seconds: float) -> None:
         """From the TrainJob to its JobSet, and in the next second from there to the Job and its pods."""

@@ -140,8 +140,8 @@ class Controller:
         """The ledger, and nothing after it: as if the process had ended there."""
         self.ledger = msgspec.json.decode(msgspec.json.encode(plan.ledger), type=Ledger)
 
-    def look(self, world: World, seconds: float) -> Plan:
-        """One look, carried out."""
+    def reconcile(self, world: World, seconds: float) -> Plan:
+        """One reconcile, carried out."""
         plan = self.plan(world, seconds)
         self.done += plan.first
         self.write(plan)
@@ -149,10 +149,10 @@ class Controller:
         return plan
 
     def settle(self, world: World, seconds: float) -> Plan:
-        """Look until an incident that has closed is put away."""
-        plan = self.look(world, seconds)
+        """Reconcile until an incident that has closed is put away."""
+        plan = self.reconcile(world, seconds)
         while self.ledger.incident is not None and self.ledger.incident.closing is not None:
-            plan = self.look(world, seconds)
+            plan = self.reconcile(world, seconds)
         return plan
 
     # --- what came of it -------------------------------------------------------------------------------------------

@@ -358,7 +358,7 @@ class World(msgspec.Struct, frozen=True):
         return self.with_jobset(restarts=self.jobset.restarts + 1, restarts_counted=counted)
 
     def job_created(self, seconds: float, *, name: str = "train-node-0") -> "World":
-        """JobSet made the Job anew, without pods so far."""
+        """JobSet made the Job again, without pods so far."""
         assert self.jobset is not None
         number = self.made + 1
         job = msgspec.structs.replace(

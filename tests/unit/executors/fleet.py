@@ -17,19 +17,20 @@ from recovery.ports import (
     NODES,
     RECOVERY_CONFIGS,
     ApiClient,
+    ApiRequest,
     ConflictError,
     NotFoundError,
     NotLeadingError,
     PatchKind,
-    Resource,
     UndecodableError,
 )
-from recovery.sim.api.door import ModelClient
+from recovery.sim.api.client import ModelClient
 from recovery.sim.api.kinds.core import core_kinds
 from recovery.sim.api.kinds.recovery import recovery_kinds
 from recovery.sim.api.server import ApiServer
-from tests.unit.controller.fakes import FakeApi, FakeStore, SetClock
+from tests.unit.controller.fakes import FakeStore, LedgersApi, SetClock
 from tests.unit.core.world import at, training
+from tests.unit.fake_api import FakeApi
 
 Body = dict[str, Any]
 
@@ -40,7 +41,7 @@ class Fleet:
     def __init__(self, *, nodes: int = 4, spec: Body | None = None) -> None:
         self.clock = SetClock(10)
         self.server = ApiServer((*core_kinds(), *recovery_kinds()), clock=self.clock, entropy=Random(1))
-        self.client = Client(self.server)
+        self.client = ServerApi(self.server)
         for number in range(nodes):
             self._add_node(f"gpu-{number}")
         if spec is not None:
@@ -110,54 +111,40 @@ class Fleet:
         return FleetWriter(api or self.client, store or Store(self), self.clock)
 
 
-class Client(ModelClient):
-    """Counts what is written, and does what the test says around it."""
+class ServerApi(FakeApi):
+    """The modelled API server, and the end of the process that sends."""
 
     def __init__(self, server: ApiServer) -> None:
-        super().__init__(server, "controller")
-        self.patched: list[str] = []
-        """Plural and name."""
-        self.refuse: dict[str, list[Exception]] = {}
-        """By plural: what the next patches meet in place of being done."""
-        self.gets = 0
+        super().__init__()
+        self._client = ModelClient(server, "controller")
         self.ends_at: int | None = None
         """The process ends at that patch, counted from 1, and nothing that it sends later arrives. None: it lives."""
         self.applies_the_last = False
         """The patch at which it ends is applied all the same."""
 
+    @property
+    def patched(self) -> list[str]:
+        """Plural and name of each patch that was sent."""
+        return [f"{each.resource.plural} {each.name}" for each in self.requests if each.verb == "patch"]
+
     def restart(self) -> None:
         """Another process takes over."""
         self.ends_at = None
 
-    async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
-        self.gets += 1
-        return await super().get(resource, name, namespace=namespace)
-
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        body: object,
-        *,
-        kind: PatchKind,
-        namespace: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        self.patched.append(f"{resource.plural} {name}")
-        if self.ends_at is not None and len(self.patched) >= self.ends_at:
-            if len(self.patched) == self.ends_at and self.applies_the_last:
-                await super().patch(resource, name, body, kind=kind, namespace=namespace, subresource=subresource)
+    async def answer(self, request: ApiRequest) -> bytes:
+        patches = len(self.patched)
+        if request.verb == "patch" and self.ends_at is not None and patches >= self.ends_at:
+            if patches == self.ends_at and self.applies_the_last:
+                await self._client.send(request)
             raise NotLeadingError("the process has ended")
-        if self.refuse.get(resource.plural):
-            raise self.refuse[resource.plural].pop(0)
-        return await super().patch(resource, name, body, kind=kind, namespace=namespace, subresource=subresource)
+        return await self._client.send(request)
 
 
 class Store(FakeStore):
     """Shows the server as it is; `freeze` keeps the cache as it is now. What is read live is never frozen."""
 
     def __init__(self, fleet: Fleet) -> None:
-        super().__init__(FakeApi(), training(1))
+        super().__init__(LedgersApi(), training(1))
         self._fleet = fleet
         self._frozen: tuple[ConfigFacts | None, Mapping[str, NodeFacts]] | None = None
         self.read_nodes: list[str] = []

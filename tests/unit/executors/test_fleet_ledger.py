@@ -1,7 +1,6 @@
 """The fleet's ledger is swapped, one writer at a time, within its caps, and before any node is touched."""
 
 import asyncio
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -10,15 +9,15 @@ from recovery.core.model.fleet_ledger import BY_HAND, QUARANTINE_TAINT, FleetCha
 from recovery.executors.fleet_ledger import QuarantineRefusedError
 from recovery.ports import (
     EVENTS,
+    NODES,
     RECOVERY_CONFIGS,
     ConflictError,
     ForbiddenError,
     PatchKind,
-    Resource,
     UnknownOutcomeError,
 )
 from tests.unit.core.world import at
-from tests.unit.executors.fleet import STALE, Client, Fleet, Store
+from tests.unit.executors.fleet import STALE, Fleet, Store
 
 ALLOWED = {"allow": {"cordon": True}}
 ONE = {**ALLOWED, "quarantine": {"maxNodes": 1, "maxPercent": 100}}
@@ -43,7 +42,7 @@ async def test_what_changes_nothing_is_not_written() -> None:
     fleet = Fleet(spec=ALLOWED)
     what = FleetChange(quarantine=(fleet.wanted(),), suspicions=(Suspicion("gpu-2", "inc-1", at(5)),))
     await fleet.writer().change(what)
-    del fleet.client.patched[:]
+    fleet.client.requests.clear()
     await fleet.writer().change(what)
     assert fleet.client.patched == []
 
@@ -108,7 +107,7 @@ async def test_what_others_write_in_between_is_read_and_kept() -> None:
 
 async def test_who_keeps_being_refused_says_so() -> None:
     fleet = Fleet(spec=ALLOWED)
-    fleet.client.refuse["recoveryconfigs"] = [STALE] * 20
+    fleet.client.next("patch", RECOVERY_CONFIGS, STALE, times=20)
     with pytest.raises(ConflictError):
         await fleet.writer().change(FleetChange(quarantine=(fleet.wanted(),)))
     assert fleet.quarantined == []
@@ -118,7 +117,7 @@ async def test_after_an_unknown_outcome_the_server_is_read() -> None:
     fleet = Fleet(spec=ALLOWED)
     store = Store(fleet)
     writer = fleet.writer(store)
-    fleet.client.refuse["recoveryconfigs"] = [UnknownOutcomeError("the connection was lost")]
+    fleet.client.next("patch", RECOVERY_CONFIGS, UnknownOutcomeError("the connection was lost"))
     with pytest.raises(UnknownOutcomeError):
         await writer.change(FleetChange(quarantine=(fleet.wanted(),)))
     assert fleet.quarantined == []
@@ -129,7 +128,7 @@ async def test_after_an_unknown_outcome_the_server_is_read() -> None:
 async def test_a_quarantine_that_was_only_written_down_is_completed_by_a_repeat() -> None:
     fleet = Fleet(spec=ALLOWED)
     writer = fleet.writer()
-    fleet.client.refuse["nodes"] = [UnknownOutcomeError("the connection was lost")]
+    fleet.client.next("patch", NODES, UnknownOutcomeError("the connection was lost"))
     with pytest.raises(UnknownOutcomeError):
         await writer.change(FleetChange(quarantine=(fleet.wanted(),)))
     assert (fleet.entry.node, fleet.quarantined) == ("gpu-1", [])
@@ -186,7 +185,7 @@ async def test_an_open_breaker_admits_nothing_more() -> None:
         await writer.change(FleetChange(quarantine=(fleet.wanted(),)))
 
 
-async def test_the_breaker_is_told_of_once_on_the_config_whichever_group_has_opened_it() -> None:
+async def test_the_breaker_is_reported_once_on_the_config_whichever_group_has_opened_it() -> None:
     fleet = Fleet(spec={**ALLOWED, "circuitBreaker": {"recoveries": 2}})
     writer = fleet.writer()
     with capture_logs() as logs:
@@ -211,10 +210,6 @@ async def test_the_breaker_is_told_of_once_on_the_config_whichever_group_has_ope
 
 async def test_an_event_that_is_refused_keeps_nobody_from_a_recovery() -> None:
     fleet = Fleet(spec={**ALLOWED, "circuitBreaker": {"recoveries": 1}})
-
-    class NoEvents(Client):
-        async def create(self, resource: Resource, *args: Any, **kwargs: Any) -> bytes:
-            raise ForbiddenError("events: forbidden", status=403)
-
-    await fleet.writer(api=NoEvents(fleet.server)).change(FleetChange(futile=(Futile("inc-1", at(5)),)))
+    fleet.client.next("create", EVENTS, ForbiddenError("events: forbidden", status=403))
+    await fleet.writer().change(FleetChange(futile=(Futile("inc-1", at(5)),)))
     assert fleet.ledger.breaker is not None

@@ -8,7 +8,7 @@ from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import FailJobSet, JobRef
 from recovery.executors import job_failure
 from recovery.ports import JOB_SETS, JOBS, ConflictError, NotFoundError, PatchKind, TestFailedError
-from tests.unit.controller.fakes import FakeApi
+from tests.unit.controller.fakes import LedgersApi
 from tests.unit.core.world import at
 
 BY_STATUS = FailJobSet(epoch=1, name="train", uid="jobset-1", reason=Reason.BUDGET_EXHAUSTED, message="enough")
@@ -30,21 +30,21 @@ FAILED = {
 SUSPENDED = {"type": "Suspended", "status": "False", "reason": "ResumeJobs", "message": "", "lastTransitionTime": "t"}
 
 
-def server(status: dict[str, Any] | None = None, *, uid: str = "jobset-1") -> FakeApi:
-    api = FakeApi()
+def server(status: dict[str, Any] | None = None, *, uid: str = "jobset-1") -> LedgersApi:
+    api = LedgersApi()
     found: dict[str, Any] = {"metadata": {"uid": uid, "resourceVersion": "7"}}
     api.objects[JOB_SETS, "train"] = found if status is None else {**found, "status": status}
     return api
 
 
-async def fail(api: FakeApi, action: FailJobSet = BY_STATUS) -> None:
+async def fail(api: LedgersApi, action: FailJobSet = BY_STATUS) -> None:
     await job_failure.fail_jobset(api, "ml", action, at(5))
 
 
 async def test_a_job_that_may_fail_the_jobset_is_given_a_deadline_that_is_over() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     await fail(api, BY_JOB)
-    (request,) = api.requests
+    (request,) = api.writes
     assert (request.resource, request.name, request.namespace, request.kind) == (
         JOBS,
         "train-node-0",
@@ -59,7 +59,7 @@ async def test_a_job_that_may_fail_the_jobset_is_given_a_deadline_that_is_over()
 
 @pytest.mark.parametrize("error", [NotFoundError("gone", status=404), TestFailedError("another uid", status=422)])
 async def test_a_job_that_is_gone_or_replaced_is_news(error: Exception) -> None:
-    api = FakeApi()
+    api = LedgersApi()
     api.next("patch", JOBS, error)
     with pytest.raises(type(error)):
         await fail(api, BY_JOB)
@@ -68,7 +68,7 @@ async def test_a_job_that_is_gone_or_replaced_is_news(error: Exception) -> None:
 async def test_the_status_is_swapped_as_jobset_itself_would_write_it() -> None:
     api = server({"restarts": 2, "conditions": [SUSPENDED]})
     await fail(api)
-    (request,) = api.requests
+    (request,) = api.writes
     assert (request.resource, request.subresource, request.kind) == (JOB_SETS, "status", PatchKind.JSON)
     assert request.body == [
         {"op": "test", "path": "/metadata/uid", "value": "jobset-1"},
@@ -84,14 +84,14 @@ async def test_the_status_is_swapped_as_jobset_itself_would_write_it() -> None:
 async def test_a_jobset_that_has_no_status_yet_can_be_ended_too() -> None:
     api = server()
     await fail(api)
-    assert api.requests[0].body[-1]["value"] == {"conditions": [FAILED], "terminalState": "Failed"}
+    assert api.writes[0].body[-1]["value"] == {"conditions": [FAILED], "terminalState": "Failed"}
 
 
 async def test_a_condition_that_stands_there_already_is_replaced_and_one_that_failed_restarts_no_more() -> None:
     restarting = {**SUSPENDED, "type": "Restarting", "status": "True"}
     api = server({"conditions": [{**FAILED, "status": "False"}, restarting]})
     await fail(api)
-    ended, failed = api.requests[0].body[-1]["value"]["conditions"]
+    ended, failed = api.writes[0].body[-1]["value"]["conditions"]
     assert (ended["type"], ended["status"], ended["reason"]) == ("Restarting", "False", "JobSetFailed")
     assert failed == FAILED
 
@@ -100,14 +100,14 @@ async def test_a_condition_that_stands_there_already_is_replaced_and_one_that_fa
 async def test_a_jobset_that_has_ended_is_left_as_it_is(state: str) -> None:
     api = server({"terminalState": state})
     await fail(api)
-    assert api.requests == []
+    assert api.writes == []
 
 
 async def test_another_jobset_of_that_name_is_not_ended() -> None:
     api = server({}, uid="jobset-2")
     with pytest.raises(TestFailedError, match="JobSet ml/train is another one by now"):
         await fail(api)
-    assert api.requests == []
+    assert api.writes == []
 
 
 async def test_a_jobset_that_changed_meanwhile_is_the_callers_to_read_again() -> None:
@@ -122,4 +122,4 @@ async def test_a_message_longer_than_a_condition_holds_is_cut() -> None:
     await fail(
         api, FailJobSet(epoch=1, name="train", uid="jobset-1", reason=Reason.BUDGET_EXHAUSTED, message="x" * 40_000)
     )
-    assert len(api.requests[0].body[-1]["value"]["conditions"][0]["message"]) == 32_768
+    assert len(api.writes[0].body[-1]["value"]["conditions"][0]["message"]) == 32_768

@@ -106,27 +106,27 @@ async def test_a_cordon_that_the_ledger_does_not_call_ours_stays() -> None:
     assert (fleet.cordoned("gpu-1"), fleet.taints("gpu-1")) == (True, [])
 
 
-@pytest.mark.parametrize("deed", [apply, release])
-async def test_a_node_that_is_gone_or_made_anew_is_fine(deed: type) -> None:
+@pytest.mark.parametrize("action", [apply, release])
+async def test_a_node_that_is_gone_or_recreated_is_fine(action: type) -> None:
     fleet = Fleet()
-    await deed(fleet.client, fleet.wanted(node_uid="older"))
+    await action(fleet.client, fleet.wanted(node_uid="older"))
     assert fleet.client.patched == []
     wanted = fleet.wanted()
     fleet.server.delete(NODES, "gpu-1")
-    await deed(fleet.client, wanted)
+    await action(fleet.client, wanted)
     assert fleet.client.patched == []
 
 
 async def test_a_node_that_changes_in_between_is_read_again() -> None:
     fleet = Fleet()
-    fleet.client.refuse["nodes"] = [STALE, STALE]
+    fleet.client.next("patch", NODES, STALE, times=2)
     await apply(fleet.client, fleet.wanted())
     assert (len(fleet.client.patched), fleet.quarantined) == (3, ["gpu-1"])
 
 
 async def test_a_node_that_keeps_changing_is_the_callers() -> None:
     fleet = Fleet()
-    fleet.client.refuse["nodes"] = [STALE] * 20
+    fleet.client.next("patch", NODES, STALE, times=20)
     with pytest.raises(ConflictError):
         await apply(fleet.client, fleet.wanted())
 

@@ -12,22 +12,22 @@ from recovery.kube.client import WRITES_IN_FLIGHT_MAX
 from recovery.ports import (
     JOBS,
     PODS,
+    ApiRequest,
     ConflictError,
     ForbiddenError,
     NotFoundError,
-    Propagation,
-    Resource,
     TryLaterError,
 )
 from recovery.sim.virtual_time import VirtualClock, virtual_time
-from tests.unit.controller.fakes import FakeApi, Request, SetClock
+from tests.unit.controller.fakes import LedgersApi, SetClock
+from tests.unit.fake_api import Sent
 
 GONE = NotFoundError("not found", status=404)
 
 
 class Scene:
     def __init__(self) -> None:
-        self.api = FakeApi()
+        self.api = LedgersApi()
         self.clock = SetClock()
         self.teardown = PodTeardown(self.api, self.clock)
 
@@ -41,22 +41,22 @@ class Scene:
 
     @property
     def asked(self) -> list[str]:
-        return [request.name for request in self.api.requests]
+        return [request.name for request in self.api.writes]
 
 
 async def test_each_delete_names_the_uid_of_its_pod_and_leaves_it_its_own_grace() -> None:
     scene = Scene()
     await scene.delete("a", "b")
-    assert scene.api.requests == [
-        Request("delete", PODS, "a", "ml", uid="uid-a"),
-        Request("delete", PODS, "b", "ml", uid="uid-b"),
+    assert scene.api.writes == [
+        Sent("delete", PODS, "a", "ml", uid="uid-a"),
+        Sent("delete", PODS, "b", "ml", uid="uid-b"),
     ]
 
 
 async def test_the_grace_of_the_policy_is_passed_on() -> None:
     scene = Scene()
     await scene.delete("a", grace_seconds=5)
-    assert [request.grace_seconds for request in scene.api.requests] == [5]
+    assert [request.grace_seconds for request in scene.api.writes] == [5]
 
 
 @pytest.mark.parametrize("error", [GONE, ConflictError("another uid", status=409)], ids=["gone", "replaced"])
@@ -101,7 +101,7 @@ async def test_a_pod_that_took_the_name_of_one_that_was_asked_is_another_pod() -
     for uid in ("uid-1", "uid-2"):
         action = DeletePods(epoch=1, pods=(PodRef("a", uid),), grace_seconds=None)
         await scene.teardown.delete_pods("ml", action)
-    assert [request.uid for request in scene.api.requests] == ["uid-1", "uid-2"]
+    assert [request.uid for request in scene.api.writes] == ["uid-1", "uid-2"]
 
 
 async def test_no_pods_is_no_request() -> None:
@@ -116,9 +116,9 @@ async def test_no_pods_is_no_request() -> None:
 async def test_by_force_nobody_is_waited_for_and_the_uid_is_named_even_so() -> None:
     scene = Scene()
     await scene.force("a", "b")
-    assert scene.api.requests == [
-        Request("delete", PODS, "a", "ml", uid="uid-a", grace_seconds=0),
-        Request("delete", PODS, "b", "ml", uid="uid-b", grace_seconds=0),
+    assert scene.api.writes == [
+        Sent("delete", PODS, "a", "ml", uid="uid-a", grace_seconds=0),
+        Sent("delete", PODS, "b", "ml", uid="uid-b", grace_seconds=0),
     ]
 
 
@@ -128,10 +128,10 @@ async def test_a_pod_that_was_just_asked_in_good_order_is_forced_at_once_but_not
     await scene.force("a")
     await scene.force("a")
     await scene.delete("a")
-    assert [request.grace_seconds for request in scene.api.requests] == [None, 0]
+    assert [request.grace_seconds for request in scene.api.writes] == [None, 0]
     scene.clock.seconds = 30
     await scene.force("a")
-    assert [request.grace_seconds for request in scene.api.requests] == [None, 0, 0]
+    assert [request.grace_seconds for request in scene.api.writes] == [None, 0, 0]
 
 
 @pytest.mark.parametrize("error", [GONE, ConflictError("another uid", status=409)], ids=["gone", "replaced"])
@@ -160,7 +160,7 @@ async def test_force_has_no_more_slots_and_no_more_speed_than_good_order() -> No
 # --- over all groups -------------------------------------------------------------------------------------------------
 
 
-class SlowApi(FakeApi):
+class SlowApi(LedgersApi):
     """Deletes of pods wait for the test to let them through, as many as come, like a client without a bound."""
 
     def __init__(self) -> None:
@@ -170,33 +170,14 @@ class SlowApi(FakeApi):
         self.most_in_flight = 0
         self.at_seconds: list[float] = []
 
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str | None = None,
-        uid: str | None = None,
-        resource_version: str | None = None,
-        propagation: Propagation | None = None,
-        grace_seconds: int | None = None,
-    ) -> bytes:
-        answer = await super().delete(
-            resource,
-            name,
-            namespace=namespace,
-            uid=uid,
-            resource_version=resource_version,
-            propagation=propagation,
-            grace_seconds=grace_seconds,
-        )
+    async def answer(self, request: ApiRequest) -> bytes:
         self.at_seconds.append(asyncio.get_running_loop().time())
-        if resource == PODS:
+        if request.resource == PODS:
             self.in_flight += 1
             self.most_in_flight = max(self.most_in_flight, self.in_flight)
             await self.gate.acquire()
             self.in_flight -= 1
-        return answer
+        return await super().answer(request)
 
     async def let_through(self, count: int) -> None:
         for _ in range(count):
@@ -268,7 +249,7 @@ async def test_after_a_rest_as_many_as_at_first_go_at_once() -> None:
 
 
 @virtual_time
-async def test_a_look_that_is_cancelled_gives_its_slots_and_its_turns_back() -> None:
+async def test_a_reconcile_that_is_cancelled_gives_its_slots_and_its_turns_back() -> None:
     api = SlowApi()
     teardown = PodTeardown(api, VirtualClock())
     large = asyncio.create_task(teardown.delete_pods("ml", pods_of("large", 1000)))
@@ -285,7 +266,7 @@ async def test_a_look_that_is_cancelled_gives_its_slots_and_its_turns_back() -> 
 
 
 @virtual_time
-async def test_a_slot_that_is_granted_to_a_look_in_the_moment_of_its_end_is_not_lost() -> None:
+async def test_a_slot_that_is_granted_to_a_reconcile_in_the_moment_of_its_end_is_not_lost() -> None:
     api = SlowApi()
     teardown = PodTeardown(api, VirtualClock())
     holding = asyncio.create_task(teardown.delete_pods("ml", pods_of("holding", DELETES_IN_FLIGHT_MAX)))

@@ -15,12 +15,13 @@ from recovery.ports import (
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,
     AlreadyExistsError,
+    ApiRequest,
     ConflictError,
     ForbiddenError,
     PatchKind,
     UnknownOutcomeError,
 )
-from tests.unit.controller.fakes import FakeApi
+from tests.unit.controller.fakes import LedgersApi
 from tests.unit.core.world import at, training
 
 LEDGER = Ledger(epoch=3, reason=Reason.DEFAULT_RESTART, message="because")
@@ -56,15 +57,18 @@ def closed() -> Incident:
 # --- the ledger ------------------------------------------------------------------------------------------------------
 
 
-class OlderDefinition(FakeApi):
+class OlderDefinition(LedgersApi):
     """Its CRD does not know of what `keep` leaves out, and the API server drops what a CRD does not know."""
 
     def __init__(self, keep: Callable[[Ledger], object]) -> None:
         super().__init__()
         self._keep = keep
 
-    async def patch(self, *arguments: Any, **named: Any) -> bytes:
-        body = msgspec.json.decode(await super().patch(*arguments, **named))
+    async def answer(self, request: ApiRequest) -> bytes:
+        answered = await super().answer(request)
+        if request.verb != "patch":
+            return answered
+        body = msgspec.json.decode(answered)
         return msgspec.json.encode(body | {"status": self._keep(self.ledger)})
 
 
@@ -97,12 +101,12 @@ async def test_a_ledger_that_its_crd_does_not_keep_whole_is_said_once_and_holds_
 
 async def test_of_one_that_is_kept_whole_nothing_is_said() -> None:
     with structlog.testing.capture_logs() as said:
-        await LedgerWriter(FakeApi()).write("ml", workload(), None, LEDGER)
+        await LedgerWriter(LedgersApi()).write("ml", workload(), None, LEDGER)
     assert said == []
 
 
 async def test_a_ledger_is_created_empty_and_never_stands_in_the_way_of_its_jobs_deletion() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     await LedgerWriter(api).write("ml", workload(), None, LEDGER)
     (request,) = api.sent("create", RECOVERY_GROUPS)
     assert request.namespace == "ml"
@@ -122,7 +126,7 @@ async def test_a_ledger_is_created_empty_and_never_stands_in_the_way_of_its_jobs
 
 
 async def test_the_ledger_of_a_bare_jobset_belongs_to_the_jobset() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     await LedgerWriter(api).write("ml", msgspec.structs.replace(workload(), kind="JobSet"), None, LEDGER)
     body = api.sent("create", RECOVERY_GROUPS)[0].body
     (owner,) = body["metadata"]["ownerReferences"]
@@ -131,13 +135,13 @@ async def test_the_ledger_of_a_bare_jobset_belongs_to_the_jobset() -> None:
 
 
 async def test_a_ledger_of_an_earlier_version_is_one_of_ours_once_it_is_written() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     known = api.put_group(Ledger(), schema_version=1)
     assert (await LedgerWriter(api).write("ml", workload(), known, LEDGER)).schema_version == SCHEMA_VERSION
 
 
 async def test_the_status_is_swapped_against_the_version_that_the_creation_gave() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     written = await LedgerWriter(api).write("ml", workload(), None, LEDGER)
     assert api.said() == ["create RecoveryGroup", "patch RecoveryGroup"]
     assert list(api.groups.values()) == [written]
@@ -145,10 +149,10 @@ async def test_the_status_is_swapped_against_the_version_that_the_creation_gave(
 
 
 async def test_a_known_ledger_is_replaced_by_one_patch_with_its_version() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     known = api.put_group(Ledger(epoch=2))
     written = await LedgerWriter(api).write("ml", workload(), known, LEDGER)
-    (request,) = api.requests
+    (request,) = api.writes
     assert (request.name, request.subresource, request.kind) == (NAME, "status", PatchKind.JSON)
     version, status = request.body
     assert version == {"op": "replace", "path": "/metadata/resourceVersion", "value": known.resource_version}
@@ -164,7 +168,7 @@ async def test_a_known_ledger_is_replaced_by_one_patch_with_its_version() -> Non
 
 
 async def test_what_was_written_is_what_the_next_write_is_swapped_against() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     writer = LedgerWriter(api)
     known = None
     for epoch in range(3):
@@ -174,7 +178,7 @@ async def test_what_was_written_is_what_the_next_write_is_swapped_against() -> N
 
 
 async def test_somebody_else_wrote_meanwhile() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     known = api.put_group(Ledger())
     theirs = api.put_group(Ledger(epoch=1))
     with pytest.raises(ConflictError):
@@ -183,7 +187,7 @@ async def test_somebody_else_wrote_meanwhile() -> None:
 
 
 async def test_somebody_else_created_it_meanwhile() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     theirs = api.put_group(Ledger(epoch=1))
     with pytest.raises(AlreadyExistsError):
         await LedgerWriter(api).write("ml", workload(), None, LEDGER)
@@ -192,18 +196,18 @@ async def test_somebody_else_created_it_meanwhile() -> None:
 
 
 async def test_a_lost_answer_is_not_repeated_here() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     known = api.put_group(Ledger())
     api.next("patch", RECOVERY_GROUPS, UnknownOutcomeError("lost"))
     with pytest.raises(UnknownOutcomeError):
         await LedgerWriter(api).write("ml", workload(), known, LEDGER)
-    assert len(api.requests) == 1
+    assert len(api.writes) == 1
 
 
 # --- the record ------------------------------------------------------------------------------------------------------
 
 
-async def recorded(api: FakeApi) -> dict[str, Any]:
+async def recorded(api: LedgersApi) -> dict[str, Any]:
     await LedgerWriter(api).record("ml", reference_to(workload()), closed())
     (request,) = api.sent("create", RECOVERY_INCIDENTS)
     assert request.namespace == "ml"
@@ -212,7 +216,7 @@ async def recorded(api: FakeApi) -> dict[str, Any]:
 
 
 async def test_a_closed_incident_is_recorded_under_its_id_and_its_beginning() -> None:
-    body = await recorded(FakeApi())
+    body = await recorded(LedgersApi())
     assert (body["apiVersion"], body["kind"]) == ("recovery.trainjob.dev/v1alpha1", "RecoveryIncident")
     name = "train-0d2f5c9e-1-20261121120000"
     assert body["metadata"] == {"name": name, "namespace": "ml"}, "it outlives its job: no owner"
@@ -220,7 +224,7 @@ async def test_a_closed_incident_is_recorded_under_its_id_and_its_beginning() ->
 
 async def test_incidents_that_count_from_one_again_have_records_of_their_own() -> None:
     """Somebody deleted the RecoveryGroup: the ids repeat."""
-    api = FakeApi()
+    api = LedgersApi()
     later = msgspec.structs.replace(closed(), started_at=at(60))
     for incident in (closed(), later, later):
         await LedgerWriter(api).record("ml", reference_to(workload()), incident)
@@ -229,14 +233,14 @@ async def test_incidents_that_count_from_one_again_have_records_of_their_own() -
 
 
 async def test_the_name_is_short_enough_for_the_longest_name_of_a_job() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     longest = msgspec.structs.replace(reference_to(workload()), name="x" * 253)
     await LedgerWriter(api).record("ml", longest, closed())
-    assert len(api.requests[0].name) <= 253
+    assert len(api.writes[0].name) <= 253
 
 
 async def test_the_record_says_how_it_began_how_it_ended_and_what_it_cost() -> None:
-    spec = (await recorded(FakeApi()))["spec"]
+    spec = (await recorded(LedgersApi()))["spec"]
     assert spec["workloadRef"] == {"kind": "TrainJob", "name": "train", "uid": workload().uid}
     assert (spec["id"], spec["class"], spec["group"]) == ("0d2f5c9e-1", "PodDeleted", "train")
     assert (spec["outcome"], spec["outcomeReason"], spec["source"]) == ("Recovered", "AllRanksReady", "ready")
@@ -246,14 +250,14 @@ async def test_the_record_says_how_it_began_how_it_ended_and_what_it_cost() -> N
 
 
 async def test_a_record_that_exists_already_is_this_one() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     api.next("create", RECOVERY_INCIDENTS, AlreadyExistsError("it exists", status=409))
     await recorded(api)
-    assert [str(request) for request in api.requests] == ["create RecoveryIncident"]
+    assert [str(request) for request in api.writes] == ["create RecoveryIncident"]
 
 
 async def test_a_record_that_is_refused_is_the_callers_to_know() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     api.next("create", RECOVERY_INCIDENTS, ForbiddenError("no", status=403))
     with pytest.raises(ForbiddenError):
         await recorded(api)
@@ -261,6 +265,6 @@ async def test_a_record_that_is_refused_is_the_callers_to_know() -> None:
 
 async def test_an_open_incident_is_never_recorded() -> None:
     with pytest.raises(AssertionError):
-        await LedgerWriter(FakeApi()).record(
+        await LedgerWriter(LedgersApi()).record(
             "ml", reference_to(workload()), msgspec.structs.replace(closed(), closing=None)
         )

@@ -21,7 +21,7 @@ from recovery.ports import (
     TestFailedError,
     UnknownOutcomeError,
 )
-from tests.unit.controller.fakes import FakeApi
+from tests.unit.controller.fakes import LedgersApi
 from tests.unit.core.world import training
 
 BY, AT = "recovery.trainjob.dev/suspended-by", "recovery.trainjob.dev/resume-at"
@@ -41,8 +41,8 @@ def workload(kind: str = "TrainJob") -> WorkloadFacts:
 
 def server(
     *, annotations: dict[str, str] | None = None, resource: Resource = TRAIN_JOBS, uid: str = "uid-1", **spec: Any
-) -> FakeApi:
-    api = FakeApi()
+) -> LedgersApi:
+    api = LedgersApi()
     metadata: dict[str, Any] = {"uid": uid, "resourceVersion": "7"}
     if annotations is not None:
         metadata["annotations"] = annotations
@@ -60,7 +60,7 @@ async def test_suspension_and_annotations_are_one_write_tied_to_what_was_read(
 ) -> None:
     api = server(resource=resource, **spec)
     await suspension.suspend(api, "ml", workload(kind), SUSPEND)
-    (request,) = api.requests
+    (request,) = api.writes
     assert (request.resource, request.name, request.namespace, request.kind) == (
         resource,
         "train",
@@ -78,7 +78,7 @@ async def test_suspension_and_annotations_are_one_write_tied_to_what_was_read(
 async def test_annotations_of_others_stay() -> None:
     api = server(annotations={"team": "ml"})
     await suspension.suspend(api, "ml", workload(), SUSPEND)
-    assert api.requests[0].body[2:4] == [
+    assert api.writes[0].body[2:4] == [
         {"op": "add", "path": BY_PATH, "value": "inc-1"},
         {"op": "add", "path": AT_PATH, "value": "2026-11-21T12:00:20Z"},
     ]
@@ -87,13 +87,13 @@ async def test_annotations_of_others_stay() -> None:
 async def test_where_no_time_is_known_it_says_never() -> None:
     api = server()
     await suspension.suspend(api, "ml", workload(), msgspec.structs.replace(SUSPEND, resume_at=None))
-    assert api.requests[0].body[2]["value"] == OURS
+    assert api.writes[0].body[2]["value"] == OURS
 
 
 async def test_one_that_this_incident_has_suspended_already_is_success() -> None:
     api = server(annotations=OURS, suspend=True)
     await suspension.suspend(api, "ml", workload(), SUSPEND)
-    assert api.requests == []
+    assert api.writes == []
 
 
 @pytest.mark.parametrize(
@@ -111,19 +111,19 @@ async def test_what_somebody_else_has_done_is_left_as_it_is(
     api = server(annotations=annotations, suspend=suspend)
     with pytest.raises(ReadAgainError, match=says):
         await suspension.suspend(api, "ml", workload(), SUSPEND)
-    assert api.requests == []
+    assert api.writes == []
 
 
 async def test_another_workload_of_that_name_is_not_suspended() -> None:
     api = server(uid="uid-2")
     with pytest.raises(TestFailedError, match="TrainJob ml/train is another one by now: uid uid-2"):
         await suspension.suspend(api, "ml", workload(), SUSPEND)
-    assert api.requests == []
+    assert api.writes == []
 
 
 async def test_a_workload_that_is_gone_is_news() -> None:
     with pytest.raises(NotFoundError):
-        await suspension.suspend(FakeApi(), "ml", workload(), SUSPEND)
+        await suspension.suspend(LedgersApi(), "ml", workload(), SUSPEND)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ async def test_a_refused_suspension_is_the_callers_and_nothing_is_repeated(error
     api.next("patch", TRAIN_JOBS, error)
     with pytest.raises(type(error)):
         await suspension.suspend(api, "ml", workload(), SUSPEND)
-    assert len(api.requests) == 1
+    assert len(api.writes) == 1
 
 
 # --- resume ----------------------------------------------------------------------------------------------------------
@@ -142,9 +142,9 @@ async def test_a_refused_suspension_is_the_callers_and_nothing_is_repeated(error
 
 @pytest.mark.parametrize(("kind", "resource"), [("TrainJob", TRAIN_JOBS), ("JobSet", JOB_SETS)])
 async def test_it_is_resumed_only_while_it_carries_our_name(kind: str, resource: Resource) -> None:
-    api = FakeApi()
+    api = LedgersApi()
     await suspension.resume(api, "ml", workload(kind), RESUME)
-    (request,) = api.requests
+    (request,) = api.writes
     assert (request.resource, request.name, request.kind) == (resource, "train", PatchKind.JSON)
     assert request.body == [
         {"op": "test", "path": "/metadata/uid", "value": "uid-1"},
@@ -157,28 +157,28 @@ async def test_it_is_resumed_only_while_it_carries_our_name(kind: str, resource:
 
 
 async def test_a_suspension_with_another_end_is_another_suspension_of_the_same_incident() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     until = "2026-11-21T10:00:00Z"
     await suspension.resume(api, "ml", workload(), msgspec.structs.replace(RESUME, resume_at=until))
-    tests = [(each["path"], each["value"]) for each in api.requests[0].body if each["op"] == "test"]
+    tests = [(each["path"], each["value"]) for each in api.writes[0].body if each["op"] == "test"]
     assert tests == [("/metadata/uid", "uid-1"), (BY_PATH, "inc-1"), (AT_PATH, until)]
 
 
 async def test_of_one_that_a_user_has_resumed_only_the_annotations_go() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     await suspension.resume(api, "ml", workload(), msgspec.structs.replace(RESUME, suspended=False))
-    assert {operation["path"] for operation in api.requests[0].body} == {"/metadata/uid", BY_PATH, AT_PATH}
+    assert {operation["path"] for operation in api.writes[0].body} == {"/metadata/uid", BY_PATH, AT_PATH}
 
 
 async def test_a_workload_that_is_gone_needs_no_resuming() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     api.next("patch", TRAIN_JOBS, NotFoundError("not found", status=404))
     await suspension.resume(api, "ml", workload(), RESUME)
-    assert [str(request) for request in api.requests] == ["patch TrainJob"]
+    assert [str(request) for request in api.writes] == ["patch TrainJob"]
 
 
 async def test_one_that_somebody_has_taken_over_is_news() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     api.next("patch", TRAIN_JOBS, TestFailedError("the annotation is gone", status=422))
     with pytest.raises(TestFailedError):
         await suspension.resume(api, "ml", workload(), RESUME)

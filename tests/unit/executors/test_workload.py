@@ -16,7 +16,8 @@ from recovery.ports import (
     TestFailedError,
     UnknownOutcomeError,
 )
-from tests.unit.controller.fakes import FakeApi, Request
+from tests.unit.controller.fakes import LedgersApi
+from tests.unit.fake_api import Sent
 
 TRIGGER = DeleteJob(epoch=1, name="train-node-0", uid="job-1", resource_version="1000")
 TAKE_AWAY = DeleteJobSet(epoch=1, name="train", uid="jobset-1", resource_version="7")
@@ -30,10 +31,10 @@ REPLACED = TestFailedError("another uid", status=422)
 
 
 async def test_the_trigger_names_the_object_its_version_and_the_foreground() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     await group_recreate.delete_job(api, "ml", TRIGGER)
-    assert api.requests == [
-        Request(
+    assert api.writes == [
+        Sent(
             "delete",
             JOBS,
             "train-node-0",
@@ -46,28 +47,28 @@ async def test_the_trigger_names_the_object_its_version_and_the_foreground() -> 
 
 
 async def test_a_job_that_is_gone_already_is_success() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     api.next("delete", JOBS, GONE)
     await group_recreate.delete_job(api, "ml", TRIGGER)
-    assert len(api.requests) == 1
+    assert len(api.writes) == 1
 
 
 @pytest.mark.parametrize(
     "error", [ConflictError("changed", status=409), UnknownOutcomeError("lost"), ForbiddenError("no", status=403)]
 )
 async def test_any_other_answer_to_the_trigger_is_the_callers_and_nothing_is_repeated(error: Exception) -> None:
-    api = FakeApi()
+    api = LedgersApi()
     api.next("delete", JOBS, error)
     with pytest.raises(type(error)):
         await group_recreate.delete_job(api, "ml", TRIGGER)
-    assert len(api.requests) == 1
+    assert len(api.writes) == 1
 
 
 async def test_a_failed_jobset_goes_under_the_same_conditions() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     await group_recreate.delete_jobset(api, "ml", TAKE_AWAY)
-    assert api.requests == [
-        Request(
+    assert api.writes == [
+        Sent(
             "delete",
             JOB_SETS,
             "train",
@@ -80,7 +81,7 @@ async def test_a_failed_jobset_goes_under_the_same_conditions() -> None:
 
 
 async def test_a_jobset_that_is_gone_already_is_success_and_one_that_changed_is_news() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     api.next("delete", JOB_SETS, GONE)
     await group_recreate.delete_jobset(api, "ml", TAKE_AWAY)
     api.next("delete", JOB_SETS, ConflictError("changed", status=409))
@@ -92,9 +93,9 @@ async def test_a_jobset_that_is_gone_already_is_success_and_one_that_changed_is_
 
 
 async def test_the_backoff_limit_is_lifted_only_of_the_job_of_that_uid() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     await group_recreate.raise_backoff_limit(api, "ml", LIFT)
-    (request,) = api.requests
+    (request,) = api.writes
     assert (str(request), request.kind, request.subresource) == ("patch Job", PatchKind.JSON, "")
     assert request.body == [
         {"op": "test", "path": "/metadata/uid", "value": "job-1"},
@@ -106,16 +107,16 @@ async def test_the_backoff_limit_is_lifted_only_of_the_job_of_that_uid() -> None
     "error", [GONE, REPLACED, ForbiddenError("no", status=403)], ids=["gone", "replaced", "refused"]
 )
 async def test_a_job_that_is_gone_or_replaced_needs_no_limit_and_a_precaution_stops_nothing(error: Exception) -> None:
-    api = FakeApi()
+    api = LedgersApi()
     api.next("patch", JOBS, error)
     await group_recreate.raise_backoff_limit(api, "ml", LIFT)
-    assert [str(request) for request in api.requests] == ["patch Job"]
+    assert [str(request) for request in api.writes] == ["patch Job"]
 
 
 async def test_the_touch_changes_an_annotation_of_the_job_of_that_uid() -> None:
-    api = FakeApi()
+    api = LedgersApi()
     await group_recreate.touch_job(api, "ml", TOUCH)
-    (request,) = api.requests
+    (request,) = api.writes
     assert (str(request), request.kind, request.subresource) == ("patch Job", PatchKind.MERGE, "")
     assert request.body == {
         "metadata": {"uid": "job-2", "annotations": {"recovery.trainjob.dev/touched": "inc-1"}},
@@ -136,7 +137,7 @@ OTHER_UID = RefusedError("patch jobs train-node-0: metadata.uid: Invalid value: 
 )
 async def test_a_job_that_cannot_be_touched_any_more_is_news(error: Exception, raised: type[Exception]) -> None:
     """The decision waits for its pods: it has to be made again. But for one that is refused for good."""
-    api = FakeApi()
+    api = LedgersApi()
     api.next("patch", JOBS, error)
     with pytest.raises(raised):
         await group_recreate.touch_job(api, "ml", TOUCH)

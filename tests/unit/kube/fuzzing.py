@@ -21,11 +21,12 @@ from recovery.ports import (
     RECOVERY_GROUPS,
     RECOVERY_POLICIES,
     TRAIN_JOBS,
+    ApiRequest,
     NotFoundError,
     Resource,
 )
+from tests.unit.fake_api import FakeApi
 from tests.unit.kube.store_world import LEDGER_NAME, Body, config, job, load, pod
-from tests.unit.kube.testing import ScriptedApi
 
 WATCHED = (PODS, JOBS, JOB_SETS, TRAIN_JOBS, NODES, RECOVERY_POLICIES, RECOVERY_CONFIGS, RECOVERY_GROUPS)
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -188,7 +189,7 @@ def intact(resource: Resource) -> bytes:
     return next(text for each, text in originals() if each == resource).encode()
 
 
-class Serving(ScriptedApi):
+class Serving(FakeApi):
     """An API server that has all of a job, with one object in place of that of its kind. It accepts every patch."""
 
     def __init__(self, resource: Resource, raw: bytes) -> None:
@@ -196,15 +197,12 @@ class Serving(ScriptedApi):
         self._bodies = {each.plural: [intact(each)] for each in WATCHED} | {resource.plural: [raw]}
         self._bodies[PODS.plural].append(json.dumps(pod(1)).encode())
 
-    async def list(self, resource: Resource, **_: object) -> bytes:
-        items = b",".join(self._bodies.get(resource.plural, []))
-        head = f'{{"kind": "{resource.kind}List", "metadata": {{"resourceVersion": "9"}}, "items": ['.encode()
-        return head + items + b"]}"
-
-    async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
-        if resource.plural not in self._bodies or (resource == RECOVERY_GROUPS and name != LEDGER_NAME):
-            raise NotFoundError(f"there is no {name}")
-        return self._bodies[resource.plural][0]
-
-    async def patch(self, resource: Resource, name: str, body: object, **_: object) -> bytes:
-        return await self.get(resource, name)
+    async def answer(self, request: ApiRequest) -> bytes:
+        plural = request.resource.plural
+        if request.verb == "list":
+            items = b",".join(self._bodies.get(plural, []))
+            head = f'{{"kind": "{request.resource.kind}List", "metadata": {{"resourceVersion": "9"}}, "items": ['
+            return head.encode() + items + b"]}"
+        if plural not in self._bodies or (request.resource == RECOVERY_GROUPS and request.name != LEDGER_NAME):
+            raise NotFoundError(f"there is no {request.name}")
+        return self._bodies[plural][0]

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from recovery.core.model.facts import GroupKey, Snapshot
-from recovery.kube.store import KubeGroupStore
+from recovery.kube.group_store import KubeGroupStore
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     JOB_SETS,
@@ -18,6 +18,7 @@ from recovery.ports import (
     RECOVERY_GROUPS,
     RECOVERY_POLICIES,
     TRAIN_JOBS,
+    ApiRequest,
     Resource,
 )
 from tests.unit.kube.testing import FakeClock, Middle, Observed, ScriptedApi, bookmark, event, fixture
@@ -40,10 +41,11 @@ class FedApi(ScriptedApi):
         self.feeds: dict[str, asyncio.Queue[bytes | Exception]] = {each.plural: asyncio.Queue() for each in ALL}
         self.selectors: dict[str, str] = {}
 
-    async def watch(self, resource: Resource, *, label_selector: str = "", **_: object) -> AsyncGenerator[bytes, None]:
-        self.selectors[resource.plural] = label_selector
+    async def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
+        plural = request.resource.plural
+        self.selectors[plural] = request.parameter("labelSelector")
         while True:
-            line = await self.feeds[resource.plural].get()
+            line = await self.feeds[plural].get()
             if isinstance(line, Exception):
                 raise line
             yield line

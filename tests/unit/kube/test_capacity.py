@@ -177,23 +177,23 @@ class TestRemembered:
                 asked.room(asks[0])
         assert [asked.room(each) for each in asks] == [Capacity(nodes).room(each) for each in asks]
 
-    def test_only_what_has_changed_is_looked_at(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_only_what_has_changed_is_reconciled(self, monkeypatch: pytest.MonkeyPatch) -> None:
         nodes = {f"n{number}": node(f"n{number}") for number in range(50)}
         asked = Capacity(nodes)
         asked.room((ANY,))
-        looked_at: list[str] = []
+        rechecked: list[str] = []
 
         def fits(_: Demand, each: NodeFacts) -> bool:
-            looked_at.append(each.name)
+            rechecked.append(each.name)
             return False
 
         monkeypatch.setattr("recovery.kube.capacity._fits", fits)
         before, nodes["n7"] = nodes["n7"], node("n7", ready=False)
         asked.changed(before, nodes["n7"])
-        assert looked_at == [], "an event looks at nothing"
+        assert rechecked == [], "an event looks at nothing"
         asked.room((ANY,))
         asked.room((ANY,))
-        assert looked_at == ["n7"]
+        assert rechecked == ["n7"]
 
     def test_however_many_ask_for_something_else_few_answers_are_kept(self) -> None:
         asked = capacity(node())

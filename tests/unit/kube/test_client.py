@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from recovery import api_verbs
 from recovery.kube import http as http_module
 from recovery.kube.client import TRIES_MAX, WRITES_IN_FLIGHT_MAX, KubeApiClient
 from recovery.kube.http import HttpTransport
@@ -32,11 +33,11 @@ from tests.unit.kube.testing import FakeClock, Middle, Observed
 
 
 async def test_reads_are_addressed_as_the_api_server_expects(client: KubeApiClient, server: Server) -> None:
-    assert await client.get(PODS, "p", namespace="a") == b"{}"
-    await client.list(
-        NODES, label_selector="a=b,c", field_selector="x=y", resource_version="0", limit=5, continue_token="t"
+    assert await api_verbs.get(client, PODS, "p", namespace="a") == b"{}"
+    await api_verbs.list_page(
+        client, NODES, label_selector="a=b,c", field_selector="x=y", resource_version="0", limit=5, continue_token="t"
     )
-    await client.list(RECOVERY_GROUPS, namespace="a")
+    await api_verbs.list_page(client, RECOVERY_GROUPS, namespace="a")
     get, nodes, groups = server.received
     assert (get.method, get.path, dict(get.query)) == ("GET", "/api/v1/namespaces/a/pods/p", {})
     assert get.headers["Authorization"] == "Bearer secret"
@@ -49,11 +50,20 @@ async def test_reads_are_addressed_as_the_api_server_expects(client: KubeApiClie
 
 
 async def test_writes_carry_their_body_and_its_kind(client: KubeApiClient, server: Server) -> None:
-    await client.create(PODS, {"kind": "Eviction"}, namespace="a", name="p", subresource="eviction")
-    await client.patch(RECOVERY_GROUPS, "g", [{"op": "x"}], kind=PatchKind.JSON, namespace="a", subresource="status")
-    await client.delete(PODS, "p", namespace="a")
-    await client.delete(
-        PODS, "p", namespace="a", uid="u", resource_version="7", propagation=Propagation.FOREGROUND, grace_seconds=0
+    await api_verbs.create(client, PODS, {"kind": "Eviction"}, namespace="a", name="p", subresource="eviction")
+    await api_verbs.patch(
+        client, RECOVERY_GROUPS, "g", [{"op": "x"}], kind=PatchKind.JSON, namespace="a", subresource="status"
+    )
+    await api_verbs.delete(client, PODS, "p", namespace="a")
+    await api_verbs.delete(
+        client,
+        PODS,
+        "p",
+        namespace="a",
+        uid="u",
+        resource_version="7",
+        propagation=Propagation.FOREGROUND,
+        grace_seconds=0,
     )
     create, patch, delete, careful = server.received
     assert (create.method, create.path) == ("POST", "/api/v1/namespaces/a/pods/p/eviction")
@@ -69,7 +79,7 @@ async def test_writes_carry_their_body_and_its_kind(client: KubeApiClient, serve
 
 
 async def test_a_name_cannot_lead_to_another_path(client: KubeApiClient, server: Server) -> None:
-    await client.get(PODS, "../b?x#y", namespace="a/b")
+    await api_verbs.get(client, PODS, "../b?x#y", namespace="a/b")
     assert server.received[0].path == "/api/v1/namespaces/a%2Fb/pods/..%2Fb%3Fx%23y"
 
 
@@ -79,7 +89,7 @@ async def test_what_was_not_applied_is_tried_again(
     server.script.extend(
         [status(429, headers={"Retry-After": "2"}), status(429), status(429, headers={"Retry-After": "3600"})]
     )
-    assert await client.delete(PODS, "p", namespace="a", uid="u") == b"{}"
+    assert await api_verbs.delete(client, PODS, "p", namespace="a", uid="u") == b"{}"
     assert clock.slept == pytest.approx([2 * 1.1, 0.4 * 0.75, 10 * 1.1])
     assert observed.requests == [("delete", "pods", "429")] * 3 + [("delete", "pods", "200")]
 
@@ -87,7 +97,7 @@ async def test_what_was_not_applied_is_tried_again(
 async def test_trying_again_has_an_end(client: KubeApiClient, server: Server) -> None:
     server.script.extend([status(503, message="not ready")] * 10)
     with pytest.raises(TryLaterError, match="list pods: not ready"):
-        await client.list(PODS)
+        await api_verbs.list_page(client, PODS)
     assert len(server.received) == TRIES_MAX
 
 
@@ -108,7 +118,7 @@ async def test_everything_else_goes_to_the_caller_at_once(
     assert callable(answer)
     server.script.append(answer)
     with pytest.raises(error):
-        await client.patch(PODS, "p", [{"op": "test", "path": "/a"}], kind=PatchKind.JSON, namespace="a")
+        await api_verbs.patch(client, PODS, "p", [{"op": "test", "path": "/a"}], kind=PatchKind.JSON, namespace="a")
     assert len(server.received) == 1
 
 
@@ -121,7 +131,7 @@ async def test_a_write_whose_answer_is_lost_is_not_repeated(
 
     server.script.append(lose)
     with pytest.raises(UnknownOutcomeError):
-        await client.create(PODS, {}, namespace="a")
+        await api_verbs.create(client, PODS, {}, namespace="a")
     assert len(server.received) == 1
     assert observed.requests == [("create", "pods", "connection")]
 
@@ -141,7 +151,7 @@ async def test_a_write_that_gets_no_answer_in_time_has_an_unknown_outcome(
             entropy=Middle(),
         )
         with pytest.raises(UnknownOutcomeError, match="create pods a: no answer in time"):
-            await client.create(PODS, {}, namespace="a")
+            await api_verbs.create(client, PODS, {}, namespace="a")
     assert observed.requests == [("create", "pods", "timeout")]
 
 
@@ -150,7 +160,7 @@ async def test_a_write_that_never_left_is_tried_again(server: Server, tmp_path: 
     async with open_session(kubeconfig=server.kubeconfig(tmp_path)) as session:
         client = KubeApiClient(HttpTransport(session, clock=clock), clock=clock, entropy=Middle())
         with pytest.raises(TryLaterError, match="create pods a: "):
-            await client.create(PODS, {}, namespace="a")
+            await api_verbs.create(client, PODS, {}, namespace="a")
     assert len(clock.slept) == TRIES_MAX - 1
 
 
@@ -162,10 +172,10 @@ async def test_writes_in_flight_are_bounded_and_reads_pass_them_by(client: KubeA
         return web.Response()
 
     server.script.extend([stuck] * WRITES_IN_FLIGHT_MAX)
-    writes = [asyncio.create_task(client.delete(PODS, f"p{number}", namespace="a")) for number in range(80)]
+    writes = [asyncio.create_task(api_verbs.delete(client, PODS, f"p{number}", namespace="a")) for number in range(80)]
     while server.script:
         await asyncio.sleep(0.005)
-    await client.get(PODS, "p", namespace="a")
+    await api_verbs.get(client, PODS, "p", namespace="a")
     assert Counter(request.method for request in server.received) == {"DELETE": WRITES_IN_FLIGHT_MAX, "GET": 1}
     release.set()
     await asyncio.gather(*writes)
@@ -187,23 +197,23 @@ class TestCredentials:
         async with open_session(kubeconfig=server.kubeconfig(tmp_path, {"tokenFile": str(token)})) as session:
             yield KubeApiClient(HttpTransport(session, clock=clock), clock=clock, entropy=Middle())
 
-    async def test_a_refused_token_is_read_anew_once(self, client: KubeApiClient, server: Server, token: Path) -> None:
+    async def test_a_refused_token_is_read_again_once(self, client: KubeApiClient, server: Server, token: Path) -> None:
         token.write_text("new")
         server.script.append(status(401, "Unauthorized"))
-        assert await client.create(PODS, {}, namespace="a") == b"{}"
+        assert await api_verbs.create(client, PODS, {}, namespace="a") == b"{}"
         assert [request.headers["Authorization"] for request in server.received] == ["Bearer old", "Bearer new"]
 
     async def test_a_token_that_stays_refused_is_an_error(self, client: KubeApiClient, server: Server) -> None:
         server.script.extend([status(401)] * 5)
         with pytest.raises(UnauthorizedError):
-            await client.get(PODS, "p", namespace="a")
+            await api_verbs.get(client, PODS, "p", namespace="a")
         assert len(server.received) == 2
 
     async def test_no_new_token_says_why(self, client: KubeApiClient, server: Server, token: Path) -> None:
         token.unlink()
         server.script.append(status(401))
         with pytest.raises(UnauthorizedError, match="no new credentials: kubeconfig "):
-            await client.get(PODS, "p", namespace="a")
+            await api_verbs.get(client, PODS, "p", namespace="a")
 
     async def test_a_burst_of_refusals_is_one_refresh(self, server: Server, tmp_path: Path, clock: FakeClock) -> None:
         credential = {
@@ -217,12 +227,12 @@ class TestCredentials:
         server.script.extend([status(401)] * 10)
         async with open_session(kubeconfig=server.kubeconfig(tmp_path, {"exec": plugin})) as session:
             client = KubeApiClient(HttpTransport(session, clock=clock), clock=clock, entropy=Middle())
-            await asyncio.gather(*(client.get(PODS, "p", namespace="a") for _ in range(10)))
+            await asyncio.gather(*(api_verbs.get(client, PODS, "p", namespace="a") for _ in range(10)))
         assert runs.read_text().split() == ["run"] * 2
 
 
 async def lines_of(client: KubeApiClient, **arguments: str) -> list[bytes]:
-    return [line async for line in client.watch(PODS, timeout_seconds=9, **arguments)]  # type: ignore[arg-type]
+    return [line async for line in api_verbs.watch(client, PODS, timeout_seconds=9, **arguments)]  # type: ignore[arg-type]
 
 
 async def test_a_watch_yields_lines_of_any_length(client: KubeApiClient, server: Server, observed: Observed) -> None:
@@ -241,7 +251,7 @@ async def test_a_watch_yields_lines_of_any_length(client: KubeApiClient, server:
 
 async def test_a_streaming_list_is_asked_for(client: KubeApiClient, server: Server) -> None:
     server.script.append(stream())
-    assert [line async for line in client.watch(PODS, send_initial_events=True)] == []
+    assert [line async for line in api_verbs.watch(client, PODS, send_initial_events=True)] == []
     query = server.received[0].query
     assert (query["sendInitialEvents"], query["resourceVersionMatch"]) == ("true", "NotOlderThan")
     assert "resourceVersion" not in query
@@ -249,7 +259,7 @@ async def test_a_streaming_list_is_asked_for(client: KubeApiClient, server: Serv
 
 async def test_a_watch_that_breaks_delivers_what_came_and_then_says_so(client: KubeApiClient, server: Server) -> None:
     server.script.append(stream(b"1\n2\n", cut_off=True))
-    lines = client.watch(PODS)
+    lines = api_verbs.watch(client, PODS)
     assert [await anext(lines), await anext(lines)] == [b"1", b"2"]
     with pytest.raises(TryLaterError, match="watch pods: the connection broke in the middle of the answer"):
         await anext(lines)
@@ -276,7 +286,7 @@ async def test_a_watch_that_is_left_closes_its_connection(client: KubeApiClient,
             raise
 
     server.script.append(endless)
-    watch = client.watch(PODS)
+    watch = api_verbs.watch(client, PODS)
     assert await anext(watch) == b"line"
     await watch.aclose()
     await asyncio.wait_for(gone.wait(), 2)

@@ -9,16 +9,15 @@ from aiohttp.client_reqrep import ConnectionKey
 
 from recovery import ports
 from recovery.kube.errors import error_from_answer, error_from_failure
-from recovery.kube.request import Request
-from recovery.ports import ApiError, RefusedError, TryLaterError, UnknownOutcomeError
+from recovery.ports import ApiError, ApiRequest, RefusedError, TryLaterError, UnknownOutcomeError
 from tests.unit.kube.testing import FIXTURES
 
 ANSWERS = json.loads((FIXTURES / "answers.json").read_bytes())
 KEY = ConnectionKey("h", 1, True, True, None, None, None)
 
 
-def request(verb: str, *, tests: bool = False) -> Request:
-    return Request(verb, ports.PODS, "team-a", "llm-0", tests=tests)
+def request(verb: str, *, tests: bool = False) -> ApiRequest:
+    return ApiRequest(verb, ports.PODS, "team-a", "llm-0", tests=tests)
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=[answer["case"] for answer in ANSWERS])
@@ -43,7 +42,7 @@ def test_a_missing_permission_names_verb_and_resource() -> None:
 
 
 def test_a_missing_crd_is_named() -> None:
-    missing = Request("watch", ports.RECOVERY_POLICIES)
+    missing = ApiRequest("watch", ports.RECOVERY_POLICIES)
     error = error_from_answer(missing, 404, {}, b"404 page not found\n")
     assert str(error) == (
         "watch recoverypolicies: the API server knows no recoverypolicies of recovery.trainjob.dev/v1alpha1; "

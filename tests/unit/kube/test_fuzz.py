@@ -14,14 +14,14 @@ from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import Ledger
 from recovery.core.policy.selection import applicable
 from recovery.decoding import decoded
-from recovery.kube.oneshot import read_fleet, read_job, with_fleet
+from recovery.kube.cluster_reader import read_fleet, read_job, with_fleet
 from recovery.kube.projections.events import EventRecord, decode_event
-from recovery.kube.projections.metadata import EARLIEST, LATEST, Entry
+from recovery.kube.projections.metadata import EARLIEST, LATEST, ObjectEntry
 from recovery.kube.projections.nodes import decode_node, decode_renewal
 from recovery.kube.projections.pods import decode_pod
 from recovery.kube.projections.recovery import decode_config, decode_policy, decode_recovery_group
 from recovery.kube.projections.workloads import decode_job, decode_job_set, decode_train_job
-from recovery.kube.unready import read_unready
+from recovery.kube.unready_groups import read_unready_groups
 from recovery.ports import (
     EVENTS,
     JOB_SETS,
@@ -76,7 +76,7 @@ def test_a_projection_makes_a_record_or_the_one_error(drawn: tuple[Resource, byt
         found = decoded(resource, DECODERS[resource.plural], raw)
     except UndecodableError:
         return
-    assert resource in (EVENTS, LEASES) or isinstance(found, Entry)
+    assert resource in (EVENTS, LEASES) or isinstance(found, ObjectEntry)
     dates = dates_of(found.at if isinstance(found, EventRecord) else found)
     assert all(date.tzinfo is not None and EARLIEST <= date <= LATEST for date in dates)
 
@@ -126,7 +126,7 @@ def test_the_caches_and_what_is_decided_on_them_survive_any_object(drawn: tuple[
 async def read_once(resource: Resource, raw: bytes) -> None:
     api = Serving(resource, raw)
     fleet = await read_fleet(api, None)
-    await read_unready(api, None, fleet, tuple(fleet.workloads), NOW)
+    await read_unready_groups(api, None, fleet, tuple(fleet.workloads), NOW)
     reading = await read_job(api, LLM)
     decided(await with_fleet(api, reading.snapshot, NOW))
 

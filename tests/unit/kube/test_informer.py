@@ -9,7 +9,7 @@ import pytest
 
 from recovery.core.model.facts import UndecodableObject
 from recovery.kube.informer import LIST_BACKOFF_SECONDS_MAX, RESUME_BACKOFF_SECONDS_MAX, Informer
-from recovery.kube.projections.metadata import Entry, Metadata
+from recovery.kube.projections.metadata import Metadata, ObjectEntry
 from recovery.ports import (
     RECOVERY_POLICIES,
     ExpiredError,
@@ -29,7 +29,7 @@ class Thing(msgspec.Struct, frozen=True):
     size: int = 0
 
 
-def decode(raw: bytes | msgspec.Raw) -> Entry[int]:
+def decode(raw: bytes | msgspec.Raw) -> ObjectEntry[int]:
     thing = msgspec.json.decode(raw, type=Thing)
     return thing.metadata.entry(thing.size)
 
@@ -68,7 +68,7 @@ class World:
     """An informer over a script, and what it told."""
 
     def __init__(
-        self, *, forget_undecodable: bool = False, decode: Callable[[msgspec.Raw], Entry[int]] = decode
+        self, *, forget_undecodable: bool = False, decode: Callable[[msgspec.Raw], ObjectEntry[int]] = decode
     ) -> None:
         self.api = ScriptedApi()
         self.clock = FakeClock()
@@ -249,7 +249,7 @@ async def test_a_refusal_later_takes_synced_back_until_it_is_over(world: World) 
 GONE: Stream = [NoSuchResourceError("the CRD is gone")]
 
 
-async def test_a_crd_that_was_deleted_is_told_of_once_and_its_return_leaves_nothing_of_before(world: World) -> None:
+async def test_a_crd_that_was_deleted_is_reported_once_and_its_return_leaves_nothing_of_before(world: World) -> None:
     told = await world.run([*LISTED, bookmark(20)], *[GONE] * 8, [end(40), added("z", 41)])
     assert told[2:] == ["drop x@3=1", "drop y@5=1", "put z@41=0"]
     assert world.informer.synced
@@ -266,7 +266,7 @@ async def test_objects_that_go_before_their_crd_are_gone_at_once(world: World) -
     assert not world.informer.synced
 
 
-async def test_a_refusal_is_told_of_again_when_it_is_another_or_had_been_over(world: World) -> None:
+async def test_a_refusal_is_reported_again_when_it_is_another_or_had_been_over(world: World) -> None:
     forbidden: Stream = [ForbiddenError("no permission")]
     await world.run(LISTED, GONE, forbidden, forbidden, GONE, [end(40)], GONE, [TryLaterError("lost")], GONE)
     assert [reason for reason in world.observed.restarts if "ended the stream" not in reason] == [
@@ -284,7 +284,7 @@ async def test_a_watch_that_is_refused_does_not_speak_against_streaming_lists(wo
     assert world.informer.synced
 
 
-async def test_after_a_refusal_the_list_is_taken_anew(world: World) -> None:
+async def test_after_a_refusal_the_list_is_taken_again(world: World) -> None:
     told = await world.run(LISTED, [NoSuchResourceError("the CRD is gone")], [added("x", 40, 4), end(41)])
     assert told[2:] == ["drop y@5=1", "put x@40=4"]
     assert world.informer.synced
@@ -416,7 +416,7 @@ class TestUndecodable:
 
     @pytest.mark.parametrize("error", [OverflowError("date"), RecursionError("deep"), UnicodeError("text")])
     async def test_no_error_of_one_object_ends_the_run(self, error: Exception) -> None:
-        def decode_but_x(raw: msgspec.Raw) -> Entry[int]:
+        def decode_but_x(raw: msgspec.Raw) -> ObjectEntry[int]:
             entry = decode(raw)
             if entry.name == "x":
                 raise error
@@ -428,7 +428,7 @@ class TestUndecodable:
         assert world.informer.synced
 
     async def test_an_error_of_this_process_does(self) -> None:
-        def out_of_memory(_: msgspec.Raw) -> Entry[int]:
+        def out_of_memory(_: msgspec.Raw) -> ObjectEntry[int]:
             raise MemoryError
 
         with pytest.raises(MemoryError):

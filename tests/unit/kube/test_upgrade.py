@@ -27,8 +27,8 @@ def of_today(body: Body, created_seconds: int) -> Body:
     return body
 
 
-def look(world: World, ledger: Ledger, seconds: int) -> Plan:
-    """One look at facts that count as read live."""
+def reconcile(world: World, ledger: Ledger, seconds: int) -> Plan:
+    """One reconcile of facts that count as read live."""
     snapshot = msgspec.structs.replace(world.llm, live=True)
     assert snapshot.workload is not None
     policy = applicable(world.store.policies("default"), snapshot.workload)
@@ -50,14 +50,14 @@ async def test_an_incident_of_version_1_goes_on_to_its_end_without_a_second_trig
     dying = job()
     dying["metadata"]["deletionTimestamp"] = "2026-11-21T12:50:07Z"
     await world.tell(JOBS, dying)
-    plan = look(world, found.ledger, 2)
+    plan = reconcile(world, found.ledger, 2)
     assert plan.ledger.phase is Phase.TEARING_DOWN
     plans = [plan]
     await world.tell(JOBS, job(), type_="DELETED")
     await world.tell(JOBS, of_today(job(uid="new", members=4), 4))
     await world.tell(PODS, *(of_today(pod(rank, job_uid="new"), 6) for rank in range(4)))
     for seconds in range(7, 12):
-        plans.append(look(world, plans[-1].ledger, seconds))
+        plans.append(reconcile(world, plans[-1].ledger, seconds))
     assert not [action for plan in plans for action in plan.actions if isinstance(action, DeleteJob)]
     assert plans[-1].ledger.incident is None
     closed, *_ = plans[-1].ledger.history

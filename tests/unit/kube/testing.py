@@ -10,7 +10,8 @@ from pathlib import Path
 
 from recovery.core.model.reason import Explanation
 from recovery.core.sentences import render
-from recovery.ports import PatchKind, Propagation, Resource, WatchEnd
+from recovery.ports import ApiRequest, WatchEnd
+from tests.unit.fake_api import FakeApi
 
 FIXTURES = Path(__file__).parent / "fixtures"
 """JSON as a real control plane (Kubernetes 1.36.3, JobSet 0.12.0, Trainer 2.3.0) sent it."""
@@ -95,14 +96,15 @@ class Watched:
     send_initial_events: bool
 
 
-class ScriptedApi:
-    """`ports.ApiClient` that reads from a script: lists in `pages`, watches in `streams`.
+class ScriptedApi(FakeApi):
+    """Reads from a script: lists in `pages`, watches in `streams`.
 
     An exception in a stream is raised there; a stream that has no end of its own stays open. When all streams are used
     up, `idle` is set and the next watch stays silent.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.streams: deque[Sequence[bytes | Exception]] = deque()
         self.pages: deque[bytes | Exception] = deque()
         self.objects: dict[tuple[str, str], bytes | Exception] = {}
@@ -112,18 +114,9 @@ class ScriptedApi:
         """Of the lists."""
         self.idle = asyncio.Event()
 
-    async def watch(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        send_initial_events: bool = False,
-        timeout_seconds: int = 300,
-    ) -> AsyncGenerator[bytes, None]:
-        self.watches.append(Watched(resource_version, send_initial_events))
+    async def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
+        sends_initial_events = request.parameter("sendInitialEvents") == "true"
+        self.watches.append(Watched(request.parameter("resourceVersion") or None, sends_initial_events))
         if not self.streams:
             self.idle.set()
             await asyncio.Event().wait()
@@ -132,61 +125,16 @@ class ScriptedApi:
                 raise line
             yield line
 
-    async def list(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        limit: int | None = None,
-        continue_token: str = "",
-    ) -> bytes:
-        self.namespaces.append(namespace)
-        self.lists.append((resource.plural, label_selector or field_selector, continue_token))
-        if (resource.plural, "") in self.objects:
-            return _returned(self.objects[resource.plural, ""])
-        return _returned(self.pages.popleft())
-
-    async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
-        return _returned(self.objects[resource.plural, name])
-
-    async def create(
-        self,
-        resource: Resource,
-        body: object,
-        *,
-        namespace: str | None = None,
-        name: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        raise AssertionError("the store writes nothing")
-
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        body: object,
-        *,
-        kind: PatchKind,
-        namespace: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        raise AssertionError("the store writes nothing")
-
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str | None = None,
-        uid: str | None = None,
-        resource_version: str | None = None,
-        propagation: Propagation | None = None,
-        grace_seconds: int | None = None,
-    ) -> bytes:
-        raise AssertionError("the store writes nothing")
+    async def answer(self, request: ApiRequest) -> bytes:
+        plural = request.resource.plural
+        if request.verb == "list":
+            selector = request.parameter("labelSelector") or request.parameter("fieldSelector")
+            self.namespaces.append(request.namespace)
+            self.lists.append((plural, selector, request.parameter("continue")))
+            if (plural, "") not in self.objects:
+                return _returned(self.pages.popleft())
+        assert not request.writes, "the store writes nothing"
+        return _returned(self.objects[plural, request.name or ""])
 
 
 def _returned(answer: bytes | Exception) -> bytes:

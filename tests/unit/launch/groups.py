@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from recovery.launch.findings import Finding
+from recovery.launch.findings import LintFinding
 from recovery.launch.launch import Launch, Member
 from recovery.launch.places import Place
 from recovery.launch.views import (
@@ -11,6 +11,7 @@ from recovery.launch.views import (
     EnvVar,
     FailurePolicy,
     JobSetSpec,
+    ManifestToleration,
     MlPolicy,
     Mount,
     PodGroupPolicy,
@@ -18,7 +19,6 @@ from recovery.launch.views import (
     ReplicatedJob,
     Runtime,
     RuntimeRef,
-    Toleration,
     Trainer,
     TrainJob,
     Volume,
@@ -46,11 +46,11 @@ def container(**changed: Any) -> Container:
     return Container("node", MAIN, **fields | changed)
 
 
-def tolerations(*each: Mapping[str, Any]) -> tuple[Toleration, ...]:
-    return tuple(Toleration(PODS / "tolerations" / number, **fields) for number, fields in enumerate(each))
+def tolerations(*each: Mapping[str, Any]) -> tuple[ManifestToleration, ...]:
+    return tuple(ManifestToleration(PODS / "tolerations" / number, **fields) for number, fields in enumerate(each))
 
 
-def patience(seconds: int | None) -> tuple[Toleration, ...]:
+def patience(seconds: int | None) -> tuple[ManifestToleration, ...]:
     """With a lost node; None: for ever."""
     return tolerations(
         *({"key": key, "operator": "Exists", "effect": "NoExecute", "seconds": seconds} for key in LOST_NODE)
@@ -105,10 +105,10 @@ def group(
     )
 
 
-def names(found: Iterable[Finding]) -> list[str]:
+def names(found: Iterable[LintFinding]) -> list[str]:
     return [each.code.name for each in found]
 
 
-def only(found: Iterable[Finding]) -> Finding:
+def only(found: Iterable[LintFinding]) -> LintFinding:
     (finding,) = found
     return finding

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from recovery.launch.documents import documents
-from recovery.launch.findings import Finding
+from recovery.launch.findings import LintFinding
 from recovery.launch.launch import Launch, Setting
 from recovery.launch.lint import subjects
 from recovery.launch.views import VolcanoJob
@@ -28,12 +28,12 @@ def runtime_alone(text: str) -> Launch:
     return group(text, base=NONE)
 
 
-def told(check: Callable[[Launch], Iterator[Finding]], launch: Launch) -> list[str]:
+def told(check: Callable[[Launch], Iterator[LintFinding]], launch: Launch) -> list[str]:
     """Code, message and mend of each finding, one line for each."""
     return [line(each) for each in check(launch)]
 
 
-def line(finding: Finding) -> str:
+def line(finding: LintFinding) -> str:
     return f"{finding.code.name}: {finding.message} ({finding.mend})"
 
 

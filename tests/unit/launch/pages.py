@@ -9,7 +9,7 @@ import msgspec
 import yaml
 
 from recovery.launch.documents import documents
-from recovery.launch.findings import Code, Finding
+from recovery.launch.findings import Code, LintFinding
 from recovery.launch.lint import lint
 
 PAGES = Path(__file__).parents[3] / "docs/lint"
@@ -37,7 +37,7 @@ class Example(msgspec.Struct, frozen=True):
             objects[at[0]] = merged(objects[at[0]], fragment)
         return yaml.safe_dump_all(objects, sort_keys=False)
 
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[LintFinding, ...]:
         return lint(documents(self.manifest()))
 
 

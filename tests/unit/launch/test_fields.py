@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from recovery.launch.fields import Field
-from recovery.launch.findings import Finding
+from recovery.launch.findings import LintFinding
 from recovery.launch.places import Place
 
 
-def fields(**values: Any) -> tuple[Field, list[Finding]]:
+def fields(**values: Any) -> tuple[Field, list[LintFinding]]:
     """A document with these fields, and what will be found in it."""
-    found: list[Finding] = []
+    found: list[LintFinding] = []
     return Field(values, Place(0), found), found
 
 

@@ -101,7 +101,7 @@ def test_a_group_that_is_too_large_is_told_the_sizes_that_are_not() -> None:
     )
 
 
-def test_where_writing_alone_costs_too_much_the_write_is_to_mend() -> None:
+def test_where_writing_alone_costs_too_much_the_write_is_to_fix() -> None:
     finding = only(intervals.check(group(nodes=8192)))
     assert "write checkpoints asynchronously" in finding.mend
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.launch.documents import Document, document_of, documents
-from recovery.launch.findings import Finding
+from recovery.launch.findings import LintFinding
 from recovery.launch.launch import Launch
 from recovery.launch.lint import CODES, IGNORE_ANNOTATION, explain, judge, lint, subjects
 from recovery.launch.views import VolcanoJob
@@ -47,7 +47,7 @@ def given_documents(*bodies: dict[str, Any]) -> tuple[Document, ...]:
     return documents(yaml.safe_dump_all(bodies, sort_keys=False))
 
 
-def told(found: tuple[Finding, ...]) -> list[tuple[int, str]]:
+def told(found: tuple[LintFinding, ...]) -> list[tuple[int, str]]:
     """Of each finding the document and the code."""
     return [(finding.place.document, finding.code.name) for finding in found]
 

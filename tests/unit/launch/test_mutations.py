@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from recovery.launch.documents import Document, document_of, documents
-from recovery.launch.findings import Finding, Severity
+from recovery.launch.findings import LintFinding, Severity
 from recovery.launch.launch import Launch
 from recovery.launch.lint import CODES, explain, lint, subjects
 from recovery.launch.places import Path, written
@@ -76,7 +76,7 @@ def given(bodies: Sequence[Mapping[str, Any]]) -> tuple[Document, ...]:
     return tuple(document_of(body, number=number) for number, body in enumerate(bodies))
 
 
-def told(bodies: Bodies, findings: Sequence[Finding]) -> set[Told]:
+def told(bodies: Bodies, findings: Sequence[LintFinding]) -> set[Told]:
     return {
         (each.code.name, str(bodies[each.place.document].get("kind")), written(each.place.path)) for each in findings
     }

@@ -110,7 +110,7 @@ def test_restarting_in_place_is_alpha() -> None:
     assert (finding.code.name, finding.place) == ("alpha-restart", POLICY / "restartStrategy")
 
 
-def test_a_deadline_begins_anew_with_each_restart() -> None:
+def test_a_deadline_begins_again_with_each_restart() -> None:
     launch = group(job(backoff_limit=0, active_deadline_seconds=7200), failure_policy=RESTARTS)
     finding = only(native_policies.check(launch))
     assert finding.message == (

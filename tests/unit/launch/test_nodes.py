@@ -34,7 +34,7 @@ def test_patience_with_a_lost_node(each: list[dict[str, Any]], seconds: int | No
     assert patience_seconds(pods(tolerations=tolerations(*each)), NOT_READY) == seconds
 
 
-def test_a_prepared_group_has_nothing_to_mend() -> None:
+def test_a_prepared_group_has_nothing_to_fix() -> None:
     assert names(nodes.check(group())) == []
 
 

@@ -20,7 +20,7 @@ def shipped() -> ReplicatedJob:
     )
 
 
-def test_a_prepared_group_has_nothing_to_mend() -> None:
+def test_a_prepared_group_has_nothing_to_fix() -> None:
     assert names(pods.check(group())) == []
 
 
@@ -191,6 +191,6 @@ def test_a_pod_failure_policy_asks_for_replacement_of_failed_pods(policy: str, r
     assert found == (["pod-failure-policy-refused"] if refused else [])
 
 
-def test_a_refused_job_is_told_of_initializers_and_single_pods_as_well() -> None:
+def test_a_refused_job_is_reported_initializers_and_single_pods_as_well() -> None:
     initializer = job(template(restart_policy=""), pod_failure_rules=RULES, ancestor="dataset-initializer")
     assert names(pods.check(group(nodes=1, before=[initializer]))) == ["pod-failure-policy-refused"]

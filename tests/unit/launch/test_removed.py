@@ -28,7 +28,7 @@ from tests.unit.launch.pages import Example
         ("TrainJob", "spec.runPolicy", "activeDeadlineSeconds"),
     ],
 )
-def test_each_has_its_mend(kind: str, path: str, mend: str) -> None:
+def test_each_has_its_fix(kind: str, path: str, mend: str) -> None:
     found = mend_of(kind, Place(0, tuple(path.split("."))))
 
     assert found is not None

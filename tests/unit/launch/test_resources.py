@@ -93,7 +93,7 @@ def test_the_sum_of_job_and_runtime_is_judged_and_the_line_is_of_the_job() -> No
     )
 
 
-def test_what_the_job_adds_may_mend_what_the_runtime_leaves_out() -> None:
+def test_what_the_job_adds_may_fix_what_the_runtime_leaves_out() -> None:
     trainer = "kind: TrainJob\nspec: {trainer: {resourcesPerNode: {requests: null, limits: {nvidia.com/gpu: 8}}}}\n---"
 
     assert told(check, group(trainer + RUNTIME.replace("RESOURCES", "{requests: {nvidia.com/gpu: 8}}"))) == []

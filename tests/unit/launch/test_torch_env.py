@@ -288,7 +288,7 @@ def test_names_that_wait_for_readiness() -> None:
 
 
 @pytest.mark.parametrize("base", ["torch", "mpi", "jobset"])
-def test_nothing_is_told_of_a_group_that_is_right(base: str) -> None:
+def test_nothing_is_reported_a_group_that_is_right(base: str) -> None:
     assert told(check, group(base=base)) == []
 
 

@@ -318,7 +318,7 @@ def test_an_incident_record_holds_what_the_ledger_knew() -> None:
 def test_what_the_controller_wrote_once_cannot_be_changed(resource: Resource) -> None:
     assert [rule["rule"] for rule in schema_of(resource, "spec")["x-kubernetes-validations"]] == ["self == oldSelf"]
     [version] = crd(resource)["spec"]["versions"]
-    # An optional spec could be removed and set anew, and `oldSelf` would not be asked.
+    # An optional spec could be removed and set again, and `oldSelf` would not be asked.
     assert "spec" in version["schema"]["openAPIV3Schema"]["required"]
 
 

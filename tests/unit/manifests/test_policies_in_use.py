@@ -68,8 +68,8 @@ class Story:
         told = msgspec.structs.replace(container, exit=msgspec.structs.replace(container.exit, message=message))
         self.world = failed.with_pod(index, containers=(told,))
 
-    def look(self, seconds: float) -> Plan:
-        """One look, carried out."""
+    def reconcile(self, seconds: float) -> Plan:
+        """One reconcile, carried out."""
         controller = self.controller
         plan = controller.plan_on(self._snapshot(live=False), self._snapshot(live=True), seconds)
         controller.done += plan.first
@@ -106,8 +106,8 @@ class Story:
     @property
     def forced(self) -> list[str]:
         """Names of the pods that were deleted by force, in order."""
-        deeds = [action for action in self.controller.done if isinstance(action, ForceDeletePods)]
-        return [pod.name for deed in deeds for pod in deed.pods]
+        actions = [action for action in self.controller.done if isinstance(action, ForceDeletePods)]
+        return [pod.name for action in actions for pod in action.pods]
 
 
 def story(name: str, *, permitted: bool = True) -> Story:
@@ -120,7 +120,7 @@ def story(name: str, *, permitted: bool = True) -> Story:
 def test_default_recreates_the_group_whatever_the_cause() -> None:
     told = story("default")
     told.exits(2, 1, "CUDA error: an illegal memory access was encountered", 0)
-    told.look(1)
+    told.reconcile(1)
     assert told.restarted
     assert told.incident.charged
     assert told.incident.rule == ""
@@ -133,7 +133,7 @@ def test_default_waits_for_proof_that_a_silent_node_is_dead() -> None:
     told = story("default")
     told.lose_contact("gpu-2", 0)
     for seconds in (1, 60, 3600):
-        told.look(seconds)
+        told.reconcile(seconds)
     assert told.controller.workload_actions == []
     assert told.forced == []
 
@@ -141,7 +141,7 @@ def test_default_waits_for_proof_that_a_silent_node_is_dead() -> None:
 def test_observe_only_says_what_it_would_do_and_does_nothing() -> None:
     told = story("observe-only")
     told.exits(2, 1, "", 0)
-    told.look(1)
+    told.reconcile(1)
     assert told.controller.workload_actions == []
     assert told.incident.message.endswith(
         "policy observe-only is in mode Observe: Enforce would now delete Job train-node-0, so that all 4 ranks "
@@ -159,7 +159,7 @@ def broken(type_: str, status: str = "True", reason: str = "", since: float = 0)
 def test_gpu_faults_replaces_a_node_that_a_monitor_calls_broken_though_its_rank_still_runs() -> None:
     told = story("gpu-faults")
     told.change_node("gpu-2", conditions=(broken("GpuPcieWatch"),))
-    told.look(1)
+    told.reconcile(1)
     assert told.restarted
     [entry] = told.quarantined
     assert (entry.node, entry.node_uid, entry.incident) == ("gpu-2", "node-2", told.incident.id)
@@ -178,10 +178,10 @@ def test_gpu_faults_reads_the_reason_of_the_eks_agent() -> None:
     """Its condition is False as well when it has lost its own DCGM, which breaks no training."""
     told = story("gpu-faults")
     told.change_node("gpu-2", conditions=(broken("AcceleratedHardwareReady", "False", "DCGMError"),))
-    told.look(1)
+    told.reconcile(1)
     assert told.controller.workload_actions == []
     told.change_node("gpu-2", conditions=(broken("AcceleratedHardwareReady", "False", "NvidiaXID79Error"),))
-    told.look(2)
+    told.reconcile(2)
     assert [entry.node for entry in told.quarantined] == ["gpu-2"]
     assert told.incident.rule == "eks-accelerated-hardware"
 
@@ -189,9 +189,9 @@ def test_gpu_faults_reads_the_reason_of_the_eks_agent() -> None:
 def test_gpu_faults_gives_a_driver_that_restarts_a_minute() -> None:
     told = story("gpu-faults")
     told.change_node("gpu-2", conditions=(broken("GPUMissing"),))
-    assert told.look(30).requeue_at == at(60)
+    assert told.reconcile(30).requeue_at == at(60)
     assert told.controller.workload_actions == []
-    told.look(60)
+    told.reconcile(60)
     assert [entry.node for entry in told.quarantined] == ["gpu-2"]
     assert told.incident.rule == "aks-gpu-condition"
 
@@ -199,7 +199,7 @@ def test_gpu_faults_gives_a_driver_that_restarts_a_minute() -> None:
 def test_gpu_faults_reads_the_taint_of_nvsentinel() -> None:
     told = story("gpu-faults")
     told.change_node("gpu-2", taints=(Taint("AggregatedNodeHealth", "False", since=whole(0)),), unschedulable=True)
-    told.look(1)
+    told.reconcile(1)
     assert told.quarantined == [], "NVSentinel keeps pods off it already, and gives it back when it is mended"
     assert told.restarted
     assert told.incident.rule == "nvsentinel-taint"
@@ -208,7 +208,7 @@ def test_gpu_faults_reads_the_taint_of_nvsentinel() -> None:
 def test_gpu_faults_replaces_a_node_whose_failure_tells_that_it_is_broken() -> None:
     told = story("gpu-faults")
     told.exits(2, 1, XID_79, 0)
-    told.look(1)
+    told.reconcile(1)
     assert [entry.node for entry in told.quarantined] == ["gpu-2"]
     assert told.incident.rule == "hardware-fault"
 
@@ -216,7 +216,7 @@ def test_gpu_faults_replaces_a_node_whose_failure_tells_that_it_is_broken() -> N
 def test_gpu_faults_without_its_permission_recreates_and_says_why_the_node_stays() -> None:
     told = story("gpu-faults", permitted=False)
     told.exits(2, 1, XID_79, 0)
-    told.look(1)
+    told.reconcile(1)
     assert told.restarted
     assert told.quarantined == []
     assert told.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
@@ -229,10 +229,10 @@ def test_gpu_faults_without_its_permission_leaves_a_group_that_still_runs() -> N
     """It could come back onto the same node, whose monitor still says the same: nothing were won."""
     told = story("gpu-faults", permitted=False)
     told.change_node("gpu-2", conditions=(broken("GpuPcieWatch"),))
-    told.look(1)
+    told.reconcile(1)
     assert "its member still runs there, so the group is left as it is" in told.incident.message
     for seconds in (5, 10, 60, 3600):
-        told.look(seconds)
+        told.reconcile(seconds)
     assert not told.restarted
     assert told.controller.phase() is Phase.HEALTHY
 
@@ -240,7 +240,7 @@ def test_gpu_faults_without_its_permission_leaves_a_group_that_still_runs() -> N
 def test_gpu_faults_leaves_other_failures_to_the_default() -> None:
     told = story("gpu-faults")
     told.exits(2, 1, TRACEBACK, 0)
-    told.look(1)
+    told.reconcile(1)
     assert told.restarted
     assert told.quarantined == []
     assert told.incident.rule == ""
@@ -253,7 +253,7 @@ def test_spot_takes_a_preemption_or_a_drain_for_free_as_often_as_it_happens() ->
     for reason in ("PreemptionByScheduler", "EvictionByEvictionAPI"):
         told = story("spot")
         told.world = told.world.evicted(2, 0, reason=reason)
-        told.look(1)
+        told.reconcile(1)
         assert told.restarted
         assert not told.incident.charged
         assert told.controller.ledger.budget.remaining == 10
@@ -264,7 +264,7 @@ def test_spot_takes_a_preemption_or_a_drain_for_free_as_often_as_it_happens() ->
 def test_spot_recreates_for_free_when_the_provider_has_deleted_the_node() -> None:
     told = story("spot")
     told.lose_contact("gpu-2", 0)
-    told.look(1)
+    told.reconcile(1)
     assert told.controller.workload_actions == []
     del told.nodes["gpu-2"]
     gone = frozenset({"gpu-2"})
@@ -280,7 +280,7 @@ def test_spot_recreates_for_free_when_the_provider_has_deleted_the_node() -> Non
 def test_spot_charges_what_the_job_does_to_itself() -> None:
     told = story("spot")
     told.exits(2, 1, TRACEBACK, 0)
-    told.look(1)
+    told.reconcile(1)
     assert told.restarted
     assert told.incident.charged
     assert told.incident.rule == ""
@@ -292,11 +292,11 @@ def test_spot_charges_what_the_job_does_to_itself() -> None:
 def test_user_errors_end_the_job_once_late_evidence_has_had_its_time() -> None:
     told = story("user-errors-fail-fast")
     told.exits(2, 1, TRACEBACK, 0)
-    assert told.look(1).requeue_at == at(6)
+    assert told.reconcile(1).requeue_at == at(6)
     assert told.made_to_fail == []
-    told.look(6)
-    [deed] = told.made_to_fail
-    assert deed.uid == "jobset-1"
+    told.reconcile(6)
+    [action] = told.made_to_fail
+    assert action.uid == "jobset-1"
     assert told.incident.rule == "user-error"
     assert not told.controller.triggers
     assert "says FailJob" in told.incident.message
@@ -305,8 +305,8 @@ def test_user_errors_end_the_job_once_late_evidence_has_had_its_time() -> None:
 def test_user_errors_without_the_permission_are_held_and_say_so() -> None:
     told = story("user-errors-fail-fast", permitted=False)
     told.exits(2, 1, TRACEBACK, 0)
-    told.look(1)
-    told.look(6)
+    told.reconcile(1)
+    told.reconcile(6)
     assert told.controller.workload_actions == []
     assert told.controller.phase() is Phase.HELD
     assert "says FailJob, which RecoveryConfig does not allow (spec.allow.failJob)" in told.incident.message
@@ -316,8 +316,8 @@ def test_user_errors_without_the_permission_are_held_and_say_so() -> None:
 def test_a_script_may_say_by_its_exit_code_alone_that_it_is_its_own_error(code: int, rule: str) -> None:
     told = story("user-errors-fail-fast")
     told.exits(2, code, "", 0)
-    told.look(1)
-    told.look(6)
+    told.reconcile(1)
+    told.reconcile(6)
     assert len(told.made_to_fail) == 1
     assert told.incident.rule == rule
 
@@ -326,8 +326,8 @@ def test_user_errors_fail_fast_does_not_end_a_job_for_a_lost_node_or_the_exits_t
     told = story("user-errors-fail-fast")
     told.world = told.world.evicted(2, 0)
     told.exits(1, 2, "", 2)
-    told.look(3)
-    told.look(9)
+    told.reconcile(3)
+    told.reconcile(9)
     assert told.made_to_fail == []
     assert told.restarted
     assert told.incident.rule == "not-the-jobs-fault"
@@ -341,14 +341,14 @@ def test_large_takes_a_silent_node_for_dead_after_a_minute_and_forces_its_pod_on
     told = story("large-1000-gpus")
     dead = told.world.pod(2).name
     told.lose_contact("gpu-2", 0)
-    assert told.look(10).requeue_at == at(60)
+    assert told.reconcile(10).requeue_at == at(60)
     assert told.controller.workload_actions == []
-    told.look(60)
+    told.reconcile(60)
     assert told.restarted
     assert not told.incident.charged
     assert (told.incident.rule, told.incident.disruption_class) == ("node-taken-away", "NodeLost")
     told.world = told.world.job_deleted(60).all_deleted(60, grace_seconds=5)
-    told.look(61)
+    told.reconcile(61)
     assert set(told.forced) == {dead}
     assert told.incident.terms.grace_seconds == 5
 
@@ -356,8 +356,8 @@ def test_large_takes_a_silent_node_for_dead_after_a_minute_and_forces_its_pod_on
 def test_large_without_its_permission_waits_for_proof() -> None:
     told = story("large-1000-gpus", permitted=False)
     told.lose_contact("gpu-2", 0)
-    told.look(10)
-    told.look(3600)
+    told.reconcile(10)
+    told.reconcile(3600)
     assert told.controller.workload_actions == []
     assert told.forced == []
 
@@ -365,7 +365,7 @@ def test_large_without_its_permission_waits_for_proof() -> None:
 def test_large_replaces_a_broken_node() -> None:
     told = story("large-1000-gpus")
     told.exits(2, 1, XID_79, 0)
-    told.look(1)
+    told.reconcile(1)
     assert [entry.node for entry in told.quarantined] == ["gpu-2"]
     assert (told.incident.rule, told.incident.charged) == ("hardware-fault", True)
 
@@ -383,6 +383,6 @@ def test_the_runtime_with_a_failure_policy_leaves_a_failed_pod_to_its_job_set() 
     )
     told.world = native
     told.exits(2, 1, "", 0)
-    told.look(1)
+    told.reconcile(1)
     assert told.controller.workload_actions == []
     assert "standing aside, because Job train-node-0 has backoffLimit 0" in told.incident.message

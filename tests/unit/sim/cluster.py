@@ -10,9 +10,9 @@ from typing import Any, Generic, TypeVar
 from recovery.ports import PODS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.kubelets.kubelet import Kubelets
-from recovery.sim.kubelets.means import KubeletSettings
-from recovery.sim.kubelets.nodes import NodeSpec
-from recovery.sim.kubelets.processes import Exit, Process, Workload
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
+from recovery.sim.kubelets.node_run import NodeSpec
+from recovery.sim.kubelets.processes import ContainerProcess, Exit, Workload
 from recovery.sim.timers import Timers
 from recovery.sim.virtual_time import VirtualClock
 from tests.unit.sim.weathered_api import WeatheredApi
@@ -28,7 +28,7 @@ class Obedient:
     """Processes that run until SIGTERM and exit 2 s later; deaf ones do not heed it."""
 
     def __init__(self, *, deaf: bool) -> None:
-        self.running: list[Process] = []
+        self.running: list[ContainerProcess] = []
         self.started = 0
         self._deaf = deaf
         self._timers = Timers(VirtualClock())
@@ -36,15 +36,15 @@ class Obedient:
     async def run(self) -> None:
         await self._timers.run()
 
-    def process_started(self, process: Process) -> None:
+    def process_started(self, process: ContainerProcess) -> None:
         self.running.append(process)
         self.started += 1
 
-    def process_termed(self, process: Process) -> None:
+    def process_termed(self, process: ContainerProcess) -> None:
         if not self._deaf:
             self._timers.after(2, lambda: process.end(Exit(143)))
 
-    def process_exited(self, process: Process) -> None:
+    def process_exited(self, process: ContainerProcess) -> None:
         self.running.remove(process)
 
 

@@ -2,7 +2,10 @@
 
 import pytest
 
+from recovery import api_verbs
 from recovery.ports import (
+    LEASES,
+    NODES,
     PODS,
     ApiError,
     ConflictError,
@@ -11,8 +14,8 @@ from recovery.ports import (
     TryLaterError,
     UnknownOutcomeError,
 )
-from recovery.sim.kubelets.means import KubeletSettings
-from recovery.sim.kubelets.nodes import NodeDeath
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
+from recovery.sim.kubelets.node_run import NodeDeath
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.cluster import QUICK, obedient_cluster
 
@@ -30,7 +33,7 @@ def test_a_status_is_written_again_until_it_is_taken(error: ApiError, applied: b
     @virtual_time
     async def scenario() -> None:
         async with obedient_cluster() as c:
-            c.api.fail("patch", "pods", error, times=3, applied=applied)
+            c.api.next("patch", PODS, error, times=3, applied=applied)
             await c.bind("p")
             await c.pass_seconds(5)
             assert c.phase("p") == "Running"
@@ -48,8 +51,8 @@ def test_a_deletion_is_repeated_until_the_object_is_gone(error: ApiError, applie
         async with obedient_cluster() as c:
             await c.bind("p", finalizers=("keep",))
             await c.pass_seconds(1)
-            await c.api.delete(PODS, "p", namespace="default")
-            c.api.fail("delete", "pods", error, times=1, applied=applied)
+            await api_verbs.delete(c.api, PODS, "p", namespace="default")
+            c.api.next("delete", PODS, error, times=1, applied=applied)
             await c.pass_seconds(10)
             c.api.release_finalizers("p")
             if isinstance(error, NotFoundError):
@@ -64,8 +67,8 @@ def test_nodes_register_and_beat_through_errors(error: ApiError, applied: bool) 
     @virtual_time
     async def scenario() -> None:
         async with obedient_cluster() as c:
-            for verb, plural in (("create", "nodes"), ("patch", "nodes"), ("create", "leases"), ("patch", "leases")):
-                c.api.fail(verb, plural, error, times=2, applied=applied)
+            for verb, resource in (("create", NODES), ("patch", NODES), ("create", LEASES), ("patch", LEASES)):
+                c.api.next(verb, resource, error, times=2, applied=applied)
             c.kubelets.revive_node("node-0")
             await c.pass_seconds(30)
             before = len(c.api.writes_of("patch", "leases"))
@@ -78,7 +81,7 @@ def test_nodes_register_and_beat_through_errors(error: ApiError, applied: bool) 
 @virtual_time
 async def test_what_changed_while_a_write_failed_is_in_the_next_write() -> None:
     async with obedient_cluster() as c:
-        c.api.fail("patch", "pods", TryLaterError("overloaded", status=429, retry_after_seconds=5.0))
+        c.api.next("patch", PODS, TryLaterError("overloaded", status=429, retry_after_seconds=5.0))
         await c.bind("p")
         await c.pass_seconds(1)
         c.kubelets.exit_container("p", 3)
@@ -91,7 +94,7 @@ async def test_what_changed_while_a_write_failed_is_in_the_next_write() -> None:
 async def test_what_is_refused_for_good_ends_the_model_and_says_why() -> None:
     async def break_down() -> None:
         async with obedient_cluster() as c:
-            c.api.fail("patch", "pods", ForbiddenError("pods/status is forbidden", status=403))
+            c.api.next("patch", PODS, ForbiddenError("pods/status is forbidden", status=403))
             await c.bind("p")
             await c.pass_seconds(1)
 
@@ -109,8 +112,8 @@ def test_no_pod_is_lost_when_the_watch_breaks(expire: bool, say_so: bool) -> Non
                 await c.bind(name)
             await c.pass_seconds(1)
             c.api.silent = True
-            await c.api.delete(PODS, "deleted", namespace="default")
-            await c.api.delete(PODS, "forced", namespace="default", grace_seconds=0)
+            await api_verbs.delete(c.api, PODS, "deleted", namespace="default")
+            await api_verbs.delete(c.api, PODS, "forced", namespace="default", grace_seconds=0)
             for index in range(5):
                 await c.bind(f"new-{index}")
             lists = c.api.lists
@@ -143,7 +146,7 @@ async def test_a_bookmark_spares_a_list() -> None:
 async def test_a_list_that_fails_is_repeated() -> None:
     async with obedient_cluster() as c:
         await c.pass_seconds(1)
-        c.api.fail("list", "pods", TryLaterError("overloaded", status=429), times=2)
+        c.api.next("list", PODS, TryLaterError("overloaded", status=429), times=2)
         c.api.disconnect(expire=True)
         await c.bind("p")
         await c.pass_seconds(2)

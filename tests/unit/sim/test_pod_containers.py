@@ -5,9 +5,10 @@ Source: Kubernetes 1.36 `pkg/kubelet/kubelet_pods.go` (getPhase), `pkg/kubelet/s
 
 from typing import Any
 
+from recovery import api_verbs
 from recovery.ports import PODS
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.kubelets.means import KubeletSettings
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.cluster import QUICK, Cluster, Obedient, obedient_cluster, pod
 
@@ -137,7 +138,7 @@ async def test_a_native_sidecar_that_waits_to_restart_does_not_hold_up_the_end()
 async def test_native_sidecars_are_asked_to_leave_after_the_containers_the_last_one_first() -> None:
     async with obedient_cluster() as c:
         await bind(c, "node", init=(("proxy", NATIVE), ("mesh", NATIVE)))
-        await c.api.delete(PODS, "p", namespace="default")
+        await api_verbs.delete(c.api, PODS, "p", namespace="default")
         await c.pass_seconds(LEAVES_SECONDS + QUICK)
         assert states(c) == {"proxy": "running", "mesh": "running", "node": "terminated"}
         await c.pass_seconds(LEAVES_SECONDS)

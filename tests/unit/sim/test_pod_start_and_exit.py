@@ -2,7 +2,7 @@
 
 import pytest
 
-from recovery.sim.kubelets.means import KubeletSettings
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.cluster import QUICK, Cluster, Obedient, obedient_cluster
 

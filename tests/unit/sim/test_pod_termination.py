@@ -2,9 +2,10 @@
 
 import pytest
 
+from recovery import api_verbs
 from recovery.ports import PODS
-from recovery.sim.kubelets.means import KubeletSettings
-from recovery.sim.kubelets.nodes import NodeDeath
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
+from recovery.sim.kubelets.node_run import NodeDeath
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.cluster import QUICK, obedient_cluster
 
@@ -14,7 +15,7 @@ async def test_a_well_behaved_process_exits_with_143_and_its_pod_is_deleted() ->
     async with obedient_cluster() as c:
         await c.bind("p", finalizers=("batch.kubernetes.io/job-tracking",))
         await c.pass_seconds(10)
-        await c.api.delete(PODS, "p", namespace="default")
+        await api_verbs.delete(c.api, PODS, "p", namespace="default")
         await c.pass_seconds(1.9)
         assert "running" in c.container("p")["state"]
         await c.pass_seconds(0.2)
@@ -33,7 +34,7 @@ async def test_a_deaf_process_sits_out_its_grace_and_is_killed() -> None:
     async with obedient_cluster(deaf=True) as c:
         await c.bind("p", grace_seconds=30, finalizers=("keep",))
         await c.pass_seconds(10)
-        await c.api.delete(PODS, "p", namespace="default")
+        await api_verbs.delete(c.api, PODS, "p", namespace="default")
         await c.pass_seconds(29.9)
         assert "running" in c.container("p")["state"]
         await c.pass_seconds(0.2)
@@ -52,9 +53,9 @@ def test_a_second_delete_shortens_the_grace(grace_seconds: int, killed_after_sec
         async with obedient_cluster(deaf=True) as c:
             await c.bind("p", grace_seconds=30)
             await c.pass_seconds(10)
-            await c.api.delete(PODS, "p", namespace="default")
+            await api_verbs.delete(c.api, PODS, "p", namespace="default")
             await c.pass_seconds(10)
-            await c.api.delete(PODS, "p", namespace="default", grace_seconds=grace_seconds)
+            await api_verbs.delete(c.api, PODS, "p", namespace="default", grace_seconds=grace_seconds)
             await c.pass_seconds(killed_after_seconds - 0.1)
             assert len(c.workload.running) == 1
             await c.pass_seconds(0.2)
@@ -69,7 +70,7 @@ async def test_a_grace_is_never_lengthened() -> None:
     async with obedient_cluster(deaf=True) as c:
         await c.bind("p", grace_seconds=3)
         await c.pass_seconds(10)
-        await c.api.delete(PODS, "p", namespace="default")
+        await api_verbs.delete(c.api, PODS, "p", namespace="default")
         for second in range(4):
             await c.pass_seconds(0.5)
             c.api.change(PODS, "p", metadata={"annotations": {"touched": str(second)}})
@@ -82,7 +83,7 @@ async def test_a_process_outlives_its_force_deleted_pod_for_a_second_and_nothing
     async with obedient_cluster(deaf=True) as c:
         await c.bind("p")
         await c.pass_seconds(10)
-        await c.api.delete(PODS, "p", namespace="default", grace_seconds=0)
+        await api_verbs.delete(c.api, PODS, "p", namespace="default", grace_seconds=0)
         assert c.gone("p")
         await c.pass_seconds(0.9)
         assert len(c.workload.running) == 1
@@ -96,7 +97,7 @@ async def test_a_pod_deleted_before_it_started_never_starts() -> None:
     async with obedient_cluster(KubeletSettings(start_seconds=(20.0, 20.0))) as c:
         await c.bind("p", finalizers=("keep",))
         await c.pass_seconds(5)
-        await c.api.delete(PODS, "p", namespace="default")
+        await api_verbs.delete(c.api, PODS, "p", namespace="default")
         await c.pass_seconds(QUICK)
         ended = c.container("p")["state"]["terminated"]
         assert (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
@@ -111,7 +112,7 @@ async def test_a_pod_deleted_while_it_initializes_leaves_no_container_running() 
     async with obedient_cluster(KubeletSettings(start_seconds=(0.0, 0.0), init_container_seconds=60.0)) as c:
         await c.bind("p", init_containers=("fetch", "check"), finalizers=("keep",))
         await c.pass_seconds(5)
-        await c.api.delete(PODS, "p", namespace="default")
+        await api_verbs.delete(c.api, PODS, "p", namespace="default")
         await c.pass_seconds(600)
         status = c.status("p")
         containers = [*status["initContainerStatuses"], *status["containerStatuses"]]
@@ -128,7 +129,7 @@ async def test_a_pod_deleted_in_its_back_off_ends_as_it_ended_before() -> None:
             c.kubelets.exit_container("p", code)
         await c.pass_seconds(1)
         assert c.container("p")["state"]["waiting"]["reason"] == "CrashLoopBackOff"
-        await c.api.delete(PODS, "p", namespace="default")
+        await api_verbs.delete(c.api, PODS, "p", namespace="default")
         await c.pass_seconds(60)
         assert c.container("p")["state"]["terminated"]["exitCode"] == 2
         assert (c.phase("p"), c.container("p")["restartCount"]) == ("Failed", 1)
@@ -139,7 +140,7 @@ async def test_a_deleted_container_is_not_restarted() -> None:
     async with obedient_cluster() as c:
         await c.bind("p", restart_policy="Always", finalizers=("keep",))
         await c.pass_seconds(1)
-        await c.api.delete(PODS, "p", namespace="default")
+        await api_verbs.delete(c.api, PODS, "p", namespace="default")
         await c.pass_seconds(60)
         assert (c.phase("p"), c.container("p")["restartCount"]) == ("Failed", 0)
         assert c.workload.started == 1
@@ -152,7 +153,7 @@ async def test_a_finished_pod_needs_no_write_when_it_is_deleted() -> None:
         await c.pass_seconds(1)
         c.kubelets.exit_container("p", 1)
         await c.pass_seconds(1)
-        await c.api.delete(PODS, "p", namespace="default")
+        await api_verbs.delete(c.api, PODS, "p", namespace="default")
         await c.pass_seconds(1)
         c.api.release_finalizers("p")
         await c.pass_seconds(1)
@@ -167,7 +168,7 @@ async def test_a_stuck_pod_stays_until_its_node_loses_power() -> None:
         await c.bind("p", grace_seconds=5)
         await c.pass_seconds(1)
         c.kubelets.stuck_termination("p")
-        await c.api.delete(PODS, "p", namespace="default")
+        await api_verbs.delete(c.api, PODS, "p", namespace="default")
         await c.pass_seconds(3600)
         assert c.pod("p")["metadata"]["deletionGracePeriodSeconds"] == 5
         assert len(c.workload.running) == 1
@@ -182,7 +183,7 @@ async def test_a_name_used_again_is_another_pod() -> None:
     async with obedient_cluster(deaf=True) as c:
         await c.bind("p")
         await c.pass_seconds(1)
-        await c.api.delete(PODS, "p", namespace="default", grace_seconds=0)
+        await api_verbs.delete(c.api, PODS, "p", namespace="default", grace_seconds=0)
         await c.bind("p")
         await c.pass_seconds(0.5)
         assert [process.pod.name for process in c.workload.running] == ["p", "p"]

@@ -7,10 +7,11 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from recovery import api_verbs
 from recovery.ports import JOB_SETS, JOBS, PODS, TryLaterError
-from recovery.sim.kubelets.nodes import NodeDeath
+from recovery.sim.kubelets.node_run import NodeDeath
 from recovery.sim.training.trace import EventKind
-from recovery.sim.training.training import Outcome, RankState, TrainingSettings, TrainingWorld
+from recovery.sim.training.training import RankState, TrainingOutcome, TrainingSettings, TrainingWorld
 from recovery.sim.virtual_time import BEGIN, virtual_time
 from tests.unit.sim.cluster import AT_ONCE, QUICK, Cluster, cluster
 
@@ -126,7 +127,7 @@ async def test_when_a_rank_dies_the_others_run_on_but_hang_and_die_one_by_one_of
         assert all(timedelta(seconds=55) <= after <= timedelta(seconds=65) for after in exits)
         assert len(set(exits)) == 3
         (broken,) = c.workload.rounds(NAME)
-        assert (broken.outcome, broken.ended_at) == (Outcome.BROKEN, lost_at)
+        assert (broken.outcome, broken.ended_at) == (TrainingOutcome.BROKEN, lost_at)
 
 
 @virtual_time
@@ -147,7 +148,7 @@ async def test_hung_ranks_ignore_sigterm_and_sit_out_their_grace() -> None:
         pods = await bind_group(c)
         c.kubelets.exit_container(pods[0], 1)
         await c.pass_seconds(1)
-        await c.api.delete(PODS, pods[1], namespace="default")
+        await api_verbs.delete(c.api, PODS, pods[1], namespace="default")
         await c.pass_seconds(29)
         assert not c.gone(pods[1])
         await c.pass_seconds(1.1)
@@ -160,7 +161,7 @@ async def test_a_healthy_rank_heeds_sigterm_and_steps_stop_at_once() -> None:
     async with training_cluster() as c:
         pods = await bind_group(c)
         await c.pass_seconds(20)
-        await c.api.delete(PODS, pods[2], namespace="default")
+        await api_verbs.delete(c.api, PODS, pods[2], namespace="default")
         await c.pass_seconds(0.3)
         assert c.workload.ranks(NAME) == {RankState.TRAINING: 3, RankState.LEAVING: 1}
         await c.pass_seconds(0.5)
@@ -174,7 +175,7 @@ async def test_ranks_that_are_told_together_all_leave_in_good_order() -> None:
     async with training_cluster() as c:
         pods = await bind_group(c)
         for name in pods:
-            await c.api.delete(PODS, name, namespace="default")
+            await api_verbs.delete(c.api, PODS, name, namespace="default")
         await c.pass_seconds(1)
         assert {record.exit_code for record in c.workload.trace.of(NAME, EventKind.PROCESS_EXITED)} == {143}
         assert kinds(c, EventKind.RANK_HUNG) == []
@@ -216,7 +217,7 @@ async def test_a_recreated_group_resumes_from_the_last_checkpoint() -> None:
         await c.pass_seconds(37)
         deleted_at = c.clock.now()
         for name in pods:
-            await c.api.delete(PODS, name, namespace="default")
+            await api_verbs.delete(c.api, PODS, name, namespace="default")
         await c.pass_seconds(10)
         await bind_group(c, suffix="b", job="llm-node-0-again")
         before, after = c.workload.rounds(NAME)
@@ -248,7 +249,7 @@ async def test_ranks_of_two_jobs_at_once_are_an_overlap_until_the_last_old_one_e
         pods = await bind_group(c)
         c.kubelets.exit_container(pods[0], 1)
         for name in pods:
-            await c.api.delete(PODS, name, namespace="default")
+            await api_verbs.delete(c.api, PODS, name, namespace="default")
         await c.pass_seconds(10)
         began = c.clock.now()
         await bind_group(c, suffix="b", job="llm-node-0-again")
@@ -264,7 +265,7 @@ async def test_ranks_of_two_jobs_at_once_are_an_overlap_until_the_last_old_one_e
 async def test_a_replaced_pod_waits_until_the_hung_ranks_are_gone() -> None:
     async with training_cluster() as c:
         pods = await bind_group(c, restart_policy="OnFailure")
-        await c.api.delete(PODS, pods[3], namespace="default", grace_seconds=0)
+        await api_verbs.delete(c.api, PODS, pods[3], namespace="default", grace_seconds=0)
         await bind_rank(c, 3, suffix="b")
         await c.pass_seconds(30)
         assert c.workload.ranks(NAME) == {RankState.HUNG: 3, RankState.WAITING: 1}
@@ -287,7 +288,7 @@ async def test_a_joined_probe_finds_nobody_ready_until_all_ranks_have_met() -> N
 async def test_a_joined_probe_finds_hung_ranks_ready_and_a_replaced_one_not_before_it_has_met_them() -> None:
     async with training_cluster() as c:
         pods = await bind_group(c, restart_policy="OnFailure", probe_seconds=1)
-        await c.api.delete(PODS, pods[3], namespace="default", grace_seconds=0)
+        await api_verbs.delete(c.api, PODS, pods[3], namespace="default", grace_seconds=0)
         pods[3] = await bind_rank(c, 3, suffix="b", probe_seconds=1)
         await c.pass_seconds(50)
         assert c.workload.ranks(NAME) == {RankState.HUNG: 3, RankState.WAITING: 1}
@@ -328,7 +329,7 @@ async def test_after_the_last_step_every_rank_exits_with_0() -> None:
         assert [c.phase(name) for name in pods] == ["Succeeded"] * 4
         assert kinds(c, EventKind.FINISHED, EventKind.RANK_LOST) == [EventKind.FINISHED]
         (finished,) = c.workload.rounds(NAME)
-        assert finished.outcome is Outcome.FINISHED
+        assert finished.outcome is TrainingOutcome.FINISHED
         assert c.workload.step_of(NAME) == 25
         assert c.workload.checkpoint_of(NAME) == 25
 
@@ -353,7 +354,7 @@ def test_a_lost_node_stops_the_training_only_if_its_processes_die(how: NodeDeath
 async def test_a_job_tells_the_size_that_its_pods_do_not() -> None:
     async with training_cluster() as c:
         c.api.put(JOBS, {"metadata": {"name": "llm-node-0", "namespace": "default"}, "spec": {"completions": 4}})
-        c.api.fail("get", "jobs", TryLaterError("overloaded", status=429), times=2)
+        c.api.next("get", JOBS, TryLaterError("overloaded", status=429), times=2)
         await bind_group(c, 3, size="2:4")
         await c.pass_seconds(5)
         assert c.workload.rounds(NAME) == []
@@ -423,8 +424,8 @@ async def test_a_round_takes_the_newest_job_of_each_member() -> None:
         launchers = [await bind_member(c, "launcher", incarnation=incarnation) for incarnation in "bc"]
         c.kubelets.exit_container("llm-node-0-0-a", 1)
         for index in range(3):
-            await c.api.delete(PODS, f"llm-node-0-{index}-a", namespace="default", grace_seconds=1)
-        await c.api.delete(PODS, "llm-launcher-0-0-a", namespace="default", grace_seconds=1)
+            await api_verbs.delete(c.api, PODS, f"llm-node-0-{index}-a", namespace="default", grace_seconds=1)
+        await api_verbs.delete(c.api, PODS, "llm-launcher-0-0-a", namespace="default", grace_seconds=1)
         await c.pass_seconds(5)
         for index in range(3):
             await bind_member(c, "node", index, incarnation="b")
@@ -453,7 +454,7 @@ async def test_nodes_whose_launcher_is_done_make_no_more_steps_and_heed_sigterm(
         assert c.workload.step_of(NAME) <= 15
         assert [c.phase(name) for name in nodes] == ["Running"] * 3
         for name in nodes:
-            await c.api.delete(PODS, name, namespace="default")
+            await api_verbs.delete(c.api, PODS, name, namespace="default")
         await c.pass_seconds(1)
         assert all(c.gone(name) for name in nodes)
 
@@ -488,7 +489,7 @@ async def test_initializers_succeed_and_other_pods_just_run() -> None:
         await c.pass_seconds(5)
         assert [c.phase(name) for name in ("init", "no-index", "no-job")] == ["Succeeded", "Running", "Running"]
         assert c.workload.trace.records == []
-        await c.api.delete(PODS, "no-job", namespace="default")
+        await api_verbs.delete(c.api, PODS, "no-job", namespace="default")
         await c.pass_seconds(1)
         assert c.gone("no-job")
 

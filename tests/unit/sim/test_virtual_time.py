@@ -110,7 +110,7 @@ async def test_a_set_of_tasks_is_gone_through_in_the_order_in_which_they_were_ma
 
 
 @virtual_time
-async def test_tasks_are_numbered_anew_in_each_run() -> None:
+async def test_tasks_are_numbered_again_in_each_run() -> None:
     current = asyncio.current_task()
     assert hash(current) == 1
 

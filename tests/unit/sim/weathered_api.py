@@ -1,10 +1,11 @@
 """The embedded API server as a kubelet meets it on a bad day: requests take time, fail on demand, watches break."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
+
+import msgspec
 
 from recovery.ports import (
     JOB_SETS,
@@ -12,18 +13,18 @@ from recovery.ports import (
     LEASES,
     NODES,
     PODS,
-    ApiError,
+    ApiRequest,
     Clock,
     Entropy,
     PatchKind,
-    Propagation,
     Resource,
     TryLaterError,
 )
-from recovery.sim.api.door import ModelClient
+from recovery.sim.api.client import ModelClient
 from recovery.sim.api.kinds.core import core_kinds
-from recovery.sim.api.kinds.kind import Body, Kind
+from recovery.sim.api.kinds.kind import Body, ServedKind
 from recovery.sim.api.server import ApiServer
+from tests.unit.fake_api import FakeApi, sent
 
 REQUEST_SECONDS = 0.002
 PAGE = 2
@@ -32,27 +33,18 @@ GONE_LINE = (
     b'{"type":"ERROR","object":{"kind":"Status","metadata":{},"status":"Failure","reason":"Expired","code":410}}'
 )
 # Nodes without the taint that only the node lifecycle controller would take away; Jobs and JobSets as tests word them.
-PLAIN = {resource: Kind(resource=resource) for resource in (NODES, JOBS, JOB_SETS)}
+PLAIN = {resource: ServedKind(resource=resource) for resource in (NODES, JOBS, JOB_SETS)}
 
 
-@dataclass
-class Fault:
-    """The next `times` requests of this verb on this resource raise `error`, after having been applied or not."""
-
-    verb: str
-    plural: str
-    error: ApiError
-    times: int
-    applied: bool
-
-
-class WeatheredApi:
-    """`ports.ApiClient`. `writes` counts what was asked of the server, as (verb, plural, name)."""
+class WeatheredApi(FakeApi):
+    """The modelled API server, which a kubelet reaches after a while."""
 
     def __init__(self, clock: Clock, entropy: Entropy) -> None:
+        super().__init__()
         kinds = {kind.resource: kind for kind in core_kinds()} | PLAIN
         self.server = ApiServer(kinds.values(), clock=clock, entropy=entropy)
-        self.writes: list[tuple[str, str, str]] = []
+        self.handled: list[tuple[str, str, str]] = []
+        """Verb, plural and name of the writes that the server got."""
         self.most_writes_in_flight = 0
         self.lists = 0
         self.silent = False
@@ -61,13 +53,9 @@ class WeatheredApi:
         self._cut = asyncio.Event()
         """Ends all streams that are open."""
         self._last_line = b""
-        self._faults: list[Fault] = []
         self._in_flight = 0
 
     # What tests do.
-
-    def fail(self, verb: str, plural: str, error: ApiError, *, times: int = 1, applied: bool = False) -> None:
-        self._faults.append(Fault(verb, plural, error, times, applied))
 
     def put(self, resource: Resource, body: Body) -> Body:
         """Make an object as a test wants it, its status included; a pod as the scheduler leaves it."""
@@ -95,7 +83,7 @@ class WeatheredApi:
         return next((body for body in self.server.objects(resource) if body["metadata"]["name"] == name), None)
 
     def writes_of(self, verb: str, plural: str) -> list[str]:
-        return [name for was, of, name in self.writes if (was, of) == (verb, plural)]
+        return [name for was, of, name in self.handled if (was, of) == (verb, plural)]
 
     def disconnect(self, *, expire: bool = False, say_so: bool = False) -> None:
         """End all watches; `expire`: what they would go on from is too old; `say_so`: in a last line of the stream."""
@@ -111,46 +99,22 @@ class WeatheredApi:
 
     # The port.
 
-    async def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
-        with self._request("get", resource, name):
-            await asyncio.sleep(REQUEST_SECONDS)
-            return await self._client.get(resource, name, namespace=namespace)
-
-    async def list(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        limit: int | None = None,
-        continue_token: str = "",
-    ) -> bytes:
-        with self._request("list", resource, ""):
-            await asyncio.sleep(REQUEST_SECONDS)
+    async def answer(self, request: ApiRequest) -> bytes:
+        if request.verb == "list":
             self.lists += 1
-            return await self._client.list(
-                resource, field_selector=field_selector, limit=PAGE, continue_token=continue_token
-            )
+            request = msgspec.structs.replace(request, query={**request.query, "limit": PAGE})
+        if request.writes:
+            self.handled.append((request.verb, request.resource.plural, sent(request).name))
+            self._in_flight += 1
+            self.most_writes_in_flight = max(self.most_writes_in_flight, self._in_flight)
+        try:
+            await asyncio.sleep(REQUEST_SECONDS)
+            return await self._client.send(request)
+        finally:
+            self._in_flight -= request.writes
 
-    async def watch(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str | None = None,
-        send_initial_events: bool = False,
-        timeout_seconds: int = 300,
-    ) -> AsyncGenerator[bytes, None]:
-        stream = self._client.watch(
-            resource,
-            field_selector=field_selector,
-            resource_version=resource_version,
-            timeout_seconds=timeout_seconds,
-        )
+    async def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
+        stream = self._client.watch(request)
         cut = asyncio.ensure_future(self._cut.wait())
         async with aclosing(stream):
             while True:
@@ -171,81 +135,3 @@ class WeatheredApi:
         if self._last_line:
             yield self._last_line
         raise TryLaterError("connection lost")
-
-    async def create(
-        self,
-        resource: Resource,
-        body: object,
-        *,
-        namespace: str | None = None,
-        name: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        assert isinstance(body, dict)
-        with self._request("create", resource, body["metadata"]["name"]) as fault:
-            await asyncio.sleep(REQUEST_SECONDS)
-            made = await self._client.create(resource, body, namespace=namespace)
-            if fault:
-                raise fault.error
-            return made
-
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        body: object,
-        *,
-        kind: PatchKind,
-        namespace: str | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        with self._request("patch", resource, name) as fault:
-            await asyncio.sleep(REQUEST_SECONDS)
-            patched = await self._client.patch(
-                resource, name, body, kind=kind, namespace=namespace, subresource=subresource
-            )
-            if fault:
-                raise fault.error
-            return patched
-
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str | None = None,
-        uid: str | None = None,
-        resource_version: str | None = None,
-        propagation: Propagation | None = None,
-        grace_seconds: int | None = None,
-    ) -> bytes:
-        with self._request("delete", resource, name) as fault:
-            await asyncio.sleep(REQUEST_SECONDS)
-            deleted = await self._client.delete(
-                resource, name, namespace=namespace, uid=uid, grace_seconds=grace_seconds
-            )
-            if fault:
-                raise fault.error
-            return deleted
-
-    # Within.
-
-    @contextmanager
-    def _request(self, verb: str, resource: Resource, name: str) -> Iterator[Fault | None]:
-        """Counts it. A fault that hits before the request is applied is raised here, the other kind handed on."""
-        fault = next((f for f in self._faults if (f.verb, f.plural) == (verb, resource.plural)), None)
-        if fault:
-            fault.times -= 1
-            self._faults = [fault for fault in self._faults if fault.times]
-            if not fault.applied:
-                raise fault.error
-        if verb in {"get", "list"}:
-            yield fault
-            return
-        self.writes.append((verb, resource.plural, name))
-        self._in_flight += 1
-        self.most_writes_in_flight = max(self.most_writes_in_flight, self._in_flight)
-        try:
-            yield fault
-        finally:
-            self._in_flight -= 1

@@ -13,7 +13,7 @@ from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, Whe
 from recovery.core.plan.actions import EmitEvent, FailJobSet
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, OnExhausted, Restart
-from recovery.telemetry.decisions import Decision, decisions
+from recovery.telemetry.decision_labels import DecisionLabels, decisions
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training
 
@@ -131,7 +131,7 @@ ROWS: dict[str, tuple[Policy, World, Codes]] = {
 def codes(controller: Controller, world: World, seconds: float) -> Codes:
     """One reconcile."""
     before, done = controller.ledger, len(controller.done)
-    controller.look(world, seconds)
+    controller.reconcile(world, seconds)
     actions = controller.done[done:]
     made = decisions(before, controller.ledger)
     return Codes(
@@ -162,7 +162,7 @@ def test_a_verdict_that_had_to_settle_is_counted_when_it_is_passed() -> None:
 def test_a_paused_job_is_counted_as_that() -> None:
     controller = Controller(policy(rules=(on_exit_42(RuleAction.IGNORE),)))
     lost = training().pod_deleted(2, 0)
-    controller.look(lost, 1)
+    controller.reconcile(lost, 1)
     paused = lost.with_workload(annotations={PAUSED_ANNOTATION: "true"})
     assert codes(controller, paused, 4).counted == (("None", Reason.JOB_PAUSED, ""),)
 
@@ -170,7 +170,7 @@ def test_a_paused_job_is_counted_as_that() -> None:
 def test_a_decision_is_a_record() -> None:
     """Labels of a metric: bounded words."""
     controller = Controller()
-    controller.look(exited(), 1)
-    assert Decision("RecreateGroup", Reason.DEFAULT_RESTART, "enforce") in decisions(
+    controller.reconcile(exited(), 1)
+    assert DecisionLabels("RecreateGroup", Reason.DEFAULT_RESTART, "enforce") in decisions(
         type(controller.ledger)(), controller.ledger
     )

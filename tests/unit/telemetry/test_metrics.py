@@ -7,7 +7,7 @@ from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.kube.observer import InformerObserver, RequestObserver
 from recovery.ports import WatchEnd
-from recovery.telemetry.event_loop import measure_lag
+from recovery.telemetry.event_loop_lag import measure_lag
 from recovery.telemetry.observer import Telemetry
 from tests.unit.telemetry.world import KEY, Group, HeldStore, Scrape, SetClock
 
@@ -188,11 +188,11 @@ def test_a_decision_is_counted_once(metrics: Telemetry, group: Group) -> None:
     assert scrape.by(SUPPRESSED, "reason") == {}
 
 
-def test_looks_and_the_queue(metrics: Telemetry) -> None:
+def test_reconciles_and_the_queue(metrics: Telemetry) -> None:
     metrics.follow_queue(lambda: 3)
     metrics.queue_waited(0.2, 5)
-    metrics.look_finished(KEY, 0.01, None)
-    metrics.look_finished(KEY, 0.02, "ConflictError")
+    metrics.reconcile_finished(KEY, 0.01, None)
+    metrics.reconcile_finished(KEY, 0.02, "ConflictError")
     scrape = Scrape(metrics)
     assert scrape.value("recovery_workqueue_depth", name="group") == 3
     assert scrape.value("recovery_workqueue_queue_duration_seconds_sum", name="group") == 0.2

@@ -8,7 +8,7 @@ import pytest
 
 from recovery.sim.api.metadata import timestamp
 from recovery.sim.controllers.job import JobController
-from recovery.sim.controllers.job_status import JobLook
+from recovery.sim.controllers.job_status import JobSync
 from recovery.sim.controllers.jobset import JobSetController
 from recovery.sim.controllers.trainer import TrainJobStatus
 from recovery.sim.kubelets.pod_status import PodState, Terminated
@@ -29,14 +29,14 @@ def _resumes_are_dated_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the model did, and as the controller once believed: from before the pods that the same sync makes."""
     say = JobController._say_whether_suspended
 
-    def said_early(self: JobController, look: JobLook) -> None:
-        set_condition = look.set_condition
+    def said_early(self: JobController, sync: JobSync) -> None:
+        set_condition = sync.set_condition
 
         def dated_early(kind: str, status: str, reason: str, message: str, moment: datetime) -> bool:
-            return set_condition(kind, status, reason, message, look.now)
+            return set_condition(kind, status, reason, message, sync.now)
 
-        monkeypatch.setattr(look, "set_condition", dated_early)
-        say(self, look)
+        monkeypatch.setattr(sync, "set_condition", dated_early)
+        say(self, sync)
 
     monkeypatch.setattr(JobController, "_say_whether_suspended", said_early)
 
@@ -62,10 +62,10 @@ def _resumed_jobs_keep_their_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither JobSet nor the Job controller takes the time away from when a suspended Job first started."""
     say = JobController._say_whether_suspended
 
-    def said(self: JobController, look: JobLook) -> None:
-        began = look.start_time
-        say(self, look)
-        look.start_time = began or timestamp(look.now)
+    def said(self: JobController, sync: JobSync) -> None:
+        began = sync.start_time
+        say(self, sync)
+        sync.start_time = began or timestamp(sync.now)
 
     resume = JobSetController._resume_job
 
@@ -86,7 +86,7 @@ async def _unless_status(
 
 def _indexes_have_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """backoffLimitPerIndex is not read: no index fails on its own."""
-    monkeypatch.setattr(JobLook, "limit_per_index", None)
+    monkeypatch.setattr(JobSync, "limit_per_index", None)
 
 
 def _sidecars_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

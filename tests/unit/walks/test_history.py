@@ -74,7 +74,7 @@ def test_a_resume_that_is_dated_from_before_its_pods_is_told_as_such() -> None:
     assert resumed(AT) == ["born", "Suspended=False JobResumed, dated before its pods"]
 
 
-def test_nothing_is_told_of_a_job_that_is_being_deleted_but_that_and_its_end() -> None:
+def test_nothing_is_reported_a_job_that_is_being_deleted_but_that_and_its_end() -> None:
     one = job()
     going = job("job-1", "llm-node-0", condition("FailureTarget"))
     going["metadata"]["deletionTimestamp"] = AT

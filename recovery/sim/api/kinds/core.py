@@ -8,26 +8,26 @@ out: a Service gets no address, and a Namespace no finalizer, so that its deleti
 from collections.abc import Iterable
 
 from recovery.ports import EVENTS, LEASES, Resource
-from recovery.sim.api.kinds.kind import Body, Kind
+from recovery.sim.api.kinds.kind import Body, ServedKind
 from recovery.sim.api.kinds.nodes import node_kind
 from recovery.sim.api.kinds.pods import PodAdmission, pod_kind
-from recovery.sim.api.status import Cause
+from recovery.sim.api.status_error import FieldCause
 
 SERVICES = Resource("", "v1", "services", "Service")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 
 
-def core_kinds(admission: PodAdmission | None = None) -> tuple[Kind, ...]:
+def core_kinds(admission: PodAdmission | None = None) -> tuple[ServedKind, ...]:
     """`admission`: asked about each new pod. None: all are admitted."""
     return (
         pod_kind(admission),
         node_kind(),
-        Kind(resource=LEASES, has_status=False, counts_generation=False, validate=_wrong_lease),
-        Kind(resource=EVENTS, has_status=False, counts_generation=False, validate=_wrong_event),
-        Kind(resource=SERVICES, counts_generation=False, default=_default_service),
-        Kind(resource=CONFIG_MAPS, has_status=False, counts_generation=False),
-        Kind(resource=NAMESPACES, counts_generation=False, default=_default_namespace),
+        ServedKind(resource=LEASES, has_status=False, counts_generation=False, validate=_wrong_lease),
+        ServedKind(resource=EVENTS, has_status=False, counts_generation=False, validate=_wrong_event),
+        ServedKind(resource=SERVICES, counts_generation=False, default=_default_service),
+        ServedKind(resource=CONFIG_MAPS, has_status=False, counts_generation=False),
+        ServedKind(resource=NAMESPACES, counts_generation=False, default=_default_namespace),
     )
 
 
@@ -47,19 +47,19 @@ def _default_namespace(body: Body, before: Body | None) -> None:
         body["status"] = {"phase": "Active"}
 
 
-def _wrong_lease(body: Body, before: Body | None) -> Iterable[Cause]:
+def _wrong_lease(body: Body, before: Body | None) -> Iterable[FieldCause]:
     spec = body.get("spec") or {}
     duration_seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
     if duration_seconds is not None and duration_seconds <= 0:
         message = f"Invalid value: {duration_seconds}: must be greater than 0"
-        yield Cause("spec.leaseDurationSeconds", message)
+        yield FieldCause("spec.leaseDurationSeconds", message)
     if transitions is not None and transitions < 0:
         message = f"Invalid value: {transitions}: must be greater than or equal to 0"
-        yield Cause("spec.leaseTransitions", message)
+        yield FieldCause("spec.leaseTransitions", message)
 
 
-def _wrong_event(body: Body, before: Body | None) -> Iterable[Cause]:
+def _wrong_event(body: Body, before: Body | None) -> Iterable[FieldCause]:
     """An Event stands in the namespace of what it is about; one about an object without namespace, in `default`."""
     about = (body.get("involvedObject") or {}).get("namespace", "")
     if body["metadata"].get("namespace", "") != (about or "default"):
-        yield Cause("involvedObject.namespace", f'Invalid value: "{about}": does not match event.namespace')
+        yield FieldCause("involvedObject.namespace", f'Invalid value: "{about}": does not match event.namespace')

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable
 
 from recovery.ports import JOBS
-from recovery.sim.api.kinds.kind import Body, Kind
-from recovery.sim.api.status import Cause
+from recovery.sim.api.kinds.kind import Body, ServedKind
+from recovery.sim.api.status_error import FieldCause
 
 MOST_RULES = 20
 MOST_EXIT_CODES = 255
@@ -39,8 +39,8 @@ _INDEXES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _SCHEDULING = ("nodeSelector", "tolerations", "schedulingGates")
 
 
-def job_kind() -> Kind:
-    return Kind(resource=JOBS, default=_default, validate=_wrong)
+def job_kind() -> ServedKind:
+    return ServedKind(resource=JOBS, default=_default, validate=_wrong)
 
 
 # Defaults.
@@ -98,7 +98,7 @@ def _completed_policy(policy: Body) -> Body:
 # What is refused.
 
 
-def _wrong(body: Body, before: Body | None) -> Iterable[Cause]:
+def _wrong(body: Body, before: Body | None) -> Iterable[FieldCause]:
     if before is not None and body["spec"] is before["spec"]:
         if body.get("status") is not before.get("status"):
             yield from _wrong_status(body, before)
@@ -115,7 +115,7 @@ def _wrong(body: Body, before: Body | None) -> Iterable[Cause]:
         yield from _wrong_change(spec, before)
 
 
-def _wrong_spec(spec: Body) -> Iterable[Cause]:
+def _wrong_spec(spec: Body) -> Iterable[FieldCause]:
     for name in _NUMBERS:
         if spec.get(name, 0) < 0:
             yield _invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
@@ -137,7 +137,7 @@ def _wrong_spec(spec: Body) -> Iterable[Cause]:
         yield from _wrong_failure_policy(spec)
 
 
-def _wrong_indexed(spec: Body) -> Iterable[Cause]:
+def _wrong_indexed(spec: Body) -> Iterable[FieldCause]:
     if "completions" not in spec:
         yield _required("spec.completions", "when completion mode is Indexed")
         return
@@ -148,7 +148,7 @@ def _wrong_indexed(spec: Body) -> Iterable[Cause]:
         yield from _wrong_success_policy(spec["successPolicy"], spec["completions"])
 
 
-def _wrong_restart_policy(spec: Body) -> Iterable[Cause]:
+def _wrong_restart_policy(spec: Body) -> Iterable[FieldCause]:
     path = "spec.template.spec.restartPolicy"
     policy = (spec["template"].get("spec") or {}).get("restartPolicy", "Always")
     if policy == "Always":
@@ -159,7 +159,7 @@ def _wrong_restart_policy(spec: Body) -> Iterable[Cause]:
         yield _invalid(path, policy, 'only "Never" is supported when podFailurePolicy is specified')
 
 
-def _wrong_failure_policy(spec: Body) -> Iterable[Cause]:
+def _wrong_failure_policy(spec: Body) -> Iterable[FieldCause]:
     rules, pods = spec["podFailurePolicy"]["rules"], spec["template"].get("spec") or {}
     names = [each["name"] for key in ("containers", "initContainers") for each in pods.get(key) or ()]
     if len(rules) > MOST_RULES:
@@ -176,16 +176,16 @@ def _wrong_failure_policy(spec: Body) -> Iterable[Cause]:
         codes, patterns = rule.get("onExitCodes"), rule.get("onPodConditions")
         if codes and patterns:
             words = "specifying both OnExitCodes and OnPodConditions is not supported"
-            yield Cause(path, f"Invalid value: {words}")
+            yield FieldCause(path, f"Invalid value: {words}")
         elif codes:
             yield from _wrong_exit_codes(codes, f"{path}.onExitCodes", names)
         elif patterns:
             yield from _wrong_patterns(patterns, f"{path}.onPodConditions")
         else:
-            yield Cause(path, "Invalid value: specifying one of OnExitCodes and OnPodConditions is required")
+            yield FieldCause(path, "Invalid value: specifying one of OnExitCodes and OnPodConditions is required")
 
 
-def _wrong_exit_codes(codes: Body, path: str, names: list[str]) -> Iterable[Cause]:
+def _wrong_exit_codes(codes: Body, path: str, names: list[str]) -> Iterable[FieldCause]:
     operator, values = codes.get("operator"), codes.get("values") or []
     if operator not in _OPERATORS:
         yield _unsupported(f"{path}.operator", operator, _OPERATORS)
@@ -200,12 +200,12 @@ def _wrong_exit_codes(codes: Body, path: str, names: list[str]) -> Iterable[Caus
         if operator == "In" and value == 0:
             yield _invalid(f"{path}.values[{place}]", value, "must not be 0 for the In operator")
         if value in values[:place]:
-            yield Cause(f"{path}.values[{place}]", f"Duplicate value: {value}", "FieldValueDuplicate")
+            yield FieldCause(f"{path}.values[{place}]", f"Duplicate value: {value}", "FieldValueDuplicate")
     if values != sorted(values):
         yield _invalid(f"{path}.values", values, "must be ordered")
 
 
-def _wrong_patterns(patterns: list[Body], path: str) -> Iterable[Cause]:
+def _wrong_patterns(patterns: list[Body], path: str) -> Iterable[FieldCause]:
     if len(patterns) > MOST_RULES:
         yield _too_many(path, len(patterns), MOST_RULES)
     for place, pattern in enumerate(patterns):
@@ -213,7 +213,7 @@ def _wrong_patterns(patterns: list[Body], path: str) -> Iterable[Cause]:
             yield _unsupported(f"{path}[{place}].status", pattern["status"], _STATUSES)
 
 
-def _wrong_success_policy(policy: Body, completions: int) -> Iterable[Cause]:
+def _wrong_success_policy(policy: Body, completions: int) -> Iterable[FieldCause]:
     path = "spec.successPolicy.rules"
     rules = policy.get("rules") or []
     if not rules:
@@ -232,7 +232,7 @@ def _wrong_success_policy(policy: Body, completions: int) -> Iterable[Cause]:
             yield _invalid(f"{path}[{number}].succeededCount", count, words)
 
 
-def _wrong_change(spec: Body, before: Body) -> Iterable[Cause]:
+def _wrong_change(spec: Body, before: Body) -> Iterable[FieldCause]:
     old = before["spec"]
     for name in _IMMUTABLE:
         if spec.get(name) != old.get(name):
@@ -243,8 +243,10 @@ def _wrong_change(spec: Body, before: Body) -> Iterable[Cause]:
         elif spec.get("completions") != spec["parallelism"]:
             words = "can only be modified in tandem with spec.parallelism"
             yield _invalid("spec.completions", spec.get("completions"), words)
-    may_be_placed_anew = _at_rest(before)
-    if _lasting(spec["template"], at_rest=may_be_placed_anew) != _lasting(old["template"], at_rest=may_be_placed_anew):
+    may_be_placed_again = _at_rest(before)
+    if _lasting(spec["template"], at_rest=may_be_placed_again) != _lasting(
+        old["template"], at_rest=may_be_placed_again
+    ):
         yield _immutable("spec.template", spec["template"])
 
 
@@ -268,18 +270,18 @@ def _lasting(template: Body, *, at_rest: bool) -> Body:
     return {"metadata": metadata, "spec": {**spec, "affinity": affinity}}
 
 
-def _wrong_status(body: Body, before: Body) -> Iterable[Cause]:
+def _wrong_status(body: Body, before: Body) -> Iterable[FieldCause]:
     status, old = body.get("status") or {}, before.get("status") or {}
     for kind in ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"):
         if _true(old, kind) and not _true(status, kind):
-            yield Cause("status.conditions", f"Invalid value: cannot disable the terminal {kind}=True condition")
+            yield FieldCause("status.conditions", f"Invalid value: cannot disable the terminal {kind}=True condition")
     for final, interim in (("Failed", "FailureTarget"), ("Complete", "SuccessCriteriaMet")):
         if _true(status, final) and not _true(status, interim):
             words = f"cannot set {final}=True condition without the {interim}=true condition"
-            yield Cause("status.conditions", f"Invalid value: {words}")
+            yield FieldCause("status.conditions", f"Invalid value: {words}")
     if _true(status, "SuccessCriteriaMet") and _true(status, "FailureTarget"):
         words = "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"
-        yield Cause("status.conditions", f"Invalid value: {words}")
+        yield FieldCause("status.conditions", f"Invalid value: {words}")
     if status.get("failed", 0) < old.get("failed", 0):
         yield _invalid("status.failed", status.get("failed", 0), "cannot decrease the failed counter")
     yield from _wrong_start_time(body["spec"], status, old)
@@ -294,7 +296,7 @@ def _wrong_status(body: Body, before: Body) -> Iterable[Cause]:
             yield _invalid("status.uncountedTerminatedPods", uncounted, "must be empty for finished job")
 
 
-def _wrong_start_time(spec: Body, status: Body, old: Body) -> Iterable[Cause]:
+def _wrong_start_time(spec: Body, status: Body, old: Body) -> Iterable[FieldCause]:
     """Only where startTime changes, or the Job has finished by this write."""
     suspended, changed = bool(spec.get("suspend")), status.get("startTime") != old.get("startTime")
     finished = _true(status, "Complete") or _true(status, "Failed")
@@ -316,22 +318,24 @@ def _has(status: Body, kind: str, value: str) -> bool:
     return any(each["type"] == kind and each["status"] == value for each in status.get("conditions", ()))
 
 
-def _invalid(field: str, value: object, words: str) -> Cause:
-    return Cause(field, f"Invalid value: {json.dumps(value)}: {words}")
+def _invalid(field: str, value: object, words: str) -> FieldCause:
+    return FieldCause(field, f"Invalid value: {json.dumps(value)}: {words}")
 
 
-def _immutable(field: str, value: object) -> Cause:
+def _immutable(field: str, value: object) -> FieldCause:
     return _invalid(field, value, "field is immutable")
 
 
-def _required(field: str, words: str) -> Cause:
-    return Cause(field, f"Required value: {words}", "FieldValueRequired")
+def _required(field: str, words: str) -> FieldCause:
+    return FieldCause(field, f"Required value: {words}", "FieldValueRequired")
 
 
-def _unsupported(field: str, value: object, supported: Iterable[str]) -> Cause:
+def _unsupported(field: str, value: object, supported: Iterable[str]) -> FieldCause:
     listed = ", ".join(f'"{each}"' for each in supported)
-    return Cause(field, f"Unsupported value: {json.dumps(value)}: supported values: {listed}", "FieldValueNotSupported")
+    return FieldCause(
+        field, f"Unsupported value: {json.dumps(value)}: supported values: {listed}", "FieldValueNotSupported"
+    )
 
 
-def _too_many(field: str, count: int, most: int) -> Cause:
-    return Cause(field, f"Too many: {count}: must have at most {most} items", "FieldValueTooMany")
+def _too_many(field: str, count: int, most: int) -> FieldCause:
+    return FieldCause(field, f"Too many: {count}: must have at most {most} items", "FieldValueTooMany")

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from recovery.ports import JOB_SETS
-from recovery.sim.api.kinds.kind import Body, Kind
-from recovery.sim.api.status import Cause
+from recovery.sim.api.kinds.kind import Body, ServedKind
+from recovery.sim.api.status_error import FieldCause
 
 FAILURE_REASONS = frozenset(
     {"BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy"}
@@ -25,8 +25,8 @@ _MUTABLE_POD_SPEC = frozenset({"nodeSelector", "tolerations", "schedulingGates"}
 _RULE_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 
 
-def jobset_kind() -> Kind:
-    return Kind(resource=JOB_SETS, default=_default, validate=_validate)
+def jobset_kind() -> ServedKind:
+    return ServedKind(resource=JOB_SETS, default=_default, validate=_validate)
 
 
 def _default(body: Body, before: Body | None) -> None:
@@ -59,7 +59,7 @@ def _mutate(spec: dict[str, Any]) -> None:
             rule["name"] = f"failurePolicyRule{number}"
 
 
-def _validate(body: Body, before: Body | None) -> Iterable[Cause]:
+def _validate(body: Body, before: Body | None) -> Iterable[FieldCause]:
     spec = body["spec"]
     if before is None:
         return _wrong_in_new(spec)
@@ -68,7 +68,7 @@ def _validate(body: Body, before: Body | None) -> Iterable[Cause]:
     return _wrong_in_changed(spec, before["spec"])
 
 
-def _wrong_in_new(spec: dict[str, Any]) -> Iterable[Cause]:
+def _wrong_in_new(spec: dict[str, Any]) -> Iterable[FieldCause]:
     replicated_jobs = spec.get("replicatedJobs", [])
     names: list[str] = []
     for number, replicated in enumerate(replicated_jobs):
@@ -92,7 +92,7 @@ def _wrong_in_new(spec: dict[str, Any]) -> Iterable[Cause]:
         yield from _wrong_in_failure_policy(spec["failurePolicy"], names)
 
 
-def _wrong_in_failure_policy(policy: dict[str, Any], names: list[str]) -> Iterable[Cause]:
+def _wrong_in_failure_policy(policy: dict[str, Any], names: list[str]) -> Iterable[FieldCause]:
     if policy["restartStrategy"] == "InPlaceRestart":
         sentence = "InPlaceRestart restart strategy cannot be set when InPlaceRestart feature gate is disabled"
         yield _invalid("spec.failurePolicy.restartStrategy", sentence)
@@ -124,7 +124,7 @@ def _wrong_in_failure_policy(policy: dict[str, Any], names: list[str]) -> Iterab
                 yield _invalid(f"{path}.onJobFailureReasons", sentence)
 
 
-def _wrong_in_changed(spec: dict[str, Any], old: dict[str, Any]) -> Iterable[Cause]:
+def _wrong_in_changed(spec: dict[str, Any], old: dict[str, Any]) -> Iterable[FieldCause]:
     for field in _IMMUTABLE:
         if field in spec and field in old and spec[field] != old[field]:
             yield _invalid(f"spec.{field}", "Value is immutable")
@@ -150,5 +150,5 @@ def _fixed(replicated: dict[str, Any]) -> dict[str, Any]:
     return {**replicated, "template": {**template, "spec": {**template["spec"], "template": fixed_pods}}}
 
 
-def _invalid(field: str, sentence: str) -> Cause:
-    return Cause(field, f"Invalid value: {sentence}")
+def _invalid(field: str, sentence: str) -> FieldCause:
+    return FieldCause(field, f"Invalid value: {sentence}")

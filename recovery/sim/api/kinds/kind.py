@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recovery.ports import Resource
-from recovery.sim.api.status import Cause
+from recovery.sim.api.status_error import FieldCause
 
 Body = dict[str, Any]
 """An object as JSON has it. A stored body never changes: each write stores a new one that may share parts with it."""
@@ -15,12 +15,12 @@ def _leave(body: Body, before: Body | None) -> None:
     """Nothing to add."""
 
 
-def _accept(body: Body, before: Body | None) -> Iterable[Cause]:
+def _accept(body: Body, before: Body | None) -> Iterable[FieldCause]:
     return ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class ServedKind:
     """A kind that is served. Both callables get `before` None on a create, else the stored object."""
 
     resource: Resource
@@ -34,5 +34,5 @@ class Kind:
     """`default` is called for writes of the status as well, as for custom resources, and changes no part in place."""
     default: Callable[[Body, Body | None], None] = _leave
     """Fills in what the server, or the kind's mutating webhook, would; the body is the callee's to change."""
-    validate: Callable[[Body, Body | None], Iterable[Cause]] = _accept
+    validate: Callable[[Body, Body | None], Iterable[FieldCause]] = _accept
     """What is wrong with it, immutable fields included; anything makes the write a 422 Invalid."""

@@ -7,15 +7,15 @@ counted, and a Node may be made with its status, as kubelets do), `pkg/apis/core
 from collections.abc import Iterable
 
 from recovery.ports import NODES
-from recovery.sim.api.kinds.kind import Body, Kind
-from recovery.sim.api.status import Cause
+from recovery.sim.api.kinds.kind import Body, ServedKind
+from recovery.sim.api.status_error import FieldCause
 
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 """Of each new node, so that no pod comes to it before the node lifecycle controller has seen it Ready."""
 
 
-def node_kind() -> Kind:
-    return Kind(resource=NODES, counts_generation=False, default=_default, validate=_wrong)
+def node_kind() -> ServedKind:
+    return ServedKind(resource=NODES, counts_generation=False, default=_default, validate=_wrong)
 
 
 def _default(body: Body, before: Body | None) -> None:
@@ -32,7 +32,7 @@ def _default(body: Body, before: Body | None) -> None:
         body["status"] = {**status, "allocatable": status["capacity"]}
 
 
-def _wrong(body: Body, before: Body | None) -> Iterable[Cause]:
+def _wrong(body: Body, before: Body | None) -> Iterable[FieldCause]:
     """Of taints each key and effect stands once (validateNodeTaints)."""
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(body.get("spec", {}).get("taints") or ()):
@@ -41,5 +41,5 @@ def _wrong(body: Body, before: Body | None) -> Iterable[Cause]:
             # The real server names them by Go's fields of a taint, and looks for them in the metadata.
             shown = f'{{"Key":"{which[0]}","Value":"{taint.get("value", "")}","Effect":"{which[1]}","TimeAdded":null}}'
             message = f"Duplicate value: {shown}: taints must be unique by key and effect pair"
-            yield Cause(f"metadata.taints[{index}]", message, "FieldValueDuplicate")
+            yield FieldCause(f"metadata.taints[{index}]", message, "FieldValueDuplicate")
         seen.add(which)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from recovery.ports import PODS
-from recovery.sim.api.kinds.kind import Body, Kind
-from recovery.sim.api.status import Cause, StatusError
+from recovery.sim.api.kinds.kind import Body, ServedKind
+from recovery.sim.api.status_error import FieldCause, StatusError
 
 TOLERATION_SECONDS = 300
 """How long a pod stays on a node that is lost, unless it says otherwise (DefaultTolerationSeconds)."""
@@ -29,7 +29,7 @@ _MAY_CHANGE = (
 
 
 class PodAdmission:
-    """The door for new pods: open, or held by a webhook or a quota that refuses all of them."""
+    """Admission of new pods: open, or held by a webhook or a quota that refuses all of them."""
 
     def __init__(self) -> None:
         self.refusal: str | None = None
@@ -42,7 +42,7 @@ class PodAdmission:
             raise StatusError(403, "Forbidden", self.refusal)
 
 
-def pod_kind(admission: PodAdmission | None = None) -> Kind:
+def pod_kind(admission: PodAdmission | None = None) -> ServedKind:
     """`admission`: asked about each new pod. None: all are admitted."""
 
     def default(body: Body, before: Body | None) -> None:
@@ -54,7 +54,7 @@ def pod_kind(admission: PodAdmission | None = None) -> Kind:
         elif body["spec"] is not before["spec"]:
             body["spec"] = _completed(body["spec"])
 
-    return Kind(resource=PODS, default=default, validate=_wrong)
+    return ServedKind(resource=PODS, default=default, validate=_wrong)
 
 
 def qos_class(spec: Mapping[str, Any]) -> str:
@@ -108,32 +108,34 @@ def _is_about(toleration: Body, taint: str) -> bool:
     return toleration.get("key") in (None, "", taint) and toleration.get("effect") in (None, "", "NoExecute")
 
 
-def _wrong(body: Body, before: Body | None) -> Iterable[Cause]:
+def _wrong(body: Body, before: Body | None) -> Iterable[FieldCause]:
     spec = body["spec"]
     if before is None:
-        return () if spec.get("containers") else (Cause("spec.containers", "Required value", "FieldValueRequired"),)
+        return (
+            () if spec.get("containers") else (FieldCause("spec.containers", "Required value", "FieldValueRequired"),)
+        )
     return () if spec is before["spec"] else _wrong_change(spec, before["spec"])
 
 
-def _wrong_change(spec: Body, before: Body) -> Iterable[Cause]:
+def _wrong_change(spec: Body, before: Body) -> Iterable[FieldCause]:
     for name in ("containers", "initContainers"):
         if len(spec.get(name, ())) != len(before.get(name, ())):
             words = "Forbidden: pod updates may not add or remove containers"
-            yield Cause(f"spec.{name}", words, "FieldValueForbidden")
+            yield FieldCause(f"spec.{name}", words, "FieldValueForbidden")
             return
     deadline, deadline_before = spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")
     if deadline_before is not None and deadline is None:
         words = "Invalid value: null: must not update from a positive integer to nil value"
-        yield Cause("spec.activeDeadlineSeconds", words)
+        yield FieldCause("spec.activeDeadlineSeconds", words)
     elif deadline_before is not None and deadline > deadline_before:
         words = f"Invalid value: {deadline}: must be less than or equal to previous value"
-        yield Cause("spec.activeDeadlineSeconds", words)
+        yield FieldCause("spec.activeDeadlineSeconds", words)
     kept = [_without_seconds(toleration) for toleration in spec.get("tolerations", ())]
     if any(_without_seconds(toleration) not in kept for toleration in before.get("tolerations", ())):
         words = "Forbidden: existing toleration can not be modified except its tolerationSeconds"
-        yield Cause("spec.tolerations", words, "FieldValueForbidden")
+        yield FieldCause("spec.tolerations", words, "FieldValueForbidden")
     if _lasting(spec) != _lasting(before):
-        yield Cause("spec", f"Forbidden: {_MAY_CHANGE}", "FieldValueForbidden")
+        yield FieldCause("spec", f"Forbidden: {_MAY_CHANGE}", "FieldValueForbidden")
 
 
 def _without_seconds(toleration: Body) -> Body:

@@ -16,7 +16,7 @@ from recovery.ports import (
     RECOVERY_POLICIES,
     Resource,
 )
-from recovery.sim.api.kinds.kind import Body, Kind
+from recovery.sim.api.kinds.kind import Body, ServedKind
 from recovery.sim.api.schemas import Schema
 
 _PACKAGED = "crd"
@@ -35,7 +35,7 @@ _READ_FOR_THEIR_MANAGERS = frozenset({RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICI
 
 
 @cache
-def recovery_kinds() -> tuple[Kind, ...]:
+def recovery_kinds() -> tuple[ServedKind, ...]:
     """Policies, the RecoveryConfig, RecoveryGroups and RecoveryIncidents. Raises FileNotFoundError without CRDs."""
     return tuple(_kind(resource, _definition(resource)) for resource in _RESOURCES)
 
@@ -53,7 +53,7 @@ def _definition(resource: Resource) -> Any:
     return next(version for version in versions if version["name"] == resource.version)
 
 
-def _kind(resource: Resource, version: Any) -> Kind:
+def _kind(resource: Resource, version: Any) -> ServedKind:
     schema = Schema(version["schema"]["openAPIV3Schema"])
     has_status = "status" in version.get("subresources", {})
 
@@ -62,7 +62,7 @@ def _kind(resource: Resource, version: Any) -> Kind:
             body.pop("status", None)  # a create sets none: registry/customresource/strategy.go
         schema.complete(body, before)
 
-    return Kind(
+    return ServedKind(
         resource=resource,
         has_status=has_status,
         tracks_managers=resource in _READ_FOR_THEIR_MANAGERS,

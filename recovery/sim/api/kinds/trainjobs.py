@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable
 
 from recovery.ports import TRAIN_JOBS, Resource
-from recovery.sim.api.kinds.kind import Body, Kind
-from recovery.sim.api.status import Cause
+from recovery.sim.api.kinds.kind import Body, ServedKind
+from recovery.sim.api.status_error import FieldCause
 
 CLUSTER_TRAINING_RUNTIMES = Resource(
     "trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False
@@ -27,11 +27,11 @@ _IMMUTABLE = ("runtimeRef", "initializer", "trainer", "activeDeadlineSeconds", "
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
-def trainer_kinds() -> tuple[Kind, ...]:
+def trainer_kinds() -> tuple[ServedKind, ...]:
     return (
-        Kind(resource=TRAIN_JOBS, default=_default, validate=_validate),
-        Kind(resource=CLUSTER_TRAINING_RUNTIMES, has_status=False),
-        Kind(resource=TRAINING_RUNTIMES, has_status=False),
+        ServedKind(resource=TRAIN_JOBS, default=_default, validate=_validate),
+        ServedKind(resource=CLUSTER_TRAINING_RUNTIMES, has_status=False),
+        ServedKind(resource=TRAINING_RUNTIMES, has_status=False),
     )
 
 
@@ -45,7 +45,7 @@ def _default(body: Body, before: Body | None) -> None:
     spec["runtimeRef"].setdefault("kind", CLUSTER_TRAINING_RUNTIMES.kind)
 
 
-def _validate(body: Body, before: Body | None) -> Iterable[Cause]:
+def _validate(body: Body, before: Body | None) -> Iterable[FieldCause]:
     if before is None:
         return _wrong_in_new(body)
     if before["spec"] == body["spec"]:
@@ -53,28 +53,28 @@ def _validate(body: Body, before: Body | None) -> Iterable[Cause]:
     return _wrong_in_changed(body, before)
 
 
-def _wrong_in_new(body: Body) -> Iterable[Cause]:
+def _wrong_in_new(body: Body) -> Iterable[FieldCause]:
     name = body["metadata"]["name"]
     if not _NAME.fullmatch(name):
-        yield Cause("<nil>", "Invalid value: metadata.name must match RFC 1035 DNS label format")
+        yield FieldCause("<nil>", "Invalid value: metadata.name must match RFC 1035 DNS label format")
     if len(name) > 63:
-        yield Cause("<nil>", "Invalid value: metadata.name must be no more than 63 characters")
+        yield FieldCause("<nil>", "Invalid value: metadata.name must be no more than 63 characters")
 
 
-def _wrong_in_changed(body: Body, before: Body) -> Iterable[Cause]:
+def _wrong_in_changed(body: Body, before: Body) -> Iterable[FieldCause]:
     spec, old = body["spec"], before["spec"]
     for field in _IMMUTABLE:
         if field in spec and field in old and spec[field] != old[field]:
-            yield Cause(f"spec.{field}", "Invalid value: field is immutable")
+            yield FieldCause(f"spec.{field}", "Invalid value: field is immutable")
     if spec.get("runtimePatches", []) == old.get("runtimePatches", []):
         return
     if not spec["suspend"] and not old["suspend"]:
         sentence = "RuntimePatches can only be modified when the TrainJob is suspended before or after the update"
-        yield Cause("spec.runtimePatches", f"Forbidden: {sentence}", "FieldValueForbidden")
+        yield FieldCause("spec.runtimePatches", f"Forbidden: {sentence}", "FieldValueForbidden")
         return
     for job in before.get("status", {}).get("jobsStatus", ()):
         if job["active"]:
             sentence = (
                 f"RuntimePatches cannot be modified when the JobSet's ReplicatedJob {job['name']} is still active"
             )
-            yield Cause("spec.runtimePatches", f"Forbidden: {sentence}", "FieldValueForbidden")
+            yield FieldCause("spec.runtimePatches", f"Forbidden: {sentence}", "FieldValueForbidden")

@@ -5,45 +5,45 @@ Names are what a counterexample is called, and what planted bugs are found by.
 
 from collections.abc import Callable
 
-from recovery.sim.trials.checkers.bookkeeping import (
+from recovery.sim.trials.checkers.checker_rule import CheckerRule
+from recovery.sim.trials.checkers.controller_processes import BoundedRequests, NoLivelock, NoUnhandledException
+from recovery.sim.trials.checkers.controller_writes import (
+    BreakerObeyed,
+    HealthyUntouched,
+    LedgerBeforeAction,
+    ObserveWritesNothing,
+    OnlyTargets,
+    PausedUntouched,
+)
+from recovery.sim.trials.checkers.convergence import ConvergesAfterHealing, TimelyAction
+from recovery.sim.trials.checkers.deadlines import DeadlineHolds
+from recovery.sim.trials.checkers.last_nodes import LastNodesSpared
+from recovery.sim.trials.checkers.ledger_bookkeeping import (
     LedgerSuccession,
     MetricsFold,
     MonotoneCounters,
     OneCharge,
     RecordedOnce,
 )
-from recovery.sim.trials.checkers.deadlines import DeadlineHolds
-from recovery.sim.trials.checkers.deeds import (
-    BreakerObeyed,
-    HealthyUntouched,
-    LedgerBeforeDeed,
-    ObserveWritesNothing,
-    OnlyTargets,
-    PausedUntouched,
-)
-from recovery.sim.trials.checkers.feasible import LastNodesSpared
-from recovery.sim.trials.checkers.nodes import (
+from recovery.sim.trials.checkers.node_writes import (
     ForceOnlyTheDead,
     ForeignKept,
     QuarantinePermitted,
     QuarantineReleased,
     QuarantineWithinCap,
 )
-from recovery.sim.trials.checkers.outcome import ConvergesAfterHealing, TimelyAction
-from recovery.sim.trials.checkers.processes import BoundedRequests, NoLivelock, NoUnhandledException
+from recovery.sim.trials.checkers.one_incarnation import OneIncarnation
+from recovery.sim.trials.checkers.overdue_waits import SuspensionReleased, WatchdogTouches
+from recovery.sim.trials.checkers.policy_rules import ChargedByRule, FailJobForItsCause
 from recovery.sim.trials.checkers.restarts import BaselineUntouched, JustifiedRestart, NativeFirst
-from recovery.sim.trials.checkers.rule import Rule
-from recovery.sim.trials.checkers.rules import ChargedByRule, FailJobForItsCause
-from recovery.sim.trials.checkers.training import OneIncarnation
-from recovery.sim.trials.checkers.waiting import SuspensionReleased, WatchdogTouches
-from recovery.sim.trials.evidence import Checker, Evidence
+from recovery.sim.trials.trial_evidence import Checker, TrialEvidence
 
-_RULES: tuple[type[Rule], ...] = (
+_RULES: tuple[type[CheckerRule], ...] = (
     NoUnhandledException,
     NoLivelock,
     BoundedRequests,
     OneIncarnation,
-    LedgerBeforeDeed,
+    LedgerBeforeAction,
     OnlyTargets,
     LedgerSuccession,
     OneCharge,
@@ -72,7 +72,7 @@ _RULES: tuple[type[Rule], ...] = (
     ConvergesAfterHealing,
 )
 
-ALL: tuple[Callable[[Evidence], Checker], ...] = _RULES
+ALL: tuple[Callable[[TrialEvidence], Checker], ...] = _RULES
 
 PENDING: dict[str, str] = {
     "SpareBoundOnce": "spares: each bound to at most one group, none leaked (I8)",

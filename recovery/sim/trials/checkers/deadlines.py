@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 
 from recovery.ports import JOB_SETS, TRAIN_JOBS
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.api.server import Change
-from recovery.sim.trials.checkers.deeds import WORKLOADS, suspended, title
-from recovery.sim.trials.checkers.rule import Rule
-from recovery.sim.trials.checkers.views import controller_uid, is_true, ours
-from recovery.sim.trials.evidence import Evidence, Violation
+from recovery.sim.api.store import ObjectChange
+from recovery.sim.trials.checkers.checker_rule import CheckerRule
+from recovery.sim.trials.checkers.controller_writes import WORKLOADS, suspended, title
+from recovery.sim.trials.checkers.group_views import controller_uid, is_true, ours
 from recovery.sim.trials.faults import FaultKind
+from recovery.sim.trials.trial_evidence import TrialEvidence, Violation
 
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _KUEUE_MANAGER = "kueue.x-k8s.io/manager"
@@ -29,19 +29,19 @@ class _Clock:
     suspended_by_us: bool = False
 
 
-class DeadlineHolds(Rule):
+class DeadlineHolds(CheckerRule):
     """No controller suspends a job that has a deadline, because Trainer counts it from the last resume, or one that
     Kueue starts: and no TrainJob is active for longer than its `activeDeadlineSeconds` since others let it run
     (design.md, "Backoff")."""
 
     hears = WORKLOADS
 
-    def __init__(self, evidence: Evidence) -> None:
+    def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
         self._clocks: dict[str, _Clock] = {}
         """By UID, of those that have a deadline and have not ended."""
 
-    def saw(self, change: Change, at: datetime) -> Iterator[Violation]:
+    def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         if change.resource == JOB_SETS and controller_uid(change.body):
             return
         begins = suspended(change.body) and change.before is not None and not suspended(change.before)
@@ -52,7 +52,7 @@ class DeadlineHolds(Rule):
         if change.resource == TRAIN_JOBS:
             yield from self._count(change, at)
 
-    def _count(self, change: Change, at: datetime) -> Iterator[Violation]:
+    def _count(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         body, uid = change.body, change.body["metadata"]["uid"]
         seconds = body["spec"].get("activeDeadlineSeconds")
         if seconds is None or (change.type != "ADDED" and uid not in self._clocks):
@@ -71,7 +71,7 @@ class DeadlineHolds(Rule):
             del self._clocks[uid]
             yield from self._judge(clock, change, at)
 
-    def _judge(self, clock: _Clock, change: Change, at: datetime) -> Iterator[Violation]:
+    def _judge(self, clock: _Clock, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         active = at - clock.since if clock.since is not None else timedelta()
         if active > clock.deadline + _LATE + self._stalled():
             key = self.world.group_of(change.resource, change.body)

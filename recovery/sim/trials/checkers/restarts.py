@@ -5,32 +5,33 @@ from datetime import datetime, timedelta
 
 from recovery.core.model.ledger import AttemptAction, Incident, Phase, Terms
 from recovery.ports import JOBS, RECOVERY_GROUPS
-from recovery.sim.api.server import Change
-from recovery.sim.trials.checkers.ledgers import LedgerChange
-from recovery.sim.trials.checkers.rule import Rule
-from recovery.sim.trials.checkers.views import LONGEST_LOOK, Force, GroupView, JobView, deletion_begins, ours
-from recovery.sim.trials.evidence import Evidence, RequestRecord, Violation
+from recovery.sim.api.store import ObjectChange
+from recovery.sim.trials.checkers.checker_rule import CheckerRule
+from recovery.sim.trials.checkers.group_views import LONGEST_RECONCILE, Force, GroupView, JobView, deletion_begins, ours
+from recovery.sim.trials.checkers.ledger_changes import LedgerChange
+from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence, Violation
 
 _GIVEN_UP_WITHOUT_PODS_SECONDS = 120.0
 _CLOCKS_DIFFER = timedelta(seconds=10)
 _STALE_AFTER = timedelta(minutes=16)
-"""A loss of a group that runs whole is a baseline after 15 minutes; one more for clocks and for looks on their way."""
+"""A loss of a group that runs whole is a baseline after 15 minutes; one more for clocks and for reconciles on their
+way."""
 _ON_THE_WAY = frozenset({Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS})
 
 
-class JustifiedRestart(Rule):
+class JustifiedRestart(CheckerRule):
     """Every restart is for a loss in the very incarnation that it takes down, for a person's request, or for an attempt
     that took too long; and only a restart that the platform really made is adopted (sim reference, I2). A loss is one
     of the training, not of the containers beside it, and of the run that the Job's last resume began."""
 
     hears = frozenset({RECOVERY_GROUPS, JOBS})
 
-    def __init__(self, evidence: Evidence) -> None:
+    def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
         self._judged: set[str] = set()
         """Jobs whose restart has been judged by its ledger."""
 
-    def saw(self, change: Change, at: datetime) -> Iterator[Violation]:
+    def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         if change.resource == JOBS:
             yield from self._deleted(change, at)
             return
@@ -50,7 +51,7 @@ class JustifiedRestart(Rule):
             sentence = f"{made.actor} enters restart {added.number} of incident {incident.id}, but {unjustified}"
             yield self.found(at, f"{sentence}; it says: {added.whole_message}", made.group)
 
-    def _deleted(self, change: Change, at: datetime) -> Iterator[Violation]:
+    def _deleted(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         uid = change.body["metadata"]["uid"]
         job = self.world.jobs.get(uid)
         if job is None or uid in self._judged or not (ours(change.actor) and deletion_begins(change)):
@@ -68,7 +69,7 @@ class JustifiedRestart(Rule):
             if made.before.phase is Phase.HELD:
                 return None  # what it was held for has been judged before
             late = any(_took_too_long(job, incident.terms, made.at) for job in targets)
-            if made.before.phase in _ON_THE_WAY and (late or self.world.calm.clocks_jumped()):
+            if made.before.phase in _ON_THE_WAY and (late or self.world.undisturbed.clocks_jumped()):
                 return None
         jobs = ", ".join(incident.target.job_uids)
         return f"no member of Job {jobs} was lost, and it had not been on its way for long"
@@ -96,13 +97,13 @@ def _took_too_long(job: JobView, terms: Terms, at: datetime) -> bool:
     return at - job.began_at >= timedelta(seconds=shortest) - _CLOCKS_DIFFER and not job.ready
 
 
-class BaselineUntouched(Rule):
+class BaselineUntouched(CheckerRule):
     """What was lost before the policy was there, or was switched to Enforce, or more than 15 minutes ago in a group
     that runs whole, is a baseline and no reason for a restart (design.md, "What is a failure")."""
 
     hears = frozenset({RECOVERY_GROUPS})
 
-    def saw(self, change: Change, at: datetime) -> Iterator[Violation]:
+    def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         made = self.written(change)
         if made is None or made.trigger is None or made.after.incident is None or not made.opened or made.by_hand:
             return
@@ -115,12 +116,14 @@ class BaselineUntouched(Rule):
         )
         if newest is None:
             return  # `JustifiedRestart` has its say
-        lag = self.world.calm.watch_lag()
+        lag = self.world.undisturbed.watch_lag()
         if newest.at < group.since.replace(microsecond=0) - lag:
-            if at - group.since <= LONGEST_LOOK and self._is_held_up(group.since - LONGEST_LOOK, at):
+            if at - group.since <= LONGEST_RECONCILE and self._is_held_up(group.since - LONGEST_RECONCILE, at):
                 return  # It may have been read, and the write have been sent, before that.
             what = f"its policy has been what it is since {group.since:%H:%M:%S}"
-        elif at - newest.at > _STALE_AFTER + lag and _runs_whole(targets) and not self.world.calm.clocks_jumped():
+        elif (
+            at - newest.at > _STALE_AFTER + lag and _runs_whole(targets) and not self.world.undisturbed.clocks_jumped()
+        ):
             what = "all its members run"
         else:
             return
@@ -128,14 +131,14 @@ class BaselineUntouched(Rule):
         yield self.found(at, sentence, made.group)
 
     def _is_held_up(self, since: datetime, until: datetime) -> bool:
-        return self.world.calm.seconds(since, until) < (until - since).total_seconds()
+        return self.world.undisturbed.seconds(since, until) < (until - since).total_seconds()
 
 
 def _runs_whole(targets: Iterable[JobView]) -> bool:
     return all(job.ready for job in targets)
 
 
-class NativeFirst(Rule):
+class NativeFirst(CheckerRule):
     """Where a Job's or a JobSet's own policy has decided, or the training has succeeded, no restart of ours doubles or
     contradicts it (design.md, "Native decisions go first").
 

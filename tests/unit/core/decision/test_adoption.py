@@ -21,11 +21,11 @@ def failing() -> World:
 
 def test_the_jobsets_own_restart_is_adopted_and_charged_once() -> None:
     controller = Controller()
-    controller.look(failing(), 1.2)
+    controller.reconcile(failing(), 1.2)
     restarting = failing().restarted_by_jobset()
-    plan = controller.look(restarting, 1.5)
+    plan = controller.reconcile(restarting, 1.5)
     assert plan.message.endswith("JobSet train restarts the group itself: adopted as this incident's restart")
-    controller.look(restarting.job_deleted(1), 2)
+    controller.reconcile(restarting.job_deleted(1), 2)
     assert controller.phase() is Phase.TEARING_DOWN
     controller.settle(restarting.recreated(10).all_ready(30), 30.5)
     assert controller.workload_actions == []
@@ -35,7 +35,7 @@ def test_the_jobsets_own_restart_is_adopted_and_charged_once() -> None:
 
 def test_seen_for_the_first_time_while_the_jobset_restarts_it_is_adopted_at_once() -> None:
     controller = Controller()
-    plan = controller.look(failing().restarted_by_jobset().job_deleted(1), 1.5)
+    plan = controller.reconcile(failing().restarted_by_jobset().job_deleted(1), 1.5)
     assert "JobSet train restarts the group itself" in plan.message
     assert actions(controller) == [AttemptAction.ADOPTED]
     assert controller.phase() is Phase.TEARING_DOWN
@@ -48,7 +48,7 @@ def test_so_it_is_when_the_first_of_several_jobs_is_back_already() -> None:
     going = world.pod_failed(1, 1, 0).restarted_by_jobset().job_deleted(1)
     first = msgspec.structs.replace(going.jobs[0], uid="job-3", restart_attempt=1, created_at=at(2))
     controller = Controller()
-    plan = controller.look(msgspec.structs.replace(going, jobs=(first, going.jobs[1])), 3)
+    plan = controller.reconcile(msgspec.structs.replace(going, jobs=(first, going.jobs[1])), 3)
     assert "JobSet train restarts the group itself" in plan.message
     assert actions(controller) == [AttemptAction.ADOPTED]
     assert controller.incident.target.from_restarts == 1
@@ -58,12 +58,12 @@ def test_a_job_whose_restart_attempt_is_ahead_of_the_jobset_tells_of_the_restart
     """Watches of different kinds are not ordered: the new Job may be seen before the JobSet's status."""
     controller = Controller()
     world = training().pod_deleted(3, 0)
-    controller.look(world, 0.5)
+    controller.reconcile(world, 0.5)
     ahead = world.restarted_by_jobset().recreated(5)
     stale = msgspec.structs.replace(ahead, jobset=world.jobset)
-    controller.look(stale, 6)
-    controller.look(ahead, 7)
-    controller.look(ahead.all_scheduled(), 8)
+    controller.reconcile(stale, 6)
+    controller.reconcile(ahead, 7)
+    controller.reconcile(ahead.all_scheduled(), 8)
     assert actions(controller) == [AttemptAction.RECREATE_GROUP]
     assert controller.ledger.epoch == 1
 
@@ -71,8 +71,8 @@ def test_a_job_whose_restart_attempt_is_ahead_of_the_jobset_tells_of_the_restart
 def test_a_job_that_somebody_else_deletes_in_an_incident_is_adopted() -> None:
     controller = observing()
     world = training().pod_deleted(3, 0)
-    controller.look(world, 0.5)
-    plan = controller.look(world.job_deleted(5), 5.5)
+    controller.reconcile(world, 0.5)
+    plan = controller.reconcile(world.job_deleted(5), 5.5)
     assert plan.message.endswith("somebody else deleted the group's Job: adopted as this incident's restart")
     controller.settle(world.job_deleted(5).recreated(10).all_ready(20), 20.5)
     (incident,) = controller.recorded
@@ -85,8 +85,8 @@ def test_a_job_that_somebody_else_deletes_in_an_incident_is_adopted() -> None:
 def test_a_job_that_is_gone_altogether_is_adopted_as_well() -> None:
     controller = observing()
     world = training().pod_deleted(3, 0)
-    controller.look(world, 0.5)
-    controller.look(world.recreated(10), 10.5)
+    controller.reconcile(world, 0.5)
+    controller.reconcile(world.recreated(10), 10.5)
     assert actions(controller) == [AttemptAction.ADOPTED]
     assert controller.phase() is Phase.SCHEDULING
 
@@ -94,7 +94,7 @@ def test_a_job_that_is_gone_altogether_is_adopted_as_well() -> None:
 def test_a_cache_that_does_not_know_the_job_yet_adopts_nothing() -> None:
     controller = observing()
     world = training().pod_deleted(3, 0)
-    controller.look(world, 0.5)
+    controller.reconcile(world, 0.5)
     stale = msgspec.structs.replace(world, jobs=())
     cached, live = stale.snapshot(), world.snapshot(live=True)
     plan = controller.plan_on(cached, live, 1)
@@ -109,7 +109,7 @@ def test_overtaken_before_our_trigger_landed_the_restart_is_the_platforms() -> N
     world = training(failure_policy=RESTARTS).pod_failed(3, 137, 0)
     controller.write(controller.plan(world, 0.5))  # and the DeleteJob is answered with 409
     overtaken = world.job_failing("BackoffLimitExceeded", 1, finally_=True).restarted_by_jobset()
-    plan = controller.look(overtaken, 1.1)
+    plan = controller.reconcile(overtaken, 1.1)
     assert actions(controller) == [AttemptAction.ADOPTED]
     assert "adopted as this incident's restart" in plan.message
     assert controller.triggers == []
@@ -119,8 +119,8 @@ def test_overtaken_before_our_trigger_landed_the_restart_is_the_platforms() -> N
 def test_overtaken_after_our_trigger_landed_the_restart_stays_ours() -> None:
     controller = Controller()
     world = training(failure_policy=RESTARTS).pod_failed(3, 137, 0)
-    controller.look(world, 0.5)
-    controller.look(world.job_deleted(1).restarted_by_jobset(), 1.1)
+    controller.reconcile(world, 0.5)
+    controller.reconcile(world.job_deleted(1).restarted_by_jobset(), 1.1)
     assert actions(controller) == [AttemptAction.RECREATE_GROUP]
     assert controller.ledger.epoch == 1
     controller.settle(world.restarted_by_jobset().recreated(5).all_ready(9), 10)
@@ -132,19 +132,19 @@ def test_a_restart_of_the_platforms_after_ours_is_another_one() -> None:
     """Ours came back as far as Starting; then the new Job failed, and the JobSet restarts it."""
     controller = Controller()
     world = training(failure_policy=RESTARTS).pod_failed(3, 137, 0)
-    controller.look(world, 0.5)
+    controller.reconcile(world, 0.5)
     coming = world.job_deleted(1).recreated(5).all_scheduled()
-    controller.look(coming, 6)
+    controller.reconcile(coming, 6)
     assert controller.phase() is Phase.STARTING
     broken = coming.job_failing("BackoffLimitExceeded", 20, finally_=True)
-    controller.look(broken, 20.5)
-    plan = controller.look(broken.restarted_by_jobset(), 21)
+    controller.reconcile(broken, 20.5)
+    plan = controller.reconcile(broken.restarted_by_jobset(), 21)
     assert "JobSet train restarts the group itself" in plan.message
     assert actions(controller) == [AttemptAction.RECREATE_GROUP, AttemptAction.NONE, AttemptAction.ADOPTED]
     assert controller.phase() is Phase.DECIDED
     assert controller.ledger.epoch == 2
     assert controller.ledger.totals.charged == 1
-    controller.look(broken.restarted_by_jobset().job_deleted(22), 22)
+    controller.reconcile(broken.restarted_by_jobset().job_deleted(22), 22)
     assert controller.phase() is Phase.TEARING_DOWN
     controller.settle(broken.restarted_by_jobset().recreated(30).all_ready(40), 41)
     assert len(controller.triggers) == 1
@@ -154,10 +154,10 @@ def test_a_restart_of_the_platforms_after_ours_is_another_one() -> None:
 def test_an_adopted_restart_ends_a_hold_and_asks_for_no_budget() -> None:
     controller = Controller(policy(limit=0))
     world = training(failure_policy=RESTARTS).pod_failed(3, 137, 0)
-    controller.look(world, 0.5)
+    controller.reconcile(world, 0.5)
     assert controller.phase() is Phase.HELD
     restarting = world.job_failing("BackoffLimitExceeded", 1, finally_=True).restarted_by_jobset().job_deleted(1)
-    controller.look(restarting, 2)
+    controller.reconcile(restarting, 2)
     assert controller.phase() is Phase.TEARING_DOWN
     assert controller.ledger.totals.charged == 0
     assert controller.ledger.budget.charges == ()
@@ -173,9 +173,9 @@ def test_the_first_trigger_after_an_adopted_restart_without_budget_is_held() -> 
     controller = Controller(policy(limit=0))
     world = training(failure_policy=RESTARTS).pod_failed(3, 137, 0)
     restarting = world.job_failing("BackoffLimitExceeded", 1, finally_=True).restarted_by_jobset().job_deleted(1)
-    controller.look(restarting, 2)
+    controller.reconcile(restarting, 2)
     back = restarting.recreated(5).all_started(9).pod_deleted(1, 20)
-    plan = controller.look(back, 21)
+    plan = controller.reconcile(back, 21)
     assert controller.phase() is Phase.HELD
     assert controller.triggers == []
     assert "held, because the budget of policy default is exhausted (0 recoveries within 24h)" in plan.message
@@ -185,11 +185,11 @@ def test_no_more_than_one_restart_enters_the_ledger_in_one_write() -> None:
     """The controller was down while the JobSet restarted the group and the group lost a member again."""
     controller = Controller()
     world = failing()
-    controller.look(world, 1.2)
+    controller.reconcile(world, 1.2)
     again = world.restarted_by_jobset().recreated(10).all_started(20).pod_deleted(1, 30)
-    controller.look(again, 31)
+    controller.reconcile(again, 31)
     assert controller.ledger.epoch == 1
-    controller.look(again, 31)
+    controller.reconcile(again, 31)
     assert controller.ledger.epoch == 2
     assert actions(controller) == [AttemptAction.NONE, AttemptAction.ADOPTED, AttemptAction.RECREATE_GROUP]
     assert [trigger.uid for trigger in controller.triggers] == ["job-2"]

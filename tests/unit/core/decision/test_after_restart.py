@@ -14,7 +14,7 @@ def triggered(**settings: object) -> tuple[Controller, World]:
     """The trigger has been sent; the Job is about to go."""
     controller = Controller(policy(**settings))  # type: ignore[arg-type]
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     return controller, world
 
 
@@ -22,7 +22,7 @@ def recreated(**settings: object) -> tuple[Controller, World]:
     """Job 2 is there since 12:00:10, its pods are Pending."""
     controller, world = triggered(**settings)
     back = world.recreated(10)
-    controller.look(back, 10.5)
+    controller.reconcile(back, 10.5)
     return controller, back
 
 
@@ -36,7 +36,7 @@ def actions(controller: Controller) -> list[AttemptAction]:
 def test_a_trigger_that_was_lost_is_sent_again_in_the_version_that_is_there_now() -> None:
     controller, world = triggered()
     changed = world.with_job(failed=1)
-    controller.look(changed, 2)
+    controller.reconcile(changed, 2)
     assert [trigger.resource_version for trigger in controller.triggers] == [
         world.job.resource_version,
         changed.job.resource_version,
@@ -48,7 +48,7 @@ def test_old_pods_are_asked_to_go_until_all_are() -> None:
     controller, world = triggered()
     going = world.job_deleted(1).pod_deleted(0, 1)
     controller.done.clear()
-    controller.look(going, 2)
+    controller.reconcile(going, 2)
     assert [name[:14] for name in controller.pod_deletes] == ["train-node-0-1", "train-node-0-2"]
     assert all(action.grace_seconds is None for action in controller.done if isinstance(action, DeletePods))
     assert controller.triggers == []
@@ -57,8 +57,8 @@ def test_old_pods_are_asked_to_go_until_all_are() -> None:
 def test_pods_of_an_adopted_restart_are_the_jobsets_to_delete() -> None:
     controller = Controller()
     world = training().pod_failed(3, 1, 0).restarted_by_jobset()
-    controller.look(world, 1)
-    controller.look(world.job_deleted(1), 2)
+    controller.reconcile(world, 1)
+    controller.reconcile(world.job_deleted(1), 2)
     assert controller.phase() is Phase.TEARING_DOWN
     assert controller.pod_deletes == []
 
@@ -66,7 +66,7 @@ def test_pods_of_an_adopted_restart_are_the_jobsets_to_delete() -> None:
 def test_an_old_pod_that_outlives_its_job_is_still_tearing_down() -> None:
     controller, world = triggered()
     back = world.recreated(10)
-    controller.look(msgspec.structs.replace(back, pods=(world.pod(0), *back.pods)), 11)
+    controller.reconcile(msgspec.structs.replace(back, pods=(world.pod(0), *back.pods)), 11)
     assert controller.phase() is Phase.TEARING_DOWN
 
 
@@ -74,19 +74,19 @@ def test_old_pods_that_do_not_go_are_named_once() -> None:
     """A dead kubelet: the grace is over long since, and nothing may be forced yet."""
     controller, world = triggered()
     going = world.job_deleted(1).all_deleted(1)
-    assert controller.look(going, 2).requeue_at == at(62)
-    plan = controller.look(going.pod_gone(0, 30).pod_gone(1, 30).pod_gone(2, 30), 62)
+    assert controller.reconcile(going, 2).requeue_at == at(62)
+    plan = controller.reconcile(going.pod_gone(0, 30).pod_gone(1, 30).pod_gone(2, 30), 62)
     assert plan.message.endswith("; waiting for pod train-node-0-3-10 (rank 3, node gpu-3) to be gone")
-    assert controller.look(going, 100).message == plan.message
+    assert controller.reconcile(going, 100).message == plan.message
     other, world = triggered()
-    other.look(going, 2)
-    assert other.look(going, 62).message.endswith("(rank 0, node gpu-0) and 3 more to be gone")
+    other.reconcile(going, 2)
+    assert other.reconcile(going, 62).message.endswith("(rank 0, node gpu-0) and 3 more to be gone")
 
 
 def test_a_failed_pod_fills_no_place() -> None:
     controller, back = recreated()
     half = back.all_scheduled().started(0, 12).started(1, 12).started(2, 12).with_pod(3, phase="Failed")
-    controller.look(half, 13)
+    controller.reconcile(half, 13)
     assert controller.phase() is Phase.SCHEDULING
 
 
@@ -96,7 +96,7 @@ def test_a_failed_pod_fills_no_place() -> None:
 def test_a_member_lost_before_all_ran_is_replaced_without_a_trigger() -> None:
     controller, back = recreated()
     lost = back.all_scheduled().started(0, 12).pod_deleted(1, 13)
-    plan = controller.look(lost, 14)
+    plan = controller.reconcile(lost, 14)
     assert plan.message == (
         "pod train-node-0-1-20 (rank 1, node gpu-1) was deleted before all ranks ran; it is replaced without a restart "
         "of the others"
@@ -112,18 +112,18 @@ def test_a_member_lost_before_all_ran_is_replaced_without_a_trigger() -> None:
 def test_each_such_loss_is_noted_once() -> None:
     controller, back = recreated()
     lost = back.all_scheduled().pod_deleted(1, 13)
-    controller.look(lost, 14)
-    controller.look(lost, 15)
-    controller.look(lost.pod_gone(1, 16).replaced(1, 16), 17)
+    controller.reconcile(lost, 14)
+    controller.reconcile(lost, 15)
+    controller.reconcile(lost.pod_gone(1, 16).replaced(1, 16), 17)
     assert len(controller.incident.attempts) == 2
 
 
 def test_a_member_lost_after_all_ran_is_another_attempt_without_a_charge() -> None:
     controller, back = recreated()
     running = back.all_started(20)
-    controller.look(running, 21)
+    controller.reconcile(running, 21)
     assert controller.phase() is Phase.RENDEZVOUS
-    plan = controller.look(running.pod_failed(1, 137, 25), 26)
+    plan = controller.reconcile(running.pod_failed(1, 137, 25), 26)
     assert plan.message == (
         "pod train-node-0-1-20 (rank 1, node gpu-1) failed with exit code 137; attempt 2: deleting Job train-node-0 "
         "once more"
@@ -144,16 +144,16 @@ def test_a_member_lost_after_all_ran_is_another_attempt_without_a_charge() -> No
 def test_a_container_restarted_in_place_on_the_way_counts_by_whether_all_had_run() -> None:
     controller, back = recreated()
     early = back.all_scheduled().started(0, 12).container_restarted(0, 1, 14)
-    controller.look(early, 16)
+    controller.reconcile(early, 16)
     assert len(controller.triggers) == 1
     late = early.all_started(20).container_restarted(0, 1, 25)
-    controller.look(late, 27)
+    controller.reconcile(late, 27)
     assert len(controller.triggers) == 2
 
 
 def test_a_new_job_that_fails_before_all_ran_is_not_replacing_anybody() -> None:
     controller, back = recreated()
-    plan = controller.look(back.all_scheduled().job_failing("BackoffLimitExceeded", 20), 20.5)
+    plan = controller.reconcile(back.all_scheduled().job_failing("BackoffLimitExceeded", 20), 20.5)
     assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-2"]
     assert plan.message == (
         "Job train-node-0 is failing: BackoffLimitExceeded; attempt 2: deleting Job train-node-0 once more"
@@ -163,10 +163,10 @@ def test_a_new_job_that_fails_before_all_ran_is_not_replacing_anybody() -> None:
 def test_a_new_job_that_fails_by_the_users_rule_is_left_to_fail() -> None:
     controller = Controller()
     world = training(rules=(on_exit("FailJob", 42),)).pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     back = world.recreated(10).all_started(20).pod_failed(1, 42, 25)
-    controller.look(back, 26)
-    plan = controller.look(back.job_failing("PodFailurePolicy", 26), 27)
+    controller.reconcile(back, 26)
+    plan = controller.reconcile(back.job_failing("PodFailurePolicy", 26), 27)
     assert "standing aside, because" in plan.message
     assert len(controller.triggers) == 1
     controller.settle(back.job_failing("PodFailurePolicy", 26, finally_=True).jobset_failed(28), 29)
@@ -177,7 +177,7 @@ def test_a_new_job_that_fails_by_the_users_rule_is_left_to_fail() -> None:
 def test_a_kubelet_whose_clock_is_behind_does_not_hide_a_second_loss() -> None:
     controller, back = recreated()
     late = back.all_started(20).pod_failed(1, 137, -30)
-    controller.look(late, 26)
+    controller.reconcile(late, 26)
     assert len(controller.triggers) == 2
 
 
@@ -186,7 +186,7 @@ def test_crashes_without_end_on_the_way_forget_neither_the_restart_nor_the_bound
     world = back.all_scheduled().started(0, 12)
     for number in range(40):
         world = world.container_restarted(0, 1, 20 + 10 * number)
-        controller.look(world, 22 + 10 * number)
+        controller.reconcile(world, 22 + 10 * number)
     assert len(controller.triggers) == 1
     assert len(controller.incident.attempts) == 20
     assert actions(controller)[0] is AttemptAction.RECREATE_GROUP
@@ -197,10 +197,10 @@ def test_crashes_without_end_on_the_way_forget_neither_the_restart_nor_the_bound
 def test_observing_an_adopted_restart_acts_on_no_second_loss() -> None:
     controller = observing()
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     back = world.recreated(10).all_started(20).pod_deleted(1, 25)
-    controller.look(back, 26)
-    controller.look(back, 27)
+    controller.reconcile(back, 26)
+    controller.reconcile(back, 27)
     assert controller.workload_actions == []
 
 
@@ -210,29 +210,29 @@ def test_observing_an_adopted_restart_acts_on_no_second_loss() -> None:
 def without_pods(**job: object) -> tuple[Controller, World]:
     controller, world = triggered()
     empty = world.job_gone().job_created(10).with_job(**job)
-    controller.look(empty, 10)
+    controller.reconcile(empty, 10)
     return controller, empty
 
 
 def test_a_job_without_pods_is_touched_once_after_a_minute() -> None:
     controller, empty = without_pods()
-    assert controller.look(empty, 20).requeue_at == at(70)
+    assert controller.reconcile(empty, 20).requeue_at == at(70)
     assert controller.touches == []
-    plan = controller.look(empty, 70)
+    plan = controller.reconcile(empty, 70)
     assert controller.touches == [TouchJob(1, "train-node-0", "job-2", "0d2f5c9e-1-1")]
     assert plan.requeue_at == at(130)
-    controller.look(empty.with_job(touched="0d2f5c9e-1-1"), 80)
+    controller.reconcile(empty.with_job(touched="0d2f5c9e-1-1"), 80)
     assert len(controller.touches) == 1
 
 
 def test_after_two_minutes_it_is_another_attempt() -> None:
     controller, empty = without_pods()
-    plan = controller.look(empty, 130)
+    plan = controller.reconcile(empty, 130)
     assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-2"]
     assert plan.message == "Job train-node-0 got no pods for 120 s; attempt 2: deleting Job train-node-0 once more"
     again = empty.job_gone().job_created(140)
-    controller.look(again, 140)
-    controller.look(again, 200)
+    controller.reconcile(again, 140)
+    controller.reconcile(again, 200)
     assert controller.touches[-1].value == "0d2f5c9e-1-2"
 
 
@@ -240,18 +240,18 @@ def test_it_is_touched_before_it_is_given_up_though_nobody_looked_for_minutes() 
     """The controller was away from before the old Job went until long after the new one was made."""
     controller, world = triggered()
     empty = world.job_gone().job_created(10)
-    controller.look(empty, 200)
-    assert controller.look(empty, 200.5).requeue_at == at(260)
+    controller.reconcile(empty, 200)
+    assert controller.reconcile(empty, 200.5).requeue_at == at(260)
     assert len(controller.triggers) == 1, "not once more, for a time in which nobody touched it"
-    controller.look(empty, 260)
+    controller.reconcile(empty, 260)
     assert [touch.uid for touch in controller.touches] == ["job-2"]
-    controller.look(empty.with_job(touched="0d2f5c9e-1-1"), 320)
+    controller.reconcile(empty.with_job(touched="0d2f5c9e-1-1"), 320)
     assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-2"]
 
 
 def test_pods_that_are_refused_are_only_spoken_of() -> None:
     controller, empty = without_pods(failed_create='pods "train-node-0-0-abc" is forbidden: exceeded quota: gpus')
-    plan = controller.look(empty, 300)
+    plan = controller.reconcile(empty, 300)
     assert plan.message.startswith("pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; no rule matched")
     assert plan.message.endswith(
         'Job train-node-0 cannot create its pods: pods "train-node-0-0-abc" is forbidden: exceeded quota: gpus'
@@ -259,7 +259,7 @@ def test_pods_that_are_refused_are_only_spoken_of() -> None:
     assert plan.requeue_at == at(330)
     assert controller.touches == []
     assert len(controller.triggers) == 1
-    assert controller.look(empty, 330).message == plan.message
+    assert controller.reconcile(empty, 330).message == plan.message
 
 
 def test_a_job_that_has_just_lost_all_its_pods_is_not_given_up_at_once() -> None:
@@ -267,7 +267,7 @@ def test_a_job_that_has_just_lost_all_its_pods_is_not_given_up_at_once() -> None
     gone = back
     for index in range(4):
         gone = gone.pod_gone(index, 500)
-    plan = controller.look(gone, 501)
+    plan = controller.reconcile(gone, 501)
     assert len(controller.triggers) == 1
     assert controller.touches == []
     assert plan.requeue_at == at(560)
@@ -276,14 +276,14 @@ def test_a_job_that_has_just_lost_all_its_pods_is_not_given_up_at_once() -> None
 def test_pods_that_went_with_another_job_do_not_delay_the_watchdog() -> None:
     controller, empty = without_pods()
     stranger = msgspec.structs.replace(training().pod(0), job_uid="job-9", gone_at=at(65))
-    controller.look(msgspec.structs.replace(empty, pods=(stranger,)), 70)
+    controller.reconcile(msgspec.structs.replace(empty, pods=(stranger,)), 70)
     assert len(controller.touches) == 1
 
 
 def test_the_watchdog_does_not_touch_a_suspended_job_or_a_paused_one() -> None:
     controller, empty = without_pods()
-    controller.look(empty.with_job(suspended=True), 300)
-    controller.look(empty.paused(), 300)
+    controller.reconcile(empty.with_job(suspended=True), 300)
+    controller.reconcile(empty.paused(), 300)
     assert controller.touches == []
     assert len(controller.triggers) == 1
 
@@ -295,72 +295,72 @@ def test_a_replacement_that_waits_for_capacity_is_not_held_against_the_start() -
     """docs/policy.md: `timeouts.start` runs from when all pods have a node; waiting for capacity does not count."""
     controller, back = recreated()
     placed = back.all_scheduled()
-    controller.look(placed, 12)
+    controller.reconcile(placed, 12)
     waiting = placed.pod_gone(3, 20).replaced(3, 21).unschedulable(3, "0/16 nodes are available")
-    controller.look(waiting, 22)
-    controller.look(waiting, 60)
+    controller.reconcile(waiting, 22)
+    controller.reconcile(waiting, 60)
     assert controller.phase() is Phase.SCHEDULING
     assert "waiting for capacity" in controller.incident.message
-    controller.look(waiting, 5000)
+    controller.reconcile(waiting, 5000)
     assert len(controller.triggers) == 1
     again = waiting.scheduled(3)
-    assert controller.look(again, 5001).requeue_at == at(5901)
-    controller.look(again, 5901)
+    assert controller.reconcile(again, 5001).requeue_at == at(5901)
+    controller.reconcile(again, 5901)
     assert len(controller.triggers) == 2
 
 
 def test_waiting_for_capacity_is_said_once_and_tears_nothing_down() -> None:
     controller, back = recreated()
     waiting = back.unschedulable(0, "0/16 nodes are available: 16 Insufficient nvidia.com/gpu.")
-    assert controller.look(waiting, 11).requeue_at == at(40.5)
-    plan = controller.look(waiting, 41)
+    assert controller.reconcile(waiting, 11).requeue_at == at(40.5)
+    plan = controller.reconcile(waiting, 41)
     assert plan.message.endswith(
         "; waiting for capacity: pod train-node-0-0-20 (rank 0, not scheduled): 0/16 nodes are available: "
         "16 Insufficient nvidia.com/gpu."
     )
     changed = back.unschedulable(0, "0/17 nodes are available: 17 Insufficient nvidia.com/gpu.")
-    assert controller.look(changed, 90_000).message == plan.message
+    assert controller.reconcile(changed, 90_000).message == plan.message
     assert len(controller.triggers) == 1
 
 
 def test_a_pod_that_has_a_node_by_now_is_not_waited_for() -> None:
     controller, back = recreated()
     placed = back.unschedulable(0, "0/16 nodes are available").with_pod(0, node="gpu-0")
-    assert "waiting" not in controller.look(placed, 41).message
+    assert "waiting" not in controller.reconcile(placed, 41).message
 
 
 def test_ranks_that_do_not_start_in_time_are_another_attempt() -> None:
     controller, back = recreated(start_seconds=600)
     scheduled = back.all_scheduled().started(0, 20)
-    assert controller.look(scheduled, 21).requeue_at == at(621)
-    assert controller.look(scheduled, 620).requeue_at == at(621)
-    plan = controller.look(scheduled, 621)
+    assert controller.reconcile(scheduled, 21).requeue_at == at(621)
+    assert controller.reconcile(scheduled, 620).requeue_at == at(621)
+    plan = controller.reconcile(scheduled, 621)
     assert plan.message == (
         "not all ranks ran within 600 s of being scheduled; attempt 2: deleting Job train-node-0 once more"
     )
     assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-2"]
 
 
-def test_the_start_is_timed_anew_in_each_attempt() -> None:
+def test_the_start_is_timed_again_in_each_attempt() -> None:
     controller, back = recreated(start_seconds=600)
-    controller.look(back.all_scheduled(), 21)
-    controller.look(back.all_scheduled(), 621)
+    controller.reconcile(back.all_scheduled(), 21)
+    controller.reconcile(back.all_scheduled(), 621)
     second = back.recreated(640).all_scheduled()
-    assert controller.look(second, 650).requeue_at == at(1250)
+    assert controller.reconcile(second, 650).requeue_at == at(1250)
 
 
 def test_a_start_that_takes_too_long_under_a_pause_waits_for_its_end() -> None:
     controller, back = recreated(start_seconds=600)
     slow = back.all_scheduled()
-    controller.look(slow, 21)
-    plan = controller.look(slow.paused(), 700)
+    controller.reconcile(slow, 21)
+    plan = controller.reconcile(slow.paused(), 700)
     assert plan.message.endswith("nothing is done, because the job is paused by annotation")
     assert len(controller.triggers) == 1
 
 
 def test_the_rendezvous_ends_by_ready_and_says_so() -> None:
     controller, back = recreated()
-    plan = controller.look(back.all_ready(20), 25)
+    plan = controller.reconcile(back.all_ready(20), 25)
     assert controller.incident.closing is not None
     assert controller.incident.closing.ended_at == at(21)
     assert plan.message.endswith("all 4 ranks are Ready (source: ready, verified: false)")
@@ -371,7 +371,7 @@ def test_the_rendezvous_ends_by_ready_and_says_so() -> None:
 
 def test_a_jobset_that_fails_meanwhile_ends_the_incident() -> None:
     controller, back = recreated()
-    plan = controller.look(back.jobset_failed(30), 31)
+    plan = controller.reconcile(back.jobset_failed(30), 31)
     assert controller.incident.closing is not None
     assert (controller.incident.closing.outcome, controller.incident.closing.outcome_reason) == (
         Outcome.FAILED,
@@ -386,7 +386,7 @@ def test_a_jobset_that_fails_meanwhile_ends_the_incident() -> None:
 
 def test_a_member_that_succeeds_as_another_is_lost_ends_the_incident() -> None:
     controller, back = recreated()
-    plan = controller.look(back.all_started(20).succeeded(0).pod_failed(1, 1, 25), 26)
+    plan = controller.reconcile(back.all_started(20).succeeded(0).pod_failed(1, 1, 25), 26)
     assert plan.message.endswith("pod train-node-0-0-20 has Succeeded, so the training is finishing: left alone")
     assert len(controller.triggers) == 1
     controller.settle(back.all_started(20).succeeded(0).pod_failed(1, 1, 25), 26)
@@ -398,7 +398,7 @@ def test_a_users_rule_that_ends_the_job_before_the_trigger_is_out_goes_first() -
     controller = Controller()
     world = training(rules=(on_exit("FailJob", 42),)).pod_failed(3, 1, 0)
     controller.write(controller.plan(world, 1))
-    plan = controller.look(world.pod_failed(2, 42, 1), 2)
+    plan = controller.reconcile(world.pod_failed(2, 42, 1), 2)
     assert plan.message.endswith(
         "standing aside, because podFailurePolicy rule 0 of Job train-node-0 (action FailJob) "
         "matches pod train-node-0-2-10"
@@ -411,17 +411,17 @@ def test_a_rule_that_ignores_what_comes_late_does_not_stop_the_trigger() -> None
     controller = Controller()
     world = training(rules=(on_exit("Ignore", 42),)).pod_failed(3, 1, 0)
     controller.write(controller.plan(world, 1))
-    controller.look(world.pod_failed(2, 42, 1), 2)
+    controller.reconcile(world.pod_failed(2, 42, 1), 2)
     assert len(controller.triggers) == 1
 
 
 def test_a_job_that_ends_by_a_users_rule_is_not_restarted_for_what_comes_later() -> None:
     controller = Controller()
     world = training(rules=(on_exit("FailJob", 42),)).pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     back = world.recreated(10).all_started(20).pod_failed(1, 42, 25)
-    controller.look(back, 26)
-    controller.look(back.pod_failed(0, 134, 27), 28)
+    controller.reconcile(back, 26)
+    controller.reconcile(back.pod_failed(0, 134, 27), 28)
     assert len(controller.triggers) == 1
 
 
@@ -432,12 +432,12 @@ def test_a_restart_without_a_charge_leaves_the_first_one_to_the_budget() -> None
         controller.ledger, budget=msgspec.structs.replace(controller.ledger.budget, charges=(at(-90),), limit=1)
     )
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     assert controller.phase() is Phase.HELD
     back = world.restarted_by_jobset().recreated(5)
-    controller.look(back, 6)
+    controller.reconcile(back, 6)
     assert not controller.incident.charged
-    controller.look(back.all_started(8).pod_deleted(1, 20), 21)
+    controller.reconcile(back.all_started(8).pod_deleted(1, 20), 21)
     assert len(controller.triggers) == 1
     assert controller.incident.charged
     assert controller.ledger.totals.charged == 1
@@ -448,9 +448,9 @@ def test_a_restart_without_a_charge_leaves_the_first_one_to_the_budget() -> None
 
 def said_after(controller: Controller, world: World, seconds: float) -> str:
     """What is said once the phase has lasted for a while; nothing is added before, and nothing is done."""
-    first = controller.look(world, seconds)
+    first = controller.reconcile(world, seconds)
     assert first.requeue_at is not None
-    plan = controller.look(world, (first.requeue_at - at(0)).total_seconds())
+    plan = controller.reconcile(world, (first.requeue_at - at(0)).total_seconds())
     assert not any(isinstance(action, DeleteJob | TouchJob) for action in plan.actions)
     assert plan.message.startswith(first.message + "; ")
     return plan.message.removeprefix(first.message + "; ")

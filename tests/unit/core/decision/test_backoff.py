@@ -48,13 +48,13 @@ def test_no_initial_delay_is_no_backoff() -> None:
 def failed_again(controller: Controller) -> World:
     """A first attempt brought the group back; five minutes later it has lost a member again, and that is triggered."""
     world = training(4).pod_deleted(3, 0)
-    controller.look(world, 0.2)
+    controller.reconcile(world, 0.2)
     world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_ready(4)
     controller.settle(world, 4.5)
     assert controller.ledger.incident is None
     assert not suspensions(controller), "the first attempt does not wait"
     world = world.pod_deleted(2, 300)
-    controller.look(world, 300.2)
+    controller.reconcile(world, 300.2)
     return world
 
 
@@ -68,10 +68,10 @@ def resumptions(controller: Controller) -> list[ResumeWorkload]:
 
 def in_backoff(controller: Controller) -> World:
     world = failed_again(controller).job_deleted(300.3).suspended_by(controller.incident.id).all_deleted(300.4)
-    controller.look(world, 300.6)
+    controller.reconcile(world, 300.6)
     assert controller.phase() is Phase.TEARING_DOWN
     world = world.recreated_suspended(303)
-    controller.look(world, 303.1)
+    controller.reconcile(world, 303.1)
     assert controller.phase() is Phase.BACKOFF
     return world
 
@@ -90,16 +90,16 @@ def test_the_trigger_comes_first_then_the_suspension_then_the_pods() -> None:
 def test_it_is_resumed_when_its_time_has_come_and_seen_through() -> None:
     controller = Controller(WAITS)
     world = in_backoff(controller)
-    plan = controller.look(world, 309)
+    plan = controller.reconcile(world, 309)
     assert (plan.requeue_at, resumptions(controller)) == (at(310.2), [])
-    controller.look(world, 310.3)
+    controller.reconcile(world, 310.3)
     assert resumptions(controller) == [ResumeWorkload(world.workload.uid, "0d2f5c9e-2", suspended=True)]  # type: ignore[union-attr]
     assert controller.ledger.next_attempt_at is None
     world = world.released()
-    controller.look(world, 310.4)
+    controller.reconcile(world, 310.4)
     assert controller.phase() is Phase.BACKOFF, "Trainer has not carried it on yet"
     world = world.unsuspended(311)
-    controller.look(world, 311.1)
+    controller.reconcile(world, 311.1)
     assert controller.phase() is Phase.SCHEDULING
     controller.settle(world.all_ready(314), 314.2)
     assert controller.recorded[-1].closing.outcome is Outcome.RECOVERED  # type: ignore[union-attr]
@@ -112,11 +112,11 @@ def test_the_watchdog_counts_from_the_end_of_the_backoff_not_from_the_creation_o
     """Seed 11 of the simulation: a Job that is resumed still says for a moment that it is suspended, and is empty."""
     controller = Controller(policy(backoff=Backoff(initial=timedelta(seconds=200))))
     world = in_backoff(controller)
-    controller.look(world, 500.3)
+    controller.reconcile(world, 500.3)
     resumed = world.released().with_jobset(suspended=False).with_job(suspended=False)
-    controller.look(resumed, 500.6)
+    controller.reconcile(resumed, 500.6)
     assert controller.phase() is Phase.SCHEDULING
-    plan = controller.look(resumed, 500.7)
+    plan = controller.reconcile(resumed, 500.7)
     assert len(controller.triggers) == 2
     assert controller.touches == []
     assert plan.requeue_at == at(560.6)
@@ -125,14 +125,14 @@ def test_the_watchdog_counts_from_the_end_of_the_backoff_not_from_the_creation_o
 def test_a_suspension_that_was_lost_in_a_crash_is_asked_for_again_while_the_old_group_is_there() -> None:
     controller = Controller(WAITS)
     world = failed_again(controller).job_deleted(300.3)
-    controller.look(world, 300.4)
+    controller.reconcile(world, 300.4)
     assert len(suspensions(controller)) == 2
 
 
 def test_one_that_comes_too_late_is_dropped_and_the_group_just_runs() -> None:
     controller = Controller(WAITS)
     world = failed_again(controller).job_deleted(300.3).recreated(302)
-    controller.look(world, 302.1)
+    controller.reconcile(world, 302.1)
     assert controller.incident.suspension is None
     assert "it was not suspended in time" in controller.incident.message
     assert len(suspensions(controller)) == 1
@@ -143,19 +143,19 @@ def test_one_that_comes_too_late_is_dropped_and_the_group_just_runs() -> None:
 def test_the_end_of_a_suspension_that_was_lost_in_a_crash_is_asked_for_again() -> None:
     controller = Controller(WAITS)
     world = in_backoff(controller)
-    controller.look(world, 310.3)
-    controller.look(world, 311)
+    controller.reconcile(world, 310.3)
+    controller.reconcile(world, 311)
     assert len(resumptions(controller)) == 2
 
 
 def test_who_resumes_the_job_ends_the_backoff_and_what_is_left_of_ours_is_removed() -> None:
     controller = Controller(WAITS)
     world = in_backoff(controller).with_workload(suspended=False)
-    controller.look(world, 305)
+    controller.reconcile(world, 305)
     assert controller.incident.suspension is None
     assert [action.suspended for action in resumptions(controller)] == [False]
     assert "somebody else has resumed it" in controller.incident.message
-    controller.look(world.released().unsuspended(306), 306.1)
+    controller.reconcile(world.released().unsuspended(306), 306.1)
     controller.settle(world.released().unsuspended(306).all_ready(308), 308.2)
     assert controller.recorded[-1].closing.outcome is Outcome.RECOVERED  # type: ignore[union-attr]
     assert len(suspensions(controller)) == 1
@@ -168,7 +168,7 @@ def test_who_removes_the_annotation_has_suspended_the_job_and_it_stays_so() -> N
     closing = controller.recorded[-1].closing
     assert closing is not None
     assert (closing.outcome, closing.outcome_reason) == (Outcome.SUPERSEDED, "JobSuspended")
-    controller.look(world, 400)
+    controller.reconcile(world, 400)
     assert resumptions(controller) == []
 
 
@@ -186,7 +186,7 @@ def test_what_bars_the_controller_releases_its_suspension(world_after: object, p
     controller = Controller(WAITS)
     world = world_after(in_backoff(controller))  # type: ignore[operator]
     controller.policy = policy_after  # type: ignore[assignment]
-    controller.look(world, 305)
+    controller.reconcile(world, 305)
     assert [action.suspended for action in resumptions(controller)] == [True]
     assert "the suspension is released, because" in controller.incident.message
 
@@ -196,17 +196,17 @@ def test_a_suspension_whose_incident_nobody_remembers_is_ended_whatever_the_poli
     world = training(4).suspended_by("0d2f5c9e-7")
     for policy_ in (WAITS, policy(Mode.OBSERVE)):
         controller = Controller(policy_)
-        controller.look(world, 1)
+        controller.reconcile(world, 1)
         assert [action.suspended_by for action in resumptions(controller)] == ["0d2f5c9e-7"]
     nobody = Controller()
     nobody.policy = None
-    nobody.look(world, 1)
+    nobody.reconcile(world, 1)
     assert len(resumptions(nobody)) == 1
 
 
 def test_a_job_that_its_user_has_suspended_is_never_resumed() -> None:
     controller = Controller(WAITS)
-    controller.look(training(4).suspended(), 1)
+    controller.reconcile(training(4).suspended(), 1)
     assert controller.workload_actions == []
 
 
@@ -220,11 +220,11 @@ def test_a_group_that_ran_whole_for_long_enough_begins_at_its_first_attempt() ->
 def test_who_has_resumed_the_job_once_is_not_suspended_again_in_the_same_incident() -> None:
     controller = Controller(WAITS)
     world = in_backoff(controller).released()
-    controller.look(world, 305)
+    controller.reconcile(world, 305)
     assert controller.incident.resumed_by_others
     world = world.unsuspended(306).all_started(310)
-    controller.look(world, 310.1)
-    controller.look(world.pod_deleted(1, 311), 311.1)
+    controller.reconcile(world, 310.1)
+    controller.reconcile(world.pod_deleted(1, 311), 311.1)
     assert len(controller.triggers) == 3
     assert len(suspensions(controller)) == 1
     assert controller.incident.message.endswith("no backoff, because somebody else has resumed this job before")
@@ -255,7 +255,7 @@ def test_standing_aside_after_all_is_without_a_suspension_too() -> None:
     world = failed_again(controller)
     world = world.with_jobset(failure_policy=FailurePolicyFacts(max_restarts=3)).job_failing("PodFailurePolicy", 300)
     controller.done.clear()
-    controller.look(world, 301)
+    controller.reconcile(world, 301)
     assert "standing aside, because" in controller.incident.message
     assert controller.workload_actions == []
 
@@ -265,5 +265,5 @@ def test_the_end_of_an_incident_is_the_end_of_its_suspension() -> None:
     world = in_backoff(controller).jobset_failed(304)
     controller.settle(world, 305)
     assert [action.suspended for action in resumptions(controller)] == [True]
-    plan = controller.look(world, 305.1)
+    plan = controller.reconcile(world, 305.1)
     assert [type(action) for action in plan.actions] == [ResumeWorkload], "one that was lost is asked for again"

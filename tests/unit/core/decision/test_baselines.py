@@ -16,7 +16,7 @@ BASELINE = "no failure (1 older or expected signs of restarts are a baseline)"
 def untouched(world: World, seconds: float, *, since: float = -86_400) -> str:
     """Nothing is written or done; the sentence."""
     controller = Controller(policy(since=since))
-    plan = controller.look(world, seconds)
+    plan = controller.reconcile(world, seconds)
     assert controller.ledger == Ledger()
     assert controller.done == []
     return plan.message
@@ -24,7 +24,7 @@ def untouched(world: World, seconds: float, *, since: float = -86_400) -> str:
 
 def test_a_group_that_runs_is_left_alone_without_a_live_read() -> None:
     controller = Controller()
-    assert controller.look(training(), 0).message == NO_FAILURE
+    assert controller.reconcile(training(), 0).message == NO_FAILURE
     assert controller.live_reads == 0
 
 
@@ -41,7 +41,7 @@ def test_a_restart_from_before_the_switch_to_enforce() -> None:
 def test_the_second_of_the_switch_itself_counts_as_after_it() -> None:
     """API times are whole seconds: within one, a loss that is missed would cost more than one that is doubted."""
     controller = Controller(policy(since=0.7))
-    controller.look(training().pod_deleted(3, 0), 1)
+    controller.reconcile(training().pod_deleted(3, 0), 1)
     assert len(controller.triggers) == 1
 
 
@@ -52,13 +52,13 @@ def test_a_restart_of_long_ago_in_a_group_whose_members_all_run() -> None:
 
 def test_a_restart_of_a_moment_ago_is_none_even_if_all_run() -> None:
     controller = Controller()
-    controller.look(training(restart_policy="OnFailure").container_restarted(2, 1, -899), 0)
+    controller.reconcile(training(restart_policy="OnFailure").container_restarted(2, 1, -899), 0)
     assert len(controller.triggers) == 1
 
 
 def test_an_old_loss_whose_rank_does_not_run_yet_is_none() -> None:
     controller = Controller()
-    controller.look(training().pod_gone(3, -1000).replaced(3, -999), 0)
+    controller.reconcile(training().pod_gone(3, -1000).replaced(3, -999), 0)
     assert len(controller.triggers) == 1
     assert controller.incident.started_at == at(-1000)
 
@@ -67,7 +67,7 @@ def test_an_old_baseline_does_not_come_back_to_life_when_another_member_is_lost(
     """An hour after a restart that nobody handled, another pod goes: that one is the incident, and starts it."""
     world = training(restart_policy="OnFailure").container_restarted(2, 1, -3000).pod_deleted(0, 0)
     controller = Controller()
-    controller.look(world, 0.5)
+    controller.reconcile(world, 0.5)
     assert controller.incident.started_at == at(0)
     assert controller.incident.cause == "PodDeleted"
     assert len(controller.incident.evidence) == 1
@@ -103,7 +103,7 @@ def test_a_pod_deleted_on_the_way_to_the_first_full_group() -> None:
 def test_its_successor_lost_after_training_is_a_failure() -> None:
     world = group(born=-60).started(0, -50).pod_gone(3, -44).replaced(3, -44).all_ready(-30).pod_deleted(3, 0)
     controller = Controller()
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     assert controller.incident.started_at == at(0)
     assert len(controller.incident.evidence) == 1
 
@@ -116,7 +116,7 @@ def test_a_pod_lost_early_and_replaced_within_its_second() -> None:
 def test_its_successor_restarted_after_training_does_not_bring_the_early_loss_back() -> None:
     world = group(born=-60).started(0, -50).pod_gone(3, -44).replaced(3, -44).all_ready(-30)
     controller = Controller()
-    controller.look(world.container_restarted(3, 1, 0), 2)
+    controller.reconcile(world.container_restarted(3, 1, 0), 2)
     assert len(controller.incident.evidence) == 1
     assert controller.incident.disruption_class == "Unknown"
 
@@ -125,7 +125,7 @@ def test_a_loss_is_not_taken_for_an_early_one_because_a_kubelets_clock_is_ahead(
     """The group ran at 12:00:00 by the API server's clock; the kubelets, three seconds ahead, say 12:00:03."""
     world = group(born=-10).all_ready(3).pod_deleted(3, 1)
     controller = Controller()
-    controller.look(world, 2)
+    controller.reconcile(world, 2)
     assert len(controller.triggers) == 1
 
 
@@ -184,12 +184,12 @@ def test_pods_of_a_job_that_somebody_deletes_are_no_loss() -> None:
 def test_pods_that_a_failing_job_deletes_are_its_doing() -> None:
     world = training().job_failing("BackoffLimitExceeded", 0).all_deleted(1)
     controller = Controller()
-    controller.look(world, 1.5)
+    controller.reconcile(world, 1.5)
     assert [text for text in controller.incident.evidence if "was deleted" in text] == []
 
 
 def test_a_suspended_job_and_its_resumption_are_no_loss() -> None:
-    """The Job keeps its UID, every pod is deleted, and every pod is made anew."""
+    """The Job keeps its UID, every pod is deleted, and every pod is recreated."""
     world = training().suspended()
     for index in range(4):
         world = world.pod_deleted(index, 0).pod_gone(index, 30)
@@ -215,7 +215,7 @@ def test_a_loss_after_the_resumption_is_a_failure() -> None:
     for index in range(4):
         world = world.pod_gone(index, 30)
     controller = Controller()
-    controller.look(world.resumed(600).all_ready(660).pod_deleted(2, 700), 701)
+    controller.reconcile(world.resumed(600).all_ready(660).pod_deleted(2, 700), 701)
     assert len(controller.triggers) == 1
     assert len(controller.incident.evidence) == 1
 
@@ -234,19 +234,19 @@ def test_a_loss_before_the_resumed_group_ran_whole_is_none() -> None:
 def test_what_an_incident_has_dealt_with_never_opens_another() -> None:
     controller = Controller(policy(Mode.OBSERVE))
     world = training(restart_policy="OnFailure").container_restarted(2, 1, 0)
-    controller.look(world, 2)
+    controller.reconcile(world, 2)
     controller.settle(world, 8)
     assert controller.ledger.totals.incidents == 1
-    assert controller.look(world, 9).message == BASELINE
-    assert controller.look(world.controller_restarted(), 10).message == BASELINE
+    assert controller.reconcile(world, 9).message == BASELINE
+    assert controller.reconcile(world.controller_restarted(), 10).message == BASELINE
 
 
 def test_the_next_restart_of_the_same_container_does() -> None:
     controller = Controller(policy(Mode.OBSERVE))
     world = training(restart_policy="OnFailure").container_restarted(2, 1, 0)
-    controller.look(world, 2)
+    controller.reconcile(world, 2)
     controller.settle(world, 8)
-    controller.look(world.container_restarted(2, 1, 20), 22)
+    controller.reconcile(world.container_restarted(2, 1, 20), 22)
     assert controller.ledger.totals.incidents == 2
     assert controller.incident.started_at == at(20)
 
@@ -255,10 +255,10 @@ def test_a_replacement_made_before_the_incident_ended_is_dealt_with() -> None:
     """After a restart of the controller the lost pod is forgotten; its replacement does not tell of a second loss."""
     controller = Controller(policy(Mode.OBSERVE))
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     controller.settle(world.came_back(3, 30, 40), 41)
     assert controller.phase() is Phase.HEALTHY
-    assert controller.look(world.came_back(3, 30, 40).controller_restarted(), 60).message == BASELINE
+    assert controller.reconcile(world.came_back(3, 30, 40).controller_restarted(), 60).message == BASELINE
 
 
 def test_a_cache_that_lags_makes_nothing_forgotten() -> None:
@@ -266,7 +266,7 @@ def test_a_cache_that_lags_makes_nothing_forgotten() -> None:
     controller = Controller(policy(Mode.OBSERVE))
     stale = training(restart_policy="OnFailure")
     world = stale.container_restarted(2, 1, 0)
-    controller.look(world, 2)
+    controller.reconcile(world, 2)
     controller.settle(world, 8)
     assert len(controller.ledger.handled.keys) == 1
 
@@ -276,7 +276,7 @@ def test_a_loss_while_paused_is_judged_when_it_is_resumed(seconds: float) -> Non
     lost = training().pod_deleted(3, 0).came_back(3, 30, 40)
     assert untouched(lost.paused(), 41).startswith("paused by annotation")
     controller = Controller()
-    controller.look(lost, 60 + seconds)
+    controller.reconcile(lost, 60 + seconds)
     assert len(controller.triggers) == (1 if seconds < 900 else 0)
 
 
@@ -292,18 +292,18 @@ def test_without_indexes_a_loss_counts_by_its_time() -> None:
     lost_early = group(born=-60).started(0, -50).pod_gone(3, -44).replaced(3, -44).all_ready(-30)
     assert untouched(without_indexes(lost_early), 0) == BASELINE
     controller = Controller()
-    controller.look(without_indexes(training().pod_deleted(3, 0)), 1)
+    controller.reconcile(without_indexes(training().pod_deleted(3, 0)), 1)
     assert len(controller.triggers) == 1
 
 
 def test_a_job_that_has_been_failing_for_long_is_failing_still() -> None:
     controller = Controller()
-    controller.look(training().job_failing("BackoffLimitExceeded", -3000), 0)
+    controller.reconcile(training().job_failing("BackoffLimitExceeded", -3000), 0)
     assert len(controller.triggers) == 1
 
 
 def test_an_exit_that_a_failing_jobs_own_deletion_caused_is_no_second_loss() -> None:
     world = training().job_failing("BackoffLimitExceeded", 0).all_deleted(1)
     controller = Controller()
-    controller.look(world.container_exited(2, 143, 3), 4)
+    controller.reconcile(world.container_exited(2, 143, 3), 4)
     assert [text for text in controller.incident.evidence if "143" in text] == []

@@ -96,10 +96,10 @@ BLAMED = {
 @pytest.mark.parametrize("world", BLAMED.values(), ids=BLAMED)
 def test_a_node_that_swallows_a_member_comes_under_suspicion_after_two_minutes(world: World) -> None:
     one = controller()
-    early = one.look(world, 119)
+    early = one.reconcile(world, 119)
     assert one.done == []
     assert early.requeue_at == at(120)
-    late = one.look(world, 120)
+    late = one.reconcile(world, 120)
     assert suspected(one) == [("gpu-2", START_NAME)]
     assert quarantined(one) == []
     assert "node gpu-2 is suspected (1 of 2 suspicions)" in late.message
@@ -133,7 +133,7 @@ NOT_BLAMED = {
 def test_what_may_be_anybodys_fault_brings_suspicion_on_no_node(world: World) -> None:
     one = controller()
     for seconds in (125, 600):
-        one.look(world, seconds)
+        one.reconcile(world, seconds)
     assert one.fleet_changes == []
 
 
@@ -146,7 +146,7 @@ def test_another_replicated_job_has_other_containers_and_proves_nothing() -> Non
         stuck(new(), 2, 0, "ImagePullBackOff").pod(2), uid="pod-9", job_uid="job-9", node="gpu-9", index=0
     )
     one = controller()
-    one.look(msgspec.structs.replace(world, jobs=(alone, *world.jobs), pods=(*world.pods, pod)), 300)
+    one.reconcile(msgspec.structs.replace(world, jobs=(alone, *world.jobs), pods=(*world.pods, pod)), 300)
     assert one.fleet_changes == []
 
 
@@ -157,21 +157,21 @@ def test_another_replicated_job_has_other_containers_and_proves_nothing() -> Non
 )
 def test_only_who_may_quarantine_suspects(settings: dict[str, object]) -> None:
     one = controller(**settings)  # type: ignore[arg-type]
-    one.look(BLAMED["its container cannot be made"], 300)
+    one.reconcile(BLAMED["its container cannot be made"], 300)
     assert one.fleet_changes == []
 
 
 def test_what_stands_is_not_asked_for_again_and_is_said_on() -> None:
     world, one = BLAMED["its container cannot be made"], controller()
-    carried(one, one.look(world, 120))
-    again = one.look(world, 200)
+    carried(one, one.reconcile(world, 120))
+    again = one.reconcile(world, 200)
     assert len(one.fleet_changes) == 1
     assert "node gpu-2 is suspected (1 of 2 suspicions)" in again.message
 
 
 def test_the_node_is_quarantined_where_it_was_suspected_before_and_nothing_is_restarted() -> None:
     world, one = BLAMED["two pods of its rank were refused"], controller(SUSPECTED)
-    plan = one.look(world, 130)
+    plan = one.reconcile(world, 130)
     [change] = one.fleet_changes
     [entry] = change.quarantine
     assert (entry.node, entry.incident, entry.since) == ("gpu-2", START_NAME, at(130))
@@ -187,14 +187,14 @@ def test_the_node_is_quarantined_where_it_was_suspected_before_and_nothing_is_re
 
 def test_of_a_pod_that_stays_there_it_is_said_that_a_person_has_to_delete_it() -> None:
     one = controller(SUSPECTED)
-    plan = one.look(BLAMED["its container cannot be made"], 130)
+    plan = one.reconcile(BLAMED["its container cannot be made"], 130)
     assert quarantined(one) == ["gpu-2"]
     assert plan.message.endswith("nothing is restarted, its pod there has to be deleted by hand")
 
 
 def test_a_cap_leaves_it_at_the_suspicion_and_says_so() -> None:
     one = controller(SUSPECTED, limits=FleetLimits(may_cordon=True, max_nodes=0))
-    plan = one.look(BLAMED["its container cannot be made"], 130)
+    plan = one.reconcile(BLAMED["its container cannot be made"], 130)
     assert quarantined(one) == []
     assert suspected(one) == [("gpu-2", START_NAME)]
     assert plan.message.endswith(
@@ -205,7 +205,7 @@ def test_a_cap_leaves_it_at_the_suspicion_and_says_so() -> None:
 def test_the_last_feasible_nodes_are_spared() -> None:
     one = controller(SUSPECTED)
     small = msgspec.structs.replace(BLAMED["its container cannot be made"], cluster_nodes=4)
-    assert "but it is not quarantined: it is among the last" in one.look(small, 130).message
+    assert "but it is not quarantined: it is among the last" in one.reconcile(small, 130).message
     assert quarantined(one) == []
 
 
@@ -213,26 +213,26 @@ def test_two_black_holes_are_quarantined_one_after_the_other_because_the_caps_co
     world = others_run(stuck(stuck(new(8), 2, 0), 3, 0), 2, 3)
     both = FleetLedger(suspicions=(OTHER, Suspicion("gpu-3", "other-7", at(-3600))))
     one = controller(both, limits=FleetLimits(may_cordon=True, max_nodes=1, max_percent=100))
-    first = one.look(world, 130)
+    first = one.reconcile(world, 130)
     assert quarantined(one) == ["gpu-2"]
     assert first.requeue_at == at(130)
     carried(one, first)
-    second = one.look(world, 130.5)
+    second = one.reconcile(world, 130.5)
     assert quarantined(one) == ["gpu-2"]
     assert "quarantine cap reached: 1 of 1 nodes" in second.message
 
 
 def test_whoever_lets_the_node_in_is_not_overruled() -> None:
     world, one = BLAMED["its container cannot be made"], controller(SUSPECTED)
-    carried(one, one.look(world, 130))
+    carried(one, one.reconcile(world, 130))
     assert isinstance(one.policy, Policy)
     untainted = msgspec.structs.replace(one.policy.fleet, quarantined=())
     one.policy = msgspec.structs.replace(one.policy, fleet=untainted)
-    one.look(world, 200)
+    one.reconcile(world, 200)
     assert quarantined(one) == ["gpu-2"]
     released = world.with_node("gpu-2", annotations={RELEASE_ANNOTATION: "2026-11-21T12:05:00Z"})
     one.policy = msgspec.structs.replace(one.policy, fleet=FleetLedger())
-    one.look(released, 400)
+    one.reconcile(released, 400)
     assert quarantined(one) == ["gpu-2"]
     assert len(suspected(one)) == 1, "what was before the release does not count"
 
@@ -241,35 +241,35 @@ def test_whoever_lets_the_node_in_is_not_overruled() -> None:
 
 
 def starting(one: Controller, *, restart_policy: str = "OnFailure") -> World:
-    """Rank 1 was lost, and the group is made anew at 10."""
+    """Rank 1 was lost, and the group is recreated at 10."""
     lost = training(restart_policy=restart_policy).pod_deleted(1, 0)
-    one.look(lost, 1)
+    one.reconcile(lost, 1)
     world = lost.recreated(10)
-    one.look(world, 11)
+    one.reconcile(world, 11)
     return world
 
 
 def test_a_member_that_cannot_start_brings_suspicion_on_its_node_and_no_restart() -> None:
     one = controller()
     world = others_run(stuck(starting(one), 2, 12), 2)
-    one.look(world, 43)  # says what it waits for
-    assert one.look(world, 131).requeue_at == at(132)
-    plan = one.look(world, 132)
+    one.reconcile(world, 43)  # says what it waits for
+    assert one.reconcile(world, 131).requeue_at == at(132)
+    plan = one.reconcile(world, 132)
     assert suspected(one) == [("gpu-2", one.incident.id)]
     assert "waits: CreateContainerError: no space left, while members run on 3 other nodes: node gpu-2" in plan.message
     carried(one, plan)
-    one.look(world, 800)
+    one.reconcile(world, 800)
     assert len(one.triggers) == 1
     assert len(suspected(one)) == 1
-    assert one.look(world, 1000).ledger.epoch == 2, "the timeout of the start stays what it is"
+    assert one.reconcile(world, 1000).ledger.epoch == 2, "the timeout of the start stays what it is"
 
 
 def test_a_member_that_fails_there_once_is_enough_when_the_others_have_not_in_half_a_minute() -> None:
     one = controller()
     world = others_run(refused(starting(one, restart_policy="Never"), 2, 12).replaced(2, 14), 2)
-    one.look(world, 30)
+    one.reconcile(world, 30)
     assert suspected(one) == []
-    one.look(world, 42)
+    one.reconcile(world, 42)
     assert suspected(one) == [("gpu-2", one.incident.id)]
 
 
@@ -279,17 +279,17 @@ def test_what_all_members_share_suspects_nobody(reason: str) -> None:
     world = starting(one)
     for index in range(4):
         world = stuck(world, index, 12, reason)
-    one.look(world, 300)
+    one.reconcile(world, 300)
     assert one.fleet_changes == []
 
 
 def test_a_suspected_node_from_which_nobody_takes_the_pod_is_replaced_by_a_restart() -> None:
     one = controller(SUSPECTED)
     world = others_run(stuck(starting(one), 2, 12), 2)
-    first = one.look(world, 132)
+    first = one.reconcile(world, 132)
     assert first.requeue_at == at(132)
     carried(one, first)
-    one.look(world, 132.5)
+    one.reconcile(world, 132.5)
     assert len(one.triggers) == 2
     assert one.incident.attempts[-1].action is AttemptAction.REPLACE_NODE
     assert quarantined(one) == ["gpu-2"]
@@ -300,10 +300,10 @@ def test_a_suspected_node_from_which_nobody_takes_the_pod_is_replaced_by_a_resta
 def test_a_suspected_node_whose_pod_was_replaced_is_quarantined_without_a_restart() -> None:
     one = controller(SUSPECTED)
     world = others_run(refused(starting(one, restart_policy="Never"), 2, 12).replaced(2, 14), 2)
-    plan = one.look(world, 60)
+    plan = one.reconcile(world, 60)
     assert quarantined(one) == ["gpu-2"]
     carried(one, plan)
-    one.look(world, 61)
+    one.reconcile(world, 61)
     assert len(one.triggers) == 1
     assert plan.message.endswith("quarantining it; nothing is restarted, its Job replaces the pod")
 
@@ -311,15 +311,15 @@ def test_a_suspected_node_whose_pod_was_replaced_is_quarantined_without_a_restar
 def test_the_second_time_within_the_incident_replaces_the_node() -> None:
     one = controller()
     world = others_run(stuck(starting(one), 2, 12), 2)
-    carried(one, one.look(world, 132))
-    one.look(world, 1040)
+    carried(one, one.reconcile(world, 132))
+    one.reconcile(world, 1040)
     assert one.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
     again = world.recreated(1050)
-    one.look(again, 1051)
+    one.reconcile(again, 1051)
     again = others_run(stuck(again, 2, 1052), 2)
-    one.look(again, 1150)
+    one.reconcile(again, 1150)
     assert len(one.triggers) == 2
-    one.look(again, 1172)
+    one.reconcile(again, 1172)
     assert len(one.triggers) == 3
     assert one.incident.attempts[-1].nodes == ("gpu-2",)
     assert "node gpu-2 is the suspect of this incident for the second time" in one.incident.message
@@ -329,14 +329,14 @@ def test_where_the_node_may_not_be_quarantined_there_is_no_restart_loop() -> Non
     """The new group could come back on the very same node; the timeout of the start goes on as ever."""
     one = controller(SUSPECTED, limits=FleetLimits(may_cordon=True, max_nodes=0))
     world = others_run(stuck(starting(one), 2, 12), 2)
-    carried(one, one.look(world, 132))
-    one.look(world, 133)
+    carried(one, one.reconcile(world, 132))
+    one.reconcile(world, 133)
     assert Reason.QUARANTINE_CAP in {each.reason for each in one.incident.considered}
     assert "QuarantineRefused" in one.events
     assert [attempt.action for attempt in one.incident.attempts] == [AttemptAction.RECREATE_GROUP]
     reads = one.live_reads
     for seconds in (134, 200, 600):
-        one.look(world, seconds)
+        one.reconcile(world, seconds)
     assert one.live_reads == reads, "what was refused is not asked again by each look"
     assert len(one.triggers) == 1
 
@@ -344,8 +344,8 @@ def test_where_the_node_may_not_be_quarantined_there_is_no_restart_loop() -> Non
 def test_an_exhausted_budget_waits_for_the_timeout_as_ever() -> None:
     one = controller(SUSPECTED, limit=1)
     world = others_run(stuck(starting(one), 2, 12), 2)
-    carried(one, one.look(world, 132))
-    one.look(world, 133)
+    carried(one, one.reconcile(world, 132))
+    one.reconcile(world, 133)
     assert len(one.triggers) == 1
     assert one.phase() is Phase.STARTING, "held only when the start has taken too long"
     assert quarantined(one) == []
@@ -363,7 +363,7 @@ def test_who_is_barred_suspects_nobody(how: str, forced: bool) -> None:
     else:
         assert isinstance(one.policy, Policy)
         one.policy = msgspec.structs.replace(one.policy, mode=Mode.OBSERVE)
-    one.look(world, 300)
+    one.reconcile(world, 300)
     assert one.fleet_changes == []
 
 
@@ -371,7 +371,7 @@ def test_a_group_that_a_storm_took_down_suspects_nobody() -> None:
     one = controller()
     world = others_run(stuck(starting(one), 2, 12), 2)
     one.ledger = msgspec.structs.replace(one.ledger, incident=msgspec.structs.replace(one.incident, storm="storm-1"))
-    one.look(world, 300)
+    one.reconcile(world, 300)
     assert one.fleet_changes == []
 
 
@@ -382,10 +382,10 @@ def released(world: World, clock: str) -> World:
 @pytest.mark.parametrize(("clock", "action"), [("12:00:10", "RecreateGroup"), ("11:59:59", "ReplaceNode")])
 def test_the_second_time_counts_only_what_came_after_a_release_by_hand(clock: str, action: str) -> None:
     one = controller()
-    one.look(training().pod_failed(2, 134, 0), 1)
+    one.reconcile(training().pod_failed(2, 134, 0), 1)
     world = training().pod_failed(2, 134, 0).recreated(10).all_started(15)
-    one.look(world, 16)
-    one.look(released(world.pod_failed(2, 134, 20), clock), 21)
+    one.reconcile(world, 16)
+    one.reconcile(released(world.pod_failed(2, 134, 20), clock), 21)
     assert one.incident.attempts[-1].action == action
 
 
@@ -394,8 +394,8 @@ def test_a_crash_before_the_fleet_was_asked_does_not_bring_back_what_a_person_ha
     clock: str, asked: int
 ) -> None:
     world, one = training().pod_failed(2, 134, 0), controller()
-    one.look(world, 1)
-    one.look(released(world, clock), 10)
+    one.reconcile(world, 1)
+    one.reconcile(released(world, clock), 10)
     assert len(suspected(one)) == asked
 
 
@@ -403,5 +403,5 @@ def test_a_node_that_is_quarantined_is_suspected_no_more() -> None:
     entry = Quarantined("gpu-2", "node-gpu-2", "bad", at(-60), incident="x-1", applied=True)
     one = controller(FleetLedger(quarantined=(entry,)))
     world = others_run(stuck(starting(one), 2, 12), 2).with_node("gpu-2", unschedulable=True)
-    one.look(world, 300)
+    one.reconcile(world, 300)
     assert one.fleet_changes == []

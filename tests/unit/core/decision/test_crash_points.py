@@ -42,30 +42,30 @@ class DeadError(Exception):
 
 
 class Mortal(Controller):
-    """Carries its plans out in a cluster, deed by deed, and dies before one of them."""
+    """Carries its plans out in a cluster, action by action, and dies before one of them."""
 
     def __init__(self, cluster: Cluster, dies_before: int, policy_: Policy | None = None) -> None:
         super().__init__(policy_)
         self.cluster = cluster
-        self.deeds_left = dies_before
+        self.actions_left = dies_before
 
     def go(self, seconds: float) -> None:
         plan = self.plan(self.cluster.world, seconds)
         for action in plan.first:
-            self._deed()
+            self._act()
             self.done.append(action)
         if plan.ledger != self.ledger:
-            self._deed()
+            self._act()
             self.write(plan)
         for action in plan.actions:
-            self._deed()
+            self._act()
             self.done.append(action)
             self.cluster.do(action, seconds)
 
-    def _deed(self) -> None:
-        if self.deeds_left == 0:
+    def _act(self) -> None:
+        if self.actions_left == 0:
             raise DeadError
-        self.deeds_left -= 1
+        self.actions_left -= 1
 
 
 def play(world: World, dies_before: int, *, forgets: bool, back_after: float) -> tuple[Mortal, bool]:
@@ -81,7 +81,7 @@ def play(world: World, dies_before: int, *, forgets: bool, back_after: float) ->
         try:
             controller.go(seconds)
         except DeadError:
-            died, absent_until, controller.deeds_left = True, seconds + back_after, 10_000
+            died, absent_until, controller.actions_left = True, seconds + back_after, 10_000
             if forgets:
                 cluster.world = cluster.world.controller_restarted()
     return controller, died
@@ -235,7 +235,7 @@ def tell(story: Story, dies_before: int, *, forgets: bool, back_after: float) ->
             try:
                 controller.go(seconds)
             except DeadError:
-                died, absent_until, controller.deeds_left = True, seconds + back_after, 10_000
+                died, absent_until, controller.actions_left = True, seconds + back_after, 10_000
                 if forgets:
                     cluster.world = cluster.world.controller_restarted()
             if controller.ledger.incident is None or controller.ledger.incident.closing is None:
@@ -318,7 +318,7 @@ def test_a_conflict_on_the_trigger_is_answered_by_reading_again() -> None:
 
 
 def test_an_old_ledger_and_a_job_that_is_going_open_nothing() -> None:
-    """The deed was done, and the ledger that is read is from before it: the write that would repeat it is refused."""
+    """The action was done, and the ledger that is read is from before it: the write that would repeat it is refused."""
     going = training().pod_deleted(3, 0).job_deleted(1).all_deleted(1)
     plan = Controller().plan(going, 2)
     assert plan.ledger == Ledger()

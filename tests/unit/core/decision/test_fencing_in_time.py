@@ -7,7 +7,7 @@ from recovery.core.model.rules import RuleAction
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import FencingMode
 from tests.unit.core.decision.test_verdicts import on_exit
-from tests.unit.core.decision.test_verdicts_in_time import look_when_asked
+from tests.unit.core.decision.test_verdicts_in_time import reconcile_when_requeued
 from tests.unit.core.diagnosis.test_native_policies import on_condition
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training
@@ -22,7 +22,7 @@ def assume_dead(seconds: float = 60, *, ignored: int | None = None) -> Policy:
 def restarted(controller: Controller) -> World:
     """Rank 2 has failed, and the new group has its pods since 10 s."""
     world = training().pod_failed(2, 1, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     assert len(controller.triggers) == 1
     return world.recreated(10)
 
@@ -30,33 +30,33 @@ def restarted(controller: Controller) -> World:
 def test_a_node_that_falls_silent_under_a_new_group_is_taken_for_dead_in_time() -> None:
     controller = Controller(assume_dead())
     running = restarted(controller).all_started(15)
-    controller.look(running, 16)
-    look_when_asked(controller, running.node_silent("gpu-1", 20), 21, until=79)
+    controller.reconcile(running, 16)
+    reconcile_when_requeued(controller, running.node_silent("gpu-1", 20), 21, until=79)
     assert len(controller.triggers) == 1
-    look_when_asked(controller, running.node_silent("gpu-1", 20), 79.5, until=600)
+    reconcile_when_requeued(controller, running.node_silent("gpu-1", 20), 79.5, until=600)
     assert len(controller.triggers) == 2
     assert controller.incident.attempts[-1].started_at == at(80)
     assert controller.forced == ["train-node-0-1-20"]
 
 
 @pytest.mark.parametrize("asked_for", [21, 50])
-def test_a_silent_node_is_looked_at_in_time_while_the_group_starts(asked_for: float) -> None:
+def test_a_silent_node_is_reconciled_in_time_while_the_group_starts(asked_for: float) -> None:
     """The start of the others has a timeout of its own, a quarter of an hour away."""
     controller = Controller(assume_dead())
     starting = restarted(controller).all_scheduled().started(1, 15)
-    controller.look(starting, 16)
-    assert controller.look(starting.node_silent("gpu-1", 20), asked_for).requeue_at == at(80)
+    controller.reconcile(starting, 16)
+    assert controller.reconcile(starting.node_silent("gpu-1", 20), asked_for).requeue_at == at(80)
 
 
-def test_a_silent_node_is_looked_at_in_time_after_the_loss_of_another_was_ignored() -> None:
+def test_a_silent_node_is_reconciled_in_time_after_the_loss_of_another_was_ignored() -> None:
     controller = Controller(assume_dead(ignored=7))
     world = training().pod_failed(2, 7, 0)
-    look_when_asked(controller, world, 1, until=10)
+    reconcile_when_requeued(controller, world, 1, until=10)
     assert "says Ignore, so it is left to Kubernetes" in controller.incident.message
     silent = world.node_silent("gpu-1", 20)
-    assert controller.look(silent, 21).requeue_at == at(80)
+    assert controller.reconcile(silent, 21).requeue_at == at(80)
     assert controller.triggers == []
-    look_when_asked(controller, silent, 80, until=90)
+    reconcile_when_requeued(controller, silent, 80, until=90)
     assert len(controller.triggers) == 1
 
 
@@ -65,10 +65,10 @@ def test_a_dead_pod_is_freed_although_it_was_left_to_the_jobs_own_policy() -> No
     controller = Controller(assume_dead(600))
     world = training(rules=(on_condition("Ignore"),)).node_silent("gpu-2", 0)
     evicted = world.evicted(2, 300, reason="DeletionByTaintManager")
-    assert controller.look(evicted, 301).requeue_at == at(600)
+    assert controller.reconcile(evicted, 301).requeue_at == at(600)
     assert "standing aside" in controller.incident.message
     assert controller.forced == []
-    controller.look(evicted, 600)
+    controller.reconcile(evicted, 600)
     assert controller.forced == ["train-node-0-2-10"]
     assert controller.triggers == []
 
@@ -76,14 +76,14 @@ def test_a_dead_pod_is_freed_although_it_was_left_to_the_jobs_own_policy() -> No
 def test_without_a_policy_nothing_is_forced_and_fencing_goes_on_when_there_is_one_again() -> None:
     controller = Controller(assume_dead(600))
     evicted = training().node_silent("gpu-2", 0).evicted(2, 300)
-    controller.look(evicted, 301)
+    controller.reconcile(evicted, 301)
     going = evicted.job_deleted(302).all_deleted(302)
-    controller.look(going, 303)
+    controller.reconcile(going, 303)
     assert controller.phase() is Phase.FENCING
     policy_, controller.policy = controller.policy, None
-    controller.look(going, 700)
+    controller.reconcile(going, 700)
     assert controller.forced == []
     assert "its processes may live until its Node object is deleted" in controller.incident.message
     controller.policy = policy_
-    controller.look(going, 800)
+    controller.reconcile(going, 800)
     assert controller.forced == ["train-node-0-2-10"]

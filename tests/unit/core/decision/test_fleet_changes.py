@@ -34,7 +34,7 @@ ENDS: dict[str, tuple[World, str, str]] = {
 @pytest.mark.parametrize(("world", "why", "says"), ENDS.values(), ids=ENDS)
 def test_such_a_job_is_left_alone(world: World, why: str, says: str) -> None:
     controller = Controller()
-    assert controller.look(world, 2).message == says
+    assert controller.reconcile(world, 2).message == says
     assert controller.ledger == Ledger()
     assert controller.live_reads == 0
 
@@ -42,7 +42,7 @@ def test_such_a_job_is_left_alone(world: World, why: str, says: str) -> None:
 @pytest.mark.parametrize(("world", "why", "says"), ENDS.values(), ids=ENDS)
 def test_it_supersedes_an_open_incident(world: World, why: str, says: str) -> None:
     controller = Controller()
-    controller.look(training().pod_deleted(3, 0), 1)
+    controller.reconcile(training().pod_deleted(3, 0), 1)
     controller.settle(world, 2)
     (incident,) = controller.recorded
     assert incident.closing is not None
@@ -66,13 +66,13 @@ def test_nothing_is_done_under_a_policy_that_cannot_be_read() -> None:
 
 def test_a_workload_that_is_gone() -> None:
     gone = msgspec.structs.replace(training(), workload=None)
-    assert Controller().look(gone, 1).message == "the workload is gone"
+    assert Controller().reconcile(gone, 1).message == "the workload is gone"
 
 
 def test_a_complete_train_job() -> None:
     done = msgspec.structs.replace(training().success_criteria_met(0).job.conditions[0], type="Complete")
     world = training().pod_deleted(3, 0).with_workload(conditions=(done,))
-    assert Controller().look(world, 1).message == "the TrainJob is Complete"
+    assert Controller().reconcile(world, 1).message == "the TrainJob is Complete"
 
 
 # --- finishing -----------------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ FINISHING = {
 @pytest.mark.parametrize(("world", "says"), FINISHING.values(), ids=FINISHING)
 def test_a_finishing_job_loses_nothing_that_it_needs(world: World, says: str) -> None:
     controller = Controller()
-    assert controller.look(world, 2).message.endswith(f"was deleted, but {says}: left alone")
+    assert controller.reconcile(world, 2).message.endswith(f"was deleted, but {says}: left alone")
     assert controller.ledger == Ledger()
 
 
@@ -123,7 +123,7 @@ def test_success_after_the_ledger_was_written_still_stops_the_trigger(world: Wor
 @pytest.mark.parametrize(("world", "says"), FINISHING.values(), ids=FINISHING)
 def test_success_while_held_ends_the_incident(world: World, says: str) -> None:
     controller = Controller(policy(limit=0))
-    controller.look(training().pod_deleted(3, 0), 1)
+    controller.reconcile(training().pod_deleted(3, 0), 1)
     controller.settle(world, 2)
     assert controller.recorded[0].message.endswith(f"{says}: left alone")
 
@@ -132,7 +132,7 @@ def test_success_of_the_restarted_job_ends_no_incident_early() -> None:
     """A member that succeeded is a member that needs no restart."""
     controller = Controller()
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     back = world.recreated(10).all_ready(20)
     for index in range(4):
         back = back.succeeded(index)
@@ -147,7 +147,7 @@ def test_success_of_the_restarted_job_ends_no_incident_early() -> None:
 def test_observe_decides_everything_and_does_nothing() -> None:
     controller = observing()
     world = training().pod_deleted(3, 0)
-    plan = controller.look(world, 1)
+    plan = controller.reconcile(world, 1)
     assert plan.message == (
         "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; policy default is in mode Observe: Enforce would now "
         "delete Job train-node-0, so that all 4 ranks restart together"
@@ -176,9 +176,9 @@ def test_a_cascade_under_observe_is_one_incident() -> None:
 def test_late_evidence_of_something_earlier_belongs_to_the_same_incident() -> None:
     controller = observing()
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     late = world.evicted(1, -2)
-    controller.look(late, 2)
+    controller.reconcile(late, 2)
     assert len(controller.incident.evidence) == 2
     controller.settle(late.came_back(3, 30, 40).came_back(1, 30, 40), 41)
     assert controller.ledger.totals.incidents == 1
@@ -187,7 +187,7 @@ def test_late_evidence_of_something_earlier_belongs_to_the_same_incident() -> No
 def test_restart_none_leaves_it_to_kubernetes() -> None:
     controller = Controller(policy(restart=Restart.NONE))
     world = training().pod_deleted(3, 0)
-    plan = controller.look(world, 1)
+    plan = controller.reconcile(world, 1)
     assert plan.message.endswith("policy default says restart: None, so it is left to Kubernetes")
     controller.settle(world.came_back(3, 30, 40), 41)
     assert controller.recorded[0].closing is not None
@@ -198,16 +198,16 @@ def test_restart_none_leaves_it_to_kubernetes() -> None:
 def adopted(controller: Controller) -> World:
     """Somebody else deleted the Job; the group has come back and lost a member again."""
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     back = world.recreated(10).all_started(20)
-    controller.look(back, 21)
+    controller.reconcile(back, 21)
     assert controller.ledger.epoch == 1
     return back.pod_deleted(1, 25)
 
 
 def test_restart_none_means_it_after_an_adopted_restart_as_well() -> None:
     controller = Controller(policy(restart=Restart.NONE))
-    controller.look(adopted(controller), 26)
+    controller.reconcile(adopted(controller), 26)
     assert controller.workload_actions == []
 
 
@@ -215,20 +215,20 @@ def test_an_observed_incident_does_not_begin_to_act() -> None:
     controller = observing()
     lost = adopted(controller)
     controller.policy = policy(since=22)
-    controller.look(lost, 26)
+    controller.reconcile(lost, 26)
     assert controller.workload_actions == []
 
 
 def test_a_loss_after_the_switch_to_enforce_does_not_end_in_an_observed_incident() -> None:
     controller = observing()
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     controller.policy = policy(since=10)
-    controller.look(world, 11)
+    controller.reconcile(world, 11)
     assert controller.workload_actions == []
     lost = world.pod_deleted(1, 20)
     controller.settle(lost, 21)
-    controller.look(lost, 21)
+    controller.reconcile(lost, 21)
     assert controller.recorded[0].closing is not None
     assert controller.recorded[0].closing.outcome_reason == "ModeSwitched"
     assert len(controller.triggers) == 1
@@ -252,7 +252,7 @@ def test_it_acts_before_the_next_write(now_: Policy | PolicyError | None, paused
     world = training().pod_deleted(3, 0)
     controller.write(controller.plan(world, 1))
     controller.policy = now_
-    plan = controller.look(world.paused() if paused else world, 2)
+    plan = controller.reconcile(world.paused() if paused else world, 2)
     assert plan.message.endswith(f"decided, but not carried out, because {says}")
     assert controller.workload_actions == []
 
@@ -264,7 +264,7 @@ def test_it_stops_the_pod_deletes_as_well(now_: Policy | PolicyError | None, pau
     controller.write(controller.plan(world, 1))
     controller.policy = now_
     going = world.job_deleted(1)
-    controller.look(going.paused() if paused else going, 2)
+    controller.reconcile(going.paused() if paused else going, 2)
     assert controller.workload_actions == []
     assert controller.phase() is Phase.TEARING_DOWN
 
@@ -274,10 +274,10 @@ def test_it_keeps_a_held_group_from_its_trigger(now_: Policy | PolicyError | Non
     controller = Controller(policy(limit=1, window_seconds=100))
     world = training().pod_deleted(3, 0)
     controller.ledger = spent(controller.ledger)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     assert controller.phase() is Phase.HELD
     controller.policy = now_
-    plan = controller.look(world.paused() if paused else world, 200)
+    plan = controller.reconcile(world.paused() if paused else world, 200)
     assert plan.message.endswith(f"nothing is done, because {says}")
     assert controller.workload_actions == []
 
@@ -291,14 +291,14 @@ def spent(ledger: Ledger) -> Ledger:
 def test_a_second_loss_waits_and_is_not_forgotten(now_: Policy | PolicyError | None, paused: bool, says: str) -> None:
     controller = Controller()
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     lost = world.recreated(10).all_started(20).pod_deleted(1, 30)
     controller.policy = now_
-    plan = controller.look(lost.paused() if paused else lost, 31)
+    plan = controller.reconcile(lost.paused() if paused else lost, 31)
     assert plan.message.endswith(f"nothing is done, because {says}")
     assert len(controller.triggers) == 1
     controller.policy = policy()
-    controller.look(lost, 40)
+    controller.reconcile(lost, 40)
     assert len(controller.triggers) == 2
 
 
@@ -307,8 +307,8 @@ def test_carried_out_after_all_it_says_so_again() -> None:
     world = training().pod_deleted(3, 0)
     decided = controller.plan(world, 1)
     controller.write(decided)
-    controller.look(world.paused(), 2)
-    plan = controller.look(world, 3)
+    controller.reconcile(world.paused(), 2)
+    plan = controller.reconcile(world, 3)
     assert plan.message == decided.message
     assert len(controller.triggers) == 1
 
@@ -318,7 +318,7 @@ def test_a_trigger_that_was_kept_back_is_not_sent_to_a_group_that_has_long_been_
     world = training().pod_deleted(3, 0)
     controller.write(controller.plan(world, 1))
     whole = world.came_back(3, 30, 40)
-    waiting = controller.look(whole.paused(), 100)
+    waiting = controller.reconcile(whole.paused(), 100)
     assert waiting.requeue_at == at(901)
     controller.settle(whole, 1000)
     (incident,) = controller.recorded
@@ -329,18 +329,18 @@ def test_a_trigger_that_was_kept_back_is_not_sent_to_a_group_that_has_long_been_
 
 def test_pause_by_any_value_but_false() -> None:
     lost = training().pod_deleted(3, 0)
-    assert Controller().look(lost.paused("please"), 1).message.startswith("paused by annotation")
+    assert Controller().reconcile(lost.paused("please"), 1).message.startswith("paused by annotation")
     resumed = Controller()
-    resumed.look(lost.paused("false"), 1)
+    resumed.reconcile(lost.paused("false"), 1)
     assert len(resumed.triggers) == 1
 
 
 def test_other_fields_of_the_policy_are_pinned() -> None:
     controller = Controller(policy(limit=0))
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     controller.policy = policy(limit=10)
-    controller.look(world, 2)
+    controller.reconcile(world, 2)
     assert controller.phase() is Phase.HELD
     assert controller.triggers == []
 
@@ -348,7 +348,7 @@ def test_other_fields_of_the_policy_are_pinned() -> None:
 def test_a_replaced_jobset_supersedes() -> None:
     controller = Controller()
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     controller.settle(world.with_jobset(uid="jobset-2"), 2)
     assert controller.recorded[0].closing is not None
     assert controller.recorded[0].closing.outcome_reason == "JobSetReplaced"
@@ -367,7 +367,7 @@ STALE = {
 def test_no_incident_is_closed_on_what_only_a_cache_says(stale: World) -> None:
     controller = Controller(policy(limit=0))
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     plan = controller.plan_on(stale.snapshot(), world.snapshot(live=True), 20)
     assert plan.ledger == controller.ledger
     assert controller.live_reads == 2

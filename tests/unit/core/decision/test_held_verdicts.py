@@ -32,9 +32,9 @@ def asks_for(verb: str, world: World, seconds: float) -> World:
 def restarted_and_lost_again(controller: Controller, code: int) -> World:
     """Restarted for one loss, all run at 15 s, and rank 1 is lost at 20 s before all are Ready."""
     world = training().pod_failed(2, code, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     world = world.recreated(10).all_started(15)
-    controller.look(world, 16)
+    controller.reconcile(world, 16)
     return world.pod_failed(1, code, 20)
 
 
@@ -53,10 +53,10 @@ def test_only_an_error_that_may_be_the_jobs_own_is_held_against_it_when_it_comes
     """Early, and on another node: bad nodes fail early as well, and the network fails everywhere."""
     controller = Controller(policy(limits=MAY))
     world = training(born=-30).pod_failed(2, 134, 0, message=message)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     world = world.recreated(10).all_ready(20)
     controller.settle(world, 22)
-    controller.look(world.with_pod(2, node="gpu-9").pod_failed(2, 134, 60, message=message), 61)
+    controller.reconcile(world.with_pod(2, node="gpu-9").pod_failed(2, 134, 60, message=message), 61)
     assert (controller.phase() is Phase.HELD) == held
     assert len(controller.triggers) == (1 if held else 2)
 
@@ -66,19 +66,19 @@ def test_a_held_job_that_its_kubelet_restarts_stays_held_until_it_has_outlived_i
     message = "KeyError: 'lr'"
     controller = Controller()
     world = training(born=-30, restart_policy="OnFailure").container_exited(2, 1, 0, message=message)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     world = world.recreated(10).all_ready(20)
     controller.settle(world, 22)
     world = world.with_pod(2, node="gpu-9")
     for seconds in range(60, 360, 60):
         world = world.container_exited(2, 1, seconds, message=message)
-        controller.look(world, seconds + 1)
+        controller.reconcile(world, seconds + 1)
         world = world.container_back(2, seconds + 3)
         controller.settle(world, seconds + 12)
         assert controller.phase() is Phase.HELD
     assert controller.ledger.totals.incidents == 2
     outlived = 303 + EARLY.total_seconds()
-    assert controller.look(world, outlived - 1).requeue_at == at(outlived)
+    assert controller.reconcile(world, outlived - 1).requeue_at == at(outlived)
     controller.settle(world, outlived)
     assert controller.recorded[-1].closing is not None
     assert controller.recorded[-1].closing.outcome is Outcome.HELD
@@ -102,8 +102,8 @@ def exhausted(limit: int) -> Policy:
 def test_a_training_that_is_finishing_is_not_made_to_fail(policy_: Policy, code: int) -> None:
     controller = Controller(policy_)
     world = training().succeeded(0).pod_failed(2, code, 0)
-    controller.look(world, 1)
-    controller.look(world, 4)
+    controller.reconcile(world, 1)
+    controller.reconcile(world, 4)
     assert controller.workload_actions == []
     assert controller.phase() is Phase.HEALTHY
 
@@ -118,57 +118,57 @@ def test_a_training_that_is_finishing_is_not_made_to_fail(policy_: Policy, code:
 def test_a_training_that_is_finishing_after_a_restart_is_not_made_to_fail(policy_: Policy, code: int) -> None:
     controller = Controller(policy_)
     world = training().pod_failed(2, 1, 0)
-    controller.look(world, 3)
-    controller.look(world, 5)
+    controller.reconcile(world, 3)
+    controller.reconcile(world, 5)
     assert controller.ledger.totals.restarts == 1
     world = world.recreated(10).all_started(15)
-    controller.look(world, 16)
+    controller.reconcile(world, 16)
     controller.settle(world.succeeded(0).succeeded(1).pod_failed(2, code, 100), 101)
     assert made_to_fail(controller) == []
     assert controller.recorded[-1].closing is not None
     assert controller.recorded[-1].closing.outcome_reason == "JobFinishing"
 
 
-def test_a_training_that_finishes_before_the_deed_is_not_made_to_fail() -> None:
+def test_a_training_that_finishes_before_the_action_is_not_made_to_fail() -> None:
     """The verdict is in the ledger, and the process ends; rank 0 has Succeeded when the next one looks."""
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
     world = training().pod_failed(2, 1, 0)
-    controller.look(world, 3)
-    controller.look(world, 5)
+    controller.reconcile(world, 3)
+    controller.reconcile(world, 5)
     world = world.recreated(10).all_started(15)
-    controller.look(world, 16)
+    controller.reconcile(world, 16)
     world = world.pod_failed(2, 42, 100)
-    controller.look(world, 101)
+    controller.reconcile(world, 101)
     controller.write(controller.plan(world, 104))
     assert controller.phase() is Phase.HELD
     assert controller.incident.fail_job
-    controller.look(world.succeeded(0), 110)
+    controller.reconcile(world.succeeded(0), 110)
     assert made_to_fail(controller) == []
 
 
 def test_a_group_held_by_its_budget_is_made_to_fail_by_a_cause_that_comes_in_later() -> None:
-    """The deed follows the sentence."""
+    """The action follows the sentence."""
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True, limit=0))
     world = training().pod_failed(2, 1, 2)
-    controller.look(world, 3)
-    controller.look(world, 6)
+    controller.reconcile(world, 3)
+    controller.reconcile(world, 6)
     assert "the budget of policy default is exhausted" in controller.incident.message
-    controller.look(world.pod_failed(1, 42, 1), 7)
+    controller.reconcile(world.pod_failed(1, 42, 1), 7)
     assert "says FailJob; the JobSet is made to fail" in controller.incident.message
     assert len(made_to_fail(controller)) == 1
     assert controller.phase() is Phase.HELD
 
 
 def test_a_group_that_may_not_be_made_to_fail_any_more_is_restarted_by_retry() -> None:
-    """RecoveryConfig has taken its permission back between the verdict and the deed."""
+    """RecoveryConfig has taken its permission back between the verdict and the action."""
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
     world = training().pod_failed(2, 42, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     controller.write(controller.plan(world, 4))  # the verdict is in the ledger, and the process ends
     controller.policy = policy(rules=(FAIL_42,), may_fail_jobs=False)
-    controller.look(world, 10)
+    controller.reconcile(world, 10)
     assert controller.workload_actions == []
-    controller.look(asks_for("retry", world, 20), 21)
+    controller.reconcile(asks_for("retry", world, 20), 21)
     assert made_to_fail(controller) == []
     assert len(controller.triggers) == 1
 
@@ -176,9 +176,9 @@ def test_a_group_that_may_not_be_made_to_fail_any_more_is_restarted_by_retry() -
 def test_a_group_that_is_being_made_to_fail_is_not_restarted_by_retry() -> None:
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
     world = training().pod_failed(2, 42, 0)
-    controller.look(world, 1)
-    controller.look(world, 4)
-    controller.look(asks_for("retry", world, 20), 21)
+    controller.reconcile(world, 1)
+    controller.reconcile(world, 4)
+    controller.reconcile(asks_for("retry", world, 20), 21)
     assert controller.triggers == []
     assert [(told.accepted, told.message) for told in controller.ledger.requests] == [
         (False, "the group is Held for good")
@@ -188,10 +188,10 @@ def test_a_group_that_is_being_made_to_fail_is_not_restarted_by_retry() -> None:
 def test_a_retry_by_hand_is_not_ascribed_to_the_rule_that_held_the_group() -> None:
     controller = Controller(policy(rules=(FAIL_42,)))
     world = training().pod_failed(2, 42, 0)
-    controller.look(world, 1)
-    controller.look(world, 4)
+    controller.reconcile(world, 1)
+    controller.reconcile(world, 4)
     assert (controller.phase(), controller.incident.rule) == (Phase.HELD, "fail-forty-two")
-    controller.look(asks_for("retry", world, 500), 501)
+    controller.reconcile(asks_for("retry", world, 500), 501)
     assert len(controller.triggers) == 1
     assert controller.incident.rule == ""
     assert "retry asked for" in controller.incident.message
@@ -205,11 +205,11 @@ def test_a_restart_after_one_of_the_platforms_own_is_charged_once() -> None:
     controller = Controller(policy(limit=1))
     world = training(failure_policy=FailurePolicyFacts(max_restarts=5)).pod_failed(2, 1, 0)
     adopted = world.job_failing("BackoffLimitExceeded", 0).restarted_by_jobset().job_deleted(1)
-    controller.look(adopted, 1)
+    controller.reconcile(adopted, 1)
     assert controller.incident.attempts[-1].action is AttemptAction.ADOPTED
     world = adopted.recreated(10).all_started(15)
-    controller.look(world, 16)
-    controller.look(world.pod_failed(1, 1, 20), 21)
+    controller.reconcile(world, 16)
+    controller.reconcile(world.pod_failed(1, 1, 20), 21)
     assert len(controller.triggers) == 1
     assert controller.ledger.budget.charges == (at(1),)
     assert "(0 of 1 recoveries left)" in controller.incident.message
@@ -219,9 +219,9 @@ def test_what_the_window_lets_through_is_for_the_rules_to_decide_again() -> None
     """The default says None, so that only the rule that called for the first restart can call for the next."""
     controller = Controller(policy(rules=(RECREATE_42,), restart=Restart.NONE, limit=1, window_seconds=100))
     lost = restarted_and_lost_again(controller, 42)
-    assert controller.look(lost, 21).requeue_at == at(101)
+    assert controller.reconcile(lost, 21).requeue_at == at(101)
     assert controller.phase() is Phase.HELD
-    controller.look(lost, 101)
+    controller.reconcile(lost, 101)
     assert len(controller.triggers) == 2
     assert controller.incident.rule == "mine"
     assert "held until the budget's window let it through" in controller.incident.message
@@ -230,41 +230,41 @@ def test_what_the_window_lets_through_is_for_the_rules_to_decide_again() -> None
 def test_an_incident_free_of_charge_gets_no_more_attempts_than_any_other() -> None:
     controller = Controller(policy(rules=(on_exit(42, RuleAction.RECREATE_GROUP, charge=False),)))
     world = training().pod_failed(2, 42, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     seconds = 1.0
     for _ in range(MAX_ATTEMPTS):
         seconds += 20
         assert controller.phase() is not Phase.HELD
         world = world.recreated(seconds).all_started(seconds + 5)
-        controller.look(world, seconds + 6)
+        controller.reconcile(world, seconds + 6)
         world = world.pod_failed(2, 42, seconds + 8)
-        controller.look(world, seconds + 9)
+        controller.reconcile(world, seconds + 9)
     assert controller.phase() is Phase.HELD
-    controller.look(world, seconds + 10)
+    controller.reconcile(world, seconds + 10)
     assert controller.phase() is Phase.HELD
     assert len(controller.triggers) == MAX_ATTEMPTS
 
 
 def test_a_start_that_takes_too_long_is_left_alone_once_where_the_default_is_none() -> None:
-    """No rule speaks of it. It is said, and another look changes nothing."""
+    """No rule speaks of it. It is said, and another reconcile changes nothing."""
     controller = Controller(policy(rules=(RECREATE_42,), restart=Restart.NONE))
     world = training().pod_failed(2, 42, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     starting = world.recreated(10).all_scheduled()
-    controller.look(starting, 16)
-    controller.look(starting, 950)
+    controller.reconcile(starting, 16)
+    controller.reconcile(starting, 950)
     assert "policy default says restart: None, so it is left to Kubernetes" in controller.incident.message
     before = controller.ledger
-    controller.look(starting, 951)
+    controller.reconcile(starting, 951)
     assert controller.ledger == before
     assert len(controller.triggers) == 1
 
 
-def test_a_cached_look_says_of_a_held_group_what_a_live_one_says() -> None:
-    """Only a live look knows of a storm; the sentence must not flicker."""
+def test_a_cached_reconcile_says_of_a_held_group_what_a_live_one_says() -> None:
+    """Only a live reconcile knows of a storm; the sentence must not flicker."""
     controller = Controller(policy(limit=0, limits=MAY))
     world = training().node_silent("gpu-2", 0).node_deleted("gpu-2")
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     assert controller.phase() is Phase.HELD
     said = controller.incident.message
     storm = world.nodes_lost(("gpu-2", 0), ("gpu-50", 1), ("gpu-51", 2))
@@ -281,7 +281,7 @@ def test_a_cached_look_says_of_a_held_group_what_a_live_one_says() -> None:
 @pytest.mark.parametrize(("override", "restarts"), [(True, 1), (False, 0)])
 def test_override_native_restarts_a_group_that_its_backoff_limit_would_fail(override: bool, restarts: int) -> None:
     controller = Controller(policy(override_native=override))
-    controller.look(training(backoff_limit=0).pod_failed(2, 1, 0), 1)
+    controller.reconcile(training(backoff_limit=0).pod_failed(2, 1, 0), 1)
     assert len(controller.triggers) == restarts
     assert ("standing aside, because" in controller.incident.message) != override
 
@@ -289,19 +289,19 @@ def test_override_native_restarts_a_group_that_its_backoff_limit_would_fail(over
 def test_override_native_holds_for_what_is_lost_after_a_restart_as_well() -> None:
     controller = Controller(policy(override_native=True))
     world = training(backoff_limit=0).pod_failed(2, 1, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     world = world.recreated(10).all_started(15)
-    controller.look(world, 16)
-    controller.look(world.pod_failed(1, 1, 20), 21)
+    controller.reconcile(world, 16)
+    controller.reconcile(world.pod_failed(1, 1, 20), 21)
     assert len(controller.triggers) == 2
 
 
 @pytest.mark.parametrize("override", [True, False])
-def test_a_jobset_that_failed_before_override_native_could_act_is_made_anew(override: bool) -> None:
+def test_a_jobset_that_failed_before_override_native_could_act_is_recreated(override: bool) -> None:
     """What the policy overrides did not decide; without that, nothing is done on top of a native decision."""
     settings = policy(override_native=override, on_terminal_failure=OnTerminalFailure.RECREATE_JOB_SET)
     controller = Controller(settings)
     lost = training(backoff_limit=0).pod_failed(2, 1, 0)
-    controller.look(lost.job_failing("BackoffLimitExceeded", 1, finally_=True).jobset_failed(1), 2)
-    made_anew = [action for action in controller.done if isinstance(action, DeleteJobSet)]
-    assert len(made_anew) == (1 if override else 0)
+    controller.reconcile(lost.job_failing("BackoffLimitExceeded", 1, finally_=True).jobset_failed(1), 2)
+    recreated = [action for action in controller.done if isinstance(action, DeleteJobSet)]
+    assert len(recreated) == (1 if override else 0)

@@ -12,7 +12,7 @@ from tests.unit.core.world import World, at, training
 def recover(controller: Controller, world: World, seconds: float) -> World:
     """A whole recovery from the loss of rank 3, 20 seconds long; returns the group that runs again."""
     lost = world.pod_deleted(3, seconds)
-    controller.look(lost, seconds + 0.5)
+    controller.reconcile(lost, seconds + 0.5)
     back = lost.recreated(seconds + 10).all_ready(seconds + 19)
     controller.settle(back, seconds + 20)
     assert controller.phase() is Phase.HEALTHY
@@ -36,7 +36,7 @@ def test_the_budget_counts_down_and_is_charged_once_an_incident() -> None:
 def test_an_exhausted_budget_holds_and_says_so() -> None:
     controller = Controller(one_in(3600))
     world = recover(controller, training(), 0).pod_failed(2, 137, 100)
-    plan = controller.look(world, 101)
+    plan = controller.reconcile(world, 101)
     assert plan.message == (
         "pod train-node-0-2-20 (rank 2, node gpu-2) failed with exit code 137; held, because the budget of policy "
         "default is exhausted (1 recoveries within 1h)"
@@ -53,12 +53,12 @@ def test_an_exhausted_budget_holds_and_says_so() -> None:
 )
 def test_the_window_is_said_as_a_policy_writes_it(seconds: float, words: str) -> None:
     controller = Controller(policy(limit=0, window_seconds=seconds))
-    assert controller.look(training().pod_deleted(3, 0), 1).message.endswith(f"(0 recoveries within {words})")
+    assert controller.reconcile(training().pod_deleted(3, 0), 1).message.endswith(f"(0 recoveries within {words})")
 
 
 def test_a_limit_of_none_holds_for_good() -> None:
     controller = Controller(policy(limit=0))
-    plan = controller.look(training().pod_deleted(3, 0), 1)
+    plan = controller.reconcile(training().pod_deleted(3, 0), 1)
     assert controller.phase() is Phase.HELD
     assert plan.requeue_at is None
 
@@ -66,10 +66,10 @@ def test_a_limit_of_none_holds_for_good() -> None:
 def test_the_next_window_leaves_the_hold() -> None:
     controller = Controller(one_in(3600))
     world = recover(controller, training(), 0).pod_failed(2, 137, 100)
-    controller.look(world, 101)
-    controller.look(world, 3600.4)
+    controller.reconcile(world, 101)
+    controller.reconcile(world, 3600.4)
     assert controller.phase() is Phase.HELD
-    plan = controller.look(world, 3600.5)
+    plan = controller.reconcile(world, 3600.5)
     assert len(controller.triggers) == 2
     assert controller.phase() is Phase.DECIDED
     assert "(0 of 1 recoveries left)" in plan.message
@@ -79,14 +79,14 @@ def test_the_next_window_leaves_the_hold() -> None:
 def test_a_charge_made_by_a_clock_that_has_jumped_back_still_counts() -> None:
     controller = Controller(one_in(3600))
     world = recover(controller, training(), 0).pod_failed(2, 137, -500)
-    controller.look(world, -499)
+    controller.reconcile(world, -499)
     assert controller.phase() is Phase.HELD
 
 
 def test_the_group_running_whole_leaves_the_hold() -> None:
     controller = Controller(policy(limit=0))
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     controller.settle(world.came_back(3, 30, 40), 41)
     (incident,) = controller.recorded
     assert incident.closing is not None
@@ -98,8 +98,8 @@ def test_a_group_that_looks_whole_at_once_is_held_for_a_moment() -> None:
     """Restarted in place: Ready again before anybody looked. A Hold that nobody could see would be none."""
     controller = Controller(policy(limit=0))
     world = training(restart_policy="OnFailure").container_restarted(3, 1, 0)
-    controller.look(world, 1.5)
-    plan = controller.look(world, 1.6)
+    controller.reconcile(world, 1.5)
+    plan = controller.reconcile(world, 1.6)
     assert controller.phase() is Phase.HELD
     assert plan.requeue_at == at(6.5)
     controller.settle(world, 6.5)
@@ -109,18 +109,18 @@ def test_a_group_that_looks_whole_at_once_is_held_for_a_moment() -> None:
 def test_it_waits_for_whichever_comes_first() -> None:
     controller = Controller(one_in(3600))
     world = recover(controller, training(), 0).container_restarted(2, 1, 100)
-    controller.look(world, 102)
-    assert controller.look(world, 102.5).requeue_at == at(107)
+    controller.reconcile(world, 102)
+    assert controller.reconcile(world, 102.5).requeue_at == at(107)
 
 
 def test_after_an_attempt_too_a_group_that_looks_whole_is_held_for_a_moment() -> None:
     controller = Controller(policy(limit=1))
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     back = world.recreated(10).all_ready(20).container_restarted(1, 1, 21)
-    controller.look(back, 23)
+    controller.reconcile(back, 23)
     assert controller.phase() is Phase.HELD
-    assert controller.look(back, 24).requeue_at == at(28)
+    assert controller.reconcile(back, 24).requeue_at == at(28)
     controller.settle(back, 28)
     assert controller.phase() is Phase.HEALTHY
 
@@ -128,8 +128,8 @@ def test_after_an_attempt_too_a_group_that_looks_whole_is_held_for_a_moment() ->
 def test_more_losses_while_held_are_noted() -> None:
     controller = Controller(policy(limit=0))
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
-    controller.look(world.pod_failed(1, 134, 20), 21)
+    controller.reconcile(world, 1)
+    controller.reconcile(world.pod_failed(1, 134, 20), 21)
     assert len(controller.incident.evidence) == 2
     assert controller.phase() is Phase.HELD
     assert controller.ledger.totals.incidents == 1
@@ -138,7 +138,7 @@ def test_more_losses_while_held_are_noted() -> None:
 def test_native_policies_go_on_while_held() -> None:
     controller = Controller(policy(limit=0))
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     controller.settle(world.jobset_failed(5), 6)
     assert controller.recorded[0].closing is not None
     assert controller.recorded[0].closing.outcome is Outcome.FAILED
@@ -151,11 +151,11 @@ def exhausted(limit: int = 2, window_seconds: float = 3600) -> tuple[Controller,
     """A group that loses rank 1 each time it has come back, until no attempt is left."""
     controller = Controller(policy(limit=limit, window_seconds=window_seconds))
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     seconds = 10.0
     for _ in range(min(limit, MAX_ATTEMPTS)):
         world = world.recreated(seconds).all_started(seconds + 5).pod_deleted(1, seconds + 8)
-        controller.look(world, seconds + 9)
+        controller.reconcile(world, seconds + 9)
         seconds += 20
     return controller, world
 
@@ -184,10 +184,10 @@ def test_a_large_budget_gives_one_incident_no_more_attempts_than_it_remembers() 
 def test_the_window_lets_the_next_attempt_through() -> None:
     controller, world = exhausted(limit=2, window_seconds=3600)
     said = controller.incident.message
-    waiting = controller.look(world, 100)
+    waiting = controller.reconcile(world, 100)
     assert waiting.requeue_at == at(3601)
     assert controller.incident.message == said
-    plan = controller.look(world, 3601)
+    plan = controller.reconcile(world, 3601)
     assert len(controller.triggers) == 3
     assert controller.phase() is Phase.DECIDED
     assert plan.message.startswith("pod train-node-0-1-30 (rank 1, node gpu-1) was deleted; held until")
@@ -197,7 +197,7 @@ def test_the_window_lets_the_next_attempt_through() -> None:
 def test_losses_after_the_hold_are_no_attempts() -> None:
     controller, world = exhausted(limit=1)
     before = controller.incident.attempts
-    controller.look(world.pod_failed(2, 134, 60), 61)
+    controller.reconcile(world.pod_failed(2, 134, 60), 61)
     assert controller.incident.attempts == before
     assert "held, because" in controller.incident.message
     assert controller.incident.evidence[-1].startswith("pod train-node-0-2-20")

@@ -27,17 +27,17 @@ def answer(controller: Controller, verb: Verb) -> RequestAnswer:
 def test_a_restart_is_an_incident_of_class_manual_without_a_charge_or_a_backoff() -> None:
     controller = Controller(policy(limit=0, backoff=Backoff()))
     world = asks(training(4), Verb.RESTART, 0)
-    controller.look(world, 0.2)
+    controller.reconcile(world, 0.2)
     assert controller.incident.disruption_class == "Manual"
     assert controller.incident.evidence == ("restart asked for by anna: rank 3 is slow",)
     assert [trigger.uid for trigger in controller.triggers] == ["job-1"]
     assert answer(controller, Verb.RESTART).accepted
-    controller.look(world, 0.3)
+    controller.reconcile(world, 0.3)
     world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_ready(4)
     controller.settle(world, 4.5)
     assert controller.recorded[-1].closing.outcome is Outcome.RECOVERED  # type: ignore[union-attr]
     assert (controller.ledger.totals.restarts, controller.ledger.totals.charged) == (1, 0)
-    controller.look(world, 10)
+    controller.reconcile(world, 10)
     assert controller.ledger.incident is None, "the same request is not carried out twice"
 
 
@@ -45,7 +45,7 @@ def test_a_crash_after_the_ledger_write_does_not_restart_it_twice() -> None:
     controller = Controller()
     world = asks(training(4), Verb.RESTART, 0)
     controller.write(controller.plan(world, 0.2))
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     assert (controller.ledger.epoch, len(controller.triggers)) == (1, 1)
 
 
@@ -62,11 +62,11 @@ def test_a_crash_after_the_ledger_write_does_not_restart_it_twice() -> None:
 )
 def test_a_restart_that_would_do_harm_is_refused(world: World, settings: dict[str, object], why: str) -> None:
     controller = Controller(policy(**settings))  # type: ignore[arg-type]
-    controller.look(asks(world, Verb.RESTART, 0), 1)
+    controller.reconcile(asks(world, Verb.RESTART, 0), 1)
     assert not answer(controller, Verb.RESTART).accepted
     assert why in answer(controller, Verb.RESTART).message
     assert controller.workload_actions == []
-    controller.look(asks(world, Verb.RESTART, 0), 2)
+    controller.reconcile(asks(world, Verb.RESTART, 0), 2)
     assert controller.events.count("RequestRefused") == 1
 
 
@@ -74,9 +74,9 @@ def test_a_restart_that_would_do_harm_is_refused(world: World, settings: dict[st
 def test_force_overrides_observe_and_a_pause_to_the_end(mode: Mode) -> None:
     controller = Controller(policy(mode, restart=Restart.NONE))
     world = asks(training(4).asked("recovery.trainjob.dev/paused", "true"), Verb.RESTART, 0, force=True)
-    controller.look(world, 0.2)
+    controller.reconcile(world, 0.2)
     assert len(controller.triggers) == 1
-    controller.look(world, 0.4)
+    controller.reconcile(world, 0.4)
     assert len(controller.triggers) == 2, "a trigger that was lost is sent again, pause or not"
     world = world.job_deleted(0.3).all_deleted(0.4, grace_seconds=30)
     controller.settle(world.recreated(2).all_ready(4), 4.5)
@@ -85,26 +85,26 @@ def test_force_overrides_observe_and_a_pause_to_the_end(mode: Mode) -> None:
 
 def test_force_does_not_override_the_pause_of_the_whole_cluster() -> None:
     controller = Controller(policy(global_pause="RecoveryConfig default pauses all recoveries"))
-    controller.look(asks(training(4), Verb.RESTART, 0, force=True), 1)
+    controller.reconcile(asks(training(4), Verb.RESTART, 0, force=True), 1)
     assert controller.workload_actions == []
 
 
 def test_an_incident_that_only_watched_gives_way_to_the_forced_restart() -> None:
     controller = Controller(policy(Mode.OBSERVE))
     lost = training(4).pod_deleted(3, 0)
-    controller.look(lost, 1)
+    controller.reconcile(lost, 1)
     world = asks(lost, Verb.RESTART, 2, force=True)
     settled = controller.settle(world, 2.1)
     assert controller.recorded[-1].closing.outcome_reason == "RestartedByHand"  # type: ignore[union-attr]
     assert settled.requeue_at == at(2.1), "the request still waits for its answer"
-    controller.look(world, 2.2)
+    controller.reconcile(world, 2.2)
     assert controller.incident.disruption_class == "Manual"
     assert len(controller.triggers) == 1
 
 
 def test_an_old_request_is_not_carried_out() -> None:
     controller = Controller()
-    controller.look(asks(training(4), Verb.RESTART, -1000), 1)
+    controller.reconcile(asks(training(4), Verb.RESTART, -1000), 1)
     assert not answer(controller, Verb.RESTART).accepted
     assert controller.workload_actions == []
 
@@ -112,51 +112,51 @@ def test_an_old_request_is_not_carried_out() -> None:
 def test_retry_leaves_hold_once() -> None:
     controller = Controller(policy(limit=0))
     lost = training(4).pod_deleted(3, 0)
-    controller.look(lost, 1)
+    controller.reconcile(lost, 1)
     assert controller.phase() is Phase.HELD
     world = asks(lost, Verb.RETRY, 100)
-    controller.look(world, 100.1)
+    controller.reconcile(world, 100.1)
     assert (controller.phase(), len(controller.triggers)) == (Phase.DECIDED, 1)
     assert controller.ledger.totals.charged == 0
 
 
 def test_retry_with_nothing_held_back_says_so() -> None:
     controller = Controller()
-    controller.look(asks(training(4), Verb.RETRY, 0), 1)
+    controller.reconcile(asks(training(4), Verb.RETRY, 0), 1)
     assert answer(controller, Verb.RETRY).message == "no incident is open"
 
 
 def test_retry_leaves_backoff() -> None:
     controller = Controller(policy(backoff=Backoff(initial=timedelta(minutes=5))))
     world = training(4).pod_deleted(3, 0)
-    controller.look(world, 0.2)
+    controller.reconcile(world, 0.2)
     world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_ready(4)
     controller.settle(world, 4.5)
     world = world.pod_deleted(2, 300)
-    controller.look(world, 300.2)
+    controller.reconcile(world, 300.2)
     world = world.suspended_by(controller.incident.id).job_deleted(300.3).recreated_suspended(303)
-    controller.look(world, 303.1)
+    controller.reconcile(world, 303.1)
     assert controller.phase() is Phase.BACKOFF
     world = asks(world, Verb.RETRY, 310)
-    plan = controller.look(world, 310.1)
+    plan = controller.reconcile(world, 310.1)
     assert plan.requeue_at == at(310.1)
-    plan = controller.look(world, 310.2)
+    plan = controller.reconcile(world, 310.2)
     assert type(plan.actions[0]).__name__ == "ResumeWorkload"
 
 
 def test_reset_budget_lets_a_held_group_go_on_and_is_not_a_charge() -> None:
     controller = Controller(policy(limit=1))
     world = training(4).pod_deleted(3, 0)
-    controller.look(world, 0.2)
+    controller.reconcile(world, 0.2)
     world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_ready(4)
     controller.settle(world, 4.5)
     world = world.pod_deleted(2, 300)
-    controller.look(world, 300.2)
+    controller.reconcile(world, 300.2)
     assert controller.phase() is Phase.HELD
     world = asks(world, Verb.RESET_BUDGET, 400)
-    controller.look(world, 400.1)
+    controller.reconcile(world, 400.1)
     assert answer(controller, Verb.RESET_BUDGET).message == "1 charges no longer count"
-    controller.look(world, 400.2)
+    controller.reconcile(world, 400.2)
     assert len(controller.triggers) == 2
     assert controller.ledger.totals.charged == 2
 
@@ -171,17 +171,17 @@ def test_a_value_that_is_no_request_is_none() -> None:
 def test_a_restart_asked_for_in_backoff_is_answered_as_such_and_ends_the_backoff() -> None:
     controller = Controller(policy(backoff=Backoff(initial=timedelta(minutes=5))))
     world = training(4).pod_deleted(3, 0)
-    controller.look(world, 0.2)
+    controller.reconcile(world, 0.2)
     world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_ready(4)
     controller.settle(world, 4.5)
     world = world.pod_deleted(2, 300)
-    controller.look(world, 300.2)
+    controller.reconcile(world, 300.2)
     world = world.suspended_by(controller.incident.id).job_deleted(300.3).recreated_suspended(303)
-    controller.look(world, 303.1)
+    controller.reconcile(world, 303.1)
     world = asks(world, Verb.RESTART, 310)
-    controller.look(world, 310.1)
+    controller.reconcile(world, 310.1)
     assert answer(controller, Verb.RESTART).accepted
-    plan = controller.look(world, 310.2)
+    plan = controller.reconcile(world, 310.2)
     assert type(plan.actions[0]).__name__ == "ResumeWorkload"
     assert len(controller.triggers) == 2, "it is on its way already"
 
@@ -200,8 +200,8 @@ def test_a_restart_asked_for_in_backoff_is_answered_as_such_and_ends_the_backoff
 def test_a_retry_of_what_has_ended_meanwhile_deletes_nothing(change: Callable[[World], World], why: str) -> None:
     controller = Controller(policy(limit=0))
     lost = training(4).pod_deleted(3, 0)
-    controller.look(lost, 1)
-    controller.look(asks(change(lost), Verb.RETRY, 100), 100.1)
+    controller.reconcile(lost, 1)
+    controller.reconcile(asks(change(lost), Verb.RETRY, 100), 100.1)
     assert answer(controller, Verb.RETRY).message == why
     assert controller.triggers == []
 
@@ -209,7 +209,7 @@ def test_a_retry_of_what_has_ended_meanwhile_deletes_nothing(change: Callable[[W
 def test_a_refused_request_does_not_make_the_controller_forget_what_it_waits_for() -> None:
     controller = Controller()
     lost = training(4).pod_deleted(3, 0)
-    plan = controller.look(asks(lost, Verb.RETRY, 0), 1)
+    plan = controller.reconcile(asks(lost, Verb.RETRY, 0), 1)
     assert plan.requeue_at == at(1)
 
 
@@ -217,11 +217,11 @@ def test_what_was_forced_is_the_restart_and_not_what_the_policy_would_do_next() 
     """FailJob, another attempt, or a new JobSet were never asked for, and the policy only observes."""
     controller = Controller(policy(Mode.OBSERVE, limit=0, on_exhausted=OnExhausted.FAIL_JOB, may_fail_jobs=True))
     world = asks(training(4), Verb.RESTART, 0, force=True)
-    controller.look(world, 0.2)
+    controller.reconcile(world, 0.2)
     world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_started(4)
-    controller.look(world, 4.5)
+    controller.reconcile(world, 4.5)
     controller.done.clear()
-    controller.look(world.pod_deleted(1, 5), 5.5)
+    controller.reconcile(world.pod_deleted(1, 5), 5.5)
     assert controller.workload_actions == []
     assert "nothing is done, because policy default was switched to Observe" in controller.incident.message
 
@@ -229,15 +229,15 @@ def test_what_was_forced_is_the_restart_and_not_what_the_policy_would_do_next() 
 def test_a_pause_after_a_forced_restart_holds_up_the_next_attempt() -> None:
     controller = Controller(policy(start_seconds=60))
     world = asks(training(4), Verb.RESTART, 0, force=True)
-    controller.look(world, 0.2)
+    controller.reconcile(world, 0.2)
     world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_scheduled()
-    controller.look(world, 3)
+    controller.reconcile(world, 3)
     paused = world.asked("recovery.trainjob.dev/paused", "true")
-    controller.look(paused, 100)
+    controller.reconcile(paused, 100)
     assert len(controller.triggers) == 1
-    controller.look(world, 101)
+    controller.reconcile(world, 101)
     assert len(controller.triggers) == 2
-    controller.look(paused, 102)
+    controller.reconcile(paused, 102)
     assert len(controller.triggers) == 2, "nor is the one that nobody insisted on sent again in a pause"
 
 
@@ -245,32 +245,32 @@ def test_an_old_value_that_is_put_back_asks_for_nothing_new() -> None:
     """A tool that keeps annotations as they were would restart the group with every sync."""
     controller = Controller()
     world = asks(training(4), Verb.RESTART, 0)
-    controller.look(world, 0.2)
+    controller.reconcile(world, 0.2)
     world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_ready(4)
     controller.settle(world, 4.5)
     world = asks(world, Verb.RESTART, 100)
-    controller.look(world, 100.2)
+    controller.reconcile(world, 100.2)
     world = world.job_deleted(100.3).all_deleted(100.4).recreated(102).all_ready(104)
     controller.settle(world, 104.5)
-    controller.look(asks(world, Verb.RESTART, 0), 110)
+    controller.reconcile(asks(world, Verb.RESTART, 0), 110)
     assert controller.ledger.epoch == 2
 
 
 def test_a_request_from_the_future_is_refused_so_that_the_next_one_counts() -> None:
     controller = Controller()
-    controller.look(asks(training(4), Verb.RESTART, 1_000_000), 1)
+    controller.reconcile(asks(training(4), Verb.RESTART, 1_000_000), 1)
     assert "yet to come" in answer(controller, Verb.RESTART).message
-    controller.look(asks(training(4), Verb.RESTART, 2), 2.1)
+    controller.reconcile(asks(training(4), Verb.RESTART, 2), 2.1)
     assert len(controller.triggers) == 1
 
 
 def test_requests_made_at_once_are_each_answered() -> None:
     controller = Controller(policy(limit=0))
     lost = training(4).pod_deleted(3, 0)
-    controller.look(lost, 1)
+    controller.reconcile(lost, 1)
     world = asks(asks(asks(lost, Verb.RESTART, 10), Verb.RETRY, 10), Verb.RESET_BUDGET, 10)
-    for look in range(4):
-        controller.look(world, 10.1 + look)
+    for seconds in range(4):
+        controller.reconcile(world, 10.1 + seconds)
     assert [(told.verb, told.accepted) for told in controller.ledger.requests] == [
         ("restart", True),
         ("retry", False),

@@ -27,7 +27,7 @@ def failed(code: int = 42, *, message: str = "") -> World:
 
 def recorded(controller: Controller, world: World) -> Incident:
     """The record of the incident, once the Job has replaced the member."""
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     controller.settle(world, 8)
     controller.settle(world.came_back(2, 10, 20), 30)
     (incident,) = controller.recorded
@@ -130,8 +130,8 @@ def test_it_is_the_verdict_that_enforce_acts_on(
 ) -> None:
     watching, acting = observing(**settings), Controller(policy(**settings))  # type: ignore[arg-type]
     for seconds in (1, 8):
-        watching.look(world, seconds)
-        acting.look(world, seconds)
+        watching.reconcile(world, seconds)
+        acting.reconcile(world, seconds)
     seen, done = watching.incident, acting.incident
     assert (seen.rule, seen.considered, seen.storm) == (done.rule, done.considered, done.storm)
     held_or_failing = "FailJob" if done.fail_job else "Hold" if acting.phase() == "Held" else ""
@@ -142,24 +142,24 @@ def test_it_is_the_verdict_that_enforce_acts_on(
 def test_a_storm_is_waited_for_and_told_under_observe() -> None:
     controller = observing(limits=MAY)
     lost = training().node_deleted("gpu-2").nodes_lost(("gpu-2", 0), ("gpu-70", 1), ("gpu-71", 2))
-    first = controller.look(lost, 3)
+    first = controller.reconcile(lost, 3)
     assert controller.incident.disruption_class == DisruptionClass.NODE_LOST
     assert "waiting until no more are" in first.message
     assert controller.incident.would == ""
-    controller.look(lost, 20)
+    controller.reconcile(lost, 20)
     assert controller.incident.storm
     assert f"Enforce would now {RESTART}" in controller.incident.message
 
 
 def test_what_is_decided_once_stands_though_caps_fill_and_pods_go() -> None:
     controller = observing(rules=(BAD_GPU,), limits=MAY)
-    controller.look(failed(), 1)
+    controller.reconcile(failed(), 1)
     said = controller.incident.message
-    assert controller.look(failed(), 2).requeue_at is None
+    assert controller.reconcile(failed(), 2).requeue_at is None
     controller.policy = policy(Mode.OBSERVE, rules=(BAD_GPU,), limits=MAY, fleet=FULL)
-    controller.look(failed().pod_failed(1, 1, 20), 21)
+    controller.reconcile(failed().pod_failed(1, 1, 20), 21)
     assert len(controller.incident.evidence) == 2
-    controller.look(failed().replaced(2, 30), 31)
+    controller.reconcile(failed().replaced(2, 30), 31)
     assert (controller.incident.message, controller.incident.rule) == (said, "bad-gpu")
     assert controller.incident.considered == ()
 
@@ -168,10 +168,10 @@ def test_the_verdict_is_passed_on_live_facts_only() -> None:
     """The cache knows of no fleet: under Observe its word would be another than that of Enforce."""
     rules = (Rule("wait", RuleAction.FAIL_JOB, When(on_class=("OutOfMemory",))), BAD_GPU)
     controller = observing(rules=rules, limits=MAY, fleet=FULL)
-    controller.look(failed(), 1)
+    controller.reconcile(failed(), 1)
     assert controller.incident.would == "", "a cause that FailJob is for may still come in"
     reads = controller.live_reads
-    controller.look(failed(), 4)
+    controller.reconcile(failed(), 4)
     assert controller.live_reads == reads + 1
     assert "quarantine cap reached" in controller.incident.message
 
@@ -185,9 +185,9 @@ def test_a_group_that_runs_whole_before_its_verdict_is_told_all_the_same() -> No
     controller = Controller(slow)
     world = training(restart_policy="OnFailure").container_restarted(2, 134, 0, back_after=1)
     for seconds in (2, 10, 20):
-        controller.look(world, seconds)
+        controller.reconcile(world, seconds)
         assert "its cause may still come in" in controller.incident.message
-    controller.look(world, 32)
+    controller.reconcile(world, 32)
     controller.settle(world, 32)
     (incident,) = controller.recorded
     assert incident.rule == "mine"
@@ -196,9 +196,9 @@ def test_a_group_that_runs_whole_before_its_verdict_is_told_all_the_same() -> No
 
 def test_a_restart_by_somebody_else_does_not_undo_what_was_told() -> None:
     controller = observing(rules=(BAD_GPU,), limits=MAY)
-    controller.look(failed(), 1)
+    controller.reconcile(failed(), 1)
     world = failed().job_deleted(100)
-    controller.look(world, 101)
+    controller.reconcile(world, 101)
     controller.settle(world.recreated(110).all_ready(130), 131)
     (incident,) = controller.recorded
     assert incident.rule == "bad-gpu"
@@ -208,14 +208,14 @@ def test_a_restart_by_somebody_else_does_not_undo_what_was_told() -> None:
 
 def test_under_restart_none_enforce_would_do_nothing_and_that_is_said() -> None:
     controller = observing(restart=Restart.NONE)
-    controller.look(failed(), 1)
+    controller.reconcile(failed(), 1)
     assert controller.incident.message.endswith("policy default says restart: None, so it is left to Kubernetes")
     assert controller.incident.would == ""
 
 
-def test_a_job_set_that_enforce_would_make_anew_is_left_failed_and_that_is_said() -> None:
+def test_a_job_set_that_enforce_would_make_again_is_left_failed_and_that_is_said() -> None:
     controller = observing(on_terminal_failure=OnTerminalFailure.RECREATE_JOB_SET)
-    controller.look(failed(1), 1)
+    controller.reconcile(failed(1), 1)
     controller.settle(failed(1).jobset_failed(5), 6)
     (incident,) = controller.recorded
     assert incident.message.endswith(
@@ -232,15 +232,15 @@ def test_a_node_that_enforce_could_not_quarantine_is_no_warning_under_observe() 
 
 def test_a_loss_under_observe_is_left_to_a_person_once_the_policy_says_enforce() -> None:
     controller = observing()
-    controller.look(failed(), 1)
+    controller.reconcile(failed(), 1)
     controller.policy = policy(since=10)
-    controller.look(failed(), 11)
+    controller.reconcile(failed(), 11)
     once = controller.incident.message
     assert once.endswith(
         "that was before policy default was in mode Enforce, so nothing is done: recovery restart train if its ranks "
         "hang"
     )
-    controller.look(failed(), 12)
+    controller.reconcile(failed(), 12)
     assert controller.incident.message == once
     assert controller.triggers == []
 
@@ -250,20 +250,20 @@ def test_an_error_that_comes_back_early_on_another_node_would_be_held(mode: Mode
     controller = Controller(policy(mode, limits=MAY))
     message = "KeyError: 'lr'"
     world = training(born=-30).pod_failed(2, 134, 0, message=message)
-    controller.look(world, 1)
-    controller.look(world.job_deleted(5), 6)
+    controller.reconcile(world, 1)
+    controller.reconcile(world.job_deleted(5), 6)
     world = world.recreated(10).all_ready(20)
     controller.settle(world, 22)
-    controller.look(world.with_pod(2, node="gpu-9").pod_failed(2, 134, 60, message=message), 61)
+    controller.reconcile(world.with_pod(2, node="gpu-9").pod_failed(2, 134, 60, message=message), 61)
     assert "an error of the job itself, which no restart mends" in controller.incident.message
     assert controller.incident.would == ("Hold" if mode is Mode.OBSERVE else "")
 
 
-def test_a_cached_look_that_changes_nothing_reads_nothing_live() -> None:
+def test_a_cached_reconcile_that_changes_nothing_reads_nothing_live() -> None:
     controller = observing()
-    controller.look(failed(), 1)
+    controller.reconcile(failed(), 1)
     reads = controller.live_reads
     for seconds in (2, 60, 600):
-        plan = controller.look(failed(), seconds)
+        plan = controller.reconcile(failed(), seconds)
         assert not any(isinstance(action, ReadLive) for action in plan.actions)
     assert controller.live_reads == reads

@@ -20,7 +20,7 @@ def observed_and_then(code: int, enforced: Policy) -> tuple[Controller, World]:
     """Rank 2 was restarted in place under Observe, and the incident is closed; from 100 s on the policy enforces."""
     controller = Controller(policy(Mode.OBSERVE))
     world = training(restart_policy="OnFailure").container_restarted(2, code, 0)
-    controller.look(world, 2)
+    controller.reconcile(world, 2)
     controller.settle(world, 20)
     assert controller.ledger.incident is None
     controller.policy = enforced
@@ -31,8 +31,8 @@ def test_no_rule_is_asked_about_a_loss_that_was_dealt_with() -> None:
     enforced = policy(rules=(on_exit(42, RuleAction.FAIL_JOB),), may_fail_jobs=True, since=100)
     controller, world = observed_and_then(42, enforced)
     drained = world.evicted(1, 1000)
-    controller.look(drained, 1001)
-    controller.look(drained, 1005)
+    controller.reconcile(drained, 1001)
+    controller.reconcile(drained, 1005)
     assert [action for action in controller.done if isinstance(action, FailJobSet)] == []
     assert controller.incident.rule == ""
     assert len(controller.triggers) == 1
@@ -41,7 +41,7 @@ def test_no_rule_is_asked_about_a_loss_that_was_dealt_with() -> None:
 def test_no_node_is_replaced_for_a_loss_that_was_dealt_with() -> None:
     enforced = policy(rules=(on_exit(139, RuleAction.REPLACE_NODE),), limits=MAY, since=100)
     controller, world = observed_and_then(139, enforced)
-    controller.look(world.pod_deleted(1, 1000), 1001)
+    controller.reconcile(world.pod_deleted(1, 1000), 1001)
     assert len(controller.triggers) == 1
     assert controller.incident.attempts[-1].nodes == ()
     assert controller.fleet_changes == []
@@ -49,7 +49,7 @@ def test_no_node_is_replaced_for_a_loss_that_was_dealt_with() -> None:
 
 def test_no_node_is_suspected_by_a_restart_by_hand_for_a_loss_that_was_dealt_with() -> None:
     controller, world = observed_and_then(139, policy(limits=MAY, since=100))
-    controller.look(world.asked("recovery.trainjob.dev/restart", at(50_000).isoformat()), 50_001)
+    controller.reconcile(world.asked("recovery.trainjob.dev/restart", at(50_000).isoformat()), 50_001)
     assert len(controller.triggers) == 1
     assert controller.fleet_changes == []
 
@@ -71,15 +71,15 @@ def test_an_error_that_a_restart_has_mended_for_long_is_no_error_of_the_job(days
     message = "KeyError: 'lr'"
     controller = Controller()
     world = training(born=-30).pod_failed(2, 1, 0, message=message)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     world = world.recreated(10).all_ready(20)
     controller.settle(world, 22)
     drained = 22 + days * DAY
     world = world.evicted(1, drained)
-    controller.look(world, drained + 1)
+    controller.reconcile(world, drained + 1)
     world = world.recreated(drained + 10).all_ready(drained + 20)
     controller.settle(world, drained + 22)
     again = world.with_pod(2, node="gpu-9").pod_failed(2, 1, drained + 60, message=message)
-    controller.look(again, drained + 61)
+    controller.reconcile(again, drained + 61)
     assert (controller.phase() is Phase.HELD) == held
     assert len(controller.triggers) == (2 if held else 3)

@@ -119,7 +119,7 @@ class Walk:
         self.controller = controller
         self.terms = terms
         self.late: list[Action] = []
-        """Deeds that have been sent and have not arrived."""
+        """Actions that have been sent and have not arrived."""
         self.ended_by_user: set[str] = set()
         """Incidents whose suspension a user has ended."""
         self.seconds = 0.3
@@ -149,17 +149,17 @@ class Walk:
                 self.silence(index)
             case ("clock", skew):
                 self.skew = skew
-            case ("stale look", looks):
-                self.look(cached=self.seen[-min(looks, len(self.seen))])
+            case ("stale look", reconciles):
+                self.reconcile(cached=self.seen[-min(reconciles, len(self.seen))])
                 return
             case ("deeds are lost",):
-                self.look(times=0)
+                self.reconcile(times=0)
                 return
             case ("deeds are done twice",):
-                self.look(times=2)
+                self.reconcile(times=2)
                 return
             case ("deeds are late",):
-                self.late += self.look(times=0).actions
+                self.late += self.reconcile(times=0).actions
                 return
             case ("asks", verb, force):
                 if self.world.workload is not None:
@@ -167,11 +167,11 @@ class Walk:
                     self.cluster.world = self.world.asked(requests.ANNOTATIONS[verb], value)
             case _:
                 self.event(step[0])
-        self.look()
+        self.reconcile()
 
     def tick(self) -> None:
         self.pass_a_second()
-        self.look()
+        self.reconcile()
 
     def pass_a_second(self) -> None:
         self.seconds += 1
@@ -218,7 +218,7 @@ class Walk:
         return {(pod.uid, pod.containers[0].restarts) for pod in running}
 
     def meet_again(self) -> None:
-        """Ranks all of which have begun anew since the loss, and are Ready, wait for nobody that is gone."""
+        """Ranks all of which have begun again since the loss, and are Ready, wait for nobody that is gone."""
         uid, processes = self.world.job.uid if self.world.jobs else "", self.processes(ready=True)
         if len(processes) == RANKS and processes.isdisjoint(self.waiting.get(uid, processes)):
             self.hung.discard(uid)
@@ -313,8 +313,8 @@ class Walk:
     def now(self) -> float:
         return self.seconds + self.skew
 
-    def look(self, *, cached: World | None = None, times: int = 1) -> Plan:
-        """One look, with everything that must hold of any look; its deeds are carried out so many times."""
+    def reconcile(self, *, cached: World | None = None, times: int = 1) -> Plan:
+        """One reconcile, with everything that must hold of any reconcile; its actions are carried out so many times."""
         self.seen.append(self.world)
         stale = (cached or self.world).snapshot()
         before = self.controller.ledger
@@ -341,15 +341,15 @@ class Walk:
     def restraint(self, plan: Plan, *, unreadable: bool) -> None:
         """Nobody is touched where that is barred, but that a suspension of ours is ended, and what a person forced.
 
-        `unreadable`: the look has seen that an object cannot be read: nobody is touched at all.
+        `unreadable`: the reconcile has seen that an object cannot be read: nobody is touched at all.
         """
         assert not unreadable or not any(isinstance(action, WORKLOAD_ACTIONS) for action in plan.actions), plan.message
         workload, open_ = self.world.workload, plan.ledger.incident
         assert workload is not None
         forced = open_ is not None and open_.forced
         if barred(workload, self.controller.policy, forced=forced) is not None:
-            deeds = [action for action in plan.actions if isinstance(action, WORKLOAD_ACTIONS)]
-            assert all(isinstance(action, ResumeWorkload) for action in deeds), plan.message
+            actions = [action for action in plan.actions if isinstance(action, WORKLOAD_ACTIONS)]
+            assert all(isinstance(action, ResumeWorkload) for action in actions), plan.message
 
     def proven(self, action: ForceDeletePods) -> None:
         """Nobody is force-deleted who may live, as far as the policy and the platform do not take him for dead."""
@@ -375,9 +375,9 @@ class Walk:
         """Suspended is only what an open incident wants suspended, and resumed only what carries our mark."""
         workload, open_ = self.world.workload, plan.ledger.incident
         assert workload is not None
-        deeds = [action for action in plan.actions if isinstance(action, SuspendWorkload | ResumeWorkload)]
-        assert len(deeds) <= 1, deeds
-        for action in deeds:
+        actions = [action for action in plan.actions if isinstance(action, SuspendWorkload | ResumeWorkload)]
+        assert len(actions) <= 1, actions
+        for action in actions:
             if isinstance(action, ResumeWorkload):
                 assert action.suspended_by == marked_by(workload)
                 continue
@@ -411,7 +411,7 @@ class Walk:
         for later in (0, 1):
             due = plan.requeue_at is not None and plan.requeue_at <= at(self.now + later)
             again = self.controller.plan(self.world, self.now + later)
-            # What is left of a budget is shown as of the look: a charge may leave the window in that second.
+            # What is left of a budget is shown as of the reconcile: a charge may leave the window in that second.
             shown = plan.ledger if later else again.ledger
             found = msgspec.structs.replace(again.ledger, budget=shown.budget, conditions=shown.conditions)
             assert due or found == plan.ledger
@@ -441,21 +441,21 @@ def test_whatever_happens_the_invariants_hold(world: str, steps: list[tuple[Any,
 def test_once_all_is_quiet_nothing_waits_for_what_will_not_come(
     world: str, steps: list[tuple[Any, ...]], limit: int, terms: str
 ) -> None:
-    """Looks only where something has changed or a plan has asked for one: no timer may be forgotten."""
+    """Reconciles only where something has changed or a plan has asked for one: no timer may be forgotten."""
     walk = Walk(WORLDS[world], Controller(policy(limit=limit, **TERMS[terms])), limit=limit, **TERMS[terms])
     for step in steps:
         walk.take(step)
     walk.skew = 0
     walk.nodes_back()
     walk.event("readable")
-    plan = walk.look()
+    plan = walk.reconcile()
     for _ in range(150):
         before = walk.world
         walk.pass_a_second()
         closing = plan.ledger.incident is not None and plan.ledger.incident.closing is not None
         due = plan.requeue_at is not None and plan.requeue_at <= at(walk.now)
         if due or closing or walk.world != before:
-            plan = walk.look()
+            plan = walk.reconcile()
     ledger, workload = walk.controller.ledger, walk.world.workload
     assert workload is not None
     wanted = ledger.incident is not None and ledger.incident.suspension is not None

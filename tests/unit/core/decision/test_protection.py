@@ -201,7 +201,7 @@ def test_nothing_is_decided_without_a_readable_ledger(recorded: LedgerObject, wo
 def after_a_loss(terms: Policy, *, then: Policy | None = None) -> Protection:
     """Rank 2 has failed under these terms, and the controller has seen it; then the policy may be another."""
     controller, world = Controller(terms), training().pod_failed(2, 1, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     return found(world, then or terms, controller.ledger, seconds=2)
 
 
@@ -211,18 +211,18 @@ def test_a_recovery_under_way_is_protection() -> None:
 
 def test_a_group_that_comes_back_is_not_one_that_has_not_started() -> None:
     controller, lost = Controller(policy()), training().pod_failed(2, 1, 0)
-    controller.look(lost, 1)
+    controller.reconcile(lost, 1)
     back = lost.recreated(20)
-    controller.look(back, 21)
+    controller.reconcile(back, 21)
     assert found(back, policy(), controller.ledger, seconds=22).reason is ProtectionReason.PROTECTED
 
 
 def test_a_group_that_is_held_by_its_budget_waits_for_a_person_or_the_window() -> None:
     controller = Controller(policy(limit=1, window_seconds=3600))
     lost = training().pod_failed(2, 1, 0)
-    controller.look(lost, 1)
+    controller.reconcile(lost, 1)
     lost_again = lost.recreated(20).all_ready(60).pod_failed(1, 1, 80)
-    controller.look(lost_again, 81)
+    controller.reconcile(lost_again, 81)
     answer = found(lost_again, policy(limit=1, window_seconds=3600), controller.ledger, seconds=90)
     assert answer.reason is ProtectionReason.HELD
     assert answer.until == at(1) + timedelta(hours=1)
@@ -253,7 +253,7 @@ def test_an_open_incident_that_has_used_the_last_of_the_budget_goes_on() -> None
     terms = policy(limit=2)
     controller = Controller(terms, Ledger(budget=BudgetState(charges=(at(-60),), limit=2)))
     lost = training().pod_failed(2, 1, 0)
-    controller.look(lost, 1)
+    controller.reconcile(lost, 1)
     assert len(controller.ledger.budget.charges) == 2
     assert found(lost, terms, controller.ledger, seconds=2).reason is ProtectionReason.PROTECTED
 
@@ -268,7 +268,7 @@ def test_an_incident_that_only_observes_stays_so_after_the_switch_to_enforce() -
 
 def test_a_failed_pod_that_a_sidecar_keeps_running_waits_for_a_person() -> None:
     controller = Controller(policy())
-    controller.look(training().pod_failed(2, 1, 0), 1)
+    controller.reconcile(training().pod_failed(2, 1, 0), 1)
     says = "container shipper keeps pod train-node-0-2 Running after node exited 42"
     holds = LedgerCondition("PodKeptRunning", "True", "ContainerStillRuns", says, at(601))
     ledger = msgspec.structs.replace(controller.ledger, conditions=(holds,))
@@ -281,16 +281,16 @@ def test_a_failed_pod_that_a_sidecar_keeps_running_waits_for_a_person() -> None:
 def test_our_own_suspension_is_part_of_a_recovery() -> None:
     controller = Controller(policy())
     lost = training().pod_failed(2, 1, 0)
-    controller.look(lost, 1)
+    controller.reconcile(lost, 1)
     suspended = lost.suspended_by(controller.incident.id)
     assert found(suspended, policy(), controller.ledger).reason is ProtectionReason.PROTECTED
     assert found(suspended, None, controller.ledger).reason is ProtectionReason.NO_POLICY
 
 
-def test_a_failed_job_set_that_is_made_anew_is_not_given_up() -> None:
+def test_a_failed_job_set_that_is_recreated_is_not_given_up() -> None:
     terms = policy(on_terminal_failure=OnTerminalFailure.RECREATE_JOB_SET)
     controller, failed = Controller(terms), training().pod_failed(2, 1, 0).jobset_failed(1)
-    controller.look(failed, 2)
+    controller.reconcile(failed, 2)
     assert found(failed, terms, controller.ledger, seconds=3).reason is ProtectionReason.PROTECTED
 
 
@@ -298,7 +298,7 @@ def test_a_group_that_lost_a_member_has_started_whatever_its_pods_tell() -> None
     """After a restart of the controller, the ledger alone tells that the group had run."""
     controller = Controller(policy(Mode.OBSERVE))
     lost = training().pod_failed(2, 1, 0)
-    controller.look(lost, 1)
+    controller.reconcile(lost, 1)
     back = lost.came_back(2, 20, 40)
     controller.settle(back, 50)
     forgotten = msgspec.structs.replace(back.container_exited(3, 1, 60), trained_at={})

@@ -33,11 +33,11 @@ def suspected(controller: Controller) -> list[str]:
 # --- which node ----------------------------------------------------------------------------------------------------
 
 
-def test_a_node_that_is_being_released_is_quarantined_anew() -> None:
+def test_a_node_that_is_being_released_is_quarantined_again() -> None:
     """What is said must be what is asked of the fleet."""
     entry = Quarantined("gpu-2", "node-gpu-2", "bad", at(-600), incident="x-1", applied=True, releasing="time is over")
     controller = Controller(policy(rules=(REPLACE_42,), limits=MAY, fleet=FleetLedger(quarantined=(entry,))))
-    controller.look(training().pod_failed(2, 42, 0), 1)
+    controller.reconcile(training().pod_failed(2, 42, 0), 1)
     assert "quarantining node gpu-2" in controller.incident.message
     assert quarantined(controller) == ["gpu-2"]
 
@@ -45,7 +45,7 @@ def test_a_node_that_is_being_released_is_quarantined_anew() -> None:
 def test_a_node_that_is_being_released_is_spared_as_any_other_where_none_is_left() -> None:
     entry = Quarantined("gpu-2", "node-gpu-2", "bad", at(-600), incident="x-1", applied=True, releasing="time is over")
     controller = Controller(policy(rules=(REPLACE_42,), limits=MAY, fleet=FleetLedger(quarantined=(entry,))))
-    controller.look(msgspec.structs.replace(training().pod_failed(2, 42, 0), cluster_nodes=4), 1)
+    controller.reconcile(msgspec.structs.replace(training().pod_failed(2, 42, 0), cluster_nodes=4), 1)
     assert "node gpu-2 is not quarantined" in controller.incident.message
     assert controller.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
     assert quarantined(controller) == []
@@ -54,7 +54,7 @@ def test_a_node_that_is_being_released_is_spared_as_any_other_where_none_is_left
 def test_a_node_that_is_quarantined_already_is_not_asked_for_again() -> None:
     entry = Quarantined("gpu-2", "node-gpu-2", "bad", at(-600), incident="x-1", applied=True)
     controller = Controller(policy(rules=(REPLACE_42,), limits=MAY, fleet=FleetLedger(quarantined=(entry,))))
-    controller.look(training().pod_failed(2, 42, 0), 1)
+    controller.reconcile(training().pod_failed(2, 42, 0), 1)
     assert len(controller.triggers) == 1
     assert quarantined(controller) == []
 
@@ -63,10 +63,10 @@ def test_each_node_of_an_incident_is_quarantined_for_its_own_loss() -> None:
     limits = FleetLimits(may_cordon=True, max_percent=50)
     controller = Controller(policy(rules=(REPLACE_42,), limits=limits))
     world = training().pod_failed(2, 42, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     world = world.recreated(10).all_started(15)
-    controller.look(world, 16)
-    controller.look(world.pod_failed(1, 42, 20), 21)
+    controller.reconcile(world, 16)
+    controller.reconcile(world.pod_failed(1, 42, 20), 21)
     assert quarantined(controller) == ["gpu-2", "gpu-1"]
     [entry] = controller.fleet_changes[-1].quarantine
     assert "rank 1, node gpu-1" in entry.reason
@@ -76,10 +76,10 @@ def test_each_node_of_an_incident_is_quarantined_for_its_own_loss() -> None:
 def test_each_node_of_an_incident_is_suspected_for_its_own_loss() -> None:
     controller = Controller(policy(limits=MAY))
     world = training().pod_failed(2, 134, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     world = world.recreated(10).all_started(15)
-    controller.look(world, 16)
-    controller.look(world.pod_failed(1, 134, 20), 21)
+    controller.reconcile(world, 16)
+    controller.reconcile(world.pod_failed(1, 134, 20), 21)
     assert len(controller.triggers) == 2
     assert suspected(controller) == ["gpu-2", "gpu-1"]
 
@@ -88,10 +88,10 @@ def test_a_node_is_suspected_for_a_loss_after_a_restart_of_the_platforms_own() -
     controller = Controller(policy(limits=MAY))
     world = training(failure_policy=FailurePolicyFacts(max_restarts=5)).pod_failed(2, 1, 0)
     adopted = world.job_failing("BackoffLimitExceeded", 0).restarted_by_jobset().job_deleted(1)
-    controller.look(adopted, 1)
+    controller.reconcile(adopted, 1)
     world = adopted.recreated(10).all_started(15)
-    controller.look(world, 16)
-    controller.look(world.pod_failed(1, 134, 20), 21)
+    controller.reconcile(world, 16)
+    controller.reconcile(world.pod_failed(1, 134, 20), 21)
     assert len(controller.triggers) == 1
     assert "gpu-1" in suspected(controller)
 
@@ -101,7 +101,7 @@ def test_a_taint_that_the_groups_pods_tolerate_does_not_keep_them_off_the_node()
     world = training().pod_failed(2, 42, 0)
     for key, asked in ((TOLERATED, ["gpu-2"]), ("vendor.example/gpu-bad", [])):
         controller = Controller(policy(rules=(REPLACE_42,), limits=MAY))
-        controller.look(world.with_node("gpu-2", taints=(Taint(key, "present", "NoSchedule"),)), 1)
+        controller.reconcile(world.with_node("gpu-2", taints=(Taint(key, "present", "NoSchedule"),)), 1)
         assert len(controller.triggers) == 1
         assert quarantined(controller) == asked
 
@@ -109,7 +109,7 @@ def test_a_taint_that_the_groups_pods_tolerate_does_not_keep_them_off_the_node()
 def test_a_node_that_answers_again_after_it_was_lost_is_quarantined_for_a_rule() -> None:
     """Exit code 255 for reason Unknown is a kubelet's word for a reboot; nothing keeps pods off the node any more."""
     controller = Controller(policy(rules=(on_exit(255, RuleAction.REPLACE_NODE),), limits=MAY))
-    controller.look(training().pod_failed(2, 255, 0, reason="Unknown"), 1)
+    controller.reconcile(training().pod_failed(2, 255, 0, reason="Unknown"), 1)
     assert controller.incident.disruption_class == "NodeLost"
     assert controller.incident.attempts[-1].nodes == ("gpu-2",)
     assert quarantined(controller) == ["gpu-2"]
@@ -132,7 +132,7 @@ def test_a_loss_beside_a_fault_restarts_the_group_though_the_node_may_not_be_qua
 ) -> None:
     """Left as it is would it be if all its members ran; but one is lost, and the others hang."""
     controller = Controller(policy(rules=(REPLACE_FAULTY,), limits=limits, fleet=FULL))
-    controller.look(faulty(lost), 2)
+    controller.reconcile(faulty(lost), 2)
     assert "node gpu-2 is not quarantined" in controller.incident.message
     assert controller.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
     assert len(controller.triggers) == 1
@@ -144,7 +144,7 @@ def test_proof_against_a_node_restarts_the_group_though_the_node_may_not_be_quar
     """No rule asks for it: by default."""
     message = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
     controller = Controller(policy(limits=limits, fleet=FULL))
-    controller.look(training().pod_failed(2, 134, 0, message=message), 1)
+    controller.reconcile(training().pod_failed(2, 134, 0, message=message), 1)
     assert "is proof enough against node gpu-2, but node gpu-2 is not quarantined" in controller.incident.message
     assert controller.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
     assert len(controller.triggers) == 1
@@ -153,7 +153,7 @@ def test_proof_against_a_node_restarts_the_group_though_the_node_may_not_be_quar
 def test_a_backoff_limit_of_zero_decides_nothing_about_a_fault_under_a_running_member() -> None:
     """No pod has failed, so the Job fails with none."""
     controller = Controller(policy(rules=(REPLACE_FAULTY,), limits=MAY))
-    controller.look(faulty(training(backoff_limit=0)), 1)
+    controller.reconcile(faulty(training(backoff_limit=0)), 1)
     assert quarantined(controller) == ["gpu-2"]
     assert len(controller.triggers) == 1
 
@@ -162,13 +162,13 @@ def test_a_fault_under_a_member_of_a_group_that_still_starts_waits_until_all_run
     """Nobody is lost, and nobody replaces anything."""
     controller = Controller(policy(rules=(REPLACE_FAULTY,), limits=MAY))
     world = training().pod_failed(2, 1, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     starting = world.recreated(10).started(1, 12)
-    controller.look(starting, 13)
+    controller.reconcile(starting, 13)
     said = controller.incident.message
-    controller.look(faulty(starting, "gpu-1", 14), 15)
+    controller.reconcile(faulty(starting, "gpu-1", 14), 15)
     assert controller.incident.message == said
     assert len(controller.triggers) == 1
-    controller.look(faulty(starting.all_started(18), "gpu-1", 14), 19)
+    controller.reconcile(faulty(starting.all_started(18), "gpu-1", 14), 19)
     assert len(controller.triggers) == 2
     assert controller.incident.attempts[-1].nodes == ("gpu-1",)

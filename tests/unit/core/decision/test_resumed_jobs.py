@@ -32,26 +32,26 @@ def test_a_group_that_was_resumed_and_runs_has_started() -> None:
 
 def test_a_rank_that_is_lost_after_the_resume_is_one_incident() -> None:
     controller = Controller(policy(since=-60))
-    controller.look(resumed(), 60)
-    controller.look(resumed().pod_deleted(2, 300), 300.5)
+    controller.reconcile(resumed(), 60)
+    controller.reconcile(resumed().pod_deleted(2, 300), 300.5)
     assert len(controller.triggers) == 1
 
 
 def test_a_rank_whose_object_is_gone_is_one_incident_too() -> None:
     controller = Controller(policy(since=-60))
-    controller.look(resumed().pod_gone(2, 300), 300.5)
+    controller.reconcile(resumed().pod_gone(2, 300), 300.5)
     assert len(controller.triggers) == 1
 
 
 def test_a_rank_that_failed_is_one_incident_too() -> None:
     controller = Controller(policy(since=-60))
-    controller.look(resumed().pod_failed(2, 1, 300), 300.5)
+    controller.reconcile(resumed().pod_failed(2, 1, 300), 300.5)
     assert len(controller.triggers) == 1
 
 
 def test_so_it_is_after_a_restart_of_the_controller() -> None:
     controller = Controller(policy(since=-60))
-    controller.look(resumed().pod_gone(2, 300).replaced(2, 301).controller_restarted(), 302)
+    controller.reconcile(resumed().pod_gone(2, 300).replaced(2, 301).controller_restarted(), 302)
     assert len(controller.triggers) == 1
 
 

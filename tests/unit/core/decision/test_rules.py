@@ -1,4 +1,4 @@
-"""What is wrong with the rules of a policy: a sentence for each mistake, the path first, then how to mend it."""
+"""What is wrong with the rules of a policy: a sentence for each mistake, the path first, then how to fix it."""
 
 import msgspec
 import pytest

@@ -54,7 +54,7 @@ def pair() -> Pair:
     return Pair(training(4), launcher_of(training(1)))
 
 
-def look(controller: Controller, pair_: Pair, seconds: float) -> None:
+def reconcile(controller: Controller, pair_: Pair, seconds: float) -> None:
     plan = controller.plan_on(pair_.snapshot(), pair_.snapshot(live=True), seconds)
     controller.done += plan.first
     controller.write(plan)
@@ -63,7 +63,7 @@ def look(controller: Controller, pair_: Pair, seconds: float) -> None:
 
 def test_the_job_that_lost_the_member_goes_first_and_the_other_with_it() -> None:
     controller = Controller()
-    look(controller, pair().node(lambda w: w.pod_deleted(3, 0)), 0.5)
+    reconcile(controller, pair().node(lambda w: w.pod_deleted(3, 0)), 0.5)
     assert [trigger.uid for trigger in controller.triggers] == ["job-1", "L-job-1"]
     assert controller.incident.ranks == 5
     assert set(controller.incident.target.job_uids) == {"job-1", "L-job-1"}
@@ -71,7 +71,7 @@ def test_the_job_that_lost_the_member_goes_first_and_the_other_with_it() -> None
 
 def test_the_launcher_comes_first_where_it_was_the_one() -> None:
     controller = Controller()
-    look(controller, pair().launch(lambda w: w.pod_failed(0, 1, 0)), 0.5)
+    reconcile(controller, pair().launch(lambda w: w.pod_failed(0, 1, 0)), 0.5)
     assert [trigger.uid for trigger in controller.triggers] == ["L-job-1", "job-1"]
 
 
@@ -79,7 +79,7 @@ def test_a_launcher_that_crashes_before_its_nodes_have_run_is_left_to_its_job() 
     nodes_pending = training(4).job_gone().job_created(-60).pods_created(-60)
     start = Pair(nodes_pending, launcher_of(training(1)))
     controller = Controller()
-    look(controller, start.launch(lambda w: w.pod_failed(0, 1, 0)), 0.5)
+    reconcile(controller, start.launch(lambda w: w.pod_failed(0, 1, 0)), 0.5)
     assert controller.triggers == []
     assert controller.ledger.incident is None
 
@@ -94,9 +94,9 @@ def test_a_group_whose_second_job_is_still_to_be_made_has_not_trained() -> None:
 def test_half_way_through_the_rest_is_taken_down_after_a_crash() -> None:
     controller = Controller()
     lost = pair().node(lambda w: w.pod_deleted(3, 0))
-    look(controller, lost, 0.5)
+    reconcile(controller, lost, 0.5)
     controller.done.clear()
-    look(controller, lost.node(lambda w: w.job_deleted(0.6)), 1)
+    reconcile(controller, lost.node(lambda w: w.job_deleted(0.6)), 1)
     assert [trigger.uid for trigger in controller.triggers] == ["L-job-1"]
     assert controller.ledger.epoch == 1
 
@@ -104,10 +104,10 @@ def test_half_way_through_the_rest_is_taken_down_after_a_crash() -> None:
 def test_a_job_that_completes_while_the_others_trigger_is_in_flight_is_not_deleted() -> None:
     controller = Controller()
     lost = pair().node(lambda w: w.pod_deleted(3, 0))
-    look(controller, lost, 0.5)
+    reconcile(controller, lost, 0.5)
     controller.done.clear()
     done = lost.node(lambda w: w.job_deleted(0.6)).launch(lambda w: w.success_criteria_met(0.7))
-    look(controller, done, 1)
+    reconcile(controller, done, 1)
     assert controller.triggers == []
     closing = controller.ledger.incident and controller.ledger.incident.closing
     assert closing
@@ -116,7 +116,7 @@ def test_a_job_that_completes_while_the_others_trigger_is_in_flight_is_not_delet
 
 def test_one_job_deleted_by_somebody_else_takes_the_others_with_it() -> None:
     controller = Controller()
-    look(controller, pair().launch(lambda w: w.job_deleted(0).all_deleted(0)), 0.5)
+    reconcile(controller, pair().launch(lambda w: w.job_deleted(0).all_deleted(0)), 0.5)
     assert [trigger.uid for trigger in controller.triggers] == ["job-1"]
     assert controller.incident.evidence[0] == "Job train-launcher-0 was deleted, while Job train-node-0 lives on"
 
@@ -126,25 +126,25 @@ def test_all_jobs_deleted_by_somebody_else_are_his_restart() -> None:
     lost = pair().node(lambda w: w.pod_deleted(3, 0))
     controller.policy = None
     gone = lost.node(lambda w: w.job_deleted(0)).launch(lambda w: w.job_deleted(0))
-    look(controller, gone, 0.5)
+    reconcile(controller, gone, 0.5)
     assert controller.ledger.incident is None
 
 
 def test_it_is_over_only_when_every_job_runs_whole() -> None:
     controller = Controller()
     lost = pair().node(lambda w: w.pod_deleted(3, 0))
-    look(controller, lost, 0.5)
+    reconcile(controller, lost, 0.5)
     new_nodes = lost.nodes.recreated(3).all_ready(5)
-    look(controller, Pair(new_nodes, lost.launcher.job_deleted(0.6)), 5.1)
+    reconcile(controller, Pair(new_nodes, lost.launcher.job_deleted(0.6)), 5.1)
     assert controller.phase() is Phase.TEARING_DOWN
     launcher = lost.launcher.job_gone()
-    look(controller, Pair(new_nodes, launcher), 6)
+    reconcile(controller, Pair(new_nodes, launcher), 6)
     assert controller.phase() is Phase.SCHEDULING
     launcher = launcher.job_created(6, name="train-launcher-0").with_job(uid="L-job-2", parallelism=1, completions=1)
     launcher = msgspec.structs.replace(launcher.pods_created(6), trained_at={})
-    look(controller, Pair(new_nodes, launcher), 6.1)
+    reconcile(controller, Pair(new_nodes, launcher), 6.1)
     assert controller.ledger.incident is not None
-    look(controller, Pair(new_nodes, launcher.all_ready(8)), 8.1)
+    reconcile(controller, Pair(new_nodes, launcher.all_ready(8)), 8.1)
     assert controller.ledger.incident.closing is not None
     assert controller.ledger.incident.closing.outcome is Outcome.RECOVERED
     assert controller.ledger.incident.closing.ended_at >= whole(8)
@@ -154,16 +154,16 @@ def test_a_job_that_came_early_is_given_its_time_from_when_the_last_old_one_is_g
     """Seed 154 of the simulation: a pod on a dead node held one Job back for minutes; the other was there, empty."""
     controller = Controller()
     lost = pair().node(lambda w: w.pod_deleted(3, 0))
-    look(controller, lost, 0.5)
+    reconcile(controller, lost, 0.5)
     dying = lost.node(lambda w: w.job_deleted(0.6)).launch(lambda w: w.job_deleted(0.6))
     early = dying.launch(lambda w: launcher_of(training(1).job_gone().job_created(2)))
-    look(controller, early, 3)
+    reconcile(controller, early, 3)
     assert controller.phase() is Phase.TEARING_DOWN
     both = early.node(lambda w: w.recreated(300))
-    look(controller, both, 300.4)
+    reconcile(controller, both, 300.4)
     assert controller.phase() is Phase.SCHEDULING
-    look(controller, both, 300.5)
+    reconcile(controller, both, 300.5)
     assert controller.touches == []
     assert len(controller.triggers) == 2, "no second attempt for the time that it waited for the other"
-    look(controller, both, 361)
+    reconcile(controller, both, 361)
     assert [touch.name for touch in controller.touches] == ["train-launcher-0"]

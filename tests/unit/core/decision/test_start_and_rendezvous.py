@@ -20,17 +20,17 @@ def probed(world: World) -> World:
 def test_after_start_waits_while_a_pod_is_pending_and_restarts_when_none_is() -> None:
     controller = Controller(AFTER_START)
     pending = training(4).pod_gone(3, 0).replaced(3, 1)
-    plan = controller.look(pending, 1.5)
+    plan = controller.reconcile(pending, 1.5)
     assert controller.triggers == []
     assert "says RecreateGroupAfterStart, and pod train-node-0-3" in plan.message
     started = pending.started(3, 60).pod_ready(3, 60)
-    controller.look(started, 60.5)
+    controller.reconcile(started, 60.5)
     assert len(controller.triggers) == 1, "all run, but those that were left hang"
 
 
 def test_after_start_restarts_at_once_where_nobody_is_pending() -> None:
     controller = Controller(AFTER_START)
-    controller.look(training(4).container_restarted(3, 1, 0), 1.5)
+    controller.reconcile(training(4).container_restarted(3, 1, 0), 1.5)
     assert len(controller.triggers) == 1
 
 
@@ -43,14 +43,14 @@ def test_after_start_does_not_wait_for_a_sidecar_that_never_starts(exited: bool)
         world = world.with_other(index, broken).with_pod(index, phase="Pending")
     lost = world.container_exited(3, 1, 0) if exited else world.pod_deleted(3, 0)
     controller = Controller(AFTER_START)
-    controller.look(lost, 1.5)
+    controller.reconcile(lost, 1.5)
     assert len(controller.triggers) == 1
 
 
 def test_after_start_that_is_barred_ends_like_any_other_that_runs_whole() -> None:
     controller = Controller(AFTER_START)
     pending = training(4).pod_gone(3, 0).replaced(3, 1)
-    controller.look(pending, 1.5)
+    controller.reconcile(pending, 1.5)
     world = pending.started(3, 60).pod_ready(3, 60).asked("recovery.trainjob.dev/paused", "true")
     controller.settle(world, 70)
     assert controller.triggers == []
@@ -59,9 +59,9 @@ def test_after_start_that_is_barred_ends_like_any_other_that_runs_whole() -> Non
 
 def on_the_way(controller: Controller) -> World:
     lost = probed(training(4)).pod_deleted(3, 0)
-    controller.look(lost, 0.2)
+    controller.reconcile(lost, 0.2)
     world = probed(lost.job_deleted(0.3).all_deleted(0.4).recreated(2)).all_started(4)
-    controller.look(world, 4.2)
+    controller.reconcile(world, 4.2)
     assert controller.phase() is Phase.RENDEZVOUS
     return world
 
@@ -79,9 +79,9 @@ def test_a_joined_probe_verifies_the_recovery() -> None:
 def test_ranks_that_do_not_join_in_time_are_another_attempt() -> None:
     controller = Controller()
     world = on_the_way(controller)
-    plan = controller.look(world, 60)
+    plan = controller.reconcile(world, 60)
     assert plan.requeue_at == at(904.2)
-    controller.look(world, 905)
+    controller.reconcile(world, 905)
     assert len(controller.triggers) == 2
     assert "not all ranks joined within 900 s of running" in controller.incident.message
 
@@ -94,13 +94,13 @@ def test_the_time_in_which_its_user_had_it_suspended_unseen_does_not_count() -> 
         world = world.pod_deleted(index, 10).pod_gone(index, 40)
     still = Condition("Suspended", "True", "JobSuspended", "Job suspended", at(10))
     waking = world.with_workload(suspended=False).with_jobset(suspended=False)
-    controller.look(waking.with_job(suspended=False, conditions=(still,)), 1000)
+    controller.reconcile(waking.with_job(suspended=False, conditions=(still,)), 1000)
     awake = world.resumed(1000)
-    controller.look(awake, 1001)
+    controller.reconcile(awake, 1001)
     assert len(controller.triggers) == 1
     back = probed(awake).all_started(1005)
-    assert controller.look(back, 1006).requeue_at == at(1900)
-    controller.look(back, 1900)
+    assert controller.reconcile(back, 1006).requeue_at == at(1900)
+    controller.reconcile(back, 1900)
     assert len(controller.triggers) == 2
 
 
@@ -110,10 +110,10 @@ def test_a_script_that_never_tells_that_it_has_joined_is_not_restarted_for_that(
     for index in range(4):
         lost = lost.with_pod(index, ready=False, ready_since=None)
     lost = lost.pod_deleted(3, 0)
-    controller.look(lost, 0.2)
+    controller.reconcile(lost, 0.2)
     world = probed(lost.job_deleted(0.3).all_deleted(0.4).recreated(2)).all_started(4)
-    controller.look(world, 4.2)
-    controller.look(world, 5000)
+    controller.reconcile(world, 4.2)
+    controller.reconcile(world, 5000)
     assert controller.phase() is Phase.RENDEZVOUS
     assert len(controller.triggers) == 1
 
@@ -121,17 +121,17 @@ def test_a_script_that_never_tells_that_it_has_joined_is_not_restarted_for_that(
 def test_without_a_probe_rendezvous_has_no_timeout() -> None:
     controller = Controller()
     lost = training(4).pod_deleted(3, 0)
-    controller.look(lost, 0.2)
+    controller.reconcile(lost, 0.2)
     world = lost.job_deleted(0.3).all_deleted(0.4).recreated(2).all_started(4)
-    controller.look(world, 4.2)
-    controller.look(world, 5000)
+    controller.reconcile(world, 4.2)
+    controller.reconcile(world, 5000)
     assert len(controller.triggers) == 1
 
 
 def test_a_held_group_is_not_whole_while_the_one_that_was_replaced_has_not_joined() -> None:
     controller = Controller(policy(limit=0))
     lost = probed(training(4)).pod_gone(3, 0)
-    controller.look(lost, 0.2)
+    controller.reconcile(lost, 0.2)
     replaced = lost.replaced(3, 1).with_pod(3, joined_probe=True).started(3, 5)
-    controller.look(replaced, 60)
+    controller.reconcile(replaced, 60)
     assert controller.phase() is Phase.HELD

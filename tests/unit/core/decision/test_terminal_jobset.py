@@ -16,7 +16,7 @@ def failed(seconds: float) -> World:
 
 def test_found_failed_shortly_after_it_is_one_incident_and_no_write_to_the_workload() -> None:
     controller = Controller()
-    plan = controller.look(failed(-60), 0)
+    plan = controller.reconcile(failed(-60), 0)
     assert "the platform gave up: JobSet train is Failed" in plan.message
     controller.settle(failed(-60), 0)
     (incident,) = controller.recorded
@@ -28,7 +28,7 @@ def test_found_failed_shortly_after_it_is_one_incident_and_no_write_to_the_workl
     assert incident.suspects[0].exit_code == 1
     assert controller.workload_actions == []
     assert controller.ledger.epoch == controller.ledger.totals.charged == 0
-    assert controller.look(failed(-60), 60).message == "JobSet train is Failed; its end has been reported"
+    assert controller.reconcile(failed(-60), 60).message == "JobSet train is Failed; its end has been reported"
     assert len(controller.recorded) == 1
 
 
@@ -43,20 +43,22 @@ def test_found_failed_with_nothing_left_but_the_condition() -> None:
 
 def test_failed_before_the_policy_it_is_nobodys_business() -> None:
     controller = Controller(policy(since=-10))
-    assert controller.look(failed(-60), 0).message == "JobSet train failed before this policy or long ago: left alone"
+    assert (
+        controller.reconcile(failed(-60), 0).message == "JobSet train failed before this policy or long ago: left alone"
+    )
     assert controller.ledger == Ledger()
     assert controller.live_reads == 0
 
 
 def test_failed_long_ago_it_is_nobodys_business() -> None:
     controller = Controller()
-    controller.look(failed(-1000), 0)
+    controller.reconcile(failed(-1000), 0)
     assert controller.ledger == Ledger()
 
 
 def test_failed_without_a_date_it_is_nobodys_business() -> None:
     controller = Controller()
-    controller.look(training().with_jobset(terminal_state="Failed"), 0)
+    controller.reconcile(training().with_jobset(terminal_state="Failed"), 0)
     assert controller.ledger == Ledger()
 
 
@@ -79,10 +81,10 @@ def test_a_rule_that_only_ignores_has_not_failed_it() -> None:
 def test_reported_in_an_incident_it_is_not_reported_again() -> None:
     controller = Controller(policy(limit=0))
     world = training().pod_failed(3, 1, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     end = world.jobset_failed(5)
     controller.settle(end, 6)
-    controller.look(end, 7)
+    controller.reconcile(end, 7)
     assert controller.ledger.totals.incidents == 1
     assert len(controller.recorded) == 1
 
@@ -96,5 +98,5 @@ def test_observed_as_it_is() -> None:
 
 def test_paused_it_is_not_even_reported() -> None:
     controller = Controller()
-    controller.look(failed(-60).paused(), 0)
+    controller.reconcile(failed(-60).paused(), 0)
     assert controller.ledger == Ledger()

@@ -30,7 +30,7 @@ def history() -> Controller:
     """One recovery is behind it."""
     controller = Controller()
     world = training().pod_failed(3, 137, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     controller.settle(world.recreated(10).all_ready(20), 21)
     assert controller.ledger.incident is None
     controller.done.clear()
@@ -51,18 +51,18 @@ class TestBeforeAnIncident:
     @pytest.mark.parametrize("loss", list(LOSSES))
     def test_none_is_opened(self, loss: str, kind: str) -> None:
         controller = Controller()
-        plan = controller.look(unreadable(LOSSES[loss](training()), kind), 1)
+        plan = controller.reconcile(unreadable(LOSSES[loss](training()), kind), 1)
         assert (plan.actions, plan.ledger) == ((), Ledger()), "and no ledger is made for it"
         assert plan.message == WORDS.replace("Pod", kind)
 
     def test_none_is_opened_under_observe(self) -> None:
         controller = observing()
-        controller.look(unreadable(training().pod_failed(3, 137, 0)), 1)
+        controller.reconcile(unreadable(training().pod_failed(3, 137, 0)), 1)
         assert controller.ledger == Ledger()
 
     def test_no_live_reading_is_asked_for_by_a_cache_that_knows(self) -> None:
         controller = Controller()
-        controller.look(unreadable(training().pod_failed(3, 137, 0)), 1)
+        controller.reconcile(unreadable(training().pod_failed(3, 137, 0)), 1)
         assert controller.live_reads == 0
 
     def test_a_live_reading_that_finds_one_restrains_too(self) -> None:
@@ -74,13 +74,13 @@ class TestBeforeAnIncident:
     def test_what_was_lost_meanwhile_is_dealt_with_when_all_can_be_read(self) -> None:
         controller = Controller()
         world = training().pod_failed(3, 137, 0)
-        controller.look(unreadable(world), 1)
-        controller.look(world, 600)
+        controller.reconcile(unreadable(world), 1)
+        controller.reconcile(world, 600)
         assert [each.uid for each in controller.triggers] == ["job-1"]
 
     def test_several_are_counted(self) -> None:
         world = unreadable(training()).unreadable("b").unreadable("c")
-        assert Controller().look(world, 1).message.startswith(f"{SENTENCE} (and 2 more); nothing is done")
+        assert Controller().reconcile(world, 1).message.startswith(f"{SENTENCE} (and 2 more); nothing is done")
 
     def test_a_workload_that_cannot_be_read_is_not_gone(self) -> None:
         world = unreadable(msgspec.structs.replace(training(), workload=None), "TrainJob")
@@ -91,10 +91,10 @@ class TestInAnIncident:
     def test_nothing_is_written_to_the_workload_and_the_incident_stays_as_it_is(self) -> None:
         controller = Controller()
         world = training().pod_failed(3, 137, 0)
-        controller.look(world, 1)
+        controller.reconcile(world, 1)
         before, done = controller.incident, list(controller.workload_actions)
         for seconds, step in ((2, world), (3, world.job_deleted(2)), (900, world.job_deleted(2))):
-            plan = controller.look(unreadable(step), seconds)
+            plan = controller.reconcile(unreadable(step), seconds)
             assert plan.message == WORDS
         assert controller.incident == before
         assert controller.workload_actions == done
@@ -102,11 +102,11 @@ class TestInAnIncident:
     def test_it_goes_on_afterwards(self) -> None:
         controller = Controller()
         world = training().pod_failed(3, 137, 0)
-        controller.look(world, 1)
+        controller.reconcile(world, 1)
         world = world.job_deleted(2)
-        controller.look(unreadable(world), 3)
+        controller.reconcile(unreadable(world), 3)
         world = world.all_deleted(4).recreated(10)
-        controller.look(unreadable(world), 11)
+        controller.reconcile(unreadable(world), 11)
         controller.settle(world.all_ready(20), 21)
         assert [each.closing.outcome for each in controller.recorded if each.closing] == ["Recovered"]
         assert (len(controller.triggers), controller.ledger.totals.restarts) == (1, 1)
@@ -115,21 +115,21 @@ class TestInAnIncident:
         """The sentence by which that is known is the incident's own."""
         controller = Controller()
         world = training(backoff_limit=0).pod_failed(3, 1, 0)
-        controller.look(world, 1)
+        controller.reconcile(world, 1)
         assert "standing aside" in controller.incident.message
-        controller.look(unreadable(world), 2)
-        controller.look(world, 3)
+        controller.reconcile(unreadable(world), 2)
+        controller.reconcile(world, 3)
         assert controller.workload_actions == []
         assert "standing aside" in controller.incident.message
 
     def test_one_that_is_closed_is_recorded(self) -> None:
         controller = Controller()
         world = training().pod_failed(3, 137, 0)
-        controller.look(world, 1)
+        controller.reconcile(world, 1)
         recreated = world.recreated(10).all_ready(20)
-        controller.look(recreated, 21)
+        controller.reconcile(recreated, 21)
         assert controller.incident.closing is not None
-        plan = controller.look(unreadable(recreated), 22)
+        plan = controller.reconcile(unreadable(recreated), 22)
         assert [type(each) for each in plan.first] == [RecordIncident]
         assert controller.ledger.incident is None
 
@@ -138,15 +138,15 @@ class TestCondition:
     def test_it_says_which_object_and_which_field_while_an_incident_is_open(self) -> None:
         controller = Controller()
         world = training().pod_failed(3, 137, 0)
-        controller.look(world, 1)
+        controller.reconcile(world, 1)
         assert condition(controller.ledger) is None
-        controller.look(unreadable(world), 2)
+        controller.reconcile(unreadable(world), 2)
         assert condition(controller.ledger) == LedgerCondition("Undecodable", "True", "PodUndecodable", SENTENCE, at(2))
-        controller.look(unreadable(world).unreadable("b", kind="Job"), 3)
+        controller.reconcile(unreadable(world).unreadable("b", kind="Job"), 3)
         found = condition(controller.ledger)
         assert found is not None
         assert (found.message, found.last_transition_time) == (f"{SENTENCE}; Job ml/b cannot be read: no", at(2))
-        controller.look(world, 4)
+        controller.reconcile(world, 4)
         found = condition(controller.ledger)
         assert found is not None
         assert (found.status, found.last_transition_time) == ("False", at(4))
@@ -154,18 +154,18 @@ class TestCondition:
     def test_and_between_incidents_where_there_is_a_ledger(self) -> None:
         controller = history()
         world = training().recreated(10).all_ready(20)
-        controller.look(unreadable(world), 30)
+        controller.reconcile(unreadable(world), 30)
         found = condition(controller.ledger)
         assert found is not None
         assert (found.status, found.message) == ("True", SENTENCE)
         written = controller.ledger
-        assert controller.look(unreadable(world), 31).ledger == written, "the same again changes nothing"
-        controller.look(world, 40)
+        assert controller.reconcile(unreadable(world), 31).ledger == written, "the same again changes nothing"
+        controller.reconcile(world, 40)
         found = condition(controller.ledger)
         assert found is not None
         assert (found.status, found.last_transition_time) == ("False", at(40))
         written = controller.ledger
-        assert controller.look(world, 41).ledger == written
+        assert controller.reconcile(world, 41).ledger == written
         assert controller.done == []
 
     def test_of_many_the_first_are_told(self) -> None:
@@ -173,7 +173,7 @@ class TestCondition:
         world = training().recreated(10).all_ready(20)
         for number in range(50):
             world = world.unreadable(f"pod-{number}")
-        controller.look(world, 30)
+        controller.reconcile(world, 30)
         found = condition(controller.ledger)
         assert found is not None
         assert found.message.count("cannot be read") == 3
@@ -184,7 +184,7 @@ class TestRequests:
     def test_a_person_is_told_why_nothing_is_done(self, verb: Verb) -> None:
         for controller in (Controller(), Controller(policy(Mode.OBSERVE))):
             world = training().asked(requests.ANNOTATIONS[verb], requests.encode(Request(at(0), force=True)))
-            controller.look(unreadable(world), 1)
+            controller.reconcile(unreadable(world), 1)
             (told,) = controller.ledger.requests
             assert (told.accepted, told.message) == (False, WORDS)
             assert controller.workload_actions == []
@@ -194,6 +194,6 @@ class TestRequests:
         assert controller.ledger.budget.charges
         world = training().recreated(10).all_ready(20)
         asked = world.asked(requests.ANNOTATIONS[Verb.RESET_BUDGET], requests.encode(Request(at(30))))
-        controller.look(unreadable(asked), 31)
+        controller.reconcile(unreadable(asked), 31)
         assert controller.ledger.budget.charges == ()
         assert controller.phase() is Phase.HEALTHY

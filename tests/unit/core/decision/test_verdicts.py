@@ -28,7 +28,7 @@ def failed(code: int = 42, *, message: str = "", seconds: float = 0) -> World:
 
 def test_a_rule_that_says_recreate_group_names_itself() -> None:
     controller = Controller(policy(rules=(on_exit(42, RuleAction.RECREATE_GROUP, name="forty-two"),)))
-    controller.look(failed(), 1)
+    controller.reconcile(failed(), 1)
     assert controller.incident.rule == "forty-two"
     assert "rule forty-two (" in controller.incident.message
     assert "says RecreateGroup: deleting Job train-node-0 so that all 4 ranks restart together" in (
@@ -39,7 +39,7 @@ def test_a_rule_that_says_recreate_group_names_itself() -> None:
 
 def test_a_rule_that_does_not_match_leaves_it_to_the_default() -> None:
     controller = Controller(policy(rules=(on_exit(7, RuleAction.REPLACE_NODE),)))
-    controller.look(failed(), 1)
+    controller.reconcile(failed(), 1)
     assert controller.incident.rule == ""
     assert "no rule matched, so the default of policy default (RecreateGroupOnPodRestart) applies" in (
         controller.incident.message
@@ -48,10 +48,10 @@ def test_a_rule_that_does_not_match_leaves_it_to_the_default() -> None:
 
 def test_ignore_leaves_it_to_kubernetes_once_it_has_settled_and_costs_nothing() -> None:
     controller = Controller(policy(rules=(on_exit(42, RuleAction.IGNORE),)))
-    waiting = controller.look(failed(), 1)
+    waiting = controller.reconcile(failed(), 1)
     assert waiting.requeue_at is not None
     assert controller.incident.attempts == ()
-    controller.look(failed(), 4)
+    controller.reconcile(failed(), 4)
     assert controller.triggers == []
     assert "says Ignore, so it is left to Kubernetes" in controller.incident.message
     assert controller.ledger.budget.charges == ()
@@ -64,15 +64,15 @@ def test_ignore_leaves_it_to_kubernetes_once_it_has_settled_and_costs_nothing() 
 
 def test_without_ignore_or_fail_job_nothing_waits() -> None:
     controller = Controller(policy(rules=(on_exit(42, RuleAction.RECREATE_GROUP),)))
-    controller.look(failed(), 0.5)
+    controller.reconcile(failed(), 0.5)
     assert len(controller.triggers) == 1
 
 
 def test_fail_job_where_it_is_allowed() -> None:
     controller = Controller(policy(rules=(on_exit(42, RuleAction.FAIL_JOB),), may_fail_jobs=True))
-    controller.look(failed(), 1)
+    controller.reconcile(failed(), 1)
     assert controller.workload_actions == [], "an earlier cause may still come in"
-    controller.look(failed(), 4)
+    controller.reconcile(failed(), 4)
     assert [type(action) for action in controller.workload_actions] == [FailJobSet]
     assert controller.phase() is Phase.HELD
     assert "says FailJob" in controller.incident.message
@@ -85,13 +85,13 @@ def test_fail_job_where_it_is_allowed() -> None:
 
 def test_fail_job_where_it_is_not_allowed_holds_the_group_until_a_person_says_retry() -> None:
     controller = Controller(policy(rules=(on_exit(42, RuleAction.FAIL_JOB),), on_exhausted=OnExhausted.FAIL_JOB))
-    controller.look(failed(), 1)
-    controller.look(failed(), 4)
-    controller.look(failed(), 400)
+    controller.reconcile(failed(), 1)
+    controller.reconcile(failed(), 4)
+    controller.reconcile(failed(), 400)
     assert controller.workload_actions == []
     assert controller.phase() is Phase.HELD
     assert "RecoveryConfig does not allow (spec.allow.failJob)" in controller.incident.message
-    controller.look(failed().asked("recovery.trainjob.dev/retry", at(500).isoformat()), 501)
+    controller.reconcile(failed().asked("recovery.trainjob.dev/retry", at(500).isoformat()), 501)
     assert len(controller.triggers) == 1
 
 
@@ -104,8 +104,8 @@ def test_fail_job_never_meets_the_exit_code_of_a_cascade() -> None:
         .pod_failed(2, 42, 3, message="[Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)")
     )
     controller = Controller(policy(rules=rules, may_fail_jobs=True))
-    controller.look(cascade, 4)
-    controller.look(cascade, 8)
+    controller.reconcile(cascade, 4)
+    controller.reconcile(cascade, 8)
     assert [action for action in controller.workload_actions if isinstance(action, FailJobSet)] == []
     assert len(controller.triggers) == 1
 
@@ -117,18 +117,18 @@ def test_in_observe_the_sentence_says_what_enforce_would_do() -> None:
         (RuleAction.RECREATE_GROUP, "Enforce would now delete Job train-node-0"),
     ):
         controller = Controller(policy(Mode.OBSERVE, rules=(on_exit(42, action),), may_fail_jobs=True))
-        controller.look(failed(), 1)
-        controller.look(failed(), 5)
+        controller.reconcile(failed(), 1)
+        controller.reconcile(failed(), 5)
         assert would in controller.incident.message
         assert controller.workload_actions == []
 
 
 def test_rules_act_where_the_default_is_none() -> None:
     controller = Controller(policy(restart=Restart.NONE, rules=(on_exit(42, RuleAction.RECREATE_GROUP),)))
-    controller.look(failed(), 1)
+    controller.reconcile(failed(), 1)
     assert len(controller.triggers) == 1
     other = Controller(policy(restart=Restart.NONE, rules=(on_exit(42, RuleAction.RECREATE_GROUP),)))
-    other.look(failed(7), 1)
+    other.reconcile(failed(7), 1)
     assert other.triggers == []
     assert "policy default says restart: None" in other.incident.message
 
@@ -136,7 +136,7 @@ def test_rules_act_where_the_default_is_none() -> None:
 def test_a_rule_free_of_charge_acts_although_the_budget_is_exhausted() -> None:
     free = on_exit(42, RuleAction.RECREATE_GROUP, charge=False)
     controller = Controller(policy(rules=(free,), limit=0))
-    controller.look(failed(), 1)
+    controller.reconcile(failed(), 1)
     assert len(controller.triggers) == 1
     assert controller.ledger.budget.charges == ()
     assert "(free of charge)" in controller.incident.message
@@ -144,11 +144,11 @@ def test_a_rule_free_of_charge_acts_although_the_budget_is_exhausted() -> None:
 
 def test_preemption_is_free_of_charge() -> None:
     controller = Controller()
-    controller.look(training().evicted(2, 0, reason="PreemptionByScheduler"), 1)
+    controller.reconcile(training().evicted(2, 0, reason="PreemptionByScheduler"), 1)
     assert len(controller.triggers) == 1
     assert not controller.incident.charged
     drained = Controller()
-    drained.look(training().evicted(2, 0), 1)
+    drained.reconcile(training().evicted(2, 0), 1)
     assert drained.incident.charged
 
 
@@ -157,9 +157,9 @@ def test_preemption_is_free_of_charge() -> None:
 
 def test_replace_node_quarantines_first_and_then_takes_the_group_down() -> None:
     controller = Controller(policy(rules=(on_exit(42, RuleAction.REPLACE_NODE),), limits=MAY))
-    controller.look(failed(), 1)
-    deeds = [type(action) for action in controller.done if isinstance(action, ChangeFleet | DeleteJob)]
-    assert deeds == [ChangeFleet, DeleteJob]
+    controller.reconcile(failed(), 1)
+    actions = [type(action) for action in controller.done if isinstance(action, ChangeFleet | DeleteJob)]
+    assert actions == [ChangeFleet, DeleteJob]
     [change] = controller.fleet_changes
     [entry] = change.quarantine
     assert (entry.node, entry.node_uid, entry.incident) == ("gpu-2", "node-gpu-2", controller.incident.id)
@@ -184,7 +184,7 @@ def test_a_node_that_may_not_be_quarantined_does_not_keep_the_group_from_its_res
     limits: FleetLimits, fleet: FleetLedger, why: str
 ) -> None:
     controller = Controller(policy(rules=(on_exit(42, RuleAction.REPLACE_NODE),), limits=limits, fleet=fleet))
-    controller.look(failed(), 1)
+    controller.reconcile(failed(), 1)
     assert controller.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
     assert "node gpu-2 is not quarantined" in controller.incident.message
     assert why in controller.incident.message
@@ -195,7 +195,7 @@ def test_a_node_that_may_not_be_quarantined_does_not_keep_the_group_from_its_res
 def test_the_last_feasible_nodes_are_spared() -> None:
     controller = Controller(policy(rules=(on_exit(42, RuleAction.REPLACE_NODE),), limits=MAY))
     few = msgspec.structs.replace(failed(), cluster_nodes=4)
-    controller.look(few, 1)
+    controller.reconcile(few, 1)
     assert controller.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
     assert "node gpu-2 is not quarantined" in controller.incident.message
 
@@ -203,7 +203,7 @@ def test_the_last_feasible_nodes_are_spared() -> None:
 def test_so_are_those_of_another_group_that_waits_and_the_group_is_recreated_all_the_same() -> None:
     controller = Controller(policy(rules=(on_exit(42, RuleAction.REPLACE_NODE),), limits=MAY))
     other = WaitingGroup(GroupKey("ml", "other"), 2, ("gpu-2", "gpu-3"))
-    controller.look(msgspec.structs.replace(failed(), waiting=(other,)), 1)
+    controller.reconcile(msgspec.structs.replace(failed(), waiting=(other,)), 1)
     assert controller.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
     assert (
         "node gpu-2 is not quarantined: it is among the last on which group ml/other, which waits, can run: "
@@ -215,14 +215,14 @@ def test_so_are_those_of_another_group_that_waits_and_the_group_is_recreated_all
 def test_a_node_that_is_suspected_again_is_replaced_by_default() -> None:
     before = FleetLedger(suspicions=(Suspicion("gpu-2", "other-7", at(-3600)),))
     controller = Controller(policy(limits=MAY, fleet=before))
-    controller.look(failed(134), 1)
+    controller.reconcile(failed(134), 1)
     assert controller.incident.attempts[-1].action is AttemptAction.REPLACE_NODE
     assert "node gpu-2 is suspected (2 of 2 suspicions, incident other-7 before)" in controller.incident.message
 
 
 def test_a_first_suspicion_is_noted_and_no_more() -> None:
     controller = Controller(policy(limits=MAY))
-    controller.look(failed(134), 1)
+    controller.reconcile(failed(134), 1)
     assert controller.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
     [change] = controller.fleet_changes
     assert [(each.node, each.incident) for each in change.suspicions] == [("gpu-2", controller.incident.id)]
@@ -233,12 +233,12 @@ def test_what_a_crash_left_undone_is_asked_of_the_fleet_again_and_only_then() ->
     rules = (on_exit(42, RuleAction.REPLACE_NODE),)
     controller = Controller(policy(rules=rules, limits=MAY))
     controller.write(controller.plan(failed(), 1))  # the ledger, and the process ends
-    controller.look(failed(), 10)
+    controller.reconcile(failed(), 10)
     [change] = controller.fleet_changes
     assert [entry.node for entry in change.quarantine] == ["gpu-2"]
     there = FleetLedger(quarantined=change.quarantine, suspicions=change.suspicions)
     after = Controller(policy(rules=rules, limits=MAY, fleet=there), controller.ledger)
-    after.look(failed(), 11)
+    after.reconcile(failed(), 11)
     assert after.fleet_changes == []
     assert len(after.triggers) == 1
 
@@ -247,7 +247,7 @@ def test_but_not_for_a_group_that_waits_for_the_node_by_then() -> None:
     controller = Controller(policy(rules=(on_exit(42, RuleAction.REPLACE_NODE),), limits=MAY))
     controller.write(controller.plan(failed(), 1))  # the ledger, and the process ends
     other = WaitingGroup(GroupKey("ml", "other"), 2, ("gpu-2", "gpu-3"))
-    controller.look(msgspec.structs.replace(failed(), waiting=(other,)), 10)
+    controller.reconcile(msgspec.structs.replace(failed(), waiting=(other,)), 10)
     assert [entry.node for change in controller.fleet_changes for entry in change.quarantine] == []
     assert len(controller.triggers) == 1
 
@@ -258,22 +258,22 @@ def test_but_not_for_a_group_that_waits_for_the_node_by_then() -> None:
 def again(controller: Controller, message: str, *, code: int = 1, node: str = "gpu-9", after: float = 100) -> None:
     """The group has been restarted, has run whole, and the same rank fails so long after its start, elsewhere."""
     world = failed(code, message=message)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     fresh = world.recreated(10).all_ready(20)
     controller.settle(fresh, 22)
     fresh = fresh.with_pod(2, node=node)
-    controller.look(fresh.pod_failed(2, code, 20 + after, message=message), 21 + after)
+    controller.reconcile(fresh.pod_failed(2, code, 20 + after, message=message), 21 + after)
 
 
 def test_the_same_error_early_on_another_node_is_the_jobs_own() -> None:
     controller = Controller()
     world = training(born=-30).pod_failed(2, 1, 0, message="KeyError: 'lr'")
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     assert len(controller.triggers) == 1, "one confirmation"
     fresh = world.recreated(10).all_ready(20)
     controller.settle(fresh, 22)
     moved = fresh.with_pod(2, node="gpu-9").pod_failed(2, 1, 60, message="KeyError: 'lr'")
-    controller.look(moved, 61)
+    controller.reconcile(moved, 61)
     assert len(controller.triggers) == 1
     assert controller.phase() is Phase.HELD
     assert "came early on node gpu-9 as on node gpu-2: an error of the job itself" in controller.incident.message
@@ -302,11 +302,11 @@ def test_in_a_storm_the_trigger_waits_until_no_more_nodes_are_lost() -> None:
     lost = training().node_silent("gpu-2", 0).node_deleted("gpu-2")
     storm = lost.nodes_lost(("gpu-2", 0), ("gpu-50", 1), ("gpu-51", 2))
     controller = Controller(policy(limits=MAY))
-    plan = controller.look(storm, 2.5)
+    plan = controller.reconcile(storm, 2.5)
     assert controller.triggers == []
     assert plan.requeue_at == at(5)
     assert "3 nodes were lost" in plan.message
-    controller.look(storm, 5)
+    controller.reconcile(storm, 5)
     assert len(controller.triggers) == 1
     assert controller.incident.storm == "storm-20261121T120000Z"
     assert controller.fleet_changes == [], "no single node is suspected for a storm"
@@ -318,7 +318,7 @@ def test_what_is_quarantined_for_a_condition_is_released_when_that_very_conditio
     rules = (Rule("gpu", RuleAction.REPLACE_NODE, when),)
     faulty = failed().with_node("gpu-2", conditions=(Condition("GpuPcieWatch", "True", since=at(-5)),))
     controller = Controller(policy(rules=rules, limits=MAY))
-    controller.look(faulty, 1)
+    controller.reconcile(faulty, 1)
     [change] = controller.fleet_changes
     assert change.quarantine[0].release_when == "GpuPcieWatch"
 
@@ -327,10 +327,10 @@ def test_a_fault_that_a_rule_names_is_acted_upon_though_the_member_still_runs() 
     when = When(on_node_conditions=(NodeConditionRule("GpuPcieWatch", held_for="1m"),))
     controller = Controller(policy(rules=(Rule("gpu", RuleAction.REPLACE_NODE, when),), limits=MAY))
     faulty = training().with_node("gpu-2", conditions=(Condition("GpuPcieWatch", "True", since=at(0)),))
-    waiting = controller.look(faulty, 30)
+    waiting = controller.reconcile(faulty, 30)
     assert controller.ledger.incident is None
     assert waiting.requeue_at == at(60)
-    controller.look(faulty, 60)
+    controller.reconcile(faulty, 60)
     assert controller.incident.disruption_class == "HardwareFault"
     assert controller.incident.attempts[-1].nodes == ("gpu-2",)
 
@@ -341,7 +341,7 @@ def test_a_fault_under_a_running_member_is_left_alone_where_its_node_may_not_be_
     faulty = training().with_node("gpu-2", conditions=(Condition("GpuPcieWatch", "True", since=at(0)),))
     for limits in (FleetLimits(), FleetLimits(may_cordon=True, max_nodes=0)):
         controller = Controller(policy(rules=(Rule("gpu", RuleAction.REPLACE_NODE, when),), limits=limits))
-        controller.look(faulty, 1)
+        controller.reconcile(faulty, 1)
         assert "node gpu-2 is not quarantined" in controller.incident.message
         assert "its member still runs there, so the group is left as it is" in controller.incident.message
         controller.settle(faulty, 10)
@@ -354,7 +354,7 @@ def test_a_node_that_others_have_cordoned_needs_no_quarantine() -> None:
     when = When(on_node_conditions=(NodeConditionRule("GpuPcieWatch"),))
     faulty = training().with_node("gpu-2", conditions=(Condition("GpuPcieWatch", "True", since=at(0)),))
     controller = Controller(policy(rules=(Rule("gpu", RuleAction.REPLACE_NODE, when),), limits=MAY))
-    controller.look(faulty.with_node("gpu-2", unschedulable=True), 1)
+    controller.reconcile(faulty.with_node("gpu-2", unschedulable=True), 1)
     assert len(controller.triggers) == 1
     assert [change.quarantine for change in controller.fleet_changes] == [()], "suspected, no more"
 
@@ -364,7 +364,7 @@ def test_a_pod_placed_on_a_faulty_node_is_no_news() -> None:
     when = When(on_node_conditions=(NodeConditionRule("GpuPcieWatch"),))
     controller = Controller(policy(rules=(Rule("gpu", RuleAction.RECREATE_GROUP, when),)))
     faulty = training().with_node("gpu-2", conditions=(Condition("GpuPcieWatch", "True", since=at(0)),))
-    controller.look(faulty, 1)
+    controller.reconcile(faulty, 1)
     assert len(controller.triggers) == 1
     back = faulty.recreated(10).all_ready(20)
     controller.settle(back, 21)
@@ -377,7 +377,7 @@ def test_a_taint_without_a_date_is_news_once_for_its_node() -> None:
     when = When(on_node_taints=(NodeTaintRule("vendor.example/gpu-bad"),))
     controller = Controller(policy(rules=(Rule("gpu", RuleAction.REPLACE_NODE, when),)))
     faulty = training().with_node("gpu-2", taints=(Taint("vendor.example/gpu-bad"),))  # NoSchedule
-    controller.look(faulty, 1)
+    controller.reconcile(faulty, 1)
     assert len(controller.triggers) == 1
     back = faulty.recreated(10).all_ready(20)
     controller.settle(back, 21)
@@ -395,8 +395,8 @@ def test_the_exit_code_of_a_rank_that_waited_in_vain_ends_no_job_though_nothing_
         (When(on_message_pattern="Watchdog caught"), True),
     ):
         controller = Controller(policy(rules=(Rule("end", RuleAction.FAIL_JOB, when),), may_fail_jobs=True))
-        controller.look(timed_out, 1)
-        controller.look(timed_out, 4)
+        controller.reconcile(timed_out, 1)
+        controller.reconcile(timed_out, 4)
         assert any(isinstance(action, FailJobSet) for action in controller.workload_actions) is ends
         assert bool(controller.triggers) is not ends
 
@@ -405,7 +405,7 @@ def test_a_rank_that_waited_in_vain_brings_no_suspicion_upon_its_node() -> None:
     """Its message says that another one is missing."""
     before = FleetLedger(suspicions=(Suspicion("gpu-2", "other-7", at(-3600)),))
     controller = Controller(policy(limits=MAY, fleet=before))
-    controller.look(
+    controller.reconcile(
         training().pod_failed(2, 134, 0, message="[Rank 2] Watchdog caught collective operation timeout"), 1
     )
     assert controller.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
@@ -414,7 +414,7 @@ def test_a_rank_that_waited_in_vain_brings_no_suspicion_upon_its_node() -> None:
 
 def test_one_suspicion_is_enough_where_the_platform_says_so() -> None:
     controller = Controller(policy(limits=FleetLimits(may_cordon=True, suspicions=1)))
-    controller.look(failed(134), 1)
+    controller.reconcile(failed(134), 1)
     assert controller.incident.attempts[-1].nodes == ("gpu-2",)
     assert "node gpu-2 is suspected (1 of 1 suspicions)" in controller.incident.message
 

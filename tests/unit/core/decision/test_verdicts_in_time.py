@@ -26,14 +26,14 @@ STORM = SILENT.nodes_lost(("gpu-2", 0), ("gpu-50", 0), ("gpu-51", 1))
 WATCHDOG = "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)"
 
 
-def look_when_asked(controller: Controller, world: World, seconds: float, *, until: float) -> Plan:
-    """Look now, and then only when a plan asks for it. Nothing happens in the world meanwhile."""
-    plan = controller.look(world, seconds)
+def reconcile_when_requeued(controller: Controller, world: World, seconds: float, *, until: float) -> Plan:
+    """Reconcile now, and then only when a plan asks for it. Nothing happens in the world meanwhile."""
+    plan = controller.reconcile(world, seconds)
     while plan.requeue_at is not None and plan.requeue_at <= at(until):
         now = (plan.requeue_at - START).total_seconds()
         assert now > seconds, "a plan asks for a look that is yet to come"
         seconds = now
-        plan = controller.look(world, seconds)
+        plan = controller.reconcile(world, seconds)
     return plan
 
 
@@ -49,13 +49,13 @@ def made_to_fail(controller: Controller) -> list[FailJobSet]:
 
 
 def test_the_loss_of_a_deleted_node_is_judged_when_it_has_settled() -> None:
-    """Nothing dates the deletion: the look that notices it does, and no later one."""
+    """Nothing dates the deletion: the reconcile that notices it does, and no later one."""
     controller = Controller(policy(rules=(FAIL_42,)))
     lost = SILENT.node_deleted("gpu-2")
-    assert controller.look(lost, 1).requeue_at == at(3)
-    assert controller.look(lost, 2).requeue_at == at(3)
+    assert controller.reconcile(lost, 1).requeue_at == at(3)
+    assert controller.reconcile(lost, 2).requeue_at == at(3)
     assert controller.triggers == []
-    controller.look(lost, 3)
+    controller.reconcile(lost, 3)
     assert len(controller.triggers) == 1
 
 
@@ -63,10 +63,10 @@ def test_a_taint_without_a_date_is_judged_when_it_has_settled() -> None:
     taint = Rule("tainted", RuleAction.REPLACE_NODE, When(on_node_taints=(NodeTaintRule("vendor.example/bad"),)))
     controller = Controller(policy(rules=(FAIL_42, taint), limits=MAY))
     faulty = training().with_node("gpu-2", taints=(Taint("vendor.example/bad"),))
-    assert controller.look(faulty, 1).requeue_at == at(3)
-    assert controller.look(faulty, 2).requeue_at == at(3)
+    assert controller.reconcile(faulty, 1).requeue_at == at(3)
+    assert controller.reconcile(faulty, 2).requeue_at == at(3)
     assert controller.triggers == []
-    controller.look(faulty, 3)
+    controller.reconcile(faulty, 3)
     assert controller.incident.rule == "tainted"
     assert len(controller.triggers) == 1
 
@@ -78,16 +78,16 @@ def test_a_cascade_of_many_ranks_does_not_put_the_verdict_off() -> None:
     for rank in range(3):
         assert controller.triggers == []
         world = world.pod_failed(rank, 1, rank)
-        controller.look(world, rank + 0.5)
+        controller.reconcile(world, rank + 0.5)
     assert len(controller.triggers) == 1
 
 
 def test_a_kubelet_whose_clock_is_ahead_does_not_cut_the_wait_short() -> None:
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
     ahead = training().pod_failed(2, 42, 3)
-    assert controller.look(ahead, 1).requeue_at == at(3)
+    assert controller.reconcile(ahead, 1).requeue_at == at(3)
     assert made_to_fail(controller) == []
-    look_when_asked(controller, ahead.pod_failed(1, 139, 2), 2.5, until=10)
+    reconcile_when_requeued(controller, ahead.pod_failed(1, 139, 2), 2.5, until=10)
     assert made_to_fail(controller) == [], "what came in within the wait was the cause"
     assert len(controller.triggers) == 1
 
@@ -95,9 +95,9 @@ def test_a_kubelet_whose_clock_is_ahead_does_not_cut_the_wait_short() -> None:
 def test_a_storm_dated_ahead_of_our_clock_is_waited_out_for_half_a_minute_at_most() -> None:
     controller = Controller(policy(limits=MAY))
     storm = SILENT.node_deleted("gpu-2").nodes_lost(("gpu-2", 0), ("gpu-50", 1), ("gpu-51", 300))
-    assert controller.look(storm, 2.5).requeue_at == at(32.5)
+    assert controller.reconcile(storm, 2.5).requeue_at == at(32.5)
     assert controller.triggers == []
-    controller.look(storm, 32.5)
+    controller.reconcile(storm, 32.5)
     assert len(controller.triggers) == 1
 
 
@@ -108,16 +108,16 @@ def test_a_loss_that_waits_is_judged_although_the_one_before_was_ignored() -> No
     """In a group that was restarted and has run, but not been Ready."""
     controller = Controller(policy(rules=(IGNORE_7,)))
     world = training().pod_failed(2, 1, 0)
-    look_when_asked(controller, world, 3, until=5)
+    reconcile_when_requeued(controller, world, 3, until=5)
     assert len(controller.triggers) == 1
     world = world.recreated(10).all_started(15)
-    controller.look(world, 16)
+    controller.reconcile(world, 16)
     world = world.pod_failed(3, 7, 17)
-    look_when_asked(controller, world, 18, until=20)
+    reconcile_when_requeued(controller, world, 18, until=20)
     assert "rule ignore-seven" in controller.incident.message
     assert len(controller.triggers) == 1
     world = world.pod_failed(1, 1, 30)
-    look_when_asked(controller, world, 30.5, until=40)
+    reconcile_when_requeued(controller, world, 30.5, until=40)
     assert "rank 1, node gpu-1) failed with exit code 1" in controller.incident.message
     assert len(controller.triggers) == 2
 
@@ -126,17 +126,17 @@ def test_a_loss_during_a_pause_restarts_the_group_once_the_pause_is_over() -> No
     """Though a loss before it, while the new group was starting, was left to the platform."""
     controller = Controller()
     world = training().pod_failed(2, 1, 0)
-    controller.look(world, 3)
+    controller.reconcile(world, 3)
     starting = world.recreated(10).started(0, 12).started(1, 12).started(3, 12).pod_failed(3, 1, 13)
-    controller.look(starting, 14)
+    controller.reconcile(starting, 14)
     assert "it is replaced without a restart of the others" in controller.incident.message
     running = starting.replaced(3, 15).all_started(20)
-    controller.look(running, 21)
+    controller.reconcile(running, 21)
     lost = running.pod_failed(1, 1, 30)
-    controller.look(lost.paused(), 31)
+    controller.reconcile(lost.paused(), 31)
     assert "nothing is done, because the job is paused by annotation" in controller.incident.message
     assert len(controller.triggers) == 1
-    controller.look(lost, 40)
+    controller.reconcile(lost, 40)
     assert len(controller.triggers) == 2
 
 
@@ -145,20 +145,20 @@ def test_a_restart_in_place_is_judged_although_all_ranks_run_again_before_it_has
     slow = msgspec.structs.replace(policy(rules=(FAIL_42,)), settle=timedelta(seconds=10))
     controller = Controller(slow)
     world = training(restart_policy="OnFailure").container_restarted(2, 1, 0)
-    look_when_asked(controller, world, 1, until=10)
+    reconcile_when_requeued(controller, world, 1, until=10)
     assert controller.triggers == []
-    look_when_asked(controller, world, 10.5, until=60)
+    reconcile_when_requeued(controller, world, 10.5, until=60)
     assert len(controller.triggers) == 1
 
 
 def test_a_job_that_is_to_fail_fails_although_all_its_ranks_run_again() -> None:
-    """The kubelet restarts the container in place before the deed; the verdict stands."""
+    """The kubelet restarts the container in place before the action; the verdict stands."""
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
     exited = training(restart_policy="OnFailure").container_exited(2, 42, 0)
-    controller.look(exited, 1)
+    controller.reconcile(exited, 1)
     controller.write(controller.plan(exited, 4))  # the verdict is in the ledger, and the process ends
     assert made_to_fail(controller) == []
-    controller.look(exited.container_back(2, 5), 12)
+    controller.reconcile(exited.container_back(2, 5), 12)
     assert len(made_to_fail(controller)) == 1
     assert controller.phase() is Phase.HELD
 
@@ -177,9 +177,9 @@ def test_a_job_that_is_to_fail_fails_although_all_its_ranks_run_again() -> None:
 )
 def test_what_is_over_before_its_verdict_falls_restarts_nothing(policy_: Policy, lost: World, over: World) -> None:
     controller = Controller(policy_)
-    assert controller.look(lost, 1.5).requeue_at is not None
+    assert controller.reconcile(lost, 1.5).requeue_at is not None
     assert controller.incident.attempts == ()
-    controller.look(over, 4)
+    controller.reconcile(over, 4)
     assert controller.triggers == []
     assert "that is over and all 4 ranks run: waiting until they are Ready" in controller.incident.message
     controller.settle(training(), 10)
@@ -190,10 +190,10 @@ def test_what_is_over_before_its_verdict_falls_restarts_nothing(policy_: Policy,
 
 def test_a_fault_whose_rule_is_removed_before_its_verdict_falls_restarts_nothing() -> None:
     controller = Controller(policy(rules=(FAIL_42, REPLACE_FAULTY), limits=MAY))
-    controller.look(FAULTY, 1)
+    controller.reconcile(FAULTY, 1)
     assert controller.incident.disruption_class == "HardwareFault"
     controller.policy = policy(rules=(FAIL_42,), limits=MAY)
-    controller.look(FAULTY, 3.5)
+    controller.reconcile(FAULTY, 3.5)
     controller.settle(FAULTY, 10)
     assert controller.ledger.incident is None
     assert controller.workload_actions == []
@@ -205,24 +205,24 @@ def test_a_fault_whose_rule_is_removed_before_its_verdict_falls_restarts_nothing
 def test_a_node_that_was_deleted_first_stays_the_cause_of_what_exits_after_it() -> None:
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
     lost = SILENT.node_deleted("gpu-2")
-    controller.look(lost, 1)
-    look_when_asked(controller, lost.pod_failed(1, 42, 2), 3, until=30)
+    controller.reconcile(lost, 1)
+    reconcile_when_requeued(controller, lost.pod_failed(1, 42, 2), 3, until=30)
     assert made_to_fail(controller) == []
     assert controller.incident.disruption_class == "NodeLost"
     assert len(controller.triggers) == 1
 
 
-@pytest.mark.parametrize("looks", [(601, 604), (604,)], ids=["seen at once", "seen when it has settled"])
-def test_a_late_cascade_of_an_ignored_loss_never_makes_the_job_fail(looks: tuple[float, ...]) -> None:
+@pytest.mark.parametrize("reconciles", [(601, 604), (604,)], ids=["seen at once", "seen when it has settled"])
+def test_a_late_cascade_of_an_ignored_loss_never_makes_the_job_fail(reconciles: tuple[float, ...]) -> None:
     """Ten minutes after the loss that is left to Kubernetes the collectives of the others time out."""
     controller = Controller(policy(rules=(IGNORE_7, FAIL_42), may_fail_jobs=True))
     world = training().pod_failed(2, 7, 0)
-    controller.look(world, 1)
-    controller.look(world, 3)
+    controller.reconcile(world, 1)
+    controller.reconcile(world, 3)
     assert controller.incident.rule == "ignore-seven"
     late = world.pod_failed(1, 42, 600, message=WATCHDOG)
-    for seconds in looks:
-        controller.look(late, seconds)
+    for seconds in reconciles:
+        controller.reconcile(late, seconds)
     assert controller.workload_actions == []
     assert controller.incident.rule == "ignore-seven"
     assert controller.phase() is not Phase.HELD
@@ -236,9 +236,9 @@ def test_what_was_left_to_the_jobs_own_policy_is_not_judged_again_beside_a_new_l
     """podFailurePolicy ignores exit code 42, and so nothing was asked of the rule that names it."""
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
     world = training(rules=(natively_on_exit("Ignore", 42),)).pod_failed(2, 42, 0)
-    look_when_asked(controller, world, 1, until=10)
+    reconcile_when_requeued(controller, world, 1, until=10)
     assert "standing aside, because podFailurePolicy rule 0" in controller.incident.message
-    controller.look(world.pod_failed(1, 1, 20, message="KeyError: 'lr'"), 23)
+    controller.reconcile(world.pod_failed(1, 1, 20, message="KeyError: 'lr'"), 23)
     assert made_to_fail(controller) == []
     assert controller.incident.rule == ""
     assert len(controller.triggers) == 1
@@ -248,9 +248,9 @@ def test_nor_when_the_verdict_on_the_new_loss_had_to_wait() -> None:
     """podFailurePolicy ignores exit code 42, and so nothing was asked of the rule that names it."""
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
     world = training(rules=(natively_on_exit("Ignore", 42),)).pod_failed(2, 42, 0)
-    look_when_asked(controller, world, 1, until=10)
+    reconcile_when_requeued(controller, world, 1, until=10)
     assert "standing aside, because podFailurePolicy rule 0" in controller.incident.message
-    look_when_asked(controller, world.pod_failed(1, 1, 20, message="KeyError: 'lr'"), 21, until=30)
+    reconcile_when_requeued(controller, world.pod_failed(1, 1, 20, message="KeyError: 'lr'"), 21, until=30)
     assert made_to_fail(controller) == []
     assert controller.incident.rule == ""
     assert len(controller.triggers) == 1

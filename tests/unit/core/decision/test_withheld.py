@@ -45,7 +45,7 @@ def shipped(ranks: int) -> World:
 def recovered_once(controller: Controller, world: World) -> World:
     """A first attempt brought the group back; what is lost now is the second attempt in a row."""
     world = world.pod_deleted(3, 0)
-    controller.look(world, 0.2)
+    controller.reconcile(world, 0.2)
     assert len(controller.triggers) == 1, "the first attempt does not wait"
     world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_ready(4)
     controller.settle(world, 4.5)
@@ -57,7 +57,7 @@ def waiting(world: World | None = None, controller: Controller | None = None) ->
     """Rank 2 was deleted at 300; the restart is withheld until 360.2."""
     controller = controller or Controller(WAITS)
     world = recovered_once(controller, world or job()).pod_deleted(2, 300)
-    controller.look(world, 300.2)
+    controller.reconcile(world, 300.2)
     assert len(controller.triggers) == 1
     return controller, world
 
@@ -75,12 +75,12 @@ def test_the_restart_waits_for_the_backoff_and_then_comes_once_without_any_suspe
 ) -> None:
     controller, world = waiting(owner(training(4, backoff_limit=50)))
     assert (controller.phase(), controller.ledger.next_attempt_at) == (Phase.BACKOFF, at(360.2))
-    plan = controller.look(world, 359)
+    plan = controller.reconcile(world, 359)
     assert (plan.requeue_at, len(controller.triggers)) == (at(360.2), 1)
-    controller.look(world, 360.3)
+    controller.reconcile(world, 360.3)
     assert (controller.phase(), len(controller.triggers)) == (Phase.DECIDED, 2)
     assert controller.ledger.next_attempt_at is None
-    controller.look(world, 360.4)
+    controller.reconcile(world, 360.4)
     world = world.job_deleted(360.3).all_deleted(360.4).recreated(362).all_ready(364)
     controller.settle(world, 364.5)
     assert controller.recorded[-1].closing.outcome is Outcome.RECOVERED  # type: ignore[union-attr]
@@ -106,7 +106,7 @@ def test_it_is_said_until_when_it_waits_and_why(owner: str, why: str) -> None:
 
 def test_its_gpus_idle_meanwhile_and_are_booked_to_the_backoff() -> None:
     controller, world = waiting()
-    controller.look(world, 360.3)
+    controller.reconcile(world, 360.3)
     [idle] = [span.idle_gpu_seconds for span in controller.incident.phases if span.phase is Phase.BACKOFF]
     assert idle == pytest.approx(60.1 * 32)
 
@@ -115,8 +115,8 @@ def test_nothing_but_the_ledger_is_written_while_it_waits() -> None:
     controller, world = waiting()
     before = list(controller.workload_actions)
     ledger = controller.ledger
-    controller.look(world.pod_gone(2, 310), 310)
-    controller.look(world.pod_gone(2, 310), 320)
+    controller.reconcile(world.pod_gone(2, 310), 310)
+    controller.reconcile(world.pod_gone(2, 310), 320)
     assert controller.workload_actions == before
     assert controller.ledger == ledger
 
@@ -125,9 +125,9 @@ def test_a_controller_that_is_started_again_meanwhile_goes_on_waiting() -> None:
     controller, world = waiting()
     world = world.came_back(2, 305, 308).controller_restarted()
     successor = Controller(WAITS, controller.ledger)
-    plan = successor.look(world, 310)
+    plan = successor.reconcile(world, 310)
     assert (plan.requeue_at, successor.phase(), successor.triggers) == (at(360.2), Phase.BACKOFF, [])
-    successor.look(world, 360.3)
+    successor.reconcile(world, 360.3)
     assert len(successor.triggers) == 1
 
 
@@ -136,20 +136,20 @@ def test_with_an_older_crd_that_drops_what_is_withheld_it_does_not_wait_for_ever
     for seconds in (310, 340, 359, 360.3):
         pruned = msgspec.structs.replace(controller.incident, withheld=None)
         controller.ledger = msgspec.structs.replace(controller.ledger, incident=pruned)
-        controller.look(world, seconds)
+        controller.reconcile(world, seconds)
     assert len(controller.triggers) == 2
 
 
 def test_a_clock_that_jumped_back_does_not_make_it_wait_for_longer() -> None:
     controller, world = waiting()
-    controller.look(world, 200)
+    controller.reconcile(world, 200)
     assert len(controller.triggers) == 2
 
 
 def test_a_deadline_of_the_job_template_counts_for_each_job_so_the_group_is_suspended() -> None:
     world = training(4).with_job(active_deadline_seconds=DEADLINE_SECONDS)
     controller = Controller(WAITS)
-    controller.look(recovered_once(controller, world).pod_deleted(2, 300), 300.2)
+    controller.reconcile(recovered_once(controller, world).pod_deleted(2, 300), 300.2)
     assert len(suspensions(controller)) == 1
 
 
@@ -161,7 +161,7 @@ def test_the_shipped_runtime_does_not_survive_the_exits_of_eight_ranks_so_the_tr
     world = recovered_once(controller, shipped(8))
     for rank in range(8):
         world = world.container_exited(rank, 1, 300)
-    controller.look(world, 300.2)
+    controller.reconcile(world, 300.2)
     assert len(controller.triggers) == 2
     assert suspensions(controller) == []
     assert controller.incident.message.endswith(
@@ -173,7 +173,7 @@ def test_the_shipped_runtime_does_not_survive_the_exits_of_eight_ranks_so_the_tr
 def test_one_exit_of_eight_ranks_is_enough() -> None:
     """The other seven will follow when their collective times out."""
     controller = Controller(WAITS)
-    controller.look(recovered_once(controller, shipped(8)).container_exited(0, 1, 300), 300.2)
+    controller.reconcile(recovered_once(controller, shipped(8)).container_exited(0, 1, 300), 300.2)
     assert len(controller.triggers) == 2
 
 
@@ -183,27 +183,27 @@ def test_four_ranks_survive_the_default_limit_until_one_exit_too_many_comes_in(r
     world = recovered_once(controller, job(4, backoff_limit=6, restart_policy=restart_policy))
     lose = World.pod_failed if restart_policy == "Never" else World.container_exited
     world = lose(world, 0, 1, 300)
-    controller.look(world, 300.2)
+    controller.reconcile(world, 300.2)
     assert (controller.phase(), len(controller.triggers)) == (Phase.BACKOFF, 1)
     for rank in (1, 2):
         world = lose(world, rank, 134, 310)
-    controller.look(world, 310.2)
+    controller.reconcile(world, 310.2)
     assert len(controller.triggers) == 2
     assert "the backoff ends early, because Job train-node-0 (backoffLimit 6) survives" in controller.incident.message
 
 
 def test_a_job_that_begins_to_fail_ends_the_wait() -> None:
     controller, world = waiting()
-    controller.look(world.job_failing("BackoffLimitExceeded", 310), 310.2)
+    controller.reconcile(world.job_failing("BackoffLimitExceeded", 310), 310.2)
     assert len(controller.triggers) == 2
 
 
 def test_a_restart_that_the_budget_has_held_back_does_not_wait_again() -> None:
     controller = Controller(policy(backoff=BACKOFF, limit=1, window_seconds=600))
     world = recovered_once(controller, job()).pod_deleted(2, 300)
-    controller.look(world, 300.2)
+    controller.reconcile(world, 300.2)
     assert (controller.phase(), controller.ledger.next_attempt_at) == (Phase.HELD, at(600.2))
-    controller.look(world, 601)
+    controller.reconcile(world, 601)
     assert len(controller.triggers) == 2
 
 
@@ -213,7 +213,7 @@ def test_an_exhausted_budget_ends_the_wait() -> None:
     charges = (*controller.ledger.budget.charges, at(301))
     spent = msgspec.structs.replace(controller.ledger.budget, charges=charges)
     controller.ledger = msgspec.structs.replace(controller.ledger, budget=spent)
-    controller.look(world, 310)
+    controller.reconcile(world, 310)
     assert (controller.phase(), controller.incident.withheld) == (Phase.HELD, None)
 
 
@@ -223,19 +223,19 @@ def test_an_exhausted_budget_ends_the_wait() -> None:
 def test_a_lost_pod_that_is_replaced_leaves_the_others_hanging_although_all_are_ready() -> None:
     controller, world = waiting()
     world = world.came_back(2, 305, 308)
-    controller.look(world, 310)
+    controller.reconcile(world, 310)
     assert controller.phase() is Phase.BACKOFF
-    controller.look(world, 360.3)
+    controller.reconcile(world, 360.3)
     assert len(controller.triggers) == 2
 
 
-def test_a_group_all_of_whose_ranks_have_begun_anew_has_recovered_by_itself() -> None:
+def test_a_group_all_of_whose_ranks_have_begun_again_has_recovered_by_itself() -> None:
     controller, world = waiting(job(restart_policy="OnFailure"))
     world = world.came_back(2, 305, 308)
     for rank in (0, 1, 3):
         world = world.container_restarted(rank, 134, 320)
     controller.settle(world, 322)
-    controller.look(world, 361)
+    controller.reconcile(world, 361)
     closing = controller.recorded[-1].closing
     assert closing is not None
     assert (closing.outcome, closing.outcome_reason) == (Outcome.SUPERSEDED, "RunsWholeAgain")
@@ -246,13 +246,13 @@ def test_ranks_that_began_in_the_second_of_the_loss_may_be_older_than_it_and_han
     """The API tells of whole seconds. A member that is lost within the second of its start must not be forgotten."""
     controller = Controller(WAITS)
     world = job().pod_deleted(3, 0)
-    controller.look(world, 0.2)
+    controller.reconcile(world, 0.2)
     world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_started(10)
-    controller.look(world.pod_deleted(1, 10), 10.9)
+    controller.reconcile(world.pod_deleted(1, 10), 10.9)
     world = world.came_back(1, 12, 14).all_ready(15)
-    controller.look(world, 20)
+    controller.reconcile(world, 20)
     assert controller.phase() is Phase.BACKOFF
-    controller.look(world, 71)
+    controller.reconcile(world, 71)
     assert len(controller.triggers) == 2
 
 
@@ -281,7 +281,7 @@ def test_a_node_that_answers_again_has_lost_nobody() -> None:
     controller = Controller(WAITS)
     world = recovered_once(controller, job())
     lost = world.with_pod(2, dead_since=at(300), dead_because="its node is gone").node_deleted("gpu-2")
-    controller.look(lost, 300.2)
+    controller.reconcile(lost, 300.2)
     assert controller.phase() is Phase.BACKOFF
     controller.settle(world, 310)
     assert len(controller.recorded) == 2
@@ -292,31 +292,31 @@ def test_a_loss_within_an_open_incident_waits_as_well() -> None:
     """The second attempt of one incident: the new group ran, and lost a member before all were Ready."""
     controller = Controller(WAITS)
     world = job().pod_deleted(3, 0)
-    controller.look(world, 0.2)
+    controller.reconcile(world, 0.2)
     world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_started(4)
-    controller.look(world, 4.5)
+    controller.reconcile(world, 4.5)
     world = world.pod_deleted(1, 10)
-    controller.look(world, 10.2)
+    controller.reconcile(world, 10.2)
     assert (controller.phase(), len(controller.triggers)) == (Phase.BACKOFF, 1)
     world = world.came_back(1, 12, 14).controller_restarted()
-    controller.look(world.all_ready(15), 20)
+    controller.reconcile(world.all_ready(15), 20)
     assert controller.phase() is Phase.BACKOFF, "the others hang, Ready or not"
-    controller.look(world.all_ready(15), 70.3)
+    controller.reconcile(world.all_ready(15), 70.3)
     assert (len(controller.triggers), len(controller.incident.attempts)) == (2, 2)
 
 
-def test_a_loss_within_an_open_incident_that_mends_itself_ends_as_recovered() -> None:
+def test_a_loss_within_an_open_incident_that_fixes_itself_ends_as_recovered() -> None:
     controller = Controller(WAITS)
     world = job(restart_policy="OnFailure").pod_deleted(3, 0)
-    controller.look(world, 0.2)
+    controller.reconcile(world, 0.2)
     world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_started(4)
-    controller.look(world, 4.5)
-    controller.look(world.container_exited(1, 1, 10), 10.2)
+    controller.reconcile(world, 4.5)
+    controller.reconcile(world.container_exited(1, 1, 10), 10.2)
     assert controller.phase() is Phase.BACKOFF
     for rank in range(4):
         world = world.container_restarted(rank, 1, 12)
     controller.settle(world, 14)
-    controller.look(world, 71)
+    controller.reconcile(world, 71)
     assert controller.recorded[-1].closing.outcome is Outcome.RECOVERED  # type: ignore[union-attr]
     assert len(controller.triggers) == 1
 
@@ -324,12 +324,12 @@ def test_a_loss_within_an_open_incident_that_mends_itself_ends_as_recovered() ->
 def test_somebody_who_deletes_the_job_meanwhile_has_restarted_the_group() -> None:
     controller = Controller(WAITS)
     world = job().pod_deleted(3, 0)
-    controller.look(world, 0.2)
+    controller.reconcile(world, 0.2)
     world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_started(4)
-    controller.look(world, 4.5)
-    controller.look(world.pod_deleted(1, 10), 10.2)
+    controller.reconcile(world, 4.5)
+    controller.reconcile(world.pod_deleted(1, 10), 10.2)
     world = world.recreated(20)
-    controller.look(world, 21)
+    controller.reconcile(world, 21)
     assert (controller.phase(), controller.incident.withheld) == (Phase.SCHEDULING, None)
     controller.settle(world.all_ready(25), 71)
     assert len(controller.triggers) == 1
@@ -338,10 +338,10 @@ def test_somebody_who_deletes_the_job_meanwhile_has_restarted_the_group() -> Non
 def test_what_took_too_long_to_start_has_waited_already() -> None:
     controller = Controller(policy(backoff=BACKOFF, start_seconds=60))
     world = job().pod_deleted(3, 0)
-    controller.look(world, 0.2)
+    controller.reconcile(world, 0.2)
     world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_scheduled()
-    controller.look(world, 5)
-    controller.look(world, 70)
+    controller.reconcile(world, 5)
+    controller.reconcile(world, 70)
     assert len(controller.triggers) == 2
     assert controller.incident.message.endswith("and the group has been given its time to start")
 
@@ -352,17 +352,17 @@ def test_what_took_too_long_to_start_has_waited_already() -> None:
 @pytest.mark.parametrize("verb", [Verb.RETRY, Verb.RESTART])
 def test_a_person_ends_the_wait(verb: Verb) -> None:
     controller, world = waiting()
-    controller.look(world.asked(requests.ANNOTATIONS[verb], requests.encode(Request(at(310)))), 310.1)
+    controller.reconcile(world.asked(requests.ANNOTATIONS[verb], requests.encode(Request(at(310)))), 310.1)
     assert len(controller.triggers) == 2
     [answer] = controller.ledger.requests
     assert (answer.verb, answer.accepted) == (verb, True)
 
 
-def test_a_budget_that_is_reset_begins_the_row_anew_and_with_it_ends_the_wait() -> None:
+def test_a_budget_that_is_reset_begins_the_row_again_and_with_it_ends_the_wait() -> None:
     controller, world = waiting()
     asked = world.asked(requests.ANNOTATIONS[Verb.RESET_BUDGET], requests.encode(Request(at(310))))
-    controller.look(asked, 310.1)
-    controller.look(asked, 310.2)
+    controller.reconcile(asked, 310.1)
+    controller.reconcile(asked, 310.2)
     assert len(controller.triggers) == 2
 
 
@@ -380,23 +380,23 @@ def test_nothing_is_restarted_for_as_long_as_the_controller_is_barred(
 ) -> None:
     controller, world = waiting()
     controller.policy = policy_after  # type: ignore[assignment]
-    controller.look(world_after(world), 361)
+    controller.reconcile(world_after(world), 361)
     assert len(controller.triggers) == 1
     controller.policy = WAITS
-    controller.look(world, 400)
+    controller.reconcile(world, 400)
     assert len(controller.triggers) == 2
 
 
 def test_a_native_decision_on_what_comes_in_meanwhile_ends_the_wait() -> None:
     controller = Controller(WAITS)
     world = recovered_once(controller, job(rules=(on_condition("FailJob"),))).pod_deleted(2, 300)
-    controller.look(world, 300.2)
+    controller.reconcile(world, 300.2)
     world = world.evicted(1, 310)
-    controller.look(world, 310.2)
+    controller.reconcile(world, 310.2)
     assert "standing aside" in controller.incident.message
     assert (controller.phase(), controller.incident.withheld) == (Phase.DECIDED, None)
     assert controller.ledger.next_attempt_at is None
-    controller.look(world, 361)
+    controller.reconcile(world, 361)
     assert len(controller.triggers) == 1
 
 
@@ -404,9 +404,9 @@ def test_the_rule_that_decided_decides_after_the_wait_as_well() -> None:
     free = Rule("free", RuleAction.RECREATE_GROUP, When(on_exit_codes=ExitCodes(Operator.IN, (42,))), charge=False)
     controller = Controller(policy(backoff=BACKOFF, rules=(free,)))
     world = recovered_once(controller, job()).pod_failed(2, 42, 300)
-    controller.look(world, 300.2)
+    controller.reconcile(world, 300.2)
     assert controller.phase() is Phase.BACKOFF
-    controller.look(world, 360.3)
+    controller.reconcile(world, 360.3)
     assert len(controller.triggers) == 2
     assert (controller.incident.rule, controller.incident.charged) == ("free", False)
 
@@ -419,13 +419,13 @@ def test_a_user_who_suspends_the_job_meanwhile_has_the_last_word() -> None:
     assert (closing.outcome, closing.outcome_reason) == (Outcome.SUPERSEDED, "JobSuspended")
 
 
-def test_a_job_set_that_has_failed_for_good_is_made_anew_after_the_backoff() -> None:
+def test_a_job_set_that_has_failed_for_good_is_recreated_after_the_backoff() -> None:
     controller = Controller(policy(backoff=BACKOFF, on_terminal_failure=OnTerminalFailure.RECREATE_JOB_SET))
     world = recovered_once(controller, job()).pod_failed(2, 1, 300)
     world = world.job_failing("BackoffLimitExceeded", 300, finally_=True).jobset_failed(301)
-    controller.look(world, 301.2)
+    controller.reconcile(world, 301.2)
     assert (controller.phase(), controller.ledger.next_attempt_at) == (Phase.BACKOFF, at(361.2))
-    plan = controller.look(world, 361.3)
+    plan = controller.reconcile(world, 361.3)
     assert isinstance(plan.actions[0], DeleteJobSet)
     assert suspensions(controller) == []
 
@@ -433,7 +433,7 @@ def test_a_job_set_that_has_failed_for_good_is_made_anew_after_the_backoff() -> 
 @pytest.mark.parametrize("owner", ["TrainJob", "JobSet"])
 def test_an_exhausted_budget_that_would_suspend_only_holds(owner: str) -> None:
     controller = Controller(policy(limit=0, on_exhausted=OnExhausted.SUSPEND))
-    plan = controller.look(OWNERS[owner](training(4)).pod_deleted(3, 0), 1)
+    plan = controller.reconcile(OWNERS[owner](training(4)).pod_deleted(3, 0), 1)
     assert (controller.phase(), controller.workload_actions) == (Phase.HELD, [])
     why = f"a suspension would reset the deadline of the {owner} (3600 s)"
     assert plan.message.endswith(f"it is not suspended, because {why}")
@@ -441,22 +441,22 @@ def test_an_exhausted_budget_that_would_suspend_only_holds(owner: str) -> None:
 
 def test_an_exhausted_budget_that_fails_the_job_does_so() -> None:
     controller = Controller(policy(limit=0, on_exhausted=OnExhausted.FAIL_JOB, may_fail_jobs=True))
-    controller.look(job().pod_deleted(3, 0), 1)
+    controller.reconcile(job().pod_deleted(3, 0), 1)
     assert [type(action) for action in controller.workload_actions] == [FailJobSet]
 
 
 def test_an_event_tells_that_a_restart_of_an_open_incident_waits() -> None:
     controller = Controller(WAITS)
     world = job().pod_deleted(3, 0)
-    controller.look(world, 0.2)
+    controller.reconcile(world, 0.2)
     world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_started(4)
-    controller.look(world, 4.5)
+    controller.reconcile(world, 4.5)
     for seconds in (10.2, 11):
-        controller.look(world.pod_deleted(1, 10), seconds)
+        controller.reconcile(world.pod_deleted(1, 10), seconds)
     assert controller.events.count("RestartWithheld") == 1
 
 
-def test_a_first_look_that_withholds_is_told_by_the_event_that_begins_the_incident() -> None:
+def test_a_first_reconcile_that_withholds_is_told_by_the_event_that_begins_the_incident() -> None:
     controller, _ = waiting()
     assert controller.events[-1] == "MemberLost"
 
@@ -465,10 +465,10 @@ def test_a_suspension_of_ours_from_before_the_deadline_was_known_is_ended_in_tim
     """Written by a version that did not know of deadlines."""
     controller = Controller(WAITS)
     world = recovered_once(controller, training(4)).pod_deleted(2, 300)
-    controller.look(world, 300.2)
+    controller.reconcile(world, 300.2)
     world = OWNERS["TrainJob"](world.job_deleted(300.3).suspended_by(controller.incident.id).all_deleted(300.4))
-    controller.look(world.recreated_suspended(303), 303.1)
+    controller.reconcile(world.recreated_suspended(303), 303.1)
     assert controller.phase() is Phase.BACKOFF
-    controller.look(world.recreated_suspended(303), 360.3)
+    controller.reconcile(world.recreated_suspended(303), 360.3)
     assert controller.incident.suspension is None
     assert [action for action in controller.triggers if isinstance(action, DeleteJob)][-1].uid == "job-2"

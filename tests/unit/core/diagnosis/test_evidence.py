@@ -18,10 +18,10 @@ def only(world: World) -> Evidence:
 def test_an_exit_and_the_restart_that_follows_are_one_event() -> None:
     controller = observing()
     world = training(restart_policy="OnFailure").container_exited(2, 1, 0)
-    controller.look(world, 0.5)
-    controller.look(world.container_back(2, 2), 2.5)
+    controller.reconcile(world, 0.5)
+    controller.reconcile(world.container_back(2, 2), 2.5)
     assert list(controller.ledger.handled.keys) == ["pod-job-1-2-0/node/1"]
-    controller.look(world.container_back(2, 2).container_exited(2, 1, 3), 3.5)
+    controller.reconcile(world.container_back(2, 2).container_exited(2, 1, 3), 3.5)
     assert list(controller.ledger.handled.keys) == ["pod-job-1-2-0/node/1", "pod-job-1-2-0/node/2"]
 
 
@@ -114,7 +114,7 @@ def test_a_job_of_another_jobset_is_no_member() -> None:
     assert [job.uid for job in member_jobs(world.snapshot())] == ["job-1"]
     assert group_runs_whole(world.snapshot())
     controller = Controller()
-    controller.look(world.pod_deleted(3, 0), 1)
+    controller.reconcile(world.pod_deleted(3, 0), 1)
     assert [trigger.uid for trigger in controller.triggers] == ["job-1"]
     assert controller.incident.ranks == 4
 

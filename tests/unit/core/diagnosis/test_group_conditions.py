@@ -25,15 +25,15 @@ def condition(controller: Controller, type_: str) -> LedgerCondition | None:
 
 def test_it_stands_aside_and_comes_back_when_the_pod_should_have_failed() -> None:
     controller = Controller()
-    plan = controller.look(kept_running(), 1)
+    plan = controller.reconcile(kept_running(), 1)
     assert (controller.triggers, plan.requeue_at) == ([], at(600))
     assert condition(controller, POD_KEPT_RUNNING) is None
 
 
 def test_then_a_condition_names_the_container_that_keeps_it_running() -> None:
     controller = Controller()
-    controller.look(kept_running(), 1)
-    controller.look(kept_running(), 600)
+    controller.reconcile(kept_running(), 1)
+    controller.reconcile(kept_running(), 600)
     found = condition(controller, POD_KEPT_RUNNING)
     assert found is not None
     assert (found.status, found.reason) == ("True", "ContainerStillRuns")
@@ -45,8 +45,8 @@ def test_so_does_one_that_never_starts_and_keeps_the_pod_pending() -> None:
     broken = ContainerFacts("proxy", waiting_reason="ImagePullBackOff")
     world = kept_running().with_other(2, broken).with_pod(2, phase="Pending")
     controller = Controller()
-    controller.look(world, 1)
-    controller.look(world, 600)
+    controller.reconcile(world, 1)
+    controller.reconcile(world, 600)
     found = condition(controller, POD_KEPT_RUNNING)
     assert found is not None
     assert found.message.startswith("container proxy keeps pod train-node-0-2")
@@ -57,16 +57,16 @@ def test_one_that_waits_to_be_restarted_keeps_nothing() -> None:
     crashed = ContainerFacts("proxy", waiting_reason="CrashLoopBackOff", last_exit=ExitFacts(1))
     world = kept_running().with_other(2, crashed)
     controller = Controller()
-    controller.look(world, 1)
-    controller.look(world, 600)
+    controller.reconcile(world, 1)
+    controller.reconcile(world, 600)
     assert condition(controller, POD_KEPT_RUNNING) is None
 
 
 def test_it_is_over_when_the_pod_has_failed() -> None:
     controller = Controller()
-    controller.look(kept_running(), 1)
-    controller.look(kept_running(), 600)
-    controller.look(kept_running().with_pod(2, phase="Failed").with_other(2), 610)
+    controller.reconcile(kept_running(), 1)
+    controller.reconcile(kept_running(), 600)
+    controller.reconcile(kept_running().with_pod(2, phase="Failed").with_other(2), 610)
     found = condition(controller, POD_KEPT_RUNNING)
     assert found is not None
     assert (found.status, found.reason) == ("False", "NotObserved")
@@ -75,7 +75,7 @@ def test_it_is_over_when_the_pod_has_failed() -> None:
 def test_a_group_without_a_known_training_container_says_so_while_an_incident_is_open() -> None:
     controller = Controller()
     containers = (ContainerTemplate("main"), ContainerTemplate("log-shipper"))
-    controller.look(training().with_job(containers=containers).pod_deleted(1, 0), 1)
+    controller.reconcile(training().with_job(containers=containers).pod_deleted(1, 0), 1)
     found = condition(controller, TRAINING_CONTAINER_UNKNOWN)
     assert found is not None
     assert found.status == "True"

@@ -12,7 +12,7 @@ from tests.unit.core.world import GPUS_PER_POD, World, at, training
 def test_a_deleted_pod_recreates_the_whole_group() -> None:
     world = training(4).pod_deleted(3, 0)
     controller = Controller()
-    plan = controller.look(world, 0.2)
+    plan = controller.reconcile(world, 0.2)
     job = world.job
     assert plan.actions[:3] == (
         DeleteJob(epoch=1, name="train-node-0", uid="job-1", resource_version=job.resource_version),
@@ -99,7 +99,7 @@ LOSSES = {
 @pytest.mark.parametrize(("world", "class_", "cause", "says"), LOSSES.values(), ids=LOSSES)
 def test_every_kind_of_loss_is_named_and_triggers(world: World, class_: str, cause: str, says: str) -> None:
     controller = Controller()
-    plan = controller.look(world, 2)
+    plan = controller.reconcile(world, 2)
     assert plan.message.startswith(says)
     assert "deleting Job train-node-0" in plan.message
     assert controller.incident.disruption_class == class_
@@ -110,7 +110,7 @@ def test_every_kind_of_loss_is_named_and_triggers(world: World, class_: str, cau
 
 def test_a_failed_pod_names_its_exit_code_as_suspect() -> None:
     controller = Controller()
-    controller.look(training().pod_failed(3, 137, 0), 1)
+    controller.reconcile(training().pod_failed(3, 137, 0), 1)
     assert controller.incident.suspects == (Suspect(pod="train-node-0-3-10", node="gpu-3", index=3, exit_code=137),)
 
 
@@ -119,38 +119,38 @@ def test_an_init_containers_exit_counts_as_the_pods() -> None:
     pod = world.pod(3)
     ended = World.container_exited(training(), 3, 41, 0).pod(3).containers
     world = world.with_pod(3, init_containers=ended, containers=pod.containers)
-    assert "failed with exit code 41" in Controller().look(world, 1).message
+    assert "failed with exit code 41" in Controller().reconcile(world, 1).message
 
 
 def test_a_pod_that_failed_without_an_exit_is_still_lost() -> None:
     world = training().with_pod(3, phase="Failed", containers=(), ready=False)
-    assert "pod train-node-0-3-10 (rank 3, node gpu-3) failed; " in Controller().look(world, 1).message
+    assert "pod train-node-0-3-10 (rank 3, node gpu-3) failed; " in Controller().reconcile(world, 1).message
 
 
 def test_an_exit_that_a_deletion_caused_is_told_as_the_deletion() -> None:
     world = training().pod_deleted(3, 0).container_exited(3, 143, 0)
-    assert "was deleted" in Controller().look(world, 1).message
+    assert "was deleted" in Controller().reconcile(world, 1).message
     failed = training().pod_deleted(3, 0).pod_failed(3, 143, 5)
-    assert "was deleted" in Controller().look(failed, 6).message
+    assert "was deleted" in Controller().reconcile(failed, 6).message
 
 
 @pytest.mark.parametrize(("code", "after", "class_"), [(143, 1, "PodDeleted"), (143, 3, "Killed"), (1, 1, "Unknown")])
 def test_the_last_delete_of_a_kubelet_does_not_make_the_end_of_a_deleted_pod_its_cause(
     code: int, after: float, class_: str
 ) -> None:
-    """It dates the deletion anew, and the second may have passed since the container ended."""
+    """It gives the deletion a new date, and the second may have passed since the container ended."""
     controller = Controller()
-    controller.look(training().pod_failed(3, code, 0).pod_deleted(3, after, grace_seconds=0), 4)
+    controller.reconcile(training().pod_failed(3, code, 0).pod_deleted(3, after, grace_seconds=0), 4)
     assert controller.incident.disruption_class == class_
 
 
 def test_an_exit_before_the_deletion_is_the_cause() -> None:
     world = training().pod_failed(3, 139, 0).pod_deleted(3, 5)
-    assert "failed with exit code 139" in Controller().look(world, 6).message
+    assert "failed with exit code 139" in Controller().reconcile(world, 6).message
 
 
 def test_a_clean_exit_of_a_running_pods_container_is_no_loss() -> None:
-    assert Controller().look(training().container_exited(3, 0, 0, reason="Completed"), 1).message == "no failure"
+    assert Controller().reconcile(training().container_exited(3, 0, 0, reason="Completed"), 1).message == "no failure"
 
 
 def test_forty_losses_at_once_are_one_incident_with_the_first_as_its_root() -> None:
@@ -158,7 +158,7 @@ def test_forty_losses_at_once_are_one_incident_with_the_first_as_its_root() -> N
     for index in range(40):
         world = world.container_restarted(index, 134, 2 if index != 17 else 1)
     controller = Controller()
-    controller.look(world, 3)
+    controller.reconcile(world, 3)
     assert len(controller.triggers) == 1
     assert controller.ledger.totals.incidents == 1
     assert controller.incident.suspects[0].index == 17
@@ -169,7 +169,7 @@ def test_forty_losses_at_once_are_one_incident_with_the_first_as_its_root() -> N
 def test_within_a_second_a_cause_goes_before_its_consequence() -> None:
     world = training().container_exited(0, 134, 5).evicted(2, 5)
     controller = Controller()
-    controller.look(world, 6)
+    controller.reconcile(world, 6)
     assert controller.incident.cause == "EvictionByEvictionAPI"
 
 
@@ -179,7 +179,7 @@ def test_a_job_that_is_failing_is_taken_down_before_it_has_failed() -> None:
     for index in range(8):
         world = world.container_exited(index, 1, 0)
     controller = Controller()
-    controller.look(world.job_failing("BackoffLimitExceeded", 1), 1.2)
+    controller.reconcile(world.job_failing("BackoffLimitExceeded", 1), 1.2)
     assert len(controller.triggers) == 1
     assert controller.incident.cause == "Exit1"
 
@@ -197,7 +197,7 @@ def test_a_limit_that_is_raised_already_is_left_alone() -> None:
 def test_several_jobs_go_down_together_first_the_one_that_lost_the_member() -> None:
     world = two_jobs().pod_deleted(1, 0)
     controller = Controller()
-    controller.look(world, 0.5)
+    controller.reconcile(world, 0.5)
     assert [trigger.uid for trigger in controller.triggers] == ["job-2", "job-1"]
     assert controller.incident.target.job_uids == ("job-1", "job-2")
     assert controller.incident.ranks == 4
@@ -206,16 +206,16 @@ def test_several_jobs_go_down_together_first_the_one_that_lost_the_member() -> N
 def test_a_trigger_that_was_refused_for_one_job_is_not_sent_to_another_ones_successor() -> None:
     controller = Controller()
     world = two_jobs().pod_deleted(1, 0)
-    controller.look(world, 0.5)
+    controller.reconcile(world, 0.5)
     second, first = world.jobs[1], msgspec.structs.replace(world.jobs[0], uid="job-3", created_at=at(5))
-    controller.look(msgspec.structs.replace(world, jobs=(first, second)), 6)
+    controller.reconcile(msgspec.structs.replace(world, jobs=(first, second)), 6)
     assert [trigger.uid for trigger in controller.triggers] == ["job-2", "job-1", "job-2"]
 
 
 def test_one_job_of_several_back_is_not_the_group_back() -> None:
     controller = Controller()
     world = two_jobs()
-    controller.look(world.pod_deleted(1, 0), 0.5)
+    controller.reconcile(world.pod_deleted(1, 0), 0.5)
     first_only = world.job_gone().job_gone().job_created(20).pods_created(20).all_ready(30)
     controller.settle(first_only, 31)
     assert controller.incident.closing is None
@@ -234,25 +234,25 @@ def two_jobs() -> World:
 def test_the_graceful_deletes_take_the_policys_grace_and_shorten_longer_ones() -> None:
     world = training().pod_deleted(0, -1, grace_seconds=30).pod_deleted(1, -1, grace_seconds=5).pod_deleted(3, 0)
     controller = Controller(policy(grace_seconds=5))
-    controller.look(world, 0.5)
+    controller.reconcile(world, 0.5)
     assert [name[:14] for name in controller.pod_deletes] == ["train-node-0-0", "train-node-0-2", "train-node-0-3"]
 
 
 def test_recovered_from_end_to_end() -> None:
     controller = Controller()
     world = training().pod_deleted(3, 0)
-    controller.look(world, 0.3)
+    controller.reconcile(world, 0.3)
     going = world.job_deleted(1).all_deleted(1)
-    controller.look(going, 1.2)
+    controller.reconcile(going, 1.2)
     assert controller.phase() is Phase.TEARING_DOWN
     coming = going.recreated(10)
-    controller.look(coming, 10.4)
+    controller.reconcile(coming, 10.4)
     assert controller.phase() is Phase.SCHEDULING
-    controller.look(coming.all_scheduled(), 11)
+    controller.reconcile(coming.all_scheduled(), 11)
     assert controller.phase() is Phase.STARTING
-    controller.look(coming.all_started(15), 15.5)
+    controller.reconcile(coming.all_started(15), 15.5)
     assert controller.phase() is Phase.RENDEZVOUS
-    plan = controller.look(coming.all_started(15).all_ready(21), 21.6)
+    plan = controller.reconcile(coming.all_started(15).all_ready(21), 21.6)
     assert plan.message.endswith("; all 4 ranks are Ready (source: ready, verified: false)")
     controller.settle(coming.all_started(15).all_ready(21), 21.7)
     (incident,) = controller.recorded
@@ -265,4 +265,4 @@ def test_recovered_from_end_to_end() -> None:
     assert controller.ledger.totals.restarts == controller.ledger.totals.charged == controller.ledger.epoch == 1
     assert controller.ledger.budget.remaining == 9
     assert controller.events == ["RecreatingGroup", "IncidentRecovered"]
-    assert controller.look(coming.all_started(15).all_ready(21), 60).message == "no failure"
+    assert controller.reconcile(coming.all_started(15).all_ready(21), 60).message == "no failure"

@@ -617,7 +617,7 @@ def test_a_fault_is_dated_from_when_its_rule_began_to_hold() -> None:
 
 
 def test_a_taint_without_a_time_calls_for_another_node_or_for_nothing() -> None:
-    """A group that tolerates it may come back to it: RecreateGroup would begin anew for ever."""
+    """A group that tolerates it may come back to it: RecreateGroup would begin again for ever."""
     facts = snapshot(gpu(taints=(Taint("b"),)), pods=(RUNNING,))
     undated = rule("ReplaceNode", onNodeTaints=[{"key": "b"}])
     assert [item.at for item in node_faults((undated,), facts, START)] == [None]

@@ -31,9 +31,9 @@ FAILED_SIDECAR = ContainerFacts("log-shipper", exit=ExitFacts(1))
 
 
 def decided_natively(world: World) -> bool:
-    """Whether the controller stands aside on this world at its first look; it must do so without any action."""
+    """Whether the controller stands aside on this world at its first reconcile; it must do so without any action."""
     controller = Controller()
-    plan = controller.look(world, 2)
+    plan = controller.reconcile(world, 2)
     if controller.triggers:
         return False
     assert "; standing aside, because " in plan.message
@@ -142,7 +142,7 @@ def test_it_acts(world: World) -> None:
 
 def test_the_sentence_names_the_rule() -> None:
     world = training(rules=(on_condition("Ignore"), on_exit("FailJob", 42))).pod_failed(3, 42, 0)
-    assert Controller().look(world, 1).message == (
+    assert Controller().reconcile(world, 1).message == (
         "pod train-node-0-3-10 (rank 3, node gpu-3) failed with exit code 42; standing aside, because podFailurePolicy "
         "rule 1 of Job train-node-0 (action FailJob) matches pod train-node-0-3-10"
     )
@@ -151,9 +151,9 @@ def test_the_sentence_names_the_rule() -> None:
 def test_fail_job_without_a_failure_policy_ends_as_the_user_wrote() -> None:
     controller = Controller()
     world = training(rules=(on_exit("FailJob", 42),)).pod_failed(3, 42, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     failing = world.job_failing("PodFailurePolicy", 1).all_deleted(1)
-    controller.look(failing, 1.5)
+    controller.reconcile(failing, 1.5)
     controller.settle(failing.job_failing("PodFailurePolicy", 3, finally_=True).jobset_failed(4), 4.5)
     (incident,) = controller.recorded
     assert incident.closing is not None
@@ -166,12 +166,12 @@ def test_fail_job_without_a_failure_policy_ends_as_the_user_wrote() -> None:
 def test_fail_job_with_a_failure_policy_that_restarts_is_adopted() -> None:
     controller = Controller()
     world = training(rules=(on_exit("FailJob", 42),), failure_policy=RESTARTS).pod_failed(3, 42, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     failing = world.job_failing("PodFailurePolicy", 1, finally_=True)
-    controller.look(failing, 1.5)
+    controller.reconcile(failing, 1.5)
     restarting = failing.restarted_by_jobset()
-    controller.look(restarting, 2)
-    controller.look(restarting.job_deleted(2), 2.5)
+    controller.reconcile(restarting, 2)
+    controller.reconcile(restarting.job_deleted(2), 2.5)
     controller.settle(restarting.recreated(10).all_ready(20), 20.5)
     (incident,) = controller.recorded
     assert incident.closing is not None
@@ -186,10 +186,10 @@ def test_what_was_stood_aside_for_stays_so_when_its_evidence_has_gone() -> None:
     """An evicted pod that a rule ignores vanishes, the controller is restarted: its replacement says nothing new."""
     controller = Controller()
     world = training(rules=(on_condition("Ignore"),)).evicted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     waiting = world.pod_gone(3, 30).replaced(3, 30)
-    controller.look(waiting, 31)
-    controller.look(waiting.controller_restarted(), 40)
+    controller.reconcile(waiting, 31)
+    controller.reconcile(waiting.controller_restarted(), 40)
     assert controller.workload_actions == []
     controller.settle(waiting.started(3, 50).pod_ready(3, 50).controller_restarted(), 51)
     (incident,) = controller.recorded
@@ -201,8 +201,8 @@ def test_what_was_stood_aside_for_stays_so_when_its_evidence_has_gone() -> None:
 def test_a_loss_that_no_rule_ignores_ends_the_standing_aside() -> None:
     controller = Controller()
     world = training(rules=(on_condition("Ignore"),)).evicted(3, 0)
-    controller.look(world, 1)
-    plan = controller.look(world.pod_failed(1, 134, 40), 41)
+    controller.reconcile(world, 1)
+    plan = controller.reconcile(world.pod_failed(1, 134, 40), 41)
     assert len(controller.triggers) == 1
     assert plan.message.startswith("pod train-node-0-1-10 (rank 1, node gpu-1) failed with exit code 134; no rule")
     assert controller.ledger.totals.incidents == 1
@@ -211,8 +211,8 @@ def test_a_loss_that_no_rule_ignores_ends_the_standing_aside() -> None:
 def test_a_second_ignored_loss_does_not() -> None:
     controller = Controller()
     world = training(rules=(on_condition("Ignore"),)).evicted(3, 0)
-    controller.look(world, 1)
-    plan = controller.look(world.evicted(1, 5), 6)
+    controller.reconcile(world, 1)
+    plan = controller.reconcile(world.evicted(1, 5), 6)
     assert controller.triggers == []
     assert plan.message.startswith("pod train-node-0-3-10 (rank 3, node gpu-3) was disrupted: EvictionByEvictionAPI; ")
     assert "; then pod train-node-0-1-10 (rank 1, node gpu-1) was disrupted: EvictionByEvictionAPI; " in plan.message
@@ -223,12 +223,12 @@ def test_a_group_that_is_whole_at_once_stays_open_until_the_platform_has_had_its
     """backoffLimit 0, restarted in place: Ready within a second, failed by its Job a second later. One incident."""
     controller = Controller()
     world = training(backoff_limit=0, restart_policy="OnFailure").container_restarted(3, 1, 0)
-    controller.look(world, 1.1)
-    plan = controller.look(world, 1.2)
+    controller.reconcile(world, 1.1)
+    plan = controller.reconcile(world, 1.2)
     assert controller.phase() is Phase.DECIDED
     assert plan.requeue_at is not None
     failing = world.job_failing("BackoffLimitExceeded", 2)
-    controller.look(failing, 2.5)
+    controller.reconcile(failing, 2.5)
     controller.settle(failing.jobset_failed(4), 4.5)
     assert len(controller.recorded) == 1
     assert controller.ledger.totals.incidents == 1
@@ -236,5 +236,5 @@ def test_a_group_that_is_whole_at_once_stays_open_until_the_platform_has_had_its
 
 def test_observing_says_so_as_well() -> None:
     controller = observing()
-    plan = controller.look(training(backoff_limit=0).pod_failed(3, 1, 0), 1)
+    plan = controller.reconcile(training(backoff_limit=0).pod_failed(3, 1, 0), 1)
     assert "standing aside, because Job train-node-0 has backoffLimit 0" in plan.message

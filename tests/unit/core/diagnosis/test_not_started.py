@@ -33,7 +33,7 @@ def pulling(world: World, index: int, reason: str, message: str = "") -> World:
 def test_a_job_that_does_not_start_is_left_alone_and_says_why(world: World, says: str) -> None:
     controller = Controller()
     for seconds in (1, 100, 4000):
-        plan = controller.look(world, seconds)
+        plan = controller.reconcile(world, seconds)
         assert says in plan.message
     assert controller.done == []
     assert controller.ledger.incident is None
@@ -42,16 +42,16 @@ def test_a_job_that_does_not_start_is_left_alone_and_says_why(world: World, says
 def test_after_a_restart_the_sentence_says_who_keeps_the_group_from_starting() -> None:
     controller = Controller()
     lost = training().pod_failed(2, 1, 0)
-    controller.look(lost, 1)
-    anew = pulling(lost.recreated(10).all_scheduled(), 3, "ErrImagePull", "connection refused")
-    first = controller.look(anew, 12)
+    controller.reconcile(lost, 1)
+    restarted = pulling(lost.recreated(10).all_scheduled(), 3, "ErrImagePull", "connection refused")
+    first = controller.reconcile(restarted, 12)
     assert first.requeue_at is not None
-    plan = controller.look(anew, 60)
+    plan = controller.reconcile(restarted, 60)
     assert "pod train-node-0-3-20 (rank 3, node gpu-3) waits: ErrImagePull: connection refused" in plan.message
     assert len(controller.triggers) == 1
 
 
-def test_a_group_that_has_not_started_is_told_of_in_figures_as_well() -> None:
+def test_a_group_that_has_not_started_is_reported_in_figures_as_well() -> None:
     """What a listing and a metric show: who waits for what, how many run, and the GPUs that wait with them."""
     world = group().started(0, -3590).started(1, -3590).scheduled(2).unschedulable(3, "0/4 nodes are available")
     assert not_started(world.snapshot()) == NotStarted(
@@ -87,10 +87,10 @@ def test_what_has_run_whole_or_is_finishing_has_started(world: World) -> None:
     assert not_started(world.snapshot()) is None
 
 
-def test_a_resumed_group_starts_anew() -> None:
+def test_a_resumed_group_starts_again() -> None:
     """That it ran before it was suspended says nothing about the pods that wait now."""
     resumed = training().suspended().resumed(-60).unschedulable(1, "0/4 nodes are available")
-    assert "has not started: pod" in Controller().look(resumed, 1).message
+    assert "has not started: pod" in Controller().reconcile(resumed, 1).message
 
 
 def test_all_jobs_must_have_run_and_all_must_be_there() -> None:

@@ -137,7 +137,7 @@ def test_a_resumed_job_has_not_trained_until_it_runs_again() -> None:
     assert trained_at(again.job, again.pods, again.trained_at["job-1"]) == at(120)
 
 
-def test_only_a_resumption_begins_a_run_anew() -> None:
+def test_only_a_resumption_begins_a_run_again() -> None:
     world = training()
     for condition in (Condition("Suspended", "True", since=at(50)), Condition("FailureTarget", "False", since=at(50))):
         assert began_at(world.with_job(conditions=(condition,)).job) == at(-3600)

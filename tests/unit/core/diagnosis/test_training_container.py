@@ -163,7 +163,7 @@ def test_helpers_open_nothing_and_hold_nothing_up(helper: ContainerFacts) -> Non
 @pytest.mark.parametrize("helper", [DONE, BROKEN, CRASHING], ids=["done", "broken", "crashing"])
 def test_a_trainer_that_dies_beside_them_is_one_incident(helper: ContainerFacts) -> None:
     controller = Controller()
-    controller.look(with_helpers(helper, restart_policy="OnFailure").container_exited(2, 1, 0), 0.5)
+    controller.reconcile(with_helpers(helper, restart_policy="OnFailure").container_exited(2, 1, 0), 0.5)
     assert len(controller.triggers) == 1
 
 
@@ -186,7 +186,7 @@ def test_restart_all_containers_is_a_restart_of_the_training_too() -> None:
     killed = ExitFacts(137, "RestartingAllContainers")
     waits = ContainerFacts("node", restarts=1, last_exit=killed, waiting_reason="RestartingAllContainers")
     controller = Controller()
-    controller.look(training().with_pod(2, containers=(waits,), ready=False), 0.5)
+    controller.reconcile(training().with_pod(2, containers=(waits,), ready=False), 0.5)
     assert len(controller.triggers) == 1
 
 
@@ -204,7 +204,7 @@ def test_without_a_known_training_container_exits_count_for_nothing_and_lost_pod
     crashed = ContainerFacts("a", restarts=3, running_since=at(-1), last_exit=ExitFacts(1, finished_at=at(-2)))
     assert untouched(world.with_other(1, crashed), 0) == "no failure"
     controller = Controller()
-    controller.look(world.pod_deleted(1, 0), 0.5)
+    controller.reconcile(world.pod_deleted(1, 0), 0.5)
     assert len(controller.triggers) == 1
 
 

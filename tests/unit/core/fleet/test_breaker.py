@@ -79,7 +79,7 @@ def test_what_keeps_the_fleet_as_it_is_names_the_pause_before_the_breaker() -> N
 def test_incidents_are_opened_and_closed_as_observed_with_the_full_verdict() -> None:
     rule = on_exit(42, RuleAction.REPLACE_NODE, name="bad-gpu")
     controller = Controller(broken(rules=(rule,), limits=MAY))
-    plan = controller.look(lost(42), 1)
+    plan = controller.reconcile(lost(42), 1)
     assert plan.message == (
         "pod train-node-0-2-10 (rank 2, node gpu-2) failed with exit code 42; Enforce would now quarantine node gpu-2 "
         f"and {RESTART} (rule bad-gpu (exit code 42 of container node is in [42]) says ReplaceNode); {WORDS}"
@@ -97,11 +97,11 @@ def test_a_running_incident_stops_before_its_next_write() -> None:
     controller.write(controller.plan(lost(), 1))
     assert len(controller.incident.attempts) == 1, "the ledger knows of the trigger, and then the process ended"
     controller.policy = broken()
-    controller.look(lost(), 2)
+    controller.reconcile(lost(), 2)
     assert controller.triggers == []
     assert controller.incident.message.endswith(f"decided, but not carried out, because {WORDS}")
     controller.policy = policy()
-    controller.look(lost(), 3)
+    controller.reconcile(lost(), 3)
     assert len(controller.triggers) == 1, "the incident is still one that acts"
 
 
@@ -109,11 +109,11 @@ def test_a_suspension_of_ours_is_released() -> None:
     waits = policy(backoff=Backoff(initial=timedelta(seconds=60)))
     before = Ledger(attempts_in_row=1, handled=Handled(until=at(-60)))
     controller = Controller(waits, before)
-    controller.look(lost(), 1)
+    controller.reconcile(lost(), 1)
     held = lost().job_deleted(2).suspended_by(controller.incident.id)
-    controller.look(held, 3)
+    controller.reconcile(held, 3)
     controller.policy = broken(backoff=waits.backoff)
-    controller.look(held, 4)
+    controller.reconcile(held, 4)
     assert [type(action) for action in controller.workload_actions][-1] is ResumeWorkload
     assert controller.incident.suspension is None
     assert f"the suspension is released, because {WORDS}" in controller.incident.message
@@ -123,7 +123,7 @@ def test_a_suspension_of_ours_is_released() -> None:
 def test_a_person_may_insist_on_a_restart_as_under_observe(force: bool) -> None:
     controller = Controller(broken())
     value = msgspec.json.encode({"at": at(1).isoformat(), "force": force}).decode()
-    controller.look(training().asked("recovery.trainjob.dev/restart", value), 2)
+    controller.reconcile(training().asked("recovery.trainjob.dev/restart", value), 2)
     [answer] = controller.ledger.requests
     assert answer.accepted == force
     assert len(controller.triggers) == int(force)
@@ -134,7 +134,7 @@ def test_a_person_may_insist_on_a_restart_as_under_observe(force: bool) -> None:
 def test_a_global_pause_opens_no_incident_whatever_the_breaker() -> None:
     pause = "RecoveryConfig default pauses all recoveries"
     controller = Controller(msgspec.structs.replace(broken(), global_pause=pause))
-    assert controller.look(lost(), 1).message == f"{pause}: nothing is watched for until then"
+    assert controller.reconcile(lost(), 1).message == f"{pause}: nothing is watched for until then"
     assert controller.ledger.incident is None
 
 
@@ -143,16 +143,16 @@ def test_a_global_pause_opens_no_incident_whatever_the_breaker() -> None:
 
 def test_what_was_lost_meanwhile_is_left_to_a_person_and_what_is_lost_then_is_recovered() -> None:
     controller = Controller(broken())
-    controller.look(lost(), 1)
+    controller.reconcile(lost(), 1)
     controller.policy = policy()
-    controller.look(lost(), 60)
+    controller.reconcile(lost(), 60)
     assert controller.incident.message.endswith(
         "that was while the circuit breaker was open, so nothing is done: recovery restart train if its ranks hang"
     )
     assert controller.triggers == []
     again = lost().pod_failed(1, 1, 70)
     controller.settle(again, 71)
-    controller.look(again, 72)
+    controller.reconcile(again, 72)
     assert [incident.mode for incident in controller.recorded] == ["Observe"]
     assert controller.incident.mode == "Enforce"
     assert len(controller.triggers) == 1
@@ -215,7 +215,7 @@ def test_only_a_second_charged_restart_in_a_row_is_a_recovery_in_vain(row: list[
     for number, loses in enumerate(row):
         begin = 100 * number
         world = loses(world, begin)  # type: ignore[operator]
-        controller.look(world, begin + 1)
+        controller.reconcile(world, begin + 1)
         world = world.recreated(begin + 10).all_ready(begin + 20)
         controller.settle(world, begin + 21)
         assert controller.phase() is Phase.HEALTHY
@@ -227,7 +227,7 @@ def test_only_a_second_charged_restart_in_a_row_is_a_recovery_in_vain(row: list[
 def test_a_group_that_ran_whole_for_long_begins_a_new_row() -> None:
     before = Ledger(charged_in_row=5, handled=Handled(until=at(-3600)))
     controller = Controller(policy(limits=COUNTS), before)
-    controller.look(lost(), 1)
+    controller.reconcile(lost(), 1)
     assert controller.ledger.charged_in_row == 1
     assert controller.fleet_changes == []
 
@@ -235,16 +235,16 @@ def test_a_group_that_ran_whole_for_long_begins_a_new_row() -> None:
 def test_a_budget_that_a_person_resets_begins_a_new_row() -> None:
     before = Ledger(charged_in_row=5, attempts_in_row=5, handled=Handled(until=at(-60)))
     controller = Controller(policy(limits=COUNTS), before)
-    controller.look(training().asked("recovery.trainjob.dev/reset-budget", at(0).isoformat()), 1)
+    controller.reconcile(training().asked("recovery.trainjob.dev/reset-budget", at(0).isoformat()), 1)
     assert (controller.ledger.charged_in_row, controller.ledger.attempts_in_row) == (0, 0)
 
 
 def test_a_second_attempt_of_one_incident_is_in_vain_as_well() -> None:
     """It is charged once, but another attempt for a loss that costs budget says as much."""
     controller = Controller(policy(limits=COUNTS))
-    controller.look(lost(), 1)
+    controller.reconcile(lost(), 1)
     world = lost().recreated(10).all_started(15)
-    controller.look(world, 16)
-    controller.look(world.pod_failed(1, 1, 20), 21)
+    controller.reconcile(world, 16)
+    controller.reconcile(world.pod_failed(1, 1, 20), 21)
     assert len(controller.triggers) == 2
     assert [len(change.futile) for change in controller.fleet_changes] == [1]

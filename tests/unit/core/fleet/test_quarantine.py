@@ -77,7 +77,7 @@ def admit(before: FleetLedger, limits: FleetLimits, wanted: Quarantined, nodes: 
     return admitted(before, limits, wanted, nodes=nodes, now=at(10))
 
 
-def look(before: FleetLedger, *nodes: NodeFacts, seconds: float = 10, limits: FleetLimits = LIMITS) -> FleetLedger:
+def reconcile(before: FleetLedger, *nodes: NodeFacts, seconds: float = 10, limits: FleetLimits = LIMITS) -> FleetLedger:
     return reviewed(before, limits, {each.name: each for each in nodes}, at(seconds))
 
 
@@ -122,13 +122,13 @@ def test_the_same_node_again_is_the_same_ledger() -> None:
     assert admit(before, LIMITS, entry(incident="inc-2")) is before
 
 
-def test_a_node_that_another_incident_wants_while_it_is_released_is_quarantined_anew() -> None:
+def test_a_node_that_another_incident_wants_while_it_is_released_is_quarantined_again() -> None:
     before = ledger(entry(applied=True, releasing="its time was over"))
     assert admit(before, LIMITS, entry()) is before, "a late repeat is no new reason"
     assert admit(before, LIMITS, entry(incident="inc-2")) == ledger(entry(incident="inc-2"))
 
 
-def test_a_node_that_was_made_anew_is_another_one() -> None:
+def test_a_node_that_was_recreated_is_another_one() -> None:
     before = ledger(entry(applied=True))
     assert admit(before, LIMITS, entry(node_uid="newer")) == ledger(entry(node_uid="newer"))
 
@@ -229,7 +229,7 @@ def waits(name: str, needed: int, feasible: str) -> WaitingGroup:
         ([waits("b", 3, "bcd")], ""),  # the node is of no use to it
         ([waits("b", 1, "a")], "ml/b"),
         ([waits("b", 2, "abcd"), waits("c", 2, "ab")], "ml/c"),
-        ([waits("c", 2, "ab"), waits("b", 2, "ac")], "ml/b"),  # in every look the same one
+        ([waits("c", 2, "ab"), waits("b", 2, "ac")], "ml/b"),  # in every reconcile the same one
     ],
 )
 def test_the_last_nodes_of_any_group_that_waits_are_spared(waiting: list[WaitingGroup], for_whom: str) -> None:
@@ -313,11 +313,11 @@ def test_futile_recoveries_long_ago_do_not_open_it() -> None:
 def test_where_there_is_no_breaker_nothing_is_counted_and_an_open_one_is_closed() -> None:
     assert change(FleetLedger(), futile("inc-1"), LIMITS) == FleetLedger()
     open_ = FleetLedger(breaker=Breaker(at(0), Reason.RECOVERIES_IN_VAIN))
-    assert look(open_, limits=LIMITS).breaker is None
-    assert look(open_, limits=COUNTS) is open_
+    assert reconcile(open_, limits=LIMITS).breaker is None
+    assert reconcile(open_, limits=COUNTS) is open_
 
 
-def test_a_person_closes_it_and_it_counts_anew() -> None:
+def test_a_person_closes_it_and_it_counts_again() -> None:
     open_ = change(FleetLedger(), futile("inc-1", "inc-2", "inc-3"))
     assert breaker_reset(open_, None, at(60)) is open_
     assert breaker_reset(open_, at(5), at(60)) is open_, "it was asked before the breaker opened"
@@ -328,43 +328,43 @@ def test_a_person_closes_it_and_it_counts_anew() -> None:
     assert breaker_reset(closed, at(60), at(90)) is closed
 
 
-# --- what the keeper finds due -------------------------------------------------------------------------------------
+# --- what the fleet's reconciler finds due ----------------------------------------------------------------------------
 
 
 def test_an_entry_is_applied_once_its_node_bears_the_taint() -> None:
     before = ledger(entry())
-    assert look(before, node()) is before
-    assert look(before, node(bears=entry())) == ledger(entry(applied=True))
+    assert reconcile(before, node()) is before
+    assert reconcile(before, node(bears=entry())) == ledger(entry(applied=True))
 
 
 def test_an_entry_whose_taint_somebody_else_took_away_is_dropped() -> None:
     before = ledger(entry(applied=True))
-    assert look(before, node()) == FleetLedger()
+    assert reconcile(before, node()) == FleetLedger()
     bare = node(bears=entry(), taints=())
-    left = look(before, bare)
+    left = reconcile(before, bare)
     assert only(left).releasing == "somebody else took the taint away"
-    assert look(left, bare) is left, "our annotation is still there"
-    assert look(left, node()) == FleetLedger()
+    assert reconcile(left, bare) is left, "our annotation is still there"
+    assert reconcile(left, node()) == FleetLedger()
 
 
-def test_an_entry_whose_node_is_gone_or_made_anew_is_dropped() -> None:
+def test_an_entry_whose_node_is_gone_or_recreated_is_dropped() -> None:
     before = ledger(entry(applied=True))
-    assert look(before) == FleetLedger()
-    assert look(before, node(uid="newer")) == FleetLedger()
+    assert reconcile(before) == FleetLedger()
+    assert reconcile(before, node(uid="newer")) == FleetLedger()
 
 
 def test_a_cordon_that_a_person_took_away_is_not_ours_any_more() -> None:
     before = ledger(entry(applied=True))
-    uncordoned = look(before, node(bears=entry(), unschedulable=False))
+    uncordoned = reconcile(before, node(bears=entry(), unschedulable=False))
     assert only(uncordoned).cordoned is False
-    assert only(look(uncordoned, node(bears=entry()))).cordoned is False
+    assert only(reconcile(uncordoned, node(bears=entry()))).cordoned is False
 
 
 def test_a_release_lasts_until_the_node_bears_nothing_of_it() -> None:
     before = ledger(entry(applied=True, releasing="its time was over"))
-    assert look(before, node(bears=entry())) is before
-    assert look(before, node()) == FleetLedger()
-    assert look(before, node(bears=by_person())) == FleetLedger(), "that is a person's"
+    assert reconcile(before, node(bears=entry())) is before
+    assert reconcile(before, node()) == FleetLedger()
+    assert reconcile(before, node(bears=by_person())) == FleetLedger(), "that is a person's"
 
 
 @pytest.mark.parametrize(
@@ -399,16 +399,16 @@ def test_a_node_is_released_by_time_by_health_or_by_hand(
         shown["annotations"] = {**bears.annotations, **facts["annotations"]}
     if "taints" in shown:
         shown["taints"] = (*bears.taints, *facts["taints"])
-    after = only(look(before, msgspec.structs.replace(bears, **shown)))
+    after = only(reconcile(before, msgspec.structs.replace(bears, **shown)))
     assert after.releasing.startswith(why)
     assert bool(after.releasing) == bool(why)
 
 
 def test_a_quarantine_that_is_decided_and_not_yet_set_can_be_released_as_well() -> None:
     released = node(annotations={RELEASE_ANNOTATION: "2026-11-21T12:00:05Z"})
-    after = look(ledger(entry()), released)
+    after = reconcile(ledger(entry()), released)
     assert only(after).releasing
-    assert look(after, released) == FleetLedger()
+    assert reconcile(after, released) == FleetLedger()
 
 
 def test_a_release_by_hand_takes_away_what_was_held_against_the_node_before() -> None:
@@ -420,23 +420,23 @@ def test_a_release_by_hand_takes_away_what_was_held_against_the_node_before() ->
     released = msgspec.structs.replace(
         bears, annotations={**bears.annotations, RELEASE_ANNOTATION: "2026-11-21T12:00:05Z"}
     )
-    after = look(before, released, others)
+    after = reconcile(before, released, others)
     assert only(after).releasing.startswith("released by hand")
     assert after.suspicions == (suspicion("inc-3", 6), suspicion("inc-2", 0, "gpu-2"))
 
 
 def test_a_node_that_is_only_suspected_can_be_released_of_that() -> None:
     before = FleetLedger(suspicions=(suspicion("inc-1"),))
-    assert look(before, node()) is before
-    assert look(before, node(annotations={RELEASE_ANNOTATION: "2099-01-01T00:00:00Z"})) is before, "for ever"
-    assert look(before, node(annotations={RELEASE_ANNOTATION: "2026-11-21T12:00:00Z"})) == FleetLedger()
+    assert reconcile(before, node()) is before
+    assert reconcile(before, node(annotations={RELEASE_ANNOTATION: "2099-01-01T00:00:00Z"})) is before, "for ever"
+    assert reconcile(before, node(annotations={RELEASE_ANNOTATION: "2026-11-21T12:00:00Z"})) == FleetLedger()
 
 
 @pytest.mark.parametrize("fields", [{"release_at": at(9)}, {"release_when": "GpuUnhealthy"}], ids=["time", "health"])
 def test_a_release_by_time_or_health_leaves_the_suspicions_to_decay(fields: dict[str, Any]) -> None:
     made = entry(applied=True, **fields)
     before = msgspec.structs.replace(ledger(made), suspicions=(suspicion("inc-1"),))
-    after = look(before, node(bears=made))
+    after = reconcile(before, node(bears=made))
     assert only(after).releasing
     assert after.suspicions == before.suspicions
 
@@ -560,6 +560,6 @@ def test_a_review_of_what_was_reviewed_finds_nothing_more(drawn: list[tuple[str,
     nodes = [
         node(one.node, bears=one if tainted else None) for one, (_, _, tainted, _) in zip(entries, drawn, strict=True)
     ]
-    once = look(ledger(*entries), *nodes, seconds=25)
-    settled = look(once, *nodes, seconds=25)
-    assert look(settled, *nodes, seconds=25) is settled
+    once = reconcile(ledger(*entries), *nodes, seconds=25)
+    settled = reconcile(once, *nodes, seconds=25)
+    assert reconcile(settled, *nodes, seconds=25) is settled

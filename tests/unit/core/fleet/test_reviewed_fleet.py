@@ -35,13 +35,13 @@ def test_restarts_by_the_platform_one_after_the_other_do_not_make_the_sentence_g
     """A group that its JobSet restarts all night must not outgrow the API server's limit of an object."""
     one = observing()
     world = training().pod_failed(2, 1, 0)
-    one.look(world, 1)
+    one.reconcile(world, 1)
     assert one.incident.would
     for number in range(30):
         world = world.restarted_by_jobset()
-        one.look(world, 10 + 10 * number)
+        one.reconcile(world, 10 + 10 * number)
         world = world.recreated(11 + 10 * number)
-        one.look(world, 12 + 10 * number)
+        one.reconcile(world, 12 + 10 * number)
     assert len(one.incident.message) < 1000
     assert one.incident.message.count("adopted as this incident's restart") == 1
     one.settle(world.all_ready(400), 401)
@@ -50,12 +50,12 @@ def test_restarts_by_the_platform_one_after_the_other_do_not_make_the_sentence_g
 
 
 def test_an_older_crd_that_drops_the_verdict_does_not_make_it_decided_without_end() -> None:
-    """Helm upgrades no CRDs: the API server then prunes `would`, and each look passes the verdict anew."""
+    """Helm upgrades no CRDs: the API server then prunes `would`, and each reconcile passes the verdict again."""
     one = observing()
     world = training().pod_failed(2, 1, 0)
     written = []
     for seconds in (1, 2, 3):
-        plan = one.look(world, seconds)
+        plan = one.reconcile(world, seconds)
         assert plan.requeue_at is None, "not at once: the watch tells of the write, where one was made"
         assert one.incident.would == "RecreateGroup"
         one.ledger = msgspec.structs.replace(one.ledger, incident=msgspec.structs.replace(one.incident, would=""))
@@ -79,7 +79,7 @@ def test_of_a_failed_job_set_it_is_said_what_enforce_would_do_only_where_it_woul
     settings = {"on_terminal_failure": OnTerminalFailure.RECREATE_JOB_SET, "limit": limit}
     one = observing(**settings)
     world = training().with_workload(kind=kind).pod_failed(2, 1, 0)
-    one.look(world, 1)
+    one.reconcile(world, 1)
     one.policy = policy(now, since=2 if now is Mode.ENFORCE else -86_400, **settings)  # type: ignore[arg-type]
     one.settle(world.jobset_failed(5), 6)
     (incident,) = one.recorded
@@ -90,7 +90,7 @@ def test_of_a_failed_job_set_it_is_said_what_enforce_would_do_only_where_it_woul
 def test_a_loss_after_the_breaker_was_closed_is_not_told_as_a_switch_of_the_policy() -> None:
     one = Controller(broken())
     world = training().pod_failed(2, 1, 0)
-    one.look(world, 1)
+    one.reconcile(world, 1)
     one.policy = policy()
     one.settle(world.pod_failed(1, 1, 70), 71)
     (incident,) = one.recorded
@@ -103,13 +103,13 @@ def test_a_loss_after_the_breaker_was_closed_is_not_told_as_a_switch_of_the_poli
 def test_a_restart_that_a_person_forces_under_observe_suspects_no_node() -> None:
     """Observe writes nothing to the fleet's ledger; who insists on a restart has not insisted on that."""
     one = Controller(policy(limits=MAY))
-    one.look(training().pod_failed(2, 134, 0), 1)
+    one.reconcile(training().pod_failed(2, 134, 0), 1)
     world = training().pod_failed(2, 134, 0).recreated(10)
-    one.look(world, 11)
+    one.reconcile(world, 11)
     asked = len(one.fleet_changes)
     one.policy = policy(Mode.OBSERVE, limits=MAY)
     value = msgspec.json.encode({"at": at(20).isoformat(), "force": True}).decode()
-    one.look(world.all_started(15).pod_failed(2, 134, 18).asked("recovery.trainjob.dev/restart", value), 21)
+    one.reconcile(world.all_started(15).pod_failed(2, 134, 18).asked("recovery.trainjob.dev/restart", value), 21)
     assert one.ledger.requests[0].accepted
     assert len(one.triggers) == 2
     assert len(one.fleet_changes) == asked
@@ -140,27 +140,27 @@ def test_a_kubelet_whose_clock_lags_makes_no_second_time_of_the_first() -> None:
     one = controller()
     world = others_run(stuck(starting(one), 2, 12), 2)
     lags = accepted(world, 2, -300)
-    one.look(lags, 43)
+    one.reconcile(lags, 43)
     assert suspected(one) == [], "two minutes since its pod was made are not over"
-    carried(one, one.look(lags, 131))
-    one.look(lags, 135)
+    carried(one, one.reconcile(lags, 131))
+    one.reconcile(lags, 135)
     assert suspected(one) == [("gpu-2", one.incident.id)]
-    one.look(lags, 140)
+    one.reconcile(lags, 140)
     assert len(one.triggers) == 1
 
 
 def test_a_rank_that_has_found_another_node_needs_no_restart_though_its_first_one_fails_for_the_second_time() -> None:
     one = controller()
     world = others_run(refused(starting(one, restart_policy="Never"), 2, 12).replaced(2, 14).scheduled(2), 2)
-    one.look(world, 20)
-    carried(one, one.look(world, 60))
+    one.reconcile(world, 20)
+    carried(one, one.reconcile(world, 60))
     assert suspected(one) == [("gpu-2", one.incident.id)]
-    one.look(world, 1040)
+    one.reconcile(world, 1040)
     assert len(one.triggers) == 2
     again = world.recreated(1050)
-    one.look(again, 1051)
+    one.reconcile(again, 1051)
     again = others_run(refused(again, 2, 1052).replaced(2, 1054), 2, 3).with_pod(2, node="gpu-9").started(2, 1060)
-    one.look(again, 1100)
+    one.reconcile(again, 1100)
     assert len(one.triggers) == 2
 
 
@@ -178,15 +178,15 @@ def test_what_the_registry_itself_answers_is_not_the_nodes_fault(said: str) -> N
     one = controller(SUSPECTED)
     world = others_run(stuck(new(), 2, 0, "ImagePullBackOff"), 2)
     container = msgspec.structs.replace(world.pod(2).containers[0], waiting_message=said)
-    one.look(world.with_pod(2, containers=(container,)), 300)
+    one.reconcile(world.with_pod(2, containers=(container,)), 300)
     assert one.fleet_changes == []
 
 
-def test_a_group_that_is_held_says_why_though_a_node_comes_under_suspicion_in_the_same_look() -> None:
+def test_a_group_that_is_held_says_why_though_a_node_comes_under_suspicion_in_the_same_reconcile() -> None:
     one = controller(limit=1)
     world = others_run(stuck(starting(one), 2, 800), 2)
-    one.look(world, 20)
-    plan = one.look(world, 1200)
+    one.reconcile(world, 20)
+    plan = one.reconcile(world, 1200)
     assert one.ledger.phase == "Held"
     assert "held, because" in plan.message
     assert "held, because" in one.incident.message
@@ -197,7 +197,7 @@ def test_suspicion_alone_restarts_nothing_and_is_asked_for_once() -> None:
     one = controller(known)
     world = others_run(stuck(new(), 2, 0), 2)
     for seconds in (121, 122, 900):
-        assert one.look(world, seconds).requeue_at is None
+        assert one.reconcile(world, seconds).requeue_at is None
     assert one.fleet_changes == []
     assert quarantined(one) == []
 
@@ -208,7 +208,7 @@ def test_what_failed_on_a_node_before_a_person_released_it_does_not_count_two_mi
 ) -> None:
     one = controller(SUSPECTED)
     world = others_run(refused(refused(new(), 2, 0).replaced(2, 5), 2, 5).replaced(2, 10), 2)
-    one.look(world.with_node("gpu-2", annotations={RELEASE_ANNOTATION: f"2026-11-21T{clock}Z"}), 130)
+    one.reconcile(world.with_node("gpu-2", annotations={RELEASE_ANNOTATION: f"2026-11-21T{clock}Z"}), 130)
     assert len(one.fleet_changes) == asked
 
 
@@ -227,11 +227,11 @@ def test_a_job_that_somebody_deletes_while_its_group_starts_is_waited_for(mode: 
     """No Job is left whose run could be dated: a decision is total all the same."""
     one = Controller(policy(mode))
     world = training().pod_deleted(1, 0)
-    one.look(world, 1)
-    one.look(world.job_deleted(2), 3)
+    one.reconcile(world, 1)
+    one.reconcile(world.job_deleted(2), 3)
     world = world.recreated(10).all_scheduled()
-    one.look(world, 11)
+    one.reconcile(world, 11)
     assert one.phase() is Phase.STARTING
-    one.look(world.job_deleted(12), 13)
+    one.reconcile(world.job_deleted(12), 13)
     one.settle(world.recreated(20).all_ready(30), 31)
     assert [incident.closing is not None for incident in one.recorded] == [True]

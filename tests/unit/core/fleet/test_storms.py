@@ -153,8 +153,8 @@ def test_the_latest_incident_that_was_part_of_any_storm_tells_which_one_goes_on(
 
 @given(st.data(), st.integers(0, 30), st.lists(st.integers(1, 30), min_size=1, max_size=8))
 def test_the_id_never_changes_while_the_storm_goes_on(data: st.DataObject, late_most: int, pauses: list[int]) -> None:
-    """For a group that looks every half minute at least. A loss may be told late, after ones that came after it: as
-    long as those told are no more than a minute apart. The fleet tells of it for 15 minutes.
+    """For a group that is reconciled every half minute at least. A loss may be told late, after ones that came after
+    it: as long as those told are no more than a minute apart. The fleet tells of it for 15 minutes.
     """
     racks = st.sampled_from(["", "r1", "r2", "r3"])
     losses = data.draw(
@@ -165,17 +165,17 @@ def test_the_id_never_changes_while_the_storm_goes_on(data: st.DataObject, late_
     for number, (gap, late, rack) in enumerate(losses):
         second += gap
         lost.append((second + late, (f"n{number + 2}", second, rack)))
-    ledger, now, looks, ids = Ledger(), 0, 0, set()
+    ledger, now, reconciles, ids = Ledger(), 0, 0, set()
     while now <= second:
         told = [each for told_at, each in lost if told_at <= now < each[1] + 900]
         # The first time on a node of the rack, then on the node that was told last, or on one that is not told yet.
-        node = "n0" if not looks else told[-1][0] if looks % 2 else "not told yet"
+        node = "n0" if not reconciles else told[-1][0] if reconciles % 2 else "not told yet"
         storm = storm_of(node, fleet(*told), ledger, at(now))
         assert storm is not None, "it goes on"
         ids.add(storm.id)
         ledger = knows(storm.id, (min(storm.latest_at, at(now)) - at(0)).total_seconds())
-        now += pauses[looks % len(pauses)]
-        looks += 1
+        now += pauses[reconciles % len(pauses)]
+        reconciles += 1
     assert len(ids) == 1
 
 
@@ -207,11 +207,11 @@ AGAIN: tuple[Lost, ...] = (*FIRST, ("gpu-60", 30), ("gpu-3", 60, "r18"))
 def after_the_first(controller: Controller) -> World:
     """The group was struck by a storm, restarted, charged, and runs whole again after 20 seconds."""
     world = struck(training(), "gpu-2", *FIRST)
-    waiting = controller.look(world, 1)
+    waiting = controller.reconcile(world, 1)
     assert controller.triggers == []
     assert f"2 nodes of rack r17 were lost within a minute ({R17}): waiting until no more are" in waiting.message
     assert waiting.requeue_at == at(4)
-    controller.look(world, 4)
+    controller.reconcile(world, 4)
     assert len(controller.triggers) == 1
     assert "(9 of 10 recoveries left)" in controller.incident.message
     assert controller.incident.storm == R17
@@ -229,13 +229,13 @@ def test_a_group_that_the_same_storm_strikes_again_is_recovered_free_of_charge()
     whole = after_the_first(controller)
     paid = controller.ledger.history[0].id
     again = struck(whole, "gpu-3", *AGAIN)
-    controller.look(again, 64)
+    controller.reconcile(again, 64)
     assert len(controller.triggers) == 2
     assert f"restart together (free of charge: the same storm as incident {paid})" in controller.incident.message
     assert (controller.incident.storm, controller.incident.charged) == (R17, False)
     third = back(again, 70)
     controller.settle(third, 80)
-    controller.look(struck(third, "gpu-1", *AGAIN, ("gpu-1", 100)), 104)
+    controller.reconcile(struck(third, "gpu-1", *AGAIN, ("gpu-1", 100)), 104)
     assert len(controller.triggers) == 3
     assert f"(free of charge: the same storm as incident {paid})" in controller.incident.message, "which was charged"
     assert controller.ledger.totals.charged == 1
@@ -252,7 +252,7 @@ def test_a_storm_that_shows_only_after_the_verdict_is_known_at_the_end(lost: tup
     """The nodes of one rack are found lost five seconds apart; the restart for the first one does not wait for that."""
     controller = Controller(policy(limits=MAY))
     world = struck(training(), "gpu-2", FIRST[0])
-    controller.look(world, 0.5)
+    controller.reconcile(world, 0.5)
     assert (len(controller.triggers), controller.incident.storm) == (1, "")
     controller.settle(back(world, 10).nodes_lost(*lost), 20)
     assert controller.ledger.history[0].storm == storm
@@ -262,7 +262,7 @@ def test_a_storm_that_shows_only_after_the_verdict_is_known_at_the_end(lost: tup
 def test_a_crash_ends_as_part_of_no_storm_whatever_is_lost_meanwhile() -> None:
     controller = Controller(policy(limits=MAY))
     world = training().pod_failed(2, 42, 0)
-    controller.look(world, 0.5)
+    controller.reconcile(world, 0.5)
     controller.settle(back(world, 10).nodes_lost(*FIRST, ("gpu-51", 2)), 20)
     assert controller.ledger.history[0].storm == ""
 
@@ -272,10 +272,10 @@ def test_it_is_free_though_the_budget_is_exhausted_or_a_rule_would_charge() -> N
     rule = Rule("all", RuleAction.RECREATE_GROUP, When(on_class=("NodeLost",)))
     controller = Controller(policy(limits=MAY, limit=1, rules=(rule,)))
     world = struck(training(), "gpu-2", *FIRST)
-    controller.look(world, 4)
+    controller.reconcile(world, 4)
     whole = back(world, 10)
     controller.settle(whole, 20)
-    controller.look(struck(whole, "gpu-3", *AGAIN), 64)
+    controller.reconcile(struck(whole, "gpu-3", *AGAIN), 64)
     assert controller.phase() is not Phase.HELD
     assert len(controller.triggers) == 2
     assert controller.ledger.totals.charged == 1
@@ -291,7 +291,7 @@ def test_it_is_free_though_the_budget_is_exhausted_or_a_rule_would_charge() -> N
 def test_what_is_no_part_of_that_storm_is_charged(lost: tuple[Lost, ...]) -> None:
     controller = Controller(policy(limits=MAY))
     whole = after_the_first(controller)
-    controller.look(struck(whole, "gpu-3", *lost), 66)
+    controller.reconcile(struck(whole, "gpu-3", *lost), 66)
     assert len(controller.triggers) == 2
     assert "(8 of 10 recoveries left)" in controller.incident.message
     assert controller.incident.storm != R17
@@ -301,7 +301,7 @@ def test_what_is_no_part_of_that_storm_is_charged(lost: tuple[Lost, ...]) -> Non
 def test_a_process_that_crashes_in_a_storm_is_charged() -> None:
     controller = Controller(policy(limits=MAY))
     whole = after_the_first(controller)
-    controller.look(whole.pod_failed(1, 42, 40).nodes_lost(*AGAIN), 41)
+    controller.reconcile(whole.pod_failed(1, 42, 40).nodes_lost(*AGAIN), 41)
     assert controller.incident.storm == ""
     assert controller.ledger.totals.charged == 2
 
@@ -309,7 +309,7 @@ def test_a_process_that_crashes_in_a_storm_is_charged() -> None:
 def test_backoff_holds_for_what_is_free_of_charge() -> None:
     controller = Controller(policy(limits=MAY, backoff=Backoff(initial=timedelta(seconds=10))))
     whole = after_the_first(controller)
-    controller.look(struck(whole, "gpu-3", *AGAIN), 64)
+    controller.reconcile(struck(whole, "gpu-3", *AGAIN), 64)
     assert "free of charge" in controller.incident.message
     assert "it stays suspended for 10s first (attempt 2 in a row)" in controller.incident.message
     assert any(isinstance(action, SuspendWorkload) for action in controller.done)
@@ -319,9 +319,9 @@ def test_a_loss_that_shows_minutes_after_the_storm_is_part_of_it_and_waits_for_n
     """The pods of a silent node are evicted five minutes after it fell silent."""
     controller = Controller(policy(limits=MAY))
     silent = training().node_silent("gpu-2", 0).nodes_lost(*FIRST)
-    controller.look(silent, 2)
+    controller.reconcile(silent, 2)
     assert controller.ledger.incident is None
-    controller.look(silent.evicted(2, 300, reason="DeletionByTaintManager"), 301)
+    controller.reconcile(silent.evicted(2, 300, reason="DeletionByTaintManager"), 301)
     assert controller.incident.storm == R17
     assert len(controller.triggers) == 1
 
@@ -330,11 +330,11 @@ def test_an_incident_keeps_the_id_of_its_storm_when_other_racks_join_in() -> Non
     """The new group loses a member before all ranks are Ready: another attempt, and no other storm."""
     controller = Controller(policy(limits=MAY))
     world = struck(training(), "gpu-2", *FIRST)
-    controller.look(world, 4)
+    controller.reconcile(world, 4)
     started = msgspec.structs.replace(world, gone_nodes=frozenset()).recreated(10).all_started(20)
-    controller.look(started, 21)
+    controller.reconcile(started, 21)
     lost: tuple[Lost, ...] = (*FIRST, ("gpu-60", 50, "r3"), ("gpu-61", 50, "r4"), ("gpu-3", 50, "r5"))
-    controller.look(struck(started, "gpu-3", *lost), 53)
+    controller.reconcile(struck(started, "gpu-3", *lost), 53)
     assert len(controller.triggers) == 2
     assert controller.incident.storm == R17
     assert controller.incident.storm_what == "5 nodes of racks r17, r3, r4 and 1 other were lost within a minute"
@@ -344,7 +344,7 @@ def test_an_incident_keeps_the_id_of_its_storm_when_other_racks_join_in() -> Non
 def test_a_clock_that_is_ahead_does_not_make_a_storm_last() -> None:
     controller = Controller(policy(limits=MAY))
     world = struck(training(), "gpu-2", ("gpu-2", 0, "r17"), ("gpu-50", 300, "r17"))
-    controller.look(world, 1)
-    controller.look(world, 31)
+    controller.reconcile(world, 1)
+    controller.reconcile(world, 31)
     assert len(controller.triggers) == 1
     assert controller.incident.storm_latest_at == at(31)

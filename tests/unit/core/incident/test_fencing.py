@@ -53,18 +53,18 @@ def test_when_a_node_counts_as_dead(
 
 def test_without_proof_nothing_is_done_about_a_silent_node() -> None:
     controller = Controller(policy())
-    plan = controller.look(SILENT, 100)
+    plan = controller.reconcile(SILENT, 100)
     assert controller.ledger.incident is None
     assert "node gpu-2 has not answered since 12:00:00" in plan.message
 
 
 def test_time_alone_has_a_node_taken_for_dead() -> None:
-    assert Controller(ASSUME).look(SILENT, 10).requeue_at == at(60)
+    assert Controller(ASSUME).reconcile(SILENT, 10).requeue_at == at(60)
 
 
 def test_a_node_taken_for_dead_restarts_the_group_and_its_pod_is_forced() -> None:
     controller = Controller(ASSUME)
-    controller.look(SILENT, 60)
+    controller.reconcile(SILENT, 60)
     assert controller.incident.disruption_class == "NodeLost"
     assert controller.incident.started_at == at(0), "idle since the node fell silent"
     assert [type(action) for action in controller.done if isinstance(action, DeleteJob | ForceDeletePods)] == [
@@ -79,19 +79,19 @@ def test_a_node_taken_for_dead_restarts_the_group_and_its_pod_is_forced() -> Non
 def test_without_permission_an_evicted_pod_is_waited_for_in_fencing_until_the_node_returns() -> None:
     controller = Controller(UNPERMITTED)
     evicted = SILENT.evicted(2, 300, reason="DeletionByTaintManager")
-    controller.look(evicted, 301)
+    controller.reconcile(evicted, 301)
     assert len(controller.triggers) == 1, "the others hang: they are restarted"
     going = evicted.job_deleted(302).all_deleted(302)
     for index in (0, 1, 3):
         going = going.with_pod(index, gone_at=at(310))
     going = going.pod_deleted(2, 300)
-    plan = controller.look(going, 320)
+    plan = controller.reconcile(going, 320)
     assert controller.phase() is Phase.FENCING
     assert "fencing: pod train-node-0-2-10 (rank 2, node gpu-2) may still run" in plan.message
     assert "RecoveryConfig does not allow assumeDead" in controller.incident.message
     assert controller.forced == []
     back = going.node_back("gpu-2").recreated(400)
-    controller.look(back.all_started(410), 411)
+    controller.reconcile(back.all_started(410), 411)
     controller.settle(back.all_ready(420), 421)
     assert controller.recorded[-1].closing is not None
     assert controller.recorded[-1].closing.outcome is Outcome.RECOVERED
@@ -101,26 +101,26 @@ def test_without_permission_an_evicted_pod_is_waited_for_in_fencing_until_the_no
 def test_a_node_object_that_is_deleted_while_fencing_ends_it() -> None:
     controller = Controller(policy())
     evicted = SILENT.evicted(2, 300, reason="DeletionByTaintManager")
-    controller.look(evicted, 301)
+    controller.reconcile(evicted, 301)
     going = evicted.job_deleted(302).all_deleted(302)
-    controller.look(going, 320)
+    controller.reconcile(going, 320)
     assert controller.forced == []
-    controller.look(going.node_deleted("gpu-2"), 330)
+    controller.reconcile(going.node_deleted("gpu-2"), 330)
     assert controller.forced == ["train-node-0-2-10"]
 
 
 def test_permission_that_is_taken_back_stops_force_deletes_at_once() -> None:
     controller = Controller(ASSUME)
-    controller.look(SILENT, 60)
+    controller.reconcile(SILENT, 60)
     controller.done.clear()
     controller.policy = UNPERMITTED
-    controller.look(SILENT.job_deleted(61).all_deleted(61), 62)
+    controller.reconcile(SILENT.job_deleted(61).all_deleted(61), 62)
     assert controller.forced == []
 
 
 def test_in_observe_nothing_is_forced() -> None:
     controller = Controller(policy(Mode.OBSERVE, fencing=FencingMode.ASSUME_DEAD, may_assume_dead=True))
-    controller.look(SILENT, 100)
+    controller.reconcile(SILENT, 100)
     assert controller.workload_actions == []
     assert "Enforce would now delete Job train-node-0" in controller.incident.message
 
@@ -130,6 +130,6 @@ def test_a_dead_pod_blocks_no_restart_of_the_platforms_own() -> None:
     controller = Controller(policy())
     lost = SILENT.node_deleted("gpu-2").pod_deleted(2, 300)
     adopted = lost.restarted_by_jobset().job_deleted(301).all_deleted(301)
-    controller.look(adopted, 302)
+    controller.reconcile(adopted, 302)
     assert controller.triggers == []
     assert controller.forced == ["train-node-0-2-10"]

@@ -18,28 +18,28 @@ EMPTY = Ledger()
 def opened() -> Ledger:
     """The trigger has been recorded."""
     controller = Controller()
-    controller.look(training().pod_deleted(3, 0), 1)
+    controller.reconcile(training().pod_deleted(3, 0), 1)
     return controller.ledger
 
 
 def closed() -> Ledger:
     controller = Controller()
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
-    controller.look(world.recreated(10).all_ready(20), 21)
+    controller.reconcile(world, 1)
+    controller.reconcile(world.recreated(10).all_ready(20), 21)
     return controller.ledger
 
 
 def held() -> Ledger:
     controller = Controller(policy(limit=0))
-    controller.look(training().pod_deleted(3, 0), 1)
+    controller.reconcile(training().pod_deleted(3, 0), 1)
     return controller.ledger
 
 
 def put_away() -> Ledger:
     controller = Controller()
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     controller.settle(world.recreated(10).all_ready(20), 21)
     return controller.ledger
 

@@ -14,12 +14,12 @@ GPUS = 4 * GPUS_PER_POD
 def story(controller: Controller) -> World:
     """Lost at 0, noticed at 0.4, gone at 8, scheduled at 9, started at 15, Ready at 20."""
     world = training().pod_deleted(3, 0)
-    controller.look(world, 0.4)
-    controller.look(world.job_deleted(1).all_deleted(1), 1.5)
+    controller.reconcile(world, 0.4)
+    controller.reconcile(world.job_deleted(1).all_deleted(1), 1.5)
     back = world.recreated(8)
-    controller.look(back, 8.5)
-    controller.look(back.all_scheduled(), 9)
-    controller.look(back.all_started(15), 15.5)
+    controller.reconcile(back, 8.5)
+    controller.reconcile(back.all_scheduled(), 9)
+    controller.reconcile(back.all_started(15), 15.5)
     return back.all_started(15).all_ready(20)
 
 
@@ -73,7 +73,7 @@ def test_it_ends_within_the_second_of_the_last_ready_however_late_it_is_seen() -
 
 def test_it_begins_at_the_failure_however_late_it_is_seen() -> None:
     controller = Controller()
-    controller.look(training().pod_failed(3, 137, -120), 0)
+    controller.reconcile(training().pod_failed(3, 137, -120), 0)
     assert controller.incident.started_at == at(-120)
     assert controller.incident.phases[0].idle_gpu_seconds == 120 * GPUS
 
@@ -82,20 +82,20 @@ def test_it_does_not_begin_before_the_last_incident_ended() -> None:
     controller = Controller()
     world = story(controller)
     controller.settle(world, 20.7)
-    controller.look(world.pod_failed(2, 1, 20), 22)
+    controller.reconcile(world.pod_failed(2, 1, 20), 22)
     assert controller.incident.started_at == at(20.7)
 
 
 def test_a_failure_that_a_kubelets_clock_puts_into_the_future_begins_now() -> None:
     controller = Controller()
-    controller.look(training().pod_failed(3, 137, 30), 1)
+    controller.reconcile(training().pod_failed(3, 137, 30), 1)
     assert controller.incident.started_at == at(1)
 
 
 def test_a_phase_that_was_skipped_takes_no_time() -> None:
     controller = Controller()
     world = training().pod_deleted(3, 0)
-    controller.look(world, 0.5)
+    controller.reconcile(world, 0.5)
     controller.settle(world.recreated(8).all_ready(20), 20.5)
     assert [name for name, _, _ in spans(controller.recorded[0])] == ["Detected", "Decided"]
 
@@ -103,28 +103,28 @@ def test_a_phase_that_was_skipped_takes_no_time() -> None:
 def test_within_an_attempt_a_group_never_goes_back_a_phase() -> None:
     controller = Controller()
     world = training().pod_deleted(3, 0)
-    controller.look(world, 0.5)
+    controller.reconcile(world, 0.5)
     back = world.recreated(8).all_scheduled().started(0, 10)
-    controller.look(back, 10)
-    controller.look(back.pod_deleted(1, 12).pod_gone(1, 13).replaced(1, 13), 14)
+    controller.reconcile(back, 10)
+    controller.reconcile(back.pod_deleted(1, 12).pod_gone(1, 13).replaced(1, 13), 14)
     assert controller.phase() is Phase.STARTING
 
 
 def test_another_attempt_begins_at_decided_again() -> None:
     controller = Controller(policy(start_seconds=60))
     world = training().pod_deleted(3, 0)
-    controller.look(world, 0.5)
-    controller.look(world.recreated(8).all_scheduled(), 10)
-    controller.look(world.recreated(8).all_scheduled(), 70)
+    controller.reconcile(world, 0.5)
+    controller.reconcile(world.recreated(8).all_scheduled(), 10)
+    controller.reconcile(world.recreated(8).all_scheduled(), 70)
     assert [span.phase.value for span in controller.incident.phases] == ["Detected", "Decided", "Starting", "Decided"]
 
 
 def test_a_clock_that_jumps_back_makes_no_gap_and_no_negative_time() -> None:
     controller = Controller()
     world = training().pod_deleted(3, 0)
-    controller.look(world, 0.5)
-    controller.look(world.job_deleted(1), -30)
-    controller.look(world.recreated(8), -20)
+    controller.reconcile(world, 0.5)
+    controller.reconcile(world.job_deleted(1), -30)
+    controller.reconcile(world.recreated(8), -20)
     controller.settle(world.recreated(8).all_ready(20), -10)
     assert controller.recorded[0].closing is not None
     assert controller.recorded[0].closing.ended_at == at(0.5)
@@ -132,7 +132,7 @@ def test_a_clock_that_jumps_back_makes_no_gap_and_no_negative_time() -> None:
 
 def test_an_incident_without_an_end_stays_bounded_and_loses_no_gpu_second() -> None:
     controller = Controller()
-    controller.look(training().pod_deleted(3, 0), 0)
+    controller.reconcile(training().pod_deleted(3, 0), 0)
     ledger = controller.ledger
     for number in range(200):
         phase = Phase.SCHEDULING if number % 2 else Phase.STARTING
@@ -147,13 +147,13 @@ def test_an_incident_without_an_end_stays_bounded_and_loses_no_gpu_second() -> N
 
 def test_entering_the_same_phase_again_changes_nothing() -> None:
     controller = Controller()
-    controller.look(training().pod_deleted(3, 0), 1)
+    controller.reconcile(training().pod_deleted(3, 0), 1)
     assert phases.enter(controller.ledger, Phase.DECIDED, at(9)) == controller.ledger
 
 
 def test_a_closed_span_is_not_closed_again() -> None:
     controller = Controller()
-    controller.look(training().pod_deleted(3, 0), 1)
+    controller.reconcile(training().pod_deleted(3, 0), 1)
     closed = phases.close_span(controller.ledger, at(5))
     assert phases.close_span(closed, at(9)) == closed
     assert closed != Ledger()

@@ -138,12 +138,12 @@ def test_the_end_is_told_once() -> None:
 def test_of_a_pod_that_blocks_its_group_on_a_silent_node() -> None:
     controller = Controller(policy())
     evicted = training().node_silent("gpu-2", 0).evicted(2, 300, reason="DeletionByTaintManager")
-    controller.look(evicted, 301)
+    controller.reconcile(evicted, 301)
     going = evicted.job_deleted(302).all_deleted(302)
     for index in (0, 1, 3):
         going = going.with_pod(index, gone_at=at(310))
     for seconds in (320, 330, 340):
-        controller.look(going, seconds)
+        controller.reconcile(going, seconds)
     controller.settle(going.node_back("gpu-2").recreated(400).all_ready(420), 421)
     assert controller.events == ["RecreatingGroup", "Fencing", "IncidentRecovered"]
 
@@ -152,15 +152,15 @@ def test_of_an_exit_code_that_a_rule_calls_the_end_of_the_job() -> None:
     fails = Rule("own-codes", RuleAction.FAIL_JOB, When(on_exit_codes=ExitCodes(Operator.IN, (42,))))
     controller = Controller(policy(rules=(fails,), may_fail_jobs=True))
     failed = training().pod_failed(3, 42, 0)
-    controller.look(failed, 1)
+    controller.reconcile(failed, 1)
     assert controller.events == ["MemberLost"], "its cause has not settled yet"
-    controller.look(failed, 10)
-    controller.look(failed, 11)
+    controller.reconcile(failed, 10)
+    controller.reconcile(failed, 11)
     assert controller.events == ["MemberLost", "FailingJob"]
 
 
 def test_of_a_node_that_may_not_be_quarantined() -> None:
     replace = Rule("bad-node", RuleAction.REPLACE_NODE, When(on_exit_codes=ExitCodes(Operator.IN, (137,))))
     controller = Controller(policy(rules=(replace,)))
-    controller.look(training().with_node("gpu-3").pod_failed(3, 137, 0), 10)
+    controller.reconcile(training().with_node("gpu-3").pod_failed(3, 137, 0), 10)
     assert controller.events == ["RecreatingGroup", "QuarantineRefused"]

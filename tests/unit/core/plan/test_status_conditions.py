@@ -19,7 +19,7 @@ def condition(controller: Controller, type_: str) -> LedgerCondition:
 
 def test_while_an_incident_is_open() -> None:
     controller = Controller()
-    controller.look(training().pod_failed(3, 137, 0), 1)
+    controller.reconcile(training().pod_failed(3, 137, 0), 1)
     ledger = controller.ledger
     assert (ledger.cause, ledger.action, ledger.idle_gpus) == ("Exit137", "RecreateGroup", 4 * GPUS_PER_POD)
     assert ledger.message == controller.incident.message
@@ -34,7 +34,7 @@ def test_while_an_incident_is_open() -> None:
 def test_after_it() -> None:
     controller = Controller()
     world = training().pod_failed(3, 137, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     controller.settle(world.recreated(10).all_ready(20), 21)
     ledger = controller.ledger
     assert (ledger.cause, ledger.action, ledger.idle_gpus) == ("Exit137", "RecreateGroup", 0)
@@ -45,7 +45,7 @@ def test_after_it() -> None:
 
 def test_while_held() -> None:
     controller = Controller(policy(limit=0))
-    controller.look(training().pod_failed(3, 137, 0), 1)
+    controller.reconcile(training().pod_failed(3, 137, 0), 1)
     assert conditions(controller)["BudgetExhausted"] == ("True", "LimitReached")
     assert conditions(controller)["Recovering"] == ("False", "Held")
 
@@ -53,16 +53,16 @@ def test_while_held() -> None:
 def test_while_paused_in_the_middle() -> None:
     controller = Controller()
     world = training().pod_failed(3, 137, 0)
-    controller.look(world, 1)
-    controller.look(world.paused(), 2)
+    controller.reconcile(world, 1)
+    controller.reconcile(world.paused(), 2)
     assert conditions(controller)["Paused"] == ("True", "Annotation")
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     controller = Controller()
     world = training().pod_failed(3, 137, 0)
-    controller.look(world, 1)
-    controller.look(world.job_deleted(2), 3)
+    controller.reconcile(world, 1)
+    controller.reconcile(world.job_deleted(2), 3)
     assert condition(controller, "Recovering").reason == "TearingDown"
     assert condition(controller, "Recovering").last_transition_time == at(1)
     controller.settle(world.recreated(10).all_ready(20), 21)
@@ -72,15 +72,15 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
 def test_the_budget_column_follows_the_window() -> None:
     controller = Controller(policy(limit=2, window_seconds=50, start_seconds=600))
     world = training().pod_deleted(3, 0)
-    controller.look(world, 1)
+    controller.reconcile(world, 1)
     assert controller.ledger.budget.remaining == 1
-    controller.look(world.recreated(10), 60)
+    controller.reconcile(world.recreated(10), 60)
     assert controller.ledger.budget.remaining == 2
 
 
 def test_the_same_facts_give_the_same_summary() -> None:
     controller = Controller()
-    controller.look(training().pod_failed(3, 137, 0), 1)
+    controller.reconcile(training().pod_failed(3, 137, 0), 1)
     workload = training().workload
     assert workload is not None
     assert summarise(controller.ledger, workload, at(5)) == controller.ledger
@@ -93,7 +93,7 @@ def test_an_events_name_tells_a_repeat() -> None:
     controller = Controller()
     world = training().pod_failed(3, 137, 0)
     before = controller.ledger
-    plan = controller.look(world, 1)
+    plan = controller.reconcile(world, 1)
     (event,) = events(before, controller.ledger)
     assert event.key == "0d2f5c9e-1.attempt-1"
     assert event in plan.actions
@@ -108,7 +108,7 @@ def test_nothing_happened_nothing_is_told() -> None:
 
 def test_a_long_note_is_cut() -> None:
     controller = Controller()
-    controller.look(training().pod_failed(3, 137, 0), 1)
+    controller.reconcile(training().pod_failed(3, 137, 0), 1)
     attempt = msgspec.structs.replace(controller.incident.attempts[0], message="x" * 5000)
     incident = msgspec.structs.replace(controller.incident, attempts=(attempt,))
     (event,) = events(Ledger(), msgspec.structs.replace(controller.ledger, incident=incident))
@@ -119,9 +119,9 @@ def test_a_good_end_is_no_warning_and_a_bad_one_is() -> None:
     good, bad = Controller(), Controller()
     world = training().pod_failed(3, 137, 0)
     for controller in (good, bad):
-        controller.look(world, 1)
+        controller.reconcile(world, 1)
     before = good.ledger
-    good.look(world.recreated(10).all_ready(20), 21)
-    bad.look(world.jobset_failed(5), 6)
+    good.reconcile(world.recreated(10).all_ready(20), 21)
+    bad.reconcile(world.jobset_failed(5), 6)
     assert [(event.reason, event.warning) for event in events(before, good.ledger)] == [("IncidentRecovered", False)]
     assert [(event.reason, event.warning) for event in events(before, bad.ledger)] == [("IncidentFailed", True)]

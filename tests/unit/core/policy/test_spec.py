@@ -245,7 +245,7 @@ def test_no_durations(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["9" * 30 + "h", "9" * 5000 + "h", "999999999h", "876601h"])
 def test_a_duration_beyond_all_measure(text: str) -> None:
-    """A date minus a thousand years is a date no more: a window that long would end every look at every job."""
+    """A date minus a thousand years is a date no more: a window that long would end every reconcile of every job."""
     with pytest.raises(DurationError, match="longer than any duration that makes sense") as refused:
         parse_duration(text, "spec.x")
     assert len(str(refused.value)) < 200

@@ -7,12 +7,12 @@ from tests.unit.core.world import training
 def test_an_incident_of_two_attempts_tells_how_it_began_and_what_was_done_last() -> None:
     controller = Controller()
     world = training(4).pod_deleted(3, 0)
-    controller.look(world, 0.2)
+    controller.reconcile(world, 0.2)
     world = world.job_deleted(0.3).all_deleted(0.4)
-    controller.look(world, 0.5)
+    controller.reconcile(world, 0.5)
     world = world.recreated(2).all_started(3).pod_ready(0, 3)
-    controller.look(world, 3.2)
-    controller.look(world.pod_failed(2, 137, 4), 4.2)
+    controller.reconcile(world, 3.2)
+    controller.reconcile(world.pod_failed(2, 137, 4), 4.2)
     world = world.job_deleted(4.3).all_deleted(4.4).recreated(6).all_ready(7)
     controller.settle(world, 7.5)
     said = controller.ledger.history[0].message
@@ -24,7 +24,7 @@ def test_an_incident_of_two_attempts_tells_how_it_began_and_what_was_done_last()
 def test_an_incident_of_one_attempt_tells_it_once() -> None:
     controller = Controller()
     world = training(4).pod_deleted(3, 0)
-    controller.look(world, 0.2)
+    controller.reconcile(world, 0.2)
     controller.settle(world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_ready(3), 3.5)
     said = controller.ledger.history[0].message
     assert said.count("was deleted") == 1

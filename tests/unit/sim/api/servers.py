@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from recovery.ports import EVENTS, JOB_SETS, JOBS, LEASES, NODES, PODS, RECOVERY_POLICIES, Resource
-from recovery.sim.api.kinds.kind import Body, Kind
+from recovery.sim.api.kinds.kind import Body, ServedKind
 from recovery.sim.api.server import ApiServer
 from recovery.sim.virtual_time import BEGIN
 
@@ -31,17 +31,17 @@ class SetClock:
 
 
 KINDS = (
-    Kind(resource=PODS),
-    Kind(resource=JOBS),
-    Kind(resource=JOB_SETS),
-    Kind(resource=RECOVERY_POLICIES, tracks_managers=True),
-    Kind(resource=NODES, counts_generation=False),
-    Kind(resource=LEASES, has_status=False, counts_generation=False),
-    Kind(resource=EVENTS, has_status=False, counts_generation=False),
+    ServedKind(resource=PODS),
+    ServedKind(resource=JOBS),
+    ServedKind(resource=JOB_SETS),
+    ServedKind(resource=RECOVERY_POLICIES, tracks_managers=True),
+    ServedKind(resource=NODES, counts_generation=False),
+    ServedKind(resource=LEASES, has_status=False, counts_generation=False),
+    ServedKind(resource=EVENTS, has_status=False, counts_generation=False),
 )
 
 
-def serving(*kinds: Kind, clock: SetClock | None = None) -> ApiServer:
+def serving(*kinds: ServedKind, clock: SetClock | None = None) -> ApiServer:
     """No kinds: all of the above."""
     return ApiServer(kinds or KINDS, clock=clock or SetClock(), entropy=random.Random(7))
 

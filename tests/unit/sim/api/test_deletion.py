@@ -4,8 +4,9 @@ import pytest
 
 from recovery.ports import EVENTS, JOB_SETS, JOBS, PODS, PatchKind, Propagation, Resource
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.api.server import ApiServer, Change
-from recovery.sim.api.status import StatusError
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.status_error import StatusError
+from recovery.sim.api.store import ObjectChange
 from tests.unit.sim.api.servers import TEAM, SetClock, made, meta, named, pod, serving
 
 
@@ -47,7 +48,7 @@ def test_a_grace_of_more_than_292_years_wraps_around_in_the_servers_int64_of_nan
 def test_an_object_without_finalizers_is_gone_at_once() -> None:
     server = serving()
     body = made(server, JOB_SETS, named("llm"))
-    told: list[Change] = []
+    told: list[ObjectChange] = []
     server.subscribe(told.append)
     answer = server.delete(JOB_SETS, "llm", namespace=TEAM)
     assert (answer["kind"], answer["status"]) == ("Status", "Success")
@@ -179,7 +180,7 @@ def test_a_pod_gets_its_grace_and_goes_with_the_delete_of_its_kubelet() -> None:
     assert grace_of(last) == ("08:00:12Z", 0)
 
 
-def test_the_last_delete_of_a_kubelet_dates_the_deletion_of_a_pod_that_stays_anew() -> None:
+def test_the_last_delete_of_a_kubelet_dates_the_deletion_of_a_pod_that_stays_again() -> None:
     clock = SetClock()
     server = serving(clock=clock)
     running(server, finalizers=["batch.kubernetes.io/job-tracking"])

@@ -8,7 +8,7 @@ from recovery.ports import EVENTS, LEASES, NODES, PODS, Resource
 from recovery.sim.api.kinds.core import CONFIG_MAPS, NAMESPACES, SERVICES, core_kinds
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.kinds.pods import PodAdmission
-from recovery.sim.api.status import Cause, StatusError
+from recovery.sim.api.status_error import FieldCause, StatusError
 
 KINDS = {kind.resource: kind for kind in core_kinds()}
 
@@ -21,7 +21,7 @@ def made(resource: Resource, **parts: Any) -> Body:
     return body
 
 
-def wrong(resource: Resource, body: Body) -> tuple[Cause, ...]:
+def wrong(resource: Resource, body: Body) -> tuple[FieldCause, ...]:
     KINDS[resource].default(body, None)
     return tuple(KINDS[resource].validate(body, None))
 
@@ -70,8 +70,8 @@ def test_a_node_carries_each_taint_once() -> None:
 def test_a_lease_lasts_for_some_time() -> None:
     assert made(LEASES, spec={"leaseDurationSeconds": 15, "leaseTransitions": 0})
     assert wrong(LEASES, {"metadata": {"name": "a"}, "spec": {"leaseDurationSeconds": 0, "leaseTransitions": -1}}) == (
-        Cause("spec.leaseDurationSeconds", "Invalid value: 0: must be greater than 0"),
-        Cause("spec.leaseTransitions", "Invalid value: -1: must be greater than or equal to 0"),
+        FieldCause("spec.leaseDurationSeconds", "Invalid value: 0: must be greater than 0"),
+        FieldCause("spec.leaseTransitions", "Invalid value: -1: must be greater than or equal to 0"),
     )
 
 
@@ -83,10 +83,10 @@ def test_an_event_stands_where_the_object_is() -> None:
     assert wrong(EVENTS, event("team-a", "team-a")) == ()
     assert wrong(EVENTS, event("default", "")) == ()
     assert wrong(EVENTS, event("team-a", "team-b")) == (
-        Cause("involvedObject.namespace", 'Invalid value: "team-b": does not match event.namespace'),
+        FieldCause("involvedObject.namespace", 'Invalid value: "team-b": does not match event.namespace'),
     )
     assert wrong(EVENTS, event("team-a", "")) == (
-        Cause("involvedObject.namespace", 'Invalid value: "": does not match event.namespace'),
+        FieldCause("involvedObject.namespace", 'Invalid value: "": does not match event.namespace'),
     )
 
 

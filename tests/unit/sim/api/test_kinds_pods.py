@@ -6,7 +6,7 @@ import pytest
 
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.kinds.pods import PodAdmission, pod_kind
-from recovery.sim.api.status import Cause, StatusError
+from recovery.sim.api.status_error import FieldCause, StatusError
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 
@@ -20,7 +20,7 @@ def made(**spec: Any) -> Body:
     return body
 
 
-def updated(before: Body, **spec: Any) -> tuple[Cause, ...]:
+def updated(before: Body, **spec: Any) -> tuple[FieldCause, ...]:
     """What is wrong with such a change of the spec. None takes a field away."""
     changed = {name: value for name, value in {**before["spec"], **spec}.items() if value is not None}
     body = {**before, "spec": changed}
@@ -112,7 +112,9 @@ def test_a_pod_has_the_quality_that_its_cpu_and_memory_give_it(resources: Body, 
 def test_a_pod_without_containers_is_refused() -> None:
     body: Body = {"metadata": {"name": "a"}, "spec": {}}
     pod_kind().default(body, None)
-    assert tuple(pod_kind().validate(body, None)) == (Cause("spec.containers", "Required value", "FieldValueRequired"),)
+    assert tuple(pod_kind().validate(body, None)) == (
+        FieldCause("spec.containers", "Required value", "FieldValueRequired"),
+    )
 
 
 @pytest.mark.parametrize("node", [None, "gpu-0"])

@@ -24,7 +24,7 @@ from recovery.ports import (
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.kinds.recovery import recovery_kinds
 from recovery.sim.api.server import ApiServer
-from recovery.sim.api.status import Cause
+from recovery.sim.api.status_error import FieldCause
 from recovery.sim.virtual_time import VirtualClock, virtual_time
 from tests.cluster.test_crds import BAD_CONFIGS, BAD_SPECS, BAD_WHENS
 
@@ -49,12 +49,12 @@ def body_of(resource: Resource, spec: object, name: str = "default") -> Body:
     }
 
 
-def written(resource: Resource, body: Body, before: Body | None = None) -> tuple[Cause, ...]:
+def written(resource: Resource, body: Body, before: Body | None = None) -> tuple[FieldCause, ...]:
     KINDS[resource].default(body, before)
     return tuple(KINDS[resource].validate(body, before))
 
 
-def sentence(causes: tuple[Cause, ...]) -> str:
+def sentence(causes: tuple[FieldCause, ...]) -> str:
     return ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
 
 

@@ -5,7 +5,7 @@ import pytest
 from recovery.ports import EVENTS, JOB_SETS, JOBS, NODES, PODS, PatchKind
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import ApiServer
-from recovery.sim.api.status import StatusError
+from recovery.sim.api.status_error import StatusError
 from tests.unit.sim.api.servers import TEAM, made, meta, named, pod, serving
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from recovery.ports import EVENTS, JOB_SETS, JOBS, LEASES, NODES, PODS, PatchKind
-from recovery.sim.api.kinds.kind import Body, Kind
-from recovery.sim.api.status import Cause, StatusError
+from recovery.sim.api.kinds.kind import Body, ServedKind
+from recovery.sim.api.status_error import FieldCause, StatusError
 from tests.unit.sim.api.servers import TEAM, SetClock, made, meta, named, pod, serving
 
 
@@ -95,7 +95,7 @@ def test_refusals_name_what_they_are_about_as_the_real_ones_do() -> None:
         server.get(PODS, "x", namespace=TEAM)
     assert (missing.value.code, missing.value.kind, missing.value.name) == (404, "pods", "x")
     with pytest.raises(StatusError, match="could not find the requested resource") as unknown:
-        serving(Kind(resource=PODS)).get(JOBS, "job", namespace=TEAM)
+        serving(ServedKind(resource=PODS)).get(JOBS, "job", namespace=TEAM)
     assert (unknown.value.code, unknown.value.name) == (404, "")
 
 
@@ -213,7 +213,7 @@ def test_a_kind_fills_in_its_defaults_without_changing_what_others_hold() -> Non
     def default(body: Body, before: Body | None) -> None:
         body["spec"].setdefault("policy", {})["restarts"] = 0 if before is None else 1
 
-    server = serving(Kind(resource=JOBS, default=default), Kind(resource=PODS))
+    server = serving(ServedKind(resource=JOBS, default=default), ServedKind(resource=PODS))
     template: Body = {"metadata": {"name": "job"}, "spec": {"policy": {"name": "shared"}}}
     first = server.create(JOBS, {**template}, namespace=TEAM)
     assert first["spec"] == {"policy": {"name": "shared", "restarts": 0}}
@@ -227,17 +227,17 @@ def test_a_change_that_defaults_undo_is_none() -> None:
     def default(body: Body, before: Body | None) -> None:
         body["spec"]["size"] = 1
 
-    server = serving(Kind(resource=JOBS, default=default))
+    server = serving(ServedKind(resource=JOBS, default=default))
     body = made(server, JOBS, named("job"))
     assert server.patch(JOBS, "job", {"spec": {"size": None}}, kind=PatchKind.MERGE, namespace=TEAM) is body
 
 
 def test_what_a_kind_does_not_accept_is_not_stored() -> None:
-    def validate(body: Body, before: Body | None) -> list[Cause]:
+    def validate(body: Body, before: Body | None) -> list[FieldCause]:
         wrong = before is not None and body["spec"] != before["spec"]
-        return [Cause("spec.a", "a is wrong"), Cause("spec.b", "so is b")] if wrong else []
+        return [FieldCause("spec.a", "a is wrong"), FieldCause("spec.b", "so is b")] if wrong else []
 
-    server = serving(Kind(resource=JOBS, validate=validate))
+    server = serving(ServedKind(resource=JOBS, validate=validate))
     made(server, JOBS, named("job"))
     with pytest.raises(StatusError) as refused:
         server.patch(JOBS, "job", {"spec": {"size": 2}}, kind=PatchKind.MERGE, namespace=TEAM)

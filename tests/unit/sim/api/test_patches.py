@@ -7,7 +7,7 @@ import pytest
 from recovery.ports import JOB_SETS, JOBS, PODS, PatchKind
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.patches import patched
-from recovery.sim.api.status import StatusError
+from recovery.sim.api.status_error import StatusError
 from tests.unit.sim.api.servers import TEAM, made, meta, named, pod, serving
 
 

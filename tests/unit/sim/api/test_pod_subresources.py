@@ -5,7 +5,7 @@ import pytest
 from recovery.ports import JOBS, PODS, PatchKind
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import ApiServer
-from recovery.sim.api.status import StatusError
+from recovery.sim.api.status_error import StatusError
 from tests.unit.sim.api.servers import TEAM, SetClock, made, meta, named, pod, serving
 
 
@@ -87,7 +87,7 @@ def test_an_eviction_says_why_and_then_deletes_with_the_pods_own_grace() -> None
     assert told == [False, True]
 
 
-def test_a_condition_that_stands_is_not_dated_anew() -> None:
+def test_a_condition_that_stands_is_not_dated_again() -> None:
     clock = SetClock()
     server = serving(clock=clock)
     made(server, PODS, pod("rank-0", node="n1"))

@@ -6,7 +6,7 @@ import pytest
 
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.schemas import Schema, SchemaError
-from recovery.sim.api.status import Cause
+from recovery.sim.api.status_error import FieldCause
 
 
 def schema_of(**properties: Any) -> Schema:
@@ -22,12 +22,12 @@ def completed(schema: Schema, spec: Any, before: Body | None = None) -> Any:
     return body.get("spec")
 
 
-def causes(schema: Schema, spec: Any, before: Any = None) -> tuple[Cause, ...]:
+def causes(schema: Schema, spec: Any, before: Any = None) -> tuple[FieldCause, ...]:
     """Of a spec that replaces `before`; None: of a new one."""
     return schema.causes({"spec": spec}, None if before is None else {"spec": before})
 
 
-def cause(schema: Schema, spec: Any, before: Any = None) -> Cause:
+def cause(schema: Schema, spec: Any, before: Any = None) -> FieldCause:
     [only] = causes(schema, spec, before)
     return only
 
@@ -218,7 +218,7 @@ WRONG: dict[str, tuple[Body, Any, str, str]] = {
 @pytest.mark.parametrize(("schema", "value", "message", "reason"), WRONG.values(), ids=WRONG.keys())
 def test_a_wrong_value_is_refused_in_the_servers_words(schema: Body, value: Any, message: str, reason: str) -> None:
     found = causes(schema_of(f=schema), {"f": value})
-    assert found[0] == Cause("spec.f", message, reason)
+    assert found[0] == FieldCause("spec.f", message, reason)
     later = {"FieldValueTypeInvalid", "FieldValueNotSupported", "FieldValueTooLong", "FieldValueTooMany"}
     assert len(found) == (2 if reason in later else 1)
 
@@ -242,7 +242,7 @@ def test_a_right_value_is_accepted(schema: Body, value: Any) -> None:
 
 
 def test_a_number_beyond_its_format_names_no_field() -> None:
-    assert cause(schema_of(f={"type": "integer", "format": "int32"}), {"f": 2**31}) == Cause(
+    assert cause(schema_of(f={"type": "integer", "format": "int32"}), {"f": 2**31}) == FieldCause(
         "<nil>", 'Invalid value: "": Checked value must be of type integer with format int32 in spec.f'
     )
 
@@ -250,7 +250,7 @@ def test_a_number_beyond_its_format_names_no_field() -> None:
 def test_a_missing_field_is_named_where_it_should_be() -> None:
     schema = Schema({"type": "object", "required": ["spec"], "properties": {"spec": {"type": "object"}}})
     found = schema.causes({"metadata": {}}, None)
-    assert found[0] == Cause("spec", "Required value", "FieldValueRequired")
+    assert found[0] == FieldCause("spec", "Required value", "FieldValueRequired")
     items = {"type": "array", "items": {"type": "object", "required": ["name"], "properties": {}}}
     assert causes(schema_of(f=items), {"f": [{}]})[0].field == "spec.f[0].name"
 
@@ -262,7 +262,7 @@ def test_an_item_of_a_list_and_a_value_of_a_map_are_named() -> None:
 
 def test_a_set_holds_each_value_once() -> None:
     schema = schema_of(f={"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}})
-    assert cause(schema, {"f": ["a", "b", "a", "a"]}) == Cause(
+    assert cause(schema, {"f": ["a", "b", "a", "a"]}) == FieldCause(
         "spec.f[2]", 'Duplicate value: "a"', "FieldValueDuplicate"
     )
 
@@ -275,7 +275,7 @@ def test_a_list_that_is_a_map_holds_each_key_once() -> None:
         "items": {"type": "object", "properties": {"type": {"type": "string"}, "status": {"type": "string"}}},
     }
     twice = [{"type": "A", "status": "True"}, {"type": "B"}, {"type": "A", "status": "False"}]
-    assert cause(schema_of(f=conditions), {"f": twice}) == Cause(
+    assert cause(schema_of(f=conditions), {"f": twice}) == FieldCause(
         "spec.f[2]", 'Duplicate value: {"type":"A"}', "FieldValueDuplicate"
     )
 
@@ -285,7 +285,7 @@ def test_what_a_write_of_the_status_gets_wrong_is_worded_from_the_status_on() ->
     status = {"type": "object", "properties": {"epoch": {"type": "integer"}}}
     schema = Schema({"type": "object", "properties": {"status": status}})
     found = schema.causes({"status": {"epoch": "1"}}, {"status": {"epoch": 1}})
-    assert found[0] == Cause(
+    assert found[0] == FieldCause(
         "status.epoch",
         'Invalid value: "string": epoch in body must be of type integer: "string"',
         "FieldValueTypeInvalid",
@@ -358,19 +358,21 @@ def test_the_name_of_an_object_is_ruled_from_the_top() -> None:
     said = {"rule": "self.metadata.name == 'default'", "message": "there is one"}
     schema = Schema({"type": "object", "properties": {}, "x-kubernetes-validations": [said]})
     assert schema.causes({"metadata": {"name": "default"}}, None) == ()
-    assert schema.causes({"metadata": {"name": "b"}}, None) == (Cause("<nil>", "Invalid value: there is one"),)
+    assert schema.causes({"metadata": {"name": "b"}}, None) == (FieldCause("<nil>", "Invalid value: there is one"),)
 
 
 def test_a_rule_about_change_is_asked_only_where_there_is_something_before() -> None:
     schema = ruled("self == oldSelf")
     assert causes(schema, {"f": {"a": 1}}) == ()
     assert causes(schema, {"f": {"a": 1}}, {"f": {"a": 1}}) == ()
-    assert cause(schema, {"f": {"a": 2}}, {"f": {"a": 1}}) == Cause("spec.f", "Invalid value: so it is")
+    assert cause(schema, {"f": {"a": 2}}, {"f": {"a": 1}}) == FieldCause("spec.f", "Invalid value: so it is")
 
 
 def test_a_rule_names_its_culprit_and_its_reason() -> None:
     schema = ruled("!has(self.rules)", fieldPath=".rules", reason="FieldValueForbidden")
-    assert cause(schema, {"f": {"rules": []}}) == Cause("spec.f.rules", "Forbidden: so it is", "FieldValueForbidden")
+    assert cause(schema, {"f": {"rules": []}}) == FieldCause(
+        "spec.f.rules", "Forbidden: so it is", "FieldValueForbidden"
+    )
 
 
 def test_a_text_that_breaks_a_rule_is_shown() -> None:

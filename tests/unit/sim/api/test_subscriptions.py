@@ -5,15 +5,15 @@ import asyncio
 import pytest
 
 from recovery.ports import JOB_SETS, JOBS, NODES, PODS, PatchKind
-from recovery.sim.api.server import Change
-from recovery.sim.api.status import StatusError
+from recovery.sim.api.status_error import StatusError
+from recovery.sim.api.store import ObjectChange
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.api.servers import TEAM, made, meta, named, pod, serving
 
 
 def test_each_change_is_told_at_once_and_in_order() -> None:
     server = serving()
-    told: list[Change] = []
+    told: list[ObjectChange] = []
     server.subscribe(told.append)
     first = made(server, PODS, pod("a"))
     second = server.patch(PODS, "a", {"spec": {"x": 1}}, kind=PatchKind.MERGE, namespace=TEAM)
@@ -40,7 +40,7 @@ def test_who_asks_for_some_kinds_hears_of_those_in_the_order_of_asking() -> None
 def test_a_refused_write_is_not_told() -> None:
     server = serving()
     made(server, PODS, pod("a"))
-    told: list[Change] = []
+    told: list[ObjectChange] = []
     server.subscribe(told.append)
     with pytest.raises(StatusError):
         made(server, PODS, pod("a"))
@@ -50,7 +50,7 @@ def test_a_refused_write_is_not_told() -> None:
 def test_who_is_told_must_not_write() -> None:
     server = serving()
 
-    def write(change: Change) -> None:
+    def write(change: ObjectChange) -> None:
         made(server, JOBS, named("job"))
 
     server.subscribe(write, PODS)

@@ -15,7 +15,7 @@ from recovery.sim.api.metadata import timestamp
 from recovery.sim.api.server import ApiServer
 from recovery.sim.controllers.garbage import GarbageCollector
 from recovery.sim.controllers.job import JobController
-from recovery.sim.controllers.limits import UNLIMITED, Limiter
+from recovery.sim.controllers.request_limiter import UNLIMITED, Limiter
 from recovery.sim.virtual_time import VirtualClock
 
 NAMESPACE = "team"

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 from recovery.ports import LEASES, NODES, PODS, Clock, Entropy, PatchKind
 from recovery.sim.api.kinds.core import core_kinds
-from recovery.sim.api.kinds.kind import Body, Kind
-from recovery.sim.api.server import ApiServer, Change
+from recovery.sim.api.kinds.kind import Body, ServedKind
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.store import ObjectChange
 from recovery.sim.controllers.controller import ModelController
 from recovery.sim.kubelets.pod_status import micro_timestamp, timestamp
 from recovery.sim.virtual_time import VirtualClock
@@ -21,12 +22,12 @@ MakesController = Callable[[ApiServer, Clock, Entropy], ModelController[Any]]
 
 
 class NodeWorld:
-    def __init__(self, controllers: Iterable[MakesController], kinds: Iterable[Kind]) -> None:
+    def __init__(self, controllers: Iterable[MakesController], kinds: Iterable[ServedKind]) -> None:
         self.clock = VirtualClock()
         entropy = random.Random(3)
         self.server = ApiServer(kinds, clock=self.clock, entropy=entropy)
         self.controllers = [make(self.server, self.clock, entropy) for make in controllers]
-        self.changes: list[Change] = []
+        self.changes: list[ObjectChange] = []
         self.server.subscribe(self.changes.append)
 
     async def pass_seconds(self, seconds: float) -> None:
@@ -136,7 +137,7 @@ class NodeWorld:
 
 
 @asynccontextmanager
-async def running(*controllers: MakesController, kinds: Iterable[Kind] | None = None) -> AsyncIterator[NodeWorld]:
+async def running(*controllers: MakesController, kinds: Iterable[ServedKind] | None = None) -> AsyncIterator[NodeWorld]:
     """`kinds` None: the core ones."""
     world = NodeWorld(controllers, kinds or core_kinds())
     async with at_work(*world.controllers):

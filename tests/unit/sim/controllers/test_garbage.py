@@ -7,7 +7,7 @@ from recovery.ports import JOBS, PODS, PatchKind, Propagation
 from recovery.sim.api.kinds.core import CONFIG_MAPS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.metadata import timestamp
-from recovery.sim.controllers.limits import UNLIMITED, Limiter
+from recovery.sim.controllers.request_limiter import UNLIMITED, Limiter
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.controllers.job_world import NAMESPACE, JobWorld, job_world
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from recovery.sim.controllers.job_backoff import Backoff
+from recovery.sim.controllers.job_backoff import JobBackoff
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.controllers.job_world import JobWorld, job_world
 
@@ -69,10 +69,10 @@ async def test_a_success_makes_the_next_wait_short_again() -> None:
 
 def test_failures_from_before_the_last_success_are_forgotten() -> None:
     first, success, last = (_ended_at(second) for second in (5, 10, 15))
-    backoff = Backoff(failures=3).after([success], [last, first])
-    assert backoff == Backoff(1, datetime(2026, 11, 2, 8, 0, 15, tzinfo=UTC))
+    backoff = JobBackoff(failures=3).after([success], [last, first])
+    assert backoff == JobBackoff(1, datetime(2026, 11, 2, 8, 0, 15, tzinfo=UTC))
     assert backoff.remaining_seconds(datetime(2026, 11, 2, 8, 0, 21, tzinfo=UTC)) == 4
-    assert Backoff(failures=3).after([last], [first]) == Backoff()
+    assert JobBackoff(failures=3).after([last], [first]) == JobBackoff()
 
 
 def _ended_at(second: int) -> dict[str, Any]:

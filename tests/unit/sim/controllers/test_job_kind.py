@@ -6,7 +6,7 @@ import pytest
 
 from recovery.ports import JOBS
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.api.status import StatusError
+from recovery.sim.api.status_error import StatusError
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.controllers.job_world import JobWorld, job
 

@@ -3,7 +3,7 @@
 import re
 
 from recovery.ports import JOBS, PODS, PatchKind, Propagation
-from recovery.sim.api.server import Change
+from recovery.sim.api.store import ObjectChange
 from recovery.sim.controllers.job_pods import make_pod
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.controllers.job_world import NAMESPACE, index_of, job_world
@@ -70,7 +70,7 @@ async def test_the_status_counts_active_and_ready_pods() -> None:
 
 
 @virtual_time
-async def test_changes_of_pods_are_looked_at_together_after_a_second() -> None:
+async def test_changes_of_pods_are_synced_together_after_a_second() -> None:
     async with job_world() as world:
         world.create(pods=4)
         await world.pass_seconds(3)
@@ -114,7 +114,7 @@ async def test_refused_pods_are_asked_for_few_at_a_time_ever_more_rarely_and_tol
 async def test_pods_are_asked_for_in_batches_of_1_2_4_and_those_end_with_one_that_is_refused() -> None:
     async with job_world() as world:
 
-        def close_the_door(change: Change) -> None:
+        def close_the_door(change: ObjectChange) -> None:
             if len(world.pods()) == 3:
                 world.admission.refusal = "no"
 

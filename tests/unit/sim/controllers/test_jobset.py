@@ -7,7 +7,7 @@ import pytest
 
 from recovery.ports import JOB_SETS, JOBS
 from recovery.sim.api.kinds.core import SERVICES
-from recovery.sim.api.status import StatusError
+from recovery.sim.api.status_error import StatusError
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.controllers.workload_scene import NAMESPACE, Scene, conditions, jobset, met, replicated
 

@@ -5,12 +5,12 @@ import random
 import pytest
 
 from recovery.ports import NODES
-from recovery.sim.api.door import ModelClient
+from recovery.sim.api.client import ModelClient
 from recovery.sim.controllers.node_lifecycle import NodeLifecycle
 from recovery.sim.controllers.taint_eviction import TaintEviction
 from recovery.sim.kubelets.kubelet import Kubelets
-from recovery.sim.kubelets.means import KubeletSettings
-from recovery.sim.kubelets.nodes import NodeDeath, NodeSpec
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
+from recovery.sim.kubelets.node_run import NodeDeath, NodeSpec
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.cluster import Obedient
 from tests.unit.sim.controllers.node_world import NodeWorld, at_work, running
@@ -211,7 +211,7 @@ async def test_pods_leave_when_their_toleration_runs_out() -> None:
 
 
 @virtual_time
-async def test_nobody_leaves_a_node_that_came_back_in_time_and_the_time_begins_anew() -> None:
+async def test_nobody_leaves_a_node_that_came_back_in_time_and_the_time_begins_again() -> None:
     async with running(NodeLifecycle, TaintEviction) as world:
         world.add_node("node-0")
         world.add_pod("p", bound_to="node-0", phase="Running")

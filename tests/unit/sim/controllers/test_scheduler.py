@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from recovery.ports import NODES, PODS, PatchKind
-from recovery.sim.api.kinds.kind import Kind
-from recovery.sim.controllers.demands import amounts_of, thousandths
+from recovery.sim.api.kinds.kind import ServedKind
+from recovery.sim.controllers.node_fit import amounts_of, thousandths
 from recovery.sim.controllers.scheduler import Scheduler
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.controllers.node_world import GPUS, NAMESPACE, NodeWorld, running
 
 SOON = 0.5
-"""Seconds in which the scheduler has looked at a few pods."""
+"""Seconds in which the scheduler has seen a few pods."""
 
 
 def affinity(operator: str, *values: str) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def test_required_node_affinity_is_kept_to(term: dict[str, Any], node: str) -> N
 @virtual_time
 async def test_a_gated_pod_waits_in_silence_until_its_last_gate_is_gone() -> None:
     # The real server lets gates be taken away, and nothing else be changed.
-    async with running(Scheduler, kinds=(Kind(resource=PODS), Kind(resource=NODES))) as world:
+    async with running(Scheduler, kinds=(ServedKind(resource=PODS), ServedKind(resource=NODES))) as world:
         world.add_node("node-0")
         world.add_pod("p", schedulingGates=[{"name": "quota"}])
         await world.pass_seconds(400)

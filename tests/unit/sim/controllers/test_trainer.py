@@ -8,7 +8,7 @@ from recovery.ports import JOB_SETS, TRAIN_JOBS, Propagation
 from recovery.sim.api.kinds.core import CONFIG_MAPS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.kinds.trainjobs import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES
-from recovery.sim.api.status import StatusError
+from recovery.sim.api.status_error import StatusError
 from recovery.sim.runtimes import (
     initialized_runtime,
     joined_runtime,
@@ -319,7 +319,7 @@ async def test_complete_is_for_good_even_without_the_jobset() -> None:
 
 
 @virtual_time
-async def test_failed_is_not_terminal_without_the_failed_jobset_the_training_begins_anew() -> None:
+async def test_failed_is_not_terminal_without_the_failed_jobset_the_training_begins_again() -> None:
     async with Scene.running() as scene:
         await started(scene)
         await scene.fail("llm-node-0")
@@ -372,7 +372,7 @@ async def test_a_trainjob_that_is_being_deleted_gets_its_jobset_again_until_it_i
 
 
 @virtual_time
-async def test_a_trainjob_made_anew_can_be_complete_by_what_the_old_one_left() -> None:
+async def test_a_trainjob_recreated_can_be_complete_by_what_the_old_one_left() -> None:
     async with Scene.running() as scene:
         await started(scene)
         await scene.complete("llm-node-0")
@@ -386,7 +386,7 @@ async def test_a_trainjob_made_anew_can_be_complete_by_what_the_old_one_left() -
 
 
 @virtual_time
-async def test_a_trainjob_made_anew_waits_until_what_the_old_one_left_is_gone() -> None:
+async def test_a_trainjob_recreated_waits_until_what_the_old_one_left_is_gone() -> None:
     async with Scene.running() as scene:
         await started(scene)
         old = scene.jobset()["metadata"]["uid"]
@@ -414,7 +414,7 @@ async def test_a_deadline_fails_the_trainjob_for_good_and_takes_the_jobset() -> 
 
 
 @virtual_time
-async def test_a_deadline_counts_anew_from_a_resume() -> None:
+async def test_a_deadline_counts_again_from_a_resume() -> None:
     async with Scene.running() as scene:
         await started(scene, activeDeadlineSeconds=60)
         await scene.quiet(40)

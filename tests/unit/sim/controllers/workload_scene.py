@@ -13,10 +13,11 @@ from recovery.sim.api.kinds.jobs import job_kind
 from recovery.sim.api.kinds.jobsets import jobset_kind
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.kinds.trainjobs import trainer_kinds
-from recovery.sim.api.server import ApiServer, Change
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.store import ObjectChange
 from recovery.sim.controllers.garbage import GarbageCollector
 from recovery.sim.controllers.jobset import JobSetController
-from recovery.sim.controllers.limits import UNLIMITED, Limiter
+from recovery.sim.controllers.request_limiter import UNLIMITED, Limiter
 from recovery.sim.controllers.trainer import TrainerController
 from recovery.sim.virtual_time import VirtualClock
 
@@ -32,7 +33,7 @@ class Scene:
     jobsets: JobSetController
     trainer: TrainerController
     garbage: GarbageCollector
-    changes: list[Change]
+    changes: list[ObjectChange]
     """Everything that was written."""
 
     @classmethod
@@ -43,7 +44,7 @@ class Scene:
         server = ApiServer(kinds, clock=clock, entropy=entropy)
         garbage = GarbageCollector(server, clock, entropy, limiter=Limiter(clock, per_second=UNLIMITED))
         models = (JobSetController(server, clock, entropy), TrainerController(server, clock, entropy), garbage)
-        changes: list[Change] = []
+        changes: list[ObjectChange] = []
         server.subscribe(changes.append)
         tasks = [asyncio.create_task(model.run()) for model in models]
         try:

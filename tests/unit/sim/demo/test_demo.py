@@ -12,8 +12,8 @@ from rich.console import Console
 
 from recovery.core.model.ledger import Outcome, Phase
 from recovery.sim.demo import objects
+from recovery.sim.demo.run_demo import perform
 from recovery.sim.demo.scene import CALM_SECONDS, Scene
-from recovery.sim.demo.show import perform
 from recovery.sim.demo.view import view_on
 from recovery.sim.virtual_time import VirtualClock, run_in_virtual_time
 
@@ -40,7 +40,7 @@ class Evening:
         clock = VirtualClock()
         self.scene = Scene(clock, random.Random(1), ranks=RANKS)
         self.verdict = await perform(self.scene, view_on(self.console, clock), clock)
-        self.sight, self.ended_at, self.seconds = self.scene.sight(), clock.now(), clock.monotonic_seconds()
+        self.moment, self.ended_at, self.seconds = self.scene.moment(), clock.now(), clock.monotonic_seconds()
 
     @property
     def text(self) -> str:
@@ -140,8 +140,8 @@ def test_the_bill_is_the_sum_of_all_phases_and_runs_on_while_the_group_is_held(e
     assert lasting.ended_at is None
     held_seconds = (evening.ended_at - lasting.started_at).total_seconds()
     assert held_seconds >= CALM_SECONDS
-    assert evening.sight.idle_gpus == GPUS
-    assert evening.sight.idle_gpu_seconds == pytest.approx(
+    assert evening.moment.idle_gpus == GPUS
+    assert evening.moment.idle_gpu_seconds == pytest.approx(
         sum(span.idle_gpu_seconds for span in spans) + held_seconds * GPUS, abs=0.1
     )
 

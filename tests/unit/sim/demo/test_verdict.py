@@ -2,7 +2,7 @@
 
 import pytest
 
-from recovery.sim.demo.verdict import Course, Verdict, judge
+from recovery.sim.demo.verdict import Course, DemoVerdict, judge
 from recovery.sim.training.trace import Trace
 from recovery.sim.virtual_time import BEGIN
 from tests.unit.sim.demo.records import RANKS, TRAINING, at, exited, incarnation, met, started
@@ -33,7 +33,7 @@ def as_it_should_be() -> Trace:
 def test_two_recoveries_and_a_held_crash_loop_are_as_it_should_be() -> None:
     verdict = judge(as_it_should_be(), course(), held=True)
 
-    assert verdict == Verdict(
+    assert verdict == DemoVerdict(
         proofs=(
             "incident 1: all 4 ranks met again 3.00 s after the failure, as one new incarnation",
             "incident 2: all 4 ranks met again 3.00 s after the failure, as one new incarnation",

@@ -1,4 +1,5 @@
-"""Hand-made evidence: a job, its policy and its ledger as changes of a server that nobody runs, told to a jury."""
+"""Hand-made evidence: a job, its policy and its ledger as changes of a server that nobody runs, told to the
+checkers."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -24,7 +25,6 @@ from recovery.core.model.ledger import (
     Totals,
 )
 from recovery.core.model.reason import Reason
-from recovery.kube.request import Request
 from recovery.ports import (
     EVENTS,
     JOB_SETS,
@@ -34,15 +34,17 @@ from recovery.ports import (
     RECOVERY_INCIDENTS,
     RECOVERY_POLICIES,
     TRAIN_JOBS,
+    ApiRequest,
     Resource,
 )
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.api.server import ApiServer, Change
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.store import ObjectChange
 from recovery.sim.training.trace import EventKind, Trace, TraceRecord
-from recovery.sim.trials.checkers.judge import Jury
-from recovery.sim.trials.evidence import Checker, Evidence, Happening, RequestRecord
-from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
+from recovery.sim.trials.checkers.checker_set import CheckerSet
+from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.plan import JobPlan, TrialPlan
+from recovery.sim.trials.trial_evidence import Checker, Happening, RequestRecord, TrialEvidence
 from recovery.sim.virtual_time import BEGIN
 
 KEY = GroupKey("team-a", "llm")
@@ -69,10 +71,14 @@ class Case:
     """A trial of two hours with one job of two pods; every method is one event, and `now` says when."""
 
     def __init__(
-        self, *checkers: Callable[[Evidence], Checker], mode: str = "Enforce", trained: bool = True, policy: bool = True
+        self,
+        *checkers: Callable[[TrialEvidence], Checker],
+        mode: str = "Enforce",
+        trained: bool = True,
+        policy: bool = True,
     ) -> None:
         job = JobPlan("team-a", "llm", pods=2)
-        self.evidence = Evidence(
+        self.evidence = TrialEvidence(
             plan=TrialPlan(seed=1, jobs=(job,)),
             server=cast(ApiServer, None),
             trace=Trace(),
@@ -81,7 +87,7 @@ class Case:
             healing_from=at(5400),
             ends_at=at(7200),
         )
-        self.jury = Jury(self.evidence, checkers)
+        self.checker_set = CheckerSet(self.evidence, checkers)
         self.now = 0.0
         self.revision = 100
         self.objects: dict[tuple[str, str], Body] = {}
@@ -103,11 +109,11 @@ class Case:
 
     @property
     def found(self) -> list[str]:
-        return [violation.sentence for violation in self.jury.violations]
+        return [violation.sentence for violation in self.checker_set.violations]
 
     def end(self) -> list[str]:
         self.now = 7200
-        self.jury.ended()
+        self.checker_set.ended()
         return self.found
 
     # Objects.
@@ -157,10 +163,10 @@ class Case:
         self.put(resource, name, {"metadata": marked}, by=by)
 
     def _tell(self, type_: Any, resource: Resource, body: Body, before: Body | None, by: str) -> None:
-        change = Change(type_, resource, body, before, self.revision, by)
+        change = ObjectChange(type_, resource, body, before, self.revision, by)
         self.evidence.changes.append(change)
         self.evidence.change_times.append(at(self.now))
-        self.jury.changed(change, at(self.now))
+        self.checker_set.changed(change, at(self.now))
 
     def policy(self, mode: str, **spec: Any) -> None:
         metadata = {"managedFields": [{"time": stamp(self.now), "fieldsV1": {"f:spec": {"f:mode": {}}}}]}
@@ -250,15 +256,15 @@ class Case:
         applied: bool = False,
         body: Any = None,
         query: Mapping[str, str | int] | None = None,
-        fault: Fault | None = None,
+        fault: TrialFault | None = None,
     ) -> None:
-        sent = Request(
+        sent = ApiRequest(
             verb, resource, "team-a", name, query=query or {}, body=None if body is None else msgspec.json.encode(body)
         )
         number = len(self.evidence.requests)
         record = RequestRecord(at(self.now), by, process, number, sent, 200, applied, self.revision, fault)
         self.evidence.requests.append(record)
-        self.jury.requested(record)
+        self.checker_set.requested(record)
 
     def reads_live(self, *, process: int = 0) -> None:
         """As before each decision on live facts."""
@@ -267,7 +273,7 @@ class Case:
         self.request("list", PODS, query=SELECTOR, process=process)
 
     def befalls(self, kind: FaultKind, *, actor: str = "world", seconds: float = 0.0, **fields: Any) -> None:
-        fault = Fault(FaultKey(actor, len(self.evidence.happenings), kind), seconds, self.now)
+        fault = TrialFault(FaultKey(actor, len(self.evidence.happenings), kind), seconds, self.now)
         until = at(self.now + seconds) if seconds else None
         self.evidence.happenings.append(Happening(fault, at(self.now), until, str(kind), **fields))
 

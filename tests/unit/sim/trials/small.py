@@ -9,10 +9,10 @@ import msgspec
 
 from recovery.ports import LEASES, Resource
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.trials.evidence import Happening, RequestRecord
-from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
+from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.plan import JobPlan, TrialPlan
-from recovery.sim.trials.trial import Outcome, run_trial
+from recovery.sim.trials.trial import TrialOutcome, run_trial
+from recovery.sim.trials.trial_evidence import Happening, RequestRecord
 from recovery.sim.virtual_time import BEGIN
 
 LLM = JobPlan("team-a", "llm", pods=2, grace_seconds=5, policy={"mode": "Enforce"})
@@ -28,21 +28,21 @@ def in_world(
     number: int = 0,
     indexes: tuple[int, ...] = (0,),
     code: int = 1,
-) -> Fault:
-    return Fault(FaultKey("world", number, kind), seconds, at_seconds, str(LLM), indexes, code)
+) -> TrialFault:
+    return TrialFault(FaultKey("world", number, kind), seconds, at_seconds, str(LLM), indexes, code)
 
 
-def at_event(kind: FaultKind, number: int, seconds: float = 0.0, actor: str = "controller-0") -> Fault:
+def at_event(kind: FaultKind, number: int, seconds: float = 0.0, actor: str = "controller-0") -> TrialFault:
     """Of a request or of a line of a watch."""
-    return Fault(FaultKey(actor, number, kind), seconds)
+    return TrialFault(FaultKey(actor, number, kind), seconds)
 
 
-def with_faults(*faults: Fault, plan: TrialPlan = QUIET, **fields: Any) -> TrialPlan:
+def with_faults(*faults: TrialFault, plan: TrialPlan = QUIET, **fields: Any) -> TrialPlan:
     return msgspec.structs.replace(plan, faults=faults, **fields)
 
 
 @lru_cache(maxsize=8)  # All that a trial makes lives as long as its outcome, and slows the next ones down.
-def outcome_of(*faults: Fault) -> Outcome:
+def outcome_of(*faults: TrialFault) -> TrialOutcome:
     """Of the quiet trial with these faults."""
     return run_trial(with_faults(*faults))
 
@@ -56,14 +56,14 @@ def second(moment: datetime) -> float:
     return (moment - BEGIN).total_seconds()
 
 
-def happening(outcome: Outcome, kind: FaultKind) -> Happening:
+def happening(outcome: TrialOutcome, kind: FaultKind) -> Happening:
     """The only one of that kind."""
     found = [each for each in outcome.evidence.happenings if each.fault.key.kind is kind]
     assert len(found) == 1, f"{kind} took place {len(found)} times"
     return found[0]
 
 
-def states(outcome: Outcome, resource: Resource, name: str = "") -> Iterator[tuple[float, str, Body]]:
+def states(outcome: TrialOutcome, resource: Resource, name: str = "") -> Iterator[tuple[float, str, Body]]:
     """Every revision of the resource's objects: its second, ADDED, MODIFIED or DELETED, and the object."""
     evidence = outcome.evidence
     for change, moment in zip(evidence.changes, evidence.change_times, strict=True):
@@ -71,7 +71,7 @@ def states(outcome: Outcome, resource: Resource, name: str = "") -> Iterator[tup
             yield second(moment), change.type, change.body
 
 
-def writes(outcome: Outcome) -> list[RequestRecord]:
+def writes(outcome: TrialOutcome) -> list[RequestRecord]:
     """Those of controller processes, about anything but Leases."""
     return [
         record for record in outcome.evidence.requests if record.request.writes and record.request.resource != LEASES

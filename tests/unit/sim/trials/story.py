@@ -8,13 +8,20 @@ import msgspec
 from recovery.controller.lease import LEASE_NAME
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import Ledger
-from recovery.kube.request import Request
-from recovery.ports import LEASES, PODS, RECOVERY_GROUPS, Resource
-from recovery.sim.api.server import ApiServer, Change
+from recovery.ports import LEASES, PODS, RECOVERY_GROUPS, ApiRequest, Resource
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.store import ObjectChange
 from recovery.sim.training.trace import EventKind, Trace, TraceRecord
-from recovery.sim.trials.evidence import Evidence, FailedLook, Happening, ProcessLife, RequestRecord, Violation
-from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
+from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.plan import JobPlan, TrialPlan
+from recovery.sim.trials.trial_evidence import (
+    FailedReconcile,
+    Happening,
+    ProcessLife,
+    RequestRecord,
+    TrialEvidence,
+    Violation,
+)
 from recovery.sim.virtual_time import BEGIN
 
 LLM = JobPlan("team-a", "llm", pods=4, policy={"mode": "Enforce"})
@@ -28,7 +35,7 @@ def at(seconds: float) -> datetime:
 class Story:
     def __init__(self, *jobs: JobPlan) -> None:
         plan = TrialPlan(seed=1, jobs=jobs or (LLM,))
-        self.evidence = Evidence(
+        self.evidence = TrialEvidence(
             plan=plan,
             server=cast("ApiServer", None),
             trace=Trace(),
@@ -40,7 +47,7 @@ class Story:
         self._ledgers: dict[str, dict[str, Any]] = {}
 
     def happens(self, seconds: float, kind: FaultKind, sentence: str, job: str = "team-a/llm") -> None:
-        fault = Fault(FaultKey("world", len(self.evidence.happenings), kind), at_seconds=seconds, job=job)
+        fault = TrialFault(FaultKey("world", len(self.evidence.happenings), kind), at_seconds=seconds, job=job)
         self.evidence.happenings.append(Happening(fault, at(seconds), None, sentence))
 
     def ledger(self, seconds: float, ledger: Ledger, job: str = "llm", actor: str = LEADER) -> None:
@@ -63,7 +70,7 @@ class Story:
         before: dict[str, Any] | None = None,
         actor: str = "job-controller",
     ) -> None:
-        self.evidence.changes.append(Change(what, resource, body, before, len(self.evidence.changes), actor))
+        self.evidence.changes.append(ObjectChange(what, resource, body, before, len(self.evidence.changes), actor))
         self.evidence.change_times.append(at(seconds))
 
     def pod(self, seconds: float, what: Literal["ADDED", "DELETED"], index: int, job: str = "llm") -> None:
@@ -86,7 +93,7 @@ class Story:
         fault: FaultKind | None = None,
         actor: str = LEADER,
     ) -> None:
-        request = Request(
+        request = ApiRequest(
             verb=verb,
             resource=resource,
             namespace=namespace,
@@ -105,7 +112,7 @@ class Story:
                 code=code,
                 applied=request.writes if applied is None else applied,
                 revision=number,
-                fault=Fault(FaultKey(actor, number, fault)) if fault is not None else None,
+                fault=TrialFault(FaultKey(actor, number, fault)) if fault is not None else None,
             )
         )
 
@@ -120,8 +127,8 @@ class Story:
         ended_at = at(ended) if ended is not None else None
         self.evidence.processes.append(ProcessLife(LEADER, number, at(started), ended_at, how))
 
-    def look_fails(self, seconds: float, error: str) -> None:
-        self.evidence.failed_looks.append(FailedLook(at(seconds), LEADER, GroupKey("team-a", "llm"), error))
+    def reconcile_fails(self, seconds: float, error: str) -> None:
+        self.evidence.failed_reconciles.append(FailedReconcile(at(seconds), LEADER, GroupKey("team-a", "llm"), error))
 
     def trains(self, seconds: float, kind: EventKind, step: int, index: int | None = None) -> None:
         record = TraceRecord(at=at(seconds), kind=kind, training="team-a/llm", job_uid="job", step=step, index=index)

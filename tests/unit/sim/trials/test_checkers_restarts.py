@@ -9,7 +9,7 @@ from recovery.core.model.ledger import AttemptAction, Ledger, Phase, RequestAnsw
 from recovery.core.model.reason import Reason
 from recovery.ports import JOB_SETS, JOBS, PODS
 from recovery.sim.trials.checkers.restarts import BaselineUntouched, JustifiedRestart, NativeFirst
-from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
+from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from tests.unit.sim.trials.checker_case import CONTROLLER, Case, at, in_phase, opened, restarted
 
 
@@ -189,7 +189,7 @@ class TestJustifiedRestart:
         assert len(case.found) == (1 if how == "nobody" else 0)
 
     @pytest.mark.parametrize("failed", [True, False])
-    def test_only_a_failed_jobset_is_made_anew(self, failed: bool) -> None:
+    def test_only_a_failed_jobset_is_recreated(self, failed: bool) -> None:
         case = Case(JustifiedRestart)
         if failed:
             case.jobset(status={"terminalState": "Failed"})
@@ -212,7 +212,9 @@ class TestBaselineUntouched:
         assert "restarts it for what is a baseline: pod llm-node-0-1 was deleted by user" in case.found[0]
 
     @pytest.mark.parametrize(("seconds_later", "violations"), [(20, 0), (200, 1)])
-    def test_a_look_that_was_held_up_may_have_read_the_policy_before(self, seconds_later: int, violations: int) -> None:
+    def test_a_reconcile_that_was_held_up_may_have_read_the_policy_before(
+        self, seconds_later: int, violations: int
+    ) -> None:
         case = Case(BaselineUntouched)
         case.lose_a_pod()
         case.now += 60
@@ -316,7 +318,7 @@ class TestNativeFirst:
         case = Case(NativeFirst)
         case.job("job-1", podFailurePolicy={"rules": [FAIL_JOB]})
         case.fails(1, 42)
-        late = Fault(FaultKey(CONTROLLER, 3, FaultKind.DELAYED), 20)
+        late = TrialFault(FaultKey(CONTROLLER, 3, FaultKind.DELAYED), 20)
         assert self.restart_after_reading(case, fault=late) == []
 
     @pytest.mark.parametrize(("limit", "violations"), [(0, 1), (6, 0)])
@@ -356,7 +358,7 @@ class TestNativeFirst:
         case.jobset(status={"restarts": 1})
         assert "JobSet llm restarts the group itself" in self.restart_after_reading(case)[0]
 
-    def test_one_of_a_jobset_that_was_made_anew_since_is_past(self) -> None:
+    def test_one_of_a_jobset_that_was_recreated_since_is_past(self) -> None:
         """Seed 1758."""
         case = Case(NativeFirst)
         case.fails(1, 1)

@@ -41,9 +41,9 @@ from recovery.ports import (
     Resource,
 )
 from recovery.sim.trials.coverage import ALL, NEVER_HIT, coverage_of, never_hit, total
+from recovery.sim.trials.failure_signs import Sign
 from recovery.sim.trials.faults import FaultKind
-from recovery.sim.trials.plan import Admission, JobPlan, Marking, Runtime, Sidecar
-from recovery.sim.trials.signs import Sign
+from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, Sidecar
 from tests.unit.sim.trials.story import Story, at
 
 TERMS = Terms("default", "u", 1, "RecreateGroupAfterStart", 10, 86400.0, 900.0)
@@ -71,10 +71,10 @@ def covered(*ledgers: Ledger) -> dict[str, int]:
     [
         ("fault", FaultKind),
         ("sign", Sign),
-        ("runtime", Runtime),
+        ("runtime", PlannedRuntime),
         ("sidecar", Sidecar),
         ("marking", Marking),
-        ("admission", Admission),
+        ("admission", JobAdmission),
         ("mode", Mode),
         ("rule", Restart),
         ("ruled", RuleAction),
@@ -116,7 +116,7 @@ def test_trials_add_up() -> None:
 
 
 def test_faults_and_runtimes() -> None:
-    story = Story(JobPlan("a", "b", Runtime.NATIVE), JobPlan("a", "c", Runtime.NATIVE))
+    story = Story(JobPlan("a", "b", PlannedRuntime.NATIVE), JobPlan("a", "c", PlannedRuntime.NATIVE))
     story.happens(1, FaultKind.POD_KILL, "…")
     story.happens(2, FaultKind.POD_KILL, "…")
     assert coverage_of(story.evidence) == {
@@ -130,8 +130,10 @@ def test_faults_and_runtimes() -> None:
 
 def test_kinds_of_jobs() -> None:
     story = Story(
-        JobPlan("a", "b", sidecars=(Sidecar.HELPER, Sidecar.NATIVE), admission=Admission.BY_KUEUE, deadline_seconds=60),
-        JobPlan("a", "c", Runtime.BARE_JOBSET, marking=Marking.NOTHING, policy=None),
+        JobPlan(
+            "a", "b", sidecars=(Sidecar.HELPER, Sidecar.NATIVE), admission=JobAdmission.BY_KUEUE, deadline_seconds=60
+        ),
+        JobPlan("a", "c", PlannedRuntime.BARE_JOBSET, marking=Marking.NOTHING, policy=None),
     )
     assert coverage_of(story.evidence) == {
         "runtime:shipped": 1,
@@ -292,7 +294,7 @@ def annotation(name: str) -> str:
         ("patch", JOB_SETS, json_patch(annotation(SUSPENDED_BY_ANNOTATION), op="remove"), "", "ResumeWorkload"),
     ],
 )
-def test_deeds_are_known_by_their_requests(
+def test_actions_are_known_by_their_requests(
     verb: str, resource: Resource, body: object, subresource: str, action: str
 ) -> None:
     story = Story()
@@ -303,13 +305,13 @@ def test_deeds_are_known_by_their_requests(
     assert {key: times for key, times in counts.items() if key.startswith("action:")} == {f"action:{action}": 1}
 
 
-def test_what_was_refused_is_no_deed() -> None:
+def test_what_was_refused_is_no_action() -> None:
     story = Story()
     story.request(1, "delete", JOBS, "x", code=409, applied=False)
     story.request(2, "delete", JOBS, "x", code=None, applied=True)
     assert coverage_of(story.evidence)["action:DeleteJob"] == 1
 
 
-def test_every_deed_can_be_told_from_a_request() -> None:
-    tested = {parameters[-1] for parameters in test_deeds_are_known_by_their_requests.pytestmark[0].args[1]}  # type: ignore[attr-defined]
+def test_every_action_can_be_told_from_a_request() -> None:
+    tested = {parameters[-1] for parameters in test_actions_are_known_by_their_requests.pytestmark[0].args[1]}  # type: ignore[attr-defined]
     assert tested == {action.__name__ for action in get_args(actions.Action)}

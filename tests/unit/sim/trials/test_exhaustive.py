@@ -4,21 +4,21 @@ import pytest
 
 from recovery.ports import LEASES
 from recovery.sim.trials import exhaustive
-from recovery.sim.trials.exhaustive import CANONICAL, RESTART_SECONDS, Stop, every_stop
+from recovery.sim.trials.exhaustive import CANONICAL, RESTART_SECONDS, StoppedTrial, every_stop
 from recovery.sim.trials.faults import FaultKey, FaultKind
 from recovery.sim.trials.plan import TrialPlan
-from recovery.sim.trials.trial import Outcome
+from recovery.sim.trials.trial import TrialOutcome
 from tests.unit.sim.trials.small import in_world, outcome_of, with_faults
 
 LOST = in_world(FaultKind.POD_KILL)
 
 
 @pytest.fixture
-def stops(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Stop], list[TrialPlan]]:
+def stops(monkeypatch: pytest.MonkeyPatch) -> tuple[list[StoppedTrial], list[TrialPlan]]:
     """Those of a pod that is lost, and the plans that were run for them; only the first of these is really run."""
     plans: list[TrialPlan] = []
 
-    def run(plan: TrialPlan) -> Outcome:
+    def run(plan: TrialPlan) -> TrialOutcome:
         plans.append(plan)
         return outcome_of(*plan.faults) if len(plans) == 1 else outcome_of()
 
@@ -28,7 +28,7 @@ def stops(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Stop], list[TrialPlan]]
 
 
 def test_every_write_but_those_of_the_lease_is_stopped_before_and_after(
-    stops: tuple[list[Stop], list[TrialPlan]],
+    stops: tuple[list[StoppedTrial], list[TrialPlan]],
 ) -> None:
     (whole, *stopped), plans = stops
     writes = [
@@ -44,7 +44,7 @@ def test_every_write_but_those_of_the_lease_is_stopped_before_and_after(
     assert len(plans) == len(stopped) + 1
 
 
-def test_each_trial_has_the_incident_and_one_stop(stops: tuple[list[Stop], list[TrialPlan]]) -> None:
+def test_each_trial_has_the_incident_and_one_stop(stops: tuple[list[StoppedTrial], list[TrialPlan]]) -> None:
     (whole, *stopped), (first, *others) = stops
     assert (whole.key, first.faults) == (None, (LOST,))
     for stop, plan in zip(stopped, others, strict=True):
@@ -54,7 +54,7 @@ def test_each_trial_has_the_incident_and_one_stop(stops: tuple[list[Stop], list[
         assert kill.seconds == RESTART_SECONDS
 
 
-def test_what_a_stop_is_called(stops: tuple[list[Stop], list[TrialPlan]]) -> None:
+def test_what_a_stop_is_called(stops: tuple[list[StoppedTrial], list[TrialPlan]]) -> None:
     (whole, first, *_), _ = stops
     assert str(whole) == "pod, not stopped"
     assert str(first) == f"pod, {first.key}"

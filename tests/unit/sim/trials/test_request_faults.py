@@ -4,10 +4,9 @@ from collections import Counter
 
 import pytest
 
-from recovery.kube.request import Request
-from recovery.ports import JOBS, LEASES, PODS
+from recovery.ports import JOBS, LEASES, PODS, ApiRequest
 from recovery.sim.trials.dice import Dice
-from recovery.sim.trials.faults import Fault, FaultKind
+from recovery.sim.trials.faults import FaultKind, TrialFault
 from recovery.sim.trials.plan import FaultRates
 from recovery.sim.trials.request_faults import (
     LEASE_SHARE,
@@ -20,21 +19,21 @@ from recovery.sim.trials.request_faults import (
 from tests.unit.sim.trials.small import at_event
 
 ACTOR = "controller-0"
-WRITE = Request("delete", JOBS, "team-a", "llm")
-READ = Request("list", PODS)
-RENEWAL = Request("patch", LEASES, "recovery-system", "recovery-controller")
+WRITE = ApiRequest("delete", JOBS, "team-a", "llm")
+READ = ApiRequest("list", PODS)
+RENEWAL = ApiRequest("patch", LEASES, "recovery-system", "recovery-controller")
 SPREADS = {kind: (least, most) for of in (OF_PROCESSES, OF_WRITES, OF_READS, OF_LINES) for kind, _, least, most in of}
 
 
-def faults(*given: Fault, seed: int = 1, left: float = 1000.0, **rates: float) -> RequestFaults:
+def faults(*given: TrialFault, seed: int = 1, left: float = 1000.0, **rates: float) -> RequestFaults:
     return RequestFaults(seed, given, FaultRates(**rates), lambda: left)
 
 
-def of(asked: RequestFaults, request: Request, number: int, actor: str = ACTOR, seed: int = 1) -> Fault | None:
+def of(asked: RequestFaults, request: ApiRequest, number: int, actor: str = ACTOR, seed: int = 1) -> TrialFault | None:
     return asked.of_request(actor, number, request, Dice(seed, actor, number))
 
 
-def kinds(asked: RequestFaults, request: Request, requests: int = 3000) -> Counter[FaultKind]:
+def kinds(asked: RequestFaults, request: ApiRequest, requests: int = 3000) -> Counter[FaultKind]:
     drawn = (of(asked, request, number) for number in range(requests))
     return Counter(fault.key.kind for fault in drawn if fault is not None)
 
@@ -108,7 +107,7 @@ def test_without_rates_nothing_is_drawn() -> None:
     ids=["process at write", "process at read", "write", "read"],
 )
 def test_every_kind_is_drawn_as_often_as_its_weight_says(
-    asked: RequestFaults, request_: Request, spreads: tuple[tuple[FaultKind, float, float, float], ...]
+    asked: RequestFaults, request_: ApiRequest, spreads: tuple[tuple[FaultKind, float, float, float], ...]
 ) -> None:
     drawn = kinds(asked, request_)
     whole = sum(weight for _, weight, _, _ in spreads)

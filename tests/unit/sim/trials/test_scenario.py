@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
-from recovery.sim.trials.plan import Admission, FaultRates, JobPlan, Runtime, Sidecar, TrialPlan, nodes_needed
+from recovery.sim.trials.failure_signs import Sign
+from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
+from recovery.sim.trials.plan import FaultRates, JobAdmission, JobPlan, PlannedRuntime, Sidecar, TrialPlan, nodes_needed
 from recovery.sim.trials.scenario import read_scenario
-from recovery.sim.trials.signs import Sign
-from recovery.sim.trials.strict import BadInputError
+from recovery.sim.trials.strict_input import BadInputError
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "scenarios"
 
@@ -25,7 +25,7 @@ chaos:
 """
 
 
-def faults(*chaos: str) -> tuple[Fault, ...]:
+def faults(*chaos: str) -> tuple[TrialFault, ...]:
     return read_scenario(HEAD + "\n".join(f"- {each}" for each in chaos)).plan.faults
 
 
@@ -76,20 +76,20 @@ def test_a_whole_file() -> None:
             JobPlan(
                 namespace="team-a",
                 name="llm",
-                runtime=Runtime.PREPARED,
+                runtime=PlannedRuntime.PREPARED,
                 pods=8,
                 gpus_per_pod=2,
                 grace_seconds=5,
                 total_steps=1000,
                 policy={"mode": "Enforce", "budget": {"limit": 3}},
                 sidecars=(Sidecar.HELPER, Sidecar.NATIVE),
-                admission=Admission.BY_USER,
+                admission=JobAdmission.BY_USER,
                 admitted_after_seconds=120.0,
                 deadline_seconds=3600,
             ),
         ),
         faults=(
-            Fault(
+            TrialFault(
                 FaultKey("world", 0, FaultKind.CONTAINER_KILL),
                 at_seconds=600.0,
                 job="team-a/llm",
@@ -257,7 +257,7 @@ _OF_JOBS = {kind for kind in FaultKind if kind.startswith(_BEGINNINGS)} - _OF_NO
 )
 def test_chaos_of_a_controllers_requests_has_their_number(chaos: str, kind: FaultKind, seconds: float) -> None:
     assert faults(f"{{{chaos}, event: 17, selector: {{controller: 1}}}}") == (
-        Fault(FaultKey("controller-1", 17, kind), seconds=seconds),
+        TrialFault(FaultKey("controller-1", 17, kind), seconds=seconds),
     )
 
 
@@ -265,7 +265,7 @@ def test_sidecars_are_killed_by_their_name() -> None:
     kill = "{kind: PodChaos, at: 1m, action: container-kill, containerNames: [shipper], selector: {job: queued}, "
     kill += "mode: all}"
     assert faults(kill) == (
-        Fault(
+        TrialFault(
             FaultKey("world", 0, FaultKind.SIDECAR_KILL),
             at_seconds=60.0,
             job="team-b/queued",

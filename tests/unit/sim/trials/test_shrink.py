@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import msgspec
 
-from recovery.sim.trials.evidence import Violation
-from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
+from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.plan import JobPlan, TrialPlan
 from recovery.sim.trials.shrink import shrink
+from recovery.sim.trials.trial_evidence import Violation
 from recovery.sim.virtual_time import BEGIN
 
 LLM, EVAL = JobPlan("team-a", "llm"), JobPlan("team-b", "eval")
@@ -42,7 +42,7 @@ class Trials:
 def plan_of(faults: int, *jobs: JobPlan) -> TrialPlan:
     """Every fault befalls llm, one after the other, all within the first 10 minutes."""
     found = tuple(
-        Fault(FaultKey("world", number, FaultKind.POD_KILL), at_seconds=10.0 * number, job=str(LLM))
+        TrialFault(FaultKey("world", number, FaultKind.POD_KILL), at_seconds=10.0 * number, job=str(LLM))
         for number in range(faults)
     )
     return TrialPlan(seed=1, jobs=jobs or (LLM,), faults=found)

@@ -8,20 +8,20 @@ from recovery.sim.api.kinds.kind import Body
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.manifests import training_container
-from recovery.sim.trials.plan import JobPlan, Marking, Runtime, Sidecar
-from recovery.sim.trials.trial import Outcome, run_trial
+from recovery.sim.trials.plan import JobPlan, Marking, PlannedRuntime, Sidecar
+from recovery.sim.trials.trial import TrialOutcome, run_trial
 from tests.unit.sim.trials.small import LLM, QUIET, happening, in_world, states, with_faults
 
 OBSERVED = replace(LLM, policy={"mode": "Observe"})
 """What the models do is told here, whatever a controller makes of it."""
 
 
-def trial(*sidecars: Sidecar, **job: object) -> Outcome:
+def trial(*sidecars: Sidecar, **job: object) -> TrialOutcome:
     jobs = (replace(OBSERVED, sidecars=sidecars, **job),)
     return run_trial(replace(QUIET, jobs=jobs, active_seconds=60.0, healing_seconds=60.0))
 
 
-def pods_of(outcome: Outcome) -> list[Body]:
+def pods_of(outcome: TrialOutcome) -> list[Body]:
     pods = list(outcome.evidence.server.objects(PODS))
     assert len(pods) == LLM.pods
     return pods
@@ -32,7 +32,7 @@ def state(pod: Body, container: str, of: str = "containerStatuses") -> Body:
     return found
 
 
-def trains(outcome: Outcome) -> bool:
+def trains(outcome: TrialOutcome) -> bool:
     """All ranks have met, each once, and none was lost."""
     trace = outcome.evidence.trace
     started = trace.of("team-a/llm", EventKind.PROCESS_STARTED)
@@ -91,7 +91,7 @@ def test_a_sidecar_that_is_killed_ends_no_training(sidecar: Sidecar, container: 
 
 
 def test_a_container_that_is_killed_is_the_one_that_trains() -> None:
-    jobs = (replace(OBSERVED, sidecars=(Sidecar.SHIPPER, Sidecar.NATIVE), runtime=Runtime.PREPARED),)
+    jobs = (replace(OBSERVED, sidecars=(Sidecar.SHIPPER, Sidecar.NATIVE), runtime=PlannedRuntime.PREPARED),)
     plan = with_faults(in_world(FaultKind.CONTAINER_KILL, 50.0), jobs=jobs, active_seconds=60.0, healing_seconds=30.0)
     outcome = run_trial(plan)
     struck = next(
@@ -106,7 +106,7 @@ def test_a_container_that_is_killed_is_the_one_that_trains() -> None:
 
 @pytest.mark.parametrize("marking", Marking)
 def test_what_tells_the_container_of_a_bare_jobset(marking: Marking) -> None:
-    outcome = trial(Sidecar.SHIPPER, runtime=Runtime.BARE_JOBSET, marking=marking)
+    outcome = trial(Sidecar.SHIPPER, runtime=PlannedRuntime.BARE_JOBSET, marking=marking)
     for pod in pods_of(outcome):
         asks = [each["name"] for each in pod["spec"]["containers"] if each.get("resources")]
         named = pod["metadata"].get("annotations", {}).get("recovery.trainjob.dev/container")
@@ -123,5 +123,5 @@ def test_what_tells_the_container_of_a_bare_jobset(marking: Marking) -> None:
     [((Sidecar.SHIPPER,), False), ((Sidecar.HELPER,), False), ((Sidecar.NATIVE,), True), ((), True)],
 )
 def test_the_only_container_needs_no_marking(sidecars: tuple[Sidecar, ...], known: bool) -> None:
-    job = JobPlan("team-a", "llm", Runtime.BARE_JOBSET, sidecars=sidecars, marking=Marking.NOTHING)
+    job = JobPlan("team-a", "llm", PlannedRuntime.BARE_JOBSET, sidecars=sidecars, marking=Marking.NOTHING)
     assert (training_container(job) is not None) is known

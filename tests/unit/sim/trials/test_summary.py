@@ -1,20 +1,20 @@
 """Trials in short, and all together."""
 
 from recovery.core.model.ledger import Ledger, Totals
-from recovery.sim.trials.evidence import Violation
-from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
+from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.plan import TrialPlan
 from recovery.sim.trials.shrink import Shrunk
 from recovery.sim.trials.summary import counterexample, fault_words, report, summarize
-from recovery.sim.trials.trial import Outcome
+from recovery.sim.trials.trial import TrialOutcome
+from recovery.sim.trials.trial_evidence import Violation
 from tests.unit.sim.trials.story import LLM, Story, violation
 
-KILL = Fault(FaultKey("world", 0, FaultKind.POD_KILL), at_seconds=60.0, job="team-a/llm", indexes=(1, 2))
-TIMEOUT = Fault(FaultKey("controller-0", 17, FaultKind.TIMEOUT), at_seconds=61.25)
+KILL = TrialFault(FaultKey("world", 0, FaultKind.POD_KILL), at_seconds=60.0, job="team-a/llm", indexes=(1, 2))
+TIMEOUT = TrialFault(FaultKey("controller-0", 17, FaultKind.TIMEOUT), at_seconds=61.25)
 
 
-def outcome(story: Story, *violations: Violation, faults: tuple[Fault, ...] = (), seed: int = 1) -> Outcome:
-    return Outcome(
+def outcome(story: Story, *violations: Violation, faults: tuple[TrialFault, ...] = (), seed: int = 1) -> TrialOutcome:
+    return TrialOutcome(
         plan=TrialPlan(seed=seed, jobs=(LLM,), faults=faults),
         evidence=story.evidence,
         violations=violations,
@@ -62,7 +62,7 @@ def test_trials_add_up() -> None:
 def test_a_fault_in_words() -> None:
     assert fault_words(KILL) == "world/0/pod-kill at 60 s of team-a/llm indexes 1, 2"
     assert fault_words(TIMEOUT) == "controller-0/17/timeout at 61.25 s"
-    exit_ = Fault(FaultKey("world", 3, FaultKind.CRASH_LOOP), 600.0, 5.0, "team-a/llm", code=1)
+    exit_ = TrialFault(FaultKey("world", 3, FaultKind.CRASH_LOOP), 600.0, 5.0, "team-a/llm", code=1)
     assert fault_words(exit_) == "world/3/crash-loop at 5 s of team-a/llm for 600 s code 1"
 
 

@@ -7,10 +7,10 @@ import pytest
 from recovery.core.model.ledger import Incident, Ledger, Phase, Terms
 from recovery.ports import JOB_SETS, JOBS, PODS, RECOVERY_GROUPS
 from recovery.sim.training.trace import EventKind
-from recovery.sim.trials.evidence import Violation
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.plan import JobPlan
 from recovery.sim.trials.timeline import MAX_LINES, offset, timeline
+from recovery.sim.trials.trial_evidence import Violation
 from tests.unit.sim.trials.story import LLM, Story, at, violation
 
 HEALING = "  +01:30:00.000  healing begins: nothing breaks from now on"
@@ -72,7 +72,7 @@ def test_pods_of_one_group_that_change_alike_are_one_line() -> None:
     ]
 
 
-def test_workloads_are_told_of_where_they_turn() -> None:
+def test_workloads_are_reported_where_they_turn() -> None:
     story = Story()
     made = {"metadata": {"namespace": "team-a", "name": "llm", "uid": "u1"}, "spec": {}, "status": {}}
     suspended = {**made, "spec": {"suspend": True}}
@@ -121,11 +121,11 @@ def test_leaders_and_processes() -> None:
 def test_a_violation_is_marked_and_begins_where_all_was_quiet() -> None:
     story = Story()
     story.happens(60, FaultKind.POD_KILL, "the first fault")
-    story.look_fails(61, "ConflictError")
+    story.reconcile_fails(61, "ConflictError")
     story.happens(500, FaultKind.POD_KILL, "the second fault")
-    story.look_fails(501, "ConflictError")
-    story.look_fails(502, "ConflictError")
-    story.look_fails(700, "TryLaterError")
+    story.reconcile_fails(501, "ConflictError")
+    story.reconcile_fails(502, "ConflictError")
+    story.reconcile_fails(700, "TryLaterError")
     assert timeline(story.evidence, violation(650)) == [
         "! +00:08:20.000  the second fault",
         "  +00:08:21.000  2 looks of controller-0 at team-a/llm ended in ConflictError",

@@ -9,18 +9,18 @@ import pytest
 import structlog
 
 from recovery.ports import LEASES
-from recovery.sim.trials.faults import Fault, FaultKey, FaultKind
+from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.plan import FaultRates, TrialPlan
-from recovery.sim.trials.trial import Outcome, run_trial
+from recovery.sim.trials.trial import TrialOutcome, run_trial
 from tests.unit.sim.trials.small import LLM, QUIET, at, at_event, happening, in_world, outcome_of, second, with_faults
 
 STORMY = msgspec.structs.replace(
     QUIET, seed=11, rates=FaultRates(process=0.01, request=0.05, line=0.01), replicas=2, active_seconds=200.0
 )
-_outcomes: dict[bytes, Outcome] = {}
+_outcomes: dict[bytes, TrialOutcome] = {}
 
 
-def ran(plan: TrialPlan) -> Outcome:
+def ran(plan: TrialPlan) -> TrialOutcome:
     """Each plan once."""
     key = msgspec.json.encode(plan)
     if key not in _outcomes:
@@ -28,12 +28,12 @@ def ran(plan: TrialPlan) -> Outcome:
     return _outcomes[key]
 
 
-def stormy() -> Outcome:
+def stormy() -> TrialOutcome:
     lost = (in_world(FaultKind.POD_KILL, 60.0), in_world(FaultKind.CONTAINER_KILL, 120.0, number=1))
     return ran(with_faults(*lost, plan=STORMY))
 
 
-def trace(outcome: Outcome, until: datetime) -> list[tuple[datetime, str]]:
+def trace(outcome: TrialOutcome, until: datetime) -> list[tuple[datetime, str]]:
     """All that was changed and asked for before then."""
     evidence = outcome.evidence
     told = [
@@ -163,7 +163,7 @@ def test_nothing_is_changed_after_the_end_but_by_controllers_that_stop() -> None
 def test_the_standby_takes_over_from_a_leader_that_died() -> None:
     lost = in_world(FaultKind.POD_KILL, 110.0, number=1)
 
-    def leaders(outcome: Outcome) -> list[str]:
+    def leaders(outcome: TrialOutcome) -> list[str]:
         """Who did something about the group."""
         acted = [r.actor for r in outcome.evidence.requests if r.request.writes and r.request.resource != LEASES]
         return list(dict.fromkeys(acted))
@@ -194,7 +194,7 @@ def breaks(plan: TrialPlan, error: type[BaseException]) -> None:
 
 @ENDS_IN_THE_MIDDLE
 def test_a_fault_of_a_job_that_is_not_there_is_a_bug_of_the_plan() -> None:
-    nowhere = Fault(FaultKey("world", 0, FaultKind.POD_KILL), 0.0, 10.0, "team-a/nowhere", (0,))
+    nowhere = TrialFault(FaultKey("world", 0, FaultKind.POD_KILL), 0.0, 10.0, "team-a/nowhere", (0,))
     breaks(with_faults(nowhere), KeyError)
 
 

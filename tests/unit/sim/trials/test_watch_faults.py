@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from recovery.ports import JOBS
-from recovery.sim.trials.faults import Fault, FaultKind
+from recovery.sim.trials.faults import FaultKind, TrialFault
 from recovery.sim.trials.plan import FaultRates
 from recovery.sim.trials.transport import LINE_SECONDS
 from recovery.sim.virtual_time import virtual_time
@@ -16,7 +16,7 @@ A_CHANGE = 2
 """The number of the third line: a Job and the bookmark that ends the list come before it."""
 
 
-async def watched(*faults: Fault) -> tuple[Wire, Watched]:
+async def watched(*faults: TrialFault) -> tuple[Wire, Watched]:
     """A Job `a` was there, and 10 s later it grows to 2."""
     wire = Wire(*faults)
     wire.put("a")
@@ -123,7 +123,7 @@ async def test_stall() -> None:
 @virtual_time
 @watching_until_the_end
 async def test_lag() -> None:
-    """That stream is late from then on; another one, and it itself when it is opened anew, is not."""
+    """That stream is late from then on; another one, and it itself when it is opened again, is not."""
     wire, watching = await watched(at_event(FaultKind.WATCH_LAG, A_CHANGE, 8.0))
     await asyncio.sleep(5.0)
     wire.put("b")
@@ -143,7 +143,7 @@ async def test_lag() -> None:
 
 @virtual_time
 @watching_until_the_end
-async def test_a_lag_ends_when_the_stream_is_opened_anew() -> None:
+async def test_a_lag_ends_when_the_stream_is_opened_again() -> None:
     wire, watching = await watched(at_event(FaultKind.WATCH_LAG, A_CHANGE, 8.0))
     await asyncio.sleep(600.0)  # No stream lasts longer than 480 s.
     wire.put("b")

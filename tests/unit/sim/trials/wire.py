@@ -9,23 +9,24 @@ from typing import Any
 
 import msgspec
 
+from recovery import api_verbs
 from recovery.kube.client import KubeApiClient
 from recovery.kube.informer import Informer
 from recovery.kube.observer import NoObserver
-from recovery.kube.projections.metadata import Entry, Metadata
+from recovery.kube.projections.metadata import Metadata, ObjectEntry
 from recovery.ports import JOBS, PatchKind, WatchEnd
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import ApiServer
 from recovery.sim.training.trace import Trace
-from recovery.sim.trials.checkers.judge import Jury
-from recovery.sim.trials.evidence import Evidence, RequestRecord
-from recovery.sim.trials.faults import Fault
-from recovery.sim.trials.log import TrialLog
+from recovery.sim.trials.checkers.checker_set import CheckerSet
+from recovery.sim.trials.controller_process import ControllerProcess
+from recovery.sim.trials.controller_replica import Replica
+from recovery.sim.trials.faults import TrialFault
 from recovery.sim.trials.plan import FaultRates, TrialPlan
-from recovery.sim.trials.process import Process
-from recovery.sim.trials.replica import Replica
 from recovery.sim.trials.request_faults import RequestFaults
 from recovery.sim.trials.transport import TrialTransport
+from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence
+from recovery.sim.trials.trial_log import TrialLog
 from recovery.sim.virtual_time import VirtualClock
 from tests.unit.sim.api.servers import KINDS, TEAM, named
 from tests.unit.sim.trials.small import at
@@ -36,10 +37,10 @@ REPLICA = "controller-0"
 class Wire:
     """Time for faults: 1,000 s."""
 
-    def __init__(self, *faults: Fault, rates: FaultRates | None = None) -> None:
+    def __init__(self, *faults: TrialFault, rates: FaultRates | None = None) -> None:
         self.clock = VirtualClock()
         self.server = ApiServer(KINDS, clock=self.clock, entropy=random.Random(7))
-        self.evidence = Evidence(
+        self.evidence = TrialEvidence(
             plan=TrialPlan(seed=1, jobs=(), active_seconds=1000.0, healing_seconds=1000.0),
             server=self.server,
             trace=Trace(),
@@ -48,15 +49,15 @@ class Wire:
             healing_from=at(1000),
             ends_at=at(2000),
         )
-        self.log = TrialLog(self.evidence, Jury(self.evidence, ()), self.clock)
+        self.log = TrialLog(self.evidence, CheckerSet(self.evidence, ()), self.clock)
         self.faults = RequestFaults(1, faults, rates or FaultRates(), lambda: 1000 - self.clock.monotonic_seconds())
         self.replica = Replica(REPLICA, self.clock, self.evidence, self._connect)
-        self.process = Process(REPLICA, 0, self.clock, self.evidence)
+        self.process = ControllerProcess(REPLICA, 0, self.clock, self.evidence)
         self.client = KubeApiClient(
             self._connect(self.replica, self.process), clock=self.process.clock, entropy=random.Random(3)
         )
 
-    def _connect(self, replica: Replica, process: Process) -> TrialTransport:
+    def _connect(self, replica: Replica, process: ControllerProcess) -> TrialTransport:
         return TrialTransport(process, replica, self.server, self.clock, self.faults, self.log, seed=1)
 
     @property
@@ -78,10 +79,10 @@ class Wire:
         return self.server.patch(JOBS, name, {"spec": {"size": size}}, kind=PatchKind.MERGE, namespace=TEAM)
 
     async def create(self, name: str = "a") -> None:
-        await self.client.create(JOBS, named(name), namespace=TEAM)
+        await api_verbs.create(self.client, JOBS, named(name), namespace=TEAM)
 
     async def get(self, name: str = "a") -> None:
-        await self.client.get(JOBS, name, namespace=TEAM)
+        await api_verbs.get(self.client, JOBS, name, namespace=TEAM)
 
 
 class _Job(msgspec.Struct, frozen=True):
@@ -89,7 +90,7 @@ class _Job(msgspec.Struct, frozen=True):
     spec: dict[str, int]
 
 
-def _decode(raw: msgspec.Raw) -> Entry[int]:
+def _decode(raw: msgspec.Raw) -> ObjectEntry[int]:
     job = msgspec.json.decode(raw, type=_Job)
     return job.metadata.entry(job.spec["size"])
 
@@ -122,7 +123,7 @@ class Watched:
         )
         self.task = asyncio.create_task(self.informer.run())
 
-    def _put(self, entry: Entry[int]) -> None:
+    def _put(self, entry: ObjectEntry[int]) -> None:
         self.told.append((round(self._wire.seconds, 3), entry.name, entry.value))
         self.versions.setdefault(entry.name, []).append(int(entry.resource_version))
 
@@ -154,7 +155,7 @@ def watching_until_the_end(test: Callable[[], Coroutine[Any, Any, None]]) -> Cal
 async def first_lines(wire: Wire, lines: int) -> list[str]:
     """The types of so many lines of a watch that lists first."""
     found = []
-    async with aclosing(wire.client.watch(JOBS, send_initial_events=True)) as stream:
+    async with aclosing(api_verbs.watch(wire.client, JOBS, send_initial_events=True)) as stream:
         async for line in stream:
             found.append(msgspec.json.decode(line)["type"])
             if len(found) == lines:

@@ -1,0 +1,146 @@
+"""The REST verbs as functions over `ports.ApiClient`: each one builds a request and sends it.
+
+All of them raise `ApiError` subclasses only (and CancelledError). `namespace` None on a namespaced resource means all
+namespaces.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+
+import msgspec
+
+from recovery.ports import ApiClient, ApiRequest, PatchKind, Propagation, Resource
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Preconditions(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+class _DeleteOptions(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    preconditions: _Preconditions
+    propagation_policy: Propagation | None = None
+    grace_period_seconds: int | None = None
+
+
+class _Operation(msgspec.Struct, frozen=True):
+    """One operation of a JSON patch, as far as the error of a failed one depends on it."""
+
+    op: str = ""
+
+
+async def get(api: ApiClient, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
+    return await api.send(ApiRequest("get", resource, namespace, name))
+
+
+async def list_page(
+    api: ApiClient,
+    resource: Resource,
+    *,
+    namespace: str | None = None,
+    label_selector: str = "",
+    field_selector: str = "",
+    resource_version: str | None = None,
+    limit: int | None = None,
+    continue_token: str = "",
+) -> bytes:
+    """One page. `resource_version` None is a consistent read, "0" whatever the server has in its cache."""
+    query = {
+        "labelSelector": label_selector,
+        "fieldSelector": field_selector,
+        "resourceVersion": resource_version or "",
+        "limit": limit or "",
+        "continue": continue_token,
+    }
+    return await api.send(ApiRequest("list", resource, namespace, query=_present(query)))
+
+
+def watch(
+    api: ApiClient,
+    resource: Resource,
+    *,
+    namespace: str | None = None,
+    label_selector: str = "",
+    field_selector: str = "",
+    resource_version: str | None = None,
+    send_initial_events: bool = False,
+    timeout_seconds: int = 300,
+) -> AsyncGenerator[bytes, None]:
+    """Lines of `{"type": ..., "object": ...}`, bookmarks included, until the server ends the stream."""
+    query = {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "labelSelector": label_selector,
+        "fieldSelector": field_selector,
+        "resourceVersion": resource_version or "",
+        "sendInitialEvents": "true" if send_initial_events else "",
+        "resourceVersionMatch": "NotOlderThan" if send_initial_events else "",
+        "timeoutSeconds": timeout_seconds,
+    }
+    return api.watch(ApiRequest("watch", resource, namespace, query=_present(query)))
+
+
+async def create(
+    api: ApiClient,
+    resource: Resource,
+    body: object,
+    *,
+    namespace: str | None = None,
+    name: str | None = None,
+    subresource: str = "",
+) -> bytes:
+    """POST. `name` with `subresource` addresses a subresource of an object (`pods/eviction`)."""
+    return await api.send(ApiRequest("create", resource, namespace, name, subresource, body=_encode(body)))
+
+
+async def patch(
+    api: ApiClient,
+    resource: Resource,
+    name: str,
+    body: object,
+    *,
+    kind: PatchKind,
+    namespace: str | None = None,
+    subresource: str = "",
+) -> bytes:
+    encoded = _encode(body)
+    request = ApiRequest(
+        "patch",
+        resource,
+        namespace,
+        name,
+        subresource,
+        body=encoded,
+        content_type=kind.value,
+        tests=kind is PatchKind.JSON and _has_test(encoded),
+    )
+    return await api.send(request)
+
+
+async def delete(
+    api: ApiClient,
+    resource: Resource,
+    name: str,
+    *,
+    namespace: str | None = None,
+    uid: str | None = None,
+    resource_version: str | None = None,
+    propagation: Propagation | None = None,
+    grace_seconds: int | None = None,
+) -> bytes:
+    """DELETE with preconditions. `grace_seconds` None keeps the object's own grace period."""
+    options = _DeleteOptions(
+        preconditions=_Preconditions(uid=uid, resource_version=resource_version),
+        propagation_policy=propagation,
+        grace_period_seconds=grace_seconds,
+    )
+    return await api.send(ApiRequest("delete", resource, namespace, name, body=_encode(options)))
+
+
+def _has_test(json_patch: bytes) -> bool:
+    return any(operation.op == "test" for operation in msgspec.json.decode(json_patch, type=list[_Operation]))
+
+
+def _present(query: Mapping[str, str | int]) -> dict[str, str | int]:
+    return {key: value for key, value in query.items() if value}

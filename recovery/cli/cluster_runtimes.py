@@ -1,0 +1,84 @@
+"""The runtimes of given TrainJobs, as they stand in a cluster: `--cluster` of `recovery lint` and `explain-launch`."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from recovery import api_verbs
+from recovery.cli.connection import CommandError, chosen_namespace, connect
+from recovery.cli.exit_codes import print_error
+from recovery.cli.manifest_files import Manifests, RuntimeSource
+from recovery.decoding import decoded, shallow
+from recovery.launch.documents import Document, document_of
+from recovery.launch.kinds import CLUSTER_TRAINING_RUNTIME, TRAINING_RUNTIME
+from recovery.launch.launch import Launch
+from recovery.launch.lint import subjects
+from recovery.ports import TRAIN_JOBS, ApiClient, NoSuchResourceError, NotFoundError, Resource
+
+TRAINING_RUNTIMES = replace(TRAIN_JOBS, plural="trainingruntimes", kind=TRAINING_RUNTIME.name)
+CLUSTER_TRAINING_RUNTIMES = replace(
+    TRAIN_JOBS, plural="clustertrainingruntimes", kind=CLUSTER_TRAINING_RUNTIME.name, namespaced=False
+)
+_RESOURCES = {each.kind: each for each in (TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES)}
+
+
+def _decode_body(raw: msgspec.Raw) -> dict[str, Any]:
+    """No deeper than any field that is judged."""
+    return msgspec.json.decode(shallow(bytes(raw)), type=dict[str, Any])
+
+
+class _Wanted(NamedTuple):
+    """A runtime that a TrainJob names and no file has."""
+
+    resource: Resource
+    namespace: str
+    """As the TrainJob has it; empty: it names none, or the runtime is the cluster's."""
+    name: str
+
+
+async def with_runtimes(manifests: Manifests, cluster: RuntimeSource, work: Callable[[Manifests], int]) -> int:
+    """The work on the manifests, and on the runtimes that their TrainJobs name and that the cluster has. One that it
+    has not is a line on stderr. Raises ApiError, SessionError, CommandError."""
+    wanted = dict.fromkeys(_wanted(manifests))
+    if wanted:
+        async with connect(cluster.kubeconfig, cluster.context) as connection:
+            namespace = await chosen_namespace(cluster.kubeconfig, cluster.context, cluster.namespace)
+            found = [each async for each in _read(connection.client, wanted, manifests, namespace)]
+        manifests = replace(manifests, documents=(*manifests.documents, *found))
+    return work(manifests)
+
+
+def _wanted(manifests: Manifests) -> Iterator[_Wanted]:
+    for subject in subjects(manifests.documents):
+        group = subject.group
+        if not isinstance(group, Launch) or group.train_job is None or group.runtime is not None:
+            continue
+        job, reference = group.train_job, group.train_job.runtime
+        resource = _RESOURCES.get(reference.kind or CLUSTER_TRAINING_RUNTIME.name)
+        if resource is not None and reference.name and reference.api_group in ("", resource.group):
+            yield _Wanted(resource, job.namespace if resource.namespaced else "", reference.name)
+
+
+async def _read(
+    client: ApiClient, wanted: dict[_Wanted, None], manifests: Manifests, namespace: str
+) -> AsyncIterator[Document]:
+    """`namespace`: of those whose TrainJob names none."""
+    number = manifests.documents[-1].number
+    for each in wanted:
+        within = (each.namespace or namespace) if each.resource.namespaced else None
+        try:
+            body = decoded(
+                each.resource, _decode_body, await api_verbs.get(client, each.resource, each.name, namespace=within)
+            )
+        except NotFoundError:
+            print_error(f"the cluster has no {each.resource.kind} {f'{within}/' if within else ''}{each.name}")
+            continue
+        except NoSuchResourceError as error:
+            raise CommandError("Kubeflow Trainer is not installed in the cluster, so it has no runtimes") from error
+        # As the TrainJob's file has it, so that the two are found to belong together.
+        metadata = body.get("metadata")
+        body["metadata"] = {**(metadata if isinstance(metadata, dict) else {}), "namespace": each.namespace}
+        number += 1
+        yield document_of(body, number=number)

@@ -1,0 +1,104 @@
+"""What `explain` says of a job's nodes, and of what comes next by time alone, line by line."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from recovery.cli.formatting import moment
+from recovery.core.fleet import quarantine, suspicion
+from recovery.core.incident import fencing
+from recovery.core.model.facts import Snapshot
+from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Quarantined
+from recovery.core.model.ledger import Incident, Ledger, Phase
+from recovery.core.plan.actions import Plan
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import PolicyError
+
+Deciding = Policy | PolicyError | None
+"""What `decide` takes for the policy."""
+
+
+def node_lines(
+    snapshot: Snapshot, policy: Deciding, fleet: FleetLedger, incident: Incident | None, now: datetime
+) -> Iterator[str]:
+    """What is held against the nodes of the job: those of its pods, of the incident's suspects, and those replaced.
+
+    `fleet`: as RecoveryConfig.status has it. Nothing is said of nodes against which nothing is held.
+    """
+    names = _names(snapshot, incident)
+    fates = fencing.fates_of_nodes(snapshot, policy, now)
+    limits = policy.limits if isinstance(policy, Policy) else FleetLimits()
+    entries = {entry.node: entry for entry in fleet.quarantined}
+    for name in names:
+        if name in fates:
+            fate = fates[name]
+            dead = "its processes count as dead: " if fate.dead_since is not None else ""
+            yield f"{dead}{fate.why}"
+        if name in entries:
+            yield from _quarantine_lines(entries[name])
+        suspected = suspicion.suspected(fleet, limits, name, now)
+        if suspected:
+            times = f"{len(suspected)} of {limits.suspicions} suspicions that call for its replacement"
+            yield f"node {name} is suspected: {times} (incident {', '.join(suspected)})"
+    others = [name for name in entries if name not in names]
+    if others:
+        are = "nodes that are not this job's are" if len(others) > 1 else "node that is not this job's is"
+        yield f"{len(others)} {are} quarantined"
+    if incident is not None and incident.storm:
+        yield f"its failure is part of {incident.storm}: {incident.storm_what}"
+
+
+def _names(snapshot: Snapshot, incident: Incident | None) -> list[str]:
+    found = [pod.node for pod in snapshot.pods]
+    if incident is not None:
+        found += [suspect.node for suspect in incident.suspects]
+        found += [node for attempt in incident.attempts for node in attempt.nodes]
+    return sorted({name for name in found if name})
+
+
+def _quarantine_lines(entry: Quarantined) -> Iterator[str]:
+    by = entry.by or (f"incident {entry.incident}" if entry.incident else "the controller")
+    state = "" if entry.applied else "; its taint has not been seen yet"
+    yield f"node {entry.node} is quarantined since {moment(entry.since)} by {by}: {entry.reason}{state}"
+    yield f"node {entry.node} {_release_words(entry)}"
+
+
+def _release_words(entry: Quarantined) -> str:
+    if entry.releasing:
+        return f"is being released: {entry.releasing}"
+    ways = []
+    signs = quarantine.signs_of(entry)
+    if signs:
+        ways.append(f"when {' and '.join(signs)} {'ends' if len(signs) == 1 else 'have ended'}")
+    if entry.release_at is not None:
+        ways.append(f"at {moment(entry.release_at)}")
+    ways.append(f"by hand (recovery release {entry.node})")
+    return f"is released {' or '.join(ways)}"
+
+
+def next_lines(plan: Plan, snapshot: Snapshot, policy: Deciding, now: datetime) -> Iterator[str]:
+    """What happens by time alone, and what is waited for. Nothing where no incident is open and no time is set."""
+    ledger = plan.ledger
+    known = set()
+    if ledger.next_attempt_at is not None:
+        known.add(ledger.next_attempt_at)
+        yield f"{_attempt_words(ledger)} at {moment(ledger.next_attempt_at)}"
+    for name, fate in fencing.fates_of_nodes(snapshot, policy, now).items():
+        if fate.changes_at is not None:
+            known.add(fate.changes_at)
+            yield f"node {name} is taken for dead at {moment(fate.changes_at)}, unless it answers before"
+    open_ = ledger.incident if ledger.incident is not None and ledger.incident.closing is None else None
+    if open_ is not None and open_.held and not open_.fail_job:
+        yield f"nothing until a person says so: recovery retry {snapshot.key.name}"
+    requeue_at = plan.requeue_at
+    if requeue_at is not None and requeue_at not in known and requeue_at > now:
+        yield f"it is decided again at {moment(requeue_at)} at the latest"
+    elif open_ is not None and not known and not open_.held:
+        yield "it is decided again when one of the job's objects changes"
+
+
+def _attempt_words(ledger: Ledger) -> str:
+    if ledger.phase is Phase.HELD:
+        return "the budget lets the next attempt through"
+    if ledger.incident is not None and ledger.incident.withheld is not None:
+        return "the group is restarted, unless it has recovered by itself,"
+    return "the job is resumed, and the next attempt begins"

@@ -1,0 +1,159 @@
+"""Times, tables and data as people and their tools read them."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def age(since: datetime, now: datetime) -> str:
+    """How long ago, in the unit or two that matter: 45s, 12m, 3h20m, 2d5h."""
+    seconds = max(0, int((now - since).total_seconds()))
+    if seconds < 2 * _MINUTE:
+        return f"{seconds}s"
+    if seconds < 2 * _HOUR:
+        return f"{seconds // _MINUTE}m"
+    if seconds < 2 * _DAY:
+        return f"{seconds // _HOUR}h{seconds % _HOUR // _MINUTE}m"
+    return f"{seconds // _DAY}d{seconds % _DAY // _HOUR}h"
+
+
+def duration(length: timedelta) -> str:
+    """A measured length: 0.25s, 42.1s, 3m05s, 1h02m."""
+    seconds = length.total_seconds()
+    if seconds < 10:
+        return f"{seconds:.2f}s"
+    if seconds < 2 * _MINUTE:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 2 * _HOUR:
+        return f"{whole // _MINUTE}m{whole % _MINUTE:02}s"
+    return f"{whole // _HOUR}h{whole % _HOUR // _MINUTE:02}m"
+
+
+def moment(at: datetime) -> str:
+    """A point in time, to the tenth of a second where it has one."""
+    text = at.strftime("%Y-%m-%d %H:%M:%S")
+    return f"{text}.{at.microsecond // 100000}Z" if at.microsecond else f"{text}Z"
+
+
+def time_of_day(at: datetime, now: datetime) -> str:
+    """A moment near by: the time alone if it is of the same day, else with its date."""
+    return at.strftime("%H:%M:%SZ") if at.date() == now.date() else at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def printable(text: str) -> str:
+    """What pods, policies and annotations say about themselves must not move the cursor of whoever reads it."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def aligned(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table as plain lines, columns two or more spaces apart, so that awk can read it."""
+    table = [tuple(header), *(tuple(cell or "-" for cell in row) for row in rows)]
+    widths = widths_of(table)
+    return [_line(row, widths) for row in table]
+
+
+def widths_of(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Of each column the longest cell."""
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+class Cell(NamedTuple):
+    """One cell of a table. `style`: as rich calls it; empty: plain."""
+
+    text: str
+    style: str = ""
+
+
+class TerminalTable:
+    """A table on stdout that can grow: rows that come later keep the columns of those before, as far as they fit."""
+
+    def __init__(self, header: Sequence[str]) -> None:
+        self._header = [Cell(title, "bold") for title in header]
+        self._widths: list[int] = []
+        self._coloured = is_coloured()
+
+    def print(self, rows: Iterable[Sequence[Cell]]) -> None:
+        """The first call prints the header as well."""
+        found = [[Cell(printable(cell.text) or "-", cell.style) for cell in row] for row in rows]
+        shown = found if self._widths else [self._header, *found]
+        widths = widths_of([[cell.text for cell in row] for row in (self._header, *found)])
+        self._widths = [max(pair) for pair in zip(widths, self._widths or widths, strict=True)]
+        for row in shown:
+            self._print_row(row)
+
+    def _print_row(self, row: Sequence[Cell]) -> None:
+        line = _line([cell.text for cell in row], self._widths)
+        if not self._coloured:
+            print(line, flush=True)
+            return
+        # Loaded here: what writes into a pipe does not need it.
+        from rich.console import Console  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        # Not a rich table: that one squeezes columns into a narrow terminal until no name can be read.
+        text = Text(line)
+        begin = 0
+        for cell, width in zip(row, self._widths, strict=True):
+            text.stylize(cell.style, begin, begin + len(cell.text))
+            begin += width + 2
+        Console(highlight=False).print(text, soft_wrap=True)
+
+
+def is_coloured() -> bool:
+    """On a terminal only, and not where NO_COLOR (no-color.org) or the terminal says that it is not wanted."""
+    on_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+class Output(StrEnum):
+    """How a listing is printed."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class LintFormat(StrEnum):
+    """How findings are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    GITHUB = "github"
+    SARIF = "sarif"
+
+
+class LaunchFormat(StrEnum):
+    """How the settings of a launch are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class AccountOutput(StrEnum):
+    """How an account of one job is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def print_data(found: object, *, as_yaml: bool) -> None:
+    """As YAML, else as JSON."""
+    if as_yaml:
+        import yaml  # noqa: PLC0415 - only where it is asked for
+
+        print(yaml.safe_dump(found, sort_keys=False, allow_unicode=True), end="", flush=True)
+    else:
+        print(json.dumps(found, indent=2), flush=True)

@@ -1,0 +1,217 @@
+"""Manifests as users name them: files, folders and stdin, as documents that are judged together."""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from io import TextIOWrapper
+from typing import BinaryIO, NamedTuple, NoReturn
+
+import msgspec
+
+from recovery.cli.exit_codes import EXIT_USAGE, print_error, run_and_exit
+from recovery.launch.documents import CHARACTERS_MAX, NOT_AN_OBJECT, TEMPLATE, Document, documents
+from recovery.launch.findings import LintFinding
+from recovery.launch.kinds import kind_of, nearest
+from recovery.launch.places import written
+
+STDIN = "-"
+STDIN_NAME = "<stdin>"
+SUFFIXES = (".yaml", ".yml", ".json")
+"""Of the files that are taken from a folder; a file that is named itself may be called anything."""
+
+
+class Manifests(msgspec.Struct, frozen=True):
+    """What was given."""
+
+    documents: tuple[Document, ...]
+    files: int
+    """How many were read."""
+    passed_over: int = 0
+    """Of those, how many were found in a folder and hold nothing that is judged."""
+    problems: tuple[str, ...] = ()
+    """What could not be read, and why: a line for each."""
+
+
+class Located(msgspec.Struct, frozen=True):
+    """A finding, and the object in which it lies."""
+
+    finding: LintFinding
+    document: Document
+
+    @property
+    def line(self) -> int:
+        """0: the object came from no file."""
+        return self.document.line_of(self.finding.place.path)
+
+    @property
+    def path(self) -> str:
+        """Of the field; empty: the document itself."""
+        return written(self.finding.place.path)
+
+    @property
+    def where(self) -> str:
+        """`llm.yaml:12`; in an object of the cluster, which has no lines, `TrainingRuntime/torch:spec.template`."""
+        if self.document.file:
+            return f"{self.document.file}:{self.line}"
+        return f"{title(self.document)}:{self.path}" if self.path else title(self.document)
+
+    @property
+    def sentence(self) -> str:
+        """`message (mend)`."""
+        return f"{self.finding.message} ({self.finding.mend})" if self.finding.mend else self.finding.message
+
+    @property
+    def told(self) -> str:
+        """What stands after where and how bad."""
+        return f"{self.finding.code.name}: {self.sentence}"
+
+
+def located(findings: Iterable[LintFinding], documents: Iterable[Document]) -> tuple[Located, ...]:
+    """`documents`: those that were judged."""
+    by_number = {document.number: document for document in documents}
+    return tuple(Located(finding, by_number[finding.place.document]) for finding in findings)
+
+
+def title(document: Document) -> str:
+    """`TrainJob/llm`. Empty: the text could not be read."""
+    metadata = document.body.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return f"{document.kind}/{name}" if isinstance(name, str) and name else document.kind
+
+
+class RuntimeSource(NamedTuple):
+    """Where the runtimes are asked for that no file has."""
+
+    kubeconfig: str | None
+    context: str | None
+    namespace: str | None
+    """Of TrainJobs that name none. None: that of the context."""
+
+
+def with_manifests(names: Sequence[str], cluster: RuntimeSource | None, work: Callable[[Manifests], int]) -> NoReturn:
+    """Do the work on these files, folders, and stdin (`-`), and exit with the code that it returns; with 2 where one of
+    them cannot be read, though the others are worked on, or where there is nothing to work on. `cluster` None: none is
+    asked."""
+
+    def read_and_work() -> int:
+        manifests = _read(names)
+        for problem in manifests.problems:
+            print_error(problem)
+        if not manifests.documents:
+            if not manifests.problems:
+                print_error(f"there is nothing to judge in {', '.join(names)}: no object of a kind that is known here")
+            return EXIT_USAGE
+        if cluster is not None:
+            # Loaded here: what talks to a cluster takes longer to load than most files take to be judged.
+            from recovery.cli.cluster_runtimes import with_runtimes  # noqa: PLC0415
+            from recovery.cli.connection import execute  # noqa: PLC0415
+
+            execute(with_runtimes(manifests, cluster, whole_work))
+        return whole_work(manifests)
+
+    def whole_work(manifests: Manifests) -> int:
+        code = work(manifests)
+        return EXIT_USAGE if manifests.problems else code
+
+    run_and_exit(read_and_work)
+
+
+def _read(names: Sequence[str]) -> Manifests:
+    """All objects; what is named twice is read once."""
+    problems: list[str] = []
+    found: list[Document] = []
+    files = passed_over = 0
+    for name, listed in _files(names, problems):
+        text = _text(name, problems)
+        if text is None:
+            continue
+        files += 1
+        file = STDIN_NAME if name == STDIN else name
+        given = documents(text, file=file, first=found[-1].number + 1 if found else 0)
+        kept = [each for each in given if not listed or _is_meant(each)]
+        passed_over += bool(listed and not kept)
+        found.extend(kept)
+    return Manifests(tuple(found), files, passed_over, tuple(problems))
+
+
+def _files(names: Sequence[str], problems: list[str]) -> Iterator[tuple[str, bool]]:
+    """Each file once, and whether nobody named it: it was found in a folder."""
+    named = {_identity(name) for name in names}
+    seen: set[str] = set()
+    for name in names:
+        for path in _folder(name, problems) if name != STDIN and os.path.isdir(name) else (name,):
+            identity = _identity(path)
+            if identity not in seen:
+                seen.add(identity)
+                yield path, identity not in named
+
+
+def _identity(name: str) -> str:
+    """Without links, so that a file which is named in two ways is one."""
+    return name if name == STDIN else os.path.realpath(name)
+
+
+def _folder(name: str, problems: list[str]) -> list[str]:
+    found = sorted(_below(name, problems))
+    if not found:
+        problems.append(f"{name} is a folder without files *{', *'.join(SUFFIXES)}")
+    return found
+
+
+def _below(folder: str, problems: list[str]) -> Iterator[str]:
+    """Of that folder and those in it; not what is hidden, and not through links to folders."""
+
+    def unreadable(error: OSError) -> None:
+        problems.append(_cannot_be_read(str(error.filename), error))
+
+    for path, folders, files in os.walk(folder, onerror=unreadable):
+        folders[:] = [each for each in folders if not each.startswith(".")]
+        for file in files:
+            if not file.startswith(".") and file.lower().endswith(SUFFIXES):
+                yield os.path.normpath(os.path.join(path, file))
+
+
+def _text(name: str, problems: list[str]) -> str | None:
+    """None: it cannot be read. Of a text that is too long as much as tells that it is."""
+    try:
+        if name != STDIN:
+            with open(name, "rb") as file:
+                return _decoded(file)
+        if sys.stdin is not None:
+            return _decoded(sys.stdin.buffer)
+        problems.append("stdin is closed: pipe a manifest into it")
+    except OSError as error:
+        problems.append(_cannot_be_read(name, error))
+    except UnicodeDecodeError:
+        shown = STDIN_NAME if name == STDIN else name
+        problems.append(f"{shown} is not UTF-8 text: save it as UTF-8, or leave it out if it is no manifest")
+    return None
+
+
+def _decoded(file: BinaryIO) -> str:
+    reader = TextIOWrapper(file, encoding="utf-8-sig")
+    try:
+        return reader.read(CHARACTERS_MAX + 1)
+    finally:
+        reader.detach()
+
+
+def _cannot_be_read(name: str, error: OSError) -> str:
+    return f"{name} cannot be read: {error.strerror or error}"
+
+
+def _is_meant(document: Document) -> bool:
+    """A folder also holds Secrets, templates and values of charts, and workflows, of which nobody asked. What is half
+    an object, or nearly of a kind that is judged, is reported all the same."""
+    if document.body:
+        kind = (document.kind, document.api_version)
+        return kind_of(*kind) is not None or nearest(*kind) is not None
+    if any(each.code == TEMPLATE for each in document.problems):
+        return False
+    if not any(each.code == NOT_AN_OBJECT for each in document.problems):
+        return True
+    return _has(document, "kind") or (_has(document, "apiVersion") and _has(document, "spec"))
+
+
+def _has(document: Document, field: str) -> bool:
+    return (*document.root, field) in document.lines

@@ -1,0 +1,86 @@
+"""What `status` tells of a group that is not all Ready although no incident is open: the ledger knows nothing of it.
+
+Nothing here is written or decided: the functions are the controller's own, applied to what was read for the listing.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from recovery.core.diagnosis import not_started
+from recovery.core.diagnosis.not_started import NotStarted
+from recovery.core.incident import fencing
+from recovery.core.incident.preconditions import left_alone, unread
+from recovery.core.model.facts import Snapshot, WorkloadFacts
+from recovery.core.model.ledger import Ledger
+from recovery.core.model.reason import Reason
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import PolicyError
+from recovery.core.sentences import render
+
+NOT_STARTED = "NotStarted"
+"""The phase of a job that has not run whole, and something is known that keeps it from it."""
+UNREADABLE = "Unreadable"
+"""The phase of one of whose objects, or whose ledger, one cannot be read: nothing is done about it."""
+STARTING = "Starting"
+"""The phase of one of which nothing is known but that it has not run whole yet; the same word as an incident's."""
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """What there is to tell. Empty: it is as it is without this."""
+
+    phase: str = ""
+    cause: str = ""
+    idle_gpus: int = 0
+    reason: str = ""
+
+
+def readiness_of(
+    snapshot: Snapshot,
+    workload: WorkloadFacts,
+    ledger: Ledger | None,
+    policy: Policy | PolicyError | None,
+    now: datetime,
+) -> Readiness:
+    """`ledger` None: there is none. What the group has, or has not, whoever may act on it: a pause changes nothing."""
+    if (why := unread(snapshot)) is not None:
+        first = snapshot.undecodable[0]
+        return Readiness(UNREADABLE, f"{first.kind} {first.name} cannot be read", 0, render(why))
+    alone = left_alone(snapshot, workload)
+    if alone is not None:
+        if alone.reason is not Reason.NO_JOB_SET:
+            return Readiness()
+        return Readiness(NOT_STARTED, alone.reason, 0, f"has not started: {render(alone)}")
+    fates = fencing.fates_of_nodes(snapshot, policy, now)
+    silent = {name: fate.why for name, fate in fates.items() if fate.dead_since is None}
+    started = ledger is not None and not_started.lost_a_member(snapshot, ledger)
+    found = None if started else not_started.not_started(snapshot)
+    phase = ""
+    if found is not None:
+        phase = NOT_STARTED if silent or found.cause else STARTING
+    return Readiness(
+        phase=phase,
+        cause=_silent_words(tuple(silent)) or (found.cause if found is not None else ""),
+        idle_gpus=found.gpus if found is not None else 0,
+        reason=_reason(tuple(silent.values()), found),
+    )
+
+
+def _silent_words(nodes: tuple[str, ...]) -> str:
+    if not nodes:
+        return ""
+    if len(nodes) == 1:
+        return f"node {nodes[0]} does not answer"
+    return f"node {nodes[0]} and {len(nodes) - 1} more do not answer"
+
+
+def _reason(silent: tuple[str, ...], found: NotStarted | None) -> str:
+    """The controller's own sentences, and how many run."""
+    if silent:
+        return f"no failure yet: {silent[0]}"
+    if found is None:
+        return ""
+    run = f"{found.running} of {found.members} pods run"
+    if found.words:
+        return f"has not started: {found.words}; {run}"
+    return f"on its way: {run}, and nothing is known to keep the others"

@@ -1,0 +1,269 @@
+"""A workload as `status` tells of it: put together from what was read, and turned into cells or data."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from recovery.cli.applied_policy import AppliedPolicy, policy_of
+from recovery.cli.formatting import Cell, age, time_of_day
+from recovery.cli.readiness import UNREADABLE, Readiness, readiness_of
+from recovery.core.decision.protection import protection
+from recovery.core.diagnosis.group_conditions import UNDECODABLE
+from recovery.core.incident import budget
+from recovery.core.incident.preconditions import paused
+from recovery.core.model.annotations import RESUME_AT_ANNOTATION
+from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
+from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
+from recovery.core.model.protection import Protection
+from recovery.core.plan.suspension import in_force, marked_by
+from recovery.core.policy.selection import PolicySet
+from recovery.core.sentences.protection import remedy, sentence
+from recovery.kube.cluster_reader import Fleet
+
+HEADER = ("JOB", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "POLICY", "PROTECTED", "AGE")
+WIDE_HEADER = (*HEADER, "KIND", "NEXT-ATTEMPT", "REMEDY", "REASON")
+
+MEANT_TO_RUN = frozenset({"Healthy", "NoPolicy"})
+"""The phases of a job without an open incident that nobody has stopped: it runs, or has not started."""
+
+GONE = "Deleted"
+"""The phase of a job that was there when it was last looked for."""
+
+_STYLES = {
+    "Healthy": "green",
+    "Complete": "green",
+    "Suspended": "dim",
+    "NoPolicy": "dim",
+    "Deleting": "dim",
+    GONE: "dim",
+    "Failed": "bold red",
+    "Held": "bold red",
+    UNREADABLE: "bold red",
+}
+_STYLE_OF_INCIDENTS = "yellow"
+_STYLE_OF_UNPROTECTED = "yellow"
+
+
+class JobRow(msgspec.Struct, frozen=True):
+    """One TrainJob, or one JobSet that nothing controls."""
+
+    namespace: str
+    job: str
+    kind: str
+    phase: str
+    """The incident's phase; without an incident Healthy, that it has not started, or why nobody watches the job."""
+    cause: str
+    """Of the open incident; what keeps the job from starting, or which node is silent; of the last incident. Empty:
+    none of them."""
+    action: str
+    idle_gpus: int
+    """Of the open incident; of a job that has not started those that its pods hold already."""
+    restarts: int
+    budget_left: int | None
+    """None: no policy, no budget."""
+    budget_limit: int | None
+    policy_kind: str
+    policy: str
+    mode: str
+    paused: bool
+    suspended_by: str
+    """The incident in whose name the controller has suspended the workload. Empty: it has not."""
+    resume_at: datetime | None
+    """When that suspension is meant to end. None: nobody knows yet, or there is none."""
+    next_attempt_at: datetime | None
+    created_at: datetime
+    reason: str
+    """The latest reason of its ledger. Empty: nothing has been decided."""
+    message: str
+    """The sentence that goes with the cause; empty if there never was an incident, and nothing else is to be said."""
+    protection: Protection
+    """Whether a loss starts a recovery, and if not, why not."""
+
+
+def rows_of(fleet: Fleet, now: datetime) -> dict[GroupKey, JobRow]:
+    """By name within namespace, without what only pods and nodes tell."""
+    return {key: _fleet_row(fleet, key, now) for key in sorted(fleet.workloads)}
+
+
+def with_readiness(
+    rows: Mapping[GroupKey, JobRow], fleet: Fleet, snapshots: Mapping[GroupKey, Snapshot], now: datetime
+) -> dict[GroupKey, JobRow]:
+    """The rows again. `snapshots`: of the groups that are meant to run."""
+    seen = {key: _fleet_row(fleet, key, now, snapshot) for key, snapshot in snapshots.items()}
+    return {key: seen.get(key, row) for key, row in rows.items()}
+
+
+def _fleet_row(fleet: Fleet, key: GroupKey, now: datetime, snapshot: Snapshot | None = None) -> JobRow:
+    workload = fleet.workloads[key]
+    return job_row(key, workload, fleet.groups.get(workload.uid), fleet.policy_set(key.namespace), now, snapshot)
+
+
+def job_row(
+    key: GroupKey,
+    workload: WorkloadFacts,
+    group: LedgerObject | None,
+    laid_down: PolicySet,
+    now: datetime,
+    snapshot: Snapshot | None = None,
+) -> JobRow:
+    """`group` None: there never was an incident. `laid_down`: for the job's namespace. `snapshot` None: nothing is
+    known beyond the workload and its ledger."""
+    selection = policy_of(laid_down, workload)
+    ledger = group.ledger if group is not None and group.readable else None
+    policy = selection.policy
+    left = limit = None
+    if policy is not None:
+        limit = policy.budget_limit
+        left = limit if ledger is None else budget.remaining(ledger.budget, limit, policy.budget_window, now)
+    ours = in_force(workload)
+    phase, seen = _phase(workload, group, selection), Readiness()
+    if snapshot is not None and phase in MEANT_TO_RUN:
+        seen = readiness_of(snapshot, workload, ledger, selection.decides, now)
+    # The last incident was one of a run before: beside the phase of this one it would read like its cause.
+    last = ledger if ledger is not None and not seen.phase else Ledger()
+    return JobRow(
+        namespace=key.namespace,
+        job=key.name,
+        kind=workload.kind,
+        phase=seen.phase or phase,
+        cause=seen.cause or last.cause,
+        action=last.action,
+        idle_gpus=seen.idle_gpus or last.idle_gpus,
+        restarts=ledger.totals.restarts if ledger is not None else 0,
+        budget_left=left,
+        budget_limit=limit,
+        policy_kind=selection.kind,
+        policy=selection.name,
+        mode=("Invalid" if selection.error is not None else str(policy.mode) if policy is not None else ""),
+        paused=paused(workload),
+        suspended_by=(marked_by(workload) or "") if ours else "",
+        resume_at=resume_at(workload) if ours else None,
+        next_attempt_at=ledger.next_attempt_at if ledger is not None else None,
+        created_at=workload.created_at,
+        reason=str(last.reason or ""),
+        message=seen.reason or _restrained_words(last) or last.message,
+        protection=protection(workload, snapshot, group, selection.decides, now),
+    )
+
+
+def _restrained_words(ledger: Ledger) -> str:
+    """What the controller says of objects of the group that it cannot read. Empty: it can read all."""
+    said = next((each for each in ledger.conditions if each.type == UNDECODABLE and each.status == "True"), None)
+    return said.message if said is not None else ""
+
+
+def ledger_problem(group: LedgerObject | None) -> str:
+    """Why the ledger cannot be used; empty if it can, or if there is none yet."""
+    if group is None or group.readable:
+        return ""
+    if group.schema_version > SCHEMA_VERSION:
+        return (
+            f"RecoveryGroup {group.name} has schemaVersion {group.schema_version}, this version knows {SCHEMA_VERSION}"
+        )
+    return f"RecoveryGroup {group.name}: {group.ledger.message}"
+
+
+def resume_at(workload: WorkloadFacts) -> datetime | None:
+    """What the annotation says of the end of our suspension. None: nobody knows yet, or it cannot be read."""
+    try:
+        found = datetime.fromisoformat(workload.annotations.get(RESUME_AT_ANNOTATION, ""))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
+
+
+def _phase(workload: WorkloadFacts, group: LedgerObject | None, selection: AppliedPolicy) -> str:
+    if group is not None and not group.readable:
+        return UNREADABLE
+    if group is not None and group.ledger.incident is not None and group.ledger.incident.closing is None:
+        return str(group.ledger.phase)
+    if workload.deleting_since is not None:
+        return "Deleting"
+    for ended in ("Complete", "Failed"):
+        if workload.condition(ended) is not None:
+            return ended
+    if workload.suspended:
+        return "Suspended"
+    return "Healthy" if selection.name else "NoPolicy"
+
+
+def as_data(row: JobRow) -> dict[str, Any]:
+    """What `-o json` and `-o yaml` hold; a field that is null is not known or does not apply."""
+    return {
+        "namespace": row.namespace,
+        "job": row.job,
+        "kind": row.kind,
+        "phase": row.phase,
+        "cause": row.cause,
+        "action": row.action,
+        "idleGPUs": row.idle_gpus,
+        "restarts": row.restarts,
+        "budget": {"remaining": row.budget_left, "limit": row.budget_limit},
+        "policy": {"kind": row.policy_kind, "name": row.policy, "mode": row.mode},
+        "paused": row.paused,
+        "suspendedBy": row.suspended_by,
+        "resumeAt": stamp(row.resume_at),
+        "nextAttemptAt": stamp(row.next_attempt_at),
+        "createdAt": stamp(row.created_at),
+        "reason": row.reason,
+        "message": row.message,
+        "protection": {
+            "protected": row.protection.protected,
+            "reason": str(row.protection.reason),
+            "message": sentence(row.protection),
+            "remedy": remedy(row.protection),
+        },
+    }
+
+
+def stamp(at: datetime | None) -> str | None:
+    """RFC 3339."""
+    return None if at is None else at.isoformat().replace("+00:00", "Z")
+
+
+def cells_of(row: JobRow, now: datetime, *, wide: bool, with_namespace: bool) -> tuple[Cell, ...]:
+    """In the order of the headers."""
+    narrow = (
+        *((row.namespace,) if with_namespace else ()),
+        row.job,
+        _phase_words(row, now),
+        row.cause,
+        row.action,
+        str(row.idle_gpus),
+        str(row.restarts),
+        f"{row.budget_left}/{row.budget_limit}" if row.budget_limit is not None else "",
+        _policy_words(row),
+        _protection_words(row.protection),
+        age(row.created_at, now),
+    )
+    next_attempt = time_of_day(row.next_attempt_at, now) if row.next_attempt_at is not None else ""
+    texts = (*narrow, row.kind, next_attempt, remedy(row.protection), row.message) if wide else narrow
+    styles = {
+        HEADER.index("PHASE") + with_namespace: _STYLES.get(row.phase, _STYLE_OF_INCIDENTS),
+        HEADER.index("PROTECTED") + with_namespace: _STYLE_OF_UNPROTECTED if row.protection.protected is False else "",
+    }
+    return tuple(Cell(text, styles.get(column, "")) for column, text in enumerate(texts))
+
+
+def _phase_words(row: JobRow, now: datetime) -> str:
+    if not row.suspended_by and row.phase == Phase.BACKOFF and row.next_attempt_at is not None:
+        return f"{row.phase}, restarts {time_of_day(row.next_attempt_at, now)}"
+    if not row.suspended_by:
+        return row.phase
+    if row.resume_at is None:
+        return f"{row.phase}, suspended by the controller"
+    return f"{row.phase}, resumes {time_of_day(row.resume_at, now)}"
+
+
+def _protection_words(found: Protection) -> str:
+    """Empty: the job needs no protection now."""
+    if found.protected is None:
+        return ""
+    return "yes" if found.protected else f"no: {found.reason}"
+
+
+def _policy_words(row: JobRow) -> str:
+    words = ",".join(part for part in (row.mode, "paused" if row.paused else "") if part)
+    return f"{row.policy}({words})" if words else row.policy

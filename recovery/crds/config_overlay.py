@@ -1,0 +1,20 @@
+"""What the schema of the RecoveryConfig says beyond `core.model.config.ConfigSpec`: bounds."""
+
+from recovery.core.model.config import CircuitBreakerSpec
+from recovery.crds import docstrings
+from recovery.crds.schema import Overlay
+from recovery.crds.schema_keywords import bounded_duration, integer, longer_than_nothing
+
+CONFIG = Overlay(
+    says={
+        "spec.pauseReason": {"maxLength": 1024},
+        "spec.quarantine.maxNodes": integer(0, 100000),
+        "spec.quarantine.maxPercent": integer(0, 100),
+        "spec.quarantine.releaseAfter": bounded_duration(longer_than_nothing("every node would be released at once")),
+        "spec.suspicion.suspicions": integer(1, 1000),
+        "spec.suspicion.within": bounded_duration(longer_than_nothing("no suspicion would ever count")),
+        "spec.circuitBreaker": {"description": f"{docstrings.of_type(CircuitBreakerSpec)} Absent: there is none."},
+        "spec.circuitBreaker.recoveries": integer(1, 10000),
+        "spec.circuitBreaker.within": bounded_duration(longer_than_nothing("no recovery would ever count")),
+    },
+)

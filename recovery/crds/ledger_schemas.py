@@ -1,0 +1,146 @@
+"""The schemas of what the controller itself writes: ledgers (RecoveryGroup, RecoveryConfig), records, conditions.
+
+Numbers and texts carry no limits here: a ledger that is refused would stop the recovery that it stands for.
+"""
+
+import msgspec
+
+from recovery.core.model.fleet_ledger import FleetLedger
+from recovery.core.model.ledger import ClosedIncident, Closing, Incident, Ledger, LedgerCondition
+from recovery.crds.policy_overlay import UNBUILT_ACTIONS
+from recovery.crds.schema import RULES, GeneratorError, Overlay, Schema, of_struct
+from recovery.crds.schema_keywords import one_of, rule, text
+
+_LATER_PHASES = ("Resuming", "Recovered", "Failed", "Superseded")
+_LATER_ACTIONS = tuple(UNBUILT_ACTIONS)
+"""Of rules, which an incident's terms keep as they were."""
+_CONDITION_STATUS: Schema = {"enum": ["True", "False", "Unknown"]}
+_MAP_BY_TYPE: Schema = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+
+_CONSIDERED: Schema = {
+    "type": "array",
+    "description": "Written by versions before schemaVersion 4, which tell in one sentence each what `alternatives` "
+    "tells.",
+    "x-kubernetes-list-type": "atomic",
+    "items": {"type": "string"},
+}
+
+_LEDGER = Overlay(
+    says={
+        "status.schemaVersion": {"minimum": 1},
+        "status.epoch": {"minimum": 0},
+        "status.incident.attempts[].epoch": {"minimum": 0},
+        "status.conditions": _MAP_BY_TYPE,
+        "status.conditions[].status": _CONDITION_STATUS,
+    },
+    further_values={
+        "status.phase": _LATER_PHASES,
+        "status.incident.phases[].phase": _LATER_PHASES,
+        "status.incident.terms.rules[].action": _LATER_ACTIONS,
+    },
+    earlier={"status.incident.considered": _CONSIDERED},
+    # The ledger omits its defaults; these are filled in so that a printer column shows 0 and not an empty cell.
+    defaults=frozenset(
+        ("status.phase", "status.totals", "status.totals.restarts", "status.budget", "status.budget.remaining")
+    )
+    | {"status.idleGPUs"},
+)
+
+_INCIDENT = Overlay(
+    says={"spec.attempts[].epoch": {"minimum": 0}},
+    further_values={"spec.phases[].phase": _LATER_PHASES, "spec.terms.rules[].action": _LATER_ACTIONS},
+    earlier={"spec.considered": _CONSIDERED},
+    defaults=frozenset(),
+)
+
+_RECORD_REQUIRED = ("id", "outcome", "outcomeReason", "class", "cause", "startedAt", "detectedAt", "endedAt")
+"""Without these a record says nothing. The rest is omitted where it is the default."""
+
+
+def ledger() -> Schema:
+    """`status` of a RecoveryGroup."""
+    return of_struct(Ledger, "status", _LEDGER)
+
+
+def workload_and_group(description: str) -> Schema:
+    """Whose incidents they are."""
+    reference: Schema = {
+        "type": "object",
+        "required": ["kind", "name", "uid"],
+        "description": "The workload, by its UID, so that a new one of the same name starts anew.",
+        "properties": {
+            "kind": one_of("TrainJob", "JobSet"),
+            "name": text(longest=253),
+            "uid": text(longest=128),
+        },
+    }
+    group = text("Which of the workload's groups.", longest=253)
+    return {
+        "type": "object",
+        "description": description,
+        "required": ["workloadRef", "group"],
+        "properties": {"workloadRef": reference, "group": group},
+    }
+
+
+def owned_group() -> Schema:
+    """`spec` of a RecoveryGroup."""
+    unchanged = rule("self == oldSelf", "a RecoveryGroup belongs to one workload for good; it cannot be changed")
+    return workload_and_group("Which group of which workload.") | {RULES: [unchanged]}
+
+
+def record() -> Schema:
+    """`spec` of a RecoveryIncident: an incident, with the fields of its closing beside the others.
+
+    So columns and queries find outcome and end where they find the start.
+    """
+    incident = of_struct(Incident, "spec", _INCIDENT)
+    fields: dict[str, Schema] = incident["properties"]
+    del fields["closing"]
+    fields |= of_struct(Closing, "spec", Overlay(defaults=frozenset()))["properties"]
+    total = of_struct(ClosedIncident, "spec", Overlay(defaults=frozenset()))["properties"]["idleGpuSeconds"]
+    fields["idleGpuSeconds"] = total | {"description": "Of all phases together."}
+    version = of_struct(Ledger, "spec", Overlay(defaults=frozenset()))["properties"]["schemaVersion"]
+    fields["schemaVersion"] = version | {
+        "minimum": 1,
+        "description": "That of the ledger that it is a record of. Absent: 3 at most, and its reasons are sentences.",
+    }
+    if missing := set(_RECORD_REQUIRED) - fields.keys():
+        raise GeneratorError(f"a RecoveryIncident requires {sorted(missing)}, which no struct has")
+    head = workload_and_group("One incident, from its first evidence to its end.")
+    unchanged = rule("self == oldSelf", "a RecoveryIncident is a record; it cannot be changed")
+    return head | {
+        "required": [*head["required"], *_RECORD_REQUIRED],
+        "properties": head["properties"] | fields,
+        RULES: [unchanged],
+    }
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Written by the controller only."""
+
+    observed_generation: int = 0
+    """The generation of the spec that the conditions speak of."""
+    conditions: tuple[LedgerCondition, ...] = ()
+
+
+def accepted_status() -> Schema:
+    """`status` of what people write: whether it is accepted."""
+    limits: dict[str, Schema] = {
+        "status.observedGeneration": {"minimum": 0},
+        "status.conditions": _MAP_BY_TYPE
+        | {"description": "Accepted: whether the controller can use it, and if not, which field is wrong."},
+        "status.conditions[].type": {"minLength": 1, "maxLength": 316},
+        "status.conditions[].status": _CONDITION_STATUS,
+        "status.conditions[].reason": {"minLength": 1, "maxLength": 1024},
+        "status.conditions[].message": {"maxLength": 32768},
+        "status.conditions[].observedGeneration": {"minimum": 0},
+    }
+    return of_struct(_Status, "status", Overlay(says=limits, defaults=frozenset()))
+
+
+def fleet_status() -> Schema:
+    """`status` of the RecoveryConfig: whether it is accepted, and the ledger of all that spans groups."""
+    status = accepted_status()
+    fleet = of_struct(FleetLedger, "status", Overlay(defaults=frozenset()))["properties"]
+    return status | {"description": "Written by the controller only.", "properties": status["properties"] | fleet}

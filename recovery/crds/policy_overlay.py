@@ -1,0 +1,153 @@
+"""What the schema of a RecoveryPolicy says beyond `core.policy.spec.PolicySpec`: bounds, CEL rules, fields for later.
+
+The whole design is declared, so that a policy written for a later version is never pruned in silence: what is not built
+is refused by name. To build a field is to give it to the struct, and to move what stands here from LATER to SAYS.
+A field for later has no default, because a default would trip its own refusal.
+"""
+
+from recovery.core.policy import rule_validation
+from recovery.core.policy.spec import ASSUME_DEAD_AFTER_MAX, SETTLE_MAX
+from recovery.crds.schema import NOT_BUILT, RULES, Later, Overlay, Schema
+from recovery.crds.schema_keywords import (
+    DNS_LABEL,
+    DURATION,
+    INT32_MAX,
+    bounded_duration,
+    integer,
+    items,
+    later_duration,
+    limits,
+    longer_than_nothing,
+    no_longer_than,
+    only,
+    rule,
+    sized,
+)
+
+LABEL_KEY = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+LABEL_VALUE = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"
+RULE_NAME = "^[A-Za-z]([A-Za-z0-9_,:.-]*[A-Za-z0-9_])?$"
+
+SAYS: dict[str, Schema] = {
+    "spec.selector.matchLabels": {
+        "maxProperties": 64,
+        RULES: [
+            rule(
+                f"self.all(key, key.matches('{LABEL_KEY}'))",
+                "every key must be a label key, such as team or example.com/team",
+            )
+        ],
+    },
+    "spec.selector.matchLabels.*": {"maxLength": 63, "pattern": LABEL_VALUE},
+    "spec.priority": integer(-(2**31), INT32_MAX),
+    "spec.budget.limit": integer(0, 10000),
+    "spec.budget.window": bounded_duration(longer_than_nothing("no recovery would ever count")),
+    "spec.backoff": {
+        RULES: [
+            rule(
+                # What is no duration has been told at its own field; duration() would only fail over it once more.
+                # Every object has both; the API server asks the rule about the default `{}` itself, too.
+                "!has(self.initial) || !has(self.max)"
+                f" || ![self.initial, self.max].all(text, text.matches('{DURATION}'))"
+                " || duration(self.initial) <= duration(self.max)",
+                "must not be shorter than initial",
+                ".max",
+            )
+        ]
+    },
+    "spec.backoff.initial": bounded_duration(),
+    "spec.backoff.factor": {"minimum": 1, "maximum": 100},
+    "spec.backoff.max": bounded_duration(),
+    "spec.backoff.resetAfter": bounded_duration(),
+    "spec.settle": bounded_duration(no_longer_than(SETTLE_MAX, "nothing is repaired while the cause settles")),
+    "spec.teardown.fencing.assumeDeadAfter": bounded_duration(
+        no_longer_than(ASSUME_DEAD_AFTER_MAX, "the group waits all that time")
+    ),
+    "spec.teardown.graceSeconds": integer(1, INT32_MAX) | {"nullable": True},
+    "spec.timeouts.start": bounded_duration(longer_than_nothing("every start would be given up at once")),
+    "spec.timeouts.rendezvous": bounded_duration(longer_than_nothing("every rendezvous would be given up at once")),
+    "spec.timeouts.finish": bounded_duration(longer_than_nothing("every pod that ends would be reported at once")),
+}
+
+
+UNBUILT_ACTIONS = {
+    "RestartInPlace": "pods are always recreated; use RecreateGroup",
+    "Shrink": "a group always comes back whole; use RecreateGroup, or ReplaceNode to leave the node",
+}
+"""The actions that are declared and not built: why, and what to use."""
+
+_RULE = "spec.rules[]"
+_WHEN = f"{_RULE}.when"
+_CONDITION_STATUS: Schema = {"enum": ["True", "False", "Unknown"]}
+
+RULE_SAYS: dict[str, Schema] = {
+    "spec.rules": sized(20)
+    | {
+        RULES: [
+            rule(
+                "self.all(rule, self.exists_one(other, other.name == rule.name))",
+                "every rule must have a name of its own",
+            )
+        ]
+    },
+    f"{_RULE}.name": limits(128, pattern=RULE_NAME),
+    f"{_RULE}.action": {
+        RULES: [
+            only(f"self != '{action}'", f"{action} is {NOT_BUILT}: {why}") for action, why in UNBUILT_ACTIONS.items()
+        ]
+    },
+    f"{_WHEN}.onExitCodes": {
+        RULES: [
+            rule(
+                "self.operator != 'In' || !(0 in self.values)",
+                "must not be 0 for the In operator",
+                field_path=".values",
+            )
+        ]
+    },
+    f"{_WHEN}.onExitCodes.containerName": limits(63, pattern=DNS_LABEL),
+    f"{_WHEN}.onExitCodes.values": sized(rule_validation.EXIT_CODES_MAX, least=1, unique=True)
+    | {RULES: [rule("self.isSorted()", "must be ordered")]},
+    f"{_WHEN}.onExitCodes.values[]": integer(-(2**31), INT32_MAX),
+    f"{_WHEN}.onPodConditions": sized(20),
+    f"{_WHEN}.onPodConditions[].type": limits(316),
+    f"{_WHEN}.onPodConditions[].status": _CONDITION_STATUS,
+    f"{_WHEN}.onPodConditions[].reason": {"maxLength": 1024},
+    f"{_WHEN}.onNodeConditions": sized(20),
+    f"{_WHEN}.onNodeConditions[].type": limits(316),
+    f"{_WHEN}.onNodeConditions[].status": _CONDITION_STATUS,
+    f"{_WHEN}.onNodeConditions[].reason": {"maxLength": 1024},
+    f"{_WHEN}.onNodeConditions[].for": bounded_duration(),
+    f"{_WHEN}.onNodeTaints": sized(20),
+    f"{_WHEN}.onNodeTaints[].key": limits(317),
+    f"{_WHEN}.onNodeTaints[].value": {"maxLength": 63},
+    f"{_WHEN}.onNodeTaints[].effect": {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]},
+    f"{_WHEN}.onMessagePattern": limits(512)
+    | {RULES: [rule("''.matches(self) ? true : true", "must be a regular expression in RE2 syntax")]},
+    f"{_WHEN}.onClass": sized(len(rule_validation.CLASSES), unique=True),
+    f"{_WHEN}.onClass[]": {"enum": list(rule_validation.CLASSES)},
+    f"{_WHEN}.targetReplicatedJobs": sized(20, unique=True),
+    f"{_WHEN}.targetReplicatedJobs[]": limits(63, pattern=DNS_LABEL),
+}
+
+_ELASTIC: Schema = {
+    "type": "object",
+    "description": "Its presence makes the group elastic: it may go on with fewer nodes. Not built yet.",
+    "required": ["minNodes", "maxNodes"],
+    "properties": {
+        "minNodes": integer(1, 100000),
+        "maxNodes": integer(1, 100000),
+        "allowedSizes": items(
+            integer(1, 100000), "Numbers of nodes; every one where it is absent.", most=100, unique=True
+        ),
+        "growBackAfter": later_duration("How long it stays small at least.", default="5m"),
+    },
+    RULES: [rule("self.minNodes <= self.maxNodes", "must not be larger than maxNodes", field_path=".minNodes")],
+}
+
+LATER: dict[str, Later] = {
+    "spec.elastic": Later(_ELASTIC),
+    "spec.timeouts.resume": Later(later_duration("From all ranks joined until the first new step. Not built yet.")),
+}
+
+POLICY = Overlay(says=SAYS | RULE_SAYS, later=LATER, further_values={f"{_RULE}.action": tuple(UNBUILT_ACTIONS)})

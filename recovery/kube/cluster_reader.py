@@ -1,0 +1,351 @@
+"""Reads the cluster once, for commands that answer and end: lists and gets, no watches.
+
+What is read here is decoded and put together by the same projections as the controller's cache. Two things a running
+controller may know better: pods that vanished under a living Job, and that a group has trained at a time which its
+objects no longer tell of.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Generic, TypeVar
+
+import msgspec
+
+from recovery import api_verbs
+from recovery.core.model import ledger_v3
+from recovery.core.model.config import CONFIG_NAME, ConfigFacts
+from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot, UndecodableObject, WorkloadFacts
+from recovery.core.model.ledger import Closing, Incident, LedgerObject
+from recovery.core.plan.steps import message_of
+from recovery.core.policy.resolved import PolicyFacts
+from recovery.core.policy.selection import PolicySet
+from recovery.decoding import decoded
+from recovery.kube.capacity import Capacity
+from recovery.kube.fleet_facts import LostNodes, fleet_facts
+from recovery.kube.job_history import JobHistories
+from recovery.kube.live_reader import LiveReader
+from recovery.kube.projections.ledger_bounds import check
+from recovery.kube.projections.metadata import Date, Metadata, ObjectEntry
+from recovery.kube.projections.nodes import decode_node
+from recovery.kube.projections.recovery import decode_config, decode_policy, decode_recovery_group
+from recovery.kube.projections.workloads import JobSetRecord, decode_job_set, decode_train_job
+from recovery.kube.response_envelopes import read_page
+from recovery.kube.snapshots import Parts, snapshot_of
+from recovery.ports import (
+    CLUSTER_RECOVERY_POLICIES,
+    JOB_SETS,
+    NODES,
+    RECOVERY_CONFIGS,
+    RECOVERY_GROUPS,
+    RECOVERY_INCIDENTS,
+    RECOVERY_POLICIES,
+    TRAIN_JOBS,
+    ApiClient,
+    ForbiddenError,
+    NoSuchResourceError,
+    NotFoundError,
+    Resource,
+    UndecodableError,
+)
+
+PAGE_OBJECTS_MAX = 500
+NODES_MAX = 16
+"""Nodes that are asked about one by one: an explanation that names more explains nothing."""
+
+T = TypeVar("T")
+
+
+class Listing(msgspec.Struct, Generic[T], frozen=True):
+    """All objects of a resource, and in words which of them could not be read."""
+
+    entries: tuple[ObjectEntry[T], ...]
+    unreadable: tuple[str, ...] = ()
+    undecodable: tuple[UndecodableObject, ...] = ()
+    """The same as objects, where it is their content that cannot be read."""
+
+
+class Fleet(msgspec.Struct, frozen=True):
+    """What `status` shows, of one namespace or of all."""
+
+    workloads: Mapping[GroupKey, WorkloadFacts]
+    """TrainJobs, and the JobSets that nothing controls."""
+    groups: Mapping[str, LedgerObject]
+    """By the UID of the workload."""
+    policies: tuple[PolicyFacts, ...]
+    """Of the namespace or of all, and the cluster's, as far as they may be read."""
+    config: ConfigFacts | None
+    """None: there is no RecoveryConfig, or it may not be read; `unreadable` tells of the latter."""
+    unreadable: tuple[str, ...]
+    jobsets: Mapping[GroupKey, JobSetRecord] = {}
+    """Those of the TrainJobs included."""
+    undecodable: tuple[UndecodableObject, ...] = ()
+    """TrainJobs and JobSets that cannot be read."""
+
+    def policy_set(self, namespace: str) -> PolicySet:
+        """What is laid down for the workloads of that namespace."""
+        return PolicySet(tuple(each for each in self.policies if each.namespace in ("", namespace)), self.config)
+
+
+class JobReading(msgspec.Struct, frozen=True):
+    """What `explain` tells of. The snapshot's nodes are at most `NODES_MAX`, those of pods that are not Ready first."""
+
+    snapshot: Snapshot
+    group: LedgerObject | None
+    policies: PolicySet
+    """What is laid down for the job's namespace, as far as it may be read."""
+    unreadable: tuple[str, ...]
+
+
+class _LaidDown(msgspec.Struct, frozen=True):
+    """Policies and RecoveryConfig, and in words what of them could not be read."""
+
+    policies: tuple[PolicyFacts, ...]
+    config: ConfigFacts | None
+    unreadable: tuple[str, ...]
+
+
+class _Incident(msgspec.Struct, frozen=True):
+    metadata: Metadata
+    spec: msgspec.Raw
+
+
+class _IncidentName(msgspec.Struct, frozen=True, rename="camel"):
+    id: str
+    group: str
+    started_at: Date
+
+
+class _RecordVersion(msgspec.Struct, frozen=True, rename="camel"):
+    schema_version: int = ledger_v3.NEWEST_VERSION
+    """Records of ledgers up to that version carry none."""
+
+
+_decode_record = msgspec.json.Decoder(_Incident).decode
+_decode_version = msgspec.json.Decoder(_RecordVersion).decode
+_decode_name = msgspec.json.Decoder(_IncidentName).decode
+_decode_incident = msgspec.json.Decoder(Incident).decode
+_decode_closing = msgspec.json.Decoder(Closing).decode
+
+
+class _Workloads(msgspec.Struct, frozen=True):
+    """TrainJobs and JobSets, and in words which of them could not be read."""
+
+    workloads: Mapping[GroupKey, WorkloadFacts]
+    jobsets: Mapping[GroupKey, JobSetRecord]
+    unreadable: tuple[str, ...]
+    undecodable: tuple[UndecodableObject, ...]
+
+
+async def read_fleet(client: ApiClient, namespace: str | None) -> Fleet:
+    """The workloads of the namespace, their RecoveryGroups, and what is laid down; None: of all. Raises ApiError."""
+    found, groups, laid_down = await asyncio.gather(
+        _workloads(client, namespace),
+        read_all(client, RECOVERY_GROUPS, namespace, decode_recovery_group),
+        _laid_down(client, namespace),
+    )
+    return Fleet(
+        workloads=found.workloads,
+        groups={entry.value.workload_uid: entry.value for entry in groups.entries},
+        policies=laid_down.policies,
+        config=laid_down.config,
+        unreadable=(*found.unreadable, *groups.unreadable, *laid_down.unreadable),
+        jobsets=found.jobsets,
+        undecodable=found.undecodable,
+    )
+
+
+async def read_workloads(
+    client: ApiClient, namespace: str | None
+) -> tuple[Mapping[GroupKey, WorkloadFacts], tuple[str, ...]]:
+    """TrainJobs, and the JobSets that nothing controls; and in words which could not be read. Raises ApiError."""
+    found = await _workloads(client, namespace)
+    return found.workloads, found.unreadable
+
+
+async def read_job(client: ApiClient, key: GroupKey) -> JobReading:
+    """One group with everything that a decision about it needs. Raises ApiError."""
+    parts, laid_down = await asyncio.gather(_parts(client, key), _laid_down(client, key.namespace))
+    workload = parts.workload
+    group = await LiveReader(client).ledger(key, workload.uid) if workload is not None else None
+    named = {pod.facts.node: pod.facts.ready for pod in parts.pods if pod.facts.node}
+    # Those of pods that are not Ready first: a node that is lost takes that from its pods.
+    asked = sorted(named, key=lambda name: (named[name], name))[:NODES_MAX]
+    nodes = await _read_nodes(LiveReader(client), asked)
+    return JobReading(
+        snapshot=snapshot_of(
+            key,
+            parts,
+            incarnations=JobHistories(),
+            nodes={name: node for name, node in nodes.items() if node is not None},
+            gone_nodes={name for name, node in nodes.items() if node is None},
+            live=True,
+        ),
+        group=group,
+        policies=PolicySet(laid_down.policies, laid_down.config),
+        unreadable=laid_down.unreadable,
+    )
+
+
+async def with_fleet(client: ApiClient, snapshot: Snapshot, now: datetime) -> Snapshot:
+    """The snapshot with what a verdict asks of all nodes: caps, storms, where the group could run. They are listed for
+    it; where they may not be, the snapshot stays as it was. Raises ApiError.
+
+    Less than a running controller knows: nodes that are gone, or back, are no loss of late, and no other group waits.
+    """
+    try:
+        listed = await read_all(client, NODES, None, decode_node)
+    except ForbiddenError:
+        return snapshot
+    lost = LostNodes()
+    for entry in sorted(listed.entries, key=lambda entry: entry.value.ready_since or now):
+        lost.seen(None, entry.value, now, listed=True)
+    capacity = Capacity({entry.name: entry.value for entry in listed.entries})
+    return msgspec.structs.replace(snapshot, fleet=fleet_facts(snapshot, capacity, lost.of_late(now), ()))
+
+
+async def _workloads(client: ApiClient, namespace: str | None) -> _Workloads:
+    train_jobs, listed = await asyncio.gather(
+        _train_jobs(client, namespace), read_all(client, JOB_SETS, namespace, decode_job_set)
+    )
+    jobsets = {GroupKey(each.namespace, each.name): each.value for each in listed.entries}
+    workloads = {key: jobset.workload for key, jobset in jobsets.items() if jobset.workload is not None}
+    workloads |= {GroupKey(entry.namespace, entry.name): entry.value for entry in train_jobs.entries}
+    return _Workloads(
+        workloads,
+        jobsets,
+        (*train_jobs.unreadable, *listed.unreadable),
+        (*train_jobs.undecodable, *listed.undecodable),
+    )
+
+
+async def _train_jobs(client: ApiClient, namespace: str | None) -> Listing[WorkloadFacts]:
+    """A cluster without Trainer has none."""
+    try:
+        return await read_all(client, TRAIN_JOBS, namespace, decode_train_job)
+    except NoSuchResourceError:
+        return Listing(())
+
+
+async def _parts(client: ApiClient, key: GroupKey) -> Parts:
+    try:
+        return await LiveReader(client).parts(key)
+    except NoSuchResourceError:  # a cluster without Trainer; if it is JobSet that is missing, this raises again
+        return await LiveReader(client, train_jobs=False).parts(key)
+
+
+async def _laid_down(client: ApiClient, namespace: str | None) -> _LaidDown:
+    own, of_cluster, (config, about_config) = await asyncio.gather(
+        read_all(client, RECOVERY_POLICIES, namespace, decode_policy), _cluster_policies(client), _config(client)
+    )
+    return _LaidDown(
+        policies=tuple(entry.value for entry in (*own.entries, *of_cluster.entries)),
+        config=config,
+        unreadable=(*own.unreadable, *of_cluster.unreadable, *about_config),
+    )
+
+
+async def _cluster_policies(client: ApiClient) -> Listing[PolicyFacts]:
+    """Users of one namespace may rarely read what is laid down for the cluster: without it the rest is still told."""
+    try:
+        return await read_all(client, CLUSTER_RECOVERY_POLICIES, None, decode_policy)
+    except ForbiddenError as error:
+        return Listing((), (f"ClusterRecoveryPolicies may not be read, so none is taken into account: {error}",))
+
+
+async def _config(client: ApiClient) -> tuple[ConfigFacts | None, tuple[str, ...]]:
+    """The RecoveryConfig, and in words why it or its spec could not be read."""
+    try:
+        config = decoded(
+            RECOVERY_CONFIGS, decode_config, await api_verbs.get(client, RECOVERY_CONFIGS, CONFIG_NAME)
+        ).value
+    except NotFoundError:
+        return None, ()
+    except ForbiddenError as error:
+        return None, (
+            f"RecoveryConfig {CONFIG_NAME} may not be read, so a pause of all recoveries is not seen: {error}",
+        )
+    return config, (message_of(config.pause),) if config.unreadable and config.pause is not None else ()
+
+
+async def read_incident(client: ApiClient, key: GroupKey, incident_id: str) -> Incident | None:
+    """A closed incident from its record, which outlives its job; None: there is none, or no longer. Raises ApiError.
+
+    Ids count from 1 again where a RecoveryGroup was deleted: of several records of one id the newest is meant.
+    """
+    records = await read_all(client, RECOVERY_INCIDENTS, key.namespace, _decode_name_of)
+    mine = [
+        entry for entry in records.entries if entry.value.name.id == incident_id and entry.value.name.group == key.name
+    ]
+    if not mine:
+        if records.undecodable:  # what was asked for may be this one
+            raise UndecodableError(records.undecodable[0])
+        return None
+    entry = max(mine, key=lambda found: found.value.name.started_at)
+    return decoded(RECOVERY_INCIDENTS, _decode_whole_incident, entry.value.whole)
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """A RecoveryIncident: by what it is found, and all of it, undecoded."""
+
+    name: _IncidentName
+    whole: msgspec.Raw
+
+
+def _decode_name_of(raw: msgspec.Raw) -> ObjectEntry[_Record]:
+    record = _decode_record(raw)
+    return record.metadata.entry(_Record(_decode_name(record.spec), raw))
+
+
+def _decode_whole_incident(raw: msgspec.Raw) -> Incident:
+    """A record is the incident with the fields of its closing beside its own."""
+    spec = _decode_record(raw).spec
+    incident = (
+        ledger_v3.decode_record(spec)
+        if _decode_version(spec).schema_version <= ledger_v3.NEWEST_VERSION
+        else msgspec.structs.replace(_decode_incident(spec), closing=_decode_closing(spec))
+    )
+    check(incident)
+    return incident
+
+
+async def _read_nodes(reader: LiveReader, names: Iterable[str]) -> Mapping[str, NodeFacts | None]:
+    """Users of one namespace may rarely read nodes: without them the rest is still told. None: it does not exist."""
+    try:
+        return await reader.nodes(names)
+    except ForbiddenError:
+        return {}
+
+
+async def read_all(
+    client: ApiClient,
+    resource: Resource,
+    namespace: str | None,
+    decode: Callable[[msgspec.Raw], ObjectEntry[T]],
+    *,
+    label_selector: str = "",
+    field_selector: str = "",
+) -> Listing[T]:
+    """All objects of the namespace that are selected, page by page; None: of all namespaces. Raises ApiError."""
+    entries: list[ObjectEntry[T]] = []
+    undecodable: list[UndecodableObject] = []
+    token = ""
+    while True:
+        body = await api_verbs.list_page(
+            client,
+            resource,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            limit=PAGE_OBJECTS_MAX,
+            continue_token=token,
+        )
+        page = read_page(resource, body)
+        for raw in page.items or ():
+            try:
+                entries.append(decoded(resource, decode, raw))
+            except UndecodableError as error:
+                undecodable.append(error.found)
+        token = page.metadata.continue_token
+        if not token:
+            return Listing(tuple(entries), tuple(each.sentence for each in undecodable), tuple(undecodable))

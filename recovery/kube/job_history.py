@@ -1,0 +1,108 @@
+"""What has to be remembered about a Job beyond the objects of the moment, for as long as its UID lives.
+
+Two things. A pod that vanished under a living Job: the object is gone, and with it the evidence that a member was lost
+and how. And whether the group has trained, because a moment at which all members ran may be over before anybody looks,
+and the next restart of a container overwrites what the pod tells of it. Both are lost with this process; the ledger
+keeps what an incident has already made of them, and `core.diagnosis.trained` infers the second from what the
+objects still tell.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from recovery.core.diagnosis.membership import member_count
+from recovery.core.diagnosis.trained import all_ran_at, trained_at
+from recovery.core.model.facts import JobFacts, PodFacts
+
+
+class _JobHistory:
+    """The memory of one Job UID. `job` None: its pods were seen before itself, or it is gone and they are not."""
+
+    def __init__(self) -> None:
+        self.job: JobFacts | None = None
+        self.running: dict[int, str] = {}
+        """UID of the pod that runs, by completion index."""
+        self.gone: dict[int | None, PodFacts] = {}
+        """The newest vanished pod by completion index: no more of them than the Job has members."""
+        self.trained_at: datetime | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self.job is not None and 0 < member_count(self.job) <= len(self.running)
+
+
+class JobHistories:
+    """The memory of all Jobs. Constant work for each pod event, except for the one that makes a group whole."""
+
+    def __init__(self) -> None:
+        self._by_job: dict[str, _JobHistory] = {}
+
+    def job_seen(self, job: JobFacts) -> bool:
+        """Take note of a Job. True: its group may just have become whole, so `train` is worth a call.
+
+        A suspended Job deletes its own pods, and one that was made smaller deletes the highest indexes: no losses. The
+        next run of a suspended Job has yet to train.
+        """
+        mine = self._by_job.setdefault(job.uid, _JobHistory())
+        mine.job = job
+        if job.suspended:
+            mine.gone.clear()
+            mine.trained_at = None
+        for index in [index for index in mine.gone if index is not None and index >= member_count(job)]:
+            del mine.gone[index]
+        return mine.whole and mine.trained_at is None
+
+    def job_gone(self, job_uid: str) -> None:
+        """Forget what was remembered: no incarnation has that UID again."""
+        self._by_job.pop(job_uid, None)
+
+    def pod_seen(self, pod: PodFacts) -> bool:
+        """Take note of a pod. True: its group may just have become whole, so `train` is worth a call."""
+        if pod.index is None or not pod.job_uid:
+            return False
+        mine = self._by_job.setdefault(pod.job_uid, _JobHistory())
+        if pod.running:
+            mine.running[pod.index] = pod.uid
+        else:
+            self._no_longer_running(mine, pod)
+        return mine.whole and mine.trained_at is None
+
+    def pod_gone(self, pod: PodFacts, now: datetime) -> None:
+        """Take note that a pod's object has disappeared; `now` becomes its `gone_at` if its Job lives on."""
+        mine = self._by_job.get(pod.job_uid)
+        if mine is None:
+            return
+        self._no_longer_running(mine, pod)
+        job = mine.job
+        if job is None:
+            if not mine.running:
+                del self._by_job[pod.job_uid]
+            return
+        if job.deleting_since is not None or job.suspended:
+            return
+        before = mine.gone.get(pod.index)
+        if before is None or before.created_at <= pod.created_at:
+            mine.gone[pod.index] = msgspec.structs.replace(pod, gone_at=now)
+
+    def vanished(self, job_uid: str) -> Iterable[PodFacts]:
+        """The last that was seen of the Job's vanished pods."""
+        mine = self._by_job.get(job_uid)
+        return mine.gone.values() if mine is not None else ()
+
+    def train(self, job: JobFacts, pods: Iterable[PodFacts]) -> datetime | None:
+        """When all members are known to have run at once, remembered until the Job is suspended. None: never.
+
+        `pods`: those of the Job, vanished ones included.
+        """
+        mine, members = self._by_job.get(job.uid), tuple(pods)
+        remembered = mine.trained_at if mine is not None else None
+        moment = all_ran_at(job, members) if remembered is None else trained_at(job, members, remembered)
+        if mine is not None:
+            mine.trained_at = moment
+        return moment
+
+    def _no_longer_running(self, mine: _JobHistory, pod: PodFacts) -> None:
+        if pod.index is not None and mine.running.get(pod.index) == pod.uid:
+            del mine.running[pod.index]

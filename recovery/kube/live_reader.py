@@ -1,0 +1,227 @@
+"""Reads a group and what is allowed from the API server itself: what a decision stands on before it is written down.
+
+Consistent reads all (no resourceVersion): an answer is not older than the question. The pods are asked for first and
+their owners after them, because whatever removes pods on purpose (a deletion, a suspension, a restart by JobSet) is
+written on an owner before the pods go. Read the other way round, or all at once, a purpose could look like a failure.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from recovery import api_verbs
+from recovery.core.model.config import CONFIG_NAME, ConfigFacts
+from recovery.core.model.facts import GroupKey, JobFacts, NodeFacts, UndecodableObject, WorkloadFacts
+from recovery.core.model.ledger import LedgerObject
+from recovery.core.policy.resolved import PolicyFacts
+from recovery.core.policy.selection import PolicySet
+from recovery.decoding import decoded
+from recovery.kube.projections.events import EventRecord, decode_event
+from recovery.kube.projections.metadata import ObjectEntry
+from recovery.kube.projections.nodes import decode_node, decode_renewal
+from recovery.kube.projections.pods import decode_pod
+from recovery.kube.projections.recovery import decode_config, decode_policy, decode_recovery_group
+from recovery.kube.projections.workloads import decode_job, decode_job_set, decode_train_job
+from recovery.kube.response_envelopes import read_page
+from recovery.kube.snapshots import Parts
+from recovery.ports import (
+    CLUSTER_RECOVERY_POLICIES,
+    EVENTS,
+    JOB_SETS,
+    JOBS,
+    LEASES,
+    NODE_LEASE_NAMESPACE,
+    NODES,
+    PODS,
+    RECOVERY_CONFIGS,
+    RECOVERY_GROUPS,
+    RECOVERY_POLICIES,
+    TRAIN_JOBS,
+    ApiClient,
+    ForbiddenError,
+    NotFoundError,
+    RefusedError,
+    Resource,
+    UndecodableError,
+)
+from recovery.workloads.jobset import group_selector
+from recovery.workloads.naming import recovery_group_name
+
+T = TypeVar("T")
+Undecodable = Callable[[Resource, str, str], None]
+"""Told the resource, the object's name (`namespace/name`, or the name alone), and what is wrong with it."""
+
+_log = structlog.get_logger("recovery.kube")
+
+NODES_IN_FLIGHT_MAX = 64
+"""Of one reconcile: a rack that is lost is some dozen nodes, each read once for each group on it."""
+
+
+class LiveReader:
+    """Consistent reads of one group. All methods raise ApiError; an object that cannot be read is an UndecodableError,
+    but where it says otherwise."""
+
+    def __init__(self, client: ApiClient, *, train_jobs: bool = True) -> None:
+        """`train_jobs` False: Trainer is not installed, so no TrainJob is asked for."""
+        self._client = client
+        self._train_jobs = train_jobs
+        self._leases_refused = False
+        """It was said in the log that Leases of nodes may not be read."""
+
+    async def parts(self, key: GroupKey) -> Parts:
+        """Every object of the group; a missing TrainJob or JobSet is None, not an error.
+
+        Those that cannot be read are named beside the others.
+        """
+        pods, unread_pods = await self._list(PODS, key, decode_pod)
+        (train_job, unread_train_job), (jobset, unread_jobset), (jobs, unread_jobs) = await asyncio.gather(
+            _or_undecodable(self._train_job(key)),
+            _or_undecodable(self._object(JOB_SETS, key.namespace, key.name, decode_job_set)),
+            self._list(JOBS, key, decode_job),
+        )
+        with_pods = {pod.facts.job_uid for pod in pods}
+        told = await asyncio.gather(
+            *(self._with_failed_create(key, job.facts, empty=job.facts.uid not in with_pods) for job in jobs)
+        )
+        undecodable = (*unread_train_job, *unread_jobset, *unread_jobs, *unread_pods)
+        return Parts(train_job=train_job, jobset=jobset, jobs=tuple(told), pods=pods, undecodable=undecodable)
+
+    async def ledger(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
+        """None: there is none. RefusedError: the object of that name says that it is another workload's."""
+        name = recovery_group_name(key.name, workload_uid)
+        found = await self._object(RECOVERY_GROUPS, key.namespace, name, decode_recovery_group)
+        if found is not None and found.workload_uid != workload_uid:
+            raise RefusedError(
+                f"RecoveryGroup {key.namespace}/{name}: spec.workloadRef.uid is {found.workload_uid}, but by its name "
+                f"it belongs to {workload_uid}: delete it, and it is made anew"
+            )
+        return found
+
+    async def policies(self, namespace: str, undecodable: Undecodable) -> PolicySet:
+        """What can be read of the policies, and the RecoveryConfig; `undecodable` is told of everything else."""
+        own, of_cluster, config = await asyncio.gather(
+            self._policies(RECOVERY_POLICIES, namespace, undecodable),
+            self._policies(CLUSTER_RECOVERY_POLICIES, None, undecodable),
+            self.config(undecodable),
+        )
+        return PolicySet((*own, *of_cluster), config)
+
+    async def config(self, undecodable: Undecodable) -> ConfigFacts | None:
+        """The RecoveryConfig, marked if it cannot be read. None: there is none."""
+        config = await self._object(RECOVERY_CONFIGS, None, CONFIG_NAME, decode_config)
+        if config is not None and config.unreadable:
+            undecodable(RECOVERY_CONFIGS, config.name, config.unreadable)
+        return config
+
+    async def nodes(self, names: Iterable[str]) -> Mapping[str, NodeFacts | None]:
+        """Nodes by name, with the last sign of life of those that are not reachable. None: it does not exist.
+
+        A node that cannot be read, or whose Lease cannot, is left out: nothing is known about it.
+        """
+        slots = asyncio.Semaphore(NODES_IN_FLIGHT_MAX)
+        found: dict[str, NodeFacts | None] = {}
+
+        async def read(name: str) -> None:
+            async with slots:
+                node = await self.node(name)
+                if node is not None and not node.reachable:
+                    node = msgspec.structs.replace(node, lease_renewed_at=await self._lease_renewed_at(name))
+                found[name] = node
+
+        asked = tuple(names)
+        await asyncio.gather(*(_or_undecodable(read(name)) for name in asked))
+        return {name: found[name] for name in asked if name in found}
+
+    async def node(self, name: str) -> NodeFacts | None:
+        """None: it does not exist."""
+        return await self._object(NODES, None, name, decode_node)
+
+    async def _lease_renewed_at(self, node: str) -> datetime | None:
+        """None: it has no Lease, or Leases may not be read; then nothing is known beyond the node's own conditions."""
+        try:
+            body = await api_verbs.get(self._client, LEASES, node, namespace=NODE_LEASE_NAMESPACE)
+        except NotFoundError:
+            return None
+        except ForbiddenError as error:
+            if not self._leases_refused:
+                _log.warning("Leases of nodes may not be read: AssumeDead goes by Ready alone", error=str(error))
+                self._leases_refused = True
+            return None
+        return decoded(LEASES, decode_renewal, body)
+
+    async def _policies(self, resource: Resource, namespace: str | None, undecodable: Undecodable) -> list[PolicyFacts]:
+        body = await api_verbs.list_page(self._client, resource, namespace=namespace)
+        found: list[PolicyFacts] = []
+        for raw in read_page(resource, body).items or ():
+            try:
+                found.append(decoded(resource, decode_policy, raw).value)
+            except UndecodableError as error:
+                undecodable(resource, error.found.title, error.found.problem)
+        return found
+
+    async def _train_job(self, key: GroupKey) -> WorkloadFacts | None:
+        if not self._train_jobs:
+            return None
+        return await self._object(TRAIN_JOBS, key.namespace, key.name, decode_train_job)
+
+    async def _object(
+        self, resource: Resource, namespace: str | None, name: str, decode: Callable[[msgspec.Raw], ObjectEntry[T]]
+    ) -> T | None:
+        try:
+            body = await api_verbs.get(self._client, resource, name, namespace=namespace)
+        except NotFoundError:
+            return None
+        return decoded(resource, decode, body).value
+
+    async def _list(
+        self, resource: Resource, key: GroupKey, decode: Callable[[msgspec.Raw], ObjectEntry[T]]
+    ) -> tuple[tuple[T, ...], tuple[UndecodableObject, ...]]:
+        """What can be read of the group's objects, and what cannot."""
+        body = await api_verbs.list_page(
+            self._client, resource, namespace=key.namespace, label_selector=group_selector(key)
+        )
+        found: list[T] = []
+        undecodable: list[UndecodableObject] = []
+        for raw in read_page(resource, body).items or ():
+            try:
+                found.append(decoded(resource, decode, raw).value)
+            except UndecodableError as error:
+                undecodable.append(error.found)
+        return tuple(found), tuple(undecodable)
+
+    async def _with_failed_create(self, key: GroupKey, job: JobFacts, *, empty: bool) -> JobFacts:
+        """A Job without pods, and why: its controller tells in Events what refuses them (a quota, a webhook).
+
+        The watchdog waits for such a Job and does not restart it. Where the role may not read Events it looks like one
+        whose controller is stuck: it is touched and then made again, in vain.
+        """
+        at_rest = job.suspended or job.deleting_since is not None or job.condition("Complete") is not None
+        if not empty or at_rest:
+            return job
+        selector = f"involvedObject.uid={job.uid},reason=FailedCreate"
+        try:
+            body = await api_verbs.list_page(self._client, EVENTS, namespace=key.namespace, field_selector=selector)
+        except ForbiddenError:
+            return job
+        newest = max(_events(body), key=lambda event: event.at, default=EventRecord())
+        return msgspec.structs.replace(job, failed_create=newest.message)
+
+
+async def _or_undecodable(reading: Awaitable[T]) -> tuple[T | None, tuple[UndecodableObject, ...]]:
+    """What was read, and the object that could not be."""
+    try:
+        return await reading, ()
+    except UndecodableError as error:
+        return None, (error.found,)
+
+
+def _events(body: bytes) -> Iterator[EventRecord]:
+    """Those that can be read: who may write Events in the namespace must not keep its jobs from being decided on."""
+    for raw in read_page(EVENTS, body).items or ():
+        with suppress(UndecodableError):
+            yield decoded(EVENTS, decode_event, raw)

@@ -1,0 +1,52 @@
+"""One controller process, put together: caches, leadership, reconciles, metrics.
+
+The command runs it on a real API server, the simulation on a modelled one; both run this.
+"""
+
+import asyncio
+from typing import Any
+
+from recovery.controller.leadership import Leadership
+from recovery.controller.runner import Controller
+from recovery.kube.group_store import KubeGroupStore
+from recovery.ports import ApiClient, Clock, Entropy
+from recovery.telemetry.observer import Telemetry
+
+
+class Manager:
+    """The controller over one client."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        telemetry: Telemetry,
+        leadership: Leadership,
+        train_jobs: bool = True,
+    ) -> None:
+        """`train_jobs` False: Trainer is not installed, so no TrainJob is watched."""
+        self.store = KubeGroupStore(client, clock=clock, entropy=entropy, observer=telemetry, train_jobs=train_jobs)
+        self._controller = Controller(
+            api=client, store=self.store, clock=clock, entropy=entropy, observer=telemetry, leadership=leadership
+        )
+        telemetry.follow(self.store)
+        telemetry.follow_queue(lambda: self._controller.queue_depth)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set and its reconciles are over. Raises RefusedError if a first list is refused."""
+        await first_of(asyncio.create_task(self._controller.run(stop)), asyncio.create_task(self.store.run()))
+
+
+async def first_of(*tasks: asyncio.Task[Any]) -> None:
+    """Wait until one of the tasks ends, then end the others. Raises what the first one raised."""
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in tasks:
+        if task in ended:
+            task.result()

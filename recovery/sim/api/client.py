@@ -1,0 +1,149 @@
+"""How the server is reached: by models as an `ApiClient`, by controller processes request by request, as over HTTP.
+
+Both hear failures as the production client would: `recovery.kube.errors` decides which error an answer is.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from recovery.kube import errors
+from recovery.ports import ApiError, ApiRequest, PatchKind, Propagation
+from recovery.sim.api.server import ApiServer
+from recovery.sim.api.status_error import StatusError
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class ModelClient:
+    """`ports.ApiClient` in memory. A request takes one turn of the loop, and nothing is lost."""
+
+    def __init__(self, server: ApiServer, actor: str) -> None:
+        """`actor`: whose writes they are."""
+        self._server = server
+        self._actor = actor
+
+    async def send(self, request: ApiRequest) -> bytes:
+        await asyncio.sleep(0)
+        try:
+            return answer(self._server, self._actor, request)
+        except StatusError as failure:
+            raise error_from(request, failure) from failure
+
+    async def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
+        await asyncio.sleep(0)
+        try:
+            async with aclosing(lines(self._server, request)) as coming:
+                async for line in coming:
+                    yield line
+        except StatusError as failure:
+            raise error_from(request, failure) from failure
+
+
+def answer(server: ApiServer, actor: str, request: ApiRequest) -> bytes:
+    """The body of the answer to a get, list, create, patch or delete. Raises StatusError, and then nothing was changed.
+
+    What the request asks is read from its query and its body, which are all that would have crossed the wire.
+    """
+    with server.acting(actor):
+        match request.verb:
+            case "get":
+                return _encode(server.get(request.resource, _name(request), namespace=request.namespace))
+            case "list":
+                return _encode(_list(server, request))
+            case "create":
+                return _encode(_create(server, request))
+            case "patch":
+                return _encode(_patch(server, request))
+            case "delete":
+                return _encode(_delete(server, request))
+    raise ValueError(f"{request}: not a verb that is answered at once")
+
+
+async def lines(server: ApiServer, request: ApiRequest) -> AsyncGenerator[bytes, None]:
+    """The lines of a watch, until the server ends it. Raises StatusError."""
+    stream = server.watch(
+        request.resource,
+        namespace=request.namespace,
+        label_selector=request.parameter("labelSelector"),
+        field_selector=request.parameter("fieldSelector"),
+        resource_version=request.parameter("resourceVersion") or None,
+        send_initial_events=request.parameter("sendInitialEvents") == "true",
+        timeout_seconds=request.timeout_seconds,
+    )
+    async with aclosing(stream):
+        async for line in stream:
+            yield line
+
+
+def error_from(request: ApiRequest, failure: StatusError) -> ApiError:
+    """What the production client raises when it is answered like this."""
+    causes = tuple(errors.StatusCause(cause.reason, cause.message, cause.field) for cause in failure.causes)
+    details = errors.StatusDetails(failure.name, failure.kind, causes, failure.retry_after_seconds)
+    status = errors.ApiStatus(
+        kind="Status",
+        code=failure.code,
+        reason=failure.reason,
+        message=failure.message,
+        details=details,
+    )
+    return errors.error_from_status(request, failure.code, status)
+
+
+def _list(server: ApiServer, request: ApiRequest) -> dict[str, Any]:
+    limit = request.parameter("limit")
+    return server.list(
+        request.resource,
+        namespace=request.namespace,
+        label_selector=request.parameter("labelSelector"),
+        field_selector=request.parameter("fieldSelector"),
+        resource_version=request.parameter("resourceVersion") or None,
+        limit=int(limit) if limit else None,
+        continue_token=request.parameter("continue"),
+    )
+
+
+def _create(server: ApiServer, request: ApiRequest) -> dict[str, Any]:
+    return server.create(
+        request.resource,
+        _decode(request.body or b""),
+        namespace=request.namespace,
+        name=request.name,
+        subresource=request.subresource,
+    )
+
+
+def _patch(server: ApiServer, request: ApiRequest) -> dict[str, Any]:
+    return server.patch(
+        request.resource,
+        _name(request),
+        _decode(request.body or b""),
+        kind=PatchKind(request.content_type),
+        namespace=request.namespace,
+        subresource=request.subresource,
+    )
+
+
+def _delete(server: ApiServer, request: ApiRequest) -> dict[str, Any]:
+    """The body is a `DeleteOptions`, or empty."""
+    options = _decode(request.body) if request.body else {}
+    preconditions = options.get("preconditions") or {}
+    propagation = options.get("propagationPolicy")
+    return server.delete(
+        request.resource,
+        _name(request),
+        namespace=request.namespace,
+        uid=preconditions.get("uid"),
+        resource_version=preconditions.get("resourceVersion"),
+        propagation=Propagation(propagation) if propagation else None,
+        grace_seconds=options.get("gracePeriodSeconds"),
+    )
+
+
+def _name(request: ApiRequest) -> str:
+    assert request.name is not None, f"{request}: names no object"
+    return request.name

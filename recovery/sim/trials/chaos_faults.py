@@ -1,0 +1,489 @@
+"""The chaos of a scenario as faults."""
+
+import random
+from collections.abc import Iterator, Mapping
+
+from msgspec.structs import replace
+
+from recovery.sim.trials.failure_signs import LEFT, Sign
+from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
+from recovery.sim.trials.input_problems import Problems
+from recovery.sim.trials.manifests import KILLABLE, container_name
+from recovery.sim.trials.plan import JobPlan
+from recovery.sim.trials.request_faults import BEFALL_LINES
+from recovery.sim.trials.scenario_schema import (
+    AnyChaos,
+    Chaos,
+    ChaosTarget,
+    ClusterAction,
+    ClusterChaos,
+    Component,
+    HttpAction,
+    HttpChaos,
+    KueueChaos,
+    MachineAction,
+    NetworkAction,
+    NetworkChaos,
+    PhysicalMachineChaos,
+    PodAction,
+    PodChaos,
+    ScenarioFile,
+    SelectionMode,
+    StressChaos,
+    TimeChaos,
+    UserAction,
+    UserChaos,
+)
+from recovery.sim.trials.strict_input import none_of
+
+WORLD = "world"
+
+_POD_KINDS = {
+    PodAction.POD_KILL: FaultKind.POD_KILL,
+    PodAction.CONTAINER_KILL: FaultKind.CONTAINER_KILL,
+    PodAction.POD_FAILURE: FaultKind.CRASH_LOOP,
+    PodAction.CASCADE: FaultKind.CASCADE,
+    PodAction.POD_EVICT: FaultKind.POD_EVICT,
+    PodAction.POD_PREEMPT: FaultKind.POD_PREEMPT,
+    PodAction.POD_STUCK: FaultKind.POD_STUCK,
+}
+_EXIT_CODES = {PodAction.CONTAINER_KILL: 137, PodAction.POD_FAILURE: 1, PodAction.CASCADE: 1}
+_MACHINE_KINDS = {
+    MachineAction.POWER_LOSS: FaultKind.NODE_POWER_LOSS,
+    MachineAction.REMOVE: FaultKind.NODE_REMOVE,
+    MachineAction.OUT_OF_SERVICE: FaultKind.NODE_OUT_OF_SERVICE,
+    MachineAction.DRAIN: FaultKind.NODE_DRAIN,
+    MachineAction.UNHEALTHY: FaultKind.NODE_UNHEALTHY,
+    MachineAction.MONITORED: FaultKind.NODE_MONITORED,
+    MachineAction.BLACK_HOLE: FaultKind.BLACK_HOLE,
+    MachineAction.BROKEN_RUNTIME: FaultKind.BROKEN_RUNTIME,
+    MachineAction.RACK_POWER_LOSS: FaultKind.RACK_POWER_LOSS,
+    MachineAction.RACK_OVERHEATS: FaultKind.RACK_OVERHEATS,
+}
+_STALLS = {
+    Component.MANAGER: FaultKind.MANAGER_STALL,
+    Component.JOBSET: FaultKind.JOBSET_STALL,
+    Component.TRAINER: FaultKind.TRAINER_STALL,
+}
+_CLUSTER_KINDS = {
+    ClusterAction.NO_CAPACITY: FaultKind.NO_CAPACITY,
+    ClusterAction.PODS_REFUSED: FaultKind.PODS_REFUSED,
+    ClusterAction.JOB_WITHOUT_PODS: FaultKind.JOB_WITHOUT_PODS,
+    ClusterAction.PAUSE_ALL: FaultKind.PAUSE_ALL,
+}
+_USER_KINDS = {
+    UserAction.SUSPEND: FaultKind.USER_SUSPEND,
+    UserAction.RESIZE: FaultKind.USER_RESIZE,
+    UserAction.DELETE: FaultKind.USER_DELETE,
+    UserAction.RECREATE: FaultKind.USER_RECREATE,
+    UserAction.PAUSE: FaultKind.USER_PAUSE,
+    UserAction.RESTART: FaultKind.USER_RESTART,
+    UserAction.RETRY: FaultKind.USER_RETRY,
+    UserAction.RESET_BUDGET: FaultKind.USER_RESET_BUDGET,
+    UserAction.QUARANTINE: FaultKind.USER_QUARANTINE,
+    UserAction.RELEASE: FaultKind.USER_RELEASE,
+    UserAction.UNTAINT: FaultKind.USER_UNTAINT,
+    UserAction.RESET_BREAKER: FaultKind.USER_RESET_BREAKER,
+    UserAction.POLICY_OBSERVE: FaultKind.POLICY_OBSERVE,
+    UserAction.POLICY_DELETE: FaultKind.POLICY_DELETE,
+}
+_OF_NODES = frozenset({UserAction.RELEASE, UserAction.UNTAINT, UserAction.RESET_BREAKER})
+"""What users do about the whole cluster."""
+_HTTP_KINDS = {
+    (HttpAction.ABORT, ChaosTarget.REQUEST, None): FaultKind.TIMEOUT,
+    (HttpAction.ABORT, ChaosTarget.RESPONSE, None): FaultKind.TIMEOUT_APPLIED,
+    (HttpAction.ABORT, ChaosTarget.WATCH, None): FaultKind.WATCH_DISCONNECT,
+    (HttpAction.DELAY, ChaosTarget.REQUEST, None): FaultKind.DELAYED,
+    (HttpAction.DELAY, ChaosTarget.WATCH, None): FaultKind.WATCH_LAG,
+    (HttpAction.REPLACE, ChaosTarget.REQUEST, 409): FaultKind.CONFLICT,
+    (HttpAction.REPLACE, ChaosTarget.REQUEST, 429): FaultKind.TOO_MANY_REQUESTS,
+    (HttpAction.REPLACE, ChaosTarget.REQUEST, 500): FaultKind.SERVER_ERROR,
+    (HttpAction.REPLACE, ChaosTarget.RESPONSE, 500): FaultKind.SERVER_ERROR_APPLIED,
+    (HttpAction.REPLACE, ChaosTarget.WATCH, 410): FaultKind.WATCH_EXPIRED,
+}
+_LASTING = frozenset(
+    {
+        PodAction.POD_FAILURE,
+        PodAction.POD_STUCK,
+        NetworkAction.PARTITION,
+        NetworkAction.LOSS,
+        UserAction.SUSPEND,
+        UserAction.PAUSE,
+        UserAction.POLICY_OBSERVE,
+        UserAction.POLICY_DELETE,
+    }
+)
+"""Actions that need a duration; the others of their kinds take none."""
+_ONE_POD_EACH = frozenset(
+    {
+        FaultKind.POD_STUCK,
+        FaultKind.CASCADE,
+        *(kind for kind in _MACHINE_KINDS.values() if kind is not FaultKind.NODE_DRAIN),
+        FaultKind.NODE_PARTITION,
+    }
+)
+"""Kinds of which a fault befalls one pod, or its node."""
+
+
+class ChaosReader:
+    """Of one scenario, whose jobs have been read."""
+
+    def __init__(
+        self, file: ScenarioFile, jobs: Mapping[str, JobPlan], active_seconds: float, problems: Problems
+    ) -> None:
+        self._file = file
+        self._jobs = jobs
+        self._active_seconds = active_seconds
+        self._problems = problems
+        self._numbers = 0
+        """Faults of the world so far."""
+        self._events: set[tuple[str, int, bool]] = set()
+        """Replica, number, and whether it is a line: those that meet with a fault."""
+
+    def faults(self) -> tuple[TrialFault, ...]:
+        """In the order of the file."""
+        return tuple(
+            fault
+            for number, chaos in enumerate(self._file.chaos)
+            for fault in self._of(chaos, f"chaos[{number}]", random.Random(f"{self._file.seed}:{number}"))
+        )
+
+    def _of(self, chaos: AnyChaos, path: str, chance: random.Random) -> Iterator[TrialFault]:
+        match chaos:
+            case PodChaos(selector=selector) if selector.controller is not None:
+                yield from self._killed_controller(chaos, path)
+            case PodChaos():
+                yield from self._pod_chaos(chaos, path, chance)
+            case PhysicalMachineChaos():
+                yield from self._on_pods(chaos, _MACHINE_KINDS[chaos.action], path, chance, duration=chaos.duration)
+            case NetworkChaos():
+                yield from self._network_chaos(chaos, path, chance)
+            case HttpChaos():
+                yield from self._http_chaos(chaos, path)
+            case TimeChaos():
+                sign = -1 if chaos.time_offset.startswith("-") else 1
+                seconds = sign * self._problems.seconds(chaos.time_offset.removeprefix("-"), f"{path}.timeOffset")
+                yield from self._on_event(chaos, FaultKind.CLOCK_JUMP, path, seconds)
+            case StressChaos(selector=selector) if selector.component is not None:
+                self._only(chaos, path, "component")
+                yield from self._in_world(chaos, _STALLS[selector.component], path, duration=chaos.duration)
+            case StressChaos():
+                yield from self._on_process(chaos, FaultKind.PROCESS_FREEZE, path, chaos.duration)
+            case ClusterChaos():
+                self._only(chaos, path)
+                yield from self._in_world(chaos, _CLUSTER_KINDS[chaos.action], path, duration=chaos.duration)
+            case KueueChaos():
+                yield from self._kueue_chaos(chaos, path)
+            case UserChaos():
+                yield from self._user_chaos(chaos, path)
+
+    # Kinds.
+
+    def _pod_chaos(self, chaos: PodChaos, path: str, chance: random.Random) -> Iterator[TrialFault]:
+        action = chaos.action
+        self._problems.unfit(path, "the pods of a job", target=chaos.target)
+        if action is not PodAction.POD_KILL:
+            self._problems.unfit(path, action, grace_period=chaos.grace_period)
+        if action not in _EXIT_CODES:
+            self._problems.unfit(path, action, exit_code=chaos.exit_code, sign=chaos.sign)
+        elif chaos.sign is not None and LEFT[chaos.sign].code is not None:
+            self._problems.unfit(path, f"sign {chaos.sign}, which has its own", exit_code=chaos.exit_code)
+        duration = self._fitting(chaos.duration, action, path)
+        code = self._exit_code(chaos, path)
+        if action is PodAction.POD_FAILURE:
+            self._problems.unfit(path, "pod-failure, which befalls rank 0 alone", mode=chaos.mode, value=chaos.value)
+            self._only(chaos, path, "job")
+            if (job := self._job(chaos, path)) is not None:
+                kind = _POD_KINDS[action]
+                yield from self._in_world(
+                    chaos, kind, path, job=str(job), duration=duration, code=code, sign=chaos.sign or Sign.NONE
+                )
+            return
+        if chaos.container_names:
+            yield from self._killed_sidecars(chaos, path, chance)
+            return
+        kind = _POD_KINDS[action] if chaos.grace_period is None else self._kind_of_kill(chaos, path)
+        sign = chaos.sign or Sign.NONE
+        yield from self._on_pods(chaos, kind, path, chance, duration=duration, code=code, sign=sign)
+
+    def _killed_sidecars(self, chaos: PodChaos, path: str, chance: random.Random) -> Iterator[TrialFault]:
+        self._problems.unfit(path, "sidecars, which the kernel kills", exit_code=chaos.exit_code, sign=chaos.sign)
+        if chaos.action is not PodAction.CONTAINER_KILL:
+            self._problems.add(f"{path}.containerNames", f"means nothing to {chaos.action}; say container-kill")
+        job = self._found(chaos.selector.job)
+        for sidecar in chaos.container_names:
+            name = container_name(sidecar)
+            if name not in KILLABLE:
+                self._problems.add(f"{path}.containerNames", f"{sidecar} does not run for long; it cannot be killed")
+            elif job is not None and sidecar not in job.sidecars:
+                self._problems.add(f"{path}.containerNames", f"job {job} has no sidecar {sidecar}")
+            yield from self._on_pods(chaos, FaultKind.SIDECAR_KILL, path, chance, duration=None, container=name)
+
+    def _kind_of_kill(self, chaos: PodChaos, path: str) -> FaultKind:
+        if chaos.grace_period == 0:
+            return FaultKind.POD_FORCE_DELETE
+        job = self._found(chaos.selector.job)
+        if job is not None and chaos.grace_period != job.grace_seconds:
+            own = f"its own, {job.grace_seconds} s"
+            self._problems.add(f"{path}.gracePeriod", f"say 0, or leave it out: then each pod has {own}")
+        return FaultKind.POD_KILL
+
+    def _exit_code(self, chaos: PodChaos, path: str) -> int:
+        code = chaos.exit_code if chaos.exit_code is not None else _EXIT_CODES.get(chaos.action, 0)
+        if chaos.action in _EXIT_CODES and not 1 <= code <= 255:
+            self._problems.add(f"{path}.exitCode", f"{code} is no failure; say 1 to 255")
+        return code
+
+    def _killed_controller(self, chaos: PodChaos, path: str) -> Iterator[TrialFault]:
+        self._problems.unfit(
+            path,
+            "a controller",
+            mode=chaos.mode,
+            value=chaos.value,
+            grace_period=chaos.grace_period,
+            exit_code=chaos.exit_code,
+            sign=chaos.sign,
+            container_names=chaos.container_names or None,
+        )
+        if chaos.action is not PodAction.CONTAINER_KILL:
+            self._problems.add(f"{path}.action", f"{chaos.action} befalls no controller; say container-kill")
+        if chaos.duration is None:
+            self._problems.add(f"{path}.duration", "is missing: after it the controller is started anew")
+            return
+        if chaos.target is None:
+            yield from self._on_process(chaos, FaultKind.PROCESS_KILL, path, chaos.duration)
+        elif chaos.target is ChaosTarget.WATCH:
+            self._problems.add(f"{path}.target", "Watch is no moment to be killed at; say Request or Response")
+        else:
+            before = chaos.target is ChaosTarget.REQUEST
+            kind = FaultKind.PROCESS_KILL if before else FaultKind.PROCESS_KILL_AFTER
+            yield from self._on_event(chaos, kind, path, self._lasting(chaos.duration, 0.0, path))
+
+    def _network_chaos(self, chaos: NetworkChaos, path: str, chance: random.Random) -> Iterator[TrialFault]:
+        duration = self._fitting(chaos.duration, chaos.action, path)
+        if chaos.action is NetworkAction.PARTITION:
+            yield from self._on_pods(chaos, FaultKind.NODE_PARTITION, path, chance, duration=duration)
+            return
+        self._problems.unfit(path, "a controller", mode=chaos.mode, value=chaos.value)
+        kind = FaultKind.WATCH_STALL if chaos.action is NetworkAction.LOSS else FaultKind.WATCH_DUPLICATE
+        yield from self._on_event(chaos, kind, path, self._lasting(duration, 0.0, path))
+
+    def _http_chaos(self, chaos: HttpChaos, path: str) -> Iterator[TrialFault]:
+        problems = self._problems
+        kind = _HTTP_KINDS.get((chaos.action, chaos.target, chaos.code))
+        if kind is None:
+            there_are = ", ".join(
+                f"{action} of a {target}" + ("" if code is None else f" by {code}")
+                for action, target, code in _HTTP_KINDS
+            )
+            problems.add(f"{path}.action", f"action, target and code do not go together; there are {there_are}")
+            return
+        if kind is not FaultKind.TOO_MANY_REQUESTS:
+            problems.unfit(path, "anything but code 429", retry_after=chaos.retry_after)
+        seconds = 0.0
+        if chaos.action is not HttpAction.DELAY:
+            problems.unfit(path, chaos.action, delay=chaos.delay)
+        elif chaos.delay is None:
+            problems.add(f"{path}.delay", "is missing")
+        else:
+            seconds = problems.seconds(chaos.delay, f"{path}.delay")
+        if kind is FaultKind.TOO_MANY_REQUESTS:
+            seconds = problems.seconds(chaos.retry_after or "1s", f"{path}.retryAfter")
+        yield from self._on_event(chaos, kind, path, seconds)
+
+    def _user_chaos(self, chaos: UserChaos, path: str) -> Iterator[TrialFault]:
+        duration = self._fitting(chaos.duration, chaos.action, path)
+        if chaos.action in _OF_NODES:
+            self._only(chaos, path)
+            yield from self._in_world(chaos, _USER_KINDS[chaos.action], path)
+            return
+        self._only(chaos, path, "job")
+        job = self._job(chaos, path)
+        if job is None:
+            return
+        if job.policy is None and chaos.action in (UserAction.POLICY_OBSERVE, UserAction.POLICY_DELETE):
+            self._problems.add(f"{path}.selector.job", f"job {job} has no policy; give it one")
+        if chaos.action is not UserAction.RESIZE:
+            self._problems.unfit(path, chaos.action, value=chaos.value)
+        elif not chaos.value:
+            self._problems.add(f"{path}.value", "say how many pods more, or with a minus how many fewer")
+        indexes = (0,) if chaos.action is UserAction.QUARANTINE else ()
+        kind = _USER_KINDS[chaos.action]
+        for fault in self._in_world(chaos, kind, path, job=str(job), indexes=indexes, duration=duration):
+            yield replace(fault, pods_more=chaos.value or 0)
+
+    def _kueue_chaos(self, chaos: KueueChaos, path: str) -> Iterator[TrialFault]:
+        self._only(chaos, path, "job")
+        job = self._job(chaos, path)
+        if job is None:
+            return
+        if not job.under_kueue:
+            self._problems.add(f"{path}.selector.job", f"job {job} is none of Kueue's; give it admission: by-kueue")
+        yield from self._in_world(chaos, FaultKind.KUEUE_EVICT, path, job=str(job), duration=chaos.duration)
+
+    # Whom it befalls.
+
+    def _on_pods(
+        self,
+        chaos: PodChaos | PhysicalMachineChaos | NetworkChaos,
+        kind: FaultKind,
+        path: str,
+        chance: random.Random,
+        *,
+        duration: str | None,
+        code: int = 0,
+        sign: Sign = Sign.NONE,
+        container: str = "",
+    ) -> Iterator[TrialFault]:
+        self._only(chaos, path, "job", "indexes")
+        job = self._job(chaos, path)
+        if job is None:
+            return
+        chosen = chaos.selector.indexes or tuple(range(job.pods))
+        outside = [index for index in chosen if not 0 <= index < job.pods]
+        if outside:
+            named = ", ".join(map(str, outside))
+            self._problems.add(f"{path}.selector.indexes", f"{named}: job {job} has the indexes 0 to {job.pods - 1}")
+        if len(set(chosen)) < len(chosen):
+            self._problems.add(f"{path}.selector.indexes", "an index stands there twice")
+        wanted = self._how_many(chaos.mode, chaos.value, len(chosen), path)
+        indexes = sorted(chance.sample(chosen, wanted))
+        for befallen in [(index,) for index in indexes] if kind in _ONE_POD_EACH else [tuple(indexes)]:
+            for fault in self._in_world(
+                chaos, kind, path, job=str(job), indexes=befallen, duration=duration, code=code, sign=sign
+            ):
+                yield replace(fault, container=container)
+
+    def _how_many(self, mode: SelectionMode | None, value: int | str | None, candidates: int, path: str) -> int:
+        """0: that is wrong."""
+        if mode is None:
+            self._problems.add(f"{path}.mode", f"is missing; say one of {', '.join(SelectionMode)}")
+            return 0
+        if mode in (SelectionMode.ONE, SelectionMode.ALL):
+            self._problems.unfit(path, f"mode {mode}", value=value)
+            return 1 if mode is SelectionMode.ONE else candidates
+        number = int(value) if isinstance(value, int) or (value is not None and value.isdecimal()) else -1
+        wanted = number if mode is SelectionMode.FIXED else candidates * number // 100
+        if 1 <= wanted <= candidates:
+            return wanted
+        unit = "pods" if mode is SelectionMode.FIXED else "per cent of the pods"
+        said = "is missing" if value is None else f"{value!r} does not make 1 to {candidates} pods"
+        self._problems.add(f"{path}.value", f"{said}; mode {mode} needs a number of {unit}")
+        return 0
+
+    def _in_world(
+        self,
+        chaos: Chaos,
+        kind: FaultKind,
+        path: str,
+        *,
+        job: str = "",
+        indexes: tuple[int, ...] = (),
+        duration: str | None = None,
+        code: int = 0,
+        sign: Sign = Sign.NONE,
+    ) -> Iterator[TrialFault]:
+        self._problems.unfit(path, "what befalls no controller", event=chaos.event)
+        at_seconds = self._at(chaos, path)
+        seconds = self._lasting(duration, at_seconds, path)
+        key = FaultKey(WORLD, self._numbers, kind)
+        self._numbers += 1
+        yield TrialFault(key, seconds=seconds, at_seconds=at_seconds, job=job, indexes=indexes, code=code, sign=sign)
+
+    def _on_process(self, chaos: Chaos, kind: FaultKind, path: str, duration: str) -> Iterator[TrialFault]:
+        """At a moment or at a request."""
+        if chaos.event is not None:
+            yield from self._on_event(chaos, kind, path, self._lasting(duration, 0.0, path))
+        elif (replica := self._replica(chaos, path)) is not None:
+            yield from self._in_world(chaos, kind, path, indexes=(replica,), duration=duration)
+
+    def _on_event(self, chaos: Chaos, kind: FaultKind, path: str, seconds: float) -> Iterator[TrialFault]:
+        """At a request, or at a line of a watch: what a controller asks for when cannot be known beforehand."""
+        replica = self._replica(chaos, path)
+        if chaos.at or chaos.event is None:
+            self._problems.add(f"{path}.event", "say which request, or which line, by its number instead of at")
+        elif chaos.event < 0:
+            self._problems.add(f"{path}.event", f"{chaos.event} is no number of an event; they count from 0")
+        elif replica is not None:
+            actor = f"controller-{replica}"
+            event = (actor, chaos.event, kind in BEFALL_LINES)
+            if event in self._events:
+                self._problems.add(f"{path}.event", f"{chaos.event} of {actor} meets with another fault already")
+            self._events.add(event)
+            yield TrialFault(FaultKey(actor, chaos.event, kind), seconds=seconds)
+
+    def _replica(self, chaos: Chaos, path: str) -> int | None:
+        """None: that is wrong."""
+        self._only(chaos, path, "controller")
+        replica, replicas = chaos.selector.controller, self._file.controllers.replicas
+        if replica is not None and 0 <= replica < replicas:
+            return replica
+        said = "is missing" if replica is None else f"there is no {replica}"
+        self._problems.add(f"{path}.selector.controller", f"{said}; controllers are 0 to {replicas - 1}")
+        return None
+
+    def _only(self, chaos: Chaos, path: str, *fields: str) -> None:
+        """Nothing else is selected."""
+        selector = chaos.selector
+        said = {
+            "job": bool(selector.job),
+            "indexes": bool(selector.indexes),
+            "controller": selector.controller is not None,
+            "component": selector.component is not None,
+        }
+        for field, is_said in said.items():
+            if is_said and field not in fields:
+                mend = f"select by {fields[0]}" if fields else "it befalls the whole cluster"
+                self._problems.add(f"{path}.selector.{field}", f"means nothing here; {mend}")
+
+    def _job(self, chaos: Chaos, path: str) -> JobPlan | None:
+        """None: that is wrong."""
+        name = chaos.selector.job
+        job = self._found(name)
+        if job is None:
+            if not name:
+                said = "is missing"
+            elif sum(each.name == name for each in self._jobs.values()) > 1:
+                said = f"several jobs are called {name!r}; write namespace/name"
+            else:
+                known = self._jobs if "/" in name else dict.fromkeys(each.name for each in self._jobs.values())
+                said = f"there is no job {name!r}; {none_of(name, known)}"
+            self._problems.add(f"{path}.selector.job", said)
+        return job
+
+    def _found(self, name: str) -> JobPlan | None:
+        """None: no job is called so, or several are."""
+        if "/" in name:
+            return self._jobs.get(name)
+        called = [job for job in self._jobs.values() if job.name == name]
+        return called[0] if len(called) == 1 else None
+
+    # When, and for how long.
+
+    def _at(self, chaos: Chaos, path: str) -> float:
+        if not chaos.at:
+            self._problems.add(f"{path}.at", "is missing")
+            return 0.0
+        seconds = self._problems.seconds(chaos.at, f"{path}.at", may_be_none=True)
+        if seconds >= self._active_seconds > 0:
+            self._problems.add(f"{path}.at", f"{chaos.at} is not before the end of all chaos, {self._file.duration}")
+        return seconds
+
+    def _fitting(self, duration: str | None, action: PodAction | NetworkAction | UserAction, path: str) -> str | None:
+        """The duration, if it is there where it must be and only there."""
+        if action in _LASTING and duration is None:
+            self._problems.add(f"{path}.duration", f"is missing: {action} needs one")
+        if action not in _LASTING:
+            self._problems.unfit(path, action, duration=duration)
+            return None
+        return duration
+
+    def _lasting(self, duration: str | None, at_seconds: float, path: str) -> float:
+        """In seconds. All is over when the healing begins."""
+        if duration is None:
+            return 0.0
+        seconds = self._problems.seconds(duration, f"{path}.duration")
+        if at_seconds < self._active_seconds < at_seconds + seconds:
+            left_seconds = self._active_seconds - at_seconds
+            self._problems.add(f"{path}.duration", f"{duration} reaches into healing; say {left_seconds:g}s or less")
+        return seconds

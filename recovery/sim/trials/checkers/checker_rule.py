@@ -1,0 +1,54 @@
+"""What all checkers have in common: they share the index, and hear only of what they judge."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import ClassVar
+
+from recovery.core.model.facts import GroupKey
+from recovery.ports import Resource
+from recovery.sim.api.store import ObjectChange
+from recovery.sim.trials.checkers.ledger_changes import LedgerChange
+from recovery.sim.trials.checkers.observed_world import world_of
+from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence, Violation
+
+
+class CheckerRule:
+    """A `Checker`. Its docstring is the rule; the first sentence is what a person is told of it."""
+
+    hears: ClassVar[frozenset[Resource]] = frozenset()
+    """The resources whose changes it judges."""
+
+    def __init__(self, evidence: TrialEvidence) -> None:
+        self.name = type(self).__name__
+        self.evidence = evidence
+        self.world = world_of(evidence)
+
+    def changed(self, change: ObjectChange, at: datetime) -> Iterable[Violation]:
+        """After each revision."""
+        self.world.note(change, at)
+        return self.saw(change, at) if change.resource in self.hears else ()
+
+    def requested(self, record: RequestRecord) -> Iterable[Violation]:
+        """After each request of a controller process."""
+        self.world.heard(record)
+        return self.heard(record)
+
+    def ended(self) -> Iterable[Violation]:
+        """When the trial is over."""
+        return ()
+
+    def saw(self, change: ObjectChange, at: datetime) -> Iterable[Violation]:
+        """A change of what it hears; the index knows of it already."""
+        return ()
+
+    def heard(self, record: RequestRecord) -> Iterable[Violation]:
+        """A request; the index knows of it already."""
+        return ()
+
+    def written(self, change: ObjectChange) -> LedgerChange | None:
+        """The ledger that this change wrote. None: it wrote none."""
+        newest = self.world.ledgers.newest
+        return newest if newest is not None and newest.revision == change.revision else None
+
+    def found(self, at: datetime, sentence: str, group: GroupKey | None = None) -> Violation:
+        return Violation(self.name, at, sentence, group)

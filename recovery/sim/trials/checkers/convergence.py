@@ -1,0 +1,221 @@
+"""How a trial has to end, and how soon a controller has to begin."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from recovery.core.model.annotations import SUSPENDED_BY_ANNOTATION
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.ledger import Outcome, Phase
+from recovery.core.policy.spec import Mode, Restart
+from recovery.ports import JOBS, LEASES, RECOVERY_GROUPS
+from recovery.sim.api.store import ObjectChange
+from recovery.sim.training.trace import EventKind, TraceRecord
+from recovery.sim.trials.checkers.checker_rule import CheckerRule
+from recovery.sim.trials.checkers.group_views import ClearLoss, GroupView, JobView, deletion_begins, ours
+from recovery.sim.trials.checkers.ledger_changes import LedgerState
+from recovery.sim.trials.trial_evidence import TrialEvidence, Violation
+
+_KEPT_RUNNING = "PodKeptRunning"
+"""The condition of a RecoveryGroup that names the container by which a failed pod stays Running."""
+_TRAINS = frozenset({EventKind.ROUND_FORMED, EventKind.FINISHED})
+
+
+class ConvergesAfterHealing(CheckerRule):
+    """At the end of the healing every job under Enforce trains with all its ranks, or there is a reason why not: it
+    ended, its user suspended it, it is Held, or left alone on purpose; and then nothing is written any more but the
+    Lease (sim reference, I5; level-triggered, checklist 6)."""
+
+    QUIET_LONGEST = timedelta(minutes=15)
+    """Quiet for the last quarter of the healing, at most for so long."""
+
+    def ended(self) -> Iterator[Violation]:
+        at = self.evidence.ends_at
+        for key in self.evidence.jobs:
+            group = self.world.group(key)
+            trouble = self._not_converged(group) if group.mode == Mode.ENFORCE else None
+            if trouble is not None:
+                state = self.world.ledgers.of_group(key)
+                said = f"; its ledger says {state.ledger.phase}: {state.ledger.message}" if state is not None else ""
+                healed = (at - self.evidence.healing_from).total_seconds()
+                yield self.found(at, f"{healed:.0f} s after the last fault {trouble}{said}", key)
+        yield from self._restless()
+
+    def _not_converged(self, group: GroupView) -> str | None:
+        """What is wrong with it; None: nothing is, or there is a reason."""
+        if group.ended is not None or group.paused_since is not None or self._has_reason(group):
+            return None
+        if self._never_began(group):
+            return None
+        if group.suspended:
+            mark = group.annotations.get(SUSPENDED_BY_ANNOTATION)
+            return f"it is suspended by incident {mark}" if mark else None
+        members = [job for job in group.jobs.values() if job.member]
+        if not members:
+            return "it has no Job"
+        for job in members:
+            trouble = self._does_not_train(job)
+            if trouble is not None:
+                return trouble
+        return None
+
+    def _never_began(self, group: GroupView) -> bool:
+        """One of its Jobs never had a pod, or its ranks have never met, and no incident is about that.
+
+        What never trained is left to its Jobs.
+
+        So is what a user has taken over in the middle of one.
+        """
+        assert group.workload is not None, "one that is gone has ended"
+        state = self.world.ledgers.of(group.workload["metadata"]["uid"])
+        since = self.evidence.began_at
+        if state is not None and state.open_incident is not None:
+            return False
+        if any(not job.indexes and job.began_at < group.since for job in group.jobs.values()):
+            return True  # It was so before the policy was there: a baseline.
+        if (state is None or not state.spans) and not self._has_met(group):
+            return True
+        if state is not None and state.spans:
+            last = state.ledger.history[0] if state.ledger.history else None
+            if last is None or last.outcome is not Outcome.SUPERSEDED:
+                return False
+            since = state.closed_at.get(last.id, last.ended_at)
+        began: dict[str, bool] = {}
+        for job in self.world.jobs.values():
+            if job.group == group.key and group.owns(job) and job.began_at >= since:
+                began[job.name] = began.get(job.name, False) or bool(job.indexes)
+        return not all(began.values())
+
+    def _has_met(self, group: GroupView) -> bool:
+        """All ranks of one of its incarnations have met."""
+        uids = {job.uid for job in self.world.jobs.values() if job.group == group.key and group.owns(job)}
+        records = self.evidence.trace.records
+        return any(record.kind is EventKind.ROUND_FORMED and record.job_uid in uids for record in records)
+
+    def _has_reason(self, group: GroupView) -> bool:
+        """Held, only observed, or left to Kubernetes: and the policy or the ledger says why."""
+        if group.policy is not None and group.policy.restart is Restart.NONE:
+            return True
+        state = self.world.ledgers.of_group(group.key)
+        incident = state.open_incident if state is not None else None
+        if state is None or incident is None or not state.ledger.message:
+            return False
+        left_alone = incident.mode != Mode.ENFORCE or incident.terms.restart == Restart.NONE
+        return left_alone or state.ledger.phase is Phase.HELD or _waits_for_a_person(state)
+
+    def _does_not_train(self, job: JobView) -> str | None:
+        if job.deleted_by:
+            return f"Job {job.name} is still being deleted"
+        records = [record for record in self.evidence.trace.records if record.job_uid == job.uid]
+        for record in reversed(records):
+            if record.kind in _TRAINS or _is_hidden(record, job):
+                return None
+            if record.kind is EventKind.RANK_LOST:
+                return f"Job {job.name} has trained no more since {record.pod} was lost at {record.at:%H:%M:%S}"
+        return f"Job {job.name} has {len(job.pods)} of {job.wanted} pods, and they have not met"
+
+    def _restless(self) -> Iterator[Violation]:
+        """Writes in the last stretch, told once for each group; a Held one may go on when its budget's window does."""
+        healing = self.evidence.ends_at - self.evidence.healing_from
+        since = self.evidence.ends_at - min(self.QUIET_LONGEST, healing / 4)
+        writes: dict[GroupKey | None, list[tuple[datetime, ObjectChange]]] = {}
+        for change, at in zip(reversed(self.evidence.changes), reversed(self.evidence.change_times), strict=True):
+            if at < since:
+                break
+            if ours(change.actor) and change.resource != LEASES:
+                key = self.world.group_of(change.resource, change.body)
+                writes.setdefault(key, []).append((at, change))
+        for key, made in writes.items():
+            state = self.world.ledgers.of_group(key) if key is not None else None
+            if key is not None and (self.world.group(key).ended is not None or _held_lately(state, since)):
+                continue
+            if key is not None and self._goes_on_failing(key):
+                continue
+            at, change = made[-1]
+            sentence = f"{len(made)} writes since {since:%H:%M:%S}, the first at {at:%H:%M:%S}: {change.actor} to"
+            yield self.found(at, f"{sentence} {change.resource.plural} {change.body['metadata']['name']}", key)
+
+    def _goes_on_failing(self, key: GroupKey) -> bool:
+        """It is left alone, so its hung ranks end one after the other, and each end is reconciled and written down."""
+        group, since = self.world.group(key), self.evidence.healing_from
+        acted_on = group.mode == Mode.ENFORCE and group.policy is not None and group.policy.restart is not Restart.NONE
+        acted_on = acted_on and group.paused_since is None
+        jobs = [job for job in self.world.jobs.values() if job.group == key]
+        return any(loss.at >= since for job in jobs if job.decisions or not acted_on for loss in job.losses)
+
+
+def _waits_for_a_person(state: LedgerState) -> bool:
+    """The native policies have decided, but a sidecar keeps the pod Running, and the ledger names it."""
+    return any(each.type == _KEPT_RUNNING and each.status == "True" for each in state.ledger.conditions)
+
+
+def _is_hidden(record: TraceRecord, job: JobView) -> bool:
+    """No controller can know that a rank was lost: nothing tells which container trains, and the pod lives; or the pods
+    have never all been Running, as far as their phases tell."""
+    if job.container is not None or record.kind is not EventKind.RANK_LOST:
+        return False
+    pod = job.pods.get(record.pod_uid)
+    if not job.ran or pod is None or "deletionTimestamp" in pod["metadata"]:
+        return not job.ran
+    return (pod.get("status") or {}).get("phase") != "Failed"
+
+
+def _held_lately(state: LedgerState | None, since: datetime) -> bool:
+    """It is Held, or was within the stretch: then its writes are those of a window that has moved on."""
+    if state is None:
+        return False
+    return state.ledger.phase is Phase.HELD or (state.left_hold_at is not None and state.left_hold_at >= since)
+
+
+class TimelyAction(CheckerRule):
+    """Without faults of the API or of controller processes, an incident is open within two seconds of a clear loss, and
+    what it takes down is taken down by then (sim reference, I13; design.md: evidence, ledger, trigger, all within a
+    second)."""
+
+    hears = frozenset({RECOVERY_GROUPS, JOBS})
+    WITHIN = timedelta(seconds=2)
+    CALM_BEFORE = timedelta(seconds=60)
+
+    def __init__(self, evidence: TrialEvidence) -> None:
+        super().__init__(evidence)
+        self._aimed_at: dict[str, datetime] = {}
+        self._deleted_at: dict[str, datetime] = {}
+
+    def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
+        if change.resource == JOBS:
+            if deletion_begins(change):
+                self._deleted_at[change.body["metadata"]["uid"]] = at
+            return
+        made = self.written(change)
+        if made is not None and made.trigger is not None and made.after.incident is not None:
+            for uid in made.after.incident.target.job_uids:
+                self._aimed_at.setdefault(uid, at)
+        yield from ()
+
+    def ended(self) -> Iterator[Violation]:
+        for loss in self.world.clear_losses:
+            begins, ends = loss.at - self.CALM_BEFORE, loss.at + loss.NOTICED_WITHIN
+            undisturbed = self.world.undisturbed.seconds(begins, ends) >= (ends - begins).total_seconds()
+            if undisturbed and not self.world.spoiled(loss):
+                late = self._late(loss)
+                if late is not None:
+                    yield self.found(loss.at, f"{loss.text}, and {late}", loss.group)
+
+    def _late(self, loss: ClearLoss) -> str | None:
+        """What was not done in time, in words. None: all was."""
+        state = self.world.ledgers.of(loss.workload_uid)
+        opened = [at for _, at in state.spans if at >= loss.at] if state is not None else []
+        if state is None or not (opened or state.open_at(loss.at)):
+            return "no incident was opened"
+        if not state.open_at(loss.at) and opened[0] > loss.at + self.WITHIN:
+            return f"the incident was opened only {(opened[0] - loss.at).total_seconds():.3f} s later"
+        aimed_at = self._aimed_at.get(loss.job_uid)
+        if aimed_at is None:
+            return None
+        deleted_at = self._deleted_at.get(loss.job_uid)
+        # A restart may be a later one, for something else, and have its own troubles.
+        if self.world.undisturbed.seconds(aimed_at, aimed_at + self.CALM_BEFORE) < self.CALM_BEFORE.total_seconds():
+            return None
+        if deleted_at is None:
+            return "its Job was never deleted, though the ledger says so"
+        seconds = (deleted_at - aimed_at).total_seconds()
+        return None if deleted_at <= aimed_at + self.WITHIN else f"its Job was deleted {seconds:.3f} s after the ledger"

@@ -1,0 +1,268 @@
+"""What the ledgers say, each against the one before it and all of them against the world."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from recovery.core.incident.invariants import violations
+from recovery.core.incident.lifecycle import MAX_ATTEMPTS
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.ledger import Ledger, Totals
+from recovery.ports import RECOVERY_GROUPS, RECOVERY_INCIDENTS
+from recovery.sim.api.store import ObjectChange
+from recovery.sim.trials.checkers.checker_rule import CheckerRule
+from recovery.sim.trials.checkers.ledger_changes import OURS, LedgerChange, LedgerState
+from recovery.sim.trials.checkers.policy_rules import rule_of
+from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence, Violation
+
+_decode: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_ROUNDING = 0.01
+_TOLD_AHEAD = 2.0 * 64
+"""GPU-seconds: a phase that runs is told up to now and booked up to its end, at most two seconds before; what a scrape
+has told never falls. So much for each incident of a group of 64 GPUs."""
+
+
+def sample(name: str, **labels: str) -> str:
+    """A sample as `Evidence.metrics` names it."""
+    inner = ",".join(f'{label}="{value}"' for label, value in sorted(labels.items()))
+    return f"{name}{{{inner}}}" if inner else name
+
+
+class LedgerSuccession(CheckerRule):
+    """Each ledger follows from the one that it took the place of, and was swapped against exactly that one (design.md,
+    "Exactly once"; `core.incident.invariants`): no write of another process is lost."""
+
+    hears = frozenset({RECOVERY_GROUPS})
+
+    def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
+        made = self.written(change)
+        if made is None or change.before is None:
+            return
+        for broken in violations(made.before, made.after):
+            yield self.found(at, f"{made.actor} wrote at revision {made.revision}: {broken}", made.group)
+
+    def heard(self, record: RequestRecord) -> Iterator[Violation]:
+        request = record.request
+        if not record.applied or request.resource != RECOVERY_GROUPS or request.verb != "patch":
+            return
+        made, expected = self.world.ledgers.newest, _swapped_against(request.body)
+        if expected is None:
+            group = self.world.group_of_request(record)
+            sentence = f"{record.actor} wrote {request} at revision {record.revision} against no resourceVersion"
+            yield self.found(record.at, sentence, group)
+        elif made is not None and made.revision == record.revision and made.replaced_version != expected:
+            sentence = f"{record.actor} swapped {request} against {expected}, and replaced {made.replaced_version}"
+            yield self.found(record.at, sentence, made.group)
+
+
+def _swapped_against(body: bytes | None) -> str | None:
+    """The resourceVersion that a patch insists on. None: on none."""
+    patch = _decode.decode(body) if body else {}
+    if isinstance(patch, dict):
+        return (patch.get("metadata") or {}).get("resourceVersion")
+    return next((step.get("value") for step in patch if step["path"] == "/metadata/resourceVersion"), None)
+
+
+class OneCharge(CheckerRule):
+    """An incident is charged once, the budget is never overdrawn, no incident gets more attempts than it allows, and
+    the epoch counts the restarts (sim reference, I3; docs/policy.md, "Budget")."""
+
+    hears = frozenset({RECOVERY_GROUPS})
+
+    def __init__(self, evidence: TrialEvidence) -> None:
+        super().__init__(evidence)
+        self._charged: dict[tuple[str, int], int] = {}
+
+    def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
+        made = self.written(change)
+        if made is None:
+            return
+        for sentence in (*self._counted(made.after), *self._charges(made), *_attempts(made)):
+            yield self.found(at, sentence, made.group)
+
+    def _counted(self, after: Ledger) -> Iterator[str]:
+        if after.epoch != after.totals.restarts:
+            yield f"the epoch is {after.epoch}, but {after.totals.restarts} restarts are counted"
+        if after.budget.remaining < 0:
+            yield f"{after.budget.remaining} recoveries remain"
+
+    def _charges(self, made: LedgerChange) -> Iterator[str]:
+        before, after = made.before, made.after
+        rise, incident = after.totals.charged - before.totals.charged, after.incident
+        if not rise:
+            return
+        if incident is None:
+            yield f"{rise} charges without an incident"
+            return
+        charges = self._charged.get((made.workload_uid, incident.number), 0) + rise
+        self._charged[made.workload_uid, incident.number] = charges
+        if charges > 1:
+            yield f"incident {incident.id} has been charged {charges} times"
+        newest = max(after.budget.charges, default=made.at)
+        since = newest - timedelta(seconds=incident.terms.budget_window_seconds)
+        counting = [charge for charge in after.budget.charges if charge > since]
+        if len(counting) > incident.terms.budget_limit:
+            yield f"{len(counting)} charges count, against a limit of {incident.terms.budget_limit}"
+
+
+def _attempts(made: LedgerChange) -> Iterator[str]:
+    trigger, incident = made.trigger, made.after.incident
+    if trigger is None or incident is None or made.by_hand:
+        return
+    if made.same is not None and not made.same.charged:
+        return  # Only a person, or the platform, has restarted it so far: this attempt is the one that is charged.
+    since = trigger.started_at - timedelta(seconds=incident.terms.budget_window_seconds)
+    if made.after.budget.reset_at is not None:
+        since = max(since, made.after.budget.reset_at)
+    rule = rule_of(incident)
+    free = rule is not None and not rule.charge  # what costs no budget is bounded by no budget
+    most = MAX_ATTEMPTS if free else min(incident.terms.budget_limit, MAX_ATTEMPTS)
+    attempts = [each for each in incident.attempts if each.action in OURS and each.started_at > since]
+    if len(attempts) > most:
+        yield f"incident {incident.id} gets attempt {len(attempts)} where {most} are allowed"
+
+
+class MonotoneCounters(CheckerRule):
+    """What is counted never falls, however often controllers crash (sim reference, I4)."""
+
+    hears = frozenset({RECOVERY_GROUPS})
+
+    def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
+        made = self.written(change)
+        if made is None:
+            return
+        old, new = _counters(made.before), _counters(made.after)
+        for name, was in old.items():
+            if new.get(name, 0) < was:
+                yield self.found(at, f"{name} falls from {was:g} to {new.get(name, 0):g}", made.group)
+
+
+def _counters(ledger: Ledger) -> dict[str, float]:
+    totals: Totals = ledger.totals
+    return {
+        "the epoch": ledger.epoch,
+        "incidents": totals.incidents,
+        "restarts": totals.restarts,
+        "charges": totals.charged,
+        **{f"failures of class {name}": count for name, count in totals.failures.items()},
+        **{f"idle GPU-seconds in {name}": count for name, count in totals.idle_gpu_seconds.items()},
+    }
+
+
+class RecordedOnce(CheckerRule):
+    """Every incident is recorded once: its number is no other's, the numbers have no gap, and what has gone into the
+    history, or was open when its job was deleted, has its RecoveryIncident (sim reference, I9). Every clear loss
+    belongs to an incident.
+
+    A loss is clear where a controller must see it: of a group that trained since it was last resumed, by whomever,
+    under a policy, with nobody suspending or deleting it at the same time, and with no fault that keeps the controllers
+    from looking for the time that they have.
+    """
+
+    hears = frozenset({RECOVERY_GROUPS, RECOVERY_INCIDENTS})
+    SEEN_WITHIN = timedelta(seconds=90)
+
+    def __init__(self, evidence: TrialEvidence) -> None:
+        super().__init__(evidence)
+        self._recorded: dict[tuple[str, int], str] = {}
+        """Names of the RecoveryIncidents by the workload's UID and the number."""
+
+    def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
+        if change.resource == RECOVERY_INCIDENTS:
+            if change.type == "ADDED":
+                yield from self._record(change, at)
+            return
+        made = self.written(change)
+        if made is None or made.after.history == made.before.history or made.before.incident is None:
+            return
+        number = made.before.incident.number
+        if (made.workload_uid, number) not in self._recorded:
+            yield self.found(at, f"incident {number} went into the history without a record", made.group)
+
+    def _record(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
+        spec, name = change.body["spec"], change.body["metadata"]["name"]
+        which = (spec["workloadRef"]["uid"], spec["number"])
+        known = self._recorded.get(which)
+        if known is not None:
+            group = self.world.group_of(RECOVERY_INCIDENTS, change.body)
+            yield self.found(at, f"incident {which[1]} is recorded as {known} and as {name}", group)
+        self._recorded[which] = name
+
+    def ended(self) -> Iterator[Violation]:
+        at = self.evidence.ends_at
+        for state in self.world.ledgers:
+            yield from self._gaps(state, at)
+        for loss in self.world.clear_losses:
+            if (
+                not self.world.spoiled(loss)
+                and self.world.undisturbed.seconds(loss.at, loss.at + loss.NOTICED_WITHIN) >= 30
+            ):
+                known = self.world.ledgers.of(loss.workload_uid)
+                if known is None or not _covered(known, loss.at):
+                    yield self.found(loss.at, f"{loss.text} belongs to no incident", loss.group)
+
+    def _gaps(self, state: LedgerState, at: datetime) -> Iterator[Violation]:
+        open_ = state.ledger.incident is not None and not self._must_be_recorded(state)
+        owed = state.ledger.totals.incidents - (1 if open_ else 0)
+        for number in range(1, owed + 1):
+            if (state.workload_uid, number) not in self._recorded:
+                yield self.found(at, f"incident {number} of {owed} has no record", state.group)
+
+    def _must_be_recorded(self, state: LedgerState) -> bool:
+        """The incident that was open when the ledger went with its workload: whoever led saw both go, and it in time.
+
+        If controllers were held up just then, the ledger may have taken it along (design.md, "Objects").
+        """
+        if state.gone_at is None:
+            return False
+        begins, ends = state.gone_at - self.SEEN_WITHIN, state.gone_at + self.SEEN_WITHIN
+        undisturbed = self.world.undisturbed.seconds(begins, ends) >= (ends - begins).total_seconds()
+        return undisturbed and ends < self.evidence.ends_at
+
+
+def _covered(state: LedgerState, lost_at: datetime) -> bool:
+    """An incident was open when the member was lost, or was opened soon after."""
+    for incident_id, opened_at in state.spans:
+        closed_at = state.closed_at.get(incident_id)
+        if opened_at <= lost_at + timedelta(seconds=60) and (closed_at is None or closed_at >= lost_at):
+            return True
+    return False
+
+
+class MetricsFold(CheckerRule):
+    """The leader's metrics equal the ledgers' totals (sim reference, I10)."""
+
+    def ended(self) -> Iterator[Violation]:
+        told = self.evidence.metrics
+        if not told:
+            return
+        leaders = [name for name, metrics in told.items() if metrics.get("recovery_leader", 0) == 1]
+        at = self.evidence.ends_at
+        if len(leaders) != 1:
+            yield self.found(at, f"{len(leaders)} of {len(told)} replicas say that they lead: {', '.join(leaders)}")
+            return
+        for state in self.world.ledgers:
+            workload = self.world.group(state.group).workload
+            if state.exists and workload is not None and workload["metadata"]["uid"] == state.workload_uid:
+                for sentence in _differences(told[leaders[0]], state.group, state.ledger):
+                    yield self.found(at, f"{leaders[0]}: {sentence}", state.group)
+
+
+def _differences(metrics: Any, group: GroupKey, ledger: Ledger) -> Iterator[str]:
+    job = {"namespace": group.namespace, "job_name": group.name}
+    totals = ledger.totals
+    expected = {sample("recovery_group_restarts_total", **job, scope="group"): totals.restarts}
+    for name, count in totals.failures.items():
+        expected[sample("recovery_failures_total", **job, failure_class=name)] = count
+    for name, wanted in expected.items():
+        if metrics.get(name, 0.0) != wanted:
+            yield f"{name} is {metrics.get(name, 0.0):g}, the ledger says {wanted}"
+    start = sample("recovery_gpu_idle_seconds_total", **job)[:-1]
+    idle = sum(value for name, value in metrics.items() if name.startswith(start))
+    booked = sum(totals.idle_gpu_seconds.values())
+    open_ = ledger.incident is not None and ledger.incident.closing is None
+    # While an incident lasts, its running phase is counted up to now; so it may only be more.
+    if idle < booked - _ROUNDING or (not open_ and idle > booked + _TOLD_AHEAD * totals.incidents + _ROUNDING):
+        yield f"{idle:.3f} idle GPU-seconds are told, the ledger has booked {booked:.3f}"

@@ -1,0 +1,155 @@
+"""Signs that a member was lost, and what a user's own policies decide about it, read from raw objects.
+
+Written apart from `recovery.core`, which is judged by it. Sources: KEP-3329 (podFailurePolicy), KEP-262 (JobSet
+failurePolicy), the fields of v1.PodStatus.
+"""
+
+from recovery.ports import PODS
+from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.store import ObjectChange
+
+_ORDINARY = frozenset({"node.kubernetes.io/unschedulable"})
+"""Taints that only say again what the node's spec says."""
+DECIDED_BY_USER = frozenset({"PodFailurePolicy", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded"})
+"""Reasons of a failing Job that only a setting of the user's can bring about."""
+
+
+def how_lost(change: ObjectChange, container: str | None) -> str | None:
+    """How this change of a pod takes a member away, in words. None: it does not.
+
+    `container`: the one that trains, whose exits alone count. None: nothing tells which one that is; no exit counts.
+    """
+    body, before = change.body, change.before
+    if change.type == "ADDED" or before is None:
+        return None
+    if change.type == "DELETED":
+        return "is gone"
+    if "deletionTimestamp" in body["metadata"] and "deletionTimestamp" not in before["metadata"]:
+        return f"was deleted by {change.actor}"
+    status, old = body.get("status") or {}, before.get("status") or {}
+    if status is old:
+        return None
+    if _fails(status, old) and not has_succeeded(body, container):
+        return "failed"
+    if _disrupted(status) and not _disrupted(old):
+        return "is being disrupted"
+    return "lost a container" if _ends(status, container) > _ends(old, container) else None
+
+
+def _fails(status: Body, old: Body) -> bool:
+    return bool(status.get("phase") == "Failed" and old.get("phase") != "Failed")
+
+
+def container_of(pod: Body, name: str | None) -> Body | None:
+    """The status of its container of that name. None: it has none yet, or it has no such container."""
+    found = (pod.get("status") or {}).get("containerStatuses") or ()
+    return next((each for each in found if each["name"] == name), None)
+
+
+def has_succeeded(pod: Body, container: str | None) -> bool:
+    """The container that trains has exited with 0, whatever the others did."""
+    ended = ((container_of(pod, container) or {}).get("state") or {}).get("terminated")
+    return ended is not None and ended["exitCode"] == 0
+
+
+def node_trouble(change: ObjectChange) -> str | None:
+    """What has become wrong with a node in this change, in words. None: nothing."""
+    if change.type == "ADDED":
+        return None
+    if change.type == "DELETED":
+        return "is gone"
+    body, before = change.body, change.before or {}
+    for kind, status in _conditions(body).items():
+        if _conditions(before).get(kind) == status:
+            continue
+        if kind == "Ready" and status != "True":
+            return "is not Ready" if status == "False" else "does not answer"
+        if kind != "Ready" and status == "True":
+            return f"has {kind}"
+    known = {taint["key"] for taint in before.get("spec", {}).get("taints") or ()}
+    taints = [taint["key"] for taint in body.get("spec", {}).get("taints") or ()]
+    return next((f"is tainted with {key}" for key in taints if key not in known and key not in _ORDINARY), None)
+
+
+def _conditions(body: Body) -> dict[str, str]:
+    found = (body.get("status") or {}).get("conditions") or ()
+    return {each["type"]: each["status"] for each in found}
+
+
+def _disrupted(status: Body) -> bool:
+    found = status.get("conditions") or ()
+    return any(each["type"] == "DisruptionTarget" and each["status"] == "True" for each in found)
+
+
+def _ends(status: Body, container: str | None) -> int:
+    """How many processes of that container have ended otherwise than well."""
+    found = (each for each in status.get("containerStatuses") or () if each["name"] == container)
+    return sum(each.get("restartCount", 0) + _is_over(each) for each in found)
+
+
+def _is_over(container: Body) -> bool:
+    """Its latest process has not ended well; of one that waits for its restart only that may have been told."""
+    state = container.get("state") or {}
+    ended = state.get("terminated")
+    if ended is None and "waiting" in state:
+        ended = (container.get("lastState") or {}).get("terminated")
+    return ended is not None and ended.get("exitCode") != 0
+
+
+def decision_about_pod(job: Body, change: ObjectChange, container: str | None) -> str | None:
+    """What has been decided about the whole Job by how this pod, or the container that trains in it, ended.
+
+    The Job controller asks its podFailurePolicy once the pod is Failed. Where containers beside the training keep it
+    Running, the training has ended before that, and no rule can judge it otherwise later. None: nothing.
+    """
+    assert change.resource == PODS
+    status, old = change.body.get("status") or {}, (change.before or {}).get("status") or {}
+    name = change.body["metadata"]["name"]
+    fails = _fails(status, old)
+    if fails and has_succeeded(change.body, container):
+        return f"the training of pod {name} had succeeded when the pod failed"
+    if (
+        not fails
+        and not (_disrupted(status) and not _disrupted(old))
+        and _ends(status, container) == _ends(old, container)
+    ):
+        return None
+    for number, rule in enumerate((job["spec"].get("podFailurePolicy") or {}).get("rules", ())):
+        if _matches(rule, status):
+            if rule["action"] in {"FailJob", "FailIndex"}:
+                return f"podFailurePolicy rule {number} ({rule['action']}) matches pod {name}"
+            return None
+    return None
+
+
+def _matches(rule: Body, status: Body) -> bool:
+    codes = rule.get("onExitCodes")
+    if codes is not None:
+        return any(_code_matches(codes, each) for each in _containers(status))
+    return any(
+        have["type"] == want["type"] and have["status"] == want.get("status", "True")
+        for want in rule.get("onPodConditions", ())
+        for have in status.get("conditions") or ()
+    )
+
+
+def _containers(status: Body) -> list[Body]:
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def _code_matches(codes: Body, container: Body) -> bool:
+    ended = (container.get("state") or {}).get("terminated")
+    if ended is None or ended["exitCode"] == 0 or codes.get("containerName", container["name"]) != container["name"]:
+        return False
+    listed = ended["exitCode"] in codes["values"]
+    return bool(listed == (codes["operator"] == "In"))
+
+
+def decision_about_job(job: Body, jobset: Body | None, reason: str) -> str | None:
+    """Who has decided about a Job that has begun to fail for this reason. None: nobody, it only ran out of retries."""
+    name = job["metadata"]["name"]
+    if reason in DECIDED_BY_USER:
+        return f"Job {name} is failing with reason {reason}, as its own spec asks"
+    if jobset is not None and jobset["spec"].get("failurePolicy") is not None:
+        return f"the failurePolicy of JobSet {jobset['metadata']['name']} decides on the failing Job {name}"
+    return None

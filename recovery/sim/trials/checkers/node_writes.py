@@ -1,0 +1,277 @@
+"""What controllers may do to nodes, and to the pods on nodes that are lost: quarantine, its caps, and force."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from recovery.core.model.annotations import RELEASE_ANNOTATION
+from recovery.core.model.fleet_ledger import QUARANTINE_TAINT, FleetLedger, Quarantined
+from recovery.ports import NODES, PODS, RECOVERY_CONFIGS
+from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.store import ObjectChange
+from recovery.sim.trials.checkers.checker_rule import CheckerRule
+from recovery.sim.trials.checkers.group_views import CONTROLLERS, ours
+from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence, Violation
+
+_LONGEST_RECONCILE = timedelta(seconds=90)
+"""From a reconcile's reads until its write has arrived, at most: its requests may be late, or repeated."""
+_COUNTED_WITHIN = timedelta(minutes=5)
+"""So long ago a controller may have counted the nodes."""
+
+_decode: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+
+
+def taints_of(node: Body | None) -> list[Body]:
+    return list((node or {}).get("spec", {}).get("taints") or ())
+
+
+def quarantined(node: Body | None) -> bool:
+    """It carries our taint."""
+    return any(taint["key"] == QUARANTINE_TAINT for taint in taints_of(node))
+
+
+def cordoned(node: Body | None) -> bool:
+    return bool((node or {}).get("spec", {}).get("unschedulable"))
+
+
+def fleet_of(config: Body | None) -> FleetLedger:
+    """Its status, as the controller wrote it."""
+    return msgspec.convert((config or {}).get("status") or {}, FleetLedger)
+
+
+def _allows(evidence: TrialEvidence, what: str) -> bool:
+    return bool(evidence.plan.config.get("allow", {}).get(what))
+
+
+class QuarantineWithinCap(CheckerRule):
+    """Never more nodes are quarantined than the RecoveryConfig allows, whoever leads and whatever crashes (sim
+    reference, I7). What people quarantine counts once it is in the ledger, but is not held against the controller."""
+
+    hears = frozenset({NODES, RECOVERY_CONFIGS})
+
+    def __init__(self, evidence: TrialEvidence) -> None:
+        super().__init__(evidence)
+        self._by_hand: set[str] = set()
+        """Nodes that somebody else has quarantined."""
+        self._noted: set[str] = set()
+        """Nodes that stand in the fleet's ledger."""
+        self._tainted: dict[str, None] = {}
+        self._counts: list[tuple[datetime, int]] = []
+        """How many nodes there were, each with the moment from which on."""
+        self._nodes = 0
+
+    def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
+        if change.resource == RECOVERY_CONFIGS:
+            yield from self._ledger(change, at)
+            return
+        name = change.body["metadata"]["name"]
+        if change.type != "MODIFIED":
+            self._nodes += 1 if change.type == "ADDED" else -1
+            self._counts.append((at, self._nodes))
+        is_now, was = change.type != "DELETED" and quarantined(change.body), quarantined(change.before)
+        if is_now and not was:
+            self._tainted[name] = None
+            if not ours(change.actor):
+                self._by_hand.add(name)
+                return
+            cap = self._cap(at)
+            # What a person has quarantined in this half a minute the controller cannot know of yet.
+            known = [node for node in self._tainted if node not in self._by_hand or node in self._noted]
+            if len(known) > max(cap, len(self._by_hand)):
+                names = ", ".join(known)
+                sentence = f"{change.actor} quarantines {name}: now {len(known)} nodes are, of {cap} allowed"
+                yield self.found(at, f"{sentence}: {names}")
+        elif was and not is_now:
+            self._tainted.pop(name, None)
+            self._by_hand.discard(name)
+
+    def _ledger(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
+        self._noted = {entry.node for entry in fleet_of(change.body).quarantined}
+        if not ours(change.actor) or change.type == "DELETED":
+            return
+        after, before = fleet_of(change.body).quarantined, fleet_of(change.before).quarantined
+        known = {entry.node for entry in before}
+        added = [entry for entry in after if entry.node not in known and not entry.by]
+        cap = self._cap(at)
+        if added and len(after) > cap:
+            names = ", ".join(entry.node for entry in after)
+            sentence = f"{change.actor} enters {added[0].node} as quarantined at revision {change.revision}"
+            yield self.found(at, f"{sentence}: now {len(after)} nodes are, of {cap} allowed: {names}")
+
+    def _cap(self, at: datetime) -> int:
+        """The largest that a controller may have reckoned with: nodes join and go while it counts."""
+        quarantine = self.evidence.plan.config.get("quarantine", {})
+        percent = quarantine.get("maxPercent", 5)
+        lately = [count for since, count in self._counts if since >= at - _COUNTED_WITHIN]
+        before = [count for since, count in self._counts if since < at - _COUNTED_WITHIN][-1:]
+        nodes = max((*lately, *before), default=0)
+        cap = max(1, nodes * percent // 100) if percent else 0
+        most = quarantine.get("maxNodes")
+        return cap if most is None else min(cap, int(most))
+
+
+class QuarantinePermitted(CheckerRule):
+    """A node is cordoned or tainted only where the RecoveryConfig allows it, and after its ledger has named the node
+    (design.md, "Exactly once")."""
+
+    hears = frozenset({NODES})
+
+    def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
+        if not ours(change.actor) or change.type != "MODIFIED":
+            return
+        node = change.body["metadata"]["name"]
+        added = (quarantined(change.body) and not quarantined(change.before)) or (
+            cordoned(change.body) and not cordoned(change.before)
+        )
+        if not added:
+            return
+        entry = self.world.quarantine_of(node)
+        if entry is None:
+            yield self.found(
+                at, f"{change.actor} quarantines {node} at revision {change.revision}, unknown to its ledger"
+            )
+        elif not entry.by and not _allows(self.evidence, "cordon"):
+            yield self.found(at, f"{change.actor} quarantines {node}, which RecoveryConfig does not allow")
+
+
+class ForeignKept(CheckerRule):
+    """A taint or a cordon that somebody else has set on a node is never taken off (issue 6: only what we set do we
+    remove)."""
+
+    hears = frozenset({NODES})
+
+    def __init__(self, evidence: TrialEvidence) -> None:
+        super().__init__(evidence)
+        self._cordoned_by: dict[str, str] = {}
+
+    def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
+        name, before, body = change.body["metadata"]["name"], change.before, change.body
+        if change.type == "MODIFIED" and ours(change.actor):
+            left = [(taint["key"], taint["effect"], taint.get("value", "")) for taint in taints_of(body)]
+            for taint in taints_of(before):
+                which = (taint["key"], taint["effect"], taint.get("value", ""))
+                if which not in left and taint["key"] != QUARANTINE_TAINT:
+                    yield self.found(at, f"{change.actor} takes the taint {which[0]}={which[2]} off {name}")
+            if cordoned(before) and not cordoned(body) and not ours(self._cordoned_by.get(name, "")):
+                by = self._cordoned_by.get(name, "somebody")
+                yield self.found(at, f"{change.actor} uncordons {name}, which {by} had cordoned")
+        if cordoned(body) and not cordoned(before):
+            by_quarantine = quarantined(body) and not quarantined(before)  # a person's, which the controller may end
+            self._cordoned_by[name] = f"{CONTROLLERS}0" if by_quarantine else change.actor
+
+
+class QuarantineReleased(CheckerRule):
+    """A quarantined node is let in again when its time has come, or when a person asks for it (docs/quarantine.md)."""
+
+    hears = frozenset({NODES, RECOVERY_CONFIGS})
+    LATE_AFTER_SECONDS = 120.0
+
+    def __init__(self, evidence: TrialEvidence) -> None:
+        super().__init__(evidence)
+        self._due: dict[str, tuple[datetime, str]] = {}
+        """When each node that carries our taint is to be let in, and why then."""
+
+    def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
+        if change.resource == RECOVERY_CONFIGS:
+            for entry in fleet_of(change.body).quarantined:
+                self._expect(entry)
+            return
+        name, body = change.body["metadata"]["name"], change.body
+        if change.type == "DELETED" or (quarantined(change.before) and not quarantined(body)):
+            yield from self._judge(name, at)
+            self._due.pop(name, None)
+        elif self._asked(body) != self._asked(change.before) and quarantined(body):
+            self._soonest(name, at, "a person asked for it")
+
+    def ended(self) -> Iterator[Violation]:
+        for name in list(self._due):
+            yield from self._judge(name, self.evidence.ends_at)
+
+    def _asked(self, node: Body | None) -> str | None:
+        annotations = (node or {}).get("metadata", {}).get("annotations") or {}
+        return annotations.get(RELEASE_ANNOTATION)
+
+    def _expect(self, entry: Quarantined) -> None:
+        if entry.release_at is not None and quarantined(self.world.nodes.get(entry.node)):
+            self._soonest(entry.node, entry.release_at, "its time had come")
+
+    def _soonest(self, name: str, due: datetime, why: str) -> None:
+        known = self._due.get(name)
+        if known is None or due < known[0]:
+            self._due[name] = (due, why)
+
+    def _judge(self, name: str, at: datetime) -> Iterator[Violation]:
+        if name not in self._due:
+            return
+        due, why = self._due[name]
+        if self.world.undisturbed.seconds(due, at) > self.LATE_AFTER_SECONDS:
+            yield self.found(at, f"node {name} was quarantined until {at:%H:%M:%S}, though {why} at {due:%H:%M:%S}")
+
+
+class ForceOnlyTheDead(CheckerRule):
+    """A pod is deleted by force only where its node is gone or out of service, or where the RecoveryConfig and the
+    policy both allow to assume that what does not answer is dead (design.md, "Fence first")."""
+
+    hears = frozenset({NODES, PODS})
+
+    def __init__(self, evidence: TrialEvidence) -> None:
+        super().__init__(evidence)
+        self._proven_until: dict[str, datetime | None] = {}
+        """Nodes that are proven dead (None), or were until then."""
+        self._silent: dict[str, tuple[datetime, datetime | None]] = {}
+        """Since when each node has not answered, and until when (None: up to now)."""
+        self._node_of: dict[tuple[str, str], str] = {}
+
+    def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
+        metadata = change.body["metadata"]
+        if change.resource == PODS:
+            self._node_of[metadata["namespace"], metadata["name"]] = change.body["spec"].get("nodeName", "")
+            return
+        name, gone = metadata["name"], change.type == "DELETED"
+        ready = _ready(change.body)
+        out = any(taint["key"] == "node.kubernetes.io/out-of-service" for taint in taints_of(change.body))
+        if gone or (out and ready != "True"):
+            self._proven_until[name] = None
+        elif name in self._proven_until and self._proven_until[name] is None:
+            self._proven_until[name] = at
+        if ready == "Unknown" and not gone:
+            since, until = self._silent.get(name, (at, at))
+            self._silent[name] = (since if until is None else at, None)
+        elif name in self._silent and self._silent[name][1] is None:
+            self._silent[name] = (self._silent[name][0], at)
+        yield from ()
+
+    def heard(self, record: RequestRecord) -> Iterator[Violation]:
+        request = record.request
+        if request.verb != "delete" or request.resource != PODS or not record.applied or request.name is None:
+            return
+        options = _decode.decode(request.body) if request.body else {}
+        if options.get("gracePeriodSeconds") != 0:
+            return
+        node = self._node_of.get((request.namespace or "", request.name), "")
+        if self._is_dead(node, record):
+            return
+        group = self.world.group_of_request(record)
+        yield self.found(
+            record.at, f"{record.actor} force-deletes {request}, whose node {node} is not known dead", group
+        )
+
+    def _is_dead(self, node: str, record: RequestRecord) -> bool:
+        lately = record.at - _LONGEST_RECONCILE
+        if node in self._proven_until:
+            until = self._proven_until[node]
+            if until is None or until >= lately:
+                return True
+        group = self.world.group_of_request(record)
+        plan = self.evidence.jobs.get(group) if group is not None else None
+        fencing = ((plan.policy or {}) if plan is not None else {}).get("teardown", {}).get("fencing", {})
+        if fencing.get("mode") != "AssumeDead" or not _allows(self.evidence, "assumeDead") or node not in self._silent:
+            return False
+        return self._silent[node][1] is None or self._silent[node][1] >= lately  # type: ignore[operator]
+
+
+def _ready(node: Body) -> str:
+    conditions = node.get("status", {}).get("conditions") or ()
+    return next((str(each["status"]) for each in conditions if each["type"] == "Ready"), "")

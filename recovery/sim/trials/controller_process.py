@@ -1,0 +1,141 @@
+"""Controller processes as a trial runs them: the production program, until something ends it, then again.
+
+A process that was killed writes nothing more, whatever its code still does while it is taken apart: its transport never
+answers again. One that is frozen stands still wherever it waits next, and goes on later as if nothing had been.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+from recovery.controller.leadership import Elector
+from recovery.core.model.facts import GroupKey
+from recovery.kube.client import KubeApiClient
+from recovery.manager import Manager
+from recovery.ports import ApiClient, Clock
+from recovery.sim.trials.trial_evidence import FailedReconcile, TrialEvidence
+from recovery.telemetry.observer import Telemetry
+
+LEASE_NAMESPACE = "recovery-system"
+RESTART_SECONDS = 2.0
+"""From the end of a process that nobody killed until its pod has started the next one."""
+
+
+class ProcessTelemetry(Telemetry):
+    """Tells the trial of reconciles that failed, besides counting them."""
+
+    def __init__(self, clock: Clock, failed: Callable[[GroupKey, str], None]) -> None:
+        super().__init__(clock=clock, version="trial")
+        self._failed = failed
+
+    def reconcile_finished(self, key: GroupKey, seconds: float, error: str | None) -> None:
+        super().reconcile_finished(key, seconds, error)
+        if error is not None:
+            self._failed(key, error)
+
+    def samples(self) -> Mapping[str, float]:
+        """What /metrics tells."""
+        return {
+            _series(sample.name, sample.labels): sample.value
+            for metric in self.registry.collect()
+            for sample in metric.samples
+        }
+
+
+def _series(name: str, labels: Mapping[str, str]) -> str:
+    of_labels = ",".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
+    return f"{name}{{{of_labels}}}" if of_labels else name
+
+
+class ProcessClock:
+    """`ports.Clock` of one process: it may be wrong about the time of day, and stands still while the process does."""
+
+    def __init__(self, clock: Clock, right_from: datetime) -> None:
+        """`right_from`: when the healing begins, and sets its time of day right."""
+        self._clock = clock
+        self._right_from = right_from
+        self._frozen_until_seconds = 0.0
+        self.off_seconds = 0.0
+        """By how much its wall clock is ahead, until the healing."""
+
+    def now(self) -> datetime:
+        now = self._clock.now()
+        return now + timedelta(seconds=self.off_seconds) if now < self._right_from else now
+
+    def monotonic_seconds(self) -> float:
+        return self._clock.monotonic_seconds()
+
+    async def sleep(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        await self.thawed()
+
+    def freeze(self, seconds: float) -> None:
+        self._frozen_until_seconds = max(self._frozen_until_seconds, self.monotonic_seconds() + seconds)
+
+    async def thawed(self) -> None:
+        """Returns at once, unless the process is frozen."""
+        while (left_seconds := self._frozen_until_seconds - self.monotonic_seconds()) > 0:
+            await self._clock.sleep(left_seconds)
+
+
+class ControllerProcess:
+    """One process of a replica. It runs once."""
+
+    def __init__(self, actor: str, number: int, clock: Clock, evidence: TrialEvidence) -> None:
+        self.actor = actor
+        """The replica's name."""
+        self.number = number
+        """Which of the replica's processes."""
+        self.clock = ProcessClock(clock, evidence.healing_from)
+        self.restart_seconds = RESTART_SECONDS
+        """From its end until the next one starts."""
+        self.how = ""
+        """Why it ended: killed, stopped, or the exception. Empty: it runs."""
+        self.telemetry = ProcessTelemetry(self.clock, self._reconcile_failed)
+        self._trial_clock = clock
+        self._evidence = evidence
+        self._stop = asyncio.Event()
+        self._killed = asyncio.Event()
+
+    def kill(self, restart_seconds: float) -> None:
+        """It ends here and now, in the middle of whatever it does."""
+        if not self.how:
+            self.how = "killed"
+            self.restart_seconds = restart_seconds
+            self._killed.set()
+
+    def stop(self) -> None:
+        """SIGTERM: it ends when its work is done."""
+        self._stop.set()
+
+    async def run(self, transport: ApiClient) -> None:
+        """Until it is killed or stopped, or fails; `how` says which."""
+        seed, lease_seconds = self._evidence.plan.seed, self._evidence.plan.lease_seconds
+        entropy = random.Random(f"{seed}/{self.actor}/{self.number}")
+        client = KubeApiClient(transport, clock=self.clock, entropy=entropy)
+        elector = Elector(
+            api=client,
+            clock=self.clock,
+            entropy=entropy,
+            namespace=LEASE_NAMESPACE,
+            identity=f"{self.actor}_{self.number}",
+            lease_seconds=lease_seconds,
+        )
+        program = Manager(client, clock=self.clock, entropy=entropy, telemetry=self.telemetry, leadership=elector)
+        running = asyncio.create_task(program.run(self._stop))
+        killed = asyncio.create_task(self._killed.wait())
+        try:
+            await asyncio.wait({running, killed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # What is left of a killed process is not waited for: some of it waits for answers that never come.
+            running.cancel()
+            killed.cancel()
+        if not self.how:
+            error = asyncio.CancelledError() if running.cancelled() else running.exception()
+            ended = "stopped" if self._stop.is_set() else "ended, though nobody had stopped it"
+            self.how = ended if error is None else f"{type(error).__name__}: {error}"
+
+    def _reconcile_failed(self, key: GroupKey, error: str) -> None:
+        if not self.how:
+            self._evidence.failed_reconciles.append(FailedReconcile(self._trial_clock.now(), self.actor, key, error))

@@ -1,0 +1,38 @@
+"""What is wrong with input, collected, so that it is fixed in one go."""
+
+from recovery.core.model.durations import DurationError, parse_duration
+
+
+class Problems:
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def add(self, path: str, sentence: str) -> None:
+        """`sentence` says what is wrong with the field at `path`, and how to fix it."""
+        self.found.append(f"{path}: {sentence}")
+
+    def unfit(self, path: str, what: str, **said: object) -> None:
+        """`said`: fields of `path` that mean nothing to `what`; None was not said."""
+        for field, value in said.items():
+            if value is not None:
+                self.add(f"{path}.{_camel(field)}", f"means nothing to {what}; leave it out")
+
+    def at_least(self, least: int, found: int, path: str) -> None:
+        if found < least:
+            self.add(path, f"{found} is too few; say {least} or more")
+
+    def seconds(self, text: str, path: str, *, may_be_none: bool = False) -> float:
+        """A duration, in seconds; 0 if it is wrong. `may_be_none`: 0s is right."""
+        try:
+            seconds = parse_duration(text, path).total_seconds()
+        except DurationError as error:
+            self.found.append(str(error))
+            return 0.0
+        if seconds == 0 and not may_be_none:
+            self.add(path, "must be longer than 0s")
+        return seconds
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)

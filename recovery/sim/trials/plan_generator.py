@@ -1,0 +1,335 @@
+"""Draws a trial from a seed: which jobs, under which policies, what befalls them, and how bad the network is.
+
+Everything is drawn with a purpose: several trials in ten have no API fault at all (so that bounds on time can be held
+against them), some have no other fault (so that restraint can), and the rest mix everything.
+"""
+
+import random
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from recovery.sim.trials.failure_signs import GPU_CONDITION, MONITOR_TAINT, Sign
+from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
+from recovery.sim.trials.manifests import KILLABLE, NATIVE_CODE, container_name
+from recovery.sim.trials.plan import FaultRates, JobAdmission, JobPlan, Marking, PlannedRuntime, Sidecar, TrialPlan
+
+_Seconds = tuple[float, float]
+_OF_JOBS: tuple[tuple[FaultKind, float, _Seconds], ...] = (
+    (FaultKind.POD_KILL, 8, (0, 0)),
+    (FaultKind.POD_FORCE_DELETE, 2, (0, 0)),
+    (FaultKind.POD_EVICT, 3, (0, 0)),
+    (FaultKind.CONTAINER_KILL, 10, (0, 0)),
+    (FaultKind.CASCADE, 6, (0, 0)),
+    (FaultKind.POD_PREEMPT, 2, (0, 0)),
+    (FaultKind.POD_STUCK, 2, (60, 600)),
+    (FaultKind.CRASH_LOOP, 2, (120, 1500)),
+    (FaultKind.NODE_POWER_LOSS, 3, (20, 900)),
+    (FaultKind.NODE_PARTITION, 3, (20, 900)),
+    (FaultKind.NODE_REMOVE, 1, (10, 300)),
+    (FaultKind.NODE_OUT_OF_SERVICE, 2, (100, 900)),
+    (FaultKind.NODE_DRAIN, 3, (60, 900)),
+    (FaultKind.NODE_UNHEALTHY, 3, (20, 900)),
+    (FaultKind.NODE_MONITORED, 2, (20, 900)),
+    (FaultKind.BLACK_HOLE, 2, (30, 600)),
+    (FaultKind.BROKEN_RUNTIME, 2, (30, 900)),
+    (FaultKind.RACK_POWER_LOSS, 1.5, (60, 600)),
+    (FaultKind.RACK_OVERHEATS, 3, (20, 600)),
+    (FaultKind.NO_CAPACITY, 1, (60, 600)),
+    (FaultKind.PODS_REFUSED, 2, (20, 400)),
+    (FaultKind.JOB_WITHOUT_PODS, 2, (60, 600)),
+    (FaultKind.MANAGER_STALL, 2, (5, 120)),
+    (FaultKind.JOBSET_STALL, 2, (5, 120)),
+    (FaultKind.TRAINER_STALL, 1, (5, 120)),
+    (FaultKind.USER_SUSPEND, 3, (10, 600)),
+    (FaultKind.USER_DELETE, 0.5, (0, 0)),
+    (FaultKind.USER_RECREATE, 1, (0, 0)),
+    (FaultKind.USER_PAUSE, 2, (10, 900)),
+    (FaultKind.USER_RESTART, 2, (0, 0)),
+    (FaultKind.USER_RETRY, 4, (0, 0)),
+    (FaultKind.USER_RESET_BUDGET, 1, (0, 0)),
+    (FaultKind.USER_QUARANTINE, 1.5, (0, 0)),
+    (FaultKind.USER_RELEASE, 2, (0, 0)),
+    (FaultKind.USER_UNTAINT, 3, (0, 0)),
+    (FaultKind.USER_RESET_BREAKER, 4, (0, 0)),
+    (FaultKind.PAUSE_ALL, 1, (10, 600)),
+    (FaultKind.POLICY_OBSERVE, 2, (10, 600)),
+    (FaultKind.POLICY_DELETE, 1, (10, 600)),
+    (FaultKind.PROCESS_KILL, 2, (0.5, 120)),
+    (FaultKind.PROCESS_FREEZE, 2, (5, 90)),
+)
+"""Kind, weight, and least and most seconds that it lasts."""
+_CODES = (1, 1, 137, 139, 143, 255, NATIVE_CODE)
+_SIGNS = (Sign.NONE, Sign.NONE, Sign.NONE, Sign.TRACEBACK, Sign.CUDA_OOM, Sign.HOST_OOM, Sign.XID, Sign.XID)
+RULES: tuple[dict[str, object], ...] = (
+    {
+        "name": "segfault-is-final",
+        "when": {"onExitCodes": {"operator": "In", "values": [139]}},
+        "action": "FailJob",
+    },
+    # A trap: 134 is what the survivors of another loss exit with, and must never end a job by itself.
+    {"name": "abort-is-final", "when": {"onExitCodes": {"operator": "In", "values": [134]}}, "action": "FailJob"},
+    {"name": "user-error", "when": {"onMessagePattern": "KeyError: '[a-z]+'"}, "action": "FailJob"},
+    {"name": "sigterm-is-nothing", "when": {"onExitCodes": {"operator": "In", "values": [143]}}, "action": "Ignore"},
+    {"name": "moved", "when": {"onClass": ["PodDisrupted"]}, "action": "RecreateGroup", "charge": False},
+    {
+        "name": "preempted",
+        "when": {
+            "onPodConditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
+        },
+        "action": "Ignore",
+    },
+    {
+        "name": "bad-gpu",
+        "when": {"onNodeConditions": [{"type": GPU_CONDITION, "status": "True", "for": "10s"}]},
+        "action": "ReplaceNode",
+    },
+    {"name": "monitored", "when": {"onNodeTaints": [{"key": MONITOR_TAINT}]}, "action": "RecreateGroup"},
+    {"name": "xid", "when": {"onMessagePattern": "Xid .*: (48|79|95),"}, "action": "ReplaceNode", "charge": False},
+    {"name": "helpers", "when": {"targetReplicatedJobs": ["helper"]}, "action": "RecreateGroup", "charge": False},
+    {
+        "name": "hardware",
+        "when": {"onClass": ["HardwareFault", "NodeLost"], "onExitCodes": {"operator": "NotIn", "values": [1, 2]}},
+        "action": "ReplaceNode",
+    },
+    {"name": "out-of-memory", "when": {"onClass": ["OutOfMemory"]}, "action": "FailJob", "charge": False},
+)
+"""What policies choose their rules from, in this order."""
+_TRAP = 1
+_GIVES_UP = frozenset({PlannedRuntime.SHIPPED, PlannedRuntime.INITIALIZED})
+"""Runtimes whose JobSet has failed for good some seconds after eight exits."""
+_LEAVES_SIGNS = frozenset({FaultKind.CONTAINER_KILL, FaultKind.CASCADE, FaultKind.CRASH_LOOP})
+_SHARES: Mapping[str, float] = {
+    "sidecars": 0.3,
+    "suspended": 0.25,
+    "deadline": 0.12,
+    "resize": 0.08,
+    "unmarked": 0.3,
+}
+"""Of the jobs: that have containers beside the training, that are created suspended, that have a deadline, whose size
+their users change; and of bare JobSets: in which no container asks for accelerators."""
+_SIDECARS: tuple[tuple[Sidecar, ...], ...] = (
+    (Sidecar.HELPER,),
+    (Sidecar.BROKEN,),
+    (Sidecar.SHIPPER,),
+    (Sidecar.NATIVE,),
+    (Sidecar.HELPER, Sidecar.BROKEN),
+    (Sidecar.SHIPPER, Sidecar.NATIVE),
+)
+_DEADLINES_SECONDS = (2400, 6000, 20_000, 20_000)
+_BUSY_PER_SECOND, _BUSY_BURST = 5.0, 4
+"""What other Jobs leave of the requests of kube-controller-manager: creating the pods of a group takes seconds."""
+_LARGE_TRIAL_ONE_IN = 25
+_MARGIN_SECONDS = 61.0
+"""A fault that takes no time by itself may come with one that does."""
+ACTIVE_SECONDS = 4500.0
+HEALING_SECONDS = 2700.0
+
+
+def draw_plan(seed: int) -> TrialPlan:
+    """The trial of a seed."""
+    chance = random.Random(f"trial {seed}")
+    jobs = _jobs(chance)
+    replicas = chance.choice((1, 2, 2))
+    calm_api, calm_world = chance.random() < 0.3, chance.random() < 0.1
+    faults = () if calm_world else _faults(chance, jobs, replicas)
+    # Drawn from a source of its own, so that trials without any of it stay what they were.
+    more = random.Random(f"features {seed}")
+    jobs = tuple(_with_features(more, job) for job in jobs)
+    if not calm_world:
+        faults = (*faults, *_faults_of_features(more, jobs, faults))
+    busy = any(job.admission is not JobAdmission.AT_ONCE for job in jobs) and more.random() < 0.5
+    rates = FaultRates()
+    if not calm_api:
+        rates = FaultRates(
+            process=chance.choice((0.0, 0.002, 0.01)),
+            request=chance.choice((0.0, 0.01, 0.05)),
+            line=chance.choice((0.0, 0.0005, 0.003)),
+        )
+    return TrialPlan(
+        seed=seed,
+        jobs=jobs,
+        faults=faults,
+        rates=rates,
+        active_seconds=ACTIVE_SECONDS,
+        healing_seconds=HEALING_SECONDS,
+        replicas=replicas,
+        lease_seconds=chance.choice((15, *(60,) * 7, *(120,) * 8)),
+        config=_config(chance),
+        spare_nodes=chance.choice((0, 1, 2)),
+        manager_requests_per_second=_BUSY_PER_SECOND if busy else 20.0,
+        manager_burst=_BUSY_BURST if busy else 30,
+    )
+
+
+def _with_features(more: random.Random, job: JobPlan) -> JobPlan:
+    """The job, perhaps with sidecars, suspended when it is created, or with a deadline."""
+    found: dict[str, object] = {}
+    bare = job.runtime is PlannedRuntime.BARE_JOBSET
+    if more.random() < _SHARES["sidecars"]:
+        found["sidecars"] = more.choice(_SIDECARS)
+    if bare and more.random() < _SHARES["unmarked"]:
+        found["marking"] = more.choice((Marking.ANNOTATION, Marking.NOTHING))
+        found.setdefault("sidecars", more.choice(_SIDECARS))
+    if more.random() < _SHARES["suspended"]:
+        kueue = more.choice((JobAdmission.BY_KUEUE, JobAdmission.BY_KUEUE, JobAdmission.BY_KUEUE_WITHOUT_QUEUE))
+        found["admission"] = JobAdmission.BY_USER if bare or more.random() < 0.4 else kueue
+        found["admitted_after_seconds"] = round(more.uniform(1.0, 300.0), 1)
+    if not bare and more.random() < _SHARES["deadline"]:
+        found["deadline_seconds"] = more.choice(_DEADLINES_SECONDS)
+    return msgspec.structs.replace(job, **found)
+
+
+def _faults_of_features(
+    more: random.Random, jobs: tuple[JobPlan, ...], others: tuple[TrialFault, ...]
+) -> Iterator[TrialFault]:
+    """What befalls sidecars, what Kueue evicts, what users resize; some of it close to the other faults."""
+    wanted: list[tuple[JobPlan, FaultKind]] = []
+    for job in jobs:
+        if any(name in KILLABLE for name in map(container_name, job.sidecars)):
+            wanted += [(job, FaultKind.SIDECAR_KILL)] * more.choice((1, 2, 4))
+        if job.under_kueue:
+            wanted += [(job, FaultKind.KUEUE_EVICT)] * more.choice((0, 1, 2))
+        if job.admission is not JobAdmission.AT_ONCE:
+            wanted += [(job, more.choice((FaultKind.POD_KILL, FaultKind.CONTAINER_KILL)))] * more.choice((1, 2))
+        if more.random() < _SHARES["resize"]:
+            wanted.append((job, FaultKind.USER_RESIZE))
+    for number, (job, kind) in enumerate(wanted, start=len(others)):
+        seconds = round(more.uniform(20.0, 600.0), 1) if kind is FaultKind.KUEUE_EVICT else 0.0
+        near = more.choice(others) if others else None
+        killable = [name for name in map(container_name, job.sidecars) if name in KILLABLE]
+        yield TrialFault(
+            FaultKey("world", number, kind),
+            seconds,
+            _moment(more, seconds, near),
+            str(job),
+            tuple(sorted(more.sample(range(job.pods), more.choice((1, 1, 2))))),
+            code=more.choice(_CODES) if kind is FaultKind.CONTAINER_KILL else 0,
+            container=more.choice(killable) if kind is FaultKind.SIDECAR_KILL else "",
+            pods_more=more.choice((-1, -1, 1)) if kind is FaultKind.USER_RESIZE else 0,
+        )
+
+
+def _config(chance: random.Random) -> dict[str, object]:
+    """The RecoveryConfig: with and without each permission, caps from none to many, a breaker in one of four."""
+    quarantine: dict[str, object] = {"maxPercent": chance.choice((5, 30, 30, 60))}
+    if chance.random() < 0.4:
+        quarantine["maxNodes"] = chance.choice((0, 1, 2))
+    if chance.random() < 0.6:
+        quarantine["releaseAfter"] = chance.choice(("2m", "10m", "30m"))
+    config: dict[str, object] = {
+        "allow": {
+            "failJob": chance.random() < 0.7,
+            "cordon": chance.random() < 0.7,
+            "assumeDead": chance.random() < 0.6,
+        },
+        "quarantine": quarantine,
+        "suspicion": {"suspicions": 2, "within": chance.choice(("30m", "24h"))},
+    }
+    if chance.random() < 0.25:
+        config["circuitBreaker"] = {"recoveries": chance.choice((1, 2, 3)), "within": "1h"}
+    return config
+
+
+def _jobs(chance: random.Random) -> tuple[JobPlan, ...]:
+    if chance.random() < 1 / _LARGE_TRIAL_ONE_IN:
+        return (_job(chance, 0, pods=16),)
+    return tuple(_job(chance, number, pods=chance.choice((2, 3, 4, 8))) for number in range(chance.choice((1, 1, 2))))
+
+
+def _job(chance: random.Random, number: int, pods: int) -> JobPlan:
+    return JobPlan(
+        namespace=chance.choice(("team-a", "team-b")),
+        name=f"job-{number}",
+        runtime=chance.choice(tuple(PlannedRuntime)),
+        pods=pods,
+        grace_seconds=chance.choice((0, 5, 30)),
+        total_steps=chance.choice((None, None, None, 30_000)),
+        policy=_policy(chance),
+    )
+
+
+def _policy(chance: random.Random) -> dict[str, object] | None:
+    if chance.random() < 0.05:
+        return None
+    policy: dict[str, object] = {
+        "mode": "Observe" if chance.random() < 0.1 else "Enforce",
+        "restart": chance.choice(("RecreateGroupOnPodRestart",) * 6 + ("RecreateGroupAfterStart",) * 2 + ("None",)),
+        "budget": {
+            "limit": chance.choice((1, 2, 10, 10)),
+            "window": chance.choice(("30m", "24h")),
+            "onExhausted": chance.choice(("Hold", "Suspend", "FailJob")),
+        },
+        "onTerminalFailure": chance.choice(("Leave", "RecreateJobSet")),
+    }
+    if chance.random() < 0.4:
+        policy["backoff"] = {
+            "initial": chance.choice(("0s", "2s", "30s")),
+            "factor": 2,
+            "max": "2m",
+            "resetAfter": chance.choice(("1m", "30m")),
+        }
+    teardown: dict[str, object] = {}
+    if chance.random() < 0.3:
+        teardown["graceSeconds"] = chance.choice((1, 5))
+    if chance.random() < 0.5:
+        teardown["fencing"] = {"mode": "AssumeDead", "assumeDeadAfter": chance.choice(("0s", "10s", "60s"))}
+    if teardown:
+        policy["teardown"] = teardown
+    if chance.random() < 0.6:
+        chosen = chance.sample(range(len(RULES)), chance.choice((1, 2, 4)))
+        trap = (_TRAP,) if chance.random() < 0.35 else ()
+        policy["rules"] = [RULES[number] for number in sorted({*chosen, *trap})]
+        policy["settle"] = chance.choice(("0s", "1s", "2s", "5s"))
+    if chance.random() < 0.1:
+        policy["overrideNative"] = True
+    if chance.random() < 0.3:
+        policy["timeouts"] = {"start": "2m", "rendezvous": "2m"}
+    return policy
+
+
+def _faults(chance: random.Random, jobs: tuple[JobPlan, ...], replicas: int) -> tuple[TrialFault, ...]:
+    weights = [weight for _, weight, _ in _OF_JOBS]
+    found: list[TrialFault] = []
+    for _ in range(chance.choice((1, 3, 5, 8, 12))):
+        kind, _, lasts = chance.choices(_OF_JOBS, weights)[0]
+        job = chance.choice(jobs)
+        if job.runtime is PlannedRuntime.NATIVE and chance.random() < 0.25:
+            kind, lasts = FaultKind.CONTAINER_KILL, (0, 0)  # what its podFailurePolicy is about
+        seconds = round(chance.uniform(*lasts), 1)
+        at_seconds = _moment(chance, seconds, found[-1] if found else None)
+        code = chance.choice((*_CODES, *(NATIVE_CODE,) * 6 * (job.runtime is PlannedRuntime.NATIVE)))
+        if kind in {FaultKind.PROCESS_KILL, FaultKind.PROCESS_FREEZE}:
+            indexes = tuple(range(replicas)) if chance.random() < 0.2 else (chance.randrange(replicas),)
+        elif chance.random() < 0.25:
+            indexes = tuple(range(job.pods))
+        else:
+            indexes = tuple(sorted(chance.sample(range(job.pods), chance.choice((1, 1, 2)))))
+        if kind is FaultKind.CONTAINER_KILL and job.runtime in _GIVES_UP and job.pods >= 8 and chance.random() < 0.5:
+            # All ranks end while nobody watches: the shipped runtime gives up before the controller is back.
+            indexes = tuple(range(job.pods))
+            away = TrialFault(
+                FaultKey("world", len(found), FaultKind.PROCESS_KILL), 60.0, at_seconds, "", tuple(range(replicas))
+            )
+            found.append(away)
+        if kind is FaultKind.JOB_WITHOUT_PODS and chance.random() < 0.8:
+            # It shows in a Job that is made while it lasts.
+            key = FaultKey("world", len(found), FaultKind.POD_KILL)
+            found.append(TrialFault(key, 0.0, round(at_seconds + chance.uniform(0.5, 5.0), 1), str(job), (0,)))
+        sign = chance.choice(_SIGNS) if kind in _LEAVES_SIGNS else Sign.NONE
+        key = FaultKey("world", len(found), kind)
+        found.append(TrialFault(key, seconds, at_seconds, str(job), indexes, code=code, sign=sign))
+    return tuple(found)
+
+
+def _moment(chance: random.Random, seconds: float, before: TrialFault | None) -> float:
+    """When it begins, so that it is over before the healing.
+
+    A third of them come close to the one before, where two failures are one incident, or one breaks into the recovery
+    from the other, or a person asks for something about it.
+    """
+    last = ACTIVE_SECONDS - seconds - _MARGIN_SECONDS
+    at_seconds = chance.uniform(30.0, last)
+    if before is not None and before.at_seconds is not None and chance.random() < 0.35:
+        at_seconds = before.at_seconds + chance.choice((0.0, 0.3, 2.0, 8.0, 25.0, 120.0))
+    return round(min(at_seconds, last), 1)

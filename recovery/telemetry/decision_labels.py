@@ -1,0 +1,68 @@
+"""What a ledger write decided, as labels: derived from the ledger before and after, counted only once it is written.
+
+A decision that was refused with a conflict is decided again; counted when it is made it would count twice.
+"""
+
+import msgspec
+
+from recovery.core.model.ledger import Incident, Ledger, Phase
+from recovery.core.model.reason import Reason
+from recovery.core.policy.spec import Mode
+
+_UNDECIDED = frozenset({Reason.MEMBER_LOST, Reason.SETTLING, Reason.STORM, Reason.GROUP_PENDING})
+"""The verdict is still to come: what is counted is the verdict."""
+
+
+class DecisionLabels(msgspec.Struct, frozen=True):
+    """`action` is what is done: an attempt's action, Hold, FailJob, or None. Under Observe: what Enforce would do."""
+
+    action: str
+    reason: Reason
+    mode: str
+    """observe or enforce."""
+    suppressed: str = ""
+    """What kept the action from being taken: budget, permission or observe. Empty: nothing did, or nothing was called
+    for."""
+
+
+def decisions(before: Ledger, after: Ledger) -> tuple[DecisionLabels, ...]:
+    """The decisions that this write made about its incident."""
+    incident = after.incident
+    if incident is None:
+        return ()
+    known = before.incident if before.incident is not None and before.incident.id == incident.id else None
+    mode = incident.mode.lower()
+    made = [
+        DecisionLabels(attempt.action, attempt.reason, mode)
+        for attempt in incident.attempts
+        if known is None
+        or (attempt.number, attempt.action) not in {(each.number, each.action) for each in known.attempts}
+    ]
+    if after.phase is Phase.HELD and (known is None or before.phase is not Phase.HELD):
+        made.append(_held(incident, mode))
+    if incident.would and (known is None or not known.would):
+        made.append(DecisionLabels(incident.would, incident.reason, mode, suppressed="observe"))
+    if not made and _is_decided(incident) and (known is None or not _is_decided(known)):
+        made.append(_left_alone(incident, mode))
+    return tuple(made)
+
+
+def _held(incident: Incident, mode: str) -> DecisionLabels:
+    action = "FailJob" if incident.fail_job else "Hold"
+    if incident.held is None:
+        return DecisionLabels(action, incident.reason, mode, suppressed="budget")
+    not_allowed = incident.held.reason is Reason.RULE_FAIL_JOB_NOT_ALLOWED
+    return DecisionLabels(action, incident.held.reason, mode, suppressed="permission" if not_allowed else "")
+
+
+def _is_decided(incident: Incident) -> bool:
+    """A verdict was passed, or none is to come."""
+    if incident.closing is not None or incident.attempts or incident.would or incident.held is not None:
+        return True
+    return incident.reason not in _UNDECIDED and incident.withheld is None
+
+
+def _left_alone(incident: Incident, mode: str) -> DecisionLabels:
+    """Nothing is done about it."""
+    reason = incident.closing.outcome_reason if incident.closing is not None else incident.reason
+    return DecisionLabels("None", reason, mode, suppressed="observe" if incident.mode == Mode.OBSERVE else "")

@@ -1,0 +1,61 @@
+"""The metric of groups that have not started, of which no ledger tells: a healthy job has none.
+
+Each reconcile of a group finds out whether it has started; what the last one found is remembered here and told at the
+scrape, so that a scrape reads no pods, of which there may be 50,000.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from recovery.core.diagnosis.not_started import NotStarted
+from recovery.core.model.facts import GroupKey
+from recovery.ports import GroupStore
+
+
+class StartCollector(Collector):
+    """A prometheus collector over what reconciles have found: only who leads reconciles. Without a store it is silent.
+
+    A series for each group that has not started, under the reason of the moment; it ends when the group has started.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        """`prefix`: of every name."""
+        self._prefix = prefix
+        self._store: GroupStore | None = None
+        self._found: dict[GroupKey, NotStarted] = {}
+
+    def follow(self, store: GroupStore) -> None:
+        """Tell of the groups of this store from now on."""
+        self._store = store
+
+    def forget(self) -> None:
+        """A term begins or ends: what was found before says nothing about now."""
+        self._found.clear()
+
+    def reconciled(self, key: GroupKey, found: NotStarted | None) -> None:
+        """A reconcile of the group is over. `found` None: it has started, or nobody watches it."""
+        if found is not None:
+            self._found[key] = found
+        else:
+            self._found.pop(key, None)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: a registry would collect instead, to learn the names."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        if self._store is None:
+            return
+        there = frozenset(self._store.keys())
+        self._found = {key: found for key, found in self._found.items() if key in there}
+        held = GaugeMetricFamily(
+            f"{self._prefix}gpus_not_started",
+            "GPUs that pods of a group hold which has never run whole, by what keeps it; 0 where none has a node. "
+            "Told by the leader only.",
+            labels=("namespace", "job_name", "reason"),
+        )
+        for key, found in self._found.items():
+            held.add_metric((key.namespace, key.name, found.hindrance), found.gpus)
+        yield held

@@ -1,0 +1,100 @@
+"""Bugs in what is done to the cluster, and when."""
+
+import asyncio
+
+import pytest
+
+from recovery import api_verbs
+from recovery.controller.reconciler import Reconciler
+from recovery.core.model.facts import GroupKey, WorkloadFacts
+from recovery.core.model.ledger import LedgerObject
+from recovery.core.plan.actions import DeleteJob, DeletePods, ForceDeletePods, Plan
+from recovery.executors.pod_teardown import PodTeardown
+from recovery.ports import JOBS, PODS, ApiClient, NotFoundError, Propagation
+
+
+def create_before_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Job is deleted in the background, as everybody deletes things: JobSet makes the next one at once, while the
+    old pods still have their grace."""
+
+    async def delete_job(api: ApiClient, namespace: str, action: DeleteJob) -> None:
+        try:
+            await api_verbs.delete(
+                api,
+                JOBS,
+                action.name,
+                namespace=namespace,
+                uid=action.uid,
+                resource_version=action.resource_version,
+                propagation=Propagation.BACKGROUND,
+            )
+        except NotFoundError:
+            return
+
+    monkeypatch.setattr("recovery.executors.group_recreate.delete_job", delete_job)
+
+
+def force_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old pods are deleted with a grace of 0, to be quick: the objects go at once, and what runs in them does not."""
+
+    class Force(PodTeardown):
+        async def delete_pods(self, namespace: str, action: DeletePods | ForceDeletePods) -> None:
+            await super().delete_pods(namespace, ForceDeletePods(action.epoch, action.pods))
+
+    monkeypatch.setattr("recovery.controller.reconciler.PodTeardown", Force)
+
+
+def action_before_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the plan says is done first, because it is urgent, and written down when it has worked."""
+
+    class ActionsFirst(Reconciler):
+        async def _carry_out(
+            self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, plan: Plan
+        ) -> None:
+            for action in (*plan.first, *plan.actions):
+                await self._do(key, workload, action)
+            await self._write(key, workload, known, plan.ledger)
+
+    monkeypatch.setattr("recovery.controller.runner.Reconciler", ActionsFirst)
+
+
+def action_beside_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ledger and actions are written side by side, which saves a round trip: sometimes the action arrives first."""
+
+    class SideBySide(Reconciler):
+        async def _carry_out(
+            self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, plan: Plan
+        ) -> None:
+            for action in plan.first:
+                await self._do(key, workload, action)
+            written = asyncio.create_task(self._write(key, workload, known, plan.ledger))
+            try:
+                for action in plan.actions:
+                    await self._do(key, workload, action)
+            finally:
+                await written
+
+    monkeypatch.setattr("recovery.controller.runner.Reconciler", SideBySide)
+
+
+def deletes_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs and pods are deleted by their names, without a precondition: a delete that comes late, or comes twice, meets
+    whatever has the name by then."""
+
+    async def delete_job(api: ApiClient, namespace: str, action: DeleteJob) -> None:
+        try:
+            await api_verbs.delete(api, JOBS, action.name, namespace=namespace, propagation=Propagation.FOREGROUND)
+        except NotFoundError:
+            return
+
+    class ByName(PodTeardown):
+        async def delete_pods(self, namespace: str, action: DeletePods | ForceDeletePods) -> None:
+            grace_seconds = action.grace_seconds if isinstance(action, DeletePods) else 0
+            for pod in action.pods:
+                try:
+                    await api_verbs.delete(self._api, PODS, pod.name, namespace=namespace, grace_seconds=grace_seconds)
+                except NotFoundError:
+                    continue
+
+    monkeypatch.setattr("recovery.executors.group_recreate.delete_job", delete_job)
+    monkeypatch.setattr("recovery.controller.reconciler.PodTeardown", ByName)

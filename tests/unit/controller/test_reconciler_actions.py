@@ -1,0 +1,118 @@
+"""Every action finds its executor; one that is overtaken is decided again, and one that is refused is said once."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from recovery.controller import reconciler
+from recovery.core.model.facts import Snapshot
+from recovery.core.model.ledger import Ledger
+from recovery.core.model.reason import Reason
+from recovery.core.plan.actions import Action, DeleteJobSet, FailJobSet, JobRef, Plan, ResumeWorkload, SuspendWorkload
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import PolicyError
+from recovery.ports import JOB_SETS, JOBS, RECOVERY_GROUPS, TRAIN_JOBS, ConflictError, ForbiddenError
+from tests.unit.controller.scene import STALE, Scene
+from tests.unit.core.world import training
+
+UID = "0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"
+SUSPEND = SuspendWorkload(1, "0d2f5c9e-1", UID, None)
+RESUME = ResumeWorkload(UID, "0d2f5c9e-1", suspended=True)
+DELETE = DeleteJobSet(1, "train", "jobset-1", "7")
+FAIL = FailJobSet(1, "train", "jobset-1", Reason.BUDGET_EXHAUSTED, "enough")
+FAIL_BY_JOB = FailJobSet(1, "train", "jobset-1", Reason.BUDGET_EXHAUSTED, "enough", JobRef("train-node-0", "job-1"))
+FORBIDDEN = ForbiddenError("jobs is forbidden", status=403)
+
+
+def asks_for(monkeypatch: pytest.MonkeyPatch, *actions: Action) -> Scene:
+    """A scene in which every decision is these actions."""
+
+    def decided(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) -> Plan:
+        return Plan(ledger, Reason.DEFAULT_RESTART, "because", actions=actions)
+
+    scene = Scene(training(4))
+    monkeypatch.setattr(reconciler, "decide", decided)
+    metadata = {"uid": UID, "resourceVersion": "7"}
+    scene.api.objects[TRAIN_JOBS, "train"] = {"metadata": metadata, "spec": {}}
+    scene.api.objects[JOB_SETS, "train"] = {"metadata": {**metadata, "uid": "jobset-1"}, "status": {}}
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("action", "request_"),
+    [
+        (SUSPEND, "patch TrainJob"),
+        (RESUME, "patch TrainJob"),
+        (DELETE, "delete JobSet"),
+        (FAIL, "patch JobSet"),
+        (FAIL_BY_JOB, "patch Job"),
+    ],
+)
+async def test_each_action_is_one_write(monkeypatch: pytest.MonkeyPatch, action: Action, request_: str) -> None:
+    scene = asks_for(monkeypatch, action)
+    await scene.reconcile()
+    assert scene.api.said() == [request_]
+
+
+@pytest.mark.parametrize("action", [SUSPEND, RESUME])
+async def test_a_bare_jobset_is_suspended_and_resumed_itself(monkeypatch: pytest.MonkeyPatch, action: Action) -> None:
+    scene = asks_for(monkeypatch, msgspec.structs.replace(action, workload_uid="jobset-1"))
+    scene.api.objects[JOB_SETS, "train"]["spec"] = {}
+    scene.store.becomes(training(4).with_workload(kind="JobSet", uid="jobset-1"))
+    await scene.reconcile()
+    assert scene.api.said() == ["patch JobSet"]
+
+
+@pytest.mark.parametrize(
+    ("action", "verb", "resource"),
+    [(SUSPEND, "patch", TRAIN_JOBS), (DELETE, "delete", JOB_SETS), (FAIL, "patch", JOB_SETS)],
+)
+async def test_a_action_that_is_stale_is_decided_again_on_live_facts(
+    monkeypatch: pytest.MonkeyPatch, action: Action, verb: str, resource: Any
+) -> None:
+    scene = asks_for(monkeypatch, action)
+    scene.api.next(verb, resource, ConflictError("the object has been modified", status=409))
+    await scene.reconcile()
+    assert scene.store.live_reads == 1
+    assert len(scene.api.sent(verb, resource)) == 2
+
+
+# --- an action that is refused for good -------------------------------------------------------------------------------
+
+
+async def test_a_refusal_that_lasts_is_written_once() -> None:
+    scene = Scene()
+    written = []
+    for seconds in range(1, 5):
+        scene.api.next("delete", JOBS, FORBIDDEN)
+        with pytest.raises(ForbiddenError):
+            await scene.reconcile(seconds)
+        written.append(len(scene.api.sent("patch", RECOVERY_GROUPS)))
+    assert written == [2, 2, 2, 2], "the decision, and that it was refused; nothing for the tries that follow"
+    assert scene.api.ledger.message.endswith("the API server refuses it: jobs is forbidden")
+    assert len(scene.api.sent("delete", JOBS)) == 4
+
+
+async def test_a_action_that_succeeds_after_all_takes_its_refusal_back() -> None:
+    scene = Scene()
+    scene.api.next("delete", JOBS, FORBIDDEN)
+    with pytest.raises(ForbiddenError):
+        await scene.reconcile()
+    scene.api.requests.clear()
+    await scene.reconcile(2)
+    assert scene.api.said() == ["delete Job", "patch Job", *3 * ["delete Pod"], "patch RecoveryGroup"]
+    assert "refuses" not in scene.api.ledger.message
+    assert scene.one_recovery()
+
+
+async def test_a_action_that_is_overtaken_after_a_refusal_is_decided_again_before_anything_is_said() -> None:
+    scene = Scene()
+    scene.api.next("delete", JOBS, FORBIDDEN)
+    with pytest.raises(ForbiddenError):
+        await scene.reconcile()
+    scene.api.requests.clear()
+    scene.api.next("delete", JOBS, STALE)
+    await scene.reconcile(2)
+    assert scene.api.said() == ["delete Job", "delete Job", "patch Job", *3 * ["delete Pod"], "patch RecoveryGroup"]

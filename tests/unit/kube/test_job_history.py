@@ -1,0 +1,163 @@
+"""What is remembered of a Job beyond its objects."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from recovery.core.model.facts import Condition, ContainerFacts, JobFacts, PodFacts
+from recovery.kube.job_history import JobHistories
+from tests.unit.kube.testing import START
+
+LATER = START + timedelta(minutes=5)
+
+
+def job(uid: str = "j", *, members: int = 2, suspended: bool = False, deleting: bool = False) -> JobFacts:
+    return JobFacts(
+        name="llm-node-0",
+        uid=uid,
+        resource_version="1",
+        jobset_uid="js",
+        replicated_job="node",
+        created_at=START,
+        suspended=suspended,
+        deleting_since=START if deleting else None,
+        parallelism=members,
+        completions=members,
+    )
+
+
+def pod(index: int | None, *, name: str = "", job_uid: str = "j", created: int = 0, running: bool = True) -> PodFacts:
+    started = START + timedelta(seconds=created + 1)
+    return PodFacts(
+        name=name or f"p{index}",
+        uid=f"uid-{name or index}",
+        job_uid=job_uid,
+        job_name="llm-node-0",
+        index=index,
+        created_at=START + timedelta(seconds=created),
+        phase="Running" if running else "Pending",
+        containers=(ContainerFacts("node", running_since=started),) if running else (),
+    )
+
+
+@pytest.fixture
+def memory() -> JobHistories:
+    incarnations = JobHistories()
+    incarnations.job_seen(job())
+    return incarnations
+
+
+def vanished(memory: JobHistories, uid: str = "j") -> list[str]:
+    return [lost.name for lost in memory.vanished(uid)]
+
+
+def test_a_pod_that_vanishes_under_a_living_job_is_kept(memory: JobHistories) -> None:
+    memory.pod_seen(pod(0))
+    memory.pod_gone(pod(0), LATER)
+    assert list(memory.vanished("j")) == [msgspec.structs.replace(pod(0), gone_at=LATER)]
+
+
+def test_until_the_job_is_gone(memory: JobHistories) -> None:
+    memory.pod_gone(pod(0), LATER)
+    memory.job_gone("j")
+    assert vanished(memory) == []
+
+
+@pytest.mark.parametrize("state", [job(deleting=True), job(suspended=True)], ids=["deleting", "suspended"])
+def test_a_job_that_deletes_its_own_pods_loses_none(memory: JobHistories, state: JobFacts) -> None:
+    memory.job_seen(state)
+    memory.pod_gone(pod(0), LATER)
+    assert vanished(memory) == []
+
+
+def test_a_suspension_that_is_seen_late_takes_its_losses_back(memory: JobHistories) -> None:
+    memory.pod_gone(pod(0), LATER)
+    memory.job_seen(job(suspended=True))
+    memory.job_seen(job())
+    assert vanished(memory) == []
+
+
+def test_a_job_that_was_made_smaller_has_lost_nothing(memory: JobHistories) -> None:
+    memory.pod_gone(pod(0), LATER)
+    memory.pod_gone(pod(1), LATER)
+    memory.job_seen(job(members=1))
+    memory.job_seen(job(members=2))
+    assert vanished(memory) == ["p0"]
+
+
+def test_only_the_newest_of_an_index_is_kept(memory: JobHistories) -> None:
+    for name, created in (("first", 0), ("third", 20), ("second", 10)):
+        memory.pod_gone(pod(0, name=name, created=created), LATER)
+    memory.pod_gone(pod(None, name="no-index"), LATER)
+    assert vanished(memory) == ["third", "no-index"]
+
+
+def test_pods_of_a_job_that_is_not_known_leave_nothing_behind() -> None:
+    memory = JobHistories()
+    for each in (pod(0), pod(1), pod(None), pod(0, job_uid="")):
+        memory.pod_seen(each)
+    for each in (pod(0), pod(1), pod(None), pod(0, job_uid="")):
+        memory.pod_gone(each, LATER)
+    assert vanished(memory) == []
+    assert not memory._by_job, "a leak would grow with every Job"
+
+
+def test_a_group_is_whole_when_all_indexes_run_at_once(memory: JobHistories) -> None:
+    assert not memory.pod_seen(pod(0))
+    assert not memory.pod_seen(pod(0, name="again"))
+    assert not memory.pod_seen(pod(1, running=False))
+    assert memory.pod_seen(pod(1))
+
+
+def test_or_when_its_job_is_seen_after_its_pods() -> None:
+    memory = JobHistories()
+    memory.pod_seen(pod(0))
+    memory.pod_seen(pod(1))
+    assert memory.job_seen(job())
+    assert not memory.job_seen(job(members=3))
+
+
+def test_a_member_that_stopped_or_vanished_does_not_count(memory: JobHistories) -> None:
+    memory.pod_seen(pod(0))
+    memory.pod_seen(pod(0, running=False))
+    assert not memory.pod_seen(pod(1))
+    memory.pod_gone(pod(1), LATER)
+    assert not memory.pod_seen(pod(0))
+
+
+def test_a_replacement_is_not_stopped_by_news_of_its_predecessor(memory: JobHistories) -> None:
+    memory.pod_seen(pod(0))
+    memory.pod_seen(pod(0, name="replacement"))
+    memory.pod_gone(pod(0), LATER)
+    assert memory.pod_seen(pod(1))
+
+
+def test_that_it_has_trained_is_remembered(memory: JobHistories) -> None:
+    pods = [pod(0), pod(1, created=10)]
+    assert memory.train(job(), pods[:1]) is None
+    assert memory.train(job(), pods) == START + timedelta(seconds=11)
+    assert memory.train(job(), []) == START + timedelta(seconds=11)
+    assert not memory.pod_seen(pod(0)), "no need to ask again"
+
+
+def test_a_job_that_is_not_remembered_is_judged_by_its_pods_alone() -> None:
+    memory = JobHistories()
+    assert memory.train(job(), [pod(0), pod(1)]) == START + timedelta(seconds=1)
+    assert memory.train(job(), []) is None
+
+
+def test_a_suspension_ends_what_was_remembered(memory: JobHistories) -> None:
+    memory.train(job(), [pod(0), pod(1)])
+    memory.job_seen(job(suspended=True))
+    assert memory.train(job(), [pod(0, created=600)]) is None
+
+
+def test_so_does_a_resume_whose_suspension_was_not_seen(memory: JobHistories) -> None:
+    """A relist tells the newest state only."""
+    memory.train(job(), [pod(0), pod(1)])
+    condition = Condition("Suspended", "False", "JobResumed", "Job resumed", START + timedelta(seconds=603))
+    resumed = msgspec.structs.replace(job(), conditions=(condition,))
+    assert memory.train(resumed, [pod(0, created=600)]) is None
+    assert memory.train(resumed, [pod(0, created=600), pod(1, created=602)]) == START + timedelta(seconds=603)
+    assert memory.train(resumed, []) == START + timedelta(seconds=603), "remembered again"
