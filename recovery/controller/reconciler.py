@@ -400,7 +400,7 @@ def _at_least(cached: LedgerObject, ours: LedgerObject) -> bool:
 def _log_change(key: GroupKey, before: Ledger, after: Ledger) -> None:
     incident = after.incident
     known = incident.id if incident is not None else after.history[0].id if after.history else ""
-    said = after.message if after.message != before.message else f"{before.phase} -> {after.phase}"
+    said = after.message or f"{before.phase} -> {after.phase}"
     if incident is None and after.history != before.history:
         said = f"recorded as {after.history[0].outcome}"
     _log.info(

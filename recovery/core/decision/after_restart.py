@@ -244,6 +244,7 @@ def _left_to_platform(
     context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...], decided: Explanation | None
 ) -> Ledger:
     """Note losses that call for no trigger of ours: a held group, a native decision, or nobody hangs yet."""
+    ledger = lifecycle.more_evidence(ledger, lost)
     if ledger.phase is not Phase.HELD:
         if decided is not None:
             found = because(Reason.MEMBER_LOST, evidence=lost[0].text)
@@ -251,7 +252,7 @@ def _left_to_platform(
         else:
             why = because(Reason.MEMBER_REPLACED, evidence=lost[0].text)
             ledger = attempt(ledger, AttemptAction.NONE, ledger.current_incident.target, why, context.now)
-    return lifecycle.more_evidence(ledger, lost)
+    return ledger
 
 
 def _lost_again(context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...]) -> Plan:

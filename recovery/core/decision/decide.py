@@ -94,7 +94,7 @@ def _readability_changed(ledger: Ledger, observed: tuple[group_conditions.GroupC
     holds = next((each for each in observed if each.type == group_conditions.UNDECODABLE), None)
     if said is None or said.status != "True":
         return holds is not None and ledger != Ledger()
-    return holds is None or holds.message != said.message
+    return holds != group_conditions.GroupCondition(said.type, said.reason, said.message)
 
 
 def _finish_timeout(open_: Incident) -> timedelta:

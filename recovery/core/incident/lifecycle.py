@@ -226,10 +226,11 @@ def takes_jobset(ledger: Ledger, job_set_uid: str) -> Ledger:
     return ledger.with_incident(attempts=(*incident.attempts[:-1], latest))
 
 
-def reword_attempt(ledger: Ledger, reason: Reason, then: str) -> Ledger:
-    """The latest attempt stands, and this was said of it last. Empty: nothing but what it was made for."""
+def reword_attempt(ledger: Ledger, reason: Reason, began: str, message: str) -> Ledger:
+    """The latest attempt stands, and this is said of it now. `began`: how it began; empty: with this very message."""
     incident = ledger.current_incident
-    latest = msgspec.structs.replace(incident.attempts[-1], then=then)
+    reworded = {"message": began, "then": message} if began else {"message": message, "then": ""}
+    latest = msgspec.structs.replace(incident.attempts[-1], **reworded)
     return ledger.with_incident(
         attempts=(*incident.attempts[:-1], latest), reason=reason, message=latest.whole_message, told=Told.ATTEMPT
     )

@@ -93,9 +93,8 @@ def stand_aside(ledger: Ledger, why: Explanation, now: datetime) -> Ledger:
     if before is None or not lifecycle.stood_aside(ledger):
         return attempt(ledger, AttemptAction.NONE, ledger.current_incident.target, why, now)
     # How it began, and what came last: a cascade must not make the message grow.
-    message = message_of(why)
-    then = "" if message == before.message else message
-    return lifecycle.reword_attempt(ledger, why.reason, then)
+    began = before.message if len(ledger.current_incident.evidence) > 1 else ""
+    return lifecycle.reword_attempt(ledger, why.reason, began, message_of(why))
 
 
 def close(

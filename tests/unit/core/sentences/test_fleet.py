@@ -1,0 +1,110 @@
+"""Quarantine, suspicion, the breaker and the pause of the whole cluster, as sentences.
+
+The wording of this room is asserted here and nowhere else; other tests assert the reason.
+"""
+
+import pytest
+
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.sentences import render
+from recovery.core.sentences.fleet import TEXTS
+
+TOLD: tuple[tuple[Explanation, str], ...] = (
+    (because(Reason.QUARANTINE_NOT_ALLOWED), "RecoveryConfig spec.allow.cordon does not allow quarantine"),
+    (
+        because(Reason.QUARANTINE_CAP, count=0, cap=0, field="RecoveryConfig spec.quarantine.maxNodes 0"),
+        "quarantine cap reached: 0 of 0 nodes (RecoveryConfig spec.quarantine.maxNodes 0)",
+    ),
+    (
+        told(Sentence.LAST_NODES, Reason.QUARANTINE_LAST_NODES, whose="the group", needed=4, left=4),
+        ("it is among the last on which the group can run: the group needs 4 of the 4 that fit its pods"),
+    ),
+    (
+        told(Sentence.TOO_FEW_NODES, Reason.QUARANTINE_LAST_NODES, whose="the group", needed=3, left=2),
+        ("it is among the last on which the group can run: the group needs 3 and only 2 fit its pods"),
+    ),
+    (
+        because(Reason.NODE_PROVEN, proof="XidOffTheBus", node="gpu-2"),
+        "XidOffTheBus is proof enough against node gpu-2",
+    ),
+    (
+        because(Reason.NODE_SUSPECTED, node="gpu-2", count=1, most=2, before=""),
+        "node gpu-2 is suspected (1 of 2 suspicions)",
+    ),
+    (
+        because(Reason.NODE_SUSPECTED, node="gpu-2", count=2, most=2, before="other-7"),
+        "node gpu-2 is suspected (2 of 2 suspicions, incident other-7 before)",
+    ),
+    (
+        because(Reason.NODE_SUSPECTED_TWICE, node="gpu-2"),
+        "node gpu-2 is the suspect of this incident for the second time",
+    ),
+    (
+        because(Reason.RECOVERIES_IN_VAIN, recoveries=1, minutes="60", limit=1),
+        ("1 recovery within 60 minutes brought no progress (RecoveryConfig spec.circuitBreaker.recoveries 1)"),
+    ),
+    (
+        because(Reason.RECOVERIES_IN_VAIN, recoveries=0, minutes="0", limit=0),
+        ("0 recoveries within 0 minutes brought no progress (RecoveryConfig spec.circuitBreaker.recoveries 0)"),
+    ),
+    (
+        because(Reason.BREAKER_OPEN, why="5 recoveries within 60 minutes brought no progress"),
+        (
+            "the circuit breaker is open: 5 recoveries within 60 minutes brought no progress; "
+            "recovery reset-breaker closes it"
+        ),
+    ),
+    (
+        told(
+            Sentence.BREAKER_OPENED, Reason.RECOVERIES_IN_VAIN, why="5 recoveries within 60 minutes brought no progress"
+        ),
+        (
+            "the circuit breaker is open: 5 recoveries within 60 minutes brought no progress; "
+            "every policy of the cluster counts as mode Observe until a person says recovery "
+            "reset-breaker"
+        ),
+    ),
+    (
+        told(
+            Sentence.BREAKER_CLOSED, Reason.RECOVERIES_IN_VAIN, why="5 recoveries within 60 minutes brought no progress"
+        ),
+        (
+            "the circuit breaker is closed: policies in mode Enforce act again; it had opened "
+            "because 5 recoveries within 60 minutes brought no progress"
+        ),
+    ),
+    (because(Reason.GLOBAL_PAUSE, config="default", why=""), "RecoveryConfig default pauses all recoveries"),
+    (
+        because(Reason.GLOBAL_PAUSE, config="default", why="storm"),
+        "RecoveryConfig default pauses all recoveries: storm",
+    ),
+    (
+        told(
+            Sentence.NO_USABLE_CONFIG,
+            Reason.GLOBAL_PAUSE,
+            error="RecoveryConfig default: spec.circuitBreaker.within: no duration",
+        ),
+        "RecoveryConfig default: spec.circuitBreaker.within: no duration",
+    ),
+    (
+        told(
+            Sentence.CONFIG_UNREADABLE,
+            Reason.GLOBAL_PAUSE,
+            config="default",
+            error="Expected `object`, got `array` - at `$.spec`",
+        ),
+        (
+            "RecoveryConfig default cannot be read (Expected `object`, got `array` - at "
+            "`$.spec`), so all recoveries are paused"
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize(("why", "sentence"), TOLD, ids=[f"{why.sentence}-{n}" for n, (why, _) in enumerate(TOLD)])
+def test_the_sentence(why: Explanation, sentence: str) -> None:
+    assert render(why) == sentence
+
+
+def test_each_text_of_the_room_is_here() -> None:
+    assert {why.sentence for why, _ in TOLD} == set(TEXTS)
