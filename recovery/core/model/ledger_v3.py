@@ -92,6 +92,8 @@ _decode_config_sentences = msgspec.json.Decoder(_Config).decode
 def decode_ledger(status: bytes | msgspec.Raw) -> Ledger:
     """The status of a RecoveryGroup of schemaVersion 1, 2 or 3. Raises ValueError or OverflowError as msgspec does."""
     ledger, old = _decode_ledger(status), _decode_sentences(status)
+    if ledger.message:  # one of version 4 that was labelled 3 for the way back (docs/install.md): it is still whole
+        return restore_told(ledger, status)
     incident = ledger.incident
     if incident is not None and old.incident is not None:
         incident = _incident(incident, old.incident, incident.closing)
