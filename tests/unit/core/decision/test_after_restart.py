@@ -4,6 +4,7 @@ import msgspec
 
 from recovery.core.diagnosis.membership import place
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, DeletePods, TouchJob
 from tests.unit.core.diagnosis.test_native_policies import on_exit
 from tests.unit.core.driver import Controller, observing, policy
@@ -97,10 +98,7 @@ def test_a_member_lost_before_all_ran_is_replaced_without_a_trigger() -> None:
     controller, back = recreated()
     lost = back.all_scheduled().started(0, 12).pod_deleted(1, 13)
     plan = controller.reconcile(lost, 14)
-    assert plan.message == (
-        "pod train-node-0-1-20 (rank 1, node gpu-1) was deleted before all ranks ran; it is replaced without a restart "
-        "of the others"
-    )
+    assert plan.reason is Reason.MEMBER_REPLACED
     assert actions(controller) == [AttemptAction.RECREATE_GROUP, AttemptAction.NONE]
     assert controller.ledger.epoch == 1
     controller.settle(lost.came_back(1, 20, 30).all_ready(30), 31)
@@ -167,7 +165,7 @@ def test_a_new_job_that_fails_by_the_users_rule_is_left_to_fail() -> None:
     back = world.recreated(10).all_started(20).pod_failed(1, 42, 25)
     controller.reconcile(back, 26)
     plan = controller.reconcile(back.job_failing("PodFailurePolicy", 26), 27)
-    assert "standing aside, because" in plan.message
+    assert plan.reason is Reason.POD_FAILURE_POLICY
     assert len(controller.triggers) == 1
     controller.settle(back.job_failing("PodFailurePolicy", 26, finally_=True).jobset_failed(28), 29)
     assert controller.recorded[0].closing is not None
@@ -300,7 +298,7 @@ def test_a_replacement_that_waits_for_capacity_is_not_held_against_the_start() -
     controller.reconcile(waiting, 22)
     controller.reconcile(waiting, 60)
     assert controller.phase() is Phase.SCHEDULING
-    assert "waiting for capacity" in controller.incident.message
+    assert controller.incident.reason is Reason.WAITING_FOR_CAPACITY
     controller.reconcile(waiting, 5000)
     assert len(controller.triggers) == 1
     again = waiting.scheduled(3)
@@ -354,7 +352,7 @@ def test_a_start_that_takes_too_long_under_a_pause_waits_for_its_end() -> None:
     slow = back.all_scheduled()
     controller.reconcile(slow, 21)
     plan = controller.reconcile(slow.paused(), 700)
-    assert plan.message.endswith("nothing is done, because the job is paused by annotation")
+    assert plan.reason is Reason.JOB_PAUSED
     assert len(controller.triggers) == 1
 
 
@@ -377,17 +375,14 @@ def test_a_jobset_that_fails_meanwhile_ends_the_incident() -> None:
         Outcome.FAILED,
         "PlatformGaveUp",
     )
-    assert plan.message.endswith(
-        "the platform gave up: JobSet train is Failed (jobset failed due to one or more job failures); "
-        "it is left as it is"
-    )
+    assert plan.reason is Reason.PLATFORM_GAVE_UP
     assert controller.events[-1] == "IncidentFailed"
 
 
 def test_a_member_that_succeeds_as_another_is_lost_ends_the_incident() -> None:
     controller, back = recreated()
     plan = controller.reconcile(back.all_started(20).succeeded(0).pod_failed(1, 1, 25), 26)
-    assert plan.message.endswith("pod train-node-0-0-20 has Succeeded, so the training is finishing: left alone")
+    assert plan.reason is Reason.JOB_FINISHING
     assert len(controller.triggers) == 1
     controller.settle(back.all_started(20).succeeded(0).pod_failed(1, 1, 25), 26)
     assert controller.recorded[0].closing is not None

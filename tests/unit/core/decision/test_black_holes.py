@@ -322,7 +322,7 @@ def test_the_second_time_within_the_incident_replaces_the_node() -> None:
     one.reconcile(again, 1172)
     assert len(one.triggers) == 3
     assert one.incident.attempts[-1].nodes == ("gpu-2",)
-    assert "node gpu-2 is the suspect of this incident for the second time" in one.incident.message
+    assert one.incident.reason is Reason.NODE_SUSPECTED_TWICE
 
 
 def test_where_the_node_may_not_be_quarantined_there_is_no_restart_loop() -> None:

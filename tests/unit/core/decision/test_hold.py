@@ -4,6 +4,7 @@ import pytest
 
 from recovery.core.incident.lifecycle import MAX_ATTEMPTS
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import Policy
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training
@@ -190,7 +191,7 @@ def test_the_window_lets_the_next_attempt_through() -> None:
     plan = controller.reconcile(world, 3601)
     assert len(controller.triggers) == 3
     assert controller.phase() is Phase.DECIDED
-    assert plan.message.startswith("pod train-node-0-1-30 (rank 1, node gpu-1) was deleted; held until")
+    assert plan.reason is Reason.BUDGET_WINDOW_PASSED
     assert controller.ledger.totals.charged == 1
 
 
@@ -199,7 +200,7 @@ def test_losses_after_the_hold_are_no_attempts() -> None:
     before = controller.incident.attempts
     controller.reconcile(world.pod_failed(2, 134, 60), 61)
     assert controller.incident.attempts == before
-    assert "held, because" in controller.incident.message
+    assert controller.incident.reason is Reason.ATTEMPTS_EXHAUSTED
     assert controller.incident.evidence[-1].startswith("pod train-node-0-2-20")
 
 

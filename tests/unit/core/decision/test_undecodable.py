@@ -8,6 +8,7 @@ import pytest
 from recovery.core.incident import requests
 from recovery.core.incident.requests import Request, Verb
 from recovery.core.model.ledger import Ledger, LedgerCondition, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import RecordIncident
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, observing, policy
@@ -116,11 +117,11 @@ class TestInAnIncident:
         controller = Controller()
         world = training(backoff_limit=0).pod_failed(3, 1, 0)
         controller.reconcile(world, 1)
-        assert "standing aside" in controller.incident.message
+        assert controller.incident.reason is Reason.BACKOFF_LIMIT_ZERO
         controller.reconcile(unreadable(world), 2)
         controller.reconcile(world, 3)
         assert controller.workload_actions == []
-        assert "standing aside" in controller.incident.message
+        assert controller.incident.reason is Reason.BACKOFF_LIMIT_ZERO
 
     def test_one_that_is_closed_is_recorded(self) -> None:
         controller = Controller()

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase, Suspect
+from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, DeletePods, PodRef, RaiseBackoffLimit
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import GPUS_PER_POD, World, at, training
@@ -150,7 +151,9 @@ def test_an_exit_before_the_deletion_is_the_cause() -> None:
 
 
 def test_a_clean_exit_of_a_running_pods_container_is_no_loss() -> None:
-    assert Controller().reconcile(training().container_exited(3, 0, 0, reason="Completed"), 1).message == "no failure"
+    assert (
+        Controller().reconcile(training().container_exited(3, 0, 0, reason="Completed"), 1).reason is Reason.NO_FAILURE
+    )
 
 
 def test_forty_losses_at_once_are_one_incident_with_the_first_as_its_root() -> None:
@@ -265,4 +268,4 @@ def test_recovered_from_end_to_end() -> None:
     assert controller.ledger.totals.restarts == controller.ledger.totals.charged == controller.ledger.epoch == 1
     assert controller.ledger.budget.remaining == 9
     assert controller.events == ["RecreatingGroup", "IncidentRecovered"]
-    assert controller.reconcile(coming.all_started(15).all_ready(21), 60).message == "no failure"
+    assert controller.reconcile(coming.all_started(15).all_ready(21), 60).reason is Reason.NO_FAILURE
