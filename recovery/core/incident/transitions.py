@@ -93,7 +93,11 @@ TRANSITIONS: tuple[Transition, ...] = (
         by_restart=True,
     ),
     # Not by a restart alone: what is left to the platform is withheld no longer.
-    *_from((BACKOFF,), DECIDED, "the withheld restart is made, or the loss is left to the platform after all"),
+    *_from(
+        (BACKOFF,),
+        DECIDED,
+        "the withheld restart is made, the platform restarts the group, or the loss is left to the platform",
+    ),
     *_from(
         (SCHEDULING, STARTING, RENDEZVOUS),
         DECIDED,
