@@ -30,6 +30,7 @@ from recovery.core.model.facts import (
     WaitingGroup,
     WorkloadFacts,
 )
+from tests.unit.core.consistency import impossible
 
 START = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 GPUS_PER_POD = 8
@@ -68,6 +69,8 @@ class World(msgspec.Struct, frozen=True):
     waiting: tuple[WaitingGroup, ...] = ()
     """Other groups that wait for nodes."""
     undecodable: tuple[UndecodableObject, ...] = ()
+    allowed: frozenset[str] = frozenset()
+    """Rules of `consistency` that it breaks on purpose."""
 
     # --- what there is ---------------------------------------------------------------------------------------------
 
@@ -85,7 +88,7 @@ class World(msgspec.Struct, frozen=True):
         names = (f"gpu-{number}" for number in range(self.cluster_nodes))
         feasible = tuple(name for name in names if name not in off)
         fleet = FleetFacts(self.cluster_nodes, self.lost_nodes, feasible, waiting=self.waiting)
-        return Snapshot(
+        snapshot = Snapshot(
             key=GroupKey("ml", "train"),
             workload=self.workload,
             jobset=self.jobset,
@@ -98,6 +101,13 @@ class World(msgspec.Struct, frozen=True):
             live=live,
             undecodable=self.undecodable,
         )
+        wrong = impossible(snapshot, self.allowed)
+        assert not wrong, f"no cluster looks like this: {'; '.join(wrong)}"
+        return snapshot
+
+    def although(self, *rules: str) -> "World":
+        """The world breaks these rules of `consistency` on purpose."""
+        return msgspec.structs.replace(self, allowed=self.allowed.union(rules))
 
     @property
     def job(self) -> JobFacts:
