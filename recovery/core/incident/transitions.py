@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from recovery.core.model.ledger import AttemptAction, Incident, Outcome, Phase
+from recovery.core.model.ledger import AttemptAction, Incident, Outcome, Phase, PhaseSpan
 from recovery.core.policy.spec import Mode
 
 
@@ -133,10 +133,22 @@ def path(before: Incident | None, after: Incident) -> tuple[Phase, ...]:
     spans = after.phases
     entered = (Phase.HEALTHY, *(span.phase for span in spans))
     if before is not None and before.phases:
-        ran = before.phases[-1]
-        same = (n for n, span in enumerate(spans) if (span.phase, span.started_at) == (ran.phase, ran.started_at))
-        entered = entered[next(same, -1) + 1 :]
+        entered = entered[_running(before.phases, spans) + 1 :]
     return entered if after.closing is None else (*entered, Phase.HEALTHY)
+
+
+def _running(was: tuple[PhaseSpan, ...], spans: tuple[PhaseSpan, ...]) -> int:
+    """Where in `spans` the phase stands that ran last in `was`; -1: nowhere.
+
+    Its date alone does not tell it: a phase without length may have come and gone at the same moment.
+    """
+    ran = was[-1]
+    for merged in range(len(was)):
+        index = len(was) - 1 - merged
+        same = index < len(spans) and (spans[index].phase, spans[index].started_at) == (ran.phase, ran.started_at)
+        if same and spans[1:index] == was[1 + merged : -1]:
+            return index
+    return -1
 
 
 def taken(before: Incident | None, after: Incident) -> Iterator[tuple[Phase, Phase]]:

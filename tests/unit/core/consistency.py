@@ -35,6 +35,13 @@ def impossible(snapshot: Snapshot, allowed: frozenset[str] = frozenset()) -> lis
     return [f"{rule}: {what}" for rule, what in found if rule not in allowed]
 
 
+def checked(snapshot: Snapshot, allowed: frozenset[str] = frozenset()) -> Snapshot:
+    """The snapshot; an assertion fails if no cluster may look like it."""
+    wrong = impossible(snapshot, allowed)
+    assert not wrong, f"no cluster looks like this: {'; '.join(wrong)}"
+    return snapshot
+
+
 def _before(one: datetime | None, other: datetime | None) -> bool:
     return one is not None and other is not None and one < other
 
@@ -145,6 +152,8 @@ def _phase(what: str, pod: PodFacts, job: JobFacts | None) -> Found:
         case "Failed":
             # Not by its containers alone: the kubelet evicts (a reason), pod GC and the like say DisruptionTarget.
             others = pod.reason or pod.deleting_since or any(each.type == "DisruptionTarget" for each in pod.conditions)
+            if job is not None and job.pod_restart_policy != "Never" and not others:
+                yield "failed-though-restarted", what  # the kubelet starts the container again in the same pod
             if regular and not others and all(each.exit is not None and not each.exit.code for each in regular):
                 yield "failed-though-none-failed", what
 
@@ -213,6 +222,8 @@ def _job(job: JobFacts, snapshot: Snapshot) -> Found:
         limit=job.backoff_limit,
         limit_per_index=job.backoff_limit_per_index,
     )
+    if job.pod_failure_rules and job.pod_restart_policy != "Never":  # the API server refuses such a Job
+        yield "rules-without-never", what
     if not _never_restarts(job):
         return
     mine = (pod for pod in snapshot.pods if pod.job_uid == job.uid)

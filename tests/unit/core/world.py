@@ -30,7 +30,7 @@ from recovery.core.model.facts import (
     WaitingGroup,
     WorkloadFacts,
 )
-from tests.unit.core.consistency import impossible
+from tests.unit.core.consistency import checked
 
 START = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 GPUS_PER_POD = 8
@@ -101,9 +101,7 @@ class World(msgspec.Struct, frozen=True):
             live=live,
             undecodable=self.undecodable,
         )
-        wrong = impossible(snapshot, self.allowed)
-        assert not wrong, f"no cluster looks like this: {'; '.join(wrong)}"
-        return snapshot
+        return checked(snapshot, self.allowed)
 
     def although(self, *rules: str) -> "World":
         """The world breaks these rules of `consistency` on purpose."""
@@ -281,10 +279,15 @@ class World(msgspec.Struct, frozen=True):
         return self.with_jobset(terminal_state="Failed", conditions=(condition,))
 
     def jobset_completed(self) -> "World":
-        return self.with_jobset(terminal_state="Completed")
+        condition = Condition("Completed", "True", "AllJobsCompleted", "jobset completed successfully")
+        return self.with_jobset(terminal_state="Completed", conditions=(condition,))
 
     def succeeded(self, index: int) -> "World":
-        return self.with_pod(index, phase="Succeeded", ready=False)
+        """Its process ended with exit code 0; when is not told."""
+        container = self.pod(index).containers[0]
+        ended = ExitFacts(0, "Completed", started_at=container.running_since)
+        done = msgspec.structs.replace(container, running_since=None, exit=ended)
+        return self.with_pod(index, phase="Succeeded", ready=False, containers=(done,))
 
     def success_criteria_met(self, seconds: float) -> "World":
         condition = Condition("SuccessCriteriaMet", "True", "CompletionsReached", "", whole(seconds))

@@ -12,7 +12,7 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
 from tests.unit.core.decision.test_verdicts import MAY
 from tests.unit.core.driver import EMPTY_FLEET, Controller, policy
-from tests.unit.core.world import World, at, group, training, whole
+from tests.unit.core.world import START, World, at, group, training, whole
 
 START_NAME = "start-jobset-1"
 OTHER = Suspicion("gpu-2", "other-7", at(-3600))
@@ -45,7 +45,8 @@ def refused(world: World, index: int, seconds: float) -> World:
 
 def others_run(world: World, *but: int) -> World:
     for index in range(world.job.parallelism):
-        world = world if index in but else world.started(index, 5)
+        created = (world.pod(index).created_at - START).total_seconds()
+        world = world if index in but else world.started(index, max(5, created))
     return world
 
 

@@ -303,21 +303,24 @@ def test_a_group_whose_withheld_restart_nobody_needs_any_more_ends_superseded() 
     assert ended(controller) == (Phase.BACKOFF, "Superseded/RunsWholeAgain")
 
 
-@pytest.mark.parametrize("phase", [Phase.DECIDED, Phase.FENCING, Phase.TEARING_DOWN])
-def test_a_restart_that_was_never_carried_out_ends_superseded(phase: Phase) -> None:
-    """JobSet has counted a restart of its own and carries it out for no Job; nobody may act, and all run again."""
-    controller, world = in_phase(phase)
-    job = msgspec.structs.replace(world.job, restart_attempt=1, uid="job-9")
-    counted = msgspec.structs.replace(FACTS[phase](world), job_template=job).with_jobset(restarts=2)
-    left = training().with_jobset(restarts=2)
-    renamed = tuple(msgspec.structs.replace(pod, job_uid="job-9", uid=f"9-{pod.uid}") for pod in left.pods)
-    if phase is not Phase.DECIDED:
-        both = msgspec.structs.replace(counted, jobs=(*counted.jobs, job), pods=(*counted.pods, *renamed))
-        controller.look(both.paused(), 310)
-        assert controller.phase() is phase
-        controller.look(both.paused(), 2000)
-    else:
-        controller.look(world.came_back(3, 305, 310).paused(), 2000)
+def test_a_restart_that_was_never_carried_out_ends_superseded() -> None:
+    controller, world = in_phase(Phase.DECIDED)
+    controller.look(world.came_back(3, 305, 310).paused(), 2000)
+    assert ended(controller) == (Phase.DECIDED, "Superseded/RunsWholeAgain")
+
+
+@pytest.mark.parametrize("phase", [Phase.FENCING, Phase.TEARING_DOWN])
+def test_so_does_one_that_the_jobset_counted_and_nobody_carried_out(phase: Phase) -> None:
+    """The launcher's Job is back; then the JobSet counts a restart that it never makes, and the job is paused."""
+    controller = Controller()
+    start = Pair(training(4).pod_deleted(3, 0), launcher_of(training(1)))
+    look(controller, start, 0.2)
+    going = FACTS[phase](start.nodes)
+    look(controller, start.node(FACTS[phase]).launch(lambda world: world.job_deleted(301).all_deleted(301)), 302)
+    assert controller.phase() is phase
+    launcher = launcher_of(training(1).job_gone().job_created(303).pods_created(303).all_ready(304))
+    for seconds in (310, 2000):
+        look(controller, Pair(going.with_jobset(restarts=1).paused(), launcher), seconds)
     assert ended(controller) == (phase, "Superseded/RunsWholeAgain")
 
 

@@ -146,6 +146,15 @@ def test_phases_without_length_are_told_apart_by_their_order() -> None:
     ]
 
 
+def test_a_phase_that_came_back_at_the_same_moment_is_not_taken_for_the_earlier_one() -> None:
+    """A person restarts a group in the very moment in which it was held: no later write goes through that again."""
+    ledger = opened(Phase.DETECTED, Phase.DECIDED)
+    for phase in (Phase.HELD, Phase.DECIDED):
+        ledger = phases.enter(ledger, phase, at(1))
+    assert path(ledger.incident, ledger.current_incident) == (Phase.DECIDED,)
+    assert violations(ledger, lifecycle.say(ledger, "more")) == ()
+
+
 def test_a_closed_incident_takes_no_transition() -> None:
     closed = ended(in_phase(Phase.DECIDED))
     assert list(taken(closed.incident, closed.current_incident)) == []
