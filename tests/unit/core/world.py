@@ -354,9 +354,9 @@ class World(msgspec.Struct, frozen=True):
             world = world.pod_deleted(index, seconds, grace_seconds=grace_seconds)
         return world
 
-    def job_gone(self) -> "World":
-        """The newest Job and all that it had are gone; the store forgets both."""
-        uid = self.job.uid
+    def job_gone(self, uid: str | None = None) -> "World":
+        """A Job and all that it had are gone; the store forgets both. `uid` None: the newest Job."""
+        uid = uid or self.job.uid
         return msgspec.structs.replace(
             self,
             jobs=tuple(job for job in self.jobs if job.uid != uid),

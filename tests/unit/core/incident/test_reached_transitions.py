@@ -7,7 +7,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from itertools import product
 
-import msgspec
 import pytest
 
 from recovery.core.incident import requests
