@@ -58,10 +58,15 @@ class Ending(msgspec.Struct, frozen=True):
 
 # --- phases ----------------------------------------------------------------------------------------------------------
 
-DECIDED, FENCING, TEARING_DOWN, BACKOFF = Phase.DECIDED, Phase.FENCING, Phase.TEARING_DOWN, Phase.BACKOFF
-SCHEDULING, STARTING, RENDEZVOUS, HELD = Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS, Phase.HELD
-
-UNDER_WAY = (DECIDED, FENCING, TEARING_DOWN, BACKOFF, SCHEDULING, STARTING, RENDEZVOUS)
+UNDER_WAY = (
+    Phase.DECIDED,
+    Phase.FENCING,
+    Phase.TEARING_DOWN,
+    Phase.BACKOFF,
+    Phase.SCHEDULING,
+    Phase.STARTING,
+    Phase.RENDEZVOUS,
+)
 """The phases of an attempt, in order. What happens between two reads takes no time, so any of them may be skipped."""
 
 
@@ -71,48 +76,52 @@ def _from(sources: tuple[Phase, ...], target: Phase, when: str, *, by_restart: b
 
 TRANSITIONS: tuple[Transition, ...] = (
     *_from((Phase.HEALTHY,), Phase.DETECTED, "a failure opens an incident, which begins at the failure itself"),
-    *_from((Phase.DETECTED,), DECIDED, "the write that opens the incident decides on it too"),
+    *_from((Phase.DETECTED,), Phase.DECIDED, "the write that opens the incident decides on it too"),
     # The facts show where the group is on its way back (`phases.position`). It goes forward only.
-    *_from(UNDER_WAY[:1], FENCING, "an old pod may still run on a node that does not answer"),
-    *_from(UNDER_WAY[:2], TEARING_DOWN, "the old Jobs and pods are going"),
+    *_from(UNDER_WAY[:1], Phase.FENCING, "an old pod may still run on a node that does not answer"),
+    *_from(UNDER_WAY[:2], Phase.TEARING_DOWN, "the old Jobs and pods are going"),
     *_from(
         UNDER_WAY[:3],
-        BACKOFF,
+        Phase.BACKOFF,
         "the old group is gone and the workload is suspended until its delay is over, or the restart is withheld",
     ),
-    *_from(UNDER_WAY[:4], SCHEDULING, "the old group is gone, and a member has no node"),
-    *_from(UNDER_WAY[:5], STARTING, "every member has a node, and one does not run"),
-    *_from(UNDER_WAY[:6], RENDEZVOUS, "every member runs, and one is not Ready"),
+    *_from(UNDER_WAY[:4], Phase.SCHEDULING, "the old group is gone, and a member has no node"),
+    *_from(UNDER_WAY[:5], Phase.STARTING, "every member has a node, and one does not run"),
+    *_from(UNDER_WAY[:6], Phase.RENDEZVOUS, "every member runs, and one is not Ready"),
     # ... but for capacity: waiting for a node does not count as starting.
-    *_from((STARTING,), SCHEDULING, "no node has room for the pod that replaces a lost one"),
+    *_from((Phase.STARTING,), Phase.SCHEDULING, "no node has room for the pod that replaces a lost one"),
     *_from(
-        (FENCING, TEARING_DOWN),
-        DECIDED,
+        (Phase.FENCING, Phase.TEARING_DOWN),
+        Phase.DECIDED,
         "one Job of several is back and fails while another still goes, or the new JobSet fails at once: "
         "another restart",
         by_restart=True,
     ),
     # Not by a restart alone: what is left to the platform is withheld no longer.
     *_from(
-        (BACKOFF,),
-        DECIDED,
+        (Phase.BACKOFF,),
+        Phase.DECIDED,
         "the withheld restart is made, the platform restarts the group, or the loss is left to the platform",
     ),
     *_from(
-        (SCHEDULING, STARTING, RENDEZVOUS),
-        DECIDED,
+        (Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS),
+        Phase.DECIDED,
         "a member is lost again, a timeout passes, or somebody else restarts the group: another restart",
         by_restart=True,
     ),
     *_from(
-        (HELD,),
-        DECIDED,
+        (Phase.HELD,),
+        Phase.DECIDED,
         "the budget's window lets a restart through, a person asks for one, or the platform restarts the group",
         by_restart=True,
     ),
-    *_from((SCHEDULING, STARTING, RENDEZVOUS), BACKOFF, "a member is lost again, and the restart is withheld"),
-    *_from(UNDER_WAY, HELD, "no restart may be made now: the budget, or the verdict, forbids it"),
-    *_from((*UNDER_WAY, HELD), Phase.HEALTHY, "the incident ends"),
+    *_from(
+        (Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS),
+        Phase.BACKOFF,
+        "a member is lost again, and the restart is withheld",
+    ),
+    *_from(UNDER_WAY, Phase.HELD, "no restart may be made now: the budget, or the verdict, forbids it"),
+    *_from((*UNDER_WAY, Phase.HELD), Phase.HEALTHY, "the incident ends"),
 )
 """Each transition that some facts lead to. One that is missing here stops the recovery that needs it."""
 
@@ -160,7 +169,7 @@ def taken(before: Incident | None, after: Incident) -> Iterator[tuple[Phase, Pha
 # --- attempts --------------------------------------------------------------------------------------------------------
 
 _ENFORCE, _ANY_MODE = frozenset({Mode.ENFORCE}), frozenset(Mode)
-_AT_ONCE = frozenset({DECIDED})
+_AT_ONCE = frozenset({Phase.DECIDED})
 
 ATTEMPTS: Mapping[AttemptAction, AttemptLife] = MappingProxyType(
     {
@@ -197,7 +206,7 @@ ATTEMPTS: Mapping[AttemptAction, AttemptLife] = MappingProxyType(
                 AttemptAction.NONE,
                 "the loss is left to the platform",
                 _ANY_MODE,
-                frozenset({*UNDER_WAY, HELD, Phase.HEALTHY}),
+                frozenset({*UNDER_WAY, Phase.HELD, Phase.HEALTHY}),
             ),
         )
     }
@@ -206,8 +215,8 @@ ATTEMPTS: Mapping[AttemptAction, AttemptLife] = MappingProxyType(
 
 # --- endings ---------------------------------------------------------------------------------------------------------
 
-_ANY_PHASE = frozenset({*UNDER_WAY, HELD})
-_HELD = frozenset({HELD})
+_ANY_PHASE = frozenset({*UNDER_WAY, Phase.HELD})
+_HELD = frozenset({Phase.HELD})
 _OBSERVE = frozenset({Mode.OBSERVE})
 
 ENDINGS: tuple[Ending, ...] = (
@@ -258,7 +267,7 @@ ENDINGS: tuple[Ending, ...] = (
         "all ranks are Ready, and nothing was restarted",
         _ENFORCE,
         # Backoff: a CRD of an older version has dropped `withheld`.
-        frozenset({DECIDED, BACKOFF}),
+        frozenset({Phase.DECIDED, Phase.BACKOFF}),
     ),
     Ending(
         Outcome.OBSERVED,
