@@ -49,7 +49,7 @@ def test_so_it_is_when_the_first_of_several_jobs_is_back_already() -> None:
     going = world.pod_failed(1, 1, 0).restarted_by_jobset().job_deleted(1)
     first = msgspec.structs.replace(going.jobs[0], uid="job-3", restart_attempt=1, created_at=at(2))
     controller = Controller()
-    plan = controller.reconcile(msgspec.structs.replace(going, jobs=(first, going.jobs[1])), 3)
+    plan = controller.reconcile(msgspec.structs.replace(going.job_gone("job-1"), jobs=(first, going.jobs[1])), 3)
     assert plan.reason is Reason.PLATFORM_RESTART
     assert actions(controller) == [AttemptAction.ADOPTED]
     assert controller.incident.target.from_restarts == 1
@@ -61,7 +61,7 @@ def test_a_job_whose_restart_attempt_is_ahead_of_the_jobset_tells_of_the_restart
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 0.5)
     ahead = world.restarted_by_jobset().recreated(5)
-    stale = msgspec.structs.replace(ahead, jobset=world.jobset)
+    stale = msgspec.structs.replace(ahead, jobset=world.jobset).although("attempt-ahead-of-its-jobset")
     controller.reconcile(stale, 6)
     controller.reconcile(ahead, 7)
     controller.reconcile(ahead.all_scheduled(), 8)
@@ -96,7 +96,7 @@ def test_a_cache_that_does_not_know_the_job_yet_adopts_nothing() -> None:
     controller = observing()
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 0.5)
-    stale = msgspec.structs.replace(world, jobs=())
+    stale = msgspec.structs.replace(world, jobs=(), trained_at={})
     cached, live = stale.snapshot(), world.snapshot(live=True)
     plan = controller.plan_on(cached, live, 1)
     assert plan.ledger == controller.ledger

@@ -27,6 +27,11 @@ def recreated(**settings: object) -> tuple[Controller, World]:
     return controller, back
 
 
+def restarts_in_place(world: World) -> World:
+    """A kubelet restarts its containers."""
+    return world.with_job(pod_restart_policy="OnFailure")
+
+
 def actions(controller: Controller) -> list[AttemptAction]:
     return [attempt.action for attempt in controller.incident.attempts]
 
@@ -141,7 +146,7 @@ def test_a_member_lost_after_all_ran_is_another_attempt_without_a_charge() -> No
 
 def test_a_container_restarted_in_place_on_the_way_counts_by_whether_all_had_run() -> None:
     controller, back = recreated()
-    early = back.all_scheduled().started(0, 12).container_restarted(0, 1, 14)
+    early = restarts_in_place(back).all_scheduled().started(0, 12).container_restarted(0, 1, 14)
     controller.reconcile(early, 16)
     assert len(controller.triggers) == 1
     late = early.all_started(20).container_restarted(0, 1, 25)
@@ -174,14 +179,14 @@ def test_a_new_job_that_fails_by_the_users_rule_is_left_to_fail() -> None:
 
 def test_a_kubelet_whose_clock_is_behind_does_not_hide_a_second_loss() -> None:
     controller, back = recreated()
-    late = back.all_started(20).pod_failed(1, 137, -30)
+    late = back.all_started(20).pod_failed(1, 137, -30).although("ended-before-begun")
     controller.reconcile(late, 26)
     assert len(controller.triggers) == 2
 
 
 def test_crashes_without_end_on_the_way_forget_neither_the_restart_nor_the_bounds() -> None:
     controller, back = recreated()
-    world = back.all_scheduled().started(0, 12)
+    world = restarts_in_place(back).all_scheduled().started(0, 12)
     for number in range(40):
         world = world.container_restarted(0, 1, 20 + 10 * number)
         controller.reconcile(world, 22 + 10 * number)
@@ -274,7 +279,9 @@ def test_a_job_that_has_just_lost_all_its_pods_is_not_given_up_at_once() -> None
 def test_pods_that_went_with_another_job_do_not_delay_the_watchdog() -> None:
     controller, empty = without_pods()
     stranger = msgspec.structs.replace(training().pod(0), job_uid="job-9", gone_at=at(65))
-    controller.reconcile(msgspec.structs.replace(empty, pods=(stranger,)), 70)
+    # The store forgets it with its Job; a decision does not rely on that.
+    world = msgspec.structs.replace(empty, pods=(stranger,)).although("gone-pod-without-job")
+    controller.reconcile(world, 70)
     assert len(controller.touches) == 1
 
 
@@ -323,7 +330,7 @@ def test_waiting_for_capacity_is_said_once_and_tears_nothing_down() -> None:
 
 def test_a_pod_that_has_a_node_by_now_is_not_waited_for() -> None:
     controller, back = recreated()
-    placed = back.unschedulable(0, "0/16 nodes are available").with_pod(0, node="gpu-0")
+    placed = back.unschedulable(0, "0/16 nodes are available").scheduled(0)
     assert "waiting" not in controller.reconcile(placed, 41).message
 
 

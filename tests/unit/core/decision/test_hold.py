@@ -79,7 +79,7 @@ def test_the_next_window_leaves_the_hold() -> None:
 
 def test_a_charge_made_by_a_clock_that_has_jumped_back_still_counts() -> None:
     controller = Controller(one_in(3600))
-    world = recover(controller, training(), 0).pod_failed(2, 137, -500)
+    world = recover(controller, training(), 0).pod_failed(2, 137, -500).although("ended-before-begun")
     controller.reconcile(world, -499)
     assert controller.phase() is Phase.HELD
 
@@ -109,14 +109,14 @@ def test_a_group_that_looks_whole_at_once_is_held_for_a_moment() -> None:
 
 def test_it_waits_for_whichever_comes_first() -> None:
     controller = Controller(one_in(3600))
-    world = recover(controller, training(), 0).container_restarted(2, 1, 100)
+    world = recover(controller, training(restart_policy="OnFailure"), 0).container_restarted(2, 1, 100)
     controller.reconcile(world, 102)
     assert controller.reconcile(world, 102.5).requeue_at == at(107)
 
 
 def test_after_an_attempt_too_a_group_that_looks_whole_is_held_for_a_moment() -> None:
     controller = Controller(policy(limit=1))
-    world = training().pod_deleted(3, 0)
+    world = training(restart_policy="OnFailure").pod_deleted(3, 0)
     controller.reconcile(world, 1)
     back = world.recreated(10).all_ready(20).container_restarted(1, 1, 21)
     controller.reconcile(back, 23)

@@ -31,7 +31,7 @@ def test_after_start_waits_while_a_pod_is_pending_and_restarts_when_none_is() ->
 
 def test_after_start_restarts_at_once_where_nobody_is_pending() -> None:
     controller = Controller(AFTER_START)
-    controller.reconcile(training(4).container_restarted(3, 1, 0), 1.5)
+    controller.reconcile(training(4, restart_policy="OnFailure").container_restarted(3, 1, 0), 1.5)
     assert len(controller.triggers) == 1
 
 

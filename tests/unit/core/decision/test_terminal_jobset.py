@@ -1,5 +1,6 @@
 """A JobSet that has failed: reported once, never touched."""
 
+from recovery.core.model.facts import Condition
 from recovery.core.model.ledger import Ledger, Outcome
 from recovery.core.model.reason import Reason
 from tests.unit.core.diagnosis.test_native_policies import on_exit
@@ -57,7 +58,8 @@ def test_failed_long_ago_it_is_nobodys_business() -> None:
 
 def test_failed_without_a_date_it_is_nobodys_business() -> None:
     controller = Controller()
-    controller.reconcile(training().with_jobset(terminal_state="Failed"), 0)
+    undated = Condition("Failed", "True", "FailedJobs")
+    controller.reconcile(training().with_jobset(terminal_state="Failed", conditions=(undated,)), 0)
     assert controller.ledger == Ledger()
 
 

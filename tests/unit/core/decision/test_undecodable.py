@@ -42,7 +42,7 @@ LOSSES: dict[str, Callable[[World], World]] = {
     "a pod fails": lambda world: world.pod_failed(3, 137, 0),
     "a pod is deleted": lambda world: world.pod_deleted(3, 0),
     "a pod vanishes": lambda world: world.pod_gone(3, 0),
-    "a container exits": lambda world: world.container_exited(3, 1, 0),
+    "a container exits": lambda world: world.with_job(pod_restart_policy="OnFailure").container_exited(3, 1, 0),
     "the JobSet fails": lambda world: world.jobset_failed(0),
 }
 

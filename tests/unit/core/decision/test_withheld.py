@@ -262,7 +262,8 @@ def test_a_replacement_is_younger_than_the_loss_although_no_rule_tells_which_con
     controller, world = waiting()
     world = world.came_back(2, 305, 308)
     for rank in range(4):
-        world = world.with_pod(rank, training_known=False, containers=())
+        others = world.pod(rank).containers
+        world = world.with_pod(rank, training_known=False, containers=(), other_containers=others)
     waits = controller.incident.withheld
     assert waits is not None
     assert not recovered_by_itself(world.snapshot(), waits, seen=False)
