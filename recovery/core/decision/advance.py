@@ -153,7 +153,7 @@ def _no_hold(ledger: Ledger) -> Ledger:
     open_ = ledger.current_incident
     lasts = open_.suspension is not None and open_.suspension.until is None
     kept = None if lasts else open_.suspension
-    return ledger.with_incident(suspension=kept, fail_job=False, held=None)
+    return ledger.with_incident(suspension=kept, fail_job=False, held_reason=None, held_message="")
 
 
 # --- before any restart --------------------------------------------------------------------------------------------

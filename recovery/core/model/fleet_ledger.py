@@ -58,6 +58,7 @@ class Breaker(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     opened_at: datetime
     reason: Reason
+    """Why it opened."""
     recoveries: int = 0
     """So many were in vain when it opened."""
     within_seconds: float = 0.0

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from recovery.core.fleet.quarantine import parsed_time
+from recovery.core.model import ledger_v3
 from recovery.core.model.annotations import RESET_BREAKER_ANNOTATION
 from recovery.core.model.config import ConfigFacts, ConfigSpec
-from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.spec import PolicySpec
@@ -88,7 +88,7 @@ class _ConfigMetadata(Metadata, frozen=True, rename="camel"):
 class _Config(msgspec.Struct, frozen=True):
     metadata: Metadata
     spec: ConfigSpec = ConfigSpec()
-    status: FleetLedger = FleetLedger()
+    status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _ConfigIdentity(msgspec.Struct, frozen=True):
@@ -112,10 +112,11 @@ def decode_config(raw: bytes | msgspec.Raw) -> ObjectEntry[ConfigFacts]:
     )
     try:
         config = _decode_config(raw)
-        check(config.status, "$.status")
+        fleet = ledger_v3.decode_fleet_ledger(config.status)
+        check(fleet, "$.status")
     except (ValueError, OverflowError) as error:
         return meta.entry(msgspec.structs.replace(facts, unreadable=str(error)))
-    return meta.entry(msgspec.structs.replace(facts, spec=config.spec, fleet=config.status))
+    return meta.entry(msgspec.structs.replace(facts, spec=config.spec, fleet=fleet))
 
 
 class _WorkloadRef(msgspec.Struct, frozen=True):
@@ -172,7 +173,11 @@ def _ledger(status: msgspec.Raw) -> tuple[int, Ledger]:
             return version, Ledger()
         if version < OLDEST_SCHEMA_VERSION:
             return UNREADABLE_SCHEMA_VERSION, Ledger(message=f"status has schemaVersion {version}, which never was")
-        ledger = _decode_ledger(status)
+        ledger = (
+            ledger_v3.decode_ledger(status)
+            if version <= ledger_v3.NEWEST_VERSION
+            else ledger_v3.restore_told(_decode_ledger(status), status)
+        )
         check(ledger)
         return version, msgspec.structs.replace(ledger, schema_version=SCHEMA_VERSION)
     except (ValueError, OverflowError) as error:
