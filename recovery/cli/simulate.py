@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, print_error
 from recovery.cli.formatting import aligned, printable
-from recovery.sim.trials.coverage import NEVER_HIT, never_hit
+from recovery.sim.trials.coverage import NEVER_HIT, by_unit_tests_only, never_hit
 from recovery.sim.trials.parallel_trials import WorkerError, in_processes
 from recovery.sim.trials.plan import TrialPlan
 from recovery.sim.trials.plan_generator import draw_plan
@@ -94,8 +94,9 @@ def _simulate_seeds(seeds: Sequence[int], workers: int, *, shrinking: bool) -> S
         _print(_counterexample(run_trial(draw_plan(each.seed)), replay, shrinking=shrinking))
         print()
     _print_summary(reports)
-    missed = never_hit(summarize(reports).coverage)
-    print(f"\nnever hit: {', '.join(missed) or 'nothing'}")
+    counts = summarize(reports).coverage
+    print(f"\nnever hit: {', '.join(never_hit(counts)) or 'nothing'}")
+    _print(f"hit by a unit test only: {key} ({test})" for key, test in by_unit_tests_only(counts).items())
     _print(f"cannot be hit: {key} ({why})" for key, why in NEVER_HIT.items())
     return reports
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from recovery.crds.definitions import definitions
+from recovery.crds.diagrams import diagrams
 from recovery.crds.field_reference import reference
 from recovery.crds.manifests import kustomization, manifest
 
@@ -20,6 +21,7 @@ def generated() -> dict[str, str]:
     return files | {
         f"{CRDS}/kustomization.yaml": kustomization(all_of_them),
         "docs/reference.md": reference(all_of_them),
+        **diagrams(),
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from recovery.sim.trials.coverage import never_hit
+from recovery.sim.trials.coverage import by_unit_tests_only, never_hit
 from recovery.sim.trials.parallel_trials import in_processes
 from recovery.sim.trials.plan_generator import draw_plan
 from recovery.sim.trials.summary import summarize, try_seed
@@ -26,7 +26,8 @@ def test_no_seed_breaks_an_invariant(record_property: Callable[[str, object], No
     figures = [f"{name}: {value}" for name, value in summary.rows()]
     counts = [f"{key}: {times}" for key, times in summary.coverage.items()]
     FIGURES.parent.mkdir(exist_ok=True)
-    FIGURES.write_text("\n".join((*figures, "", *counts, "")))
+    missed = [f"{key}: by {test} only" for key, test in by_unit_tests_only(summary.coverage).items()]
+    FIGURES.write_text("\n".join((*figures, "", *counts, "", *missed, "")))
     for line in figures:
         record_property(*line.split(": ", 1))
 

@@ -10,7 +10,8 @@ from itertools import pairwise
 from recovery.core.incident.lifecycle import MAX_ATTEMPTS, MAX_EVIDENCE, MAX_HANDLED, MAX_HISTORY
 from recovery.core.incident.phases import MAX_SPANS
 from recovery.core.incident.requests import Verb
-from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Phase
+from recovery.core.incident.transitions import ALLOWED_NEXT, ATTEMPTS, BY_RESTART, ending_of, taken
+from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Phase
 from recovery.core.policy.spec import Mode
 
 _ROUNDING_GPU_SECONDS = 0.01
@@ -29,6 +30,7 @@ def violations(before: Ledger, after: Ledger) -> tuple[str, ...]:
     ]
     if after.incident is not None:
         found += [*_phases(after, after.incident), *_attempts(after, after.incident)]
+        found += _state_machine(before, after, after.incident)
     elif after.phase is not Phase.HEALTHY:
         found.append(f"Phase: {after.phase} without an incident")
     return tuple(found)
@@ -202,4 +204,84 @@ def _attempts(after: Ledger, incident: Incident) -> list[str]:
     recreated = bool(restarts) and restarts[-1].action is AttemptAction.RECREATE_JOB_SET  # its Jobs may be gone
     if restarts and not (incident.target.job_set_uid and (incident.target.job_uids or recreated)):
         found.append(f"Target: incident {incident.id} has restarted a group without naming its Jobs")
+    return found
+
+
+# --- the state machine: the tables of `transitions` ------------------------------------------------------------------
+
+
+def _state_machine(before: Ledger, after: Ledger, incident: Incident) -> list[str]:
+    """Phases, attempts and the end, each as its table allows. What stood in the ledger already is not asked again."""
+    known = _same(before, after)
+    if known is not None and known.closing is not None:
+        return []
+    return [
+        *_transitions(known, incident, restarted=after.epoch > before.epoch),
+        *_attempt_lives(known, after, incident),
+        *_ending(incident),
+    ]
+
+
+def _transitions(known: Incident | None, incident: Incident, *, restarted: bool) -> list[str]:
+    found = []
+    for source, target in taken(known, incident):
+        if target not in ALLOWED_NEXT[source]:
+            found.append(f"Transition: {target} does not follow {source}")
+        elif (source, target) in BY_RESTART and not restarted:
+            found.append(f"Transition: {target} follows {source} only by a restart")
+    return found
+
+
+def _attempt_lives(known: Incident | None, after: Ledger, incident: Incident) -> list[str]:
+    stood = {attempt.number: attempt for attempt in known.attempts} if known is not None else {}
+    latest = max(stood, default=0)
+    found: list[str] = []
+    for attempt in incident.attempts:
+        was = stood.get(attempt.number)
+        if was is not None:
+            found += _changed(was, attempt, incident)
+        elif attempt.number > latest:
+            found += _begun(attempt, after, incident)
+    return found
+
+
+def _begun(attempt: Attempt, after: Ledger, incident: Incident) -> list[str]:
+    life, name = ATTEMPTS[attempt.action], f"Attempts: {attempt.number} ({attempt.action})"
+    found = []
+    if incident.mode not in life.modes:
+        found.append(f"{name} begins in an incident of mode {incident.mode}")
+    if after.phase not in life.begins_in:
+        found.append(f"{name} begins in phase {after.phase}")
+    earlier = [each for each in incident.attempts if each.number < attempt.number]
+    left_alone = {each.action for each in (*earlier, attempt)} == {AttemptAction.NONE}
+    if earlier and left_alone:  # it would only say again what the one before it says
+        found.append(f"{name} follows {earlier[-1].number} without a restart")
+    return found
+
+
+def _changed(was: Attempt, attempt: Attempt, incident: Incident) -> list[str]:
+    """An attempt that stands in the ledger is a fact, but for who made the restart and for what is said of it."""
+    name = f"Attempts: {was.number} ({was.action})"
+    pinned = ("epoch", "started_at", "job_set_uid", "nodes")
+    found = [f"{name} has another {each}" for each in pinned if getattr(was, each) != getattr(attempt, each)]
+    if attempt.action is was.action:
+        return found
+    restarts = [each.number for each in incident.attempts if each.action is not AttemptAction.NONE]
+    if attempt.action not in ATTEMPTS[was.action].becomes or attempt.number != restarts[-1]:
+        found.append(f"{name} becomes {attempt.action}")
+    return found
+
+
+def _ending(incident: Incident) -> list[str]:
+    closing = incident.closing
+    if closing is None:
+        return []
+    ending, name = ending_of(closing.outcome, closing.outcome_reason), f"Ending: {closing.outcome}"
+    if ending is None:
+        return [f"{name} has the reason {closing.outcome_reason}"]
+    found = []
+    if incident.mode not in ending.modes:
+        found.append(f"{name} ({ending.reason}) of an incident of mode {incident.mode}")
+    if incident.phases and incident.phases[-1].phase not in ending.phases:
+        found.append(f"{name} ({ending.reason}) from phase {incident.phases[-1].phase}")
     return found

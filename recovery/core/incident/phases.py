@@ -2,6 +2,7 @@
 
 Phases are contiguous: one ends where the next begins, the first begins at the failure itself. All GPUs of the group are
 idle throughout, because one missing member stops all ranks; every idle GPU-second is charged to the phase it falls in.
+Which phase may follow which, and when, stands in `transitions`.
 """
 
 from datetime import datetime, timedelta

@@ -16,6 +16,7 @@ from recovery.core.diagnosis import group_conditions
 from recovery.core.diagnosis.classify import DisruptionClass
 from recovery.core.fleet.quarantine import QUARANTINE_REFUSALS
 from recovery.core.incident.requests import Verb
+from recovery.core.incident.transitions import ATTEMPTS, ENDINGS, TRANSITIONS, taken
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import AttemptAction, Incident, Outcome, Phase
 from recovery.core.model.rules import RuleAction
@@ -29,6 +30,7 @@ from recovery.sim.trials.failure_signs import PEERS, Sign
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.ledger_history import LedgerWrite, action_of, ledger_writes
 from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, Sidecar
+from recovery.sim.trials.rarely_hit import RARELY_HIT
 from recovery.sim.trials.trial_evidence import TrialEvidence
 
 _ENUMS: Mapping[str, type[StrEnum]] = {
@@ -62,14 +64,22 @@ _CONDITIONS = (group_conditions.POD_KEPT_RUNNING, group_conditions.TRAINING_CONT
 _FLEET = ("quarantined", "refused", "released", "suspected", "futile", "breaker", "storm")
 """What concerns several groups: a node was quarantined, was not for a cap, was let in again; …"""
 
+_STATE_MACHINE = (
+    *(f"transition:{each}" for each in TRANSITIONS),
+    *(f"ending:{each}" for each in ENDINGS),
+    *(f"becomes:{life.action}>{other}" for life in ATTEMPTS.values() for other in sorted(life.becomes)),
+)
+"""Every row of the tables of `core.incident.transitions`; becomes: the action of an attempt that stands."""
+
 ALL: tuple[str, ...] = (
     *(f"fleet:{what}" for what in _FLEET),
     *(f"job:{what}" for what in _JOB),
     *(f"condition:{kind}" for kind in _CONDITIONS),
     *(f"{dimension}:{member}" for dimension, members in _ENUMS.items() for member in members),
     *(f"action:{action.__name__}" for action in get_args(actions.Action)),
+    *_STATE_MACHINE,
 )
-"""Everything that trials have to reach."""
+"""Everything that trials have to reach, or a unit test by name (`RARELY_HIT`)."""
 
 NEVER_HIT: Mapping[str, str] = {
     f"sign:{sign}": "of survivors; a fault names the sign of the cause, and every cascade has these" for sign in PEERS
@@ -98,7 +108,12 @@ def coverage_of(evidence: TrialEvidence) -> dict[str, int]:
 
 def never_hit(counts: Mapping[str, int]) -> list[str]:
     """What trials should have reached, and none did."""
-    return [key for key in ALL if not counts.get(key) and key not in NEVER_HIT]
+    return [key for key in ALL if not counts.get(key) and key not in NEVER_HIT and key not in RARELY_HIT]
+
+
+def by_unit_tests_only(counts: Mapping[str, int]) -> dict[str, str]:
+    """What no trial reached and need not, each with the unit test that does."""
+    return {key: test for key, test in RARELY_HIT.items() if not counts.get(key)}
 
 
 def total(of_trials: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -208,6 +223,8 @@ def _of_write(write: LedgerWrite) -> Iterator[str]:
     # Several phases may pass in one write.
     known = {(span.phase, span.started_at) for span in same.phases} if same is not None else set()
     yield from (f"phase:{span.phase}" for span in incident.phases if (span.phase, span.started_at) not in known)
+    yield from (f"transition:{source}>{target}" for source, target in taken(same, incident))
+    yield from _of_overtaken(incident, same)
     for attempt in incident.attempts[len(same.attempts) if same is not None else 0 :]:
         yield f"attempt:{attempt.action}"
         if attempt.action is AttemptAction.RECREATE_JOB_SET:
@@ -216,8 +233,20 @@ def _of_write(write: LedgerWrite) -> Iterator[str]:
         yield f"exhausted:{_when_exhausted(incident)}"
     if incident.closing is not None and (same is None or same.closing is None):
         yield f"outcome:{incident.closing.outcome}"
+        yield f"ending:{incident.closing.outcome}/{incident.closing.outcome_reason}"
         if incident.closing.outcome_reason == "PlatformGaveUp":
             yield f"terminal:{OnTerminalFailure.LEAVE}"
+
+
+def _of_overtaken(incident: Incident, same: Incident | None) -> Iterator[str]:
+    """Attempts that turned out to be the platform's."""
+    if same is None or same.attempts == incident.attempts:
+        return
+    stood = {attempt.number: attempt.action for attempt in same.attempts}
+    for attempt in incident.attempts:
+        was = stood.get(attempt.number, attempt.action)
+        if was is not attempt.action:
+            yield f"becomes:{was}>{attempt.action}"
 
 
 def _of_verdict(incident: Incident, same: Incident | None) -> Iterator[str]:

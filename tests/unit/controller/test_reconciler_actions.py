@@ -91,7 +91,7 @@ async def test_a_refusal_that_lasts_is_written_once() -> None:
             await scene.reconcile(seconds)
         written.append(len(scene.api.sent("patch", RECOVERY_GROUPS)))
     assert written == [2, 2, 2, 2], "the decision, and that it was refused; nothing for the tries that follow"
-    assert scene.api.ledger.message.endswith("the API server refuses it: jobs is forbidden")
+    assert scene.api.ledger.reason is Reason.API_REFUSES
     assert len(scene.api.sent("delete", JOBS)) == 4
 
 

@@ -4,6 +4,7 @@ Every method returns the world after something happened to it, and says when in 
 from anything here: a pod that is deleted is not replaced until the test says so, because the tests are about moments.
 """
 
+from collections import deque
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -30,11 +31,16 @@ from recovery.core.model.facts import (
     WaitingGroup,
     WorkloadFacts,
 )
+from tests.unit.core.consistency import checked
 
 START = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 GPUS_PER_POD = 8
 TOLERATED = "nvidia.com/gpu"
 """Key of the taint that GPU nodes have and all training pods tolerate."""
+
+
+_CHECKED: "deque[World]" = deque(maxlen=2)
+"""The latest worlds that were found consistent: each look asks for two snapshots of one."""
 
 
 def at(seconds: float) -> datetime:
@@ -68,6 +74,8 @@ class World(msgspec.Struct, frozen=True):
     waiting: tuple[WaitingGroup, ...] = ()
     """Other groups that wait for nodes."""
     undecodable: tuple[UndecodableObject, ...] = ()
+    allowed: frozenset[str] = frozenset()
+    """Rules of `consistency` that it breaks on purpose."""
 
     # --- what there is ---------------------------------------------------------------------------------------------
 
@@ -85,7 +93,7 @@ class World(msgspec.Struct, frozen=True):
         names = (f"gpu-{number}" for number in range(self.cluster_nodes))
         feasible = tuple(name for name in names if name not in off)
         fleet = FleetFacts(self.cluster_nodes, self.lost_nodes, feasible, waiting=self.waiting)
-        return Snapshot(
+        snapshot = Snapshot(
             key=GroupKey("ml", "train"),
             workload=self.workload,
             jobset=self.jobset,
@@ -98,6 +106,14 @@ class World(msgspec.Struct, frozen=True):
             live=live,
             undecodable=self.undecodable,
         )
+        if not any(each is self for each in _CHECKED):
+            checked(snapshot, self.allowed)
+            _CHECKED.append(self)
+        return snapshot
+
+    def although(self, *rules: str) -> "World":
+        """The world breaks these rules of `consistency` on purpose."""
+        return msgspec.structs.replace(self, allowed=self.allowed.union(rules))
 
     @property
     def job(self) -> JobFacts:
@@ -271,10 +287,15 @@ class World(msgspec.Struct, frozen=True):
         return self.with_jobset(terminal_state="Failed", conditions=(condition,))
 
     def jobset_completed(self) -> "World":
-        return self.with_jobset(terminal_state="Completed")
+        condition = Condition("Completed", "True", "AllJobsCompleted", "jobset completed successfully")
+        return self.with_jobset(terminal_state="Completed", conditions=(condition,))
 
     def succeeded(self, index: int) -> "World":
-        return self.with_pod(index, phase="Succeeded", ready=False)
+        """Its process ended with exit code 0; when is not told."""
+        container = self.pod(index).containers[0]
+        ended = ExitFacts(0, "Completed", started_at=container.running_since)
+        done = msgspec.structs.replace(container, running_since=None, exit=ended)
+        return self.with_pod(index, phase="Succeeded", ready=False, containers=(done,))
 
     def success_criteria_met(self, seconds: float) -> "World":
         condition = Condition("SuccessCriteriaMet", "True", "CompletionsReached", "", whole(seconds))
@@ -341,9 +362,9 @@ class World(msgspec.Struct, frozen=True):
             world = world.pod_deleted(index, seconds, grace_seconds=grace_seconds)
         return world
 
-    def job_gone(self) -> "World":
-        """The newest Job and all that it had are gone; the store forgets both."""
-        uid = self.job.uid
+    def job_gone(self, uid: str | None = None) -> "World":
+        """A Job and all that it had are gone; the store forgets both. `uid` None: the newest Job."""
+        uid = uid or self.job.uid
         return msgspec.structs.replace(
             self,
             jobs=tuple(job for job in self.jobs if job.uid != uid),

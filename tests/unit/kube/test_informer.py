@@ -236,7 +236,7 @@ async def test_trouble_at_the_start_is_waited_out(world: World) -> None:
     await world.run([TryLaterError("refused")], [TryLaterError("refused")], LISTED)
     assert world.informer.synced
     assert world.observed.restarts[:2] == ["refused", "refused"]
-    assert world.observed.watch_ends[:2] == [WatchEnd.FORBIDDEN, WatchEnd.FORBIDDEN]
+    assert world.observed.watch_ends[:2] == [WatchEnd.UNREACHABLE, WatchEnd.UNREACHABLE]
 
 
 async def test_a_refusal_later_takes_synced_back_until_it_is_over(world: World) -> None:
@@ -244,6 +244,7 @@ async def test_a_refusal_later_takes_synced_back_until_it_is_over(world: World) 
     assert not world.informer.synced
     assert world.told[2:] == []
     assert "the CRD is gone" in world.observed.restarts
+    assert WatchEnd.FORBIDDEN in world.observed.watch_ends
 
 
 GONE: Stream = [NoSuchResourceError("the CRD is gone")]

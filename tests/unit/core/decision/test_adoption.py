@@ -4,6 +4,7 @@ import msgspec
 
 from recovery.core.model.facts import FailurePolicyFacts
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
+from recovery.core.model.reason import Reason
 from tests.unit.core.driver import Controller, observing, policy
 from tests.unit.core.world import World, at, training
 
@@ -24,7 +25,7 @@ def test_the_jobsets_own_restart_is_adopted_and_charged_once() -> None:
     controller.reconcile(failing(), 1.2)
     restarting = failing().restarted_by_jobset()
     plan = controller.reconcile(restarting, 1.5)
-    assert plan.message.endswith("JobSet train restarts the group itself: adopted as this incident's restart")
+    assert plan.reason is Reason.PLATFORM_RESTART
     controller.reconcile(restarting.job_deleted(1), 2)
     assert controller.phase() is Phase.TEARING_DOWN
     controller.settle(restarting.recreated(10).all_ready(30), 30.5)
@@ -36,7 +37,7 @@ def test_the_jobsets_own_restart_is_adopted_and_charged_once() -> None:
 def test_seen_for_the_first_time_while_the_jobset_restarts_it_is_adopted_at_once() -> None:
     controller = Controller()
     plan = controller.reconcile(failing().restarted_by_jobset().job_deleted(1), 1.5)
-    assert "JobSet train restarts the group itself" in plan.message
+    assert plan.reason is Reason.PLATFORM_RESTART
     assert actions(controller) == [AttemptAction.ADOPTED]
     assert controller.phase() is Phase.TEARING_DOWN
     assert controller.workload_actions == []
@@ -48,8 +49,8 @@ def test_so_it_is_when_the_first_of_several_jobs_is_back_already() -> None:
     going = world.pod_failed(1, 1, 0).restarted_by_jobset().job_deleted(1)
     first = msgspec.structs.replace(going.jobs[0], uid="job-3", restart_attempt=1, created_at=at(2))
     controller = Controller()
-    plan = controller.reconcile(msgspec.structs.replace(going, jobs=(first, going.jobs[1])), 3)
-    assert "JobSet train restarts the group itself" in plan.message
+    plan = controller.reconcile(msgspec.structs.replace(going.job_gone("job-1"), jobs=(first, going.jobs[1])), 3)
+    assert plan.reason is Reason.PLATFORM_RESTART
     assert actions(controller) == [AttemptAction.ADOPTED]
     assert controller.incident.target.from_restarts == 1
 
@@ -60,7 +61,7 @@ def test_a_job_whose_restart_attempt_is_ahead_of_the_jobset_tells_of_the_restart
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 0.5)
     ahead = world.restarted_by_jobset().recreated(5)
-    stale = msgspec.structs.replace(ahead, jobset=world.jobset)
+    stale = msgspec.structs.replace(ahead, jobset=world.jobset).although("attempt-ahead-of-its-jobset")
     controller.reconcile(stale, 6)
     controller.reconcile(ahead, 7)
     controller.reconcile(ahead.all_scheduled(), 8)
@@ -73,7 +74,7 @@ def test_a_job_that_somebody_else_deletes_in_an_incident_is_adopted() -> None:
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 0.5)
     plan = controller.reconcile(world.job_deleted(5), 5.5)
-    assert plan.message.endswith("somebody else deleted the group's Job: adopted as this incident's restart")
+    assert plan.reason is Reason.PLATFORM_RESTART
     controller.settle(world.job_deleted(5).recreated(10).all_ready(20), 20.5)
     (incident,) = controller.recorded
     assert incident.closing is not None
@@ -95,7 +96,7 @@ def test_a_cache_that_does_not_know_the_job_yet_adopts_nothing() -> None:
     controller = observing()
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 0.5)
-    stale = msgspec.structs.replace(world, jobs=())
+    stale = msgspec.structs.replace(world, jobs=(), trained_at={})
     cached, live = stale.snapshot(), world.snapshot(live=True)
     plan = controller.plan_on(cached, live, 1)
     assert plan.ledger == controller.ledger
@@ -111,7 +112,7 @@ def test_overtaken_before_our_trigger_landed_the_restart_is_the_platforms() -> N
     overtaken = world.job_failing("BackoffLimitExceeded", 1, finally_=True).restarted_by_jobset()
     plan = controller.reconcile(overtaken, 1.1)
     assert actions(controller) == [AttemptAction.ADOPTED]
-    assert "adopted as this incident's restart" in plan.message
+    assert plan.reason is Reason.PLATFORM_RESTART
     assert controller.triggers == []
     assert controller.ledger.epoch == controller.ledger.totals.restarts == 1
 
@@ -139,7 +140,7 @@ def test_a_restart_of_the_platforms_after_ours_is_another_one() -> None:
     broken = coming.job_failing("BackoffLimitExceeded", 20, finally_=True)
     controller.reconcile(broken, 20.5)
     plan = controller.reconcile(broken.restarted_by_jobset(), 21)
-    assert "JobSet train restarts the group itself" in plan.message
+    assert plan.reason is Reason.PLATFORM_RESTART
     assert actions(controller) == [AttemptAction.RECREATE_GROUP, AttemptAction.NONE, AttemptAction.ADOPTED]
     assert controller.phase() is Phase.DECIDED
     assert controller.ledger.epoch == 2

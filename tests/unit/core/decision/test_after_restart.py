@@ -4,6 +4,7 @@ import msgspec
 
 from recovery.core.diagnosis.membership import place
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, DeletePods, TouchJob
 from tests.unit.core.diagnosis.test_native_policies import on_exit
 from tests.unit.core.driver import Controller, observing, policy
@@ -24,6 +25,11 @@ def recreated(**settings: object) -> tuple[Controller, World]:
     back = world.recreated(10)
     controller.reconcile(back, 10.5)
     return controller, back
+
+
+def restarts_in_place(world: World) -> World:
+    """A kubelet restarts its containers."""
+    return world.with_job(pod_restart_policy="OnFailure")
 
 
 def actions(controller: Controller) -> list[AttemptAction]:
@@ -97,10 +103,7 @@ def test_a_member_lost_before_all_ran_is_replaced_without_a_trigger() -> None:
     controller, back = recreated()
     lost = back.all_scheduled().started(0, 12).pod_deleted(1, 13)
     plan = controller.reconcile(lost, 14)
-    assert plan.message == (
-        "pod train-node-0-1-20 (rank 1, node gpu-1) was deleted before all ranks ran; it is replaced without a restart "
-        "of the others"
-    )
+    assert plan.reason is Reason.MEMBER_REPLACED
     assert actions(controller) == [AttemptAction.RECREATE_GROUP, AttemptAction.NONE]
     assert controller.ledger.epoch == 1
     controller.settle(lost.came_back(1, 20, 30).all_ready(30), 31)
@@ -143,7 +146,7 @@ def test_a_member_lost_after_all_ran_is_another_attempt_without_a_charge() -> No
 
 def test_a_container_restarted_in_place_on_the_way_counts_by_whether_all_had_run() -> None:
     controller, back = recreated()
-    early = back.all_scheduled().started(0, 12).container_restarted(0, 1, 14)
+    early = restarts_in_place(back).all_scheduled().started(0, 12).container_restarted(0, 1, 14)
     controller.reconcile(early, 16)
     assert len(controller.triggers) == 1
     late = early.all_started(20).container_restarted(0, 1, 25)
@@ -167,7 +170,7 @@ def test_a_new_job_that_fails_by_the_users_rule_is_left_to_fail() -> None:
     back = world.recreated(10).all_started(20).pod_failed(1, 42, 25)
     controller.reconcile(back, 26)
     plan = controller.reconcile(back.job_failing("PodFailurePolicy", 26), 27)
-    assert "standing aside, because" in plan.message
+    assert plan.reason is Reason.POD_FAILURE_POLICY
     assert len(controller.triggers) == 1
     controller.settle(back.job_failing("PodFailurePolicy", 26, finally_=True).jobset_failed(28), 29)
     assert controller.recorded[0].closing is not None
@@ -176,14 +179,14 @@ def test_a_new_job_that_fails_by_the_users_rule_is_left_to_fail() -> None:
 
 def test_a_kubelet_whose_clock_is_behind_does_not_hide_a_second_loss() -> None:
     controller, back = recreated()
-    late = back.all_started(20).pod_failed(1, 137, -30)
+    late = back.all_started(20).pod_failed(1, 137, -30).although("ended-before-begun")
     controller.reconcile(late, 26)
     assert len(controller.triggers) == 2
 
 
 def test_crashes_without_end_on_the_way_forget_neither_the_restart_nor_the_bounds() -> None:
     controller, back = recreated()
-    world = back.all_scheduled().started(0, 12)
+    world = restarts_in_place(back).all_scheduled().started(0, 12)
     for number in range(40):
         world = world.container_restarted(0, 1, 20 + 10 * number)
         controller.reconcile(world, 22 + 10 * number)
@@ -276,7 +279,9 @@ def test_a_job_that_has_just_lost_all_its_pods_is_not_given_up_at_once() -> None
 def test_pods_that_went_with_another_job_do_not_delay_the_watchdog() -> None:
     controller, empty = without_pods()
     stranger = msgspec.structs.replace(training().pod(0), job_uid="job-9", gone_at=at(65))
-    controller.reconcile(msgspec.structs.replace(empty, pods=(stranger,)), 70)
+    # The store forgets it with its Job; a decision does not rely on that.
+    world = msgspec.structs.replace(empty, pods=(stranger,)).although("gone-pod-without-job")
+    controller.reconcile(world, 70)
     assert len(controller.touches) == 1
 
 
@@ -300,7 +305,7 @@ def test_a_replacement_that_waits_for_capacity_is_not_held_against_the_start() -
     controller.reconcile(waiting, 22)
     controller.reconcile(waiting, 60)
     assert controller.phase() is Phase.SCHEDULING
-    assert "waiting for capacity" in controller.incident.message
+    assert controller.incident.reason is Reason.WAITING_FOR_CAPACITY
     controller.reconcile(waiting, 5000)
     assert len(controller.triggers) == 1
     again = waiting.scheduled(3)
@@ -325,7 +330,7 @@ def test_waiting_for_capacity_is_said_once_and_tears_nothing_down() -> None:
 
 def test_a_pod_that_has_a_node_by_now_is_not_waited_for() -> None:
     controller, back = recreated()
-    placed = back.unschedulable(0, "0/16 nodes are available").with_pod(0, node="gpu-0")
+    placed = back.unschedulable(0, "0/16 nodes are available").scheduled(0)
     assert "waiting" not in controller.reconcile(placed, 41).message
 
 
@@ -354,7 +359,7 @@ def test_a_start_that_takes_too_long_under_a_pause_waits_for_its_end() -> None:
     slow = back.all_scheduled()
     controller.reconcile(slow, 21)
     plan = controller.reconcile(slow.paused(), 700)
-    assert plan.message.endswith("nothing is done, because the job is paused by annotation")
+    assert plan.reason is Reason.JOB_PAUSED
     assert len(controller.triggers) == 1
 
 
@@ -377,17 +382,14 @@ def test_a_jobset_that_fails_meanwhile_ends_the_incident() -> None:
         Outcome.FAILED,
         "PlatformGaveUp",
     )
-    assert plan.message.endswith(
-        "the platform gave up: JobSet train is Failed (jobset failed due to one or more job failures); "
-        "it is left as it is"
-    )
+    assert plan.reason is Reason.PLATFORM_GAVE_UP
     assert controller.events[-1] == "IncidentFailed"
 
 
 def test_a_member_that_succeeds_as_another_is_lost_ends_the_incident() -> None:
     controller, back = recreated()
     plan = controller.reconcile(back.all_started(20).succeeded(0).pod_failed(1, 1, 25), 26)
-    assert plan.message.endswith("pod train-node-0-0-20 has Succeeded, so the training is finishing: left alone")
+    assert plan.reason is Reason.JOB_FINISHING
     assert len(controller.triggers) == 1
     controller.settle(back.all_started(20).succeeded(0).pod_failed(1, 1, 25), 26)
     assert controller.recorded[0].closing is not None

@@ -9,6 +9,7 @@ import pytest
 from recovery.core.incident.budget import delay
 from recovery.core.model.facts import FailurePolicyFacts
 from recovery.core.model.ledger import Outcome, Phase, Terms
+from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, DeletePods, RaiseBackoffLimit, ResumeWorkload, SuspendWorkload
 from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import Mode
@@ -134,7 +135,7 @@ def test_one_that_comes_too_late_is_dropped_and_the_group_just_runs() -> None:
     world = failed_again(controller).job_deleted(300.3).recreated(302)
     controller.reconcile(world, 302.1)
     assert controller.incident.suspension is None
-    assert "it was not suspended in time" in controller.incident.message
+    assert controller.incident.reason is Reason.NOT_SUSPENDED_IN_TIME
     assert len(suspensions(controller)) == 1
     controller.settle(world.all_ready(304), 304.2)
     assert controller.recorded[-1].closing.outcome is Outcome.RECOVERED  # type: ignore[union-attr]
@@ -154,7 +155,7 @@ def test_who_resumes_the_job_ends_the_backoff_and_what_is_left_of_ours_is_remove
     controller.reconcile(world, 305)
     assert controller.incident.suspension is None
     assert [action.suspended for action in resumptions(controller)] == [False]
-    assert "somebody else has resumed it" in controller.incident.message
+    assert controller.incident.reason is Reason.RESUMED_BY_OTHERS
     controller.reconcile(world.released().unsuspended(306), 306.1)
     controller.settle(world.released().unsuspended(306).all_ready(308), 308.2)
     assert controller.recorded[-1].closing.outcome is Outcome.RECOVERED  # type: ignore[union-attr]
@@ -188,7 +189,7 @@ def test_what_bars_the_controller_releases_its_suspension(world_after: object, p
     controller.policy = policy_after  # type: ignore[assignment]
     controller.reconcile(world, 305)
     assert [action.suspended for action in resumptions(controller)] == [True]
-    assert "the suspension is released, because" in controller.incident.message
+    assert controller.incident.reason is Reason.SUSPENSION_RELEASED
 
 
 def test_a_suspension_whose_incident_nobody_remembers_is_ended_whatever_the_policy_says() -> None:
@@ -256,7 +257,7 @@ def test_standing_aside_after_all_is_without_a_suspension_too() -> None:
     world = world.with_jobset(failure_policy=FailurePolicyFacts(max_restarts=3)).job_failing("PodFailurePolicy", 300)
     controller.done.clear()
     controller.reconcile(world, 301)
-    assert "standing aside, because" in controller.incident.message
+    assert controller.incident.reason is Reason.JOB_FAILS_BY_ITS_SPEC
     assert controller.workload_actions == []
 
 

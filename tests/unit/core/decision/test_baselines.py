@@ -114,7 +114,8 @@ def test_a_pod_lost_early_and_replaced_within_its_second() -> None:
 
 
 def test_its_successor_restarted_after_training_does_not_bring_the_early_loss_back() -> None:
-    world = group(born=-60).started(0, -50).pod_gone(3, -44).replaced(3, -44).all_ready(-30)
+    world = group(born=-60, restart_policy="OnFailure")
+    world = world.started(0, -50).pod_gone(3, -44).replaced(3, -44).all_ready(-30)
     controller = Controller()
     controller.reconcile(world.container_restarted(3, 1, 0), 2)
     assert len(controller.incident.evidence) == 1
@@ -130,7 +131,7 @@ def test_a_loss_is_not_taken_for_an_early_one_because_a_kubelets_clock_is_ahead(
 
 
 def test_pods_are_not_taken_for_replacements_because_a_kubelets_clock_is_behind() -> None:
-    world = group(born=0).with_job(failed=1).all_ready(-4)
+    world = group(born=0).with_job(failed=1).all_ready(-4).although("begun-before-its-pod")
     assert world.trained_at == {"job-1": at(0)}
     assert untouched(world, 5) == NO_FAILURE
 
@@ -303,7 +304,7 @@ def test_a_job_that_has_been_failing_for_long_is_failing_still() -> None:
 
 
 def test_an_exit_that_a_failing_jobs_own_deletion_caused_is_no_second_loss() -> None:
-    world = training().job_failing("BackoffLimitExceeded", 0).all_deleted(1)
+    world = training(restart_policy="OnFailure").job_failing("BackoffLimitExceeded", 0).all_deleted(1)
     controller = Controller()
     controller.reconcile(world.container_exited(2, 143, 3), 4)
     assert [text for text in controller.incident.evidence if "143" in text] == []

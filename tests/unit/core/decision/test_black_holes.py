@@ -13,7 +13,7 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
 from tests.unit.core.decision.test_verdicts import MAY
 from tests.unit.core.driver import EMPTY_FLEET, Controller, policy
-from tests.unit.core.world import World, at, group, training, whole
+from tests.unit.core.world import START, World, at, group, training, whole
 
 START_NAME = "start-jobset-1"
 OTHER = Suspicion("gpu-2", "other-7", at(-3600))
@@ -46,7 +46,8 @@ def refused(world: World, index: int, seconds: float) -> World:
 
 def others_run(world: World, *but: int) -> World:
     for index in range(world.job.parallelism):
-        world = world if index in but else world.started(index, 5)
+        created = (world.pod(index).created_at - START).total_seconds()
+        world = world if index in but else world.started(index, max(5, created))
     return world
 
 
@@ -118,7 +119,9 @@ NOT_BLAMED = {
     "a single failure": others_run(crashed(new(8), 2, 20, restarts=1), 2, 5),
     "the script's own error": others_run(crashed(new(8), 2, 20, restarts=3, message="KeyError: 'lr'"), 2, 5),
     "it waited for others": others_run(crashed(new(8), 2, 20, restarts=3, message="Rendezvous timed out"), 2, 5),
-    "it ran for ten minutes first": others_run(crashed(new(8), 2, 20, restarts=3, ran=600), 2, 5),
+    "it ran for ten minutes first": others_run(
+        crashed(group(8, born=-700, restart_policy="OnFailure"), 2, 20, restarts=3, ran=600), 2, 5
+    ),
     "the rank fails wherever it is": others_run(
         refused(refused(refused(new(8), 2, 0).replaced(2, 5), 2, 5).replaced(2, 10), 2, 10).with_pod(2, node="gpu-9"), 2
     ),
@@ -143,7 +146,13 @@ def test_another_replicated_job_has_other_containers_and_proves_nothing() -> Non
     launcher = msgspec.structs.replace(world.job, name="train-launcher-0", uid="job-9", replicated_job="launcher")
     alone = msgspec.structs.replace(launcher, parallelism=1, completions=1)
     pod = msgspec.structs.replace(
-        stuck(new(), 2, 0, "ImagePullBackOff").pod(2), uid="pod-9", job_uid="job-9", node="gpu-9", index=0
+        stuck(new(), 2, 0, "ImagePullBackOff").pod(2),
+        name="train-launcher-0-0-x",
+        uid="pod-9",
+        job_uid="job-9",
+        job_name="train-launcher-0",
+        node="gpu-9",
+        index=0,
     )
     one = controller()
     one.reconcile(msgspec.structs.replace(world, jobs=(alone, *world.jobs), pods=(*world.pods, pod)), 300)
@@ -322,7 +331,7 @@ def test_the_second_time_within_the_incident_replaces_the_node() -> None:
     one.reconcile(again, 1172)
     assert len(one.triggers) == 3
     assert one.incident.attempts[-1].nodes == ("gpu-2",)
-    assert "node gpu-2 is the suspect of this incident for the second time" in one.incident.message
+    assert one.incident.reason is Reason.NODE_SUSPECTED_TWICE
 
 
 def test_where_the_node_may_not_be_quarantined_there_is_no_restart_loop() -> None:

@@ -28,12 +28,17 @@ from tests.unit.core.world import World, at, training
 
 SECONDS = 60
 
-LOSSES: dict[str, Callable[[World], World]] = {
-    "deleted": lambda world: world.pod_deleted(3, 0),
-    "failed": lambda world: world.pod_failed(3, 137, 0),
-    "evicted": lambda world: world.evicted(3, 0),
-    "restarted in place": lambda world: world.container_restarted(3, 1, 0),
-    "cascade": lambda world: world.container_exited(0, 1, 0).container_exited(1, 1, 0).container_exited(2, 1, 0),
+LOSSES: dict[str, World] = {
+    "deleted": training().pod_deleted(3, 0),
+    "failed": training().pod_failed(3, 137, 0),
+    "evicted": training().evicted(3, 0),
+    "restarted in place": training(restart_policy="OnFailure").container_restarted(3, 1, 0),
+    "cascade": (
+        training(restart_policy="OnFailure")
+        .container_exited(0, 1, 0)
+        .container_exited(1, 1, 0)
+        .container_exited(2, 1, 0)
+    ),
 }
 
 
@@ -93,12 +98,10 @@ def play(world: World, dies_before: int, *, forgets: bool, back_after: float) ->
     ids=["started again at once", "down until all pods are Ready again", "another replica takes over"],
 )
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-def test_one_recovery_whatever_write_it_dies_before(
-    loss: Callable[[World], World], forgets: bool, back_after: float
-) -> None:
+def test_one_recovery_whatever_write_it_dies_before(loss: World, forgets: bool, back_after: float) -> None:
     dies_before = 0
     while True:
-        controller, died = play(loss(training()), dies_before, forgets=forgets, back_after=back_after)
+        controller, died = play(loss, dies_before, forgets=forgets, back_after=back_after)
         world = controller.cluster.world
         assert [incident.id for incident in controller.recorded] in (["0d2f5c9e-1"], ["0d2f5c9e-1"] * 2)
         closing = controller.recorded[0].closing

@@ -3,6 +3,7 @@
 import pytest
 
 from recovery.core.model.ledger import Phase
+from recovery.core.model.reason import Reason
 from recovery.core.model.rules import RuleAction
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import FencingMode
@@ -52,7 +53,7 @@ def test_a_silent_node_is_reconciled_in_time_after_the_loss_of_another_was_ignor
     controller = Controller(assume_dead(ignored=7))
     world = training().pod_failed(2, 7, 0)
     reconcile_when_requeued(controller, world, 1, until=10)
-    assert "says Ignore, so it is left to Kubernetes" in controller.incident.message
+    assert controller.incident.reason is Reason.RULE_IGNORE
     silent = world.node_silent("gpu-1", 20)
     assert controller.reconcile(silent, 21).requeue_at == at(80)
     assert controller.triggers == []
@@ -66,7 +67,7 @@ def test_a_dead_pod_is_freed_although_it_was_left_to_the_jobs_own_policy() -> No
     world = training(rules=(on_condition("Ignore"),)).node_silent("gpu-2", 0)
     evicted = world.evicted(2, 300, reason="DeletionByTaintManager")
     assert controller.reconcile(evicted, 301).requeue_at == at(600)
-    assert "standing aside" in controller.incident.message
+    assert controller.incident.reason is Reason.POD_FAILURE_POLICY
     assert controller.forced == []
     controller.reconcile(evicted, 600)
     assert controller.forced == ["train-node-0-2-10"]
@@ -83,7 +84,7 @@ def test_without_a_policy_nothing_is_forced_and_fencing_goes_on_when_there_is_on
     policy_, controller.policy = controller.policy, None
     controller.reconcile(going, 700)
     assert controller.forced == []
-    assert "its processes may live until its Node object is deleted" in controller.incident.message
+    assert controller.incident.reason is Reason.FENCING
     controller.policy = policy_
     controller.reconcile(going, 800)
     assert controller.forced == ["train-node-0-2-10"]

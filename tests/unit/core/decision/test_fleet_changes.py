@@ -5,6 +5,7 @@ import pytest
 
 from recovery.core.decision.decide import decide
 from recovery.core.model.ledger import Ledger, Outcome, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, PolicyError, Restart
 from tests.unit.core.driver import Controller, observing, policy
@@ -66,13 +67,13 @@ def test_nothing_is_done_under_a_policy_that_cannot_be_read() -> None:
 
 def test_a_workload_that_is_gone() -> None:
     gone = msgspec.structs.replace(training(), workload=None)
-    assert Controller().reconcile(gone, 1).message == "the workload is gone"
+    assert Controller().reconcile(gone, 1).reason is Reason.WORKLOAD_GONE
 
 
 def test_a_complete_train_job() -> None:
     done = msgspec.structs.replace(training().success_criteria_met(0).job.conditions[0], type="Complete")
     world = training().pod_deleted(3, 0).with_workload(conditions=(done,))
-    assert Controller().reconcile(world, 1).message == "the TrainJob is Complete"
+    assert Controller().reconcile(world, 1).reason is Reason.JOB_COMPLETE
 
 
 # --- finishing -----------------------------------------------------------------------------------------------------
@@ -96,7 +97,7 @@ FINISHING = {
 @pytest.mark.parametrize(("world", "says"), FINISHING.values(), ids=FINISHING)
 def test_a_finishing_job_loses_nothing_that_it_needs(world: World, says: str) -> None:
     controller = Controller()
-    assert controller.reconcile(world, 2).message.endswith(f"was deleted, but {says}: left alone")
+    assert controller.reconcile(world, 2).reason is Reason.JOB_FINISHING
     assert controller.ledger == Ledger()
 
 
@@ -188,7 +189,7 @@ def test_restart_none_leaves_it_to_kubernetes() -> None:
     controller = Controller(policy(restart=Restart.NONE))
     world = training().pod_deleted(3, 0)
     plan = controller.reconcile(world, 1)
-    assert plan.message.endswith("policy default says restart: None, so it is left to Kubernetes")
+    assert plan.reason is Reason.RESTART_NONE
     controller.settle(world.came_back(3, 30, 40), 41)
     assert controller.recorded[0].closing is not None
     assert controller.recorded[0].closing.outcome_reason == "LeftToKubernetes"
@@ -329,7 +330,7 @@ def test_a_trigger_that_was_kept_back_is_not_sent_to_a_group_that_has_long_been_
 
 def test_pause_by_any_value_but_false() -> None:
     lost = training().pod_deleted(3, 0)
-    assert Controller().reconcile(lost.paused("please"), 1).message.startswith("paused by annotation")
+    assert Controller().reconcile(lost.paused("please"), 1).reason is Reason.JOB_PAUSED
     resumed = Controller()
     resumed.reconcile(lost.paused("false"), 1)
     assert len(resumed.triggers) == 1

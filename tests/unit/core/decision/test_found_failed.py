@@ -3,6 +3,7 @@
 import msgspec
 
 from recovery.core.model.ledger import Outcome
+from recovery.core.model.reason import Reason
 from tests.unit.core.driver import Controller
 from tests.unit.core.world import World, training
 
@@ -19,10 +20,7 @@ def test_the_sentence_tells_how_the_job_failed() -> None:
     (incident,) = controller.recorded
     assert incident.closing is not None
     assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.FAILED, "PlatformGaveUp")
-    assert incident.message == (
-        "the platform gave up: JobSet train is Failed (jobset failed due to one or more job failures; "
-        "Job train-node-0 is failing: BackoffLimitExceeded); it is left as it is"
-    )
+    assert incident.reason is Reason.PLATFORM_GAVE_UP
     assert controller.workload_actions == []
 
 
@@ -32,13 +30,11 @@ def test_a_job_that_failed_as_its_user_wrote_is_no_platform_that_gave_up() -> No
     (incident,) = controller.recorded
     assert incident.closing is not None
     assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.FAILED, "NativePolicy")
-    assert incident.message == (
-        "JobSet train failed, because Job train-node-0 is failing with reason PodFailurePolicy, as its own spec asks"
-    )
+    assert incident.reason is Reason.NATIVE_POLICY
 
 
 def test_it_is_reported_once() -> None:
     controller, world = Controller(), failed_unseen("BackoffLimitExceeded")
     controller.settle(world, 0)
-    assert controller.settle(world, 60).message == "JobSet train is Failed; its end has been reported"
+    assert controller.settle(world, 60).reason is Reason.JOB_SET_FAILED
     assert len(controller.recorded) == 1

@@ -7,6 +7,7 @@ from recovery.core.decision.verdict import EARLY
 from recovery.core.incident.lifecycle import MAX_ATTEMPTS
 from recovery.core.model.facts import FailurePolicyFacts
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan.actions import DeleteJobSet, FailJobSet
 from recovery.core.policy.resolved import Policy
@@ -152,7 +153,7 @@ def test_a_group_held_by_its_budget_is_made_to_fail_by_a_cause_that_comes_in_lat
     world = training().pod_failed(2, 1, 2)
     controller.reconcile(world, 3)
     controller.reconcile(world, 6)
-    assert "the budget of policy default is exhausted" in controller.incident.message
+    assert controller.incident.reason is Reason.BUDGET_EXHAUSTED
     controller.reconcile(world.pod_failed(1, 42, 1), 7)
     assert "says FailJob; the JobSet is made to fail" in controller.incident.message
     assert len(made_to_fail(controller)) == 1
@@ -194,7 +195,7 @@ def test_a_retry_by_hand_is_not_ascribed_to_the_rule_that_held_the_group() -> No
     controller.reconcile(asks_for("retry", world, 500), 501)
     assert len(controller.triggers) == 1
     assert controller.incident.rule == ""
-    assert "retry asked for" in controller.incident.message
+    assert controller.incident.reason is Reason.RESTARTED_BY_HAND
 
 
 # --- the budget ----------------------------------------------------------------------------------------------------
@@ -253,7 +254,7 @@ def test_a_start_that_takes_too_long_is_left_alone_once_where_the_default_is_non
     starting = world.recreated(10).all_scheduled()
     controller.reconcile(starting, 16)
     controller.reconcile(starting, 950)
-    assert "policy default says restart: None, so it is left to Kubernetes" in controller.incident.message
+    assert controller.incident.reason is Reason.RESTART_NONE
     before = controller.ledger
     controller.reconcile(starting, 951)
     assert controller.ledger == before

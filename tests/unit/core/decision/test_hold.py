@@ -4,6 +4,7 @@ import pytest
 
 from recovery.core.incident.lifecycle import MAX_ATTEMPTS
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import Policy
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training
@@ -78,7 +79,7 @@ def test_the_next_window_leaves_the_hold() -> None:
 
 def test_a_charge_made_by_a_clock_that_has_jumped_back_still_counts() -> None:
     controller = Controller(one_in(3600))
-    world = recover(controller, training(), 0).pod_failed(2, 137, -500)
+    world = recover(controller, training(), 0).pod_failed(2, 137, -500).although("ended-before-begun")
     controller.reconcile(world, -499)
     assert controller.phase() is Phase.HELD
 
@@ -108,14 +109,14 @@ def test_a_group_that_looks_whole_at_once_is_held_for_a_moment() -> None:
 
 def test_it_waits_for_whichever_comes_first() -> None:
     controller = Controller(one_in(3600))
-    world = recover(controller, training(), 0).container_restarted(2, 1, 100)
+    world = recover(controller, training(restart_policy="OnFailure"), 0).container_restarted(2, 1, 100)
     controller.reconcile(world, 102)
     assert controller.reconcile(world, 102.5).requeue_at == at(107)
 
 
 def test_after_an_attempt_too_a_group_that_looks_whole_is_held_for_a_moment() -> None:
     controller = Controller(policy(limit=1))
-    world = training().pod_deleted(3, 0)
+    world = training(restart_policy="OnFailure").pod_deleted(3, 0)
     controller.reconcile(world, 1)
     back = world.recreated(10).all_ready(20).container_restarted(1, 1, 21)
     controller.reconcile(back, 23)
@@ -190,7 +191,7 @@ def test_the_window_lets_the_next_attempt_through() -> None:
     plan = controller.reconcile(world, 3601)
     assert len(controller.triggers) == 3
     assert controller.phase() is Phase.DECIDED
-    assert plan.message.startswith("pod train-node-0-1-30 (rank 1, node gpu-1) was deleted; held until")
+    assert plan.reason is Reason.BUDGET_WINDOW_PASSED
     assert controller.ledger.totals.charged == 1
 
 
@@ -199,7 +200,7 @@ def test_losses_after_the_hold_are_no_attempts() -> None:
     before = controller.incident.attempts
     controller.reconcile(world.pod_failed(2, 134, 60), 61)
     assert controller.incident.attempts == before
-    assert "held, because" in controller.incident.message
+    assert controller.incident.reason is Reason.ATTEMPTS_EXHAUSTED
     assert controller.incident.evidence[-1].startswith("pod train-node-0-2-20")
 
 

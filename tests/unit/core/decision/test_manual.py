@@ -8,6 +8,7 @@ import pytest
 from recovery.core.incident import requests
 from recovery.core.incident.requests import Request, Verb
 from recovery.core.model.ledger import Outcome, Phase, RequestAnswer
+from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import Mode, OnExhausted, Restart
 from tests.unit.core.driver import Controller, policy
@@ -123,7 +124,7 @@ def test_retry_leaves_hold_once() -> None:
 def test_retry_with_nothing_held_back_says_so() -> None:
     controller = Controller()
     controller.reconcile(asks(training(4), Verb.RETRY, 0), 1)
-    assert answer(controller, Verb.RETRY).message == "no incident is open"
+    assert answer(controller, Verb.RETRY).reason is Reason.NO_INCIDENT
 
 
 def test_retry_leaves_backoff() -> None:
@@ -223,7 +224,7 @@ def test_what_was_forced_is_the_restart_and_not_what_the_policy_would_do_next() 
     controller.done.clear()
     controller.reconcile(world.pod_deleted(1, 5), 5.5)
     assert controller.workload_actions == []
-    assert "nothing is done, because policy default was switched to Observe" in controller.incident.message
+    assert controller.incident.reason is Reason.OBSERVE_MODE
 
 
 def test_a_pause_after_a_forced_restart_holds_up_the_next_attempt() -> None:
@@ -259,7 +260,7 @@ def test_an_old_value_that_is_put_back_asks_for_nothing_new() -> None:
 def test_a_request_from_the_future_is_refused_so_that_the_next_one_counts() -> None:
     controller = Controller()
     controller.reconcile(asks(training(4), Verb.RESTART, 1_000_000), 1)
-    assert "yet to come" in answer(controller, Verb.RESTART).message
+    assert answer(controller, Verb.RESTART).reason is Reason.REQUEST_PREMATURE
     controller.reconcile(asks(training(4), Verb.RESTART, 2), 2.1)
     assert len(controller.triggers) == 1
 

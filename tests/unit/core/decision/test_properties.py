@@ -43,7 +43,7 @@ MANY_STEPS = settings(STEPS, max_examples=200)
 rank = st.integers(0, RANKS - 1)
 LOSSES = st.one_of(
     st.tuples(st.sampled_from(["deleted", "evicted"]), rank),
-    st.tuples(st.sampled_from(["failed", "exited"]), rank, st.sampled_from([1, 42, 137])),
+    st.tuples(st.just("exited"), rank, st.sampled_from([1, 42, 137])),
 )
 PLATFORM = st.one_of(
     st.sampled_from([("job deleted",), ("controller restarted",), ("deeds are lost",), ("look",)]),
@@ -69,10 +69,13 @@ WORLDS = {
     "has rules": training(RANKS, rules=(on_exit("FailJob", 42), on_condition("Ignore"))),
     "has not trained": group(RANKS, born=-1),
     "has a deadline": training(RANKS, backoff_limit=50).with_workload(active_deadline_seconds=3600),
+    "restarts in place": training(RANKS, restart_policy="OnFailure"),
+    "restarts in place, backoffLimit 2": training(RANKS, restart_policy="OnFailure", backoff_limit=2),
 }
 WORLD = st.sampled_from(list(WORLDS))
 PATIENT = {
     "plain": training(RANKS, backoff_limit=50),
+    "restarts in place": training(RANKS, restart_policy="OnFailure", backoff_limit=50),
     "has a deadline": training(RANKS, backoff_limit=50).with_workload(active_deadline_seconds=3600),
     "restarts itself": training(RANKS, failure_policy=FailurePolicyFacts(max_restarts=50), backoff_limit=1),
     "restarts itself at once": training(RANKS, failure_policy=FailurePolicyFacts(max_restarts=50), backoff_limit=0),
@@ -143,7 +146,7 @@ class Walk:
             case ("wait", seconds):
                 for _ in range(seconds):
                     self.tick()
-            case ("deleted" | "evicted" | "failed" | "exited", *_):
+            case ("deleted" | "evicted" | "exited", *_):
                 self.lose(step)
             case ("node silent", index):
                 self.silence(index)
@@ -200,7 +203,7 @@ class Walk:
                 self.cluster.world = self.world.pod_deleted(index, self.seconds)
             case ("evicted", index):
                 self.cluster.world = self.world.evicted(index, self.seconds)
-            case ("failed", index, code) if pod.running:
+            case ("exited", index, code) if pod.running and self.world.job.pod_restart_policy == "Never":
                 self.cluster.world = self.world.pod_failed(index, code, self.seconds)
             case ("exited", index, code) if pod.running:
                 self.cluster.world = self.world.container_exited(index, code, self.seconds)

@@ -301,7 +301,7 @@ def test_a_group_that_lost_a_member_has_started_whatever_its_pods_tell() -> None
     controller.reconcile(lost, 1)
     back = lost.came_back(2, 20, 40)
     controller.settle(back, 50)
-    forgotten = msgspec.structs.replace(back.container_exited(3, 1, 60), trained_at={})
+    forgotten = msgspec.structs.replace(back.pod_failed(3, 1, 60), trained_at={})
     assert found(forgotten, policy(), controller.ledger).reason is ProtectionReason.PROTECTED
 
 

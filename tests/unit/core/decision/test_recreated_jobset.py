@@ -4,6 +4,7 @@ import msgspec
 
 from recovery.core.model.facts import JobSetFacts
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJobSet
 from recovery.core.policy.spec import OnTerminalFailure
 from tests.unit.core.driver import Controller, policy
@@ -80,12 +81,12 @@ def test_neither_the_old_one_that_stays_nor_the_new_one_that_does_not_come_is_wa
     controller.reconcile(world, 4)
     going = world.with_jobset(deleting_since=whole(4))
     assert controller.reconcile(going, 5).requeue_at == at(35)
-    assert controller.reconcile(going, 36).message.endswith("waiting for JobSet train and its Jobs to be gone")
+    assert controller.reconcile(going, 36).reason is Reason.WAITING_FOR_TEARDOWN
     controller = Controller(policy(on_terminal_failure=RECREATE))
     controller.reconcile(world, 4)
     gone = without_jobset(world)
     assert controller.reconcile(gone, 5).requeue_at == at(35)
-    assert controller.reconcile(gone, 36).message.endswith("waiting for Trainer to make the JobSet anew")
+    assert controller.reconcile(gone, 36).reason is Reason.WAITING_FOR_JOB_SET
 
 
 def test_a_new_one_that_fails_as_well_is_another_attempt_within_the_budget() -> None:

@@ -66,7 +66,10 @@ def test_a_pod_that_failed_earlier_and_is_deleted_now_too() -> None:
     before = training(born=-3600).pod_failed(1, 1, -600).suspended()
     old = before.pod(1).uid
     world = before.resumed(0, dated=3).all_ready(20)
-    pods = tuple(msgspec.structs.replace(pod, deleting_since=at(50)) if pod.uid == old else pod for pod in world.pods)
+    pods = tuple(
+        msgspec.structs.replace(pod, deleting_since=at(50), deletion_grace_seconds=30) if pod.uid == old else pod
+        for pod in world.pods
+    )
     assert untouched(msgspec.structs.replace(world, pods=pods), 60) == "no failure"
 
 
@@ -87,7 +90,7 @@ def test_nor_is_the_end_of_one_that_used_up_its_grace_period_until_after_the_res
     world = world.resumed(-10, dated=-9).all_ready(0)
     exited = ContainerFacts("node", exit=ExitFacts(137, "Error", "", at(-3600), at(5)))
     pods = tuple(
-        msgspec.structs.replace(pod, phase="Failed", containers=(exited,)) if pod.uid == old else pod
+        msgspec.structs.replace(pod, phase="Failed", ready=False, containers=(exited,)) if pod.uid == old else pod
         for pod in world.pods
     )
     assert untouched(msgspec.structs.replace(world, pods=pods), 6) == "no failure"

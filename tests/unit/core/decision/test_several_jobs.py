@@ -4,6 +4,7 @@ import msgspec
 
 from recovery.core.model.facts import PodFacts, ReplicatedJobFacts, Snapshot
 from recovery.core.model.ledger import Outcome, Phase
+from tests.unit.core.consistency import checked
 from tests.unit.core.driver import Controller
 from tests.unit.core.world import World, training, whole
 
@@ -18,13 +19,15 @@ class Pair(msgspec.Struct, frozen=True):
         nodes, launcher = self.nodes.snapshot(live=live), self.launcher.snapshot()
         assert nodes.jobset is not None
         parts = (ReplicatedJobFacts("launcher", 1, "trainer"), ReplicatedJobFacts("node", 1, "trainer"))
-        return msgspec.structs.replace(
-            nodes,
-            jobset=msgspec.structs.replace(nodes.jobset, replicated_jobs=parts),
-            jobs=(*launcher.jobs, *nodes.jobs),
-            pods=(*launcher.pods, *nodes.pods),
-            trained_at={**nodes.trained_at, **launcher.trained_at},
-            expected_jobs=2,
+        return checked(
+            msgspec.structs.replace(
+                nodes,
+                jobset=msgspec.structs.replace(nodes.jobset, replicated_jobs=parts),
+                jobs=(*launcher.jobs, *nodes.jobs),
+                pods=(*launcher.pods, *nodes.pods),
+                trained_at={**nodes.trained_at, **launcher.trained_at},
+                expected_jobs=2,
+            )
         )
 
     def node(self, change: object) -> "Pair":
@@ -39,7 +42,8 @@ def launcher_of(world: World) -> World:
 
     def renamed(pod: PodFacts) -> PodFacts:
         name = pod.name.replace("node", "launcher")
-        return msgspec.structs.replace(pod, name=name, uid=f"L-{pod.uid}", job_uid=f"L-{pod.job_uid}")
+        job = pod.job_name.replace("node", "launcher")
+        return msgspec.structs.replace(pod, name=name, uid=f"L-{pod.uid}", job_uid=f"L-{pod.job_uid}", job_name=job)
 
     jobs = tuple(
         msgspec.structs.replace(job, name="train-launcher-0", uid=f"L-{job.uid}", replicated_job="launcher")

@@ -4,6 +4,7 @@ import pytest
 
 from recovery.core.model.facts import Condition, ContainerFacts
 from recovery.core.model.ledger import Outcome, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Restart
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training
@@ -22,7 +23,7 @@ def test_after_start_waits_while_a_pod_is_pending_and_restarts_when_none_is() ->
     pending = training(4).pod_gone(3, 0).replaced(3, 1)
     plan = controller.reconcile(pending, 1.5)
     assert controller.triggers == []
-    assert "says RecreateGroupAfterStart, and pod train-node-0-3" in plan.message
+    assert plan.reason is Reason.GROUP_PENDING
     started = pending.started(3, 60).pod_ready(3, 60)
     controller.reconcile(started, 60.5)
     assert len(controller.triggers) == 1, "all run, but those that were left hang"
@@ -30,7 +31,7 @@ def test_after_start_waits_while_a_pod_is_pending_and_restarts_when_none_is() ->
 
 def test_after_start_restarts_at_once_where_nobody_is_pending() -> None:
     controller = Controller(AFTER_START)
-    controller.reconcile(training(4).container_restarted(3, 1, 0), 1.5)
+    controller.reconcile(training(4, restart_policy="OnFailure").container_restarted(3, 1, 0), 1.5)
     assert len(controller.triggers) == 1
 
 

@@ -1,6 +1,8 @@
 """A JobSet that has failed: reported once, never touched."""
 
+from recovery.core.model.facts import Condition
 from recovery.core.model.ledger import Ledger, Outcome
+from recovery.core.model.reason import Reason
 from tests.unit.core.diagnosis.test_native_policies import on_exit
 from tests.unit.core.driver import Controller, observing, policy
 from tests.unit.core.world import World, at, training
@@ -17,7 +19,7 @@ def failed(seconds: float) -> World:
 def test_found_failed_shortly_after_it_is_one_incident_and_no_write_to_the_workload() -> None:
     controller = Controller()
     plan = controller.reconcile(failed(-60), 0)
-    assert "the platform gave up: JobSet train is Failed" in plan.message
+    assert plan.reason is Reason.PLATFORM_GAVE_UP
     controller.settle(failed(-60), 0)
     (incident,) = controller.recorded
     assert incident.closing is not None
@@ -28,7 +30,7 @@ def test_found_failed_shortly_after_it_is_one_incident_and_no_write_to_the_workl
     assert incident.suspects[0].exit_code == 1
     assert controller.workload_actions == []
     assert controller.ledger.epoch == controller.ledger.totals.charged == 0
-    assert controller.reconcile(failed(-60), 60).message == "JobSet train is Failed; its end has been reported"
+    assert controller.reconcile(failed(-60), 60).reason is Reason.JOB_SET_FAILED
     assert len(controller.recorded) == 1
 
 
@@ -43,9 +45,7 @@ def test_found_failed_with_nothing_left_but_the_condition() -> None:
 
 def test_failed_before_the_policy_it_is_nobodys_business() -> None:
     controller = Controller(policy(since=-10))
-    assert (
-        controller.reconcile(failed(-60), 0).message == "JobSet train failed before this policy or long ago: left alone"
-    )
+    assert controller.reconcile(failed(-60), 0).reason is Reason.JOB_SET_FAILED
     assert controller.ledger == Ledger()
     assert controller.live_reads == 0
 
@@ -58,7 +58,8 @@ def test_failed_long_ago_it_is_nobodys_business() -> None:
 
 def test_failed_without_a_date_it_is_nobodys_business() -> None:
     controller = Controller()
-    controller.reconcile(training().with_jobset(terminal_state="Failed"), 0)
+    undated = Condition("Failed", "True", "FailedJobs")
+    controller.reconcile(training().with_jobset(terminal_state="Failed", conditions=(undated,)), 0)
     assert controller.ledger == Ledger()
 
 

@@ -6,6 +6,7 @@ import pytest
 from recovery.core.model.facts import Condition, GroupKey, Taint, WaitingGroup
 from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Quarantined, Suspicion
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, NodeConditionRule, NodeTaintRule, Operator, Rule, RuleAction, When
 from recovery.core.plan.actions import ChangeFleet, DeleteJob, FailJobSet
 from recovery.core.policy.spec import Mode, OnExhausted, Restart
@@ -41,9 +42,7 @@ def test_a_rule_that_does_not_match_leaves_it_to_the_default() -> None:
     controller = Controller(policy(rules=(on_exit(7, RuleAction.REPLACE_NODE),)))
     controller.reconcile(failed(), 1)
     assert controller.incident.rule == ""
-    assert "no rule matched, so the default of policy default (RecreateGroupOnPodRestart) applies" in (
-        controller.incident.message
-    )
+    assert controller.incident.reason is Reason.DEFAULT_RESTART
 
 
 def test_ignore_leaves_it_to_kubernetes_once_it_has_settled_and_costs_nothing() -> None:
@@ -53,7 +52,7 @@ def test_ignore_leaves_it_to_kubernetes_once_it_has_settled_and_costs_nothing() 
     assert controller.incident.attempts == ()
     controller.reconcile(failed(), 4)
     assert controller.triggers == []
-    assert "says Ignore, so it is left to Kubernetes" in controller.incident.message
+    assert controller.incident.reason is Reason.RULE_IGNORE
     assert controller.ledger.budget.charges == ()
     closed = controller.settle(failed().came_back(2, 5, 8), 20)
     assert closed is not None
@@ -75,7 +74,7 @@ def test_fail_job_where_it_is_allowed() -> None:
     controller.reconcile(failed(), 4)
     assert [type(action) for action in controller.workload_actions] == [FailJobSet]
     assert controller.phase() is Phase.HELD
-    assert "says FailJob" in controller.incident.message
+    assert controller.incident.reason is Reason.RULE_FAIL_JOB
     assert "the JobSet is made to fail" in controller.incident.message
     controller.settle(failed().jobset_failed(5), 6)
     assert controller.recorded[-1].closing is not None
@@ -90,7 +89,7 @@ def test_fail_job_where_it_is_not_allowed_holds_the_group_until_a_person_says_re
     controller.reconcile(failed(), 400)
     assert controller.workload_actions == []
     assert controller.phase() is Phase.HELD
-    assert "RecoveryConfig does not allow (spec.allow.failJob)" in controller.incident.message
+    assert controller.incident.reason is Reason.RULE_FAIL_JOB_NOT_ALLOWED
     controller.reconcile(failed().asked("recovery.trainjob.dev/retry", at(500).isoformat()), 501)
     assert len(controller.triggers) == 1
 
@@ -130,7 +129,7 @@ def test_rules_act_where_the_default_is_none() -> None:
     other = Controller(policy(restart=Restart.NONE, rules=(on_exit(42, RuleAction.RECREATE_GROUP),)))
     other.reconcile(failed(7), 1)
     assert other.triggers == []
-    assert "policy default says restart: None" in other.incident.message
+    assert other.incident.reason is Reason.RESTART_NONE
 
 
 def test_a_rule_free_of_charge_acts_although_the_budget_is_exhausted() -> None:
@@ -276,7 +275,7 @@ def test_the_same_error_early_on_another_node_is_the_jobs_own() -> None:
     controller.reconcile(moved, 61)
     assert len(controller.triggers) == 1
     assert controller.phase() is Phase.HELD
-    assert "came early on node gpu-9 as on node gpu-2: an error of the job itself" in controller.incident.message
+    assert controller.incident.reason is Reason.SAME_ERROR_AGAIN
     assert controller.ledger.totals.charged == 1
 
 

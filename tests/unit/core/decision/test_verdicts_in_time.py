@@ -7,6 +7,7 @@ import pytest
 
 from recovery.core.model.facts import Condition, Taint
 from recovery.core.model.ledger import Outcome, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.model.rules import NodeConditionRule, NodeTaintRule, Rule, RuleAction, When
 from recovery.core.plan.actions import FailJobSet, Plan
 from recovery.core.policy.resolved import Policy
@@ -114,7 +115,7 @@ def test_a_loss_that_waits_is_judged_although_the_one_before_was_ignored() -> No
     controller.reconcile(world, 16)
     world = world.pod_failed(3, 7, 17)
     reconcile_when_requeued(controller, world, 18, until=20)
-    assert "rule ignore-seven" in controller.incident.message
+    assert controller.incident.reason is Reason.RULE_IGNORE
     assert len(controller.triggers) == 1
     world = world.pod_failed(1, 1, 30)
     reconcile_when_requeued(controller, world, 30.5, until=40)
@@ -129,12 +130,12 @@ def test_a_loss_during_a_pause_restarts_the_group_once_the_pause_is_over() -> No
     controller.reconcile(world, 3)
     starting = world.recreated(10).started(0, 12).started(1, 12).started(3, 12).pod_failed(3, 1, 13)
     controller.reconcile(starting, 14)
-    assert "it is replaced without a restart of the others" in controller.incident.message
+    assert controller.incident.attempts[-1].reason is Reason.MEMBER_REPLACED
     running = starting.replaced(3, 15).all_started(20)
     controller.reconcile(running, 21)
     lost = running.pod_failed(1, 1, 30)
     controller.reconcile(lost.paused(), 31)
-    assert "nothing is done, because the job is paused by annotation" in controller.incident.message
+    assert controller.incident.reason is Reason.JOB_PAUSED
     assert len(controller.triggers) == 1
     controller.reconcile(lost, 40)
     assert len(controller.triggers) == 2

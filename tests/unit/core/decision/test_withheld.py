@@ -11,6 +11,7 @@ from recovery.core.incident import requests
 from recovery.core.incident.requests import Request, Verb
 from recovery.core.model.annotations import KUEUE_PATCH_MANAGER, KUEUE_QUEUE_LABEL, PAUSED_ANNOTATION
 from recovery.core.model.ledger import Outcome, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
 from recovery.core.plan.actions import DeleteJob, DeleteJobSet, FailJobSet, SuspendWorkload
 from recovery.core.policy.resolved import Backoff
@@ -261,7 +262,8 @@ def test_a_replacement_is_younger_than_the_loss_although_no_rule_tells_which_con
     controller, world = waiting()
     world = world.came_back(2, 305, 308)
     for rank in range(4):
-        world = world.with_pod(rank, training_known=False, containers=())
+        others = world.pod(rank).containers
+        world = world.with_pod(rank, training_known=False, containers=(), other_containers=others)
     waits = controller.incident.withheld
     assert waits is not None
     assert not recovered_by_itself(world.snapshot(), waits, seen=False)
@@ -393,7 +395,7 @@ def test_a_native_decision_on_what_comes_in_meanwhile_ends_the_wait() -> None:
     controller.reconcile(world, 300.2)
     world = world.evicted(1, 310)
     controller.reconcile(world, 310.2)
-    assert "standing aside" in controller.incident.message
+    assert controller.incident.reason is Reason.POD_FAILURE_POLICY
     assert (controller.phase(), controller.incident.withheld) == (Phase.DECIDED, None)
     assert controller.ledger.next_attempt_at is None
     controller.reconcile(world, 361)

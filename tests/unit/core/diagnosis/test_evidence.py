@@ -31,15 +31,16 @@ def test_a_pod_is_lost_once_in_whatever_state_it_is_seen() -> None:
 
 
 def test_a_crash_loop_says_what_the_kubelet_waits_for() -> None:
-    world = training().container_restarted(2, 1, 0)
+    world = training(restart_policy="OnFailure").container_restarted(2, 1, 0)
     waiting = msgspec.structs.replace(world.pod(2).containers[0], running_since=None, waiting_reason="CrashLoopBackOff")
-    text = only(world.with_pod(2, containers=(waiting,))).text
+    text = only(world.with_pod(2, containers=(waiting,), ready=False)).text
     assert text.endswith("exited with exit code 1; the kubelet will restart it (CrashLoopBackOff)")
 
 
 def test_a_restart_whose_exit_is_forgotten_is_dated_by_the_new_process() -> None:
     restarted = ContainerFacts(name="node", restarts=1, running_since=whole(5))
-    item = only(training().with_pod(2, containers=(restarted,)))
+    world = training(restart_policy="OnFailure")
+    item = only(world.with_pod(2, containers=(restarted,), ready_since=whole(5)))
     assert item.at == at(5)
     assert (
         item.text
@@ -51,7 +52,7 @@ def test_the_first_failing_exit_of_several_containers_is_the_pods() -> None:
     early = training().container_exited(3, 41, 2).pod(3).containers[0]
     late = training().container_exited(3, 42, 9).pod(3).containers[0]
     clean = training().container_exited(3, 0, 1).pod(3).containers[0]
-    world = training().with_pod(3, phase="Failed", containers=(late, clean, early))
+    world = training().with_pod(3, phase="Failed", ready=False, containers=(late, clean, early))
     item = only(world)
     assert (item.exit is not None and item.exit.code) == 41
     assert item.at == at(2)
@@ -77,9 +78,9 @@ def test_a_disruption_without_a_reason_is_named_by_its_class() -> None:
 
 
 def test_other_conditions_are_no_disruption() -> None:
-    unscheduled = Condition("PodScheduled", "False", "Unschedulable")
+    resizing = Condition("PodResizePending", "True", "Deferred")
     revoked = Condition("DisruptionTarget", "False")
-    world = training().with_pod(3, conditions=(unscheduled, revoked))
+    world = training().with_pod(3, conditions=(resizing, revoked))
     assert gather(world.snapshot()) == ()
     assert only(world.pod_deleted(3, 0)).kind is LossKind.POD_DELETED
 
@@ -105,10 +106,18 @@ def test_a_suspended_job_tells_nothing() -> None:
 
 
 def test_a_job_of_another_jobset_is_no_member() -> None:
-    """A TrainJob of the same name was deleted a moment ago, and its Job is still there."""
+    """A TrainJob of the same name, with another runtime, was deleted a moment ago, and its Job is still there."""
     mine = training()
-    stranger = msgspec.structs.replace(mine.job, uid="job-0", jobset_uid="jobset-0")
-    lost = msgspec.structs.replace(mine.pod(0), uid="pod-old", job_uid="job-0", deleting_since=at(0))
+    stranger = msgspec.structs.replace(mine.job, name="train-worker-0", uid="job-0", jobset_uid="jobset-0")
+    lost = msgspec.structs.replace(
+        mine.pod(0),
+        name="train-worker-0-0-old",
+        uid="pod-old",
+        job_uid="job-0",
+        job_name="train-worker-0",
+        deleting_since=at(0),
+        deletion_grace_seconds=30,
+    )
     world = msgspec.structs.replace(mine, jobs=(stranger, mine.job), pods=(lost, *mine.pods))
     assert gather(world.snapshot()) == ()
     assert [job.uid for job in member_jobs(world.snapshot())] == ["job-1"]

@@ -54,8 +54,9 @@ def test_so_does_one_that_never_starts_and_keeps_the_pod_pending() -> None:
 
 
 def test_one_that_waits_to_be_restarted_keeps_nothing() -> None:
-    crashed = ContainerFacts("proxy", waiting_reason="CrashLoopBackOff", last_exit=ExitFacts(1))
-    world = kept_running().with_other(2, crashed)
+    crashed = ContainerFacts("proxy", restarts=1, waiting_reason="CrashLoopBackOff", last_exit=ExitFacts(1))
+    restarts = ContainerTemplate("proxy", restart_policy="Always")
+    world = kept_running().with_other(2, crashed).with_job(containers=(ContainerTemplate("node", 8), restarts))
     controller = Controller()
     controller.reconcile(world, 1)
     controller.reconcile(world, 600)

@@ -3,10 +3,12 @@
 import msgspec
 import pytest
 
+from recovery.core.model.facts import ContainerFacts
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase, Suspect
+from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, DeletePods, PodRef, RaiseBackoffLimit
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import GPUS_PER_POD, World, at, training
+from tests.unit.core.world import GPUS_PER_POD, World, at, training, whole
 
 
 def test_a_deleted_pod_recreates_the_whole_group() -> None:
@@ -115,10 +117,10 @@ def test_a_failed_pod_names_its_exit_code_as_suspect() -> None:
 
 
 def test_an_init_containers_exit_counts_as_the_pods() -> None:
-    world = training().pod_failed(3, 0, 0)
-    pod = world.pod(3)
+    world = training()
     ended = World.container_exited(training(), 3, 41, 0).pod(3).containers
-    world = world.with_pod(3, init_containers=ended, containers=pod.containers)
+    never = ContainerFacts("node", waiting_reason="PodInitializing")
+    world = world.with_pod(3, phase="Failed", ready=False, init_containers=ended, containers=(never,))
     assert "failed with exit code 41" in Controller().reconcile(world, 1).message
 
 
@@ -128,7 +130,7 @@ def test_a_pod_that_failed_without_an_exit_is_still_lost() -> None:
 
 
 def test_an_exit_that_a_deletion_caused_is_told_as_the_deletion() -> None:
-    world = training().pod_deleted(3, 0).container_exited(3, 143, 0)
+    world = training(restart_policy="OnFailure").pod_deleted(3, 0).container_exited(3, 143, 0)
     assert "was deleted" in Controller().reconcile(world, 1).message
     failed = training().pod_deleted(3, 0).pod_failed(3, 143, 5)
     assert "was deleted" in Controller().reconcile(failed, 6).message
@@ -150,7 +152,9 @@ def test_an_exit_before_the_deletion_is_the_cause() -> None:
 
 
 def test_a_clean_exit_of_a_running_pods_container_is_no_loss() -> None:
-    assert Controller().reconcile(training().container_exited(3, 0, 0, reason="Completed"), 1).message == "no failure"
+    sidecar = ContainerFacts("log-shipper", running_since=whole(-3590))
+    world = training().with_other(3, sidecar).container_exited(3, 0, 0, reason="Completed")
+    assert Controller().reconcile(world, 1).reason is Reason.NO_FAILURE
 
 
 def test_forty_losses_at_once_are_one_incident_with_the_first_as_its_root() -> None:
@@ -167,7 +171,7 @@ def test_forty_losses_at_once_are_one_incident_with_the_first_as_its_root() -> N
 
 
 def test_within_a_second_a_cause_goes_before_its_consequence() -> None:
-    world = training().container_exited(0, 134, 5).evicted(2, 5)
+    world = training(restart_policy="OnFailure").container_exited(0, 134, 5).evicted(2, 5)
     controller = Controller()
     controller.reconcile(world, 6)
     assert controller.incident.cause == "EvictionByEvictionAPI"
@@ -208,7 +212,7 @@ def test_a_trigger_that_was_refused_for_one_job_is_not_sent_to_another_ones_succ
     world = two_jobs().pod_deleted(1, 0)
     controller.reconcile(world, 0.5)
     second, first = world.jobs[1], msgspec.structs.replace(world.jobs[0], uid="job-3", created_at=at(5))
-    controller.reconcile(msgspec.structs.replace(world, jobs=(first, second)), 6)
+    controller.reconcile(msgspec.structs.replace(world.job_gone("job-1"), jobs=(first, second)), 6)
     assert [trigger.uid for trigger in controller.triggers] == ["job-2", "job-1", "job-2"]
 
 
@@ -265,4 +269,4 @@ def test_recovered_from_end_to_end() -> None:
     assert controller.ledger.totals.restarts == controller.ledger.totals.charged == controller.ledger.epoch == 1
     assert controller.ledger.budget.remaining == 9
     assert controller.events == ["RecreatingGroup", "IncidentRecovered"]
-    assert controller.reconcile(coming.all_started(15).all_ready(21), 60).message == "no failure"
+    assert controller.reconcile(coming.all_started(15).all_ready(21), 60).reason is Reason.NO_FAILURE

@@ -61,7 +61,12 @@ STANDS_ASIDE = {
     "backoffLimit 0": training(backoff_limit=0).pod_failed(3, 1, 0),
     "backoffLimit 0, only the failing Job is left": training(backoff_limit=0).job_failing("BackoffLimitExceeded", 0),
     "no restarts allowed": training(failure_policy=FailurePolicyFacts(max_restarts=0)).pod_deleted(3, 0),
-    "all restarts used": training(failure_policy=RESTARTS).with_jobset(restarts_counted=3).pod_deleted(3, 0),
+    "all restarts used": (
+        training(failure_policy=RESTARTS)
+        .with_jobset(restarts=3, restarts_counted=3)
+        .with_job(restart_attempt=3)
+        .pod_deleted(3, 0)
+    ),
     "the failurePolicy has a failing Job": training(failure_policy=RESTARTS).job_failing("BackoffLimitExceeded", 0),
     "the Job fails by its podFailurePolicy": training().job_failing("PodFailurePolicy", 0),
     "the Job fails by its deadline": training().job_failing("DeadlineExceeded", 0),

@@ -5,6 +5,7 @@ import pytest
 
 from recovery.core.diagnosis.not_started import Hindrance, NotStarted, not_started
 from recovery.core.model.facts import ContainerFacts
+from recovery.core.model.reason import Reason
 from tests.unit.core.driver import Controller
 from tests.unit.core.world import World, group, training
 
@@ -90,7 +91,7 @@ def test_what_has_run_whole_or_is_finishing_has_started(world: World) -> None:
 def test_a_resumed_group_starts_again() -> None:
     """That it ran before it was suspended says nothing about the pods that wait now."""
     resumed = training().suspended().resumed(-60).unschedulable(1, "0/4 nodes are available")
-    assert "has not started: pod" in Controller().reconcile(resumed, 1).message
+    assert Controller().reconcile(resumed, 1).reason is Reason.NOT_STARTED
 
 
 def test_all_jobs_must_have_run_and_all_must_be_there() -> None:

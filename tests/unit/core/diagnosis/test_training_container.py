@@ -145,8 +145,9 @@ def test_where_none_is_known_the_phase_of_the_pod_must_do() -> None:
 def with_helpers(*others: ContainerFacts, restart_policy: str = "Never") -> World:
     """A group in which each rank has the same helpers."""
     world = training(restart_policy=restart_policy)
+    started = all(each.running_since or each.exit or each.last_exit for each in others)
     for index in range(4):
-        world = world.with_other(index, *others)
+        world = world.with_other(index, *others).with_pod(index, phase="Running" if started else "Pending")
     return world
 
 
@@ -186,7 +187,11 @@ def test_restart_all_containers_is_a_restart_of_the_training_too() -> None:
     killed = ExitFacts(137, "RestartingAllContainers")
     waits = ContainerFacts("node", restarts=1, last_exit=killed, waiting_reason="RestartingAllContainers")
     controller = Controller()
-    controller.reconcile(training().with_pod(2, containers=(waits,), ready=False), 0.5)
+    rule = RestartRule("In", (3,))
+    world = training().with_job(
+        containers=(ContainerTemplate("node", 8), ContainerTemplate("w", restart_rules=(rule,)))
+    )
+    controller.reconcile(world.with_pod(2, containers=(waits,), ready=False), 0.5)
     assert len(controller.triggers) == 1
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from recovery.core.incident.fencing import fates_of_nodes
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, ForceDeletePods
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import FencingMode, Mode
@@ -87,7 +88,7 @@ def test_without_permission_an_evicted_pod_is_waited_for_in_fencing_until_the_no
     going = going.pod_deleted(2, 300)
     plan = controller.reconcile(going, 320)
     assert controller.phase() is Phase.FENCING
-    assert "fencing: pod train-node-0-2-10 (rank 2, node gpu-2) may still run" in plan.message
+    assert plan.reason is Reason.FENCING
     assert "RecoveryConfig does not allow assumeDead" in controller.incident.message
     assert controller.forced == []
     back = going.node_back("gpu-2").recreated(400)

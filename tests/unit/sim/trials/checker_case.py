@@ -301,7 +301,7 @@ def opened(seconds: float, *, number: int = 1, mode: str = "Enforce", limit: int
         target=Target("jobset", ("job-1",)),
         gpus=GPUS,
         ranks=2,
-        phases=(PhaseSpan(Phase.DECIDED, at(seconds)),),
+        phases=(PhaseSpan(Phase.DETECTED, at(seconds), at(seconds)), PhaseSpan(Phase.DECIDED, at(seconds))),
         message="pod llm-node-0-1 was deleted",
     )
     budget = BudgetState(limit=limit, remaining=limit)
@@ -345,7 +345,7 @@ def in_phase(ledger: Ledger, phase: Phase) -> Ledger:
     """The ledger in that phase, without accounting for the time until then."""
     incident = ledger.incident
     assert incident is not None
-    spans = (PhaseSpan(phase, incident.started_at),)
+    spans = (*incident.phases[:-1], PhaseSpan(phase, incident.started_at))
     return msgspec.structs.replace(with_incident(ledger, phases=spans), phase=phase)
 
 
@@ -359,5 +359,5 @@ def closed(ledger: Ledger, seconds: float, outcome: Outcome = Outcome.RECOVERED,
     booked = {**ledger.totals.idle_gpu_seconds}
     booked[ledger.phase] = booked.get(ledger.phase, 0.0) + idle
     totals = msgspec.structs.replace(ledger.totals, idle_gpu_seconds=booked)
-    changed = msgspec.structs.replace(incident, phases=(span,), closing=closing)
+    changed = msgspec.structs.replace(incident, phases=(*incident.phases[:-1], span), closing=closing)
     return msgspec.structs.replace(ledger, phase=Phase.HEALTHY, incident=changed, totals=totals)

@@ -1,6 +1,7 @@
 """What a trial has met with, from its evidence."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import get_args
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 
 from recovery.core.diagnosis.classify import DisruptionClass
 from recovery.core.incident.requests import Verb
+from recovery.core.incident.transitions import ATTEMPTS, ENDINGS, TRANSITIONS
 from recovery.core.model.annotations import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION, TOUCHED_ANNOTATION
 from recovery.core.model.ledger import (
     Attempt,
@@ -40,12 +42,14 @@ from recovery.ports import (
     TRAIN_JOBS,
     Resource,
 )
-from recovery.sim.trials.coverage import ALL, NEVER_HIT, coverage_of, never_hit, total
+from recovery.sim.trials.coverage import ALL, NEVER_HIT, by_unit_tests_only, coverage_of, never_hit, total
 from recovery.sim.trials.failure_signs import Sign
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, Sidecar
+from recovery.sim.trials.rarely_hit import RARELY_HIT
 from tests.unit.sim.trials.story import Story, at
 
+REPOSITORY = Path(__file__).resolve().parents[4]
 TERMS = Terms("default", "u", 1, "RecreateGroupAfterStart", 10, 86400.0, 900.0)
 OPEN = Incident("i-1", 1, at(10), at(10), "PodDeleted", "PodDeleted", "Enforce", TERMS)
 
@@ -58,12 +62,16 @@ def open_incident(**fields: object) -> Incident:
     return msgspec.structs.replace(OPEN, **fields)
 
 
+OF_THE_PLAN = ("runtime:", "fencing:", "admission:")
+OF_THE_STATE_MACHINE = ("transition:", "ending:", "becomes:")
+
+
 def covered(*ledgers: Ledger) -> dict[str, int]:
     story = Story()
     for number, ledger in enumerate(ledgers):
         story.ledger(10 + number, ledger)
     found = coverage_of(story.evidence)
-    return {key: times for key, times in found.items() if not key.startswith(("runtime:", "fencing:", "admission:"))}
+    return {key: times for key, times in found.items() if not key.startswith(OF_THE_PLAN + OF_THE_STATE_MACHINE)}
 
 
 @pytest.mark.parametrize(
@@ -103,9 +111,47 @@ def test_what_cannot_be_hit_is_known_and_said_why() -> None:
 
 
 def test_what_was_never_hit_is_named() -> None:
-    assert never_hit({}) == [key for key in ALL if key not in NEVER_HIT]
+    assert never_hit({}) == [key for key in ALL if key not in NEVER_HIT and key not in RARELY_HIT]
     assert "fault:pod-kill" not in never_hit({"fault:pod-kill": 1})
     assert "fault:pod-kill" in never_hit({"fault:pod-kill": 0})
+
+
+def test_every_row_of_the_state_machine_has_to_be_hit() -> None:
+    rows = {key for key in ALL if key.startswith(OF_THE_STATE_MACHINE)}
+    assert len(rows) == len(TRANSITIONS) + len(ENDINGS) + sum(len(life.becomes) for life in ATTEMPTS.values())
+    assert set(RARELY_HIT) <= rows
+
+
+@pytest.mark.parametrize("test", sorted(set(RARELY_HIT.values())))
+def test_what_trials_may_miss_is_taken_by_a_unit_test_that_exists(test: str) -> None:
+    path, name = test.split("::")
+    assert f"\ndef {name}(" in (REPOSITORY / path).read_text()
+
+
+def test_what_trials_missed_and_a_unit_test_took_is_named() -> None:
+    assert by_unit_tests_only({}) == RARELY_HIT
+    assert by_unit_tests_only(dict.fromkeys(RARELY_HIT, 1)) == {}
+
+
+def test_transitions_and_endings_are_counted_once_each() -> None:
+    decided = PhaseSpan(Phase.DECIDED, at(11), at(12))
+    spans = (PhaseSpan(Phase.DETECTED, at(10), at(11)), msgspec.structs.replace(decided, ended_at=None))
+    first = open_incident(phases=spans, attempts=(attempt(1, AttemptAction.REPLACE_NODE),))
+    passed = (spans[0], decided, PhaseSpan(Phase.TEARING_DOWN, at(12), at(13)))
+    closing = Closing(Outcome.SUPERSEDED, Reason.JOB_DELETED, at(13))
+    second = open_incident(phases=passed, attempts=(attempt(1, AttemptAction.ADOPTED),), closing=closing)
+    story = Story()
+    story.ledger(11, Ledger(phase=Phase.DECIDED, incident=first))
+    story.ledger(13, Ledger(phase=Phase.HEALTHY, incident=second))
+    found = coverage_of(story.evidence)
+    assert {key: times for key, times in found.items() if key.startswith(OF_THE_STATE_MACHINE)} == {
+        "transition:Healthy>Detected": 1,
+        "transition:Detected>Decided": 1,
+        "transition:Decided>TearingDown": 1,
+        "transition:TearingDown>Healthy": 1,
+        "ending:Superseded/JobDeleted": 1,
+        "becomes:ReplaceNode>Adopted": 1,
+    }
 
 
 def test_trials_add_up() -> None:

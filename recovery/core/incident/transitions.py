@@ -1,0 +1,306 @@
+"""The state machine of an incident as tables: its phases, its attempts, its endings.
+
+`invariants` refuses a ledger that leaves the tables, trials count what they take of them, and `make manifests` draws
+them (`docs/images`). Nothing here decides; each row says when `core.decision` takes it.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from types import MappingProxyType
+
+import msgspec
+
+from recovery.core.model.ledger import AttemptAction, Incident, Outcome, Phase, PhaseSpan
+from recovery.core.model.reason import Reason
+from recovery.core.policy.spec import Mode
+
+
+class Transition(msgspec.Struct, frozen=True):
+    """One phase gives way to another. Healthy stands for no open incident."""
+
+    source: Phase
+    target: Phase
+    when: str
+    by_restart: bool = False
+    """Only in the write that adds a restart attempt, ours or the platform's."""
+
+    def __str__(self) -> str:
+        return f"{self.source}>{self.target}"
+
+
+class AttemptLife(msgspec.Struct, frozen=True):
+    """How attempts of one action begin and what becomes of them. Any attempt may follow any other."""
+
+    action: AttemptAction
+    when: str
+    modes: frozenset[Mode]
+    """Of the incident."""
+    begins_in: frozenset[Phase]
+    """The phase of the group in the write that adds it. Healthy: that write ends the incident too."""
+    becomes: frozenset[AttemptAction] = frozenset()
+    """What its action may change to while it is the latest restart."""
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How an incident may end."""
+
+    outcome: Outcome
+    reason: Reason
+    when: str
+    modes: frozenset[Mode]
+    """Of the incident."""
+    phases: frozenset[Phase]
+    """Its last phase."""
+
+    def __str__(self) -> str:
+        return f"{self.outcome}/{self.reason}"
+
+
+# --- phases ----------------------------------------------------------------------------------------------------------
+
+UNDER_WAY = (
+    Phase.DECIDED,
+    Phase.FENCING,
+    Phase.TEARING_DOWN,
+    Phase.BACKOFF,
+    Phase.SCHEDULING,
+    Phase.STARTING,
+    Phase.RENDEZVOUS,
+)
+"""The phases of an attempt, in order. What happens between two reads takes no time, so any of them may be skipped."""
+
+
+def _from(sources: tuple[Phase, ...], target: Phase, when: str, *, by_restart: bool = False) -> tuple[Transition, ...]:
+    return tuple(Transition(source, target, when, by_restart) for source in sources)
+
+
+TRANSITIONS: tuple[Transition, ...] = (
+    *_from((Phase.HEALTHY,), Phase.DETECTED, "a failure opens an incident, which begins at the failure itself"),
+    *_from((Phase.DETECTED,), Phase.DECIDED, "the write that opens the incident decides on it too"),
+    # The facts show where the group is on its way back (`phases.position`). It goes forward only.
+    *_from(UNDER_WAY[:1], Phase.FENCING, "an old pod may still run on a node that does not answer"),
+    *_from(UNDER_WAY[:2], Phase.TEARING_DOWN, "the old Jobs and pods are going"),
+    *_from(
+        UNDER_WAY[:3],
+        Phase.BACKOFF,
+        "the old group is gone and the workload is suspended until its delay is over, or the restart is withheld",
+    ),
+    *_from(UNDER_WAY[:4], Phase.SCHEDULING, "the old group is gone, and a member has no node"),
+    *_from(UNDER_WAY[:5], Phase.STARTING, "every member has a node, and one does not run"),
+    *_from(UNDER_WAY[:6], Phase.RENDEZVOUS, "every member runs, and one is not Ready"),
+    # ... but for capacity: waiting for a node does not count as starting.
+    *_from((Phase.STARTING,), Phase.SCHEDULING, "no node has room for the pod that replaces a lost one"),
+    *_from(
+        (Phase.FENCING, Phase.TEARING_DOWN),
+        Phase.DECIDED,
+        "one Job of several is back and fails while another still goes, or the new JobSet fails at once: "
+        "another restart",
+        by_restart=True,
+    ),
+    # Not by a restart alone: what is left to the platform is withheld no longer.
+    *_from(
+        (Phase.BACKOFF,),
+        Phase.DECIDED,
+        "the withheld restart is made, the platform restarts the group, or the loss is left to the platform",
+    ),
+    *_from(
+        (Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS),
+        Phase.DECIDED,
+        "a member is lost again, a timeout passes, or somebody else restarts the group: another restart",
+        by_restart=True,
+    ),
+    *_from(
+        (Phase.HELD,),
+        Phase.DECIDED,
+        "the budget's window lets a restart through, a person asks for one, or the platform restarts the group",
+        by_restart=True,
+    ),
+    *_from(
+        (Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS),
+        Phase.BACKOFF,
+        "a member is lost again, and the restart is withheld",
+    ),
+    *_from(UNDER_WAY, Phase.HELD, "no restart may be made now: the budget, or the verdict, forbids it"),
+    *_from((*UNDER_WAY, Phase.HELD), Phase.HEALTHY, "the incident ends"),
+)
+"""Each transition that some facts lead to. One that is missing here stops the recovery that needs it."""
+
+ALLOWED_NEXT: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
+    {phase: frozenset(each.target for each in TRANSITIONS if each.source is phase) for phase in Phase}
+)
+"""Which phases may follow a phase."""
+
+BY_RESTART = frozenset((each.source, each.target) for each in TRANSITIONS if each.by_restart)
+
+
+def path(before: Incident | None, after: Incident) -> tuple[Phase, ...]:
+    """The phases that one write goes through, the one that it begins in first.
+
+    `before`: the same incident as it was. None: the write opens it. Spans before the one that ran then do not count: an
+    earlier version may have written them, and the two oldest may be one by now (`phases.MAX_SPANS`).
+    """
+    spans = after.phases
+    entered = (Phase.HEALTHY, *(span.phase for span in spans))
+    if before is not None and before.phases:
+        entered = entered[_running(before.phases, spans) + 1 :]
+    return entered if after.closing is None else (*entered, Phase.HEALTHY)
+
+
+def _running(was: tuple[PhaseSpan, ...], spans: tuple[PhaseSpan, ...]) -> int:
+    """Where in `spans` the phase stands that ran last in `was`; -1: nowhere.
+
+    Its date alone does not tell it: a phase without length may have come and gone at the same moment.
+    """
+    ran = was[-1]
+    for merged in range(len(was)):
+        index = len(was) - 1 - merged
+        same = index < len(spans) and (spans[index].phase, spans[index].started_at) == (ran.phase, ran.started_at)
+        if same and spans[1:index] == was[1 + merged : -1]:
+            return index
+    return -1
+
+
+def taken(before: Incident | None, after: Incident) -> Iterator[tuple[Phase, Phase]]:
+    """The transitions of one write; `before` as for `path`. None in an incident that was closed already."""
+    if before is None or before.closing is None:
+        yield from pairwise(path(before, after))
+
+
+# --- attempts --------------------------------------------------------------------------------------------------------
+
+_ENFORCE, _ANY_MODE = frozenset({Mode.ENFORCE}), frozenset(Mode)
+_AT_ONCE = frozenset({Phase.DECIDED})
+
+ATTEMPTS: Mapping[AttemptAction, AttemptLife] = MappingProxyType(
+    {
+        life.action: life
+        for life in (
+            AttemptLife(
+                AttemptAction.RECREATE_GROUP,
+                "the controller restarts the group; Adopted: the platform was faster",
+                _ENFORCE,
+                _AT_ONCE,
+                becomes=frozenset({AttemptAction.ADOPTED}),
+            ),
+            AttemptLife(
+                AttemptAction.REPLACE_NODE,
+                "the same, with a node quarantined first",
+                _ENFORCE,
+                _AT_ONCE,
+                becomes=frozenset({AttemptAction.ADOPTED}),
+            ),
+            AttemptLife(
+                AttemptAction.RECREATE_JOB_SET,
+                "the controller deletes a failed JobSet; Adopted: the next one restarts while old Jobs are left",
+                _ENFORCE,
+                _AT_ONCE,
+                becomes=frozenset({AttemptAction.ADOPTED}),
+            ),
+            AttemptLife(
+                AttemptAction.ADOPTED,
+                "JobSet, or somebody else, restarts the group",
+                _ANY_MODE,
+                frozenset({*UNDER_WAY, Phase.HEALTHY}),
+            ),
+            AttemptLife(
+                AttemptAction.NONE,
+                "the loss is left to the platform",
+                _ANY_MODE,
+                frozenset({*UNDER_WAY, Phase.HELD, Phase.HEALTHY}),
+            ),
+        )
+    }
+)
+"""The life of an attempt, by its action."""
+
+# --- endings ---------------------------------------------------------------------------------------------------------
+
+_ANY_PHASE = frozenset({*UNDER_WAY, Phase.HELD})
+_HELD = frozenset({Phase.HELD})
+_OBSERVE = frozenset({Mode.OBSERVE})
+
+ENDINGS: tuple[Ending, ...] = (
+    Ending(
+        Outcome.RECOVERED,
+        Reason.ALL_RANKS_READY,
+        "after a restart, all ranks are Ready, or have joined",
+        _ENFORCE,
+        frozenset(UNDER_WAY),
+    ),
+    Ending(
+        Outcome.FAILED,
+        Reason.FAIL_JOB_RULE,
+        "a rule says FailJob, and the JobSet has been made to fail",
+        _ENFORCE,
+        _HELD,
+    ),
+    Ending(
+        Outcome.FAILED,
+        Reason.BUDGET_EXHAUSTED,
+        "onExhausted says FailJob, and the JobSet has been made to fail",
+        _ENFORCE,
+        _HELD,
+    ),
+    Ending(Outcome.FAILED, Reason.NATIVE_POLICY, "the user's own policies let the JobSet fail", _ANY_MODE, _ANY_PHASE),
+    Ending(
+        Outcome.FAILED, Reason.PLATFORM_GAVE_UP, "the JobSet has failed, and is not made again", _ANY_MODE, _ANY_PHASE
+    ),
+    Ending(Outcome.HELD, Reason.RUNS_WHOLE_AGAIN, "all ranks are Ready while the group is held", _ENFORCE, _HELD),
+    Ending(Outcome.SUPERSEDED, Reason.JOB_DELETED, "the workload is being deleted", _ANY_MODE, _ANY_PHASE),
+    Ending(Outcome.SUPERSEDED, Reason.JOB_COMPLETE, "the workload, or its JobSet, is complete", _ANY_MODE, _ANY_PHASE),
+    Ending(Outcome.SUPERSEDED, Reason.JOB_SUSPENDED, "somebody else suspends the workload", _ANY_MODE, _ANY_PHASE),
+    Ending(Outcome.SUPERSEDED, Reason.NO_JOB_SET, "the workload has no JobSet any more", _ANY_MODE, _ANY_PHASE),
+    Ending(Outcome.SUPERSEDED, Reason.JOB_SET_DELETED, "somebody else deletes the JobSet", _ANY_MODE, _ANY_PHASE),
+    Ending(Outcome.SUPERSEDED, Reason.JOB_SET_REPLACED, "another JobSet took its place", _ANY_MODE, _ANY_PHASE),
+    Ending(
+        Outcome.SUPERSEDED,
+        Reason.JOB_FINISHING,
+        "a member has succeeded, so the job is finishing",
+        _ANY_MODE,
+        _ANY_PHASE,
+    ),
+    Ending(
+        Outcome.SUPERSEDED,
+        Reason.RUNS_WHOLE_AGAIN,
+        "all ranks are Ready before the restart was made",
+        _ENFORCE,
+        frozenset(UNDER_WAY[:4]),
+    ),
+    Ending(
+        Outcome.OBSERVED,
+        Reason.OBSERVE_MODE,
+        "all ranks are Ready, and the controller only observed",
+        _OBSERVE,
+        frozenset(UNDER_WAY),
+    ),
+    Ending(
+        Outcome.OBSERVED,
+        Reason.LEFT_TO_KUBERNETES,
+        "all ranks are Ready, and nothing was restarted",
+        _ENFORCE,
+        # Backoff: a CRD of an older version has dropped `withheld`.
+        frozenset({Phase.DECIDED, Phase.BACKOFF}),
+    ),
+    Ending(
+        Outcome.OBSERVED,
+        Reason.MODE_SWITCHED,
+        "the policy enforces by now, and another member was lost",
+        _OBSERVE,
+        _AT_ONCE,
+    ),
+    Ending(
+        Outcome.OBSERVED,
+        Reason.RESTARTED_BY_HAND,
+        "a person asks for a restart, which opens an incident of its own",
+        _ANY_MODE,
+        frozenset(UNDER_WAY),
+    ),
+)
+"""How incidents end."""
+
+_ENDINGS = MappingProxyType({(each.outcome, each.reason): each for each in ENDINGS})
+
+
+def ending_of(outcome: Outcome, reason: Reason) -> Ending | None:
+    """The row of the table. None: no incident ends so."""
+    return _ENDINGS.get((outcome, reason))

@@ -1,0 +1,53 @@
+"""What trials may miss of the state machine, because chance seldom brings it about, and the unit test that takes it.
+
+A thousand trials need not take these, but `recovery simulate` and `make seeds` name those that none took.
+"""
+
+from collections.abc import Mapping
+
+from recovery.core.incident.transitions import UNDER_WAY
+from recovery.core.model.ledger import Phase
+
+_TESTS = "tests/unit/core/incident/test_reached_transitions.py::"
+_FORWARD = f"{_TESTS}test_a_group_goes_forward_from_any_phase_to_any_later_one"
+_CAPACITY = f"{_TESTS}test_a_group_that_starts_goes_back_to_wait_for_capacity"
+_AGAIN = f"{_TESTS}test_another_restart_goes_back_to_decided_from"
+_HELD = f"{_TESTS}test_where_the_budget_allows_no_other_the_group_is_held_from"
+_HELD_BY_VERDICT = f"{_TESTS}test_a_verdict_holds_a_group_whose_restart_is_withheld"
+_WITHHELD = f"{_TESTS}test_the_restart_for_a_second_loss_is_withheld_from"
+_ENDS = f"{_TESTS}test_an_incident_ends_from_any_phase"
+_OVERTAKEN = f"{_TESTS}test_a_restart_that_the_jobset_was_faster_with_becomes_the_platforms"
+
+
+def _transitions(sources: tuple[Phase, ...], target: Phase, test: str) -> dict[str, str]:
+    return {f"transition:{source}>{target}": test for source in sources}
+
+
+RARELY_HIT: Mapping[str, str] = {
+    **_transitions((Phase.FENCING, Phase.SCHEDULING, Phase.TEARING_DOWN), Phase.HEALTHY, _FORWARD),
+    **_transitions((Phase.FENCING,), Phase.BACKOFF, _FORWARD),
+    **_transitions((Phase.FENCING,), Phase.SCHEDULING, _FORWARD),
+    **_transitions((Phase.DECIDED, Phase.FENCING, Phase.TEARING_DOWN, Phase.BACKOFF), Phase.STARTING, _FORWARD),
+    **_transitions(UNDER_WAY[:5], Phase.RENDEZVOUS, _FORWARD),
+    **_transitions((Phase.STARTING,), Phase.SCHEDULING, _CAPACITY),
+    **_transitions((Phase.FENCING, Phase.TEARING_DOWN, Phase.RENDEZVOUS), Phase.DECIDED, _AGAIN),
+    **_transitions(
+        (Phase.FENCING, Phase.TEARING_DOWN, Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS), Phase.HELD, _HELD
+    ),
+    **_transitions((Phase.BACKOFF,), Phase.HELD, _HELD_BY_VERDICT),
+    **_transitions((Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS), Phase.BACKOFF, _WITHHELD),
+    "ending:Failed/NativePolicy": f"{_TESTS}test_a_users_own_policy_ends_it",
+    "ending:Superseded/JobDeleted": _ENDS,
+    "ending:Superseded/JobComplete": _ENDS,
+    "ending:Superseded/NoJobSet": _ENDS,
+    "ending:Superseded/JobSetDeleted": _ENDS,
+    "ending:Superseded/JobSetReplaced": _ENDS,
+    "ending:Superseded/JobFinishing": f"{_TESTS}test_a_member_that_succeeds_ends_it",
+    "ending:Superseded/RunsWholeAgain": f"{_TESTS}test_a_restart_that_was_never_carried_out_ends_superseded",
+    "ending:Observed/ModeSwitched": f"{_TESTS}test_a_loss_after_the_policy_enforces_ends_an_observed_incident",
+    "ending:Observed/RestartedByHand": f"{_TESTS}test_a_restart_by_hand_ends_an_incident_that_only_watches",
+    "becomes:RecreateGroup>Adopted": _OVERTAKEN,
+    "becomes:ReplaceNode>Adopted": _OVERTAKEN,
+    "becomes:RecreateJobSet>Adopted": f"{_TESTS}test_so_does_that_of_a_jobset_whose_jobs_outlive_it",
+}
+"""By key of `coverage.ALL`: seen fewer than five times in 200 trials."""
