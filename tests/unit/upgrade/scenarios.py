@@ -357,12 +357,12 @@ def group_of(status: dict[str, Any]) -> bytes:
 async def record_of(incident: Any) -> Any:
     """The RecoveryIncident as the controller creates it."""
     writer = import_module("recovery.executors.status")
-    api = Recorder()
+    api = ClientOfThen()
     await writer.LedgerWriter(api).record("ml", writer.WorkloadReference("TrainJob", "train", WORKLOAD_UID), incident)
     return json.loads(msgspec.json.encode(api.body))
 
 
-class Recorder:
+class ClientOfThen:
     """The API client of 3338a6b, as far as a record needs it."""
 
     body: Any = None
