@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from recovery.core.model.fleet_ledger import Breaker, FleetLedger
+from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import (
     Attempt,
     AttemptAction,
@@ -76,19 +76,24 @@ class _FleetLedger(msgspec.Struct, frozen=True):
     breaker: _Breaker | None = None
 
 
+class _Config(msgspec.Struct, frozen=True):
+    status: _FleetLedger = _FleetLedger()
+
+
 _decode_sentences = msgspec.json.Decoder(_Ledger).decode
 _decode_ledger = msgspec.json.Decoder(Ledger).decode
 _decode_incident_sentences = msgspec.json.Decoder(_Incident).decode
 _decode_incident = msgspec.json.Decoder(Incident).decode
 _decode_closing = msgspec.json.Decoder(Closing).decode
 _decode_kept = msgspec.json.Decoder(_Kept).decode
-_decode_fleet_sentences = msgspec.json.Decoder(_FleetLedger).decode
-_decode_fleet = msgspec.json.Decoder(FleetLedger).decode
+_decode_config_sentences = msgspec.json.Decoder(_Config).decode
 
 
 def decode_ledger(status: bytes | msgspec.Raw) -> Ledger:
     """The status of a RecoveryGroup of schemaVersion 1, 2 or 3. Raises ValueError or OverflowError as msgspec does."""
     ledger, old = _decode_ledger(status), _decode_sentences(status)
+    if ledger.message:  # one of version 4 that was labelled 3 for the way back (docs/install.md): it is still whole
+        return restore_told(ledger, status)
     incident = ledger.incident
     if incident is not None and old.incident is not None:
         incident = _incident(incident, old.incident, incident.closing)
@@ -126,17 +131,17 @@ def decode_record(spec: bytes | msgspec.Raw) -> Incident:
     return _incident(incident, _decode_incident_sentences(spec), closing)
 
 
-def decode_fleet_ledger(status: bytes | msgspec.Raw) -> FleetLedger:
-    """The status of a RecoveryConfig, which has no version: a breaker's reason is a code, or it is a sentence."""
-    fleet, old = _decode_fleet(status), _decode_fleet_sentences(status)
-    if fleet.breaker is None or old.breaker is None or fleet.breaker.reason is not Reason.UNKNOWN:
+def restore_breaker(fleet: FleetLedger, config: bytes | msgspec.Raw) -> FleetLedger:
+    """The fleet's ledger with the sentence for which an earlier version opened the circuit breaker.
+
+    The status of a RecoveryConfig has no version: a breaker's reason is a code, or it is a sentence.
+    """
+    breaker, old = fleet.breaker, _decode_config_sentences(config).status.breaker
+    if breaker is None or old is None or breaker.reason is not Reason.UNKNOWN:
         return fleet
-    return msgspec.structs.replace(fleet, breaker=_breaker(fleet.breaker, old.breaker.reason))
-
-
-def _breaker(breaker: Breaker, sentence: str) -> Breaker:
-    """Nothing but recoveries in vain has ever opened it."""
-    return msgspec.structs.replace(breaker, reason=Reason.RECOVERIES_IN_VAIN, message=breaker.message or sentence)
+    # Nothing but recoveries in vain has ever opened it.
+    known = msgspec.structs.replace(breaker, reason=Reason.RECOVERIES_IN_VAIN, message=breaker.message or old.reason)
+    return msgspec.structs.replace(fleet, breaker=known)
 
 
 def _latest_reason(sentence: str, incident: Incident | None, history: tuple[ClosedIncident, ...]) -> Reason | None:
@@ -294,7 +299,7 @@ _DECISIONS = _table(
     (r"the circuit breaker is open: ", Reason.BREAKER_OPEN),
     (r"RecoveryConfig \S+ (?:pauses all recoveries|cannot be read)", Reason.GLOBAL_PAUSE),
     (r"policy \S+ was switched to Observe", Reason.OBSERVE_MODE),
-    (r"policy \S+ is in mode Observe(?!:)", Reason.OBSERVE_MODE),
+    (r"(?:the policy|policy \S+) is in mode Observe(?!:)", Reason.OBSERVE_MODE),
     (r"the job is paused by annotation", Reason.JOB_PAUSED),
     (r"the RecoveryPolicy was deleted or no longer selects this job", Reason.POLICY_GONE),
     (r"the RecoveryPolicy cannot be used: ", Reason.POLICY_INVALID),
@@ -325,7 +330,7 @@ _DECISIONS = _table(
     # --- what a person asked for
     (r"(?:restart|retry|reset-budget) asked for", Reason.RESTARTED_BY_HAND),
     (r"no checkpoint is known of, so steps since the last one are lost", Reason.RESTARTED_BY_HAND),
-    (r"charges no longer count", Reason.BUDGET_RESET),
+    (r"charges no longer count|^the budget was emptied$", Reason.BUDGET_RESET),
     (r"the backoff is over: it is resumed as soon as the old group is gone", Reason.BACKOFF_SKIPPED),
     (r"it was asked for at \S+, too long ago", Reason.REQUEST_EXPIRED),
     (r"it is dated \S+, which is yet to come", Reason.REQUEST_PREMATURE),

@@ -9,6 +9,7 @@ from recovery.core.fleet.quarantine import parsed_time
 from recovery.core.model import ledger_v3
 from recovery.core.model.annotations import RESET_BREAKER_ANNOTATION
 from recovery.core.model.config import ConfigFacts, ConfigSpec
+from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.spec import PolicySpec
@@ -88,7 +89,7 @@ class _ConfigMetadata(Metadata, frozen=True, rename="camel"):
 class _Config(msgspec.Struct, frozen=True):
     metadata: Metadata
     spec: ConfigSpec = ConfigSpec()
-    status: msgspec.Raw = msgspec.Raw(b"{}")
+    status: FleetLedger = FleetLedger()
 
 
 class _ConfigIdentity(msgspec.Struct, frozen=True):
@@ -112,7 +113,7 @@ def decode_config(raw: bytes | msgspec.Raw) -> ObjectEntry[ConfigFacts]:
     )
     try:
         config = _decode_config(raw)
-        fleet = ledger_v3.decode_fleet_ledger(config.status)
+        fleet = ledger_v3.restore_breaker(config.status, raw)
         check(fleet, "$.status")
     except (ValueError, OverflowError) as error:
         return meta.entry(msgspec.structs.replace(facts, unreadable=str(error)))

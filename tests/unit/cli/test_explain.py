@@ -213,7 +213,7 @@ def record(**changes: Any) -> Object:
     """`spec` of a RecoveryIncident, without the group."""
     open_ = {key: value for key, value in open_incident("Starting")["incident"].items() if key != "phases"}
     closing = {"outcome": "Recovered", "outcomeReason": "AllRanksReady", "endedAt": "2026-11-02T08:59:42Z"}
-    return open_ | closing | {"idleGpuSeconds": 672, "schemaVersion": SCHEMA_VERSION} | changes
+    return open_ | closing | {"schemaVersion": SCHEMA_VERSION, "idleGpuSeconds": 672} | changes
 
 
 @pytest.mark.parametrize("job_exists", [True, False])

@@ -20,15 +20,20 @@ from typing import Any
 
 import msgspec
 
-from tests.unit.core import driver
-from tests.unit.core.driver import Controller, Mode, OnExhausted, policy
-from tests.unit.core.world import PodFailureRule as NativeRule
+from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training
+
+# By name: of these the modules differ from version to version.
+driver: Any = import_module("tests.unit.core.driver")
+NativeRule: Any = vars(import_module("tests.unit.core.world"))["PodFailureRule"]
+Mode, OnExhausted = driver.Mode, driver.OnExhausted
 
 FIXTURES = Path(__file__).parent / "fixtures"
 """One line for each step: when, the actions, and the ledger that was written then."""
 RECORDS = FIXTURES / "records"
 """The first RecoveryIncident of each scenario that has one."""
+BREAKER = FIXTURES / "fleet" / "breaker.json"
+"""The status of a RecoveryConfig whose circuit breaker is open."""
 WORKLOAD_UID = "0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"
 
 Step = tuple[float, World, Any]
@@ -40,7 +45,7 @@ def rule(code: int, action: str) -> Any:
     return msgspec.convert({"name": "mine", "action": action, "when": when}, driver.Rule)
 
 
-def natively(code: int) -> NativeRule:
+def natively(code: int) -> Any:
     """The user's own podFailurePolicy ignores that exit code."""
     wanted = {"action": "Ignore", "on_exit_codes": {"operator": "In", "values": [code]}}
     return msgspec.convert(wanted, NativeRule)
@@ -366,9 +371,19 @@ class Recorder:
         self.body = body
 
 
+def breaker() -> Any:
+    """The status of a RecoveryConfig whose circuit breaker has opened."""
+    fleet, opens = import_module("recovery.core.fleet"), vars(import_module("recovery.core.quarantine"))["_breaker"]
+    futile = tuple(fleet.Futile(f"incident-{number}", at(number)) for number in range(2))
+    limits = fleet.FleetLimits(breaker_recoveries=2)
+    return json.loads(msgspec.json.encode(fleet.FleetLedger(futile=futile, breaker=opens(futile, limits, at(2)))))
+
+
 def main() -> None:
     FIXTURES.mkdir(exist_ok=True)
     RECORDS.mkdir(exist_ok=True)
+    BREAKER.parent.mkdir(exist_ok=True)
+    BREAKER.write_text(json.dumps(breaker(), indent=1) + "\n")
     for name, scenario in SCENARIOS.items():
         controller = Controller()
         steps = []
