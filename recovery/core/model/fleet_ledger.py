@@ -83,7 +83,7 @@ class FleetLedger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
 
 class FleetChange(msgspec.Struct, frozen=True):
-    """What one look at one group adds to the fleet's ledger. Adding the same twice changes nothing."""
+    """What one reconcile of one group adds to the fleet's ledger. Adding the same twice changes nothing."""
 
     quarantine: tuple[Quarantined, ...] = ()
     suspicions: tuple[Suspicion, ...] = ()
