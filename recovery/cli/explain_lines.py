@@ -283,14 +283,14 @@ _BY_VERDICT = {AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE}
 
 def _decided_by(incident: Incident) -> str:
     """Whose restart it is, or would be under Enforce. Empty: there is none of ours, and the sentence says why."""
-    terms = incident.terms
-    policy = f"policy {terms.policy_name}, generation {terms.policy_generation}"
+    pinned = incident.pinned
+    policy = f"policy {pinned.policy_name}, generation {pinned.policy_generation}"
     if incident.rule:
         return f"decided by rule {incident.rule} of {policy}"
     if incident.disruption_class == DisruptionClass.MANUAL:
         return ""
     if incident.would or any(attempt.action in _BY_VERDICT for attempt in incident.attempts):
-        return f"decided by the default ({terms.restart}) of {policy}: no rule matched"
+        return f"decided by the default ({pinned.restart}) of {policy}: no rule matched"
     return ""
 
 

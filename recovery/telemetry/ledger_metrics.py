@@ -161,8 +161,8 @@ def _job(group: LedgerObject, snapshot: Snapshot, policy: Policy | None, now: da
     """While an incident is open by what was noted when it opened; between incidents by its pods and policy now."""
     state, incident = group.ledger.budget, group.ledger.incident
     if incident is not None:
-        window = timedelta(seconds=incident.terms.budget_window_seconds)
-        limit = incident.terms.budget_limit
+        window = timedelta(seconds=incident.pinned.budget_window_seconds)
+        limit = incident.pinned.budget_limit
         return _Job(group, incident.gpus, budget.remaining(state, limit, window, now), limit)
     gpus = sum(pod.gpus for pod in snapshot.pods if _holds_gpus(pod))
     if policy is None:

@@ -226,7 +226,7 @@ def _verdict_is_due(context: ReconcileContext, ledger: Ledger, more: tuple[Evide
 def _is_to_be_told(context: ReconcileContext, open_: Incident) -> bool:
     """Under Observe: what Enforce would have done has not been said yet, and nobody enforces meanwhile."""
     enforced = isinstance(context.policy, Policy) and context.policy.mode is Mode.ENFORCE
-    return lifecycle.decides(open_.terms) and not enforced and not open_.would
+    return lifecycle.decides(open_.pinned) and not enforced and not open_.would
 
 
 def _still_aside(ledger: Ledger) -> bool:
@@ -237,7 +237,7 @@ def _still_aside(ledger: Ledger) -> bool:
 def _restarts_once_started(context: ReconcileContext, ledger: Ledger) -> bool:
     """Under RecreateGroupAfterStart the restart was only put off: that all run now is what it waited for."""
     open_ = ledger.current_incident
-    put_off = open_.terms.restart == Restart.RECREATE_GROUP_AFTER_START and lifecycle.acts(ledger)
+    put_off = open_.pinned.restart == Restart.RECREATE_GROUP_AFTER_START and lifecycle.acts(ledger)
     may = barred(context.workload, context.policy, forced=open_.forced) is None
     return put_off and may and ledger.phase is not Phase.HELD and not lifecycle.stood_aside(ledger)
 

@@ -383,7 +383,7 @@ def _watch_the_backoff(context: ReconcileContext, ledger: Ledger) -> Plan:
 def _watch_the_rendezvous(context: ReconcileContext, ledger: Ledger) -> Plan:
     """All run, not all are Ready. `timeouts.rendezvous` counts only where Ready says that a rank has joined."""
     open_ = ledger.current_incident
-    timeout = timedelta(seconds=open_.terms.rendezvous_timeout_seconds)
+    timeout = timedelta(seconds=open_.pinned.rendezvous_timeout_seconds)
     what = _not_ready(context.snapshot)
     if not timeout or not lifecycle.acts(ledger) or not open_.probe_proven:
         return say_after_a_while(context, ledger, what)
@@ -467,7 +467,7 @@ def _under_way_since(context: ReconcileContext, ledger: Ledger) -> datetime:
 def _watch_the_start(context: ReconcileContext, ledger: Ledger) -> Plan:
     """`timeouts.start`: all pods have a node, yet not all run."""
     open_ = ledger.current_incident
-    timeout = timedelta(seconds=open_.terms.start_timeout_seconds)
+    timeout = timedelta(seconds=open_.pinned.start_timeout_seconds)
     deadline = _under_way_since(context, ledger) + timeout
     if context.now < deadline or not lifecycle.acts(ledger):
         hindered = not_started.words(context.snapshot)

@@ -32,7 +32,7 @@ def withheld(
     """
     open_ = ledger.current_incident
     number, not_ours = ledger.attempts_in_row + 1, suspension.not_ours(context)
-    wait = budget.delay(open_.terms, number)
+    wait = budget.delay(open_.pinned, number)
     if not_ours is None or open_.resumed_by_others or hurry is not None or ledger.phase is Phase.HELD:
         return None
     waits = open_.withheld or _begin(context, ledger, wait, lost)
@@ -70,7 +70,7 @@ def taken(
     number = ledger.attempts_in_row + 1
     ledger = msgspec.structs.replace(ledger.with_incident(forced=False), attempts_in_row=number)
     open_ = ledger.current_incident
-    wait = budget.delay(open_.terms, number)
+    wait = budget.delay(open_.pinned, number)
     refused = suspension.refused(context, open_)
     if wait and refused is not None:
         if open_.withheld is None:

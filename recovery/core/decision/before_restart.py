@@ -36,14 +36,14 @@ def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] 
     """
     snapshot, policy, now = context.snapshot, context.policy, context.now
     open_ = ledger.current_incident
-    terms = open_.terms
+    pinned = open_.pinned
     observes = open_.mode == Mode.OBSERVE
     if observes and open_.would:
         return _observed(context, ledger)
     # Once the controller has stood aside, only what came in later can call for more.
     found = because(Reason.MEMBER_LOST, evidence=open_.evidence[-1 if lifecycle.stood_aside(ledger) else 0])
-    if not lifecycle.decides(terms):
-        return say(ledger, seen_then(found, because(Reason.RESTART_NONE, policy=terms.policy_name)))
+    if not lifecycle.decides(pinned):
+        return say(ledger, seen_then(found, because(Reason.RESTART_NONE, policy=pinned.policy_name)))
     evidence = lifecycle.present(snapshot, ledger)
     # What ends the Job has decided on whatever comes in later as well.
     decided = native_decision(context, ledger, evidence, news or evidence)
@@ -63,7 +63,7 @@ def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] 
     if not news and not evidence and open_.withheld is None and all_run(snapshot):
         # A node that answers again, a fault that has ended: nobody is missing, so there is nothing to restart for.
         return say(ledger, seen_then(found, because(Reason.MEMBERS_RUN_AGAIN, ranks=open_.ranks)))
-    open_to_us = evidence if terms.override_native else native_policies.undecided(snapshot, evidence)
+    open_to_us = evidence if pinned.override_native else native_policies.undecided(snapshot, evidence)
     verdict = verdicts.of(context, ledger, open_to_us or evidence, news=news)
     if observes:
         return _observe(context, ledger, found, verdict)
@@ -102,7 +102,7 @@ def native_decision(
 
     `all_of_it`: what ends or restarts the whole Job has decided on all of it. `news`: what else may be decided on.
     """
-    if ledger.current_incident.terms.override_native:
+    if ledger.current_incident.pinned.override_native:
         return native_policies.trained_to_the_end(news)
     return native_policies.takes_down(context.snapshot, all_of_it) or native_policies.decision(context.snapshot, news)
 
@@ -123,7 +123,7 @@ def _observe(context: ReconcileContext, ledger: Ledger, found: Explanation, verd
         case Call.WAIT:
             return say(ledger, seen_then(found, verdict.why), requeue_at=verdict.requeue_at)
         case Call.RECREATE_GROUP | Call.REPLACE_NODE if refusal is not None:
-            exhausted = ledger.current_incident.terms.on_exhausted if refusal.exhausted else ""
+            exhausted = ledger.current_incident.pinned.on_exhausted if refusal.exhausted else ""
             reason, call = refusal.why.reason, Call.HOLD
             would = told(Sentence.WOULD_HOLD, reason, why=refusal.why, on_exhausted=exhausted)
     if _tells(verdict) and verdict.call is not Call.HOLD:
@@ -164,7 +164,7 @@ def would_words(context: ReconcileContext, ledger: Ledger, would: Explanation) -
     """What Enforce would do now, and why it is not done."""
     if isinstance(context.policy, Policy) and context.policy.breaker is not None:
         return told(Sentence.WOULD_BUT_BREAKER, would.reason, would=would, breaker=context.policy.breaker)
-    policy = ledger.current_incident.terms.policy_name
+    policy = ledger.current_incident.pinned.policy_name
     return told(Sentence.WOULD_BUT_OBSERVE, would.reason, policy=policy, would=would)
 
 
@@ -198,7 +198,7 @@ def _observed(context: ReconcileContext, ledger: Ledger, found: Explanation | No
 
 def kept_by_breaker(open_: Incident, policy: Policy) -> bool:
     """An incident that only observes, under a policy that said Enforce when it opened: the breaker kept it so."""
-    return open_.terms.policy_uid == policy.uid and open_.detected_at >= policy.since
+    return open_.pinned.policy_uid == policy.uid and open_.detected_at >= policy.since
 
 
 def carry_out(
@@ -239,7 +239,7 @@ def _first_restart(context: ReconcileContext, ledger: Ledger, found: Explanation
         Sentence.BUDGET_LEFT,
         verdict.why.reason,
         count=attempt_limits.left(ledger, context.now) - (not open_.charged),
-        limit=open_.terms.budget_limit,
+        limit=open_.pinned.budget_limit,
     )
     return told(
         Sentence.RESTART,
@@ -305,14 +305,14 @@ def waits_for(snapshot: Snapshot, ledger: Ledger) -> Explanation | None:
     As LeaderWorkerSet has it: while a pod of the group is Pending the others wait for it anyhow, and a group that is
     recreated again and again while it waits for capacity never starts.
     """
-    terms = ledger.current_incident.terms
-    if terms.restart != Restart.RECREATE_GROUP_AFTER_START:
+    pinned = ledger.current_incident.pinned
+    if pinned.restart != Restart.RECREATE_GROUP_AFTER_START:
         return None
     pending = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if _is_pending(pod)]
     if not pending:
         return None
     first = min(pending, key=lambda pod: (pod.index is None, pod.index, pod.name))
-    return because(Reason.GROUP_PENDING, policy=terms.policy_name, restart=terms.restart, pod=place(first))
+    return because(Reason.GROUP_PENDING, policy=pinned.policy_name, restart=pinned.restart, pod=place(first))
 
 
 def _is_pending(pod: PodFacts) -> bool:

@@ -98,7 +98,7 @@ def _readability_changed(ledger: Ledger, observed: tuple[group_conditions.GroupC
 
 
 def _finish_timeout(open_: Incident) -> timedelta:
-    return timedelta(seconds=open_.terms.finish_timeout_seconds)
+    return timedelta(seconds=open_.pinned.finish_timeout_seconds)
 
 
 def _marked(snapshot: Snapshot, policy: Policy | PolicyError | None, now: datetime, noticed: datetime) -> Snapshot:

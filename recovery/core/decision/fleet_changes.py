@@ -105,7 +105,7 @@ def _wanted(context: ReconcileContext, ledger: Ledger, node: str, rule: str, why
     """
     restart = restart_of(ledger)
     since = restart.started_at if restart is not None and node in restart.nodes else context.now
-    asked = next((each.when for each in ledger.current_incident.terms.rules if each.name == rule), None)
+    asked = next((each.when for each in ledger.current_incident.pinned.rules if each.name == rule), None)
     made = entry(context, node, ledger.current_incident.id, why, since)
     if made is None or asked is None:
         return made

@@ -38,7 +38,7 @@ def _exhausted(context: ReconcileContext, ledger: Ledger) -> Ledger:
     """What `onExhausted` wants beyond holding, as far as it is allowed; a backoff or a force does not outlast it."""
     ledger = ledger.with_incident(suspension=None, forced=False)
     open_ = ledger.current_incident
-    match open_.terms.on_exhausted:
+    match open_.pinned.on_exhausted:
         case OnExhausted.SUSPEND if suspension.refused(context, open_) is None:
             return suspension.want(ledger, Suspension())
         case OnExhausted.FAIL_JOB if isinstance(context.policy, Policy) and context.policy.may_fail_jobs:
@@ -66,7 +66,7 @@ def _consequence(context: ReconcileContext, ledger: Ledger, reason: Reason) -> E
         return told(Sentence.HELD_FAILING if open_.fail_job else Sentence.HELD_UNTIL_RETRY, reason)
     if open_.fail_job:
         return told(Sentence.HELD_FAILING_BY_BUDGET, reason)
-    match open_.terms.on_exhausted:
+    match open_.pinned.on_exhausted:
         case OnExhausted.SUSPEND if (not_ours := suspension.refused(context, open_)) is not None:
             return told(Sentence.HELD_NOT_SUSPENDED, not_ours.reason, why=not_ours)
         case OnExhausted.FAIL_JOB:

@@ -107,7 +107,7 @@ def pod_deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
         for job in snapshot.jobs
         if job.uid in open_.target.job_uids and job.backoff_limit < MAX_BACKOFF_LIMIT
     )
-    grace = open_.terms.grace_seconds
+    grace = open_.pinned.grace_seconds
     pods = tuple(
         PodRef(pod.name, pod.uid)
         for pod in snapshot.pods

@@ -45,7 +45,7 @@ def failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Pl
         why = because(Reason.NATIVE_POLICY, jobset=jobset.name, decided=decided)
         return close(ledger, Outcome.FAILED, why, ended_at)
     gave_up = because(Reason.PLATFORM_GAVE_UP, jobset=jobset.name, detail=detail)
-    wanted = open_.terms.on_terminal_failure == OnTerminalFailure.RECREATE_JOB_SET and lifecycle.decides(open_.terms)
+    wanted = open_.pinned.on_terminal_failure == OnTerminalFailure.RECREATE_JOB_SET and lifecycle.decides(open_.pinned)
     if not wanted or (open_.mode == Mode.OBSERVE and enforced_now(context)):
         why = told(Sentence.LEFT_AS_IT_IS, gave_up.reason, gave_up=gave_up)
         return close(ledger, Outcome.FAILED, why, ended_at)
@@ -75,7 +75,7 @@ def _not_made_anew(context: ReconcileContext, ledger: Ledger) -> Explanation | N
 
 
 def _recreate(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger, gave_up: Explanation) -> Plan:
-    name = ledger.current_incident.terms.policy_name
+    name = ledger.current_incident.pinned.policy_name
     why = told(Sentence.RECREATING_JOB_SET, gave_up.reason, gave_up=gave_up, policy=name)
     # Nothing of the job runs any more, so that no exit can come in between.
     waits = backoff.withheld(context, ledger, why, (), hurry=None)

@@ -93,11 +93,11 @@ def of(
     context: ReconcileContext, ledger: Ledger, evidence: tuple[Evidence, ...], *, news: tuple[Evidence, ...] = ()
 ) -> Verdict:
     """The verdict on this evidence; without any, the default. It does not ask whether a cap allows it."""
-    terms = ledger.current_incident.terms
+    pinned = ledger.current_incident.pinned
     if not evidence:
         return _default(ledger, None)
     disruption = _of_news(classify(evidence, context.snapshot), news)
-    answer = matching.ask(terms.rules, disruption, context.snapshot, context.now)
+    answer = matching.ask(pinned.rules, disruption, context.snapshot, context.now)
     storm = _storm(context, ledger, disruption)
     waiting = _settling(context, ledger, disruption) or _in_storm(context, ledger, storm)
     if waiting is not None:
@@ -162,10 +162,10 @@ def _settling(context: ReconcileContext, ledger: Ledger, disruption: Disruption)
     first = min(
         (item.at for item in disruption.evidence if item.at is not None and item.at < context.now), default=began
     )
-    until = max(open_.detected_at, first) + timedelta(seconds=open_.terms.settle_seconds)
-    if context.now >= until or not matching.may_change(open_.terms.rules, disruption, context.snapshot):
+    until = max(open_.detected_at, first) + timedelta(seconds=open_.pinned.settle_seconds)
+    if context.now >= until or not matching.may_change(open_.pinned.rules, disruption, context.snapshot):
         return None
-    if until - context.now > timedelta(seconds=open_.terms.settle_seconds):  # a clock that lags behind the kubelets'
+    if until - context.now > timedelta(seconds=open_.pinned.settle_seconds):  # a clock that lags behind the kubelets'
         return None
     return Verdict(Call.WAIT, because(Reason.SETTLING), requeue_at=until)
 
@@ -231,11 +231,11 @@ def _by_default(context: ReconcileContext, ledger: Ledger, root: Finding) -> Ver
 
 
 def _default(ledger: Ledger, root: Finding | None) -> Verdict:
-    terms = ledger.current_incident.terms
-    if terms.restart == Restart.NONE:
-        return Verdict(Call.NONE, because(Reason.RESTART_NONE, policy=terms.policy_name))
+    pinned = ledger.current_incident.pinned
+    if pinned.restart == Restart.NONE:
+        return Verdict(Call.NONE, because(Reason.RESTART_NONE, policy=pinned.policy_name))
     charge = root is None or root.evidence.disrupted_by != _FREE_OF_CHARGE
-    why = because(Reason.DEFAULT_RESTART, policy=terms.policy_name, restart=terms.restart)
+    why = because(Reason.DEFAULT_RESTART, policy=pinned.policy_name, restart=pinned.restart)
     return Verdict(Call.RECREATE_GROUP, why, charge=charge)
 
 

@@ -37,8 +37,8 @@ def ours(ledger: Ledger) -> tuple[Attempt, ...]:
 
 def left(ledger: Ledger, now: datetime) -> int:
     """How many recoveries the budget has left."""
-    terms = ledger.current_incident.terms
-    return budget.remaining(ledger.budget, terms.budget_limit, _window(ledger), now)
+    pinned = ledger.current_incident.pinned
+    return budget.remaining(ledger.budget, pinned.budget_limit, _window(ledger), now)
 
 
 def refused(ledger: Ledger, now: datetime, *, free: bool = False) -> Refusal | None:
@@ -67,7 +67,7 @@ def _by_budget(ledger: Ledger, now: datetime, *, free: bool) -> Refusal | None:
     for ever.
     """
     open_, window = ledger.current_incident, _window(ledger)
-    limit, name = open_.terms.budget_limit, open_.terms.policy_name
+    limit, name = open_.pinned.budget_limit, open_.pinned.policy_name
     extent: dict[str, Detail] = {"policy": name, "limit": limit, "window": words(window)}
     if (
         not open_.charged and not free
@@ -99,4 +99,4 @@ def words(window: timedelta) -> str:
 
 
 def _window(ledger: Ledger) -> timedelta:
-    return timedelta(seconds=ledger.current_incident.terms.budget_window_seconds)
+    return timedelta(seconds=ledger.current_incident.pinned.budget_window_seconds)

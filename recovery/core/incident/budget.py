@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.model.ledger import BudgetState, Terms
+from recovery.core.model.ledger import BudgetState, PinnedPolicy
 
 
 def in_window(budget: BudgetState, window: timedelta, now: datetime) -> tuple[datetime, ...]:
@@ -37,11 +37,11 @@ def frees_at(budget: BudgetState, limit: int, window: timedelta, now: datetime) 
     return charges[len(charges) - limit] + window
 
 
-def delay(terms: Terms, number: int) -> timedelta:
+def delay(pinned: PinnedPolicy, number: int) -> timedelta:
     """How long the `number`-th attempt in a row waits: the first not at all, each later one longer, up to a maximum."""
-    if number < 2 or not terms.backoff_initial_seconds:
+    if number < 2 or not pinned.backoff_initial_seconds:
         return timedelta()
     # Beyond this power every delay is at its maximum, and a float would overflow some time.
     power = min(number - 2, 64)
-    seconds = terms.backoff_initial_seconds * terms.backoff_factor**power
-    return timedelta(seconds=min(terms.backoff_max_seconds, seconds))
+    seconds = pinned.backoff_initial_seconds * pinned.backoff_factor**power
+    return timedelta(seconds=min(pinned.backoff_max_seconds, seconds))

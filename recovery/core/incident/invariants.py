@@ -110,8 +110,8 @@ def _charges(before: Ledger, after: Ledger) -> list[str]:
     fresh = [charge for charge in after.budget.charges if charge not in before.budget.charges]
     if len(fresh) > charged:
         found.append(f"OneCharge: {len(fresh)} charges are entered, {charged} belong to an incident that had none")
-    if now is not None and charged and len(after.budget.charges) > now.terms.budget_limit:
-        found.append(f"BudgetLimit: {len(after.budget.charges)} charges against a limit of {now.terms.budget_limit}")
+    if now is not None and charged and len(after.budget.charges) > now.pinned.budget_limit:
+        found.append(f"BudgetLimit: {len(after.budget.charges)} charges against a limit of {now.pinned.budget_limit}")
     return found
 
 
@@ -129,9 +129,9 @@ def _identity(before: Ledger, after: Ledger) -> list[str]:
         return [] if new == old else [f"ClosedIsFinal: the closed incident {old.id} is changed"]
     if new is None or new.id != old.id:
         return [f"ClosesFirst: the open incident {old.id} gives way to {new.id if new is not None else 'none'}"]
-    pinned = ("number", "started_at", "detected_at", "mode", "terms", "gpus", "ranks", "disruption_class", "cause")
+    fixed = ("number", "started_at", "detected_at", "mode", "pinned", "gpus", "ranks", "disruption_class", "cause")
     return [
-        f"Pinned: {name} of incident {old.id} is changed" for name in pinned if getattr(old, name) != getattr(new, name)
+        f"Pinned: {name} of incident {old.id} is changed" for name in fixed if getattr(old, name) != getattr(new, name)
     ]
 
 

@@ -24,8 +24,8 @@ from recovery.core.model.ledger import (
     Ledger,
     Outcome,
     Phase,
+    PinnedPolicy,
     Target,
-    Terms,
     Told,
 )
 from recovery.core.model.reason import Reason
@@ -40,9 +40,9 @@ MAX_HANDLED = 8192
 """More members than the largest group has: a key that is forgotten while its evidence is seen would open it again."""
 
 
-def terms_of(policy: Policy) -> Terms:
+def pinned_policy_of(policy: Policy) -> PinnedPolicy:
     """What is pinned for the incident."""
-    return Terms(
+    return PinnedPolicy(
         policy_name=policy.name,
         policy_uid=policy.uid,
         policy_generation=policy.generation,
@@ -97,7 +97,7 @@ def open_incident(
         disruption_class=disruption.disruption_class,
         cause=disruption.cause,
         mode=policy.mode,
-        terms=terms_of(policy),
+        pinned=pinned_policy_of(policy),
         target=target_of(snapshot),
         gpus=gpus,
         ranks=ranks,
@@ -190,7 +190,7 @@ def add_attempt(
     attempt = Attempt(
         number=number, epoch=epoch, action=action, started_at=now, reason=reason, message=message, nodes=nodes
     )
-    limit, window = incident.terms.budget_limit, timedelta(seconds=incident.terms.budget_window_seconds)
+    limit, window = incident.pinned.budget_limit, timedelta(seconds=incident.pinned.budget_window_seconds)
     free = budget.remaining(ledger.budget, limit, window, now) > 0
     charge = bump and free and not free_of_charge and not incident.charged and incident.mode == Mode.ENFORCE
     totals = ledger.totals
@@ -307,12 +307,12 @@ def acts(ledger: Ledger) -> bool:
     """The open incident is one that may write to the workload: not an observed one, nor one that no rule and no default
     could call for anything."""
     incident = ledger.current_incident
-    return incident.mode == Mode.ENFORCE and decides(incident.terms)
+    return incident.mode == Mode.ENFORCE and decides(incident.pinned)
 
 
-def decides(terms: Terms) -> bool:
+def decides(pinned: PinnedPolicy) -> bool:
     """A rule or the default could call for anything."""
-    return terms.restart != Restart.NONE or bool(terms.rules)
+    return pinned.restart != Restart.NONE or bool(pinned.rules)
 
 
 def stood_aside(ledger: Ledger) -> bool:

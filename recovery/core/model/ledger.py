@@ -102,7 +102,7 @@ class Attempt(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         return f"{self.message}; then {self.then}" if self.then else self.message
 
 
-class Terms(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class PinnedPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What the policy said when the incident opened; later edits of it count from the next incident on."""
 
     policy_name: str
@@ -217,7 +217,7 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What was lost first, in one word."""
     mode: str
     """Observe or Enforce, as it was when the incident opened."""
-    terms: Terms
+    pinned: PinnedPolicy = msgspec.field(name="terms")
     target: Target = Target()
     """What the latest trigger was aimed at, or would be."""
     gpus: int = 0

@@ -50,8 +50,8 @@ def _next_attempt_at(ledger: Ledger, open_: Incident | None) -> datetime | None:
 
 
 def _budget(state: BudgetState, incident: Incident, now: datetime) -> BudgetState:
-    window = timedelta(seconds=incident.terms.budget_window_seconds)
-    limit = incident.terms.budget_limit
+    window = timedelta(seconds=incident.pinned.budget_window_seconds)
+    limit = incident.pinned.budget_limit
     charges = budget.in_window(state, window, now)
     return msgspec.structs.replace(state, charges=charges, limit=limit, remaining=max(0, limit - len(charges)))
 

@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.model.durations import DURATION_MAX
-from recovery.core.model.ledger import Terms
+from recovery.core.model.ledger import PinnedPolicy
 from recovery.kube.projections.metadata import EARLIEST, LATEST
 
 _SECONDS_MAX = int(DURATION_MAX.total_seconds())
@@ -28,7 +28,7 @@ def check(value: object, path: str = "$", *, number_max: int = _NUMBER_MAX) -> N
             if not -number_max <= value <= number_max:
                 raise ValueError(f"Expected a number up to {number_max} - at `{path}`")
         case msgspec.Struct():
-            limit = _SECONDS_MAX if isinstance(value, Terms) else number_max
+            limit = _SECONDS_MAX if isinstance(value, PinnedPolicy) else number_max
             for field in msgspec.structs.fields(value):
                 check(getattr(value, field.name), f"{path}.{field.encode_name}", number_max=limit)
         case tuple():

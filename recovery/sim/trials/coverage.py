@@ -214,7 +214,7 @@ def _of_write(write: LedgerWrite) -> Iterator[str]:
         return
     same = before.incident if before.incident is not None and before.incident.id == incident.id else None
     if same is None:
-        yield from (f"mode:{incident.mode}", f"rule:{incident.terms.restart}")
+        yield from (f"mode:{incident.mode}", f"rule:{incident.pinned.restart}")
     if incident.withheld is not None and (same is None or same.withheld is None):
         yield "job:withheld"
     yield from _of_verdict(incident, same)
@@ -252,7 +252,7 @@ def _of_overtaken(incident: Incident, same: Incident | None) -> Iterator[str]:
 def _of_verdict(incident: Incident, same: Incident | None) -> Iterator[str]:
     """`same`: the incident as it was before this write. None: it was opened by it."""
     if incident.rule and (same is None or same.rule != incident.rule):
-        yield from (f"ruled:{rule.action}" for rule in incident.terms.rules if rule.name == incident.rule)
+        yield from (f"ruled:{rule.action}" for rule in incident.pinned.rules if rule.name == incident.rule)
     if incident.storm and (same is None or not same.storm):
         yield "fleet:storm"
     if any(

@@ -123,7 +123,7 @@ def ignored_but_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     def stand_aside(ledger: Ledger, why: Explanation, now: datetime) -> Ledger:
         after = leave(ledger, why, now)
         open_ = after.current_incident
-        limit, window = open_.terms.budget_limit, timedelta(seconds=open_.terms.budget_window_seconds)
+        limit, window = open_.pinned.budget_limit, timedelta(seconds=open_.pinned.budget_window_seconds)
         if open_.charged or open_.mode != "Enforce" or budget.remaining(after.budget, limit, window, now) <= 0:
             return after
         return msgspec.structs.replace(

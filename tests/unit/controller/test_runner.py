@@ -132,7 +132,7 @@ class FakeReconciler:
         return [at for reconciled, at in self.begun if reconciled == key]
 
 
-class Terms:
+class PinnedPolicy:
     """`Leadership` by the test's word."""
 
     def __init__(self) -> None:
@@ -431,7 +431,7 @@ async def test_depth_is_that_of_the_queue(monkeypatch: pytest.MonkeyPatch) -> No
 
 @virtual_time
 async def test_a_standby_reconciles_nothing_and_at_everything_once_it_leads(monkeypatch: pytest.MonkeyPatch) -> None:
-    terms = Terms()
+    terms = PinnedPolicy()
     scene = Scene(monkeypatch, ONE, OTHER, leadership=terms)
     async with scene.running():
         await asyncio.sleep(60)
@@ -450,7 +450,7 @@ async def test_a_standby_reconciles_nothing_and_at_everything_once_it_leads(monk
 
 @virtual_time
 async def test_nobody_stands_for_election_before_its_caches_are_synced(monkeypatch: pytest.MonkeyPatch) -> None:
-    terms = Terms()
+    terms = PinnedPolicy()
     terms.won.set()
     scene = Scene(monkeypatch, ONE, leadership=terms)
     scene.store.is_synced = False
@@ -464,7 +464,7 @@ async def test_nobody_stands_for_election_before_its_caches_are_synced(monkeypat
 
 @virtual_time
 async def test_who_loses_the_lease_drops_everything_at_once_and_stands_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    terms = Terms()
+    terms = PinnedPolicy()
     terms.won.set()
     scene = Scene(monkeypatch, ONE, OTHER, leadership=terms)
     scene.reconciles.seconds = 100
@@ -500,7 +500,7 @@ async def test_who_loses_the_lease_drops_everything_at_once_and_stands_by(monkey
 async def test_what_a_reconcile_of_an_ended_term_still_writes_is_stopped_even_in_the_next_term(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    terms = Terms()
+    terms = PinnedPolicy()
     terms.won.set()
     scene = Scene(monkeypatch, ONE, leadership=terms)
     async with scene.running():
@@ -533,7 +533,7 @@ async def test_a_reconcile_that_may_not_write_any_more_is_no_failure_and_is_not_
 async def test_the_lease_is_released_when_the_reconciles_in_progress_are_over_and_not_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    terms = Terms()
+    terms = PinnedPolicy()
     terms.won.set()
     scene = Scene(monkeypatch, ONE, leadership=terms)
     scene.reconciles.seconds = 10
@@ -555,7 +555,7 @@ async def test_the_lease_is_released_when_the_reconciles_in_progress_are_over_an
 async def test_a_lease_that_is_lost_during_the_stop_ends_the_reconciles_in_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    terms = Terms()
+    terms = PinnedPolicy()
     terms.won.set()
     scene = Scene(monkeypatch, ONE, leadership=terms)
     scene.reconciles.seconds = 10
@@ -571,7 +571,7 @@ async def test_a_lease_that_is_lost_during_the_stop_ends_the_reconciles_in_progr
 
 @virtual_time
 async def test_a_standby_that_is_told_to_stop_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Scene(monkeypatch, ONE, leadership=Terms())
+    scene = Scene(monkeypatch, ONE, leadership=PinnedPolicy())
     async with scene.running() as task:
         await asyncio.sleep(5)
         scene.stop.set()

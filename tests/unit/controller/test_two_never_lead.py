@@ -19,7 +19,7 @@ class Weather:
         self.chance = random.Random(seed)
         self.server = LeaseServer()
         self.candidates: list[Candidate] = []
-        self.terms: list[Candidate] = []
+        self.pinned: list[Candidate] = []
         self.server.judge = self.judge
         self.elections = 0
 

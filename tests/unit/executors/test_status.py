@@ -8,7 +8,16 @@ import pytest
 import structlog
 
 from recovery.core.model.facts import WorkloadFacts
-from recovery.core.model.ledger import SCHEMA_VERSION, Closing, Incident, Ledger, Outcome, Phase, PhaseSpan, Terms
+from recovery.core.model.ledger import (
+    SCHEMA_VERSION,
+    Closing,
+    Incident,
+    Ledger,
+    Outcome,
+    Phase,
+    PhaseSpan,
+    PinnedPolicy,
+)
 from recovery.core.model.reason import Reason
 from recovery.executors.status import LedgerWriter, reference_to
 from recovery.ports import (
@@ -43,7 +52,7 @@ def closed() -> Incident:
         disruption_class="PodDeleted",
         cause="rank 2 was deleted",
         mode="Enforce",
-        terms=Terms("default", "policy-1", 1, "RecreateGroupOnPodRestart", 10, 86_400, 900),
+        pinned=PinnedPolicy("default", "policy-1", 1, "RecreateGroupOnPodRestart", 10, 86_400, 900),
         phases=(
             PhaseSpan(Phase.DETECTED, at(0), at(1), 32.0),
             PhaseSpan(Phase.RENDEZVOUS, at(1), at(21), 640.0004),

@@ -585,7 +585,7 @@ class TestLedgers:
         assert incident.closing is None
         assert (found.ledger.phase, found.ledger.epoch, incident.charged) == (Phase.TEARING_DOWN, 2, True)
         assert incident.target == Target("0960e724-676e-452b-8e2e-6b0ceae771f6", (JOB_UID,))
-        assert (incident.terms.backoff_initial_seconds, incident.terms.on_exhausted) == (0.0, "Hold")
+        assert (incident.pinned.backoff_initial_seconds, incident.pinned.on_exhausted) == (0.0, "Hold")
         assert (incident.suspension, found.ledger.requests) == (None, ())
         assert [closed.outcome for closed in found.ledger.history] == [Outcome.RECOVERED]
 
@@ -608,7 +608,7 @@ class TestLedgers:
         assert incident.held is not None
         assert incident.held.reason is Reason.BAD_CHECKPOINT
         assert "a suspected bad checkpoint" in incident.held.message
-        assert [rule.name for rule in incident.terms.rules] == ["preempted"]
+        assert [rule.name for rule in incident.pinned.rules] == ["preempted"]
         assert [mark.node for mark in found.ledger.failures] == ["gpu-2"]
 
     def test_nothing_that_stands_in_a_ledger_is_lost_when_it_is_written_again(self) -> None:

@@ -348,7 +348,7 @@ def test_large_takes_a_silent_node_for_dead_after_a_minute_and_forces_its_pod_on
     told.world = told.world.job_deleted(60).all_deleted(60, grace_seconds=5)
     told.reconcile(61)
     assert set(told.forced) == {dead}
-    assert told.incident.terms.grace_seconds == 5
+    assert told.incident.pinned.grace_seconds == 5
 
 
 def test_large_without_its_permission_waits_for_proof() -> None:

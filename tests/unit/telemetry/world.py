@@ -18,8 +18,8 @@ from recovery.core.model.ledger import (
     LedgerObject,
     Outcome,
     Phase,
+    PinnedPolicy,
     Target,
-    Terms,
     Totals,
 )
 from recovery.core.model.reason import Reason
@@ -110,8 +110,8 @@ class HeldStore:
         raise NotImplementedError
 
 
-def terms(*, restart: str = "RecreateGroupOnPodRestart") -> Terms:
-    return Terms(
+def terms(*, restart: str = "RecreateGroupOnPodRestart") -> PinnedPolicy:
+    return PinnedPolicy(
         policy_name="default",
         policy_uid="p",
         policy_generation=1,
@@ -163,7 +163,7 @@ class Group:
             disruption_class="PodFailed",
             cause="Exit137",
             mode=mode,
-            terms=terms(restart=restart) if restart else terms(),
+            pinned=terms(restart=restart) if restart else terms(),
             gpus=gpus,
             ranks=2,
         )

@@ -99,7 +99,7 @@ class ConvergesAfterHealing(CheckerRule):
         incident = state.open_incident if state is not None else None
         if state is None or incident is None or not state.ledger.message:
             return False
-        left_alone = incident.mode != Mode.ENFORCE or incident.terms.restart == Restart.NONE
+        left_alone = incident.mode != Mode.ENFORCE or incident.pinned.restart == Restart.NONE
         return left_alone or state.ledger.phase is Phase.HELD or _waits_for_a_person(state)
 
     def _does_not_train(self, job: JobView) -> str | None:

@@ -101,10 +101,10 @@ class OneCharge(CheckerRule):
         if charges > 1:
             yield f"incident {incident.id} has been charged {charges} times"
         newest = max(after.budget.charges, default=made.at)
-        since = newest - timedelta(seconds=incident.terms.budget_window_seconds)
+        since = newest - timedelta(seconds=incident.pinned.budget_window_seconds)
         counting = [charge for charge in after.budget.charges if charge > since]
-        if len(counting) > incident.terms.budget_limit:
-            yield f"{len(counting)} charges count, against a limit of {incident.terms.budget_limit}"
+        if len(counting) > incident.pinned.budget_limit:
+            yield f"{len(counting)} charges count, against a limit of {incident.pinned.budget_limit}"
 
 
 def _attempts(made: LedgerChange) -> Iterator[str]:
@@ -113,12 +113,12 @@ def _attempts(made: LedgerChange) -> Iterator[str]:
         return
     if made.same is not None and not made.same.charged:
         return  # Only a person, or the platform, has restarted it so far: this attempt is the one that is charged.
-    since = trigger.started_at - timedelta(seconds=incident.terms.budget_window_seconds)
+    since = trigger.started_at - timedelta(seconds=incident.pinned.budget_window_seconds)
     if made.after.budget.reset_at is not None:
         since = max(since, made.after.budget.reset_at)
     rule = rule_of(incident)
     free = rule is not None and not rule.charge  # what costs no budget is bounded by no budget
-    most = MAX_ATTEMPTS if free else min(incident.terms.budget_limit, MAX_ATTEMPTS)
+    most = MAX_ATTEMPTS if free else min(incident.pinned.budget_limit, MAX_ATTEMPTS)
     attempts = [each for each in incident.attempts if each.action in OURS and each.started_at > since]
     if len(attempts) > most:
         yield f"incident {incident.id} gets attempt {len(attempts)} where {most} are allowed"

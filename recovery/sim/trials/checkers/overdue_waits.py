@@ -84,7 +84,7 @@ class WatchdogTouches(CheckerRule):
             return frozenset()
         if group.workload is None or group.workload["metadata"]["uid"] != state.workload_uid:
             return frozenset()  # That ledger is of one that had the name before.
-        if incident.mode != Mode.ENFORCE or incident.terms.restart == Restart.NONE:
+        if incident.mode != Mode.ENFORCE or incident.pinned.restart == Restart.NONE:
             return frozenset()
         if group.mode != Mode.ENFORCE or group.paused_since is not None or group.suspended or group.ended is not None:
             return frozenset()

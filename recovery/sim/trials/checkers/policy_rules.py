@@ -22,7 +22,7 @@ def rule_of(incident: Incident | None) -> PolicyRule | None:
     """The rule that decided last. None: the default did."""
     if incident is None or not incident.rule:
         return None
-    return next((rule for rule in incident.terms.rules if rule.name == incident.rule), None)
+    return next((rule for rule in incident.pinned.rules if rule.name == incident.rule), None)
 
 
 class ChargedByRule(CheckerRule):
@@ -69,11 +69,11 @@ class FailJobForItsCause(CheckerRule):
         if not self.evidence.plan.config.get("allow", {}).get("failJob"):
             yield "which RecoveryConfig does not allow"
         if rule is None:
-            if incident.terms.on_exhausted != "FailJob":
+            if incident.pinned.on_exhausted != "FailJob":
                 yield "which no rule and no onExhausted says"
             return
         if rule.action is not RuleAction.FAIL_JOB:
-            if incident.terms.on_exhausted != "FailJob":
+            if incident.pinned.on_exhausted != "FailJob":
                 yield f"though rule {rule.name} says {rule.action}"
             return
         codes = rule.when.on_exit_codes

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from recovery.core.model.ledger import AttemptAction, Incident, Phase, Terms
+from recovery.core.model.ledger import AttemptAction, Incident, Phase, PinnedPolicy
 from recovery.ports import JOBS, RECOVERY_GROUPS
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.trials.checkers.checker_rule import CheckerRule
@@ -68,7 +68,7 @@ class JustifiedRestart(CheckerRule):
         if made.same is not None:
             if made.before.phase is Phase.HELD:
                 return None  # what it was held for has been judged before
-            late = any(_took_too_long(job, incident.terms, made.at) for job in targets)
+            late = any(_took_too_long(job, incident.pinned, made.at) for job in targets)
             if made.before.phase in _ON_THE_WAY and (late or self.world.undisturbed.clocks_jumped()):
                 return None
         jobs = ", ".join(incident.target.job_uids)
@@ -90,9 +90,9 @@ class JustifiedRestart(CheckerRule):
         return f"JobSet {made.group.name} has not restarted it, and nobody else has deleted its Jobs"
 
 
-def _took_too_long(job: JobView, terms: Terms, at: datetime) -> bool:
+def _took_too_long(job: JobView, pinned: PinnedPolicy, at: datetime) -> bool:
     """As long as the shortest time after which an attempt is given up. A timeout of 0: there is none."""
-    timeouts = (terms.start_timeout_seconds, terms.rendezvous_timeout_seconds)
+    timeouts = (pinned.start_timeout_seconds, pinned.rendezvous_timeout_seconds)
     shortest = min((_GIVEN_UP_WITHOUT_PODS_SECONDS, *(seconds for seconds in timeouts if seconds)))
     return at - job.began_at >= timedelta(seconds=shortest) - _CLOCKS_DIFFER and not job.ready
 

@@ -8,7 +8,7 @@ import pytest
 
 from recovery.core.incident.budget import delay
 from recovery.core.model.facts import FailurePolicyFacts
-from recovery.core.model.ledger import Outcome, Phase, Terms
+from recovery.core.model.ledger import Outcome, Phase, PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, DeletePods, RaiseBackoffLimit, ResumeWorkload, SuspendWorkload
 from recovery.core.policy.resolved import Backoff
@@ -20,8 +20,8 @@ BACKOFF = Backoff(initial=timedelta(seconds=10))
 WAITS = policy(backoff=BACKOFF)
 
 
-def terms(initial: float = 10, factor: float = 2, longest: float = 300) -> Terms:
-    return Terms(
+def terms(initial: float = 10, factor: float = 2, longest: float = 300) -> PinnedPolicy:
+    return PinnedPolicy(
         policy_name="p",
         policy_uid="u",
         policy_generation=1,

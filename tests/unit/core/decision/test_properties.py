@@ -120,7 +120,7 @@ class Walk:
     def __init__(self, world: World, controller: Controller, **terms: Any) -> None:
         self.cluster = Cluster(world)
         self.controller = controller
-        self.terms = terms
+        self.pinned = terms
         self.late: list[Action] = []
         """Actions that have been sent and have not arrived."""
         self.ended_by_user: set[str] = set()
@@ -256,17 +256,17 @@ class Walk:
                 self.forgot = True
                 self.cluster.world = self.world.controller_restarted()
             case "observe":
-                self.controller.policy = policy(Mode.OBSERVE, since=self.now, **self.terms)
+                self.controller.policy = policy(Mode.OBSERVE, since=self.now, **self.pinned)
             case "enforce":
-                self.controller.policy = policy(since=self.now, **self.terms)
+                self.controller.policy = policy(since=self.now, **self.pinned)
             case "paused everywhere":
-                self.controller.policy = policy(**self.terms, global_pause="RecoveryConfig default pauses all")
+                self.controller.policy = policy(**self.pinned, global_pause="RecoveryConfig default pauses all")
             case "no restarts":
-                self.controller.policy = policy(**{**self.terms, "restart": Restart.NONE})
+                self.controller.policy = policy(**{**self.pinned, "restart": Restart.NONE})
             case "other terms":
                 self.controller.policy = policy(limit=1, on_exhausted=OnExhausted.SUSPEND, window_seconds=30)
             case "may not fail jobs":
-                self.controller.policy = policy(**{**self.terms, "may_fail_jobs": False})
+                self.controller.policy = policy(**{**self.pinned, "may_fail_jobs": False})
             case "no policy" | "bad":
                 self.controller.policy = PolicyError("spec: unreadable") if name == "bad" else None
             case "unreadable" | "readable":
@@ -371,7 +371,7 @@ class Walk:
         assert not isinstance(after, Refused), "the decision has asked the caps"
         assert len(after.quarantined) <= 1
         assert changed(after, policy_.limits, action.change, nodes=nodes, now=at(self.now)) == after
-        self.terms["fleet"] = after
+        self.pinned["fleet"] = after
         self.controller.policy = msgspec.structs.replace(policy_, fleet=after)
 
     def suspensions(self, before: Ledger, plan: Plan) -> None:
@@ -466,7 +466,7 @@ def test_once_all_is_quiet_nothing_waits_for_what_will_not_come(
     if ledger.incident is not None:
         policy_ = walk.controller.policy
         assert ledger.phase is Phase.HELD or barred(workload, policy_) is not None, ledger.incident.message
-        exhausted = ledger.incident.terms.budget_limit == 0 or plan.requeue_at is not None or ledger.incident.held
+        exhausted = ledger.incident.pinned.budget_limit == 0 or plan.requeue_at is not None or ledger.incident.held
         assert exhausted or barred(workload, policy_) is not None, ledger.incident.message
 
 

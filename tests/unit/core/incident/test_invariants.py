@@ -180,7 +180,7 @@ BREAKS: dict[str, tuple[Ledger, Callable[[Ledger], Ledger], str]] = {
     "another start": (opened(), lambda x: with_incident(x, started_at=at(-5)), "Pinned: started_at of incident"),
     "other terms": (
         opened(),
-        lambda x: with_incident(x, terms=msgspec.structs.replace(x.current_incident.terms, budget_limit=99)),
+        lambda x: with_incident(x, pinned=msgspec.structs.replace(x.current_incident.pinned, budget_limit=99)),
         "Pinned: terms of incident",
     ),
     "a history that grows by itself": (

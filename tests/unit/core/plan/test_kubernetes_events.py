@@ -14,7 +14,7 @@ from recovery.core.model.ledger import (
     Ledger,
     Outcome,
     Phase,
-    Terms,
+    PinnedPolicy,
 )
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
@@ -23,7 +23,7 @@ from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import at, training
 
 AT = datetime(2026, 11, 2, 9, tzinfo=UTC)
-TERMS = Terms("default", "uid-policy", 1, "RecreateGroupOnPodRestart", 10, 86400.0, 900.0)
+TERMS = PinnedPolicy("default", "uid-policy", 1, "RecreateGroupOnPodRestart", 10, 86400.0, 900.0)
 SENTENCE = "what was seen; what is done"
 CAP = Considered("ReplaceNode", Reason.QUARANTINE_CAP, "quarantine cap reached: 2 of 2 nodes")
 

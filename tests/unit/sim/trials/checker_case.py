@@ -20,8 +20,8 @@ from recovery.core.model.ledger import (
     Outcome,
     Phase,
     PhaseSpan,
+    PinnedPolicy,
     Target,
-    Terms,
     Totals,
 )
 from recovery.core.model.reason import Reason
@@ -295,7 +295,7 @@ def opened(seconds: float, *, number: int = 1, mode: str = "Enforce", limit: int
         disruption_class="PodDeleted",
         cause="PodDeleted",
         mode=mode,
-        terms=Terms(
+        pinned=PinnedPolicy(
             "llm", "policy", 1, terms.pop("restart", "RecreateGroupOnPodRestart"), limit, 86400.0, 900.0, **terms
         ),
         target=Target("jobset", ("job-1",)),

@@ -21,10 +21,10 @@ from recovery.core.model.ledger import (
     Outcome,
     Phase,
     PhaseSpan,
+    PinnedPolicy,
     RequestAnswer,
     Suspension,
     Target,
-    Terms,
     Withheld,
 )
 from recovery.core.model.reason import Reason
@@ -50,7 +50,7 @@ from recovery.sim.trials.rarely_hit import RARELY_HIT
 from tests.unit.sim.trials.story import Story, at
 
 REPOSITORY = Path(__file__).resolve().parents[4]
-TERMS = Terms("default", "u", 1, "RecreateGroupAfterStart", 10, 86400.0, 900.0)
+TERMS = PinnedPolicy("default", "u", 1, "RecreateGroupAfterStart", 10, 86400.0, 900.0)
 OPEN = Incident("i-1", 1, at(10), at(10), "PodDeleted", "PodDeleted", "Enforce", TERMS)
 
 

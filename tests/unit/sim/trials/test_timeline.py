@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from recovery.core.model.ledger import Incident, Ledger, Phase, Terms
+from recovery.core.model.ledger import Incident, Ledger, Phase, PinnedPolicy
 from recovery.ports import JOB_SETS, JOBS, PODS, RECOVERY_GROUPS
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.faults import FaultKind
@@ -14,7 +14,7 @@ from recovery.sim.trials.trial_evidence import Violation
 from tests.unit.sim.trials.story import LLM, Story, at, violation
 
 HEALING = "  +01:30:00.000  healing begins: nothing breaks from now on"
-TERMS = Terms("default", "u", 1, "RecreateGroupOnPodRestart", 10, 86400.0, 900.0)
+TERMS = PinnedPolicy("default", "u", 1, "RecreateGroupOnPodRestart", 10, 86400.0, 900.0)
 
 
 def incident(message: str) -> Incident:
