@@ -217,6 +217,7 @@ def _group() -> Definition:
             Column("Budget", ".status.budget.remaining", "integer", "Recoveries left in this window"),
             _AGE,
             Column("Reason", ".status.reason", wide=True),
+            Column("Message", ".status.message", wide=True),
         ),
         ledger_schemas.owned_group(),
         ledger_schemas.ledger(),
@@ -237,6 +238,7 @@ def _incident() -> Definition:
             Column("Idle-GPU-s", ".spec.idleGpuSeconds", "number"),
             Column("Started", ".spec.startedAt", "date"),
             Column("Reason", ".spec.reason", wide=True),
+            Column("Message", ".spec.message", wide=True),
         ),
         ledger_schemas.record(),
     )

@@ -54,7 +54,7 @@ _STYLE = """\
 """
 
 
-class Group(msgspec.Struct, frozen=True):
+class NodeGroup(msgspec.Struct, frozen=True):
     """Columns side by side under one heading."""
 
     heading: str
@@ -78,7 +78,7 @@ class Chart(msgspec.Struct, frozen=True):
     description: str
     lines: tuple[str, ...]
     """Below the title."""
-    groups: tuple[Group, ...]
+    groups: tuple[NodeGroup, ...]
     rows: tuple[Row, ...]
     usual: tuple[tuple[str, str], ...] = ()
     """Neighbouring columns between which an arrow stands in the head."""
@@ -119,7 +119,7 @@ def _phases() -> Chart:
             "The boxes are in the usual order. Below, the phase at each dot may give way to the phase at the tip.",
             "Dashed: only together with another restart attempt, of the controller or of the platform.",
         ),
-        groups=(Group(_PHASES, _ORDER),),
+        groups=(NodeGroup(_PHASES, _ORDER),),
         rows=tuple(rows),
         usual=tuple(
             (f"{_PHASES}/{one}", f"{_PHASES}/{other}")
@@ -166,9 +166,9 @@ def _attempts() -> Chart:
             "Healthy: the write that adds the attempt ends the incident too.",
         ),
         groups=(
-            Group(modes, tuple(Mode)),
-            Group(begins, tuple(phase for phase in _ORDER if any(phase in life.begins_in for life in lives))),
-            Group(becomes, later),
+            NodeGroup(modes, tuple(Mode)),
+            NodeGroup(begins, tuple(phase for phase in _ORDER if any(phase in life.begins_in for life in lives))),
+            NodeGroup(becomes, later),
         ),
         rows=rows,
     )
@@ -189,8 +189,8 @@ def _outcomes() -> Chart:
         description=f"Incidents end so: {told}.",
         lines=("Each row is an outcome with its reason, as status.incident.closing has them.",),
         groups=(
-            Group(modes, tuple(Mode)),
-            Group(last, tuple(p for p in _ORDER if any(p in e.phases for e in ENDINGS))),
+            NodeGroup(modes, tuple(Mode)),
+            NodeGroup(last, tuple(p for p in _ORDER if any(p in e.phases for e in ENDINGS))),
         ),
         rows=rows,
     )

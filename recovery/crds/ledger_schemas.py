@@ -17,6 +17,14 @@ _LATER_ACTIONS = tuple(UNBUILT_ACTIONS)
 _CONDITION_STATUS: Schema = {"enum": ["True", "False", "Unknown"]}
 _MAP_BY_TYPE: Schema = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 
+_CONSIDERED: Schema = {
+    "type": "array",
+    "description": "Written by versions before schemaVersion 4, which tell in one sentence each what `alternatives` "
+    "tells.",
+    "x-kubernetes-list-type": "atomic",
+    "items": {"type": "string"},
+}
+
 _LEDGER = Overlay(
     says={
         "status.schemaVersion": {"minimum": 1},
@@ -30,6 +38,7 @@ _LEDGER = Overlay(
         "status.incident.phases[].phase": _LATER_PHASES,
         "status.incident.terms.rules[].action": _LATER_ACTIONS,
     },
+    earlier={"status.incident.considered": _CONSIDERED},
     # The ledger omits its defaults; these are filled in so that a printer column shows 0 and not an empty cell.
     defaults=frozenset(
         ("status.phase", "status.totals", "status.totals.restarts", "status.budget", "status.budget.remaining")
@@ -40,6 +49,7 @@ _LEDGER = Overlay(
 _INCIDENT = Overlay(
     says={"spec.attempts[].epoch": {"minimum": 0}},
     further_values={"spec.phases[].phase": _LATER_PHASES, "spec.terms.rules[].action": _LATER_ACTIONS},
+    earlier={"spec.considered": _CONSIDERED},
     defaults=frozenset(),
 )
 
@@ -90,6 +100,11 @@ def record() -> Schema:
     fields |= of_struct(Closing, "spec", Overlay(defaults=frozenset()))["properties"]
     total = of_struct(ClosedIncident, "spec", Overlay(defaults=frozenset()))["properties"]["idleGpuSeconds"]
     fields["idleGpuSeconds"] = total | {"description": "Of all phases together."}
+    version = of_struct(Ledger, "spec", Overlay(defaults=frozenset()))["properties"]["schemaVersion"]
+    fields["schemaVersion"] = version | {
+        "minimum": 1,
+        "description": "That of the ledger that it is a record of. Absent: 3 at most, and its reasons are sentences.",
+    }
     if missing := set(_RECORD_REQUIRED) - fields.keys():
         raise GeneratorError(f"a RecoveryIncident requires {sorted(missing)}, which no struct has")
     head = workload_and_group("One incident, from its first evidence to its end.")

@@ -41,6 +41,10 @@ class Overlay(msgspec.Struct, frozen=True):
     later: Mapping[str, Later] = {}
     further_values: Mapping[str, tuple[str, ...]] = {}
     """Of enums: what a later controller may write. An older CRD must not refuse a newer ledger for its words."""
+    earlier: Mapping[str, Schema] = {}
+    """Fields that earlier versions of the controller write and read, and that no struct has any more. While the
+    replicas are replaced one after the other, one of those versions may lead under this CRD: what it would drop, that
+    version would miss, and what it would refuse, that version could not write."""
     defaults: frozenset[str] | None = None
     """The fields whose default the API server fills in. None: all that have one."""
 
@@ -74,7 +78,7 @@ class _Builder:
 
     def complain_of_the_rest(self) -> None:
         overlay = self._overlay
-        wanted = {*overlay.says, *overlay.later, *overlay.further_values, *(overlay.defaults or ())}
+        wanted = {*overlay.says, *overlay.later, *overlay.earlier, *overlay.further_values, *(overlay.defaults or ())}
         if missing := sorted(wanted - self._used):
             raise GeneratorError(f"no struct has the field {', '.join(missing)}")
 
@@ -94,11 +98,16 @@ class _Builder:
             if parent == path:
                 self._declare(schema, name, later)
                 self._used.add(later_path)
+        for earlier_path, earlier in self._overlay.earlier.items():
+            parent, _, name = earlier_path.rpartition(".")
+            if parent == path:
+                self._declare(schema, name, Later(earlier, refused=False))
+                self._used.add(earlier_path)
         return schema
 
     def _declare(self, schema: Schema, name: str, later: Later) -> None:
         if name in schema["properties"]:
-            raise GeneratorError(f"{name} is built: its struct has it, so that it is not to be declared for later")
+            raise GeneratorError(f"{name} is built: its struct has it, so that it is not to be declared beside it")
         schema["properties"][name] = later.schema
         if later.refused:
             schema[RULES] = [*schema.get(RULES, []), refusal(name)]
@@ -127,11 +136,7 @@ class _Builder:
                 schema = {"type": "array", "x-kubernetes-list-type": "atomic", "items": items}
                 return schema | ({"description": items.pop("description")} if "description" in items else {})
             case inspect.EnumType(cls=cls):
-                known = [member.value for member in cls]
-                further = self._overlay.further_values.get(path, ())
-                if built := sorted(set(known) & set(further)):
-                    raise GeneratorError(f"{path}: {', '.join(built)} is built: no longer one of the further values")
-                return {"type": "string", "description": docstrings.of_type(cls), "enum": [*known, *further]}
+                return self._words(cls, path)
             case inspect.DateTimeType():
                 return {"type": "string", "format": "date-time"}
             case inspect.IntType():
@@ -143,6 +148,15 @@ class _Builder:
             case inspect.StrType():
                 return {"type": "string"}
         raise GeneratorError(f"{path}: no schema for {info}")
+
+    def _words(self, enum: type[Enum], path: str) -> Schema:
+        further = self._overlay.further_values.get(path, ())
+        known = [member.value for member in enum]
+        if built := sorted(set(known) & set(further)):
+            raise GeneratorError(f"{path}: {', '.join(built)} is built: no longer one of the further values")
+        if _open(enum):
+            return {"type": "string"}
+        return {"type": "string", "description": docstrings.of_type(enum), "enum": [*known, *further]}
 
     def completed(self, schema: Schema, path: str) -> Schema:
         """With what the overlay says of it; its rules stand beside those that refuse."""
@@ -171,6 +185,11 @@ def unbuilt(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
         yield from unbuilt(child, f"{path}.{name}")
     if "items" in schema:
         yield from unbuilt(schema["items"], f"{path}[]")
+
+
+def _open(enum: type[Enum]) -> bool:
+    """It takes words that it does not know: those of a newer controller. No CRD may refuse them."""
+    return "_missing_" in vars(enum)
 
 
 def _without_none(info: inspect.Type) -> tuple[inspect.Type, bool]:

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from recovery import api_verbs
+from recovery.core.model import ledger_v3
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot, UndecodableObject, WorkloadFacts
 from recovery.core.model.ledger import Closing, Incident, LedgerObject
@@ -115,7 +116,13 @@ class _IncidentName(msgspec.Struct, frozen=True, rename="camel"):
     started_at: Date
 
 
+class _RecordVersion(msgspec.Struct, frozen=True, rename="camel"):
+    schema_version: int = ledger_v3.NEWEST_VERSION
+    """Records of ledgers up to that version carry none."""
+
+
 _decode_record = msgspec.json.Decoder(_Incident).decode
+_decode_version = msgspec.json.Decoder(_RecordVersion).decode
 _decode_name = msgspec.json.Decoder(_IncidentName).decode
 _decode_incident = msgspec.json.Decoder(Incident).decode
 _decode_closing = msgspec.json.Decoder(Closing).decode
@@ -293,7 +300,11 @@ def _decode_name_of(raw: msgspec.Raw) -> ObjectEntry[_Record]:
 def _decode_whole_incident(raw: msgspec.Raw) -> Incident:
     """A record is the incident with the fields of its closing beside its own."""
     spec = _decode_record(raw).spec
-    incident = msgspec.structs.replace(_decode_incident(spec), closing=_decode_closing(spec))
+    incident = (
+        ledger_v3.decode_record(spec)
+        if _decode_version(spec).schema_version <= ledger_v3.NEWEST_VERSION
+        else msgspec.structs.replace(_decode_incident(spec), closing=_decode_closing(spec))
+    )
     check(incident)
     return incident
 

@@ -171,7 +171,7 @@ def test_a_storm_that_goes_on_is_charged_once() -> None:
     assert latest.history[-1].storm.startswith("storm-rack-")
     assert latest.totals.charged == 1
     same = f"free of charge: the same storm as incident {latest.history[-1].id}"
-    assert all(same in each.reason for each in latest.history[:-1])
+    assert all(same in each.message for each in latest.history[:-1])
 
 
 def _dies(number: int, kind: FaultKind, after: int, *, index: int | None = None, node: str = "") -> TrialFault:

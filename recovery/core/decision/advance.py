@@ -1,7 +1,7 @@
 """Seeing an open incident through, from its first judgement until all ranks are Ready again or nobody can help it.
 
-Level-triggered: every look starts from the facts, so that it does not matter which of our writes a crash came after.
-`restart` goes on from here once the group has been taken down.
+Level-triggered: every reconcile starts from the facts. It does not matter after which of our writes a crash came.
+`after_restart` takes over once the group has been taken down.
 """
 
 import msgspec
@@ -30,7 +30,7 @@ from recovery.core.policy.spec import Mode, PolicyError, Restart
 
 
 def in_incident(context: ReconcileContext, ledger: Ledger) -> Plan:
-    """One look at a group whose incident is open."""
+    """One reconcile of a group whose incident is open."""
     workload = context.workload
     over = ended(workload)
     if over is not None:
@@ -47,7 +47,7 @@ def in_incident(context: ReconcileContext, ledger: Ledger) -> Plan:
 
 
 def decide_opened(context: ReconcileContext, opened: Ledger) -> Plan:
-    """The look that opened the incident; whatever the group looks like, its loss is judged first."""
+    """The reconcile that opened the incident: whatever the group shows, its loss is judged first."""
     assert context.snapshot.jobset is not None, "evidence comes from the Jobs of a JobSet"
     if _platform_restarts(context.snapshot, opened):
         return after_restart(context, _adopt(context, context.snapshot.jobset, opened))
@@ -127,7 +127,7 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
     why = told(
         Sentence.ADOPTED,
         Reason.PLATFORM_RESTART,
-        # Under Observe an adopted restart does not undo what was told of the loss.
+        # Under Observe an adopted restart does not undo what was said about the loss.
         said=before.would_message if before.would else before.evidence[0],
         jobset=jobset.name if by_jobset else "",
     )
@@ -153,7 +153,7 @@ def _no_hold(ledger: Ledger) -> Ledger:
     open_ = ledger.current_incident
     lasts = open_.suspension is not None and open_.suspension.until is None
     kept = None if lasts else open_.suspension
-    return ledger.with_incident(suspension=kept, fail_job=False, held=None)
+    return ledger.with_incident(suspension=kept, fail_job=False, held_reason=None, held_message="")
 
 
 # --- before any restart --------------------------------------------------------------------------------------------

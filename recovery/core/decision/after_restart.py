@@ -48,11 +48,11 @@ from recovery.core.plan.steps import (
 )
 
 TOUCH_AFTER = timedelta(seconds=60)
-"""A Job without pods for this long is touched, so that its controller looks at it again (k/k 131917, 132042)."""
+"""A Job without pods for this long is touched, so that its controller syncs it again (k/k 131917, 132042)."""
 GIVE_UP_AFTER = timedelta(seconds=120)
 """A Job without pods for this long is given up: a new attempt."""
 SAY_AFTER = timedelta(seconds=30)
-"""Waiting for capacity, or for pods that are refused, is spoken of after this long, and looked at again."""
+"""Waiting for capacity, or for pods that are refused, is reported after this long, and reconciled again."""
 SETTLES_IN = timedelta(seconds=5)
 """For this long a group that runs whole without a restart is not believed: the rest of a cascade may follow, and what
 the platform makes of it (measured: a Job fails within 2 s of the first exit, its JobSet within 4.3 s)."""
@@ -235,7 +235,7 @@ def _lost_since(snapshot: Snapshot, ledger: Ledger, now: datetime) -> tuple[Evid
 
 
 def _breaks_the_group(context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
-    """The losses that the Job does not mend by replacing a pod: the others hang, or the Job itself is failing."""
+    """The losses that the Job does not repair by replacing a pod: the others hang, or the Job itself is failing."""
     hung = fresh(context.snapshot, lost, since=None, handled=ledger.handled, now=context.now)
     return tuple(item for item in lost if item in hung or item.kind is LossKind.JOB_FAILING)
 
@@ -262,7 +262,7 @@ def _lost_again(context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence,
     if pending is not None:
         return say(ledger, seen_then(found, pending))
     plan = _try_again(context, ledger, found, lost)
-    # Standing aside earlier says nothing about this loss: only what this look has added does.
+    # Standing aside earlier says nothing about this loss: only what this reconcile has added does.
     tried = plan.ledger.current_incident.attempts != ledger.current_incident.attempts
     acted = tried or plan.ledger.phase is Phase.HELD
     if not acted:
@@ -457,7 +457,7 @@ def _watch_for_pods(context: ReconcileContext, ledger: Ledger, job: JobFacts) ->
 def _under_way_since(context: ReconcileContext, ledger: Ledger) -> datetime:
     """Since when the group has been in its phase, in its Jobs' present run.
 
-    One that its user suspended and resumed while nobody looked has only begun; a Job that has not seen that it was
+    One that its user suspended and resumed while nobody led has only begun; a Job that has not seen that it was
     resumed has not even begun.
     """
     runs = (context.now if stands_still(job) else began_at(job) for job in member_jobs(context.snapshot))

@@ -135,7 +135,7 @@ def _observe(context: ReconcileContext, ledger: Ledger, found: Explanation, verd
     message = noted.current_incident.message
     after = verdicts.remembered(noted.with_incident(would=str(call), would_message=message), verdict.mark)
     # The group may run whole already, and only now may its incident end: the watch tells of this write. No requeue at
-    # once: a CRD of before drops `would`, and each reconcile would pass the verdict anew, without end.
+    # once: a CRD of before drops `would`, and each reconcile would pass the verdict again, without end.
     return as_before(after)
 
 

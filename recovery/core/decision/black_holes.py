@@ -35,7 +35,7 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
 
 LASTS = timedelta(minutes=2)
-"""What keeps a pod from starting for less may pass by itself: a registry is slow, a plugin starts anew."""
+"""What keeps a pod from starting for less may pass by itself: a registry is slow, a plugin restarts."""
 SHARED_WITHIN = timedelta(seconds=30)
 """A fault that all ranks have shows on the others within this time of the first."""
 QUICK = timedelta(seconds=60)
@@ -291,11 +291,11 @@ def _ask(
     context: ReconcileContext, policy: Policy, name: str, holes: list[BlackHole], members: int, *, alone: bool
 ) -> Asked:
     """The suspicions, and at most one quarantine: the caps count what stands in the ledger, so the next one waits for
-    the next look. `alone`: no restart will take the pods away, so a node is quarantined whatever stays there.
+    the next reconcile. `alone`: no restart will take the pods away, so a node is quarantined whatever stays there.
     """
     suspicions: list[Suspicion] = []
     said: list[Explanation] = []
-    requeue_at: datetime | None = None  # a restart follows upon the suspicion, by a look of its own
+    requeue_at: datetime | None = None  # a restart follows upon the suspicion, by a reconcile of its own
     for hole in holes:
         case = _case(policy, hole, name, context.now)
         held = _held_against(hole, case)

@@ -1,4 +1,4 @@
-"""decide(snapshot, ledger, policy, now) -> Plan: what one look at one group calls for. Pure and total.
+"""decide(snapshot, ledger, policy, now) -> Plan: what one reconcile of one group calls for. Pure and total.
 
 The order of the questions is the product: is the job anybody's business at all; is this a failure or a baseline; have
 the user's own policies decided already; may we act; does the budget allow it. Only the last answer deletes something,
@@ -44,15 +44,15 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 
 _ON_LIVE_FACTS_ONLY = (SuspendWorkload, ResumeWorkload, DeleteJobSet, FailJobSet, ForceDeletePods, ChangeFleet)
-"""Deeds that a lagging cache could ask for although somebody has done, or undone, what they are about."""
+"""Actions that a lagging cache could ask for although somebody has done, or undone, what they are about."""
 
 
 def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) -> Plan:
-    """One look. `policy` None: none applies; PolicyError: the one that applies cannot be read."""
+    """One reconcile. `policy` None: none applies; PolicyError: the one that applies cannot be read."""
     workload = snapshot.workload
     if workload is None:
         return answer(ledger, unread(snapshot) or because(Reason.WORKLOAD_GONE))
-    # What bears no date of its own is dated by the look that noticed it first, and stays so.
+    # What bears no date of its own is dated by the reconcile that noticed it first, and stays so.
     noticed = ledger.incident.detected_at if ledger.incident is not None else now
     snapshot = _marked(snapshot, policy, now, min(noticed, now))
     context = ReconcileContext(snapshot, workload, policy, now, ledger.epoch)
@@ -268,6 +268,6 @@ def _record(context: ReconcileContext, ledger: Ledger) -> Plan:
 
 
 def _has_waited(context: ReconcileContext, ledger: Ledger) -> bool:
-    """Something has come in that had to wait for the end of the incident: it is looked at though nothing changes."""
+    """Something has come in that had to wait for the end of the incident: it is reconciled though nothing changes."""
     marked, asked = suspension.marked_by(context.workload) is not None, requests.pending(context.workload, ledger)
     return marked or bool(asked) or any(item.key not in ledger.handled.keys for item in gather(context.snapshot))

@@ -90,7 +90,7 @@ def _suspicions(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evide
     node, what = suspect
     if any((each.node, each.incident) == (node, open_.id) for each in policy.fleet.suspicions):
         return ()
-    # Dated by the restart that it is for, not by this look, as the quarantine is.
+    # Dated by the restart that it is for, not by this reconcile, as the quarantine is.
     restart = restart_of(ledger)
     at = restart.started_at if restart is not None else context.now
     if quarantine.cleared(at, context.snapshot.nodes.get(node), context.now):
@@ -101,7 +101,7 @@ def _suspicions(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evide
 def _wanted(context: ReconcileContext, ledger: Ledger, node: str, rule: str, why: str) -> Quarantined | None:
     """The entry for the node. None: it does not exist any more.
 
-    Dated by the restart that it is for, not by this look: whoever releases the node after that is not overruled.
+    Dated by the restart that it is for, not by this reconcile: whoever releases the node after that is not overruled.
     """
     restart = restart_of(ledger)
     since = restart.started_at if restart is not None and node in restart.nodes else context.now

@@ -7,7 +7,7 @@ from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.incident import phases
 from recovery.core.incident.attempt_limits import Refusal
 from recovery.core.incident.preconditions import barred
-from recovery.core.model.ledger import Held, Ledger, Phase, Suspension
+from recovery.core.model.ledger import Ledger, Phase, Suspension
 from recovery.core.model.reason import Explanation, Reason, Sentence, told
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Action, FailJobSet, JobRef, Plan
@@ -48,8 +48,13 @@ def _exhausted(context: ReconcileContext, ledger: Ledger) -> Ledger:
 
 def _held_for_good(ledger: Ledger, refusal: Refusal) -> Ledger:
     """By verdict, not by budget: until a person says `retry`; a backoff or a force does not outlast it."""
-    held = Held(refusal.why.reason, message_of(refusal.why))
-    return ledger.with_incident(suspension=None, forced=False, held=held, fail_job=refusal.fail_job)
+    return ledger.with_incident(
+        suspension=None,
+        forced=False,
+        held_reason=refusal.why.reason,
+        held_message=message_of(refusal.why),
+        fail_job=refusal.fail_job,
+    )
 
 
 def _consequence(context: ReconcileContext, ledger: Ledger, reason: Reason) -> Explanation | None:

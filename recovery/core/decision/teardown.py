@@ -1,6 +1,6 @@
 """The trigger, and what takes a group down: its Jobs, then their pods; nothing here asks whether that is right.
 
-Ledger first: each deed follows from the target that stands in it, so that it may be done again after a crash.
+Ledger first: each action follows from the target that stands in it, so that it may be done again after a crash.
 """
 
 from recovery.core.decision import backoff, fleet_changes

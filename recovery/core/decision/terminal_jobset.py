@@ -1,6 +1,6 @@
-"""A JobSet that has failed for good: left as it is, or made anew where the policy says so.
+"""A JobSet that has failed for good: left as it is, or recreated where the policy says so.
 
-Only Trainer makes a JobSet anew, so a JobSet that a user made stays as it is. The new one has another UID; until it is
+Only Trainer recreates a JobSet, so a JobSet that a user made stays as it is. The new one has another UID; until it is
 there, the group is on its way down.
 """
 

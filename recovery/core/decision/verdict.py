@@ -158,7 +158,7 @@ def _settling(context: ReconcileContext, ledger: Ledger, disruption: Disruption)
     open_ = ledger.current_incident
     began = open_.attempts[-1].started_at if open_.attempts else open_.detected_at
     # From the first sign on, lest a cascade of many ranks put the verdict off without end; not from one dated by this
-    # very look, nor by a clock ahead of ours.
+    # very reconcile, nor by a clock ahead of ours.
     first = min(
         (item.at for item in disruption.evidence if item.at is not None and item.at < context.now), default=began
     )
@@ -271,7 +271,8 @@ def not_replaced(wish: Verdict, refused: Explanation) -> Verdict:
 
 def _keeps_pods_off(context: ReconcileContext, node: NodeFacts) -> bool:
     """It is cordoned, or tainted so that this group's pods do not tolerate it. A taint alone says nothing: GPU nodes of
-    most clouds have one that all training pods tolerate. Without the fleet (a cached look) only the cordon is known.
+    most clouds have one that all training pods tolerate. Without the fleet (a reconcile from the cache) only the
+    cordon is known.
     """
     fleet = context.snapshot.fleet
     return node.unschedulable or (fleet is not None and node.ready and node.name not in fleet.feasible)

@@ -55,7 +55,7 @@ class Evidence(msgspec.Struct, frozen=True):
     """One sign that a member was lost."""
 
     key: str
-    """Names the event, not the look at it: the same loss has the same key in whatever state it is seen."""
+    """Names the event, not the reconcile that sees it: the same loss has the same key in whatever state it is seen."""
     kind: LossKind
     text: str
     job_uid: str

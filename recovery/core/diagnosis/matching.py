@@ -141,7 +141,7 @@ def node_faults(rules: tuple[Rule, ...], snapshot: Snapshot, now: datetime) -> t
     ReplaceNode: who writes such a rule wants it acted upon though the member still runs. Its key names the pod and the
     rule, so that it is dealt with once for each pod. It is dated from when the rule began to hold; None: a taint does
     not say (`timeAdded`), and none of the other requirements does. Such a one is evidence for ReplaceNode only: a group
-    that tolerates the taint may come back to it, and RecreateGroup would begin anew for ever.
+    that tolerates the taint may come back to it, and RecreateGroup would begin again for ever.
     """
     return tuple(
         Evidence(

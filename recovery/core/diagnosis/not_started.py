@@ -1,6 +1,6 @@
 """Why a group has not started: capacity, images, settings that the kubelet cannot make a container of.
 
-Nothing is restarted for it. Before a group has run whole nobody hangs, and a pod made anew would wait for the same.
+Nothing is restarted for it. Before a group has run whole nobody hangs, and a recreated pod would wait for the same.
 """
 
 from enum import StrEnum

@@ -10,7 +10,7 @@ from recovery.core.model.facts import NodeFacts, Snapshot
 from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
 
 MESSAGE_MAX = 4096
-"""So much of a message is looked at, from its end: the kubelet cuts a termination message there, and what ended a
+"""So much of a message is read, from its end: the kubelet cuts a termination message there, and what ended a
 process stands last in what it wrote."""
 
 EXITED = (LossKind.POD_FAILED, LossKind.CONTAINER_RESTARTED)

@@ -79,5 +79,5 @@ def _found(evidence: Evidence) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _rows_of(text: str) -> frozenset[str]:
-    """The ranks of a group end with much the same words, and each look reads them again."""
+    """The ranks of a group end with much the same words, and each reconcile reads them again."""
     return frozenset(name for name, pattern in _COMPILED.items() if pattern.search(text) is not None)

@@ -183,7 +183,7 @@ def spared(ledger: FleetLedger, wanted: str, fleet: FleetFacts, members: int) ->
     ]
     if not short:
         return None
-    key, left, needed = min(short)  # the same one in every look, so that the sentence stays
+    key, left, needed = min(short)  # the same one in every reconcile, so that the sentence stays
     return _last_feasible(f"group {key}, which waits,", left, needed)
 
 
@@ -275,7 +275,7 @@ def next_review_at(ledger: FleetLedger, now: datetime) -> datetime | None:
 
 
 def _stands(there: Quarantined, wanted: Quarantined) -> bool:
-    """The entry is what is wanted. One of a node that was made anew is not, nor one that another incident had and that
+    """The entry is what is wanted. One of a node that was recreated is not, nor one that another incident had and that
     is on its way out; a person's stands for everybody's."""
     if there.node_uid and wanted.node_uid and there.node_uid != wanted.node_uid:
         return False

@@ -37,7 +37,7 @@ MAX_ATTEMPTS = 20
 MAX_HISTORY = 10
 MAX_CONSIDERED = 8
 MAX_HANDLED = 8192
-"""More members than the largest group has: a key that is forgotten while its evidence is seen would open it anew."""
+"""More members than the largest group has: a key that is forgotten while its evidence is seen would open it again."""
 
 
 def terms_of(policy: Policy) -> Terms:
@@ -75,7 +75,7 @@ def open_incident(
 ) -> Ledger:
     """A new incident in phase Decided, its Detected phase reaching back to the failure itself.
 
-    `ended_at`: when it was over already before anybody looked; None: it lasts.
+    `ended_at`: when it was over already before anybody saw it; None: it lasts.
 
     Its number, and with it its id, follows from the totals, so that two controllers that see the same failure open the
     same incident, and the compare-and-swap lets only one of them in.
@@ -114,7 +114,7 @@ def open_incident(
         incident=incident,
         attempts_in_row=0 if rested else ledger.attempts_in_row,
         charged_in_row=0 if rested else ledger.charged_in_row,
-        # The restart did mend what failed early then; only the step it died at may still tell something.
+        # The restart did repair what failed early then; only the step it died at may still tell something.
         failures=tuple(msgspec.structs.replace(each, ran_seconds=None) for each in ledger.failures)
         if rested
         else ledger.failures,

@@ -55,7 +55,7 @@ def position(snapshot: Snapshot, target: Target, ranks: int) -> Phase:
     if _suspended(snapshot):
         return Phase.BACKOFF
     jobs = member_jobs(snapshot)
-    # A JobSet that was made anew may ask for fewer members than the old one had.
+    # A recreated JobSet may ask for fewer members than the old one had.
     all_made = len(jobs) >= snapshot.expected_jobs if snapshot.expected_jobs else sum(map(member_count, jobs)) >= ranks
     if not jobs or not all_made:
         return Phase.SCHEDULING

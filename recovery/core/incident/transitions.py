@@ -41,7 +41,7 @@ class AttemptLife(msgspec.Struct, frozen=True):
     """What its action may change to while it is the latest restart."""
 
 
-class Ending(msgspec.Struct, frozen=True):
+class AllowedEnding(msgspec.Struct, frozen=True):
     """How an incident may end."""
 
     outcome: Outcome
@@ -219,61 +219,71 @@ _ANY_PHASE = frozenset({*UNDER_WAY, Phase.HELD})
 _HELD = frozenset({Phase.HELD})
 _OBSERVE = frozenset({Mode.OBSERVE})
 
-ENDINGS: tuple[Ending, ...] = (
-    Ending(
+ENDINGS: tuple[AllowedEnding, ...] = (
+    AllowedEnding(
         Outcome.RECOVERED,
         Reason.ALL_RANKS_READY,
         "after a restart, all ranks are Ready, or have joined",
         _ENFORCE,
         frozenset(UNDER_WAY),
     ),
-    Ending(
+    AllowedEnding(
         Outcome.FAILED,
         Reason.FAIL_JOB_RULE,
         "a rule says FailJob, and the JobSet has been made to fail",
         _ENFORCE,
         _HELD,
     ),
-    Ending(
+    AllowedEnding(
         Outcome.FAILED,
         Reason.BUDGET_EXHAUSTED,
         "onExhausted says FailJob, and the JobSet has been made to fail",
         _ENFORCE,
         _HELD,
     ),
-    Ending(Outcome.FAILED, Reason.NATIVE_POLICY, "the user's own policies let the JobSet fail", _ANY_MODE, _ANY_PHASE),
-    Ending(
+    AllowedEnding(
+        Outcome.FAILED, Reason.NATIVE_POLICY, "the user's own policies let the JobSet fail", _ANY_MODE, _ANY_PHASE
+    ),
+    AllowedEnding(
         Outcome.FAILED, Reason.PLATFORM_GAVE_UP, "the JobSet has failed, and is not made again", _ANY_MODE, _ANY_PHASE
     ),
-    Ending(Outcome.HELD, Reason.RUNS_WHOLE_AGAIN, "all ranks are Ready while the group is held", _ENFORCE, _HELD),
-    Ending(Outcome.SUPERSEDED, Reason.JOB_DELETED, "the workload is being deleted", _ANY_MODE, _ANY_PHASE),
-    Ending(Outcome.SUPERSEDED, Reason.JOB_COMPLETE, "the workload, or its JobSet, is complete", _ANY_MODE, _ANY_PHASE),
-    Ending(Outcome.SUPERSEDED, Reason.JOB_SUSPENDED, "somebody else suspends the workload", _ANY_MODE, _ANY_PHASE),
-    Ending(Outcome.SUPERSEDED, Reason.NO_JOB_SET, "the workload has no JobSet any more", _ANY_MODE, _ANY_PHASE),
-    Ending(Outcome.SUPERSEDED, Reason.JOB_SET_DELETED, "somebody else deletes the JobSet", _ANY_MODE, _ANY_PHASE),
-    Ending(Outcome.SUPERSEDED, Reason.JOB_SET_REPLACED, "another JobSet took its place", _ANY_MODE, _ANY_PHASE),
-    Ending(
+    AllowedEnding(
+        Outcome.HELD, Reason.RUNS_WHOLE_AGAIN, "all ranks are Ready while the group is held", _ENFORCE, _HELD
+    ),
+    AllowedEnding(Outcome.SUPERSEDED, Reason.JOB_DELETED, "the workload is being deleted", _ANY_MODE, _ANY_PHASE),
+    AllowedEnding(
+        Outcome.SUPERSEDED, Reason.JOB_COMPLETE, "the workload, or its JobSet, is complete", _ANY_MODE, _ANY_PHASE
+    ),
+    AllowedEnding(
+        Outcome.SUPERSEDED, Reason.JOB_SUSPENDED, "somebody else suspends the workload", _ANY_MODE, _ANY_PHASE
+    ),
+    AllowedEnding(Outcome.SUPERSEDED, Reason.NO_JOB_SET, "the workload has no JobSet any more", _ANY_MODE, _ANY_PHASE),
+    AllowedEnding(
+        Outcome.SUPERSEDED, Reason.JOB_SET_DELETED, "somebody else deletes the JobSet", _ANY_MODE, _ANY_PHASE
+    ),
+    AllowedEnding(Outcome.SUPERSEDED, Reason.JOB_SET_REPLACED, "another JobSet took its place", _ANY_MODE, _ANY_PHASE),
+    AllowedEnding(
         Outcome.SUPERSEDED,
         Reason.JOB_FINISHING,
         "a member has succeeded, so the job is finishing",
         _ANY_MODE,
         _ANY_PHASE,
     ),
-    Ending(
+    AllowedEnding(
         Outcome.SUPERSEDED,
         Reason.RUNS_WHOLE_AGAIN,
         "all ranks are Ready before the restart was made",
         _ENFORCE,
         frozenset(UNDER_WAY[:4]),
     ),
-    Ending(
+    AllowedEnding(
         Outcome.OBSERVED,
         Reason.OBSERVE_MODE,
         "all ranks are Ready, and the controller only observed",
         _OBSERVE,
         frozenset(UNDER_WAY),
     ),
-    Ending(
+    AllowedEnding(
         Outcome.OBSERVED,
         Reason.LEFT_TO_KUBERNETES,
         "all ranks are Ready, and nothing was restarted",
@@ -281,14 +291,14 @@ ENDINGS: tuple[Ending, ...] = (
         # Backoff: a CRD of an older version has dropped `withheld`.
         frozenset({Phase.DECIDED, Phase.BACKOFF}),
     ),
-    Ending(
+    AllowedEnding(
         Outcome.OBSERVED,
         Reason.MODE_SWITCHED,
         "the policy enforces by now, and another member was lost",
         _OBSERVE,
         _AT_ONCE,
     ),
-    Ending(
+    AllowedEnding(
         Outcome.OBSERVED,
         Reason.RESTARTED_BY_HAND,
         "a person asks for a restart, which opens an incident of its own",
@@ -301,6 +311,6 @@ ENDINGS: tuple[Ending, ...] = (
 _ENDINGS = MappingProxyType({(each.outcome, each.reason): each for each in ENDINGS})
 
 
-def ending_of(outcome: Outcome, reason: Reason) -> Ending | None:
+def ending_of(outcome: Outcome, reason: Reason) -> AllowedEnding | None:
     """The row of the table. None: no incident ends so."""
     return _ENDINGS.get((outcome, reason))

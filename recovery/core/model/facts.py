@@ -389,7 +389,7 @@ class LostNode(msgspec.Struct, frozen=True):
 
 
 class WaitingGroup(msgspec.Struct, frozen=True):
-    """A group some of whose members have no node, or are about to lose theirs and have to be placed anew."""
+    """A group some of whose members have no node, or are about to lose theirs and have to be placed again."""
 
     key: GroupKey
     needed: int

@@ -58,6 +58,7 @@ class Breaker(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     opened_at: datetime
     reason: Reason
+    """Why it opened."""
     recoveries: int = 0
     """So many were in vain when it opened."""
     within_seconds: float = 0.0
@@ -82,7 +83,7 @@ class FleetLedger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
 
 class FleetChange(msgspec.Struct, frozen=True):
-    """What one look at one group adds to the fleet's ledger. Adding the same twice changes nothing."""
+    """What one reconcile of one group adds to the fleet's ledger. Adding the same twice changes nothing."""
 
     quarantine: tuple[Quarantined, ...] = ()
     suspicions: tuple[Suspicion, ...] = ()

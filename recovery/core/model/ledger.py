@@ -146,11 +146,11 @@ class Withheld(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """When the first member was lost that it is for: what runs since before then still waits for that member."""
 
 
-class Held(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class Held(msgspec.Struct, frozen=True):
     """The verdict for which an incident is held, whatever the budget."""
 
     reason: Reason
-    message: str = ""
+    message: str
 
 
 class Considered(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -159,7 +159,9 @@ class Considered(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     action: str
     """RecreateGroup, ReplaceNode or FailJob."""
     reason: Reason
+    """Why it was not done."""
     message: str = ""
+    """The same as a sentence."""
     node: str = ""
     """ReplaceNode: which. Empty: none is known."""
 
@@ -191,6 +193,7 @@ class Closing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     outcome: Outcome
     outcome_reason: Reason
+    """How it came to that."""
     ended_at: datetime
     source: str = ""
     """How the end of Rendezvous is known: `joined-probe`, `ready`, or empty where the incident did not get that far."""
@@ -251,10 +254,12 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The sentence that tells `would`: it stays when the platform restarts the group. Empty: there is none."""
     too_late: bool = False
     """The policy enforces by now, and the loss came before that: it is left to a person, and that has been said."""
-    held: Held | None = None
-    """The verdict for which it is held: until a person says `retry`, or its JobSet has failed (`fail_job`). None: it is
-    not held, or by its budget only."""
-    considered: tuple[Considered, ...] = ()
+    held_message: str = msgspec.field(name="held", default="")
+    """The verdict for which it is held, as a sentence: until a person says `retry`, or its JobSet has failed
+    (`fail_job`). Empty: it is not held, or by its budget only."""
+    held_reason: Reason | None = None
+    """The same as a code. None: it is not held, or by its budget only."""
+    considered: tuple[Considered, ...] = msgspec.field(name="alternatives", default=())
     """What was considered and not done; newest last."""
     storm: str = ""
     """Id of the storm that it is part of; empty: none."""
@@ -266,14 +271,21 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Why the latest thing was done, or not done."""
     message: str = ""
     """The sentence: what was seen, which rule or default decided, what was done, what comes next."""
-    told: Told = Told.ATTEMPT
-    """How the message relates to the latest attempt. Without an attempt it says nothing."""
+    told: Told = msgspec.field(default_factory=lambda: Told.ATTEMPT)
+    """How the message relates to the latest attempt. Without an attempt it says nothing. Always written (a factory's
+    default is never omitted), so that it shows where an older CRD has dropped it."""
     closing: Closing | None = None
     """How it ended. None: it is open. It stays until its RecoveryIncident has been recorded."""
 
     @property
     def attempt(self) -> Attempt | None:
         return self.attempts[-1] if self.attempts else None
+
+    @property
+    def held(self) -> Held | None:
+        """The verdict for which it is held. None: it is not held, or by its budget only."""
+        # An older CRD drops `held_reason`; the reason of the incident was the same when it became held.
+        return Held(self.held_reason or self.reason, self.held_message) if self.held_message else None
 
 
 class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -338,10 +350,10 @@ class RequestAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     at: datetime
     """When it was asked."""
     accepted: bool
-    reason: Reason
+    reason: Reason = Reason.UNKNOWN
     """What it led to, or why it is refused."""
-    message: str = ""
-    """What was done, or why not."""
+    message: str = msgspec.field(name="answer", default_factory=str)
+    """What was done, or why not. Always written (a factory's default is never omitted): older CRDs require it."""
 
 
 class FailureMark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

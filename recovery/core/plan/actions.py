@@ -1,6 +1,6 @@
-"""What `decide` answers: the ledger as it must be written, and the deeds that follow from it.
+"""What `decide` answers: the ledger as it must be written, and the actions that follow from it.
 
-Deeds are data. Each is keyed by (workload UID, epoch, kind), so that doing one twice is recognisable, and each carries
+Actions are data. Each is keyed by (workload UID, epoch, kind), so that doing one twice is recognisable. Each carries
 the UIDs that it may touch, so that doing one late is harmless.
 """
 
@@ -50,7 +50,7 @@ class DeletePods(msgspec.Struct, frozen=True):
 class ForceDeletePods(msgspec.Struct, frozen=True):
     """Delete pods at once (grace 0) whose processes are dead, or may be taken for dead: nobody is left to end them.
 
-    The one deed that could let two incarnations run side by side; asked for by `core.incident.fencing` alone.
+    The one action that could let two incarnations run side by side; asked for by `core.incident.fencing` alone.
     """
 
     epoch: int
@@ -81,7 +81,7 @@ class RaiseBackoffLimit(msgspec.Struct, frozen=True):
 
 
 class TouchJob(msgspec.Struct, frozen=True):
-    """Set the watchdog's annotation on a Job that got no pods, so that its controller looks at it again."""
+    """Set the watchdog's annotation on a Job that got no pods, so that its controller syncs it again."""
 
     epoch: int
     name: str
@@ -111,7 +111,7 @@ class ResumeWorkload(msgspec.Struct, frozen=True):
     suspended_by: str
     suspended: bool
     resume_at: str = ""
-    """The annotation that says until when, as it was read: with another the same incident has suspended anew. Empty:
+    """The annotation that says until when, as it was read: with another the same incident has suspended again. Empty:
     there was none, and none is asked for."""
 
 
@@ -175,7 +175,7 @@ Action = (
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The answer to one look at one group."""
+    """The answer to one reconcile of one group."""
 
     ledger: Ledger
     """As it must be written before `actions`; equal to the ledger given: nothing to write."""
@@ -184,7 +184,7 @@ class Plan(msgspec.Struct, frozen=True):
     message: str
     """The same as a sentence."""
     first: tuple[Action, ...] = ()
-    """Deeds that precede the ledger write, because that write forgets what they need."""
+    """Actions that precede the ledger write, because that write forgets what they need."""
     actions: tuple[Action, ...] = ()
     requeue_at: datetime | None = None
     """None: only when something changes."""

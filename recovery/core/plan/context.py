@@ -10,7 +10,7 @@ from recovery.core.policy.spec import PolicyError
 
 
 class ReconcileContext(msgspec.Struct, frozen=True):
-    """One look at one group."""
+    """One reconcile of one group."""
 
     snapshot: Snapshot
     workload: WorkloadFacts
@@ -18,4 +18,4 @@ class ReconcileContext(msgspec.Struct, frozen=True):
     """None: none applies; PolicyError: the one that applies cannot be read."""
     now: datetime
     epoch: int
-    """As it was before this look: no more than one restart enters the ledger in one write."""
+    """As it was before this reconcile: no more than one restart enters the ledger in one write."""

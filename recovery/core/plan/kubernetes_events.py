@@ -33,7 +33,7 @@ def fleet_events(before: FleetLedger, after: FleetLedger) -> tuple[EmitEvent, ..
 
 
 def _answer(given: RequestAnswer) -> EmitEvent:
-    """A person asked, and hears what became of it where `kubectl describe` looks."""
+    """A person asked, and finds the answer in `kubectl describe`."""
     reason = "RequestAccepted" if given.accepted else "RequestRefused"
     key = f"{given.verb}-{given.at:{_KEY_TIME}}"
     return _event(key, not given.accepted, reason, f"{given.verb}: {given.message}")
@@ -69,7 +69,7 @@ def _attempts(known: Incident | None, incident: Incident) -> list[EmitEvent]:
     newest = known.attempt.number if known is not None and known.attempt is not None else 0
     attempts = [attempt for attempt in incident.attempts if attempt.number > newest]
     if known is None:
-        # What is left to the platform at the first look is no news of its own.
+        # What is left to the platform at the first reconcile is no news of its own.
         attempts = [attempt for attempt in attempts if attempt.action is not AttemptAction.NONE]
         if not attempts:
             return [_event(f"{incident.id}.detected", True, "MemberLost", incident.reason)]

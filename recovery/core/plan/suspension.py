@@ -1,8 +1,8 @@
 """Our own suspension of a workload: so that a group in backoff, or out of budget, holds no GPUs that it cannot use.
 
 Three places know of it: the ledger (it is wanted), the annotation (it is ours) and `spec.suspend` (it is in force).
-Every look brings them together, whatever a crash left them at. A user always wins: who removes the annotation has taken
-the suspension over, and who resumes the workload has ended it; neither is undone.
+Every reconcile brings them together, whatever a crash left them at. A user always wins: who removes the annotation has
+taken the suspension over, and who resumes the workload has ended it; neither is undone.
 """
 
 from datetime import datetime
@@ -72,7 +72,7 @@ def until(moment: datetime, ledger: Ledger, workload: WorkloadFacts, *, begin: b
 
 
 def suspend(ledger: Ledger, workload: WorkloadFacts) -> tuple[Action, ...]:
-    """The deed for a suspension that is wanted and not in force."""
+    """The action for a suspension that is wanted and not in force."""
     open_ = ledger.current_incident
     if open_.suspension is None or marked_by(workload) is not None:
         return ()
@@ -80,7 +80,7 @@ def suspend(ledger: Ledger, workload: WorkloadFacts) -> tuple[Action, ...]:
 
 
 def resume(workload: WorkloadFacts) -> tuple[Action, ...]:
-    """The deed that ends a suspension of ours, or removes what is left of it."""
+    """The action that ends a suspension of ours, or removes what is left of it."""
     mark = marked_by(workload)
     if mark is None:
         return ()

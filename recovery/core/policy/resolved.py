@@ -89,7 +89,7 @@ class Policy(msgspec.Struct, frozen=True):
     """RecoveryConfig allows to assume that a pod is dead."""
     limits: FleetLimits = FleetLimits()
     fleet: FleetLedger = FleetLedger()
-    """What spans groups, as it was when this look began."""
+    """What spans groups, as it was when this reconcile began."""
 
 
 def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:

@@ -29,7 +29,7 @@ _INSTEAD = {
 
 
 def problems(rules: tuple[Rule, ...], path: str) -> Iterator[str]:
-    """Everything that is wrong: a sentence for each, the field's path first and then how to mend it."""
+    """Everything that is wrong: a sentence for each, the field's path first and then how to fix it."""
     for number, rule in enumerate(rules):
         here = f"{path}[{number}]"
         yield from _twice(rule, rules[:number], path, here)
@@ -43,7 +43,7 @@ def _twice(rule: Rule, before: tuple[Rule, ...], path: str, here: str) -> Iterat
             yield f"{here}.name: {path}[{number}] is called {rule.name} too; every rule needs a name of its own"
             break
     for other in before:
-        # Rules below one that asks for nothing are told of there.
+        # Rules below one that asks for nothing are reported there.
         if other.when == rule.when != When():
             yield f"{here}.when: rule {other.name} asks for the same and goes before it; remove one of them"
             break

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from recovery.core.fleet.quarantine import parsed_time
+from recovery.core.model import ledger_v3
 from recovery.core.model.annotations import RESET_BREAKER_ANNOTATION
 from recovery.core.model.config import ConfigFacts, ConfigSpec
 from recovery.core.model.fleet_ledger import FleetLedger
@@ -112,10 +113,11 @@ def decode_config(raw: bytes | msgspec.Raw) -> ObjectEntry[ConfigFacts]:
     )
     try:
         config = _decode_config(raw)
-        check(config.status, "$.status")
+        fleet = ledger_v3.restore_breaker(config.status, raw)
+        check(fleet, "$.status")
     except (ValueError, OverflowError) as error:
         return meta.entry(msgspec.structs.replace(facts, unreadable=str(error)))
-    return meta.entry(msgspec.structs.replace(facts, spec=config.spec, fleet=config.status))
+    return meta.entry(msgspec.structs.replace(facts, spec=config.spec, fleet=fleet))
 
 
 class _WorkloadRef(msgspec.Struct, frozen=True):
@@ -172,7 +174,11 @@ def _ledger(status: msgspec.Raw) -> tuple[int, Ledger]:
             return version, Ledger()
         if version < OLDEST_SCHEMA_VERSION:
             return UNREADABLE_SCHEMA_VERSION, Ledger(message=f"status has schemaVersion {version}, which never was")
-        ledger = _decode_ledger(status)
+        ledger = (
+            ledger_v3.decode_ledger(status)
+            if version <= ledger_v3.NEWEST_VERSION
+            else ledger_v3.restore_told(_decode_ledger(status), status)
+        )
         check(ledger)
         return version, msgspec.structs.replace(ledger, schema_version=SCHEMA_VERSION)
     except (ValueError, OverflowError) as error:

@@ -172,7 +172,7 @@ def test_what_is_decided_right_now_comes_with_the_actions_and_none_is_done(clust
 
 def history() -> Object:
     return {
-        "schemaVersion": 1,
+        "schemaVersion": SCHEMA_VERSION,
         "totals": {"incidents": 1},
         "history": [
             {
@@ -213,7 +213,7 @@ def record(**changes: Any) -> Object:
     """`spec` of a RecoveryIncident, without the group."""
     open_ = {key: value for key, value in open_incident("Starting")["incident"].items() if key != "phases"}
     closing = {"outcome": "Recovered", "outcomeReason": "AllRanksReady", "endedAt": "2026-11-02T08:59:42Z"}
-    return open_ | closing | {"idleGpuSeconds": 672} | changes
+    return open_ | closing | {"schemaVersion": SCHEMA_VERSION, "idleGpuSeconds": 672} | changes
 
 
 @pytest.mark.parametrize("job_exists", [True, False])

@@ -74,7 +74,7 @@ def test_what_was_considered_and_not_done_is_listed(cluster: PlainCluster) -> No
         "llm",
         record(
             **incident_details(),
-            considered=[
+            alternatives=[
                 CAP,
                 {"action": "FailJob", "reason": "RuleFailJobNotAllowed", "message": "RecoveryConfig forbids it"},
             ],
@@ -92,7 +92,7 @@ def test_who_is_held_for_good_is_told_why_and_what_ends_it(cluster: PlainCluster
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
     why = "exit code 1 came early on node gpu-1 as on node gpu-0: an error of the job itself, which no restart mends"
-    cluster.add_group("llm", group_with("Held", held={"reason": "SameErrorAgain", "message": why}))
+    cluster.add_group("llm", group_with("Held", held=why, heldReason="SameErrorAgain"))
     text = explain("llm")
     assert f"held until recovery retry: {why}" in section(text, "Incident")
     assert "nothing until a person says so: recovery retry llm" in section(text, "Next")
@@ -262,15 +262,13 @@ def test_as_data_it_has_what_comes_next_and_what_is_held_against_nodes(cluster: 
     cluster.add_policy(mode="Enforce")
     cluster.add_group(
         "llm",
-        group_with(
-            "Held", held={"reason": "SameErrorAgain", "message": "an error of the job itself"}, considered=[CAP]
-        ),
+        group_with("Held", held="an error of the job itself", heldReason="SameErrorAgain", alternatives=[CAP]),
     )
     add_config(cluster, status={"quarantined": [quarantined("gpu-1")]})
     told = json.loads(explain("llm", "-o", "json"))
     assert told["next"] == ["nothing until a person says so: recovery retry llm"]
     assert [line.split(" is ")[0] for line in told["nodes"]] == ["node gpu-1", "node gpu-1"]
-    assert told["incident"]["considered"] == [CAP]
+    assert told["incident"]["alternatives"] == [CAP]
 
 
 def test_a_node_that_was_deleted_proves_that_its_pods_are_dead(cluster: PlainCluster) -> None:

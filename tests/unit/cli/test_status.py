@@ -50,7 +50,7 @@ def open_incident(phase: str) -> Object:
         "startTimeoutSeconds": 900,
     }
     return {
-        "schemaVersion": 1,
+        "schemaVersion": SCHEMA_VERSION,
         "epoch": 1,
         "phase": phase,
         "incident": {

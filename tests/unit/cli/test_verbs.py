@@ -146,7 +146,7 @@ def controller(cluster: PlainCluster, *, accepted: bool, message: str) -> None:
                 "at": json.loads(value)["at"],
                 "accepted": accepted,
                 "reason": "RestartedByHand",
-                "message": message,
+                "answer": message,
             }
             for group in cluster.objects.get(RECOVERY_GROUPS.plural, []):
                 group["status"]["requests"] = [told]
@@ -293,7 +293,7 @@ def test_explain_shows_requests_and_answers(cluster: PlainCluster) -> None:
         "at": "2026-11-02T08:30:00Z",
         "accepted": False,
         "reason": "NoIncident",
-        "message": "no incident is open",
+        "answer": "no incident is open",
     }
     job = enforced(cluster, {"schemaVersion": SCHEMA_VERSION, "requests": [answer]})
     value = msgspec.json.encode(Request(at=NOW, reason="stuck", by="jane")).decode()

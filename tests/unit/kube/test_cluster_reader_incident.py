@@ -60,5 +60,5 @@ async def test_of_several_records_of_one_id_the_newest_is_meant() -> None:
     found = await read_incident(api, LLM, "4f2f1c0a-1")
     assert found is not None
     assert found.closing is not None
-    assert (found.reason, found.closing.outcome) == ("newest", Outcome.SUPERSEDED)
+    assert (found.message, found.closing.outcome) == ("newest", Outcome.SUPERSEDED)
     assert await read_incident(api, LLM, "4f2f1c0a-2") is None

@@ -29,6 +29,7 @@ from recovery.core.model.facts import (
 )
 from recovery.core.model.fleet_ledger import FleetLedger, Suspicion
 from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, Outcome, Phase, Suspension, Target
+from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Mode
 from recovery.kube.projections.nodes import decode_node, decode_renewal
 from recovery.kube.projections.pods import decode_pod
@@ -39,6 +40,7 @@ from recovery.kube.projections.recovery import (
     decode_recovery_group,
 )
 from recovery.kube.projections.workloads import decode_job, decode_job_set, decode_train_job
+from tests.unit.kube.store_world import Body
 from tests.unit.kube.testing import fixture, message
 
 JOB_UID = "88fa8d43-97ac-40cc-91e9-2a692a749c32"
@@ -544,6 +546,28 @@ class TestConfigs:
         assert "so all recoveries are paused" in message(config.pause)
 
 
+def in_sentences(status: Body) -> Body:
+    """What is written of a ledger today, as the versions before wrote it: without codes."""
+    incident = dict(status["incident"])
+    for name in ("told", "tooLate", "wouldMessage", "heldReason"):
+        incident.pop(name, None)
+    attempts = [in_one_sentence(each) for each in incident.get("attempts", [])]
+    considered = [f"{each['action']}: {each['message']}" for each in incident.pop("alternatives", [])]
+    incident |= {name: found for name, found in (("attempts", attempts), ("considered", considered)) if found}
+    requests = [
+        {name: value for name, value in each.items() if name != "reason"} for each in status.get("requests", [])
+    ]
+    told = in_one_sentence(status | {"incident": in_one_sentence(incident)})
+    history = [in_one_sentence(each) for each in status.get("history", [])]
+    return told | {name: found for name, found in (("requests", requests), ("history", history)) if found}
+
+
+def in_one_sentence(record: Body) -> Body:
+    message, then = record["message"], record.get("then")
+    told = record | {"reason": f"{message}; then {then}" if then else message}
+    return {name: value for name, value in told.items() if name not in ("message", "then")}
+
+
 def recovery_config(spec: object, status: object = None) -> bytes:
     metadata = {"name": "default", "uid": "c-1", "resourceVersion": "7", "generation": 2}
     body = {"metadata": {**metadata, "creationTimestamp": "2026-11-21T09:00:00Z"}, "spec": spec}
@@ -576,24 +600,39 @@ class TestLedgers:
             ("restart", False),
         ]
 
-    def test_what_this_version_writes_is_read(self) -> None:
+    def test_what_a_controller_of_version_3_wrote_is_read(self) -> None:
         found = decode_recovery_group(fixture("recoverygroup-v3")).value
         incident = found.ledger.incident
         assert (found.schema_version, found.ledger.phase) == (3, Phase.HELD)
         assert incident is not None
+        assert incident.held is not None
+        assert incident.held.reason is Reason.BAD_CHECKPOINT
         assert "a suspected bad checkpoint" in incident.held.message
         assert [rule.name for rule in incident.terms.rules] == ["preempted"]
         assert [mark.node for mark in found.ledger.failures] == ["gpu-2"]
 
-    @pytest.mark.parametrize("version", range(1, SCHEMA_VERSION + 1))
-    def test_nothing_that_stands_in_a_ledger_is_lost_when_it_is_written_again(self, version: int) -> None:
+    def test_nothing_that_stands_in_a_ledger_is_lost_when_it_is_written_again(self) -> None:
+        raw = fixture("recoverygroup-v4")
+        status = json.loads(raw)["status"]
+        assert status["schemaVersion"] == SCHEMA_VERSION
+        assert json.loads(msgspec.json.encode(decode_recovery_group(raw).value.ledger)) == status
+
+    @pytest.mark.parametrize("version", range(1, 4))
+    def test_nothing_that_stands_in_an_earlier_ledger_is_lost_when_it_is_written_again(self, version: int) -> None:
         raw = fixture(f"recoverygroup-v{version}")
         status = json.loads(raw)["status"]
         assert status["schemaVersion"] == version
-        assert json.loads(msgspec.json.encode(decode_recovery_group(raw).value.ledger)) == {
-            **status,
-            "schemaVersion": SCHEMA_VERSION,
-        }
+        written = json.loads(msgspec.json.encode(decode_recovery_group(raw).value.ledger))
+        assert written["schemaVersion"] == SCHEMA_VERSION
+        assert in_sentences(written) == {**status, "schemaVersion": SCHEMA_VERSION}
+
+    @pytest.mark.parametrize("version", range(1, 4))
+    def test_every_sentence_of_the_earlier_versions_is_known(self, version: int) -> None:
+        ledger = decode_recovery_group(fixture(f"recoverygroup-v{version}")).value.ledger
+        assert ledger.incident is not None
+        reasons = [ledger.reason, ledger.incident.reason, *(each.reason for each in ledger.incident.attempts)]
+        reasons += [*(each.reason for each in ledger.history), *(each.reason for each in ledger.requests)]
+        assert Reason.UNKNOWN not in reasons
 
     def test_a_ledger_as_the_controller_wrote_it(self) -> None:
         found = decode_recovery_group(fixture("recoverygroup")).value

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from recovery.core.decision.decide import decide
-from recovery.core.model.ledger import Ledger, Outcome, Phase
-from recovery.core.plan.actions import DeleteJob, Plan
+from recovery.core.model.ledger import Ledger, Outcome, Phase, Told
+from recovery.core.model.reason import Reason
+from recovery.core.plan.actions import DeleteJob, EmitEvent, Plan, ResumeWorkload
 from recovery.core.policy.selection import applicable
-from recovery.ports import JOBS, NODES, PODS, RECOVERY_GROUPS, RECOVERY_POLICIES
+from recovery.ports import JOB_SETS, JOBS, NODES, PODS, RECOVERY_GROUPS, RECOVERY_POLICIES, TRAIN_JOBS
 from tests.unit.kube.store_world import JOB_UID, LLM, WORKLOAD_UID, Body, World, job, load, pod
 
 STOPPED = datetime(2026, 11, 21, 12, 50, 7, tzinfo=UTC)
@@ -64,3 +65,25 @@ async def test_an_incident_of_version_1_goes_on_to_its_end_without_a_second_trig
     assert (closed.id, closed.outcome, closed.attempts) == (found.ledger.incident.id, Outcome.RECOVERED, 1)
     assert plans[-1].ledger.budget.charges == found.ledger.budget.charges, "it was charged already"
     assert JOB_UID not in [each.uid for each in world.llm.jobs]
+
+
+async def test_a_backoff_of_version_2_is_waited_out_and_the_workload_is_resumed_once(world: World) -> None:
+    """Its ledger asks for a suspension until 12:51:10."""
+    await world.tell(RECOVERY_GROUPS, load("recoverygroup-v2"))
+    found = world.store.ledger_object(LLM, WORKLOAD_UID)
+    assert found is not None
+    open_ = found.ledger.current_incident
+    assert (open_.reason, open_.told) == (Reason.DEFAULT_RESTART, Told.ATTEMPT)
+    workload, jobset, suspended = load("trainjob"), load("jobset"), of_today(job(uid="new", members=4), 49)
+    workload["metadata"].setdefault("annotations", {})["recovery.trainjob.dev/suspended-by"] = open_.id
+    for body in (workload, jobset, suspended):
+        body["spec"]["suspend"] = True
+    await world.tell(JOBS, job(), type_="DELETED")
+    await world.tell(TRAIN_JOBS, workload)
+    await world.tell(JOB_SETS, jobset)
+    await world.tell(JOBS, suspended)
+    waits = reconcile(world, found.ledger, 53)
+    assert (waits.actions, waits.ledger.phase, waits.ledger.epoch) == ((), Phase.BACKOFF, 3)
+    over = reconcile(world, waits.ledger, 64)
+    assert [type(action) for action in over.actions] == [ResumeWorkload, EmitEvent]
+    assert over.ledger.epoch == 3

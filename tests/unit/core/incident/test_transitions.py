@@ -13,8 +13,8 @@ from recovery.core.incident.transitions import (
     ENDINGS,
     TRANSITIONS,
     UNDER_WAY,
+    AllowedEnding,
     AttemptLife,
-    Ending,
     Transition,
     path,
     taken,
@@ -54,7 +54,7 @@ def with_attempt(ledger: Ledger, action: AttemptAction) -> Ledger:
     return lifecycle.add_attempt(ledger, action, target, Reason.MEMBER_LOST, "why", at(5))
 
 
-def ended(ledger: Ledger, ending: Ending | None = None) -> Ledger:
+def ended(ledger: Ledger, ending: AllowedEnding | None = None) -> Ledger:
     """`ending` None: any that the table has for this phase and mode."""
     open_ = ledger.current_incident
     last = open_.phases[-1].phase
@@ -246,7 +246,9 @@ ENDED = [(ending, phase, mode) for ending in ENDINGS for phase in OPEN for mode 
 
 
 @pytest.mark.parametrize(("ending", "phase", "mode"), ENDED)
-def test_an_incident_ends_in_the_phases_and_modes_of_the_table_only(ending: Ending, phase: Phase, mode: Mode) -> None:
+def test_an_incident_ends_in_the_phases_and_modes_of_the_table_only(
+    ending: AllowedEnding, phase: Phase, mode: Mode
+) -> None:
     before = in_phase(phase, mode)
     found = [each for each in violations(before, ended(before, ending)) if each.startswith("Ending: ")]
     assert (found == []) == (phase in ending.phases and mode in ending.modes)

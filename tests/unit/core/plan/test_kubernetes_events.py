@@ -10,7 +10,6 @@ from recovery.core.model.ledger import (
     AttemptAction,
     Closing,
     Considered,
-    Held,
     Incident,
     Ledger,
     Outcome,
@@ -85,13 +84,13 @@ def test_fencing_of_another_attempt_has_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "reason"),
-    [(None, "Held"), (Held(Reason.SAME_ERROR_AGAIN, "exit code 1 again"), "HeldUntilRetry")],
+    ("verdict", "reason"),
+    [({}, "Held"), ({"held_reason": Reason.SAME_ERROR_AGAIN, "held_message": "exit code 1 again"}, "HeldUntilRetry")],
 )
 def test_who_is_held_for_an_error_of_its_own_is_told_apart_from_who_waits_for_budget(
-    held: Held | None, reason: str
+    verdict: dict[str, object], reason: str
 ) -> None:
-    assert told(OPEN, ledger(Phase.HELD, held=held)) == [("inc-1.held-0", reason, SENTENCE)]
+    assert told(OPEN, ledger(Phase.HELD, **verdict)) == [("inc-1.held-0", reason, SENTENCE)]
 
 
 def test_a_jobset_that_is_made_to_fail_is_told_as_that_and_not_as_held() -> None:
