@@ -4,7 +4,7 @@ The order of the questions is the product: is the job anybody's business at all;
 the user's own policies decided already; may we act; does the budget allow it. Only the last answer deletes something,
 and only from facts read live. Deciding twice on the same facts changes nothing the second time.
 
-This module asks what comes before an incident and dispatches; `judge` decides on an incident, `follow` sees it through.
+This module asks what comes before an incident and dispatches. `advance` sees an open incident through.
 """
 
 from datetime import datetime, timedelta

@@ -181,7 +181,7 @@ BREAKS: dict[str, tuple[Ledger, Callable[[Ledger], Ledger], str]] = {
     "other terms": (
         opened(),
         lambda x: with_incident(x, pinned=msgspec.structs.replace(x.current_incident.pinned, budget_limit=99)),
-        "Pinned: terms of incident",
+        "Pinned: pinned of incident",
     ),
     "a history that grows by itself": (
         opened(),

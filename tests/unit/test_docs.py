@@ -1,0 +1,128 @@
+"""What docs/architecture.md and CONTRIBUTING.md say of the tree is true of the tree."""
+
+import re
+import tomllib
+from itertools import combinations
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("CONTRIBUTING.md", "docs/architecture.md")
+PICTURE = "docs/images/architecture.svg"
+SVG = "{http://www.w3.org/2000/svg}"
+
+_FOLDERS = "recovery|tests|docs|manifests|policies|examples"
+_PATH = re.compile(rf"(?<![\w/.-])(?:{_FOLDERS})/[\w/.-]*[\w/]")
+_LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+_TARGET = re.compile(r"(?:^|`)make ([a-z-]+)", re.MULTILINE)
+_TEST = re.compile(r"`(test_\w+)`")
+_LETTER_WIDTH = 0.62
+"""Of a letter, in parts of the font size: Arial and Helvetica stay below it on average."""
+
+each_page = pytest.mark.parametrize("page", PAGES)
+
+
+def read(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def contract(name: str) -> list[str]:
+    """The layers of the import-linter contract of that name, from top to bottom, split where two share one."""
+    contracts = tomllib.loads(read("pyproject.toml"))["tool"]["importlinter"]["contracts"]
+    (found,) = (each for each in contracts if each["name"] == name)
+    return [module for layer in found["layers"] for module in layer.split(" | ")]
+
+
+def rows(heading: str) -> list[str]:
+    """The path in the first column of each row of the first table under that heading."""
+    section = read("docs/architecture.md").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
+
+
+def rooms() -> list[str]:
+    return [module.rpartition(".")[2] for module in contract("each room of core knows only those below it")]
+
+
+@each_page
+def test_every_path_exists(page: str) -> None:
+    text = read(page)
+    named = set(_PATH.findall(text))
+    linked = {(ROOT / page).parent / link for link in _LINK.findall(text)}
+    assert len(named) > 20
+    assert sorted(path for path in named if not (ROOT / path).exists()) == []
+    assert sorted(str(path) for path in linked if not path.exists()) == []
+
+
+@each_page
+def test_every_make_target_exists(page: str) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE))
+    named = set(_TARGET.findall(read(page)))
+    assert "manifests" in named
+    assert sorted(named - targets) == []
+
+
+@each_page
+def test_every_test_that_is_named_exists(page: str) -> None:
+    written = {
+        name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    assert sorted(set(_TEST.findall(read(page))) - written) == []
+
+
+@each_page
+def test_no_line_is_longer_than_those_of_code(page: str) -> None:
+    assert [line for line in read(page).splitlines() if len(line) > 120] == []
+
+
+def test_the_rooms_are_the_folders_and_the_contract() -> None:
+    folders = {path.parent.name for path in (ROOT / "recovery/core").glob("*/__init__.py")}
+    assert sorted(rooms()) == sorted(folders)
+    assert rows("Rooms of core") == [f"recovery/core/{room}" for room in rooms()]
+
+
+def test_the_packages_are_those_of_the_contract() -> None:
+    paths = [path.removesuffix(".py").replace("/", ".") for path in rows("Packages")]
+    assert sorted(paths) == sorted(contract("each layer knows only those below it"))
+
+
+def test_the_readme_leads_to_both_pages() -> None:
+    assert set(PAGES) <= set(_LINK.findall(read("README.md")))
+
+
+class TestThePicture:
+    root = ElementTree.fromstring(read(PICTURE))
+    texts = tuple((each, "".join(each.itertext())) for each in root.iter(f"{SVG}text"))
+
+    def test_it_says_in_words_what_it_shows(self) -> None:
+        description = self.root.findtext(f"{SVG}desc") or ""
+        assert self.root.attrib["role"] == "img"
+        assert self.root.findtext(f"{SVG}title")
+        assert f"{', '.join(rooms())}." in description
+
+    def test_it_has_the_rooms_in_their_order(self) -> None:
+        names = [said for each, said in self.texts if each.attrib.get("class") == "bold"]
+        assert [name for name in names if name in rooms()] == rooms()
+
+    def test_every_path_in_it_exists(self) -> None:
+        words = [word.rstrip(":,") for _, said in self.texts for word in said.split() if "/" in word]
+        paths = [word if word.startswith("recovery/") else f"recovery/{word}" for word in words if word != "I/O"]
+        assert len(paths) > 10
+        assert [path for path in paths if not (ROOT / path).exists()] == []
+
+    def test_no_words_overlap_or_leave_the_picture(self) -> None:
+        width = float(self.root.attrib["width"])
+        boxes = []
+        for each, said in self.texts:
+            size = {"title": 17, "path": 11}.get(each.attrib.get("class", ""), 12)
+            wide = len(said) * size * _LETTER_WIDTH
+            left = float(each.attrib["x"]) - (wide / 2 if each.attrib.get("text-anchor") == "middle" else 0)
+            bottom = float(each.attrib["y"])
+            boxes.append((said, left, bottom - size, left + wide, bottom + 3))
+        assert [said for said, left, _, right, _ in boxes if left < 0 or right > width] == []
+        assert [
+            (one[0], other[0])
+            for one, other in combinations(boxes, 2)
+            if one[1] < other[3] and other[1] < one[3] and one[2] < other[4] and other[2] < one[4]
+        ] == []
