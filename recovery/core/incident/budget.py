@@ -4,7 +4,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.model.ledger import BudgetState, PinnedPolicy
+from recovery.core.model.ledger import BudgetState
+from recovery.core.model.pinned_policy import PinnedPolicy
 
 
 def in_window(budget: BudgetState, window: timedelta, now: datetime) -> tuple[datetime, ...]:

@@ -24,11 +24,12 @@ from recovery.core.model.ledger import (
     Ledger,
     Outcome,
     Phase,
-    PinnedPolicy,
     Target,
     Told,
 )
+from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
+from recovery.core.policy.pinned import pinned_policy_of
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, Restart
 
@@ -38,30 +39,6 @@ MAX_HISTORY = 10
 MAX_CONSIDERED = 8
 MAX_HANDLED = 8192
 """More members than the largest group has: a key that is forgotten while its evidence is seen would open it again."""
-
-
-def pinned_policy_of(policy: Policy) -> PinnedPolicy:
-    """What is pinned for the incident."""
-    return PinnedPolicy(
-        policy_name=policy.name,
-        policy_uid=policy.uid,
-        policy_generation=policy.generation,
-        restart=policy.restart,
-        budget_limit=policy.budget_limit,
-        budget_window_seconds=policy.budget_window.total_seconds(),
-        start_timeout_seconds=policy.start_timeout.total_seconds(),
-        grace_seconds=policy.grace_seconds,
-        on_exhausted=policy.on_exhausted,
-        on_terminal_failure=policy.on_terminal_failure,
-        backoff_initial_seconds=policy.backoff.initial.total_seconds(),
-        backoff_factor=policy.backoff.factor,
-        backoff_max_seconds=policy.backoff.longest.total_seconds(),
-        rendezvous_timeout_seconds=policy.rendezvous_timeout.total_seconds(),
-        finish_timeout_seconds=policy.finish_timeout.total_seconds(),
-        rules=policy.rules,
-        override_native=policy.override_native,
-        settle_seconds=policy.settle.total_seconds(),
-    )
 
 
 def open_incident(

@@ -10,8 +10,8 @@ from enum import StrEnum
 
 import msgspec
 
+from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
-from recovery.core.model.rules import Rule
 
 OLDEST_SCHEMA_VERSION = 1
 SCHEMA_VERSION = 4
@@ -100,32 +100,6 @@ class Attempt(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     @property
     def whole_message(self) -> str:
         return f"{self.message}; then {self.then}" if self.then else self.message
-
-
-class PinnedPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What the policy said when the incident opened; later edits of it count from the next incident on."""
-
-    policy_name: str
-    policy_uid: str = msgspec.field(name="policyUID")
-    policy_generation: int
-    restart: str
-    budget_limit: int
-    budget_window_seconds: float
-    start_timeout_seconds: float
-    grace_seconds: int | None = None
-    """Grace for the deletes of old pods. None: the pod's own."""
-    on_exhausted: str = "Hold"
-    on_terminal_failure: str = "Leave"
-    backoff_initial_seconds: float = 0.0
-    """0: no backoff."""
-    backoff_factor: float = 2.0
-    backoff_max_seconds: float = 0.0
-    rendezvous_timeout_seconds: float = 0.0
-    """0: none (an incident of schema version 1)."""
-    finish_timeout_seconds: float = 600.0
-    rules: tuple[Rule, ...] = ()
-    override_native: bool = False
-    settle_seconds: float = 0.0
 
 
 class Suspension(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.model.durations import DURATION_MAX
-from recovery.core.model.ledger import PinnedPolicy
+from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.kube.projections.metadata import EARLIEST, LATEST
 
 _SECONDS_MAX = int(DURATION_MAX.total_seconds())

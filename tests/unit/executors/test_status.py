@@ -8,16 +8,8 @@ import pytest
 import structlog
 
 from recovery.core.model.facts import WorkloadFacts
-from recovery.core.model.ledger import (
-    SCHEMA_VERSION,
-    Closing,
-    Incident,
-    Ledger,
-    Outcome,
-    Phase,
-    PhaseSpan,
-    PinnedPolicy,
-)
+from recovery.core.model.ledger import SCHEMA_VERSION, Closing, Incident, Ledger, Outcome, Phase, PhaseSpan
+from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.executors.status import LedgerWriter, reference_to
 from recovery.ports import (

@@ -18,10 +18,10 @@ from recovery.core.model.ledger import (
     LedgerObject,
     Outcome,
     Phase,
-    PinnedPolicy,
     Target,
     Totals,
 )
+from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet

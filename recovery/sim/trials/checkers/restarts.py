@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from recovery.core.model.ledger import AttemptAction, Incident, Phase, PinnedPolicy
+from recovery.core.model.ledger import AttemptAction, Incident, Phase
+from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.ports import JOBS, RECOVERY_GROUPS
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.trials.checkers.checker_rule import CheckerRule

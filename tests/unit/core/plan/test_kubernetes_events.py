@@ -5,17 +5,8 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from recovery.core.model.ledger import (
-    Attempt,
-    AttemptAction,
-    Closing,
-    Considered,
-    Incident,
-    Ledger,
-    Outcome,
-    Phase,
-    PinnedPolicy,
-)
+from recovery.core.model.ledger import Attempt, AttemptAction, Closing, Considered, Incident, Ledger, Outcome, Phase
+from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
 from recovery.core.plan.kubernetes_events import events

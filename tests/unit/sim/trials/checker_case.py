@@ -20,10 +20,10 @@ from recovery.core.model.ledger import (
     Outcome,
     Phase,
     PhaseSpan,
-    PinnedPolicy,
     Target,
     Totals,
 )
+from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.ports import (
     EVENTS,

@@ -21,12 +21,12 @@ from recovery.core.model.ledger import (
     Outcome,
     Phase,
     PhaseSpan,
-    PinnedPolicy,
     RequestAnswer,
     Suspension,
     Target,
     Withheld,
 )
+from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan import actions

@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from recovery.core.model.ledger import Incident, Ledger, Phase, PinnedPolicy
+from recovery.core.model.ledger import Incident, Ledger, Phase
+from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.ports import JOB_SETS, JOBS, PODS, RECOVERY_GROUPS
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.faults import FaultKind

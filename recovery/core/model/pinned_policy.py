@@ -1,0 +1,31 @@
+"""What the policy said when an incident opened."""
+
+import msgspec
+
+from recovery.core.model.rules import Rule
+
+
+class PinnedPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What the policy said when the incident opened; later edits of it count from the next incident on."""
+
+    policy_name: str
+    policy_uid: str = msgspec.field(name="policyUID")
+    policy_generation: int
+    restart: str
+    budget_limit: int
+    budget_window_seconds: float
+    start_timeout_seconds: float
+    grace_seconds: int | None = None
+    """Grace for the deletes of old pods. None: the pod's own."""
+    on_exhausted: str = "Hold"
+    on_terminal_failure: str = "Leave"
+    backoff_initial_seconds: float = 0.0
+    """0: no backoff."""
+    backoff_factor: float = 2.0
+    backoff_max_seconds: float = 0.0
+    rendezvous_timeout_seconds: float = 0.0
+    """0: none (an incident of schema version 1)."""
+    finish_timeout_seconds: float = 600.0
+    rules: tuple[Rule, ...] = ()
+    override_native: bool = False
+    settle_seconds: float = 0.0

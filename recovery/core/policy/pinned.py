@@ -1,0 +1,28 @@
+"""What of a policy is pinned when an incident opens: later edits of it count from the next incident on."""
+
+from recovery.core.model.pinned_policy import PinnedPolicy
+from recovery.core.policy.resolved import Policy
+
+
+def pinned_policy_of(policy: Policy) -> PinnedPolicy:
+    """What is pinned for the incident."""
+    return PinnedPolicy(
+        policy_name=policy.name,
+        policy_uid=policy.uid,
+        policy_generation=policy.generation,
+        restart=policy.restart,
+        budget_limit=policy.budget_limit,
+        budget_window_seconds=policy.budget_window.total_seconds(),
+        start_timeout_seconds=policy.start_timeout.total_seconds(),
+        grace_seconds=policy.grace_seconds,
+        on_exhausted=policy.on_exhausted,
+        on_terminal_failure=policy.on_terminal_failure,
+        backoff_initial_seconds=policy.backoff.initial.total_seconds(),
+        backoff_factor=policy.backoff.factor,
+        backoff_max_seconds=policy.backoff.longest.total_seconds(),
+        rendezvous_timeout_seconds=policy.rendezvous_timeout.total_seconds(),
+        finish_timeout_seconds=policy.finish_timeout.total_seconds(),
+        rules=policy.rules,
+        override_native=policy.override_native,
+        settle_seconds=policy.settle.total_seconds(),
+    )
