@@ -72,7 +72,7 @@ def _attempts(known: Incident | None, incident: Incident) -> list[EmitEvent]:
         # What is left to the platform at the first reconcile is no news of its own.
         attempts = [attempt for attempt in attempts if attempt.action is not AttemptAction.NONE]
         if not attempts:
-            return [_event(f"{incident.id}.detected", True, "MemberLost", incident.reason)]
+            return [_event(f"{incident.id}.detected", True, "MemberLost", incident.message)]
     return [
         _event(f"{incident.id}.attempt-{attempt.number}", True, _event_reason(attempt), attempt.whole_message)
         for attempt in attempts

@@ -9,7 +9,9 @@ from recovery.core.model.ledger import Attempt, AttemptAction, Closing, Consider
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
+from recovery.core.plan.actions import EmitEvent
 from recovery.core.plan.kubernetes_events import events
+from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import at, training
 
@@ -136,6 +138,13 @@ def test_of_a_pod_that_blocks_its_group_on_a_silent_node() -> None:
         controller.reconcile(going, seconds)
     controller.settle(going.node_back("gpu-2").recreated(400).all_ready(420), 421)
     assert controller.events == ["RecreatingGroup", "Fencing", "IncidentRecovered"]
+
+
+def test_of_a_loss_that_the_controller_only_observes() -> None:
+    controller = Controller(policy(Mode.OBSERVE))
+    controller.reconcile(training().pod_failed(3, 42, 0), 1)
+    (event,) = [action for action in controller.done if isinstance(action, EmitEvent)]
+    assert (event.reason, event.note) == ("MemberLost", controller.incident.message)
 
 
 def test_of_an_exit_code_that_a_rule_calls_the_end_of_the_job() -> None:
