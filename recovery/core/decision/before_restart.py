@@ -133,7 +133,9 @@ def _observe(context: ReconcileContext, ledger: Ledger, found: Explanation, verd
         return as_before(stand_aside(ledger, why, context.now), requeue_at=verdict.requeue_at)
     noted = note(ledger, why)
     message = noted.current_incident.message
-    after = verdicts.remembered(noted.with_incident(would=str(call), would_message=message), verdict.mark)
+    # What was said to come too late before that was said of the loss, not of this.
+    told_now = noted.with_incident(would=str(call), would_message=message, too_late=False)
+    after = verdicts.remembered(told_now, verdict.mark)
     # The group may run whole already, and only now may its incident end: the watch tells of this write. No requeue at
     # once: a CRD of before drops `would`, and each reconcile would pass the verdict again, without end.
     return as_before(after)

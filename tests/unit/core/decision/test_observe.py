@@ -265,3 +265,18 @@ def test_a_cached_reconcile_that_changes_nothing_reads_nothing_live() -> None:
         plan = controller.reconcile(failed(), seconds)
         assert not any(isinstance(action, ReadLive) for action in plan.actions)
     assert controller.live_reads == reads
+
+
+def test_a_verdict_that_fell_after_the_policy_enforced_for_a_while_comes_too_late_again() -> None:
+    """What came too late before was the loss, whose verdict had not fallen yet."""
+    rules = (on_exit(43, RuleAction.FAIL_JOB),)
+    observe = policy(Mode.OBSERVE, rules=rules, may_fail_jobs=True)
+    controller = Controller(observe)
+    controller.reconcile(failed(), 0.5)
+    controller.policy = policy(since=0.9, rules=rules, may_fail_jobs=True)
+    assert controller.reconcile(failed(), 1).reason is Reason.ENFORCED_TOO_LATE
+    controller.policy = observe
+    controller.reconcile(failed(), 3)
+    assert controller.incident.would == "RecreateGroup"
+    controller.policy = policy(since=3.5, rules=rules, may_fail_jobs=True)
+    assert controller.reconcile(failed(), 4).reason is Reason.ENFORCED_TOO_LATE
