@@ -5,6 +5,8 @@ Here an explanation becomes a message: what is written to the ledger, and what a
 
 from datetime import datetime
 
+import msgspec
+
 from recovery.core.incident import lifecycle, phases
 from recovery.core.model.ledger import Attempt, AttemptAction, Closing, Considered, Ledger, Outcome, Phase, Target, Told
 from recovery.core.model.reason import Explanation
@@ -118,7 +120,14 @@ def _so_far(ledger: Ledger) -> str:
     open_ = ledger.current_incident
     if not open_.attempts:
         return open_.message
-    began = open_.attempts[0]
-    if len(open_.attempts) == 1 and open_.told is not Told.ELSE:
+    began, latest = open_.attempts[0], open_.attempts[-1]
+    if open_.told is not Told.ELSE and _repeats(latest, began):
         return open_.message
-    return f"{began.message}; then {open_.message}" if open_.message else began.message
+    return f"{began.whole_message}; then {open_.message}" if open_.message else began.whole_message
+
+
+def _repeats(later: Attempt, earlier: Attempt) -> bool:
+    """It differs in nothing but when it was made, so that its message says what that of the earlier one says."""
+    return earlier == msgspec.structs.replace(
+        later, number=earlier.number, epoch=earlier.epoch, started_at=earlier.started_at
+    )

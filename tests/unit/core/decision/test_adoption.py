@@ -195,3 +195,34 @@ def test_no_more_than_one_restart_enters_the_ledger_in_one_write() -> None:
     assert actions(controller) == [AttemptAction.NONE, AttemptAction.ADOPTED, AttemptAction.RECREATE_GROUP]
     assert [trigger.uid for trigger in controller.triggers] == ["job-2"]
     assert controller.incident.started_at == at(0)
+
+
+def test_the_end_of_an_incident_does_not_say_twice_that_the_same_restart_was_adopted() -> None:
+    controller = Controller()
+    world = training().pod_failed(3, 137, 0)
+    for seconds in (2, 40):
+        world = world.restarted_by_jobset()
+        controller.reconcile(world.job_deleted(seconds), seconds)
+        world = world.recreated(seconds + 10).all_started(seconds + 20)
+        controller.reconcile(world, seconds + 20)
+    assert actions(controller) == [AttemptAction.ADOPTED, AttemptAction.ADOPTED]
+    said = controller.incident.message
+    assert controller.settle(world.all_ready(90), 91).reason is Reason.INCIDENT_RECORDED
+    (closed,) = controller.recorded
+    assert closed.message.count("adopted as this incident's restart") == 1
+    assert said in closed.message
+
+
+def test_the_end_of_an_incident_keeps_all_that_was_left_to_the_platform_before_its_restart() -> None:
+    """How it began, and what came last before somebody restarted the group."""
+    controller = Controller()
+    world = training(backoff_limit=0).pod_failed(2, 1, 0)
+    controller.reconcile(world, 1)
+    world = world.pod_failed(3, 1, 5)
+    controller.reconcile(world, 6)
+    (aside,) = controller.incident.attempts
+    assert aside.then
+    controller.settle(world.restarted_by_jobset().job_deleted(7), 8)
+    controller.settle(world.restarted_by_jobset().recreated(20).all_ready(30), 31)
+    (closed,) = controller.recorded
+    assert aside.whole_message in closed.message
