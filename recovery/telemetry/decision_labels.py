@@ -7,7 +7,6 @@ import msgspec
 
 from recovery.core.model.ledger import Incident, Ledger, Phase
 from recovery.core.model.reason import Reason
-from recovery.core.policy.spec import Mode
 
 _UNDECIDED = frozenset({Reason.MEMBER_LOST, Reason.SETTLING, Reason.STORM, Reason.GROUP_PENDING})
 """The verdict is still to come: what is counted is the verdict."""
@@ -64,5 +63,7 @@ def _is_decided(incident: Incident) -> bool:
 
 def _left_alone(incident: Incident, mode: str) -> DecisionLabels:
     """Nothing is done about it."""
-    reason = incident.closing.outcome_reason if incident.closing is not None else incident.reason
-    return DecisionLabels("None", reason, mode, suppressed="observe" if incident.mode == Mode.OBSERVE else "")
+    if incident.closing is not None:
+        return DecisionLabels("None", incident.closing.outcome_reason, mode)
+    # What Enforce would do is counted with `would`; here nothing was called for, but for what came too late.
+    return DecisionLabels("None", incident.reason, mode, suppressed="observe" if incident.too_late else "")

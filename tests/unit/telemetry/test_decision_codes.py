@@ -120,6 +120,11 @@ ROWS: dict[str, tuple[Policy, World, Codes]] = {
         exited(),
         Codes((("None", Reason.RESTART_NONE, ""),), ("MemberLost",)),
     ),
+    "the policy observes and says restart: None, so that nothing is called for": (
+        policy(Mode.OBSERVE, restart=Restart.NONE),
+        exited(),
+        Codes((("None", Reason.RESTART_NONE, ""),), ("MemberLost",)),
+    ),
     "a native policy decides": (
         policy(),
         training(backoff_limit=0).pod_failed(2, 42, 0),
