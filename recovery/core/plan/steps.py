@@ -127,7 +127,14 @@ def _so_far(ledger: Ledger) -> str:
 
 
 def _repeats(later: Attempt, earlier: Attempt) -> bool:
-    """It differs in nothing but when it was made, so that its message says what that of the earlier one says."""
+    """It says what the earlier one says: it differs in when it was made and at what it was aimed, or in a code that was
+    read out of a sentence of an earlier version."""
     return earlier == msgspec.structs.replace(
-        later, number=earlier.number, epoch=earlier.epoch, started_at=earlier.started_at
+        later,
+        number=earlier.number,
+        epoch=earlier.epoch,
+        started_at=earlier.started_at,
+        reason=earlier.reason,
+        job_set_uid=earlier.job_set_uid,
+        nodes=earlier.nodes,
     )
