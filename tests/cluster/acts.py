@@ -129,7 +129,7 @@ async def until_said(job: Job, words: str) -> Object:
     ledger: Object = {}
     try:
         async with asyncio.timeout(GUARD_SECONDS):
-            while words not in (ledger := await job.ledger()).get("reason", ""):
+            while words not in (ledger := await job.ledger()).get("message", ""):
                 await asyncio.sleep(0.05)
     except TimeoutError:
         raise AssertionError(f"{words!r} was not said: {json.dumps(ledger, indent=1)}") from None

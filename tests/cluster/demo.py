@@ -76,7 +76,7 @@ async def _demonstrate(control_plane: ControlPlane, folder: Path) -> bool:
         incidents = (await job.get("recoveryincidents"))["items"]
         # What it asks about its own permissions is a POST, and writes nothing.
         _show_incident(incidents[0]["spec"], proxy.writes(lambda seen: seen.resource != "selfsubjectaccessreviews"))
-        _say(history[0]["reason"])
+        _say(history[0]["message"])
         verdict = "[green]recovered[/green]" if passed else "[red]not recovered[/red]"
         now = fleet.world.step_of(job.training)
         _say(f"the training model's own trace: step {step} before the failure, now {now}: {verdict}")

@@ -92,7 +92,7 @@ async def test_with_a_deadline_eight_exits_of_the_shipped_runtime_are_answered_a
         closed, _ = await job.closed_incidents(2)
         await has_reconciled(process, job)
     assert closed["outcome"] == "Recovered"
-    assert "no backoff, because a suspension would reset the deadline of the TrainJob (3600 s)" in closed["reason"]
+    assert "no backoff, because a suspension would reset the deadline of the TrainJob (3600 s)" in closed["message"]
     await job.trains(past=step)
     [after] = await job.items(JOB_SETS)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
@@ -112,7 +112,7 @@ async def test_a_user_who_resumes_the_job_ends_the_backoff(
         closed, _ = await job.closed_incidents(2)
         await has_reconciled(process, job)
         assert closed["outcome"] == "Recovered"
-        assert "somebody else has resumed it" in closed["reason"]
+        assert "somebody else has resumed it" in closed["message"]
         assert OURS not in (await train_job_of(job))["metadata"].get("annotations", {})
     assert len(proxy.writes(suspends)) == 1
 

@@ -338,13 +338,13 @@ async def test_status_says_why_a_job_has_not_started_and_which_node_is_silent(
             waits = await until_listed(installed, namespace, phase="NotStarted", idleGPUs=24)
             scrapes = await until_seen(process, "recovery_gpus_not_started", {"namespace": namespace}, 24)
         assert re.fullmatch("rank [0-3]: Unschedulable", waits["cause"])
-        assert re.match(r"has not started: pod llm-node-0-\S+ \(rank [0-3], not scheduled\) waits: ", waits["reason"])
-        assert waits["reason"].endswith("; 3 of 4 pods run")
+        assert re.match(r"has not started: pod llm-node-0-\S+ \(rank [0-3], not scheduled\) waits: ", waits["message"])
+        assert waits["message"].endswith("; 3 of 4 pods run")
         assert scrapes[-1].by("reason", "recovery_gpus_not_started", namespace=namespace) == {"Unschedulable": 24}
 
         job = await starting
         runs = await until_listed(installed, namespace, phase="Healthy", idleGPUs=0)
-        assert (runs["cause"], runs["reason"], await job.closed_incidents(0)) == ("", "", [])
+        assert (runs["cause"], runs["message"], await job.closed_incidents(0)) == ("", "", [])
         assert (waits["protection"]["reason"], runs["protection"]["reason"]) == ("NotStarted", "Protected")
         await has_reconciled(process, job)
         assert (await scrape(process)).by("reason", "recovery_gpus_not_started", namespace=namespace) == {}
@@ -353,7 +353,7 @@ async def test_status_says_why_a_job_has_not_started_and_which_node_is_silent(
         async with silent(fleet, node, NodeDeath.PARTITION):
             await marked_not_ready(fleet, node)
             cut_off = await until_listed(installed, namespace, phase="Healthy", cause=f"node {node} does not answer")
-        assert cut_off["reason"].startswith(f"no failure yet: node {node} has not answered since ")
+        assert cut_off["message"].startswith(f"no failure yet: node {node} has not answered since ")
 
 
 async def test_a_job_that_is_not_protected_says_why_and_the_leader_counts_it(

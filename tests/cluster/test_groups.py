@@ -222,7 +222,7 @@ async def test_nodes_and_their_launcher_restart_together_whichever_lost_a_member
     assert triggers(proxy) == [(first, before[first]), (second, before[second])]
     assert after.keys() == before.keys()
     assert incident["gpus"] == 3
-    assert "so that all 3 ranks restart together" in incident["reason"]
+    assert "so that all 3 ranks restart together" in incident["message"]
 
 
 async def test_a_launcher_that_succeeds_takes_its_nodes_with_it_and_nothing_has_failed(

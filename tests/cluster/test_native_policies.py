@@ -74,8 +74,8 @@ async def test_fail_job_without_a_failure_policy_fails_the_job_as_its_user_wrote
         await has_reconciled(process, job)
 
     assert (closed["outcome"], closed["outcomeReason"]) == ("Failed", "NativePolicy")
-    assert f"pod {pod} (rank 2, node gpu-" in closed["reason"]
-    assert "failed with exit code 42; standing aside, because podFailurePolicy rule 0" in closed["reason"]
+    assert f"pod {pod} (rank 2, node gpu-" in closed["message"]
+    assert "failed with exit code 42; standing aside, because podFailurePolicy rule 0" in closed["message"]
     assert workload_writes(proxy) == []
     assert await job.child_uid() == uid
     assert (await jobset_of(job))["status"]["terminalState"] == "Failed"
@@ -94,7 +94,7 @@ async def test_a_job_that_failed_by_its_own_rule_while_no_controller_ran_is_told
         await has_reconciled(process, job)
 
     assert (closed["outcome"], closed["outcomeReason"]) == ("Failed", "NativePolicy")
-    assert "PodFailurePolicy" in closed["reason"] or "podFailurePolicy" in closed["reason"]
+    assert "PodFailurePolicy" in closed["message"] or "podFailurePolicy" in closed["message"]
     assert workload_writes(proxy) == []
 
 
@@ -115,7 +115,7 @@ async def test_fail_job_with_a_failure_policy_is_the_job_sets_restart_which_is_a
         await has_reconciled(process, job)
 
     assert (closed["outcome"], closed["outcomeReason"]) == ("Recovered", "AllRanksReady")
-    assert "JobSet llm restarts the group itself: adopted as this incident's restart" in closed["reason"]
+    assert "JobSet llm restarts the group itself: adopted as this incident's restart" in closed["message"]
     assert await restarts_of(job) == [("Adopted", 1)]
     assert workload_writes(proxy) == [], "no deletion on top of the platform's own"
     assert (await jobset_of(job))["status"]["restarts"] == 1
@@ -158,7 +158,7 @@ async def test_with_all_restarts_used_a_deleted_pod_is_left_to_its_job(
         await has_reconciled(process, job)
 
     assert (closed["outcome"], closed["outcomeReason"]) == ("Observed", "LeftToKubernetes")
-    assert "standing aside, because the failurePolicy of JobSet llm allows no more restarts" in closed["reason"]
+    assert "standing aside, because the failurePolicy of JobSet llm allows no more restarts" in closed["message"]
     assert workload_writes(proxy) == []
 
 
@@ -172,5 +172,5 @@ async def test_a_disruption_that_a_rule_ignores_is_left_to_its_job(
         await has_reconciled(process, job)
 
     assert (closed["outcome"], closed["outcomeReason"]) == ("Observed", "LeftToKubernetes")
-    assert f"podFailurePolicy rule 0 of Job llm-node-0 (action Ignore) matches pod {pod}" in closed["reason"]
+    assert f"podFailurePolicy rule 0 of Job llm-node-0 (action Ignore) matches pod {pod}" in closed["message"]
     assert workload_writes(proxy) == []

@@ -112,8 +112,8 @@ async def test_five_commands_lead_to_the_first_recovered_job(
         finally:
             await job.remove()
         assert incident["outcome"] == "Recovered"
-        assert "(rank 2, " in incident["reason"]
-        assert incident["reason"] in account
+        assert "(rank 2, " in incident["message"]
+        assert incident["message"] in account
         assert before not in {round_.job_uid for round_ in fleet.world.rounds(job.training)[-1:]}
         process.send_signal(signal.SIGINT)
         assert await asyncio.wait_for(process.wait(), GUARD_SECONDS) == 130

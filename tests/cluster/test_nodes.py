@@ -213,7 +213,7 @@ async def test_a_dead_node_that_may_be_assumed_dead(
             took = await trains_elsewhere(job, before, dead, since)
             incident = await assert_fenced_once(job, proxy, before, dead)
     record_property("seconds_from_not_ready", took.total_seconds())
-    assert "takes for its death (AssumeDead)" in incident["reason"]
+    assert "takes for its death (AssumeDead)" in incident["message"]
     assert took <= BACK_WITHIN
     assert job.fleet.world.trace.overlaps(job.training) == []
 
@@ -236,7 +236,7 @@ async def test_a_dead_node_whose_node_object_is_deleted(
             took = await trains_elsewhere(job, before, dead, since)
             incident = await assert_fenced_once(job, proxy, before, dead)
     record_property("seconds_from_deletion", took.total_seconds())
-    assert f"node {dead.node} was deleted" in incident["reason"]
+    assert f"node {dead.node} was deleted" in incident["message"]
     assert took <= BACK_WITHIN
     assert job.fleet.world.trace.overlaps(job.training) == []
 
@@ -267,7 +267,7 @@ async def waits_for_proof(job: Job, proxy: ApiProxy, before: Before, dead: Membe
     """The pod was evicted from its dead node, the others are gone, and the controller says for what it waits."""
     await job.reaches("Fencing")
     said = await until_said(job, "its processes may live until its Node object is deleted or tainted out-of-service")
-    assert dead.node in said["reason"]
+    assert dead.node in said["message"]
 
     async def left() -> list[str]:
         old = [pod for pod in await job.pods() if pod["metadata"]["name"] in {member.pod for member in before.members}]
@@ -293,7 +293,7 @@ async def test_without_leave_to_assume_it_waits_and_finishes_when_the_node_retur
         async with silent(job.fleet, dead.node, NodeDeath.POWER_LOSS):
             await mark_not_ready(job.fleet, dead.node)
             said = await waits_for_proof(job, proxy, before, dead)
-            assert "RecoveryConfig does not allow assumeDead" in said["reason"]
+            assert "RecoveryConfig does not allow assumeDead" in said["message"]
             since = job.fleet.clock.now()
         await until("it trains", lambda: job.fleet.world.passed(job.training, before.step, since))
         [closed] = await job.closed_incidents(1)

@@ -358,7 +358,7 @@ async def test_a_ledger_of_a_newer_version_makes_it_hold_and_say_so(
         await put_ledger(job, {"schemaVersion": SCHEMA_VERSION, "phase": "Healthy"})
         [closed] = await job.closed_incidents(1)
         assert closed["outcome"] == "Recovered"
-        assert pod in closed["reason"]
+        assert pod in closed["message"]
 
 
 async def put_ledger(job: Job, status: Object) -> str:

@@ -195,7 +195,7 @@ async def test_spot_recreates_an_evicted_group_for_free(
         *("Recovered", "capacity-taken-back"),
         False,
     )
-    assert "(free of charge)" in incident["reason"]
+    assert "(free of charge)" in incident["message"]
     ledger = await job.ledger()
     assert (ledger["totals"]["restarts"], ledger["totals"].get("charged", 0)) == (1, 0)
     assert ledger["budget"]["remaining"] == 10
@@ -221,11 +221,11 @@ async def test_user_errors_fail_fast_ends_a_job_where_it_may_and_holds_it_where_
             [closed] = await job.closed_incidents(1)
             await until_condition(job, JOB_SETS, "Failed")
             assert closed["outcome"] == "Failed", closed
-            reason = closed["reason"]
+            reason = closed["message"]
         else:
             await job.reaches("Held")
             await has_reconciled(process, job)
-            reason = (await job.ledger())["reason"]
+            reason = (await job.ledger())["message"]
             assert "which RecoveryConfig does not allow (spec.allow.failJob)" in reason
             [job_set] = await job.items(JOB_SETS)
             assert not job_set["status"].get("terminalState")
@@ -289,7 +289,7 @@ def assert_quarantined(node: Object, incident: str) -> None:
     assert (QUARANTINE_TAINT, incident, "NoSchedule") in taints
     told = json.loads(node["metadata"]["annotations"][QUARANTINE_ANNOTATION])
     assert told["incident"] == incident
-    assert GPU_CONDITION in told["reason"]
+    assert GPU_CONDITION in told["message"]
 
 
 async def quarantined(installed: ControlPlane) -> list[Object]:

@@ -183,7 +183,7 @@ async def test_a_second_kill_while_the_ranks_join(
         incident = await assert_recovered_once(
             job, proxy, before, suspects=[before[5]], then=f"{victim} ", last_kill_at=killed_at, triggers=2
         )
-    assert "exit code 137; attempt 2: deleting Job llm-node-0 once more" in incident["reason"]
+    assert "exit code 137; attempt 2: deleting Job llm-node-0 once more" in incident["message"]
     assert [attempt["action"] for attempt in incident["attempts"]] == ["RecreateGroup", "RecreateGroup"]
 
 

@@ -107,8 +107,8 @@ async def test_observe_says_what_enforce_would_do_and_writes_to_no_workload(
         await has_reconciled(process, job)
 
     assert (closed["outcome"], closed["outcomeReason"]) == ("Observed", "ObserveMode")
-    assert f"pod {pod} (rank 1, node gpu-" in closed["reason"]
-    assert "Enforce would now delete Job llm-node-0, so that all 2 ranks restart together" in closed["reason"]
+    assert f"pod {pod} (rank 1, node gpu-" in closed["message"]
+    assert "Enforce would now delete Job llm-node-0, so that all 2 ranks restart together" in closed["message"]
     assert workload_writes(proxy) == []
     assert await job.child_uid() == uid
     [recorded] = await incidents_of(job)
@@ -261,7 +261,7 @@ async def test_a_job_set_that_failed_while_no_controller_ran_is_reported_once_an
             await has_reconciled(process, job, before_policy)
 
     assert (closed["outcome"], closed["outcomeReason"]) == ("Failed", "PlatformGaveUp")
-    assert "Job llm-node-0 is failing: BackoffLimitExceeded" in closed["reason"]
+    assert "Job llm-node-0 is failing: BackoffLimitExceeded" in closed["message"]
     assert len(await incidents_of(job)) == 1
     assert workload_writes(proxy) == []
     assert jobs_written_about(proxy, job, before_policy) == {"llm"}
@@ -285,7 +285,7 @@ async def test_with_the_budget_exhausted_the_second_failure_is_held(
         held.release()
 
         assert ledger["phase"] == "Held"
-        assert "held, because the budget of policy default is exhausted" in ledger["reason"]
+        assert "held, because the budget of policy default is exhausted" in ledger["message"]
         assert {each["type"]: each["status"] for each in ledger["conditions"]} == {
             "Healthy": "False",
             "Recovering": "False",
@@ -295,9 +295,9 @@ async def test_with_the_budget_exhausted_the_second_failure_is_held(
         [second, _] = await job.closed_incidents(2)
 
     assert (second["outcome"], second["outcomeReason"]) == ("Held", "RunsWholeAgain"), "its kubelet restarted it"
-    assert f"pod {pod} (rank 1, node gpu-" in second["reason"]
-    assert "exited with exit code 1" in second["reason"]
-    assert "(1 recoveries within 24h)" in second["reason"]
+    assert f"pod {pod} (rank 1, node gpu-" in second["message"]
+    assert "exited with exit code 1" in second["message"]
+    assert "(1 recoveries within 24h)" in second["message"]
     assert workload_writes(proxy) == before
     assert await pod_uids(job) == pods, "the pods stay as they are"
     ledger = await job.ledger()
@@ -319,6 +319,6 @@ async def test_restart_none_leaves_a_lost_member_to_kubernetes(
         await has_reconciled(process, job)
 
     assert (closed["outcome"], closed["outcomeReason"]) == ("Observed", "LeftToKubernetes")
-    assert "policy default says restart: None, so it is left to Kubernetes" in closed["reason"]
+    assert "policy default says restart: None, so it is left to Kubernetes" in closed["message"]
     assert workload_writes(proxy) == []
     assert await pod_uids(job) == pods

@@ -183,7 +183,7 @@ async def _assert_knows_what_ready_means(job: Job, incident: Object) -> None:
     source, verified, done = ("joined-probe", True, "have joined") if joined else ("ready", False, "are Ready")
     assert (incident["source"], incident.get("verified", False)) == (source, verified)
     proof = f"(source: {source}, verified: {str(verified).lower()})"
-    assert incident["reason"].endswith(f"all {job.ranks} ranks {done} {proof}"), incident["reason"]
+    assert incident["message"].endswith(f"all {job.ranks} ranks {done} {proof}"), incident["message"]
 
 
 def _assert_accounts_for_every_second(job: Job, ledger: Object, incident: Object) -> None:
@@ -207,7 +207,7 @@ def _assert_accounts_for_every_second(job: Job, ledger: Object, incident: Object
 
 def _assert_sentence(job: Job, incident: Object, suspects: Sequence[Member], exit_code: int | None, then: str) -> None:
     """It names pod, rank, node, exit code, the rule or default that decided, and what was done."""
-    sentence: str = incident["reason"]
+    sentence: str = incident["message"]
     first, _, rest = sentence.partition("; then ")
     named = [suspect for suspect in suspects if str(suspect) in first]
     assert named, f"{first!r} names none of {[str(suspect) for suspect in suspects]}"

@@ -60,7 +60,7 @@ def _conditions(
     ledger: Ledger, open_: Incident | None, workload: WorkloadFacts, now: datetime
 ) -> tuple[LedgerCondition, ...]:
     held = ledger.phase is Phase.HELD
-    exhausted = held and ledger.budget.remaining == 0 and open_ is not None and open_.held is None
+    exhausted = held and ledger.budget.remaining == 0
     is_paused = paused(workload)
     wanted = (
         ("Healthy", open_ is None, "NoIncident" if open_ is None else "IncidentOpen"),
