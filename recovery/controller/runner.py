@@ -246,4 +246,4 @@ class Duty:
             case InvariantError():
                 _log.error("a decision was stopped", **line)
             case _:
-                _log.error("a look failed: this is a bug", **line, exc_info=failure)
+                _log.error("a reconcile failed: this is a bug", **line, exc_info=failure)

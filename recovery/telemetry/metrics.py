@@ -77,11 +77,11 @@ class Metrics:
 
     def _own_instruments(self) -> None:
         buckets = _OWN_SECONDS
-        self._reconcile = self._histogram("reconcile_duration_seconds", "Looks at a group.", buckets, "controller")
-        self._reconcile_errors = self._counter("reconcile_errors_total", "Looks that ended in an error.", "controller")
-        self._queue_depth = self._gauge("workqueue_depth", "Groups whose look is due.", "name")
+        self._reconcile = self._histogram("reconcile_duration_seconds", "Reconciles of a group.", buckets, "controller")
+        self._reconcile_errors = self._counter("reconcile_errors_total", "Reconciles that ended in an error.", "controller")
+        self._queue_depth = self._gauge("workqueue_depth", "Groups whose reconcile is due.", "name")
         self._queue_wait = self._histogram(
-            "workqueue_queue_duration_seconds", "How long looks waited beyond their due time.", buckets, "name"
+            "workqueue_queue_duration_seconds", "How long reconciles waited beyond their due time.", buckets, "name"
         )
         self._leader = self._gauge("leader", "Whether this process acts: 1, or stands by: 0.")
         self._leader_transitions = self._counter(
@@ -137,8 +137,9 @@ class Metrics:
         if incident is None:
             return
         known = before.incident if before.incident is not None and before.incident.id == incident.id else None
+        before_keys = {each.key for each in known.considered} if known is not None else set()
         for each in incident.considered if incident.mode == Mode.ENFORCE else ():
-            if (why := _REFUSALS.get(each.reason)) and (known is None or each not in known.considered):
+            if (why := _REFUSALS.get(each.reason)) and each.key not in before_keys:
                 self._refusals.labels(why).inc()
         ended = _spans_ended(known, incident)
         for span, ended_at in ended:

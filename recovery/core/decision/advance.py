@@ -143,8 +143,8 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
     theirs = msgspec.structs.replace(
         under_way, action=AttemptAction.ADOPTED, reason=why.reason, message=message, then=""
     )
-    attempts = tuple(theirs if each == under_way else each for each in before.attempts)
-    relation = Told.ATTEMPT if under_way == before.attempt else Told.ELSE
+    attempts = tuple(theirs if each.number == under_way.number else each for each in before.attempts)
+    relation = Told.ATTEMPT if under_way.number == before.attempts[-1].number else Told.ELSE
     return merged.with_incident(attempts=attempts, reason=why.reason, message=message, told=relation)
 
 
@@ -153,7 +153,7 @@ def _no_hold(ledger: Ledger) -> Ledger:
     open_ = ledger.current_incident
     lasts = open_.suspension is not None and open_.suspension.until is None
     kept = None if lasts else open_.suspension
-    return ledger.with_incident(suspension=kept, fail_job=False, held_reason=None, held_message="")
+    return ledger.with_incident(suspension=kept, fail_job=False, exhausted=None, held_reason=None, held_message="")
 
 
 # --- before any restart --------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ def hold_back(context: ReconcileContext, ledger: Ledger, found: Explanation, ref
     if ledger.phase is not Phase.HELD:
         # Only then: a person who has resumed it since has decided otherwise.
         held = phases.enter(ledger, Phase.HELD, context.now)
-        held = _exhausted(context, held) if refusal.exhausted else _held_for_good(held, refusal)
+        held = _exhausted(context, held, refusal) if refusal.exhausted else _held_for_good(held, refusal)
     elif not refusal.exhausted and ledger.current_incident.held is None:
         held = _held_for_good(held, refusal)
     held = msgspec.structs.replace(held, next_attempt_at=refusal.frees_at)
@@ -34,9 +34,9 @@ def hold_back(context: ReconcileContext, ledger: Ledger, found: Explanation, ref
     return msgspec.structs.replace(plan, actions=actions)
 
 
-def _exhausted(context: ReconcileContext, ledger: Ledger) -> Ledger:
+def _exhausted(context: ReconcileContext, ledger: Ledger, refusal: Refusal) -> Ledger:
     """What `onExhausted` wants beyond holding, as far as it is allowed; a backoff or a force does not outlast it."""
-    ledger = ledger.with_incident(suspension=None, forced=False)
+    ledger = ledger.with_incident(suspension=None, forced=False, exhausted=refusal.why.reason)
     open_ = ledger.current_incident
     match open_.pinned.on_exhausted:
         case OnExhausted.SUSPEND if suspension.refused(context, open_) is None:
@@ -51,6 +51,7 @@ def _held_for_good(ledger: Ledger, refusal: Refusal) -> Ledger:
     return ledger.with_incident(
         suspension=None,
         forced=False,
+        exhausted=None,
         held_reason=refusal.why.reason,
         held_message=message_of(refusal.why),
         fail_job=refusal.fail_job,
@@ -94,4 +95,6 @@ def fail_job(context: ReconcileContext, ledger: Ledger) -> tuple[Action, ...]:
 
 def failed_because(ledger: Ledger) -> Reason:
     """Why the controller makes the JobSet fail: a rule says so, or `onExhausted` of an exhausted budget."""
-    return Reason.FAIL_JOB_RULE if ledger.current_incident.held is not None else Reason.BUDGET_EXHAUSTED
+    open_ = ledger.current_incident
+    # An older CRD drops `exhausted`.
+    return Reason.FAIL_JOB_RULE if open_.held is not None else open_.exhausted or Reason.BUDGET_EXHAUSTED

@@ -136,7 +136,9 @@ def _again(
     """The trigger, as a person asked for it. `found` None: it is about the incident that is open."""
     open_ = ledger.current_incident
     # What a Hold called for is over; and a force that was used up by an earlier restart is not used again.
-    ledger = ledger.with_incident(forced=asked.force, fail_job=False, held_reason=None, held_message="", rule="")
+    ledger = ledger.with_incident(
+        forced=asked.force, fail_job=False, exhausted=None, held_reason=None, held_message="", rule=""
+    )
     ledger = suspension.until(context.now, ledger, context.workload, begin=False)
     if found is None:
         seen = because(Reason.MEMBER_LOST, evidence=open_.evidence[0])

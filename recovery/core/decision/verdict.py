@@ -1,7 +1,7 @@
 """What a disruption calls for: the user's rules first, then the default, then what repeats itself.
 
 Escalation: RecreateGroup; ReplaceNode where there is proof against the node, or it is suspected again; Hold where the
-same error comes back wherever it runs. What `budget.onExhausted` says comes after all of that (`judge.hold_back`).
+same error comes back wherever it runs. What `budget.onExhausted` says comes after all of that (`hold.hold_back`).
 """
 
 from collections.abc import Sequence

@@ -41,7 +41,7 @@ class Finding(msgspec.Struct, frozen=True):
     evidence: Evidence
     disruption_class: DisruptionClass
     signature: str = ""
-    """The name of the row of `signatures.SIGNATURES` that tells; empty: the kind of loss alone does."""
+    """The name of the row of `signature_table.SIGNATURES` that tells; empty: the kind of loss alone does."""
     cascade: bool = False
     """The consequence of another loss, not a cause of its own: no rule is asked about it, nobody suspected for it."""
     blames_node: bool = False

@@ -134,8 +134,10 @@ def more_evidence(ledger: Ledger, evidence: tuple[Evidence, ...]) -> Ledger:
 def consider(ledger: Ledger, considered: tuple[Considered, ...]) -> Ledger:
     """Note what was considered and not done, each once."""
     incident = ledger.current_incident
-    kept = tuple(dict.fromkeys((*incident.considered, *considered)))[-MAX_CONSIDERED:]
-    return ledger.with_incident(considered=kept)
+    known = {each.key: each for each in incident.considered}
+    for each in considered:
+        known.setdefault(each.key, each)
+    return ledger.with_incident(considered=tuple(known.values())[-MAX_CONSIDERED:])
 
 
 def present(snapshot: Snapshot, ledger: Ledger) -> tuple[Evidence, ...]:
@@ -189,6 +191,7 @@ def add_attempt(
             attempts=_newest((*incident.attempts, attempt)),
             target=target,
             charged=incident.charged or charge,
+            exhausted=None if bump else incident.exhausted,
             reason=reason,
             message=message,
             told=Told.ATTEMPT,

@@ -242,6 +242,13 @@ ENDINGS: tuple[AllowedEnding, ...] = (
         _HELD,
     ),
     AllowedEnding(
+        Outcome.FAILED,
+        Reason.ATTEMPTS_EXHAUSTED,
+        "onExhausted says FailJob, and the incident has had all its attempts",
+        _ENFORCE,
+        _HELD,
+    ),
+    AllowedEnding(
         Outcome.FAILED, Reason.NATIVE_POLICY, "the user's own policies let the JobSet fail", _ANY_MODE, _ANY_PHASE
     ),
     AllowedEnding(

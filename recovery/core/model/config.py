@@ -84,7 +84,7 @@ class ConfigFacts(msgspec.Struct, frozen=True):
     """Its status."""
     resource_version: str = ""
     reset_breaker_at: datetime | None = None
-    """When a person last asked to close the circuit breaker (`quarantine.RESET_BREAKER_ANNOTATION`). None: never."""
+    """When a person last asked to close the circuit breaker (`annotations.RESET_BREAKER_ANNOTATION`). None: never."""
 
     @property
     def pause(self) -> Explanation | None:

@@ -460,7 +460,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     fleet: FleetFacts | None = None
     """In live snapshots only; None: not asked."""
     trained_at: Mapping[str, datetime] = {}
-    """By Job UID: the first moment at which all its members are known to have run at once (`history.all_ran_at`),
+    """By Job UID: the first moment at which all its members are known to have run at once (`trained.all_ran_at`),
     remembered for as long as the Job exists. A Job that is not here has not trained."""
     expected_jobs: int = 0
     """How many member Jobs the JobSet's spec asks for; 0: not known. Fewer may exist while JobSet makes them."""

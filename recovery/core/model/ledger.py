@@ -139,6 +139,11 @@ class Considered(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     node: str = ""
     """ReplaceNode: which. Empty: none is known."""
 
+    @property
+    def key(self) -> tuple[str, str, Reason]:
+        """The same thing is considered again, whatever the figures in its message."""
+        return self.action, self.node, self.reason
+
 
 class Suspect(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Where the failure showed first."""
@@ -228,6 +233,8 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The sentence that tells `would`: it stays when the platform restarts the group. Empty: there is none."""
     too_late: bool = False
     """The policy enforces by now, and the loss came before that: it is left to a person, and that has been said."""
+    exhausted: Reason | None = None
+    """BudgetExhausted or AttemptsExhausted, while it is held by its budget. None: it is not."""
     held_message: str = msgspec.field(name="held", default="")
     """The verdict for which it is held, as a sentence: until a person says `retry`, or its JobSet has failed
     (`fail_job`). Empty: it is not held, or by its budget only."""

@@ -23,6 +23,7 @@ from recovery.core.model.ledger import (
     Considered,
     Incident,
     Ledger,
+    Phase,
     RequestAnswer,
     Told,
 )
@@ -165,6 +166,9 @@ _TOO_LATE = "if its ranks hang"
 def _incident(incident: Incident, old: _Incident, closing: Closing | None) -> Incident:
     attempts = tuple(_attempt(now, was) for now, was in zip(incident.attempts, old.attempts, strict=True))
     # Of a closed incident nobody asks for it, and what was said at the end cannot be told from it.
+    reason = closing.outcome_reason if closing is not None else _reason_of_incident(old.reason)
+    is_held = closing is None and incident.phases and incident.phases[-1].phase is Phase.HELD
+    by_budget = is_held and not incident.held_message and reason in {Reason.BUDGET_EXHAUSTED, Reason.ATTEMPTS_EXHAUSTED}
     would_message = _without_adopted_restart(old.reason) if old.would and closing is None else ""
     return msgspec.structs.replace(
         incident,
@@ -173,8 +177,9 @@ def _incident(incident: Incident, old: _Incident, closing: Closing | None) -> In
         too_late=_TOO_LATE in old.reason,
         held_reason=reason_of(incident.held_message) if incident.held_message else None,
         considered=tuple(_considered(text) for text in old.considered),
+        exhausted=reason if by_budget else None,
         # The sentence of a closed incident ends with how it closed.
-        reason=closing.outcome_reason if closing is not None else _reason_of_incident(old.reason),
+        reason=reason,
         message=old.reason,
         told=Told.ELSE if closing is not None else _told(old),
     )

@@ -16,9 +16,9 @@ class Reason(StrEnum):
     """The codes, in the order of a decision. Names never change meaning; new ones may be added at any time."""
 
     UNKNOWN = "Unknown"
-    """Written by another version of the controller; the message tells more."""
+    """Written by another version of the controller: see the message."""
 
-    # --- nobody's business, or nothing to do --------------------------------------------------------------------------
+    # --- not managed, or nothing to do --------------------------------------------------------------------------
     WORKLOAD_GONE = "WorkloadGone"
     """The TrainJob, or the bare JobSet, does not exist."""
     UNDECODABLE = "Undecodable"
@@ -50,7 +50,7 @@ class Reason(StrEnum):
     JOB_SET_DELETED = "JobSetDeleted"
     """The JobSet is being deleted."""
     JOB_SET_REPLACED = "JobSetReplaced"
-    """Another JobSet took the place of the incident's one."""
+    """Another JobSet replaced the one of the incident."""
     JOB_SET_FAILED = "JobSetFailed"
     """The JobSet is Failed, and there is nothing left to report or to do."""
     NO_JOB = "NoJob"
@@ -58,7 +58,7 @@ class Reason(StrEnum):
     NO_FAILURE = "NoFailure"
     """Nothing has failed."""
     NOT_STARTED = "NotStarted"
-    """The group has not run whole yet, and something keeps it from starting."""
+    """Not all ranks have run yet, and something keeps the group from starting."""
     NODE_SILENT = "NodeSilent"
     """A node of the group does not answer; whether its pods are lost is not known yet."""
     SUSPENSION_OVER = "SuspensionOver"

@@ -104,8 +104,8 @@ def _restraint(known: Incident | None, incident: Incident) -> list[EmitEvent]:
     """
     if incident.mode != Mode.ENFORCE:
         return []
-    before = known.considered if known is not None else ()
-    news = (each for each in incident.considered if each not in before)
+    before = {each.key for each in known.considered} if known is not None else set()
+    news = (each for each in incident.considered if each.key not in before)
     refused = [each.message for each in news if each.action == AttemptAction.REPLACE_NODE]
     if not refused:
         return []

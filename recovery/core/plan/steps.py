@@ -62,7 +62,7 @@ def say_of_attempt(ledger: Ledger, why: Explanation) -> Ledger:
 
 def say_as_attempted(ledger: Ledger, made: Attempt) -> Ledger:
     """The ledger whose incident says what this attempt of it was made for, and nothing else."""
-    relation = Told.ATTEMPT if made == ledger.current_incident.attempt else Told.ELSE
+    relation = Told.ATTEMPT if made.number == ledger.current_incident.attempts[-1].number else Told.ELSE
     return ledger.with_incident(reason=made.reason, message=made.whole_message, told=relation)
 
 

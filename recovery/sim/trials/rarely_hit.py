@@ -36,6 +36,7 @@ RARELY_HIT: Mapping[str, str] = {
     ),
     **_transitions((Phase.BACKOFF,), Phase.HELD, _HELD_BY_VERDICT),
     **_transitions((Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS), Phase.BACKOFF, _WITHHELD),
+    "ending:Failed/AttemptsExhausted": f"{_TESTS}test_a_job_that_has_had_its_attempts_is_failed",
     "ending:Failed/NativePolicy": f"{_TESTS}test_a_users_own_policy_ends_it",
     "ending:Superseded/JobDeleted": _ENDS,
     "ending:Superseded/JobComplete": _ENDS,

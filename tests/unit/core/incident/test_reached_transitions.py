@@ -16,7 +16,9 @@ from recovery.core.model.annotations import RESTART_ANNOTATION
 from recovery.core.model.facts import Condition
 from recovery.core.model.fleet_ledger import FleetLimits
 from recovery.core.model.ledger import AttemptAction, Incident, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
+from recovery.core.plan.actions import FailJobSet
 from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminalFailure, Restart
 from tests.unit.core.decision.test_recreated_jobset import with_new_jobset, without_jobset
@@ -270,6 +272,19 @@ def test_an_exhausted_budget_that_fails_the_job_ends_it_from_held() -> None:
     controller.reconcile(world, 1)
     controller.reconcile(world.jobset_failed(4), 5)
     assert ended(controller) == (Phase.HELD, "Failed/BudgetExhausted")
+
+
+def test_a_job_that_has_had_its_attempts_is_failed() -> None:
+    controller = Controller(policy(limit=2, on_exhausted=OnExhausted.FAIL_JOB, may_fail_jobs=True))
+    world = training().pod_deleted(3, 0)
+    controller.reconcile(world, 1)
+    for seconds in (10, 30):
+        world = world.recreated(seconds).all_started(seconds + 5).pod_deleted(1, seconds + 8)
+        controller.reconcile(world, seconds + 9)
+    failing = [action for action in controller.done if isinstance(action, FailJobSet)]
+    assert [action.reason for action in failing] == [Reason.ATTEMPTS_EXHAUSTED]
+    controller.reconcile(world.jobset_failed(41), 42)
+    assert ended(controller) == (Phase.HELD, "Failed/AttemptsExhausted")
 
 
 def test_a_users_own_policy_ends_it() -> None:

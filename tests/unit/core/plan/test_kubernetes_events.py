@@ -64,6 +64,12 @@ def test_what_was_refused_before_is_not_told_again() -> None:
     assert [reason for _, reason, _ in told(before, again)] == ["RecreatingGroup"]
 
 
+def test_the_same_refusal_with_other_figures_is_not_told_again() -> None:
+    before = ledger(attempts=(FIRST,), considered=(CAP,))
+    grown = msgspec.structs.replace(CAP, message="quarantine cap reached: 3 of 2 nodes")
+    assert told(before, ledger(attempts=(FIRST,), considered=(grown,))) == []
+
+
 def test_fencing_is_told_when_it_begins_and_not_while_it_lasts() -> None:
     decided, fencing = ledger(attempts=(FIRST,)), ledger(Phase.FENCING, attempts=(FIRST,))
     assert told(decided, fencing) == [("inc-1.fencing-1", "Fencing", SENTENCE)]
