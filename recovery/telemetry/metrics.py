@@ -78,7 +78,9 @@ class Metrics:
     def _own_instruments(self) -> None:
         buckets = _OWN_SECONDS
         self._reconcile = self._histogram("reconcile_duration_seconds", "Reconciles of a group.", buckets, "controller")
-        self._reconcile_errors = self._counter("reconcile_errors_total", "Reconciles that ended in an error.", "controller")
+        self._reconcile_errors = self._counter(
+            "reconcile_errors_total", "Reconciles that ended in an error.", "controller"
+        )
         self._queue_depth = self._gauge("workqueue_depth", "Groups whose reconcile is due.", "name")
         self._queue_wait = self._histogram(
             "workqueue_queue_duration_seconds", "How long reconciles waited beyond their due time.", buckets, "name"
