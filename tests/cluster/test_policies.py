@@ -289,7 +289,7 @@ def assert_quarantined(node: Object, incident: str) -> None:
     assert (QUARANTINE_TAINT, incident, "NoSchedule") in taints
     told = json.loads(node["metadata"]["annotations"][QUARANTINE_ANNOTATION])
     assert told["incident"] == incident
-    assert GPU_CONDITION in told["message"]
+    assert GPU_CONDITION in told["reason"]
 
 
 async def quarantined(installed: ControlPlane) -> list[Object]:
