@@ -348,7 +348,8 @@ def _unreadable(found: LedgerObject) -> str:
     """Why nothing is decided by that ledger, and how to fix it."""
     title = f"RecoveryGroup {found.namespace}/{found.name}"
     if found.schema_version <= SCHEMA_VERSION:
-        return f"{title}: {found.ledger.message}: it holds; mend its status, or delete it, and its counts begin anew"
+        how = "correct its status, or delete it: its counts then begin at zero"
+        return f"{title}: {found.ledger.message}: it holds; {how}"
     return (
         f"{title} has schemaVersion {found.schema_version}, this controller knows {OLDEST_SCHEMA_VERSION} to "
         f"{SCHEMA_VERSION}: it holds; run the controller version that wrote it"

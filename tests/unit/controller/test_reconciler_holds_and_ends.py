@@ -30,7 +30,7 @@ NEWER = SCHEMA_VERSION + 1
     ("version", "ledger", "why"),
     [
         (NEWER, Ledger(), f"schemaVersion {NEWER}, .* run the controller version that wrote it"),
-        (-1, Ledger(message="status.epoch: a string"), "epoch: a string: it holds; mend its status, or delete it"),
+        (-1, Ledger(message="status.epoch: a string"), "epoch: a string: it holds; correct its status, or delete it"),
     ],
     ids=["newer", "damaged"],
 )

@@ -72,7 +72,7 @@ def destructive(change: ObjectChange) -> str | None:
 
 
 class LedgerBeforeAction(CheckerRule):
-    """The ledger comes before the deed: every write that takes something down was preceded by a ledger of that group
+    """The ledger comes before the action: every write that takes something down was preceded by a ledger of that group
     that names the very target (design.md, "Exactly once"; sim reference, checklist 3)."""
 
     hears = _GROUP
