@@ -155,14 +155,17 @@ async def marked_not_ready(fleet: Fleet, name: str) -> datetime:
 
 
 async def trains_elsewhere(job: Job, before: Before, dead: Member, since: datetime) -> timedelta:
-    """Until all ranks of a new Job train past the step of before, none of them on that node. How long that took."""
+    """Until all ranks of a new Job train past the step of before, none of them on that node. How long that took.
+
+    `since` is a time of the API, in whole seconds: ranks that first met in that same second are not the new ones.
+    """
     world = job.fleet.world
-    await until(f"{job.training} trains again", lambda: world.passed(job.training, before.step, since))
+    await until(f"{job.training} trains again", lambda: world.passed(job.training, before.step, before.at))
     nodes = [pod["spec"]["nodeName"] for pod in await job.pods()]
     assert len(nodes) == job.ranks
     assert dead.node not in nodes
     assert await job.child_uid() != before.job_uid
-    return next(formed.formed_at for formed in world.rounds(job.training) if formed.formed_at >= since) - since
+    return next(formed.formed_at for formed in world.rounds(job.training) if formed.formed_at >= before.at) - since
 
 
 def forced(proxy: ApiProxy) -> list[str]:

@@ -61,7 +61,8 @@ class Outcome:
     """What came of one plan."""
 
     plan: Walk
-    real: tuple[History, History]
+    real: tuple[History, ...]
+    """Two, or three where the model differs from the first two."""
     model: History
     """The first that does not differ from the real ones, else the one that does so latest."""
     comparison: Comparison
@@ -112,12 +113,18 @@ async def real_histories(plan: Walk) -> tuple[History, History]:
 async def _outcome(stage: Scene, plan: Walk, slots: asyncio.Semaphore, models: ProcessPoolExecutor) -> Outcome:
     async with slots, asyncio.TaskGroup() as tasks:
         walks = [tasks.create_task(_walk(stage, plan)) for _ in range(2)]
-    real = walks[0].result(), walks[1].result()
-    model, comparison = await asyncio.get_running_loop().run_in_executor(models, compare_with_models, plan, real)
+    real: tuple[History, ...] = walks[0].result(), walks[1].result()
+    loop = asyncio.get_running_loop()
+    model, comparison = await loop.run_in_executor(models, compare_with_models, plan, real)
+    if comparison.differences:
+        # Two real walks can lose the same race side by side. A difference counts once a third walk confirms it.
+        async with slots:
+            real = (*real, await _walk(stage, plan))
+        model, comparison = await loop.run_in_executor(models, compare_with_models, plan, real)
     return Outcome(plan, real, model, comparison)
 
 
-def compare_with_models(plan: Walk, real: tuple[History, History]) -> tuple[History, Comparison]:
+def compare_with_models(plan: Walk, real: Sequence[History]) -> tuple[History, Comparison]:
     """With as many modelled walks as it takes to meet one that does not differ, up to a limit."""
     most = MOST_MODELS_AT_ONCE if any(len(step.acts) > 1 for step in plan.steps) else MOST_MODELS
     return best(real, (walk_in_memory(plan, entropy_seed) for entropy_seed in range(most)))
