@@ -27,7 +27,8 @@ from recovery.core.model.protection import Protection
 from recovery.core.model.reason import Explanation
 from recovery.core.plan.actions import Plan
 from recovery.core.sentences import render
-from recovery.kube.cluster_reader import JobReading, read_incident, read_job, with_fleet
+from recovery.kube.cluster_reader import JobReading, read_job, with_fleet
+from recovery.kube.incident_records import read_incident
 
 
 def show_explanation(

@@ -13,10 +13,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 from recovery import api_verbs
-from recovery.core.model import ledger_v3
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot, UndecodableObject, WorkloadFacts
-from recovery.core.model.ledger import Closing, Incident, LedgerObject
+from recovery.core.model.ledger import LedgerObject
 from recovery.core.plan.steps import message_of
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
@@ -25,8 +24,7 @@ from recovery.kube.capacity import Capacity
 from recovery.kube.fleet_facts import LostNodes, fleet_facts
 from recovery.kube.job_history import JobHistories
 from recovery.kube.live_reader import LiveReader
-from recovery.kube.projections.ledger_bounds import check
-from recovery.kube.projections.metadata import Date, Metadata, ObjectEntry
+from recovery.kube.projections.metadata import ObjectEntry
 from recovery.kube.projections.nodes import decode_node
 from recovery.kube.projections.recovery import decode_config, decode_policy, decode_recovery_group
 from recovery.kube.projections.workloads import JobSetRecord, decode_job_set, decode_train_job
@@ -38,7 +36,6 @@ from recovery.ports import (
     NODES,
     RECOVERY_CONFIGS,
     RECOVERY_GROUPS,
-    RECOVERY_INCIDENTS,
     RECOVERY_POLICIES,
     TRAIN_JOBS,
     ApiClient,
@@ -103,29 +100,6 @@ class _LaidDown(msgspec.Struct, frozen=True):
     policies: tuple[PolicyFacts, ...]
     config: ConfigFacts | None
     unreadable: tuple[str, ...]
-
-
-class _Incident(msgspec.Struct, frozen=True):
-    metadata: Metadata
-    spec: msgspec.Raw
-
-
-class _IncidentName(msgspec.Struct, frozen=True, rename="camel"):
-    id: str
-    group: str
-    started_at: Date
-
-
-class _RecordVersion(msgspec.Struct, frozen=True, rename="camel"):
-    schema_version: int = ledger_v3.NEWEST_VERSION
-    """Records of ledgers up to that version carry none."""
-
-
-_decode_record = msgspec.json.Decoder(_Incident).decode
-_decode_version = msgspec.json.Decoder(_RecordVersion).decode
-_decode_name = msgspec.json.Decoder(_IncidentName).decode
-_decode_incident = msgspec.json.Decoder(Incident).decode
-_decode_closing = msgspec.json.Decoder(Closing).decode
 
 
 class _Workloads(msgspec.Struct, frozen=True):
@@ -266,47 +240,6 @@ async def _config(client: ApiClient) -> tuple[ConfigFacts | None, tuple[str, ...
             f"RecoveryConfig {CONFIG_NAME} may not be read, so a pause of all recoveries is not seen: {error}",
         )
     return config, (message_of(config.pause),) if config.unreadable and config.pause is not None else ()
-
-
-async def read_incident(client: ApiClient, key: GroupKey, incident_id: str) -> Incident | None:
-    """A closed incident from its record, which outlives its job; None: there is none, or no longer. Raises ApiError.
-
-    Ids count from 1 again where a RecoveryGroup was deleted: of several records of one id the newest is meant.
-    """
-    records = await read_all(client, RECOVERY_INCIDENTS, key.namespace, _decode_name_of)
-    mine = [
-        entry for entry in records.entries if entry.value.name.id == incident_id and entry.value.name.group == key.name
-    ]
-    if not mine:
-        if records.undecodable:  # what was asked for may be this one
-            raise UndecodableError(records.undecodable[0])
-        return None
-    entry = max(mine, key=lambda found: found.value.name.started_at)
-    return decoded(RECOVERY_INCIDENTS, _decode_whole_incident, entry.value.whole)
-
-
-class _Record(msgspec.Struct, frozen=True):
-    """A RecoveryIncident: by what it is found, and all of it, undecoded."""
-
-    name: _IncidentName
-    whole: msgspec.Raw
-
-
-def _decode_name_of(raw: msgspec.Raw) -> ObjectEntry[_Record]:
-    record = _decode_record(raw)
-    return record.metadata.entry(_Record(_decode_name(record.spec), raw))
-
-
-def _decode_whole_incident(raw: msgspec.Raw) -> Incident:
-    """A record is the incident with the fields of its closing beside its own."""
-    spec = _decode_record(raw).spec
-    incident = (
-        ledger_v3.decode_record(spec)
-        if _decode_version(spec).schema_version <= ledger_v3.NEWEST_VERSION
-        else msgspec.structs.replace(_decode_incident(spec), closing=_decode_closing(spec))
-    )
-    check(incident)
-    return incident
 
 
 async def _read_nodes(reader: LiveReader, names: Iterable[str]) -> Mapping[str, NodeFacts | None]:

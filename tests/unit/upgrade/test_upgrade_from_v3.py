@@ -17,7 +17,7 @@ from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import SCHEMA_VERSION, Considered, Held, Ledger, Told
 from recovery.core.model.reason import Reason
 from recovery.core.sentences import render
-from recovery.kube.cluster_reader import read_incident
+from recovery.kube.incident_records import read_incident
 from recovery.kube.projections.recovery import decode_config, decode_recovery_group
 from tests.unit.core.driver import Controller
 from tests.unit.kube.store_world import listed

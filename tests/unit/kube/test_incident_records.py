@@ -4,7 +4,7 @@ from typing import Any
 
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import Outcome
-from recovery.kube.cluster_reader import read_incident
+from recovery.kube.incident_records import read_incident
 from tests.unit.kube.store_world import Body, listed
 from tests.unit.kube.testing import ScriptedApi
 

@@ -1,0 +1,113 @@
+"""RecoveryIncidents: the records of closed incidents, which outlive their jobs."""
+
+import msgspec
+
+from recovery.core.model import ledger_v3
+from recovery.core.model.facts import GroupKey, UndecodableObject
+from recovery.core.model.incident_record import IncidentRecord
+from recovery.core.model.ledger import Closing, Incident
+from recovery.decoding import decoded
+from recovery.kube.cluster_reader import read_all
+from recovery.kube.projections.ledger_bounds import check
+from recovery.kube.projections.metadata import Date, Metadata, ObjectEntry
+from recovery.ports import RECOVERY_INCIDENTS, ApiClient, UndecodableError
+
+
+class IncidentRecords(msgspec.Struct, frozen=True):
+    """The RecoveryIncidents of a namespace, or of all."""
+
+    records: tuple[IncidentRecord, ...]
+    undecodable: tuple[UndecodableObject, ...]
+    """Those that this version cannot read."""
+
+
+class _WorkloadReference(msgspec.Struct, frozen=True):
+    kind: str = ""
+    uid: str = ""
+
+
+class _Name(msgspec.Struct, frozen=True, rename="camel"):
+    """What tells a record from others, without its content."""
+
+    id: str
+    group: str
+    started_at: Date
+    workload_ref: _WorkloadReference = _WorkloadReference()
+
+
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    schema_version: int = ledger_v3.NEWEST_VERSION
+    """Records of ledgers up to that version carry none."""
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: Metadata
+    spec: msgspec.Raw
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """A RecoveryIncident: by what it is found, and all of it, undecoded."""
+
+    name: _Name
+    whole: msgspec.Raw
+
+
+_decode_object = msgspec.json.Decoder(_Object).decode
+_decode_version = msgspec.json.Decoder(_Version).decode
+_decode_name = msgspec.json.Decoder(_Name).decode
+_decode_incident = msgspec.json.Decoder(Incident).decode
+_decode_closing = msgspec.json.Decoder(Closing).decode
+
+
+async def read_incident(client: ApiClient, key: GroupKey, incident_id: str) -> Incident | None:
+    """A closed incident from its record, which outlives its job; None: there is none, or no longer. Raises ApiError.
+
+    Ids count from 1 again where a RecoveryGroup was deleted: of several records of one id the newest is meant.
+    """
+    records = await read_all(client, RECOVERY_INCIDENTS, key.namespace, _decode_named)
+    mine = [
+        entry for entry in records.entries if entry.value.name.id == incident_id and entry.value.name.group == key.name
+    ]
+    if not mine:
+        if records.undecodable:  # what was asked for may be this one
+            raise UndecodableError(records.undecodable[0])
+        return None
+    entry = max(mine, key=lambda found: found.value.name.started_at)
+    return decoded(RECOVERY_INCIDENTS, _decode_whole_incident, entry.value.whole)
+
+
+async def read_records(client: ApiClient, namespace: str | None) -> IncidentRecords:
+    """All records of the namespace; None: of all namespaces. Raises ApiError."""
+    found = await read_all(client, RECOVERY_INCIDENTS, namespace, decode_record)
+    return IncidentRecords(tuple(entry.value for entry in found.entries), found.undecodable)
+
+
+def decode_record(raw: bytes | msgspec.Raw) -> ObjectEntry[IncidentRecord]:
+    """A RecoveryIncident of this version or an earlier one. Raises ValueError or OverflowError as msgspec does."""
+    found = _decode_object(raw)
+    name = _decode_name(found.spec)
+    return found.metadata.entry(
+        IncidentRecord(
+            job=GroupKey(found.metadata.namespace, name.group),
+            workload_kind=name.workload_ref.kind,
+            workload_uid=name.workload_ref.uid,
+            incident=_decode_whole_incident(raw),
+        )
+    )
+
+
+def _decode_named(raw: msgspec.Raw) -> ObjectEntry[_Named]:
+    found = _decode_object(raw)
+    return found.metadata.entry(_Named(_decode_name(found.spec), raw))
+
+
+def _decode_whole_incident(raw: bytes | msgspec.Raw) -> Incident:
+    """A record is the incident with the fields of its closing beside its own."""
+    spec = _decode_object(raw).spec
+    incident = (
+        ledger_v3.decode_record(spec)
+        if _decode_version(spec).schema_version <= ledger_v3.NEWEST_VERSION
+        else msgspec.structs.replace(_decode_incident(spec), closing=_decode_closing(spec))
+    )
+    check(incident)
+    return incident
