@@ -30,6 +30,19 @@ def job_names(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in _ask(context, read, incomplete) if name not in given]
 
 
+def recorded_job_names(context: typer.Context, incomplete: str) -> list[str]:
+    """The jobs of the namespace that the line names, and those that are gone and have records."""
+
+    async def read(client: "ApiClient") -> Iterable[str]:
+        from recovery.cli.connection import chosen_namespace
+        from recovery.kube.incident_records import read_records
+
+        where = await chosen_namespace(*_cluster(context), context.params.get("namespace"))
+        return {record.job.name for record in (await read_records(client, where)).records}
+
+    return sorted({*job_names(context, incomplete), *_ask(context, read, incomplete)})
+
+
 def namespaces(context: typer.Context, incomplete: str) -> list[str]:
     """All of the cluster, for those who may list them."""
 

@@ -4,14 +4,17 @@ The commands are imported when they are called: what talks to a cluster takes lo
 """
 # ruff: noqa: PLC0415
 
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from recovery.cli.completion import job_names, namespaces, node_names
+from recovery.cli.arguments import Address, parse_address, parse_seeds, parse_window
+from recovery.cli.completion import job_names, namespaces, node_names, recorded_job_names
 from recovery.cli.formatting import AccountOutput, LaunchFormat, LintFormat, Output
+from recovery.report.formats import ReportFormat
 
 if TYPE_CHECKING:
     from recovery.cli.manifest_files import RuntimeSource
@@ -39,33 +42,6 @@ class LogLevel(StrEnum):
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
-
-
-class Address(NamedTuple):
-    """Where a server listens. Port 0: the system chooses."""
-
-    host: str
-    port: int
-
-
-def parse_address(text: str) -> Address:
-    """`HOST:PORT`, `[::1]:PORT`, or `:PORT` for all addresses. Raises typer.BadParameter."""
-    host, colon, port = text.rpartition(":")
-    bare = host.removeprefix("[").removesuffix("]")
-    bracketed = host == f"[{bare}]"
-    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535 or (":" in bare) != bracketed:
-        raise typer.BadParameter(f"{text!r} is not an address like 127.0.0.1:8080, [::1]:8080 or :8080")
-    return Address(bare or "0.0.0.0", int(port))  # noqa: S104 - scraped from outside the pod
-
-
-def parse_seeds(text: str) -> range:
-    """`A-B`, both included. Raises typer.BadParameter."""
-    first, dash, last = text.partition("-")
-    if not dash or not (first.isascii() and first.isdigit() and last.isascii() and last.isdigit()):
-        raise typer.BadParameter(f"{text!r} are not seeds like 0-99")
-    if int(last) < int(first):
-        raise typer.BadParameter(f"{text!r} are no seeds at all: the last comes before the first")
-    return range(int(first), int(last) + 1)
 
 
 Kubeconfig = Annotated[
@@ -207,6 +183,54 @@ def explain(
     from recovery.cli.explain import show_explanation
 
     show_explanation(kubeconfig, context, namespace, job, incident, output)
+
+
+@app.command("report")
+def report(
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="JOB",
+            help="Name of a TrainJob or a bare JobSet, which may be gone.",
+            show_default=False,
+            autocompletion=recorded_job_names,
+        ),
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            metavar="NS",
+            help="Default: the namespace of the context; with --fleet all namespaces.",
+            autocompletion=namespaces,
+        ),
+    ] = None,
+    incident: Annotated[str | None, typer.Option(metavar="ID", help="Tell of this incident only.")] = None,
+    fleet: Annotated[bool, typer.Option("--fleet", help="Tell of all jobs.")] = False,
+    since: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=parse_window, metavar="DURATION", help="With --fleet: how far back, like 7d or 12h. Default: 7d."
+        ),
+    ] = None,
+    output: Annotated[ReportFormat, typer.Option("--output", "-o", help="How it is printed.")] = ReportFormat.MD,
+) -> None:
+    """Tell what incidents cost and what was done about them, also when the job is gone."""
+    from recovery.cli.report import DEFAULT_WINDOW, report_on_fleet, report_on_job
+
+    if fleet:
+        if job is not None or incident is not None:
+            raise typer.BadParameter("--fleet excludes JOB and --incident")
+        report_on_fleet(kubeconfig, context, namespace, since or DEFAULT_WINDOW, output)
+    elif job is None:
+        raise typer.BadParameter("name a job, or say --fleet")
+    elif since is not None:
+        raise typer.BadParameter("--since goes with --fleet")
+    else:
+        report_on_job(kubeconfig, context, namespace, job, incident, output)
 
 
 @app.command("pause")

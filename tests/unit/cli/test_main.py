@@ -6,7 +6,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from recovery.cli.main import Address, app, parse_address
+from recovery.cli.arguments import Address, parse_address
+from recovery.cli.main import app
 
 
 @pytest.mark.parametrize(

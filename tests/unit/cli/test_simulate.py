@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from recovery.cli import simulate
-from recovery.cli.main import app, parse_seeds
+from recovery.cli.arguments import parse_seeds
+from recovery.cli.main import app
 from recovery.sim.trials.coverage import coverage_of
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.parallel_trials import WorkerError

@@ -1,0 +1,49 @@
+"""What people write on the command line, read: addresses, seeds, time spans."""
+
+import re
+from datetime import timedelta
+from typing import NamedTuple
+
+import typer
+
+from recovery.core.model.durations import DURATION_MAX
+
+
+class Address(NamedTuple):
+    """Where a server listens. Port 0: the system chooses."""
+
+    host: str
+    port: int
+
+
+def parse_address(text: str) -> Address:
+    """`HOST:PORT`, `[::1]:PORT`, or `:PORT` for all addresses. Raises typer.BadParameter."""
+    host, colon, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    bracketed = host == f"[{bare}]"
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535 or (":" in bare) != bracketed:
+        raise typer.BadParameter(f"{text!r} is not an address like 127.0.0.1:8080, [::1]:8080 or :8080")
+    return Address(bare or "0.0.0.0", int(port))  # noqa: S104 - scraped from outside the pod
+
+
+def parse_seeds(text: str) -> range:
+    """`A-B`, both included. Raises typer.BadParameter."""
+    first, dash, last = text.partition("-")
+    if not dash or not (first.isascii() and first.isdigit() and last.isascii() and last.isdigit()):
+        raise typer.BadParameter(f"{text!r} are not seeds like 0-99")
+    if int(last) < int(first):
+        raise typer.BadParameter(f"{text!r} are no seeds at all: the last comes before the first")
+    return range(int(first), int(last) + 1)
+
+
+_WINDOW = re.compile(r"(?:(\d{1,5})d)?(?:(\d{1,6})h)?(?:(\d{1,8})m)?", re.ASCII)
+
+
+def parse_window(text: str) -> timedelta:
+    """`7d`, `12h`, `1d12h`, `90m`; longer than nothing. Raises typer.BadParameter."""
+    found = _WINDOW.fullmatch(text)
+    days, hours, minutes = (int(part or 0) for part in found.groups()) if found is not None else (0, 0, 0)
+    window = timedelta(days=days, hours=hours, minutes=minutes)
+    if not timedelta(0) < window <= DURATION_MAX:
+        raise typer.BadParameter(f"{text!r} is not a time span like 7d, 12h or 90m")
+    return window

@@ -1,0 +1,112 @@
+"""`recovery report`: reads the records of incidents, and the ledgers for those that are open, and prints the report."""
+
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import NoReturn
+
+from recovery.cli.connection import CommandError, chosen_namespace, connect, error_words, execute
+from recovery.cli.exit_codes import print_error
+from recovery.cli.job_lookup import find
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.incident_record import IncidentRecord
+from recovery.core.model.ledger import LedgerObject
+from recovery.kube.cluster_reader import read_all
+from recovery.kube.incident_records import read_records
+from recovery.kube.projections.recovery import decode_recovery_group
+from recovery.ports import RECOVERY_GROUPS, ApiClient, ForbiddenError
+from recovery.report.formats import ReportFormat
+from recovery.report.rendering import rendered
+from recovery.report.reports import AnyReport, RecordsFound, fleet_report, incident_report, job_report
+
+DEFAULT_WINDOW = timedelta(days=7)
+
+
+def report_on_job(
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+    job: str,
+    incident_id: str | None,
+    output: ReportFormat,
+) -> NoReturn:
+    """Print the report of a job, or of one of its incidents. One that is not there is one line and exit code 1."""
+    execute(_on_job(kubeconfig, context, namespace, job, incident_id, output))
+
+
+def report_on_fleet(
+    kubeconfig: str | None, context: str | None, namespace: str | None, since: timedelta, output: ReportFormat
+) -> NoReturn:
+    """Print the report of all jobs of the namespace; None: of all namespaces."""
+    execute(_on_fleet(kubeconfig, context, namespace, since, output))
+
+
+async def _on_job(
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+    job: str,
+    incident_id: str | None,
+    output: ReportFormat,
+) -> int:
+    async with connect(kubeconfig, context) as connection:
+        key = GroupKey(await chosen_namespace(kubeconfig, context, namespace), job)
+        found = await _read(connection.client, key.namespace)
+        now = connection.clock.now()
+        mine = [record for record in found.records if record.job == key]
+        if not mine:
+            await find(connection.client, key)
+    if incident_id is None:
+        _print(job_report(key, found, now), output)
+        return 0
+    named = [record for record in mine if record.incident.id == incident_id]
+    if not named:
+        raise CommandError(f"there is no incident {incident_id!r} of job {key}")
+    # Ids count from 1 again where a RecoveryGroup was deleted: the newest is meant, as recorded if it has been.
+    record = max(named, key=lambda each: (each.incident.started_at, each.incident.closing is not None))
+    _print(incident_report(record, now), output)
+    return 0
+
+
+async def _on_fleet(
+    kubeconfig: str | None, context: str | None, namespace: str | None, since: timedelta, output: ReportFormat
+) -> int:
+    async with connect(kubeconfig, context) as connection:
+        found = await _read(connection.client, namespace)
+        _print(fleet_report(namespace, found, since, connection.clock.now()), output)
+    return 0
+
+
+async def _read(client: ApiClient, namespace: str | None) -> RecordsFound:
+    """Ledgers first: an incident that is recorded while this reads is then in both, and never in neither."""
+    try:
+        groups = await read_all(client, RECOVERY_GROUPS, namespace, decode_recovery_group)
+    except ForbiddenError as error:
+        print_error(f"open incidents are left out: {error_words(error)}")
+        groups = None
+    recorded = await read_records(client, namespace)
+    for undecodable in recorded.undecodable:
+        print_error(undecodable.sentence)
+    if groups is None:
+        return RecordsFound(recorded.records, len(recorded.undecodable), ledgers_read=False)
+    for line in groups.unreadable:
+        print_error(line)
+    ledgers = [entry.value for entry in groups.entries]
+    unreadable = [each for each in ledgers if not each.readable]
+    for each in unreadable:
+        print_error(f"RecoveryGroup {each.namespace}/{each.name} cannot be read: {each.ledger.message}")
+    return RecordsFound(
+        records=(*(record for each in ledgers for record in _open(each)), *recorded.records),
+        unreadable=len(recorded.undecodable) + len(groups.undecodable) + len(unreadable),
+    )
+
+
+def _open(group: LedgerObject) -> Iterator[IncidentRecord]:
+    """The incident of a ledger: open, or closed and not recorded yet."""
+    if group.readable and group.ledger.incident is not None:
+        key = GroupKey(group.namespace, group.group)
+        yield IncidentRecord(key, group.workload_kind, group.workload_uid, group.ledger.incident)
+
+
+def _print(report: AnyReport, output: ReportFormat) -> None:
+    sys.stdout.write(rendered(report, output))

@@ -1,0 +1,121 @@
+"""A report as a document: what every rendering shows, and in which order. Strings are plain text, never markup."""
+
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+
+class Tone(StrEnum):
+    """What a bar stands for. A rendering gives each its colour; no figure is told by colour alone."""
+
+    DETECTED = "detected"
+    DECIDED = "decided"
+    FENCING = "fencing"
+    TEARING_DOWN = "tearing-down"
+    BACKOFF = "backoff"
+    SCHEDULING = "scheduling"
+    STARTING = "starting"
+    RENDEZVOUS = "rendezvous"
+    RESUMING = "resuming"
+    HELD = "held"
+    RELEASED = "released"
+    PLAIN = "plain"
+    COMPUTED = "computed"
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """Part of a line from 0 to 1."""
+
+    start: float
+    width: float
+    tone: Tone = Tone.PLAIN
+
+
+class KeyFigure(msgspec.Struct, frozen=True):
+    """A figure that is read first."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+class KeyFigures(msgspec.Struct, frozen=True):
+    """The figures at the top."""
+
+    figures: tuple[KeyFigure, ...]
+
+
+class Paragraph(msgspec.Struct, frozen=True):
+    """One or more sentences."""
+
+    text: str
+    quoted: bool = False
+    """It is the controller's own sentence, as Events and status have it."""
+
+
+class Bullets(msgspec.Struct, frozen=True):
+    """A list in no order."""
+
+    items: tuple[str, ...]
+
+
+class TableColumn(msgspec.Struct, frozen=True):
+    """Numbers are aligned at the right."""
+
+    title: str
+    numeric: bool = False
+
+
+class TableRow(msgspec.Struct, frozen=True):
+    """As many cells as the table has columns."""
+
+    cells: tuple[str, ...]
+    bars: tuple[Bar, ...] = ()
+    tone: Tone | None = None
+    """The colour that a chart has given to what the row is about. None: no chart has."""
+
+
+class DataTable(msgspec.Struct, frozen=True):
+    """A table, with a bar for each row if `bars_title` says of what."""
+
+    title: str
+    columns: tuple[TableColumn, ...]
+    rows: tuple[TableRow, ...]
+    bars_title: str = ""
+    note: str = ""
+
+
+class StackedBar(msgspec.Struct, frozen=True):
+    """One bar made of parts that fill it. The table below it has the same parts with their figures."""
+
+    title: str
+    description: str
+    """The same in words, for who does not see it."""
+    bars: tuple[Bar, ...]
+
+
+Block: TypeAlias = KeyFigures | Paragraph | Bullets | DataTable | StackedBar
+
+
+class DocumentSection(msgspec.Struct, frozen=True):
+    """A heading and what stands below it."""
+
+    title: str
+    blocks: tuple[Block, ...]
+    level: int = 2
+
+
+class Document(msgspec.Struct, frozen=True):
+    """The whole report."""
+
+    title: str
+    subtitle: str
+    sections: tuple[DocumentSection, ...]
+    footer: str
+
+
+def section(title: str, *blocks: Block | None, level: int = 2) -> DocumentSection | None:
+    """A section of the blocks that are there. None: none is."""
+    found = tuple(block for block in blocks if block is not None)
+    return DocumentSection(title, found, level) if found else None

@@ -1,0 +1,119 @@
+"""Sums over incidents: GPU-seconds by phase and cause, time to recovery by handling, the platform's ways."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean, median
+
+import msgspec
+
+from recovery.core.model.ledger import AttemptAction, Outcome
+from recovery.report.incident_account import Handling, IncidentAccount
+from recovery.report.phase_accounts import summed
+from recovery.report.platform_ways import Basis, Way
+
+
+class RecoveryTimes(msgspec.Struct, frozen=True, rename="camel"):
+    """How long recovered incidents of one handling took, from the failure on. The handlings are never mixed: those that
+    waited for a person would hide how fast the others were."""
+
+    handling: Handling
+    recovered: int
+    mean_seconds: float | None
+    """None, as the others: nothing has recovered."""
+    median_seconds: float | None
+    p95_seconds: float | None
+    """By nearest rank: the time that 95% of them did not exceed."""
+
+
+class WaySum(msgspec.Struct, frozen=True, rename="camel"):
+    """One way of the platform over all incidents that can be compared."""
+
+    way: Way
+    basis: Basis
+    incidents: int
+    idle_gpu_seconds: float
+    """What that way would have cost at least."""
+    measured_idle_gpu_seconds: float
+    """What the same incidents did cost."""
+    saved_gpu_seconds: float
+    jobs_ended: int
+    """Incidents in which the platform would have failed the job for good."""
+
+
+class GroupTotals(msgspec.Struct, frozen=True, rename="camel"):
+    """Sums over incidents."""
+
+    incidents: int
+    open_incidents: int
+    by_class: dict[str, int]
+    by_outcome: dict[str, int]
+    by_handling: dict[str, int]
+    restarts: int
+    """Attempts that restarted the group: the controller's, and the platform's own that it adopted."""
+    charged: int
+    """Incidents that have cost budget."""
+    idle_gpu_seconds: float
+    released_gpu_seconds: float
+    idle_gpu_seconds_by_phase: dict[str, float]
+    idle_gpu_seconds_by_class: dict[str, float]
+    idle_gpu_seconds_by_badput: dict[str, float]
+    recovery_times: tuple[RecoveryTimes, ...]
+    """One for each handling."""
+    platform: tuple[WaySum, ...]
+    """Empty: no incident can be compared."""
+
+
+def totals_of(accounts: Sequence[IncidentAccount]) -> GroupTotals:
+    """Each sum over GPU-seconds is the same, whatever it is split by."""
+    return GroupTotals(
+        incidents=len(accounts),
+        open_incidents=sum(each.ended_at is None for each in accounts),
+        by_class=_counted(accounts, lambda each: each.failure_class),
+        by_outcome=_counted(accounts, lambda each: each.outcome),
+        by_handling=_counted(accounts, lambda each: each.handling),
+        restarts=sum(attempt.action is not AttemptAction.NONE for each in accounts for attempt in each.attempts),
+        charged=sum(each.charged for each in accounts),
+        idle_gpu_seconds=round(sum(each.idle_gpu_seconds for each in accounts), 3),
+        released_gpu_seconds=round(sum(each.released_gpu_seconds for each in accounts), 3),
+        idle_gpu_seconds_by_phase=summed(pair for each in accounts for pair in each.idle_gpu_seconds_by_phase.items()),
+        idle_gpu_seconds_by_class=summed((each.failure_class, each.idle_gpu_seconds) for each in accounts),
+        idle_gpu_seconds_by_badput=summed(
+            pair for each in accounts for pair in each.idle_gpu_seconds_by_badput.items()
+        ),
+        recovery_times=tuple(_times(handling, accounts) for handling in Handling),
+        platform=tuple(found for way in Way if (found := _way_sum(way, accounts)).incidents),
+    )
+
+
+def _counted(accounts: Iterable[IncidentAccount], key: Callable[[IncidentAccount], str]) -> dict[str, int]:
+    counts = Counter(key(each) for each in accounts)
+    return {str(name): count for name, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))}
+
+
+def _times(handling: Handling, accounts: Iterable[IncidentAccount]) -> RecoveryTimes:
+    seconds = sorted(
+        each.duration_seconds for each in accounts if each.handling is handling and each.outcome == Outcome.RECOVERED
+    )
+    if not seconds:
+        return RecoveryTimes(handling, 0, None, None, None)
+    return RecoveryTimes(
+        handling=handling,
+        recovered=len(seconds),
+        mean_seconds=round(fmean(seconds), 3),
+        median_seconds=round(median(seconds), 3),
+        p95_seconds=seconds[math.ceil(0.95 * len(seconds)) - 1],
+    )
+
+
+def _way_sum(way: Way, accounts: Iterable[IncidentAccount]) -> WaySum:
+    pairs = [(each, found) for each in accounts for found in each.platform.ways if found.way is way]
+    return WaySum(
+        way=way,
+        basis=Basis.COMPUTED,
+        incidents=len(pairs),
+        idle_gpu_seconds=round(sum(found.idle_gpu_seconds for _, found in pairs), 3),
+        measured_idle_gpu_seconds=round(sum(each.idle_gpu_seconds for each, _ in pairs), 3),
+        saved_gpu_seconds=round(sum(found.saved_gpu_seconds for _, found in pairs), 3),
+        jobs_ended=sum(found.ends_job for _, found in pairs),
+    )

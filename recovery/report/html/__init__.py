@@ -1,0 +1,8 @@
+"""A document as one HTML file that needs nothing else: no script, no request, charts as inline SVG.
+
+It is built as a tree of elements, so that every string is escaped where it is written, and none can become markup.
+"""
+
+from recovery.report.html.page import html
+
+__all__ = ["html"]

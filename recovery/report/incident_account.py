@@ -1,0 +1,248 @@
+"""One incident as its report tells it. The structs are the JSON: see docs/reports.md for what is stable in it."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from recovery.core.diagnosis.classify import DisruptionClass
+from recovery.core.model.incident_record import IncidentRecord
+from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Phase
+from recovery.core.model.reason import Reason
+from recovery.report.phase_accounts import PhaseAccount, phase_accounts, summed
+from recovery.report.platform_ways import PlatformComparison, compare
+
+OPEN = "Open"
+"""The outcome of an incident that has not ended."""
+
+
+class Handling(StrEnum):
+    """Who brought an incident to its end."""
+
+    AUTOMATIC = "automatic"
+    MANUAL = "manual"
+    """A person asked for the restart."""
+    HELD = "held"
+    """It waited for a person."""
+
+
+class DecidedBy(msgspec.Struct, frozen=True, rename="camel"):
+    """The policy, as it was when the incident opened, and what of it decided."""
+
+    policy: str
+    policy_generation: int
+    rule: str
+    """Empty: the default decided, or nothing was decided by the policy."""
+    restart: str
+    """The default."""
+    budget_limit: int
+    budget_window_seconds: float
+
+
+class EvidenceSuspect(msgspec.Struct, frozen=True, rename="camel"):
+    """Where the failure showed first."""
+
+    pod: str
+    node: str
+    """Empty: it had none."""
+    rank: int | None
+    """None: not known."""
+    exit_code: int | None
+    """None: no exit was seen."""
+
+
+class Alternative(msgspec.Struct, frozen=True, rename="camel"):
+    """What was considered and not done."""
+
+    action: str
+    node: str
+    """Empty: it is about no node."""
+    reason: Reason
+    message: str
+
+
+class AttemptAccount(msgspec.Struct, frozen=True, rename="camel"):
+    """One try at bringing the group back."""
+
+    number: int
+    action: AttemptAction
+    started_at: datetime
+    nodes: tuple[str, ...]
+    """Those that were quarantined for it."""
+    reason: Reason
+    message: str
+
+
+class ApiWrite(msgspec.Struct, frozen=True, rename="camel"):
+    """A write to the cluster that the record tells of."""
+
+    at: datetime
+    verb: str
+    resource: str
+    names: tuple[str, ...]
+    """UIDs of Jobs and JobSets, names of nodes. Empty: the record does not keep them."""
+
+
+class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
+    """One incident in full."""
+
+    id: str
+    number: int
+    namespace: str
+    job: str
+    workload_kind: str
+    """TrainJob or JobSet. Empty: the record does not say."""
+    workload_uid: str
+    """Empty: the record does not say."""
+    mode: str
+    failure_class: str
+    cause: str
+    outcome: str
+    """As in Outcome, or Open."""
+    outcome_reason: Reason | None
+    """None: it is open."""
+    handling: Handling
+    reason: Reason
+    """Why the latest thing was done, or not done."""
+    message: str
+    """The same as a sentence, from what was seen to what came of it."""
+    started_at: datetime
+    """When the failure happened, as far as the evidence dates it."""
+    detected_at: datetime
+    ended_at: datetime | None
+    """None: it is open."""
+    duration_seconds: float
+    """Up to now, where it is open."""
+    detection_seconds: float
+    """From the failure to when the controller knew of it."""
+    unaccounted_seconds: float
+    """What no phase of the record covers."""
+    verified: bool
+    """All ranks have said themselves that they joined."""
+    verified_by: str
+    """`joined-probe`, `progress` or `ready`. Empty: it did not get that far."""
+    charged: bool
+    """It has cost budget."""
+    gpus: int
+    ranks: int
+    idle_gpu_seconds: float
+    released_gpu_seconds: float
+    idle_gpu_seconds_by_phase: dict[str, float]
+    idle_gpu_seconds_by_badput: dict[str, float]
+    decided_by: DecidedBy
+    phases: tuple[PhaseAccount, ...]
+    evidence: tuple[str, ...]
+    suspects: tuple[EvidenceSuspect, ...]
+    alternatives: tuple[Alternative, ...]
+    attempts: tuple[AttemptAccount, ...]
+    writes: tuple[ApiWrite, ...]
+    storm: str
+    """Id of the storm that it was part of. Empty: none."""
+    platform: PlatformComparison
+
+
+def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
+    """The figures of one incident; those of an open one up to now."""
+    incident, closing = record.incident, record.incident.closing
+    phases = phase_accounts(incident, now)
+    ended_at = closing.ended_at if closing is not None else None
+    whole = max(0.0, ((ended_at or now) - incident.started_at).total_seconds())
+    return IncidentAccount(
+        id=incident.id,
+        number=incident.number,
+        namespace=record.job.namespace,
+        job=record.job.name,
+        workload_kind=record.workload_kind,
+        workload_uid=record.workload_uid,
+        mode=incident.mode,
+        failure_class=incident.disruption_class,
+        cause=incident.cause,
+        outcome=OPEN if closing is None else closing.outcome,
+        outcome_reason=None if closing is None else closing.outcome_reason,
+        handling=handling_of(incident),
+        reason=incident.reason,
+        message=incident.message,
+        started_at=incident.started_at,
+        detected_at=incident.detected_at,
+        ended_at=ended_at,
+        duration_seconds=whole,
+        detection_seconds=max(0.0, (incident.detected_at - incident.started_at).total_seconds()),
+        unaccounted_seconds=round(whole - sum(phase.duration_seconds for phase in phases), 6),
+        verified=closing is not None and closing.verified,
+        verified_by="" if closing is None else closing.source,
+        charged=incident.charged,
+        gpus=incident.gpus,
+        ranks=incident.ranks,
+        idle_gpu_seconds=round(sum(phase.idle_gpu_seconds for phase in phases), 3),
+        released_gpu_seconds=round(sum(phase.released_gpu_seconds for phase in phases), 3),
+        idle_gpu_seconds_by_phase=summed((phase.phase, phase.idle_gpu_seconds) for phase in phases),
+        idle_gpu_seconds_by_badput=summed((phase.badput, phase.idle_gpu_seconds) for phase in phases),
+        decided_by=_decided_by(incident),
+        phases=phases,
+        evidence=incident.evidence,
+        suspects=tuple(EvidenceSuspect(each.pod, each.node, each.index, each.exit_code) for each in incident.suspects),
+        alternatives=tuple(
+            Alternative(each.action, each.node, each.reason, each.message) for each in incident.considered
+        ),
+        attempts=tuple(_attempt(each) for each in incident.attempts),
+        writes=tuple(sorted(_writes(incident), key=lambda write: write.at)),
+        storm=incident.storm,
+        platform=compare(incident, phases),
+    )
+
+
+def handling_of(incident: Incident) -> Handling:
+    """Held if it ever was; else whether a person asked for a restart in it."""
+    if any(span.phase is Phase.HELD for span in incident.phases):
+        return Handling.HELD
+    by_hand = incident.disruption_class == DisruptionClass.MANUAL or any(
+        attempt.reason is Reason.RESTARTED_BY_HAND for attempt in incident.attempts
+    )
+    return Handling.MANUAL if by_hand else Handling.AUTOMATIC
+
+
+def _decided_by(incident: Incident) -> DecidedBy:
+    pinned = incident.pinned
+    return DecidedBy(
+        policy=pinned.policy_name,
+        policy_generation=pinned.policy_generation,
+        rule=incident.rule,
+        restart=pinned.restart,
+        budget_limit=pinned.budget_limit,
+        budget_window_seconds=pinned.budget_window_seconds,
+    )
+
+
+def _attempt(attempt: Attempt) -> AttemptAccount:
+    return AttemptAccount(
+        number=attempt.number,
+        action=attempt.action,
+        started_at=attempt.started_at,
+        nodes=attempt.nodes,
+        reason=attempt.reason,
+        message=attempt.whole_message,
+    )
+
+
+_DELETING = {AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE}
+
+
+def _writes(incident: Incident) -> Iterator[ApiWrite]:
+    """The triggers. The record keeps the UIDs of the latest target only, and no deletes of single pods."""
+    latest = incident.attempt
+    for attempt in incident.attempts:
+        if attempt.nodes:
+            yield ApiWrite(attempt.started_at, "patch", "nodes", attempt.nodes)
+        if attempt.action in _DELETING:
+            yield ApiWrite(attempt.started_at, "delete", "jobs", incident.target.job_uids if attempt is latest else ())
+        elif attempt.action is AttemptAction.RECREATE_JOB_SET:
+            uids = (attempt.job_set_uid,) if attempt.job_set_uid else ()
+            yield ApiWrite(attempt.started_at, "delete", "jobsets", uids)
+    if incident.fail_job:
+        uid = incident.target.job_set_uid
+        yield ApiWrite(_latest_start(incident), "patch", "jobsets/status", (uid,) if uid else ())
+
+
+def _latest_start(incident: Incident) -> datetime:
+    return incident.phases[-1].started_at if incident.phases else incident.detected_at

@@ -1,0 +1,248 @@
+"""The document of one incident."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from recovery.core.model.ledger import Outcome, Phase
+from recovery.report.document import (
+    Bar,
+    Block,
+    Bullets,
+    DataTable,
+    Document,
+    DocumentSection,
+    KeyFigure,
+    KeyFigures,
+    Paragraph,
+    StackedBar,
+    TableColumn,
+    TableRow,
+    Tone,
+    section,
+)
+from recovery.report.incident_account import ApiWrite, Handling, IncidentAccount
+from recovery.report.phase_accounts import PhaseAccount
+from recovery.report.platform_page import comparison_blocks
+from recovery.report.reports import IncidentReport
+from recovery.report.words import duration_words, gpu_hours, moment_words, percent
+
+TONES: Mapping[str, Tone] = {
+    Phase.DETECTED: Tone.DETECTED,
+    Phase.DECIDED: Tone.DECIDED,
+    Phase.FENCING: Tone.FENCING,
+    Phase.TEARING_DOWN: Tone.TEARING_DOWN,
+    Phase.BACKOFF: Tone.BACKOFF,
+    Phase.SCHEDULING: Tone.SCHEDULING,
+    Phase.STARTING: Tone.STARTING,
+    Phase.RENDEZVOUS: Tone.RENDEZVOUS,
+    Phase.HELD: Tone.HELD,
+}
+
+HANDLING_WORDS = {
+    Handling.AUTOMATIC: "handled automatically",
+    Handling.MANUAL: "restarted by a person",
+    Handling.HELD: "waited for a person",
+}
+
+_VERIFIED_BY = {
+    "joined-probe": "every rank has said itself that it joined",
+    "progress": "the training has reported progress",
+    "ready": "all pods were Ready, which does not prove that the ranks have met",
+}
+
+FOOTER = (
+    "Measured: dated by the objects of the Kubernetes API, which write whole seconds. Computed: follows from the "
+    "inputs beside it. Idle GPU-hours count all GPUs of the group, because one missing rank stops all of them."
+)
+
+
+def incident_document(report: IncidentReport) -> Document:
+    """The report of one incident as a document."""
+    account = report.incident
+    return Document(
+        title=f"Incident {account.id}",
+        subtitle=f"{subject(account)}. Written {moment_words(report.generated_at)}.",
+        sections=tuple(incident_sections(account)),
+        footer=FOOTER,
+    )
+
+
+def subject(account: IncidentAccount) -> str:
+    """`TrainJob team-a/llm`."""
+    return f"{account.workload_kind or 'Job'} {account.namespace}/{account.job}"
+
+
+def incident_sections(account: IncidentAccount, *, level: int = 2) -> Iterator[DocumentSection]:
+    """What is told of one incident, under headings of that level."""
+    found = (
+        section("Summary", key_figures(account), Paragraph(account.message, quoted=True), _verification(account)),
+        section("Timeline", *_timeline(account)),
+        section("Evidence", Bullets(account.evidence) if account.evidence else None, _suspects(account)),
+        section("Decision", Paragraph(_decision(account)), _alternatives(account)),
+        section("Attempts and writes", _attempts(account), _writes(account.writes)),
+        section("Without the controller", *comparison_blocks(account)),
+    )
+    for each in found:
+        if each is not None:
+            yield DocumentSection(each.title, each.blocks, level)
+
+
+def key_figures(account: IncidentAccount) -> KeyFigures:
+    """What is read first."""
+    ended = account.ended_at is not None
+    lost = KeyFigure("Idle", f"{gpu_hours(account.idle_gpu_seconds)} GPU-hours", f"{account.gpus:,} GPUs")
+    released = KeyFigure("Released", f"{gpu_hours(account.released_gpu_seconds)} GPU-hours", "free for other jobs")
+    return KeyFigures(
+        (
+            KeyFigure("Outcome", account.outcome, HANDLING_WORDS[account.handling]),
+            KeyFigure("Duration", duration_words(account.duration_seconds), "" if ended else "so far"),
+            lost,
+            *((released,) if account.released_gpu_seconds else ()),
+            KeyFigure("Class", account.failure_class, account.cause),
+            KeyFigure("Budget", "charged" if account.charged else "not charged", f"limit {_budget(account)}"),
+        )
+    )
+
+
+def _budget(account: IncidentAccount) -> str:
+    decided = account.decided_by
+    return f"{decided.budget_limit} in {duration_words(decided.budget_window_seconds)}"
+
+
+def _verification(account: IncidentAccount) -> Paragraph | None:
+    if account.outcome != Outcome.RECOVERED:
+        return None
+    how = _VERIFIED_BY.get(account.verified_by, "the record does not say how its end is known")
+    return Paragraph(f"{'Verified' if account.verified else 'Not verified'}: {how}.")
+
+
+def _timeline(account: IncidentAccount) -> Iterator[Block]:
+    yield Paragraph(
+        f"The failure happened at {moment_words(account.started_at)}. The controller knew of it "
+        f"{duration_words(account.detection_seconds)} later."
+    )
+    if not account.phases:
+        return
+    whole = sum(phase.duration_seconds for phase in account.phases)
+    bars = tuple(_bars(account.phases, whole))
+    yield StackedBar(
+        title="Phases in proportion to their duration",
+        description="; ".join(f"{phase.phase} {duration_words(phase.duration_seconds)}" for phase in account.phases),
+        bars=bars,
+    )
+    yield DataTable(
+        title="Phases",
+        columns=(
+            TableColumn("Phase"),
+            TableColumn("Began"),
+            TableColumn("Took", numeric=True),
+            TableColumn("Share", numeric=True),
+            TableColumn("Idle GPU-hours", numeric=True),
+            TableColumn("Released GPU-hours", numeric=True),
+        ),
+        rows=tuple(
+            TableRow(_phase_cells(phase, whole), (bar,), TONES.get(phase.phase, Tone.PLAIN))
+            for phase, bar in zip(account.phases, bars, strict=True)
+        ),
+        bars_title="When",
+        note=_unaccounted(account),
+    )
+
+
+def _bars(phases: Sequence[PhaseAccount], whole: float) -> Iterator[Bar]:
+    begun = 0.0
+    for phase in phases:
+        width = phase.duration_seconds / whole if whole else 0.0
+        tone = Tone.RELEASED if phase.released_gpu_seconds else TONES.get(phase.phase, Tone.PLAIN)
+        yield Bar(begun, width, tone)
+        begun += width
+
+
+def _phase_cells(phase: PhaseAccount, whole: float) -> tuple[str, ...]:
+    took = duration_words(phase.duration_seconds)
+    return (
+        phase.phase,
+        moment_words(phase.started_at),
+        took if phase.ended_at is not None else f"{took} so far",
+        percent(phase.duration_seconds, whole),
+        gpu_hours(phase.idle_gpu_seconds),
+        gpu_hours(phase.released_gpu_seconds),
+    )
+
+
+def _unaccounted(account: IncidentAccount) -> str:
+    seconds = account.unaccounted_seconds
+    return f"The record's phases differ from the whole duration by {seconds:.3f} s." if seconds else ""
+
+
+def _suspects(account: IncidentAccount) -> DataTable | None:
+    if not account.suspects:
+        return None
+    return DataTable(
+        title="Suspects: where the failure showed first",
+        columns=(
+            TableColumn("Pod"),
+            TableColumn("Node"),
+            TableColumn("Rank", numeric=True),
+            TableColumn("Exit code", numeric=True),
+        ),
+        rows=tuple(
+            TableRow((each.pod, each.node or "-", _number(each.rank), _number(each.exit_code)))
+            for each in account.suspects
+        ),
+    )
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _decision(account: IncidentAccount) -> str:
+    decided = account.decided_by
+    policy = f"policy {decided.policy} (generation {decided.policy_generation}, mode {account.mode})"
+    if decided.rule:
+        return f"Rule {decided.rule} of {policy} decided: {account.reason}."
+    return f"No rule is named. The default of {policy} is {decided.restart}. The latest reason is {account.reason}."
+
+
+def _alternatives(account: IncidentAccount) -> DataTable | None:
+    if not account.alternatives:
+        return None
+    return DataTable(
+        title="Considered, and not done",
+        columns=(TableColumn("Action"), TableColumn("Node"), TableColumn("Reason"), TableColumn("Why not")),
+        rows=tuple(
+            TableRow((each.action, each.node or "-", each.reason, each.message)) for each in account.alternatives
+        ),
+    )
+
+
+def _attempts(account: IncidentAccount) -> Block:
+    if not account.attempts:
+        return Paragraph("Nothing was restarted.")
+    return DataTable(
+        title="Attempts",
+        columns=(
+            TableColumn("No.", numeric=True),
+            TableColumn("Action"),
+            TableColumn("Began"),
+            TableColumn("Reason"),
+            TableColumn("Message"),
+        ),
+        rows=tuple(
+            TableRow((str(each.number), each.action, moment_words(each.started_at), each.reason, each.message))
+            for each in account.attempts
+        ),
+    )
+
+
+def _writes(writes: Sequence[ApiWrite]) -> DataTable | None:
+    if not writes:
+        return None
+    return DataTable(
+        title="Writes to the cluster",
+        columns=(TableColumn("At"), TableColumn("Verb"), TableColumn("Resource"), TableColumn("Of")),
+        rows=tuple(
+            TableRow((moment_words(each.at), each.verb, each.resource, ", ".join(each.names) or "-")) for each in writes
+        ),
+        note="The triggers, as far as the record tells. The audit log of the API server has every write.",
+    )

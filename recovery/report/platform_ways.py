@@ -1,0 +1,210 @@
+"""What an incident would have cost without the controller: computed from measured and documented inputs.
+
+Two ways are compared, because a cluster without the controller runs one of two kinds of runtime. Both are lower bounds:
+each leaves out what nobody can know, such as how long it takes a person to notice a job that has failed for good.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from recovery.core.diagnosis.classify import DisruptionClass
+from recovery.core.model.ledger import AttemptAction, Incident, Outcome, Phase
+from recovery.report.phase_accounts import PhaseAccount
+
+
+class Basis(StrEnum):
+    """Where a figure comes from."""
+
+    MEASURED = "measured"
+    """Dated by the objects of the API, in this incident or on the control plane that the source names."""
+    DOCUMENTED = "documented"
+    """A default that the source states."""
+    COMPUTED = "computed"
+    """Follows from the inputs beside it."""
+
+
+class Way(StrEnum):
+    """How the platform restarts a group by itself."""
+
+    SHIPPED_RUNTIME = "ShippedRuntime"
+    """Trainer's shipped runtime: `restartPolicy: OnFailure`, `backoffLimit: 6`, no failurePolicy."""
+    JOB_SET_FAILURE_POLICY = "JobSetFailurePolicy"
+    """A runtime with `backoffLimit: 0` and a failurePolicy: JobSet recreates all Jobs."""
+
+
+class NotCompared(StrEnum):
+    """Why no comparison is made."""
+
+    NOT_RECOVERED = "NotRecovered"
+    NOT_RESTARTED_BY_CONTROLLER = "NotRestartedByController"
+    NO_BASELINE = "NoBaseline"
+    """Nothing was measured of what the platform does about this class."""
+    NO_GPUS = "NoGpus"
+
+
+NOT_COMPARED_MESSAGES = {
+    NotCompared.NOT_RECOVERED: "The incident has not ended with a recovery.",
+    NotCompared.NOT_RESTARTED_BY_CONTROLLER: "The controller restarted nothing: this was the platform's own way.",
+    NotCompared.NO_BASELINE: "There is no baseline for incidents of this class.",
+    NotCompared.NO_GPUS: "The group has no GPUs.",
+}
+
+
+class FigureInput(msgspec.Struct, frozen=True, rename="camel"):
+    """One input of a computed figure."""
+
+    name: str
+    value: float
+    unit: str
+    basis: Basis
+    source: str
+
+
+class PlatformWay(msgspec.Struct, frozen=True, rename="camel"):
+    """What one way of the platform would have cost at least."""
+
+    way: Way
+    basis: Basis
+    duration_seconds: float
+    idle_gpu_seconds: float
+    saved_gpu_seconds: float
+    """What the controller's way cost less. Negative: it cost more."""
+    ends_job: bool
+    """The platform fails the job for good, so a person has to start it again. That time is not counted."""
+    formula: str
+    inputs: tuple[FigureInput, ...]
+
+
+class PlatformComparison(msgspec.Struct, frozen=True, rename="camel"):
+    """The platform's own ways beside what happened."""
+
+    ways: tuple[PlatformWay, ...]
+    """Empty: none is compared."""
+    not_compared: NotCompared | None
+    """None: there is a comparison."""
+
+
+_COLLECTIVE_TIMEOUT = FigureInput(
+    name="collectiveTimeout",
+    value=600.0,
+    unit="s",
+    basis=Basis.DOCUMENTED,
+    source="PyTorch, torch.distributed.init_process_group: the default timeout of the NCCL backend is 10 minutes",
+)
+_NO_WAIT = FigureInput(
+    name="collectiveTimeout",
+    value=0.0,
+    unit="s",
+    basis=Basis.MEASURED,
+    source="this record: the ranks had ended by their own timeout when the incident began",
+)
+_NODE_EVICTION = FigureInput(
+    name="nodeEviction",
+    value=350.0,
+    unit="s",
+    basis=Basis.MEASURED,
+    source="a kubelet ended on a real control plane (Kubernetes 1.36, default tolerations): until its pods are deleted",
+)
+_NO_EVICTION = FigureInput(
+    name="nodeEviction", value=0.0, unit="s", basis=Basis.MEASURED, source="this record: no node was lost"
+)
+_SECONDS_PER_POD = FigureInput(
+    name="restartPerPod",
+    value=0.15,
+    unit="s",
+    basis=Basis.MEASURED,
+    source="JobSet's own restart on a real control plane at stock limits, grace 0: 5.0 s for 32 pods, 19.4 s for 128",
+)
+
+_RANKS_THAT_END_JOB = 8
+"""So many container restarts under `backoffLimit: 6` failed the JobSet for good, measured among 16 pods."""
+
+_OURS = {AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE}
+_WITHOUT_BASELINE = {DisruptionClass.MANUAL, DisruptionClass.JOB_FAILED}
+_COMING_UP = {Phase.STARTING, Phase.RENDEZVOUS}
+"""Starting processes takes as long whoever restarts them."""
+
+
+def compare(incident: Incident, phases: Sequence[PhaseAccount]) -> PlatformComparison:
+    """What the platform's ways would have cost, or why that is not computed."""
+    why_not = _not_compared(incident)
+    if why_not is not None:
+        return PlatformComparison((), why_not)
+    spent = sum(phase.idle_gpu_seconds for phase in phases)
+    start = FigureInput(
+        name="start",
+        value=round(sum(phase.duration_seconds for phase in phases if phase.phase in _COMING_UP), 3),
+        unit="s",
+        basis=Basis.MEASURED,
+        source="this record: from pods on their nodes to all ranks together",
+    )
+    return PlatformComparison((_shipped_runtime(incident, start, spent), _job_set(incident, start, spent)), None)
+
+
+def _not_compared(incident: Incident) -> NotCompared | None:
+    if incident.closing is None or incident.closing.outcome is not Outcome.RECOVERED:
+        return NotCompared.NOT_RECOVERED
+    if not any(attempt.action in _OURS for attempt in incident.attempts):
+        return NotCompared.NOT_RESTARTED_BY_CONTROLLER
+    if incident.disruption_class in _WITHOUT_BASELINE:
+        return NotCompared.NO_BASELINE
+    return None if incident.gpus > 0 else NotCompared.NO_GPUS
+
+
+def _shipped_runtime(incident: Incident, start: FigureInput, spent: float) -> PlatformWay:
+    """The lost rank is started again in place; the others hang until their collective times out, and join it."""
+    timed_out = incident.disruption_class == DisruptionClass.COMMUNICATION_FAILURE
+    wait = _NO_WAIT if timed_out else _COLLECTIVE_TIMEOUT
+    return _way(
+        Way.SHIPPED_RUNTIME,
+        incident,
+        spent,
+        seconds=wait.value + start.value,
+        formula="gpus * (collectiveTimeout + start)",
+        inputs=(wait, start),
+        ends_job=incident.ranks >= _RANKS_THAT_END_JOB,
+    )
+
+
+def _job_set(incident: Incident, start: FigureInput, spent: float) -> PlatformWay:
+    """The Job fails with its first pod, once that pod has failed or is evicted, and JobSet recreates the group."""
+    lost = _NODE_EVICTION if incident.disruption_class == DisruptionClass.NODE_LOST else _NO_EVICTION
+    return _way(
+        Way.JOB_SET_FAILURE_POLICY,
+        incident,
+        spent,
+        seconds=lost.value + incident.ranks * _SECONDS_PER_POD.value + start.value,
+        formula="gpus * (nodeEviction + ranks * restartPerPod + start)",
+        inputs=(lost, _SECONDS_PER_POD, start),
+        ends_job=False,
+    )
+
+
+def _way(
+    way: Way,
+    incident: Incident,
+    spent: float,
+    *,
+    seconds: float,
+    formula: str,
+    inputs: Iterable[FigureInput],
+    ends_job: bool,
+) -> PlatformWay:
+    own = "this record"
+    cost = seconds * incident.gpus
+    return PlatformWay(
+        way=way,
+        basis=Basis.COMPUTED,
+        duration_seconds=round(seconds, 3),
+        idle_gpu_seconds=round(cost, 3),
+        saved_gpu_seconds=round(cost - spent, 3),
+        ends_job=ends_job,
+        formula=formula,
+        inputs=(
+            FigureInput("gpus", incident.gpus, "GPU", Basis.MEASURED, own),
+            FigureInput("ranks", incident.ranks, "rank", Basis.MEASURED, own),
+            *inputs,
+        ),
+    )

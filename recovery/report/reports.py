@@ -1,0 +1,264 @@
+"""The three reports: of one incident, of a job, of the fleet. Their fields are the JSON (docs/reports.md)."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import TypeAlias
+
+import msgspec
+
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.incident_record import IncidentRecord
+from recovery.core.model.ledger import AttemptAction
+from recovery.report.group_totals import GroupTotals, totals_of
+from recovery.report.incident_account import IncidentAccount, account_of
+
+SCHEMA_VERSION = 1
+WORST_MAX = 10
+"""Jobs and nodes that a fleet's report lists."""
+
+
+class RecordsFound(msgspec.Struct, frozen=True, rename="camel"):
+    """What was read, and how much of it could not be."""
+
+    records: tuple[IncidentRecord, ...]
+    """From RecoveryIncidents and from ledgers. The same incident may come from both."""
+    unreadable: int = 0
+    """RecoveryIncidents and RecoveryGroups that this version cannot read."""
+    ledgers_read: bool = True
+    """False: open incidents are missing, because RecoveryGroups may not be listed."""
+
+
+class Coverage(msgspec.Struct, frozen=True, rename="camel"):
+    """What part of its subject a report covers."""
+
+    oldest_record_at: datetime | None
+    """When the oldest incident began that any record tells of. None: there is no record."""
+    whole_window: bool
+    """Records reach back to before the window. False: nothing tells whether its beginning was free of incidents."""
+    missing_records: int
+    """Gaps in the numbers that a job's incidents carry: records that somebody has deleted."""
+    unreadable_records: int
+    open_incidents_read: bool
+
+
+class IncidentReport(msgspec.Struct, frozen=True, rename="camel", tag_field="report", tag="Incident"):
+    """One incident."""
+
+    schema_version: int
+    generated_at: datetime
+    incident: IncidentAccount
+
+
+class JobReport(msgspec.Struct, frozen=True, rename="camel", tag_field="report", tag="Job"):
+    """All incidents of the jobs of one name."""
+
+    schema_version: int
+    generated_at: datetime
+    namespace: str
+    job: str
+    workload_kind: str
+    """TrainJob or JobSet. Empty: no record says."""
+    coverage: Coverage
+    totals: GroupTotals
+    incidents: tuple[IncidentAccount, ...]
+    """The newest first."""
+
+
+class WorstJob(msgspec.Struct, frozen=True, rename="camel"):
+    """A job and what its incidents cost."""
+
+    namespace: str
+    job: str
+    incidents: int
+    restarts: int
+    idle_gpu_seconds: float
+    released_gpu_seconds: float
+
+
+class WorstNode(msgspec.Struct, frozen=True, rename="camel"):
+    """A node on which failures showed first."""
+
+    node: str
+    incidents: int
+    """In which one of its pods was a suspect."""
+    replaced: int
+    """In which it was quarantined."""
+    idle_gpu_seconds: float
+    """Of those incidents, whole: an incident with suspects on two nodes counts for both."""
+
+
+class FleetIncident(msgspec.Struct, frozen=True, rename="camel"):
+    """An incident in short. `recovery report JOB --incident ID` has the rest."""
+
+    id: str
+    namespace: str
+    job: str
+    failure_class: str
+    outcome: str
+    handling: str
+    started_at: datetime
+    duration_seconds: float
+    idle_gpu_seconds: float
+
+
+class FleetReport(msgspec.Struct, frozen=True, rename="camel", tag_field="report", tag="Fleet"):
+    """All incidents that ended in a window, or are open."""
+
+    schema_version: int
+    generated_at: datetime
+    namespace: str
+    """Empty: all namespaces."""
+    window_start: datetime
+    window_end: datetime
+    coverage: Coverage
+    totals: GroupTotals
+    worst_jobs: tuple[WorstJob, ...]
+    worst_nodes: tuple[WorstNode, ...]
+    incidents: tuple[FleetIncident, ...]
+    """The newest first."""
+
+
+AnyReport: TypeAlias = IncidentReport | JobReport | FleetReport
+
+
+def incident_report(record: IncidentRecord, now: datetime) -> IncidentReport:
+    """The report of one incident."""
+    return IncidentReport(SCHEMA_VERSION, now, account_of(record, now))
+
+
+def job_report(key: GroupKey, found: RecordsFound, now: datetime) -> JobReport:
+    """The report of a job, and of those that had its name before it. Records of other jobs are left out."""
+    mine = _distinct(record for record in found.records if record.job == key)
+    accounts = _newest_first(mine, now)
+    kinds = [each.workload_kind for each in accounts if each.workload_kind]
+    return JobReport(
+        schema_version=SCHEMA_VERSION,
+        generated_at=now,
+        namespace=key.namespace,
+        job=key.name,
+        workload_kind=kinds[0] if kinds else "",
+        coverage=_coverage(mine, found, None),
+        totals=totals_of(accounts),
+        incidents=accounts,
+    )
+
+
+def fleet_report(namespace: str | None, found: RecordsFound, since: timedelta, now: datetime) -> FleetReport:
+    """The report of a window up to now. An incident that began before the window counts whole if it ended in it."""
+    start = now - since
+    known = _distinct(found.records)
+    within = [record for record in known if _ends(record, now) >= start]
+    accounts = _newest_first(within, now)
+    return FleetReport(
+        schema_version=SCHEMA_VERSION,
+        generated_at=now,
+        namespace=namespace or "",
+        window_start=start,
+        window_end=now,
+        coverage=_coverage(known, found, start),
+        totals=totals_of(accounts),
+        worst_jobs=_worst_jobs(accounts),
+        worst_nodes=_worst_nodes(accounts),
+        incidents=tuple(_brief(each) for each in accounts),
+    )
+
+
+def _ends(record: IncidentRecord, now: datetime) -> datetime:
+    closing = record.incident.closing
+    return now if closing is None else closing.ended_at
+
+
+def _distinct(records: Iterable[IncidentRecord]) -> list[IncidentRecord]:
+    """Each incident once. A ledger keeps a closed incident until it has been recorded, and both may be read."""
+    found: dict[tuple[GroupKey, str, datetime], IncidentRecord] = {}
+    for record in records:
+        key = (record.job, record.incident.id, record.incident.started_at)
+        if key not in found or found[key].incident.closing is None:
+            found[key] = record
+    return list(found.values())
+
+
+def _newest_first(records: Iterable[IncidentRecord], now: datetime) -> tuple[IncidentAccount, ...]:
+    accounts = (account_of(record, now) for record in records)
+    return tuple(sorted(accounts, key=lambda each: (each.started_at, each.namespace, each.job, each.id), reverse=True))
+
+
+def _coverage(records: Sequence[IncidentRecord], found: RecordsFound, start: datetime | None) -> Coverage:
+    """`start`: of the window. None: there is no window."""
+    oldest = min((record.incident.started_at for record in records), default=None)
+    return Coverage(
+        oldest_record_at=oldest,
+        whole_window=start is None or (oldest is not None and oldest <= start),
+        missing_records=_missing(records, start),
+        unreadable_records=found.unreadable,
+        open_incidents_read=found.ledgers_read,
+    )
+
+
+def _missing(records: Iterable[IncidentRecord], start: datetime | None) -> int:
+    """Numbers between two records of one workload that no record has; those that began before the window aside."""
+    numbers: defaultdict[tuple[GroupKey, str], dict[int, datetime]] = defaultdict(dict)
+    for record in records:
+        numbers[record.job, record.workload_uid][record.incident.number] = record.incident.started_at
+    missing = 0
+    for known in numbers.values():
+        ordered = sorted(known)
+        for one, other in pairwise(ordered):
+            if start is None or known[other] >= start:
+                missing += other - one - 1
+    return missing
+
+
+def _worst_jobs(accounts: Iterable[IncidentAccount]) -> tuple[WorstJob, ...]:
+    by_job: defaultdict[tuple[str, str], list[IncidentAccount]] = defaultdict(list)
+    for each in accounts:
+        by_job[each.namespace, each.job].append(each)
+    jobs = (_worst_job(namespace, job, mine) for (namespace, job), mine in by_job.items())
+    return tuple(sorted(jobs, key=lambda each: (-each.idle_gpu_seconds, each.namespace, each.job))[:WORST_MAX])
+
+
+def _worst_job(namespace: str, job: str, accounts: Sequence[IncidentAccount]) -> WorstJob:
+    return WorstJob(
+        namespace=namespace,
+        job=job,
+        incidents=len(accounts),
+        restarts=sum(attempt.action is not AttemptAction.NONE for each in accounts for attempt in each.attempts),
+        idle_gpu_seconds=round(sum(each.idle_gpu_seconds for each in accounts), 3),
+        released_gpu_seconds=round(sum(each.released_gpu_seconds for each in accounts), 3),
+    )
+
+
+def _worst_nodes(accounts: Iterable[IncidentAccount]) -> tuple[WorstNode, ...]:
+    suspected: defaultdict[str, list[IncidentAccount]] = defaultdict(list)
+    replaced: defaultdict[str, int] = defaultdict(int)
+    for each in accounts:
+        for node in sorted({suspect.node for suspect in each.suspects if suspect.node}):
+            suspected[node].append(each)
+        for node in sorted({node for attempt in each.attempts for node in attempt.nodes}):
+            replaced[node] += 1
+    nodes = (
+        WorstNode(
+            node=node,
+            incidents=len(suspected.get(node, ())),
+            replaced=replaced.get(node, 0),
+            idle_gpu_seconds=round(sum(each.idle_gpu_seconds for each in suspected.get(node, ())), 3),
+        )
+        for node in sorted({*suspected, *replaced})
+    )
+    return tuple(sorted(nodes, key=lambda each: (-each.incidents, -each.idle_gpu_seconds, each.node))[:WORST_MAX])
+
+
+def _brief(account: IncidentAccount) -> FleetIncident:
+    return FleetIncident(
+        id=account.id,
+        namespace=account.namespace,
+        job=account.job,
+        failure_class=account.failure_class,
+        outcome=account.outcome,
+        handling=account.handling,
+        started_at=account.started_at,
+        duration_seconds=account.duration_seconds,
+        idle_gpu_seconds=account.idle_gpu_seconds,
+    )

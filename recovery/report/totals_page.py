@@ -1,0 +1,295 @@
+"""The documents of a job and of the fleet: both are sums over incidents, with the incidents below them."""
+
+from collections.abc import Iterator, Mapping
+
+from recovery.report.document import (
+    Bar,
+    Block,
+    DataTable,
+    Document,
+    DocumentSection,
+    KeyFigure,
+    KeyFigures,
+    Paragraph,
+    TableColumn,
+    TableRow,
+    Tone,
+    section,
+)
+from recovery.report.group_totals import GroupTotals
+from recovery.report.incident_page import FOOTER, TONES, incident_sections
+from recovery.report.platform_page import sums_table
+from recovery.report.reports import Coverage, FleetReport, JobReport
+from recovery.report.words import counted, duration_words, gpu_hours, moment_words, percent
+
+IN_FULL_MAX = 20
+"""Incidents of a job that are told in full; of older ones there is a row."""
+
+
+def job_document(report: JobReport) -> Document:
+    """The report of a job as a document."""
+    kind = report.workload_kind or "Job"
+    sections: list[DocumentSection | None] = [
+        section("Summary", *_summary(report.totals), *_coverage(report.coverage)),
+        *_cost_sections(report.totals),
+        section("Incidents", _job_incidents(report)),
+    ]
+    for account in report.incidents[:IN_FULL_MAX]:
+        heading = Paragraph(f"{account.failure_class}, {account.outcome}, {moment_words(account.started_at)}.")
+        sections.append(section(f"Incident {account.id}", heading))
+        sections += incident_sections(account, level=3)
+    return Document(
+        title=f"{kind} {report.namespace}/{report.job}",
+        subtitle=f"{counted(report.totals.incidents, 'incident')}. Written {moment_words(report.generated_at)}.",
+        sections=tuple(each for each in sections if each is not None),
+        footer=FOOTER,
+    )
+
+
+def fleet_document(report: FleetReport) -> Document:
+    """The report of the fleet as a document."""
+    where = f"namespace {report.namespace}" if report.namespace else "all namespaces"
+    length = duration_words((report.window_end - report.window_start).total_seconds())
+    sections = (
+        section("Summary", *_summary(report.totals), *_coverage(report.coverage)),
+        section("Time to recovery", _times(report.totals)),
+        *_cost_sections(report.totals),
+        section("Worst jobs", _worst_jobs(report)),
+        section("Worst nodes", _worst_nodes(report)),
+        section("Incidents", _fleet_incidents(report)),
+    )
+    return Document(
+        title=f"Recoveries in {where}",
+        subtitle=(
+            f"{moment_words(report.window_start)} to {moment_words(report.window_end)} ({length}). An incident counts, "
+            "whole, if it ended in this time or is open."
+        ),
+        sections=tuple(each for each in sections if each is not None),
+        footer=FOOTER,
+    )
+
+
+def _summary(totals: GroupTotals) -> Iterator[Block]:
+    if not totals.incidents:
+        yield Paragraph("There are no incidents.")
+        return
+    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in totals.by_outcome.items())
+    handlings = ", ".join(f"{count:,} {handling}" for handling, count in totals.by_handling.items())
+    yield KeyFigures(
+        (
+            KeyFigure("Incidents", f"{totals.incidents:,}", outcomes),
+            KeyFigure("Handling", handlings),
+            KeyFigure("Idle", f"{gpu_hours(totals.idle_gpu_seconds)} GPU-hours"),
+            KeyFigure("Released", f"{gpu_hours(totals.released_gpu_seconds)} GPU-hours", "free for other jobs"),
+            KeyFigure("Restarts", f"{totals.restarts:,}", f"{totals.charged:,} incidents charged to a budget"),
+        )
+    )
+
+
+def _coverage(coverage: Coverage) -> Iterator[Paragraph]:
+    if coverage.oldest_record_at is None:
+        yield Paragraph("No record of any incident was found, so nothing tells since when incidents are recorded.")
+    elif not coverage.whole_window:
+        yield Paragraph(
+            f"The oldest record begins at {moment_words(coverage.oldest_record_at)}. Nothing tells whether the time "
+            "before it was free of incidents, or had no controller."
+        )
+    if coverage.missing_records:
+        yield Paragraph(
+            f"The numbers of the incidents have gaps: {counted(coverage.missing_records, 'record')} missing. "
+            "The figures are too low."
+        )
+    if coverage.unreadable_records:
+        yield Paragraph(f"{counted(coverage.unreadable_records, 'record')} cannot be read. The figures are too low.")
+    if not coverage.open_incidents_read:
+        yield Paragraph("RecoveryGroups may not be listed, so open incidents are missing.")
+
+
+def _cost_sections(totals: GroupTotals) -> Iterator[DocumentSection | None]:
+    if not totals.incidents:
+        return
+    yield section(
+        "Where GPU time went",
+        _split("Idle GPU-hours by phase", "Phase", totals.idle_gpu_seconds_by_phase, TONES),
+        _split("Idle GPU-hours by cause", "Class", totals.idle_gpu_seconds_by_class, {}, totals.by_class),
+        _split("Idle GPU-hours by badput type", "Type (ml-goodput-measurement)", totals.idle_gpu_seconds_by_badput, {}),
+    )
+    yield section("Without the controller", sums_table(totals.platform))
+
+
+def _split(
+    title: str,
+    what: str,
+    values: Mapping[str, float],
+    tones: Mapping[str, Tone],
+    incidents: Mapping[str, int] | None = None,
+) -> DataTable:
+    """`incidents` None: they are not counted by it."""
+    whole = sum(values.values())
+    largest = max(values.values(), default=0.0)
+    names = dict.fromkeys((*values, *(incidents or {})))
+    return DataTable(
+        title=title,
+        columns=(
+            TableColumn(what),
+            *((TableColumn("Incidents", numeric=True),) if incidents is not None else ()),
+            TableColumn("Idle GPU-hours", numeric=True),
+            TableColumn("Share", numeric=True),
+        ),
+        rows=tuple(
+            TableRow(
+                (
+                    name,
+                    *((f"{incidents.get(name, 0):,}",) if incidents is not None else ()),
+                    gpu_hours(values.get(name, 0.0)),
+                    percent(values.get(name, 0.0), whole),
+                ),
+                (Bar(0.0, values.get(name, 0.0) / largest if largest else 0.0, tones.get(name, Tone.PLAIN)),),
+            )
+            for name in names
+        ),
+        bars_title="Idle",
+    )
+
+
+def _times(totals: GroupTotals) -> DataTable | None:
+    if not totals.incidents:
+        return None
+    return DataTable(
+        title="From the failure to the recovery, of recovered incidents",
+        columns=(
+            TableColumn("Handling"),
+            TableColumn("Recovered", numeric=True),
+            TableColumn("Mean", numeric=True),
+            TableColumn("Median", numeric=True),
+            TableColumn("95% within", numeric=True),
+        ),
+        rows=tuple(
+            TableRow(
+                (
+                    each.handling,
+                    f"{each.recovered:,}",
+                    *(
+                        "-" if seconds is None else duration_words(seconds)
+                        for seconds in (each.mean_seconds, each.median_seconds, each.p95_seconds)
+                    ),
+                )
+            )
+            for each in totals.recovery_times
+        ),
+        note="Incidents that waited for a person are kept apart: they would hide how fast the others were.",
+    )
+
+
+def _worst_jobs(report: FleetReport) -> DataTable | None:
+    if not report.worst_jobs:
+        return None
+    largest = max(each.idle_gpu_seconds for each in report.worst_jobs)
+    return DataTable(
+        title="Jobs that lost most",
+        columns=(
+            TableColumn("Job"),
+            TableColumn("Incidents", numeric=True),
+            TableColumn("Restarts", numeric=True),
+            TableColumn("Idle GPU-hours", numeric=True),
+            TableColumn("Released GPU-hours", numeric=True),
+        ),
+        rows=tuple(
+            TableRow(
+                (
+                    f"{each.namespace}/{each.job}",
+                    f"{each.incidents:,}",
+                    f"{each.restarts:,}",
+                    gpu_hours(each.idle_gpu_seconds),
+                    gpu_hours(each.released_gpu_seconds),
+                ),
+                (Bar(0.0, each.idle_gpu_seconds / largest if largest else 0.0),),
+            )
+            for each in report.worst_jobs
+        ),
+        bars_title="Idle",
+    )
+
+
+def _worst_nodes(report: FleetReport) -> DataTable | None:
+    if not report.worst_nodes:
+        return None
+    most = max(each.incidents for each in report.worst_nodes)
+    return DataTable(
+        title="Nodes on which failures showed first",
+        columns=(
+            TableColumn("Node"),
+            TableColumn("Incidents", numeric=True),
+            TableColumn("Quarantined", numeric=True),
+            TableColumn("Idle GPU-hours", numeric=True),
+        ),
+        rows=tuple(
+            TableRow(
+                (each.node, f"{each.incidents:,}", f"{each.replaced:,}", gpu_hours(each.idle_gpu_seconds)),
+                (Bar(0.0, each.incidents / most if most else 0.0),),
+            )
+            for each in report.worst_nodes
+        ),
+        bars_title="Incidents",
+        note="An incident with suspects on two nodes counts for both, so the sum may exceed the total.",
+    )
+
+
+_INCIDENT_COLUMNS = (
+    TableColumn("Began"),
+    TableColumn("Incident"),
+    TableColumn("Class"),
+    TableColumn("Outcome"),
+    TableColumn("Handling"),
+    TableColumn("Duration", numeric=True),
+    TableColumn("Idle GPU-hours", numeric=True),
+)
+
+
+def _job_incidents(report: JobReport) -> DataTable | None:
+    if not report.incidents:
+        return None
+    older = len(report.incidents) - IN_FULL_MAX
+    return DataTable(
+        title="Incidents, the newest first",
+        columns=_INCIDENT_COLUMNS,
+        rows=tuple(
+            TableRow(
+                (
+                    moment_words(each.started_at),
+                    each.id,
+                    each.failure_class,
+                    each.outcome,
+                    each.handling,
+                    duration_words(each.duration_seconds),
+                    gpu_hours(each.idle_gpu_seconds),
+                )
+            )
+            for each in report.incidents
+        ),
+        note=f"The newest {IN_FULL_MAX} follow in full. --incident ID tells of one of the others." if older > 0 else "",
+    )
+
+
+def _fleet_incidents(report: FleetReport) -> DataTable | None:
+    if not report.incidents:
+        return None
+    return DataTable(
+        title="Incidents, the newest first",
+        columns=(_INCIDENT_COLUMNS[0], TableColumn("Job"), *_INCIDENT_COLUMNS[1:]),
+        rows=tuple(
+            TableRow(
+                (
+                    moment_words(each.started_at),
+                    f"{each.namespace}/{each.job}",
+                    each.id,
+                    each.failure_class,
+                    each.outcome,
+                    each.handling,
+                    duration_words(each.duration_seconds),
+                    gpu_hours(each.idle_gpu_seconds),
+                )
+            )
+            for each in report.incidents
+        ),
+    )

@@ -1,0 +1,56 @@
+"""How a report writes figures, times, and the strings of others."""
+
+from datetime import UTC, datetime
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def printable(text: str) -> str:
+    """On one line, without characters that a terminal or a browser obeys: controls, and those that turn the direction
+    of writing."""
+    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
+
+
+def duration_words(seconds: float) -> str:
+    """`0.25 s`, `42.1 s`, `3 min 05 s`, `2 h 5 min`, `24 h`, `2 d 3 h`."""
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    if seconds < 2 * _MINUTE:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 2 * _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE:02} s"
+    if whole < 2 * _DAY:
+        return _two(whole // _HOUR, "h", whole % _HOUR // _MINUTE, "min")
+    return _two(whole // _DAY, "d", whole % _DAY // _HOUR, "h")
+
+
+def _two(large: int, unit: str, small: int, smaller_unit: str) -> str:
+    return f"{large:,} {unit} {small} {smaller_unit}" if small else f"{large:,} {unit}"
+
+
+def gpu_hours(gpu_seconds: float) -> str:
+    """GPU-hours, to three figures or the whole number."""
+    hours = gpu_seconds / _HOUR
+    if abs(hours) >= 100:
+        return f"{hours:,.0f}"
+    if abs(hours) >= 10:
+        return f"{hours:.1f}"
+    if abs(hours) >= 1:
+        return f"{hours:.2f}"
+    return f"{hours:.3f}" if hours else "0"
+
+
+def moment_words(at: datetime) -> str:
+    """`2026-11-02 08:59:00 UTC`."""
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def percent(part: float, whole: float) -> str:
+    """Of nothing it is nothing."""
+    return f"{100 * part / whole:.0f}%" if whole else "-"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 incident`, `3 incidents`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
