@@ -106,7 +106,7 @@ class DocumentSection(msgspec.Struct, frozen=True):
     level: int = 2
 
 
-class Document(msgspec.Struct, frozen=True):
+class ReportDocument(msgspec.Struct, frozen=True):
     """The whole report."""
 
     title: str

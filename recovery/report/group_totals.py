@@ -7,8 +7,8 @@ from statistics import fmean, median
 
 import msgspec
 
-from recovery.core.model.ledger import AttemptAction, Outcome
-from recovery.report.incident_account import Handling, IncidentAccount
+from recovery.core.model.ledger import IncidentHandling, Outcome
+from recovery.report.incident_account import IncidentAccount
 from recovery.report.phase_accounts import summed
 from recovery.report.platform_ways import Basis, Way
 
@@ -17,7 +17,7 @@ class RecoveryTimes(msgspec.Struct, frozen=True, rename="camel"):
     """How long recovered incidents of one handling took, from the failure on. The handlings are never mixed: those that
     waited for a person would hide how fast the others were."""
 
-    handling: Handling
+    handling: IncidentHandling
     recovered: int
     mean_seconds: float | None
     """None, as the others: nothing has recovered."""
@@ -72,7 +72,7 @@ def totals_of(accounts: Sequence[IncidentAccount]) -> GroupTotals:
         by_class=_counted(accounts, lambda each: each.failure_class),
         by_outcome=_counted(accounts, lambda each: each.outcome),
         by_handling=_counted(accounts, lambda each: each.handling),
-        restarts=sum(attempt.action is not AttemptAction.NONE for each in accounts for attempt in each.attempts),
+        restarts=sum(each.restarts for each in accounts),
         charged=sum(each.charged for each in accounts),
         idle_gpu_seconds=round(sum(each.idle_gpu_seconds for each in accounts), 3),
         released_gpu_seconds=round(sum(each.released_gpu_seconds for each in accounts), 3),
@@ -81,7 +81,7 @@ def totals_of(accounts: Sequence[IncidentAccount]) -> GroupTotals:
         idle_gpu_seconds_by_badput=summed(
             pair for each in accounts for pair in each.idle_gpu_seconds_by_badput.items()
         ),
-        recovery_times=tuple(_times(handling, accounts) for handling in Handling),
+        recovery_times=tuple(_times(handling, accounts) for handling in IncidentHandling),
         platform=tuple(found for way in Way if (found := _way_sum(way, accounts)).incidents),
     )
 
@@ -91,7 +91,7 @@ def _counted(accounts: Iterable[IncidentAccount], key: Callable[[IncidentAccount
     return {str(name): count for name, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))}
 
 
-def _times(handling: Handling, accounts: Iterable[IncidentAccount]) -> RecoveryTimes:
+def _times(handling: IncidentHandling, accounts: Iterable[IncidentAccount]) -> RecoveryTimes:
     seconds = sorted(
         each.duration_seconds for each in accounts if each.handling is handling and each.outcome == Outcome.RECOVERED
     )

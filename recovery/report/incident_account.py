@@ -2,29 +2,18 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from enum import StrEnum
 
 import msgspec
 
 from recovery.core.diagnosis.classify import DisruptionClass
 from recovery.core.model.incident_record import IncidentRecord
-from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Phase
+from recovery.core.model.ledger import Attempt, AttemptAction, Incident, IncidentHandling, Phase
 from recovery.core.model.reason import Reason
 from recovery.report.phase_accounts import PhaseAccount, phase_accounts, summed
 from recovery.report.platform_ways import PlatformComparison, compare
 
 OPEN = "Open"
 """The outcome of an incident that has not ended."""
-
-
-class Handling(StrEnum):
-    """Who brought an incident to its end."""
-
-    AUTOMATIC = "automatic"
-    MANUAL = "manual"
-    """A person asked for the restart."""
-    HELD = "held"
-    """It waited for a person."""
 
 
 class DecidedBy(msgspec.Struct, frozen=True, rename="camel"):
@@ -52,7 +41,7 @@ class EvidenceSuspect(msgspec.Struct, frozen=True, rename="camel"):
     """None: no exit was seen."""
 
 
-class Alternative(msgspec.Struct, frozen=True, rename="camel"):
+class AlternativeAccount(msgspec.Struct, frozen=True, rename="camel"):
     """What was considered and not done."""
 
     action: str
@@ -102,7 +91,9 @@ class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
     """As in Outcome, or Open."""
     outcome_reason: Reason | None
     """None: it is open."""
-    handling: Handling
+    handling: IncidentHandling
+    restarts: int
+    """Of the group: the controller's, and the platform's own that it adopted."""
     reason: Reason
     """Why the latest thing was done, or not done."""
     message: str
@@ -134,7 +125,7 @@ class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
     phases: tuple[PhaseAccount, ...]
     evidence: tuple[str, ...]
     suspects: tuple[EvidenceSuspect, ...]
-    alternatives: tuple[Alternative, ...]
+    alternatives: tuple[AlternativeAccount, ...]
     attempts: tuple[AttemptAccount, ...]
     writes: tuple[ApiWrite, ...]
     storm: str
@@ -161,6 +152,7 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
         outcome=OPEN if closing is None else closing.outcome,
         outcome_reason=None if closing is None else closing.outcome_reason,
         handling=handling_of(incident),
+        restarts=max(incident.restarts, sum(each.action is not AttemptAction.NONE for each in incident.attempts)),
         reason=incident.reason,
         message=incident.message,
         started_at=incident.started_at,
@@ -183,7 +175,7 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
         evidence=incident.evidence,
         suspects=tuple(EvidenceSuspect(each.pod, each.node, each.index, each.exit_code) for each in incident.suspects),
         alternatives=tuple(
-            Alternative(each.action, each.node, each.reason, each.message) for each in incident.considered
+            AlternativeAccount(each.action, each.node, each.reason, each.message) for each in incident.considered
         ),
         attempts=tuple(_attempt(each) for each in incident.attempts),
         writes=tuple(sorted(_writes(incident), key=lambda write: write.at)),
@@ -192,14 +184,16 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
     )
 
 
-def handling_of(incident: Incident) -> Handling:
-    """Held if it ever was; else whether a person asked for a restart in it."""
+def handling_of(incident: Incident) -> IncidentHandling:
+    """As recorded; where an earlier version recorded it, as far as its phases and attempts tell."""
+    if incident.handling is not IncidentHandling.AUTOMATIC:
+        return incident.handling
     if any(span.phase is Phase.HELD for span in incident.phases):
-        return Handling.HELD
+        return IncidentHandling.HELD
     by_hand = incident.disruption_class == DisruptionClass.MANUAL or any(
         attempt.reason is Reason.RESTARTED_BY_HAND for attempt in incident.attempts
     )
-    return Handling.MANUAL if by_hand else Handling.AUTOMATIC
+    return IncidentHandling.MANUAL if by_hand else IncidentHandling.AUTOMATIC
 
 
 def _decided_by(incident: Incident) -> DecidedBy:

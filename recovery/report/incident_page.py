@@ -2,24 +2,24 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from recovery.core.model.ledger import Outcome, Phase
+from recovery.core.model.ledger import IncidentHandling, Outcome, Phase
 from recovery.report.document import (
     Bar,
     Block,
     Bullets,
     DataTable,
-    Document,
     DocumentSection,
     KeyFigure,
     KeyFigures,
     Paragraph,
+    ReportDocument,
     StackedBar,
     TableColumn,
     TableRow,
     Tone,
     section,
 )
-from recovery.report.incident_account import ApiWrite, Handling, IncidentAccount
+from recovery.report.incident_account import ApiWrite, IncidentAccount
 from recovery.report.phase_accounts import PhaseAccount
 from recovery.report.platform_page import comparison_blocks
 from recovery.report.reports import IncidentReport
@@ -38,9 +38,9 @@ TONES: Mapping[str, Tone] = {
 }
 
 HANDLING_WORDS = {
-    Handling.AUTOMATIC: "handled automatically",
-    Handling.MANUAL: "restarted by a person",
-    Handling.HELD: "waited for a person",
+    IncidentHandling.AUTOMATIC: "handled automatically",
+    IncidentHandling.MANUAL: "restarted by a person",
+    IncidentHandling.HELD: "waited for a person",
 }
 
 _VERIFIED_BY = {
@@ -55,10 +55,10 @@ FOOTER = (
 )
 
 
-def incident_document(report: IncidentReport) -> Document:
+def incident_document(report: IncidentReport) -> ReportDocument:
     """The report of one incident as a document."""
     account = report.incident
-    return Document(
+    return ReportDocument(
         title=f"Incident {account.id}",
         subtitle=f"{subject(account)}. Written {moment_words(report.generated_at)}.",
         sections=tuple(incident_sections(account)),

@@ -8,9 +8,9 @@ from recovery.report.document import (
     Block,
     Bullets,
     DataTable,
-    Document,
     KeyFigures,
     Paragraph,
+    ReportDocument,
     StackedBar,
 )
 from recovery.report.words import printable
@@ -20,7 +20,7 @@ _SPECIAL = re.compile(r"[\\`*\[\]<>|~&]|(?<!\w)_|_(?!\w)")
 _BEGINS_A_BLOCK = re.compile(r"^(?:#+|[+=-]+|\d+[.)])(?=\s|$|[-=])")
 
 
-def markdown(document: Document) -> str:
+def markdown(document: ReportDocument) -> str:
     """The whole text, with a line break at its end."""
     lines = [f"# {escaped(document.title)}", "", _paragraph(document.subtitle)]
     for each in document.sections:

@@ -40,6 +40,7 @@ def phase_accounts(incident: Incident, now: datetime) -> tuple[PhaseAccount, ...
 def _account(span: PhaseSpan, gpus: int, now: datetime) -> PhaseAccount:
     seconds = max(0.0, ((span.ended_at or now) - span.started_at).total_seconds())
     lasts = span.ended_at is None
+    # A span is booked when it ends. The oldest one may be several merged into one.
     running = seconds * gpus
     return PhaseAccount(
         phase=span.phase,
@@ -47,8 +48,8 @@ def _account(span: PhaseSpan, gpus: int, now: datetime) -> PhaseAccount:
         started_at=span.started_at,
         ended_at=span.ended_at,
         duration_seconds=seconds,
-        idle_gpu_seconds=running if lasts else span.idle_gpu_seconds,
-        released_gpu_seconds=0.0,
+        idle_gpu_seconds=span.idle_gpu_seconds + (running if lasts and not span.released else 0.0),
+        released_gpu_seconds=span.released_gpu_seconds + (running if lasts and span.released else 0.0),
     )
 
 

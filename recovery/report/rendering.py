@@ -2,7 +2,7 @@
 
 import msgspec
 
-from recovery.report.document import Document
+from recovery.report.document import ReportDocument
 from recovery.report.formats import ReportFormat
 from recovery.report.html import html
 from recovery.report.incident_page import incident_document
@@ -22,7 +22,7 @@ def rendered(report: AnyReport, wanted: ReportFormat) -> str:
             return markdown(document_of(report))
 
 
-def document_of(report: AnyReport) -> Document:
+def document_of(report: AnyReport) -> ReportDocument:
     """The document that Markdown and HTML show."""
     if isinstance(report, IncidentReport):
         return incident_document(report)

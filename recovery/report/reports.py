@@ -10,7 +10,6 @@ import msgspec
 
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.incident_record import IncidentRecord
-from recovery.core.model.ledger import AttemptAction
 from recovery.report.group_totals import GroupTotals, totals_of
 from recovery.report.incident_account import IncidentAccount, account_of
 
@@ -224,7 +223,7 @@ def _worst_job(namespace: str, job: str, accounts: Sequence[IncidentAccount]) ->
         namespace=namespace,
         job=job,
         incidents=len(accounts),
-        restarts=sum(attempt.action is not AttemptAction.NONE for each in accounts for attempt in each.attempts),
+        restarts=sum(each.restarts for each in accounts),
         idle_gpu_seconds=round(sum(each.idle_gpu_seconds for each in accounts), 3),
         released_gpu_seconds=round(sum(each.released_gpu_seconds for each in accounts), 3),
     )

@@ -6,11 +6,11 @@ from recovery.report.document import (
     Bar,
     Block,
     DataTable,
-    Document,
     DocumentSection,
     KeyFigure,
     KeyFigures,
     Paragraph,
+    ReportDocument,
     TableColumn,
     TableRow,
     Tone,
@@ -26,7 +26,7 @@ IN_FULL_MAX = 20
 """Incidents of a job that are told in full; of older ones there is a row."""
 
 
-def job_document(report: JobReport) -> Document:
+def job_document(report: JobReport) -> ReportDocument:
     """The report of a job as a document."""
     kind = report.workload_kind or "Job"
     sections: list[DocumentSection | None] = [
@@ -38,7 +38,7 @@ def job_document(report: JobReport) -> Document:
         heading = Paragraph(f"{account.failure_class}, {account.outcome}, {moment_words(account.started_at)}.")
         sections.append(section(f"Incident {account.id}", heading))
         sections += incident_sections(account, level=3)
-    return Document(
+    return ReportDocument(
         title=f"{kind} {report.namespace}/{report.job}",
         subtitle=f"{counted(report.totals.incidents, 'incident')}. Written {moment_words(report.generated_at)}.",
         sections=tuple(each for each in sections if each is not None),
@@ -46,7 +46,7 @@ def job_document(report: JobReport) -> Document:
     )
 
 
-def fleet_document(report: FleetReport) -> Document:
+def fleet_document(report: FleetReport) -> ReportDocument:
     """The report of the fleet as a document."""
     where = f"namespace {report.namespace}" if report.namespace else "all namespaces"
     length = duration_words((report.window_end - report.window_start).total_seconds())
@@ -58,7 +58,7 @@ def fleet_document(report: FleetReport) -> Document:
         section("Worst nodes", _worst_nodes(report)),
         section("Incidents", _fleet_incidents(report)),
     )
-    return Document(
+    return ReportDocument(
         title=f"Recoveries in {where}",
         subtitle=(
             f"{moment_words(report.window_start)} to {moment_words(report.window_end)} ({length}). An incident counts, "

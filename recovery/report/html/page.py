@@ -7,9 +7,9 @@ from recovery.report.document import (
     Block,
     Bullets,
     DataTable,
-    Document,
     KeyFigures,
     Paragraph,
+    ReportDocument,
     StackedBar,
     TableColumn,
     TableRow,
@@ -22,7 +22,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """The browser loads and runs nothing, whatever stands in the page."""
 
 
-def html(document: Document) -> str:
+def html(document: ReportDocument) -> str:
     """The whole file."""
     root = Element("html", lang="en")
     head = SubElement(root, "head")
