@@ -65,6 +65,8 @@ class TableColumn(msgspec.Struct, frozen=True):
 
     title: str
     numeric: bool = False
+    prose: bool = False
+    """Its cells hold sentences: they take the room that the others leave."""
 
 
 class TableRow(msgspec.Struct, frozen=True):

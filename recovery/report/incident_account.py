@@ -94,6 +94,8 @@ class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
     handling: IncidentHandling
     restarts: int
     """Of the group: the controller's, and the platform's own that it adopted."""
+    would: str
+    """What Enforce would have done. Empty: mode is Enforce, or it would be left to Kubernetes."""
     reason: Reason
     """Why the latest thing was done, or not done."""
     message: str
@@ -153,6 +155,7 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
         outcome_reason=None if closing is None else closing.outcome_reason,
         handling=handling_of(incident),
         restarts=max(incident.restarts, sum(each.action is not AttemptAction.NONE for each in incident.attempts)),
+        would=incident.would,
         reason=incident.reason,
         message=incident.message,
         started_at=incident.started_at,

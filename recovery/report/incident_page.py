@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from recovery.core.model.ledger import IncidentHandling, Outcome, Phase
+from recovery.core.diagnosis.classify import DisruptionClass
+from recovery.core.model.ledger import AttemptAction, IncidentHandling, Outcome, Phase
 from recovery.report.document import (
     Bar,
     Block,
@@ -124,6 +125,7 @@ def _timeline(account: IncidentAccount) -> Iterator[Block]:
         return
     whole = sum(phase.duration_seconds for phase in account.phases)
     bars = tuple(_bars(account.phases, whole))
+    released = account.released_gpu_seconds > 0
     yield StackedBar(
         title="Phases in proportion to their duration",
         description="; ".join(f"{phase.phase} {duration_words(phase.duration_seconds)}" for phase in account.phases),
@@ -137,10 +139,10 @@ def _timeline(account: IncidentAccount) -> Iterator[Block]:
             TableColumn("Took", numeric=True),
             TableColumn("Share", numeric=True),
             TableColumn("Idle GPU-hours", numeric=True),
-            TableColumn("Released GPU-hours", numeric=True),
+            *((TableColumn("Released GPU-hours", numeric=True),) if released else ()),
         ),
         rows=tuple(
-            TableRow(_phase_cells(phase, whole), (bar,), TONES.get(phase.phase, Tone.PLAIN))
+            TableRow(_phase_cells(phase, whole, with_released=released), (bar,), TONES.get(phase.phase, Tone.PLAIN))
             for phase, bar in zip(account.phases, bars, strict=True)
         ),
         bars_title="When",
@@ -157,7 +159,7 @@ def _bars(phases: Sequence[PhaseAccount], whole: float) -> Iterator[Bar]:
         begun += width
 
 
-def _phase_cells(phase: PhaseAccount, whole: float) -> tuple[str, ...]:
+def _phase_cells(phase: PhaseAccount, whole: float, *, with_released: bool) -> tuple[str, ...]:
     took = duration_words(phase.duration_seconds)
     return (
         phase.phase,
@@ -165,7 +167,7 @@ def _phase_cells(phase: PhaseAccount, whole: float) -> tuple[str, ...]:
         took if phase.ended_at is not None else f"{took} so far",
         percent(phase.duration_seconds, whole),
         gpu_hours(phase.idle_gpu_seconds),
-        gpu_hours(phase.released_gpu_seconds),
+        *((gpu_hours(phase.released_gpu_seconds),) if with_released else ()),
     )
 
 
@@ -196,12 +198,21 @@ def _number(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
+_BY_VERDICT = {AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE}
+
+
 def _decision(account: IncidentAccount) -> str:
+    """One sentence; in mode Observe a second one."""
     decided = account.decided_by
     policy = f"policy {decided.policy} (generation {decided.policy_generation}, mode {account.mode})"
+    would = f" In mode Observe, the controller would have done: {account.would}." if account.would else ""
+    if account.failure_class == DisruptionClass.MANUAL:
+        return f"A person asked for the restart.{would}"
     if decided.rule:
-        return f"Rule {decided.rule} of {policy} decided: {account.reason}."
-    return f"No rule is named. The default of {policy} is {decided.restart}. The latest reason is {account.reason}."
+        return f"Rule {decided.rule} of {policy} decided.{would}"
+    if account.would or any(each.action in _BY_VERDICT for each in account.attempts):
+        return f"No rule matched, so the default of {policy} decided: {decided.restart}.{would}"
+    return f"The controller restarted nothing under {policy}: {account.reason}."
 
 
 def _alternatives(account: IncidentAccount) -> DataTable | None:
@@ -209,7 +220,7 @@ def _alternatives(account: IncidentAccount) -> DataTable | None:
         return None
     return DataTable(
         title="Considered, and not done",
-        columns=(TableColumn("Action"), TableColumn("Node"), TableColumn("Reason"), TableColumn("Why not")),
+        columns=(TableColumn("Action"), TableColumn("Node"), TableColumn("Reason"), TableColumn("Why not", prose=True)),
         rows=tuple(
             TableRow((each.action, each.node or "-", each.reason, each.message)) for each in account.alternatives
         ),
@@ -226,7 +237,7 @@ def _attempts(account: IncidentAccount) -> Block:
             TableColumn("Action"),
             TableColumn("Began"),
             TableColumn("Reason"),
-            TableColumn("Message"),
+            TableColumn("Message", prose=True),
         ),
         rows=tuple(
             TableRow((str(each.number), each.action, moment_words(each.started_at), each.reason, each.message))
@@ -240,7 +251,7 @@ def _writes(writes: Sequence[ApiWrite]) -> DataTable | None:
         return None
     return DataTable(
         title="Writes to the cluster",
-        columns=(TableColumn("At"), TableColumn("Verb"), TableColumn("Resource"), TableColumn("Of")),
+        columns=(TableColumn("At"), TableColumn("Verb"), TableColumn("Resource"), TableColumn("Of", prose=True)),
         rows=tuple(
             TableRow((moment_words(each.at), each.verb, each.resource, ", ".join(each.names) or "-")) for each in writes
         ),

@@ -14,8 +14,8 @@ WAY_WORDS = {
 }
 
 _LOWER_BOUND = (
-    "Computed, as a lower bound. It leaves out the time in which a person notices a job that has failed for good, "
-    "and pods that wait for a dead node."
+    "Computed. It favours the platform: the time in which a person notices a job that has failed for good is left out, "
+    "and so are pods that wait for a dead node. Pods end, get nodes and start as fast as they did here."
 )
 
 
@@ -82,7 +82,12 @@ def _inputs(ways: Sequence[PlatformWay]) -> DataTable:
         inputs |= {(each.name, each.value): each for each in way.inputs}
     return DataTable(
         title="Inputs and formulas",
-        columns=(TableColumn("Name"), TableColumn("Value", numeric=True), TableColumn("Basis"), TableColumn("Source")),
+        columns=(
+            TableColumn("Name"),
+            TableColumn("Value", numeric=True),
+            TableColumn("Basis"),
+            TableColumn("Source", prose=True),
+        ),
         rows=(
             *(
                 TableRow((each.name, f"{each.value:g} {each.unit}", each.basis, each.source))

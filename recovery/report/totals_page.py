@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from recovery.core.model.ledger import IncidentHandling
 from recovery.report.document import (
     Bar,
     Block,
@@ -74,13 +75,19 @@ def _summary(totals: GroupTotals) -> Iterator[Block]:
         yield Paragraph("There are no incidents.")
         return
     outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in totals.by_outcome.items())
-    handlings = ", ".join(f"{count:,} {handling}" for handling, count in totals.by_handling.items())
+    automatic = totals.by_handling.get(IncidentHandling.AUTOMATIC, 0)
+    others = ", ".join(
+        f"{count:,} {handling}"
+        for handling, count in totals.by_handling.items()
+        if handling != IncidentHandling.AUTOMATIC
+    )
+    released = KeyFigure("Released", f"{gpu_hours(totals.released_gpu_seconds)} GPU-hours", "free for other jobs")
     yield KeyFigures(
         (
             KeyFigure("Incidents", f"{totals.incidents:,}", outcomes),
-            KeyFigure("Handling", handlings),
+            KeyFigure("Handled automatically", f"{automatic:,} of {totals.incidents:,}", others),
             KeyFigure("Idle", f"{gpu_hours(totals.idle_gpu_seconds)} GPU-hours"),
-            KeyFigure("Released", f"{gpu_hours(totals.released_gpu_seconds)} GPU-hours", "free for other jobs"),
+            *((released,) if totals.released_gpu_seconds else ()),
             KeyFigure("Restarts", f"{totals.restarts:,}", f"{totals.charged:,} incidents charged to a budget"),
         )
     )
@@ -185,6 +192,7 @@ def _worst_jobs(report: FleetReport) -> DataTable | None:
     if not report.worst_jobs:
         return None
     largest = max(each.idle_gpu_seconds for each in report.worst_jobs)
+    released = report.totals.released_gpu_seconds > 0
     return DataTable(
         title="Jobs that lost most",
         columns=(
@@ -192,7 +200,7 @@ def _worst_jobs(report: FleetReport) -> DataTable | None:
             TableColumn("Incidents", numeric=True),
             TableColumn("Restarts", numeric=True),
             TableColumn("Idle GPU-hours", numeric=True),
-            TableColumn("Released GPU-hours", numeric=True),
+            *((TableColumn("Released GPU-hours", numeric=True),) if released else ()),
         ),
         rows=tuple(
             TableRow(
@@ -201,7 +209,7 @@ def _worst_jobs(report: FleetReport) -> DataTable | None:
                     f"{each.incidents:,}",
                     f"{each.restarts:,}",
                     gpu_hours(each.idle_gpu_seconds),
-                    gpu_hours(each.released_gpu_seconds),
+                    *((gpu_hours(each.released_gpu_seconds),) if released else ()),
                 ),
                 (Bar(0.0, each.idle_gpu_seconds / largest if largest else 0.0),),
             )

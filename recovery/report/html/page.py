@@ -85,7 +85,7 @@ def _key_figures(parent: Element, block: KeyFigures) -> None:
 
 def _table(parent: Element, block: DataTable) -> None:
     """Its roles are named, because a phone shows each row as a card, and a browser then forgets that it is a table."""
-    table = SubElement(parent, "table", role="table")
+    table = SubElement(SubElement(parent, "div", {"class": "table"}), "table", role="table")
     _text(table, "caption", block.title)
     columns = (*block.columns, TableColumn(block.bars_title)) if block.bars_title else block.columns
     header = SubElement(SubElement(table, "thead", role="rowgroup"), "tr", role="row")
@@ -112,4 +112,6 @@ def _row(parent: Element, row: TableRow, columns: Sequence[TableColumn], *, with
 
 
 def _class(column: TableColumn) -> str:
-    return "number" if column.numeric else "text"
+    if column.numeric:
+        return "number"
+    return "prose" if column.prose else "name"

@@ -57,20 +57,28 @@ caption{margin-bottom:.5rem}
 th{font-weight:600;font-size:.8rem;color:var(--dim);border-bottom:1px solid var(--dim)}
 th,td{text-align:left;vertical-align:top;padding:.4rem .75rem .4rem 0}
 td{border-bottom:1px solid var(--line)}
+.table{overflow-x:auto}
+td.name,td.number,th{overflow-wrap:normal}
+td.prose{width:55%}
 .number{text-align:right;font-variant-numeric:tabular-nums}
 .key{display:inline-block;width:.75em;height:.75em;margin-right:.5em;border-radius:2px}
 @media screen and (max-width:44rem){
 body{padding:1rem .9rem 2rem}
 h1{font-size:1.4rem}
 .figures{grid-template-columns:repeat(2,minmax(0,1fr));gap:.5rem}
-dd{font-size:1.05rem}
+dd{font-size:.95rem}
+.figures div{padding:.6rem .65rem}
 table,tbody,tr,td,caption{display:block;width:auto}
 thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
 tbody tr{border-bottom:1px solid var(--line);padding:.5rem 0}
+td,td.number,td.name,td.prose{width:auto;overflow-wrap:anywhere}
 td,td.number{display:flex;justify-content:space-between;gap:1rem;border:0;padding:.15rem 0;text-align:right}
 td::before{content:attr(data-label);color:var(--dim);text-align:left;flex:0 0 38%}
 td:first-child{justify-content:flex-start;align-items:center;text-align:left;font-weight:600;gap:0}
 td:first-child::before{content:none}
+td.number:first-child::before{content:attr(data-label);flex:none;margin-right:.5em}
+td.prose{display:block;text-align:left}
+td.prose::before{display:block}
 td.bars{display:block;width:auto;padding-top:.35rem}
 td.bars::before{content:none}
 }

@@ -1,0 +1,1 @@
+"""The report of `killed_rank.json` in each format."""

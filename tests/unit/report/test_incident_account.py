@@ -1,0 +1,92 @@
+"""What the report of one incident says, from what its record says."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recovery.core.model.ledger import AttemptAction, IncidentHandling, Outcome, Phase
+from recovery.core.model.reason import Reason
+from recovery.report.incident_account import OPEN, account_of
+from tests.unit.report.records import BEGAN, GPUS, NOW, attempt, killed_rank, phase, record
+
+
+def test_a_real_record_is_told_whole() -> None:
+    account = account_of(killed_rank(), NOW)
+    assert (account.namespace, account.job, account.workload_kind) == ("team-a", "llm", "TrainJob")
+    assert (account.failure_class, account.cause, account.outcome) == ("Killed", "Exit137", Outcome.RECOVERED)
+    assert account.unaccounted_seconds == 0
+    assert account.idle_gpu_seconds == 230.618
+    assert sum(account.idle_gpu_seconds_by_phase.values()) == pytest.approx(230.618)
+    assert (account.verified, account.verified_by, account.charged, account.restarts) == (False, "ready", True, 1)
+
+
+def test_gpu_seconds_are_split_by_phase_and_by_badput() -> None:
+    backoff = (phase(Phase.DETECTED, 0, 1), phase(Phase.BACKOFF, 1, 3), phase(Phase.STARTING, 3, 10))
+    account = account_of(record(phases=backoff, seconds=10), NOW)
+    assert account.idle_gpu_seconds_by_phase == {"Starting": 7 * GPUS, "Backoff": 2 * GPUS, "Detected": GPUS}
+    assert account.idle_gpu_seconds_by_badput == {
+        "infrastructure_recovery_from_disruption": 8 * GPUS,
+        "other": 2 * GPUS,
+    }
+
+
+def test_released_gpus_are_not_idle() -> None:
+    phases = (phase(Phase.BACKOFF, 0, 2), phase(Phase.BACKOFF, 2, 10, released=True))
+    account = account_of(record(phases=phases, seconds=10), NOW)
+    assert (account.idle_gpu_seconds, account.released_gpu_seconds) == (2 * GPUS, 8 * GPUS)
+
+
+@pytest.mark.parametrize(("released", "idle", "free"), [(False, 90, 0), (True, 0, 90)])
+def test_what_lasts_is_counted_up_to_now(released: bool, idle: int, free: int) -> None:
+    lasting = (phase(Phase.BACKOFF, 0, None, released=released),)
+    account = account_of(record(phases=lasting, outcome=None), BEGAN + timedelta(seconds=90))
+    assert (account.outcome, account.outcome_reason, account.ended_at) == (OPEN, None, None)
+    assert account.duration_seconds == 90
+    assert (account.idle_gpu_seconds, account.released_gpu_seconds) == (idle * GPUS, free * GPUS)
+
+
+def test_a_clock_behind_the_record_makes_nothing_negative() -> None:
+    lasting = (phase(Phase.DETECTED, 0, None),)
+    account = account_of(record(phases=lasting, outcome=None), BEGAN - timedelta(hours=1))
+    assert (account.duration_seconds, account.idle_gpu_seconds) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "handling"),
+    [
+        ({}, IncidentHandling.AUTOMATIC),
+        ({"handling": IncidentHandling.MANUAL}, IncidentHandling.MANUAL),
+        ({"disruption_class": "Manual"}, IncidentHandling.MANUAL),
+        ({"attempts": (attempt(reason=Reason.RESTARTED_BY_HAND),)}, IncidentHandling.MANUAL),
+        ({"phases": (phase(Phase.HELD, 0, 20),), "disruption_class": "Manual"}, IncidentHandling.HELD),
+    ],
+    ids=["nobody", "as recorded", "class Manual", "retried", "held"],
+)
+def test_handling_is_as_recorded_or_follows_from_what_an_earlier_version_recorded(
+    changes: dict[str, Any], handling: IncidentHandling
+) -> None:
+    assert account_of(record(**changes), NOW).handling is handling
+
+
+def test_the_triggers_are_told_as_writes() -> None:
+    attempts = (
+        attempt(),
+        attempt(AttemptAction.ADOPTED, number=2, started_at=BEGAN + timedelta(seconds=1)),
+        attempt(AttemptAction.REPLACE_NODE, number=3, started_at=BEGAN + timedelta(seconds=2), nodes=("gpu-5",)),
+    )
+    writes = account_of(record(attempts=attempts), NOW).writes
+    assert [(each.verb, each.resource, each.names) for each in writes] == [
+        ("delete", "jobs", ()),
+        ("patch", "nodes", ("gpu-5",)),
+        ("delete", "jobs", ("job-1",)),
+    ]
+
+
+def test_a_job_set_that_is_recreated_or_made_to_fail_is_a_write() -> None:
+    attempts = (attempt(AttemptAction.RECREATE_JOB_SET, job_set_uid="old"),)
+    writes = account_of(record(attempts=attempts, fail_job=True), NOW).writes
+    assert [(each.verb, each.resource, each.names) for each in writes] == [
+        ("delete", "jobsets", ("old",)),
+        ("patch", "jobsets/status", ("jobset-1",)),
+    ]
