@@ -35,8 +35,10 @@ TONES: Mapping[str, Tone] = {
     Phase.SCHEDULING: Tone.SCHEDULING,
     Phase.STARTING: Tone.STARTING,
     Phase.RENDEZVOUS: Tone.RENDEZVOUS,
+    "Resuming": Tone.RESUMING,
     Phase.HELD: Tone.HELD,
 }
+"""By the name of the phase."""
 
 HANDLING_WORDS = {
     IncidentHandling.AUTOMATIC: "handled automatically",

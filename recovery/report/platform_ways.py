@@ -123,9 +123,9 @@ _RANKS_THAT_END_JOB = 8
 
 _OURS = {AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE}
 _WITHOUT_BASELINE = {DisruptionClass.MANUAL, DisruptionClass.JOB_FAILED}
-_PLACED_AGAIN = {Phase.TEARING_DOWN, Phase.SCHEDULING}
+_PLACED_AGAIN = frozenset({Phase.TEARING_DOWN, Phase.SCHEDULING})
 """JobSet gives the old pods their own grace, which is never shorter, and waits for the same capacity."""
-_COMING_UP = {Phase.STARTING, Phase.RENDEZVOUS}
+_COMING_UP = frozenset({Phase.STARTING, Phase.RENDEZVOUS, "Resuming"})
 """Starting processes takes as long whoever restarts them."""
 
 
@@ -141,7 +141,7 @@ def compare(incident: Incident, phases: Sequence[PhaseAccount]) -> PlatformCompa
     return PlatformComparison(ways, None)
 
 
-def _own(name: str, phases: Iterable[PhaseAccount], among: Set[Phase], what: str) -> FigureInput:
+def _own(name: str, phases: Iterable[PhaseAccount], among: Set[str], what: str) -> FigureInput:
     seconds = sum(phase.duration_seconds for phase in phases if phase.phase in among)
     return FigureInput(name, round(seconds, 3), "s", Basis.MEASURED, f"this record: {what}")
 
