@@ -8,6 +8,7 @@ from typing import NoReturn
 from recovery.cli.connection import CommandError, chosen_namespace, connect, error_words, execute
 from recovery.cli.exit_codes import print_error
 from recovery.cli.job_lookup import find
+from recovery.cli.status_rows import ledger_problem
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.incident_record import IncidentRecord
 from recovery.core.model.ledger import LedgerObject
@@ -94,7 +95,7 @@ async def _read(client: ApiClient, namespace: str | None) -> RecordsFound:
     ledgers = [entry.value for entry in groups.entries]
     unreadable = [each for each in ledgers if not each.readable]
     for each in unreadable:
-        print_error(f"RecoveryGroup {each.namespace}/{each.name} cannot be read: {each.ledger.message}")
+        print_error(f"RecoveryGroup {each.namespace}/{each.name}: {ledger_problem(each)}")
     return RecordsFound(
         records=(*(record for each in ledgers for record in _open(each)), *recorded.records),
         unreadable=len(recorded.undecodable) + len(groups.undecodable) + len(unreadable),

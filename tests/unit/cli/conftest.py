@@ -14,7 +14,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> PlainCluster:
         return "jane"
 
     plain = PlainCluster()
-    for module in ("status", "explain", "several_jobs", "pause", "requests", "cluster_runtimes"):
+    for module in ("status", "explain", "several_jobs", "pause", "requests", "cluster_runtimes", "report"):
         monkeypatch.setattr(f"recovery.cli.{module}.connect", connect_to(plain))
         monkeypatch.setattr(f"recovery.cli.{module}.chosen_namespace", chosen_namespace)
     monkeypatch.setattr("recovery.cli.requests.context_user", context_user)

@@ -12,6 +12,7 @@ from recovery.cli import plugin
 from recovery.cli.main import app
 from recovery.cli.main import plugin as plugin_app
 from tests.unit.cli.cluster import PlainCluster, connect_to
+from tests.unit.cli.test_explain import record
 
 Complete = Callable[..., list[str]]
 
@@ -70,6 +71,21 @@ def test_jobs_are_those_of_the_namespace(verb: str, cluster: PlainCluster, compl
     cluster.add_job("other", namespace="team-b")
     assert complete(verb, "l") == ["llm", "lm", ":4"]
     assert complete(verb, "-n", "team-b", "") == ["other", ":4"]
+
+
+def test_a_report_is_offered_of_jobs_that_are_gone_as_well(cluster: PlainCluster, complete: Complete) -> None:
+    cluster.add_job("llm")
+    cluster.add_incident("lost", record())
+    cluster.add_incident("llm", record())
+    cluster.add_incident("lm", record(), namespace="team-b")
+    assert complete("report", "l") == ["llm", "lost", ":4"]
+    assert complete("report", "-o", "") == ["md", "html", "json", ":4"]
+
+
+def test_a_report_is_offered_of_jobs_whose_records_may_not_be_read(cluster: PlainCluster, complete: Complete) -> None:
+    cluster.add_job("llm")
+    cluster.denied = {("list", "recoveryincidents")}
+    assert complete("report", "l") == ["llm", ":4"]
 
 
 def test_a_job_is_not_offered_twice(cluster: PlainCluster, complete: Complete) -> None:

@@ -15,6 +15,8 @@ COMMANDS = (
     ["status", "-A", "-o", "json"],
     ["explain", "llm"],
     ["explain", "llm", "-o", "yaml"],
+    ["report", "llm"],
+    ["report", "--fleet", "-o", "html"],
     ["restart", "llm", "--yes", "--reason", "x", "--wait", "0"],
     ["retry", "llm", "--wait", "0"],
     ["reset-budget", "llm", "--wait", "0"],
@@ -38,7 +40,7 @@ async def context_user(*_: object) -> str:
 @given(mutated(WATCHED), st.sampled_from(COMMANDS))
 def test_no_command_ends_in_an_error_of_its_own(drawn: tuple[Resource, bytes], command: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        for module in ("status", "explain", "several_jobs", "pause", "requests", "quarantine"):
+        for module in ("status", "explain", "several_jobs", "pause", "requests", "quarantine", "report"):
             patched.setattr(f"recovery.cli.{module}.connect", connect_to(Serving(*drawn)))
             patched.setattr(f"recovery.cli.{module}.chosen_namespace", chosen_namespace, raising=False)
             patched.setattr(f"recovery.cli.{module}.context_user", context_user, raising=False)

@@ -1,12 +1,13 @@
 """Options, usage errors and exit codes, as a shell sees them."""
 
+from datetime import timedelta
 from importlib.metadata import version
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from recovery.cli.arguments import Address, parse_address
+from recovery.cli.arguments import Address, parse_address, parse_window
 from recovery.cli.main import app
 
 
@@ -37,6 +38,25 @@ def test_version() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "window"),
+    [
+        ("7d", timedelta(days=7)),
+        ("1d12h", timedelta(hours=36)),
+        ("90m", timedelta(minutes=90)),
+        ("36525d", timedelta(days=36525)),
+    ],
+)
+def test_a_time_span_is_read(text: str, window: timedelta) -> None:
+    assert parse_window(text) == window
+
+
+@pytest.mark.parametrize("text", ["", "0d", "7", "-1d", "1.5d", "1h1d", "36526d", "99999999999d", "٣d", "7days"])
+def test_what_is_no_time_span_is_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="not a time span"):
+        parse_window(text)
+
+
+@pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["run", "--metrics-address", "nonsense"], "'nonsense' is not an address"),
@@ -55,6 +75,12 @@ def test_version() -> None:
         (["restart", "llm", "--reason", " "], "--reason must not be empty"),
         (["retry", "llm", "--wait", "-1"], "should be greater than or equal to 0"),
         (["explain"], "Missing argument"),
+        (["report"], "name a job, or say --fleet"),
+        (["report", "llm", "--fleet"], "--fleet excludes JOB and --incident"),
+        (["report", "--fleet", "--incident", "x"], "--fleet excludes JOB and --incident"),
+        (["report", "llm", "--since", "7d"], "--since goes with --fleet"),
+        (["report", "--fleet", "--since", "7"], "'7' is not a time span like 7d, 12h or 90m"),
+        (["report", "llm", "-o", "pdf"], "'pdf' is not one of"),
         (["lint", "-", "--format", "xml"], "'xml' is not one of"),
         (["explain-launch", "-", "--format", "sarif"], "'sarif' is not one of"),
         (["frobnicate"], "No such command"),
@@ -70,7 +96,7 @@ def test_wrong_usage_is_said_and_ends_with_2(arguments: list[str], says: str) ->
 @pytest.mark.parametrize(
     "command",
     [
-        *("run", "status", "explain", "pause", "resume", "restart", "retry", "reset-budget"),
+        *("run", "status", "explain", "report", "pause", "resume", "restart", "retry", "reset-budget"),
         *("quarantine", "release", "reset-breaker", "lint", "explain-launch", "simulate"),
     ],
 )
