@@ -95,7 +95,7 @@ async def _read(client: ApiClient, namespace: str | None) -> RecordsFound:
     ledgers = [entry.value for entry in groups.entries]
     unreadable = [each for each in ledgers if not each.readable]
     for each in unreadable:
-        print_error(f"RecoveryGroup {each.namespace}/{each.name}: {ledger_problem(each)}")
+        print_error(f"namespace {each.namespace}: {ledger_problem(each)}")
     return RecordsFound(
         records=(*(record for each in ledgers for record in _open(each)), *recorded.records),
         unreadable=len(recorded.undecodable) + len(groups.undecodable) + len(unreadable),

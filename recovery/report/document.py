@@ -60,13 +60,22 @@ class Bullets(msgspec.Struct, frozen=True):
     items: tuple[str, ...]
 
 
+class ColumnKind(StrEnum):
+    """What the cells of a column hold, which decides where they may break."""
+
+    NAME = "name"
+    NUMBER = "number"
+    """With its unit; aligned at the right."""
+    TIME = "time"
+    PROSE = "prose"
+    """Sentences: they take the room that the others leave."""
+
+
 class TableColumn(msgspec.Struct, frozen=True):
-    """Numbers are aligned at the right."""
+    """A column and its head."""
 
     title: str
-    numeric: bool = False
-    prose: bool = False
-    """Its cells hold sentences: they take the room that the others leave."""
+    kind: ColumnKind = ColumnKind.NAME
 
 
 class TableRow(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from recovery.report.document import (
     Bar,
     Block,
     Bullets,
+    ColumnKind,
     DataTable,
     DocumentSection,
     KeyFigure,
@@ -24,7 +25,7 @@ from recovery.report.incident_account import ApiWrite, IncidentAccount
 from recovery.report.phase_accounts import PhaseAccount
 from recovery.report.platform_page import comparison_blocks
 from recovery.report.reports import IncidentReport
-from recovery.report.words import duration_words, gpu_hours, moment_words, percent
+from recovery.report.words import duration_words, gpu_hours, moment_words, percent, utc_cell
 
 TONES: Mapping[str, Tone] = {
     Phase.DETECTED: Tone.DETECTED,
@@ -92,8 +93,8 @@ def incident_sections(account: IncidentAccount, *, level: int = 2) -> Iterator[D
 def key_figures(account: IncidentAccount) -> KeyFigures:
     """What is read first."""
     ended = account.ended_at is not None
-    lost = KeyFigure("Idle", f"{gpu_hours(account.idle_gpu_seconds)} GPU-hours", f"{account.gpus:,} GPUs")
-    released = KeyFigure("Released", f"{gpu_hours(account.released_gpu_seconds)} GPU-hours", "free for other jobs")
+    lost = KeyFigure("Idle GPU-hours", gpu_hours(account.idle_gpu_seconds), f"{account.gpus:,} GPUs")
+    released = KeyFigure("Released GPU-hours", gpu_hours(account.released_gpu_seconds), "free for other jobs")
     return KeyFigures(
         (
             KeyFigure("Outcome", account.outcome, HANDLING_WORDS[account.handling]),
@@ -137,11 +138,11 @@ def _timeline(account: IncidentAccount) -> Iterator[Block]:
         title="Phases",
         columns=(
             TableColumn("Phase"),
-            TableColumn("Began"),
-            TableColumn("Took", numeric=True),
-            TableColumn("Share", numeric=True),
-            TableColumn("Idle GPU-hours", numeric=True),
-            *((TableColumn("Released GPU-hours", numeric=True),) if released else ()),
+            TableColumn("Began (UTC)", ColumnKind.TIME),
+            TableColumn("Took", ColumnKind.NUMBER),
+            TableColumn("Share", ColumnKind.NUMBER),
+            TableColumn("Idle GPU-hours", ColumnKind.NUMBER),
+            *((TableColumn("Released GPU-hours", ColumnKind.NUMBER),) if released else ()),
         ),
         rows=tuple(
             TableRow(_phase_cells(phase, whole, with_released=released), (bar,), TONES.get(phase.phase, Tone.PLAIN))
@@ -165,7 +166,7 @@ def _phase_cells(phase: PhaseAccount, whole: float, *, with_released: bool) -> t
     took = duration_words(phase.duration_seconds)
     return (
         phase.phase,
-        moment_words(phase.started_at),
+        utc_cell(phase.started_at),
         took if phase.ended_at is not None else f"{took} so far",
         percent(phase.duration_seconds, whole),
         gpu_hours(phase.idle_gpu_seconds),
@@ -186,8 +187,8 @@ def _suspects(account: IncidentAccount) -> DataTable | None:
         columns=(
             TableColumn("Pod"),
             TableColumn("Node"),
-            TableColumn("Rank", numeric=True),
-            TableColumn("Exit code", numeric=True),
+            TableColumn("Rank", ColumnKind.NUMBER),
+            TableColumn("Exit code", ColumnKind.NUMBER),
         ),
         rows=tuple(
             TableRow((each.pod, each.node or "-", _number(each.rank), _number(each.exit_code)))
@@ -222,7 +223,12 @@ def _alternatives(account: IncidentAccount) -> DataTable | None:
         return None
     return DataTable(
         title="Considered, and not done",
-        columns=(TableColumn("Action"), TableColumn("Node"), TableColumn("Reason"), TableColumn("Why not", prose=True)),
+        columns=(
+            TableColumn("Action"),
+            TableColumn("Node"),
+            TableColumn("Reason"),
+            TableColumn("Why not", ColumnKind.PROSE),
+        ),
         rows=tuple(
             TableRow((each.action, each.node or "-", each.reason, each.message)) for each in account.alternatives
         ),
@@ -235,14 +241,14 @@ def _attempts(account: IncidentAccount) -> Block:
     return DataTable(
         title="Attempts",
         columns=(
-            TableColumn("No.", numeric=True),
+            TableColumn("No.", ColumnKind.NUMBER),
             TableColumn("Action"),
-            TableColumn("Began"),
+            TableColumn("Began (UTC)", ColumnKind.TIME),
             TableColumn("Reason"),
-            TableColumn("Message", prose=True),
+            TableColumn("Message", ColumnKind.PROSE),
         ),
         rows=tuple(
-            TableRow((str(each.number), each.action, moment_words(each.started_at), each.reason, each.message))
+            TableRow((str(each.number), each.action, utc_cell(each.started_at), each.reason, each.message))
             for each in account.attempts
         ),
     )
@@ -253,9 +259,14 @@ def _writes(writes: Sequence[ApiWrite]) -> DataTable | None:
         return None
     return DataTable(
         title="Writes to the cluster",
-        columns=(TableColumn("At"), TableColumn("Verb"), TableColumn("Resource"), TableColumn("Of", prose=True)),
+        columns=(
+            TableColumn("At (UTC)", ColumnKind.TIME),
+            TableColumn("Verb"),
+            TableColumn("Resource"),
+            TableColumn("Of", ColumnKind.PROSE),
+        ),
         rows=tuple(
-            TableRow((moment_words(each.at), each.verb, each.resource, ", ".join(each.names) or "-")) for each in writes
+            TableRow((utc_cell(each.at), each.verb, each.resource, ", ".join(each.names) or "-")) for each in writes
         ),
         note="The triggers, as far as the record tells. The audit log of the API server has every write.",
     )

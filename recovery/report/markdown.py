@@ -7,6 +7,7 @@ from recovery.report.document import (
     Bar,
     Block,
     Bullets,
+    ColumnKind,
     DataTable,
     KeyFigures,
     Paragraph,
@@ -67,7 +68,7 @@ def _table(table: DataTable) -> Iterator[str]:
     yield ""
     header = [escaped(column.title) for column in table.columns]
     rows = [[escaped(cell) for cell in row.cells] for row in table.rows]
-    numeric = [column.numeric for column in table.columns]
+    numeric = [column.kind is ColumnKind.NUMBER for column in table.columns]
     if table.bars_title:
         header.append(escaped(table.bars_title))
         rows = [[*cells, _bars(row.bars)] for cells, row in zip(rows, table.rows, strict=True)]

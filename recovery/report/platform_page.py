@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from recovery.report.document import Bar, Block, DataTable, Paragraph, TableColumn, TableRow, Tone
+from recovery.report.document import Bar, Block, ColumnKind, DataTable, Paragraph, TableColumn, TableRow, Tone
 from recovery.report.group_totals import WaySum
 from recovery.report.incident_account import IncidentAccount
 from recovery.report.platform_ways import NOT_COMPARED_MESSAGES, FigureInput, PlatformWay, Way
@@ -32,9 +32,9 @@ def comparison_blocks(account: IncidentAccount) -> Iterator[Block]:
         columns=(
             TableColumn("Way"),
             TableColumn("Basis"),
-            TableColumn("Duration", numeric=True),
-            TableColumn("Idle GPU-hours", numeric=True),
-            TableColumn("Saved GPU-hours", numeric=True),
+            TableColumn("Duration", ColumnKind.NUMBER),
+            TableColumn("Idle GPU-hours", ColumnKind.NUMBER),
+            TableColumn("Saved GPU-hours", ColumnKind.NUMBER),
         ),
         rows=(
             TableRow(
@@ -84,9 +84,9 @@ def _inputs(ways: Sequence[PlatformWay]) -> DataTable:
         title="Inputs and formulas",
         columns=(
             TableColumn("Name"),
-            TableColumn("Value", numeric=True),
+            TableColumn("Value", ColumnKind.NUMBER),
             TableColumn("Basis"),
-            TableColumn("Source", prose=True),
+            TableColumn("Source", ColumnKind.PROSE),
         ),
         rows=(
             *(
@@ -107,11 +107,11 @@ def sums_table(sums: Sequence[WaySum]) -> DataTable | None:
         title="What the platform alone would have cost (computed), and what the same incidents did cost (measured)",
         columns=(
             TableColumn("Way"),
-            TableColumn("Incidents", numeric=True),
-            TableColumn("Computed GPU-hours", numeric=True),
-            TableColumn("Measured GPU-hours", numeric=True),
-            TableColumn("Saved GPU-hours", numeric=True),
-            TableColumn("Jobs failed for good", numeric=True),
+            TableColumn("Incidents", ColumnKind.NUMBER),
+            TableColumn("Computed GPU-hours", ColumnKind.NUMBER),
+            TableColumn("Measured GPU-hours", ColumnKind.NUMBER),
+            TableColumn("Saved GPU-hours", ColumnKind.NUMBER),
+            TableColumn("Jobs failed for good", ColumnKind.NUMBER),
         ),
         rows=tuple(
             TableRow(

@@ -6,6 +6,7 @@ from recovery.core.model.ledger import IncidentHandling
 from recovery.report.document import (
     Bar,
     Block,
+    ColumnKind,
     DataTable,
     DocumentSection,
     KeyFigure,
@@ -21,7 +22,7 @@ from recovery.report.group_totals import GroupTotals
 from recovery.report.incident_page import FOOTER, TONES, incident_sections
 from recovery.report.platform_page import sums_table
 from recovery.report.reports import Coverage, FleetReport, JobReport
-from recovery.report.words import counted, duration_words, gpu_hours, moment_words, percent
+from recovery.report.words import counted, duration_words, gpu_hours, moment_words, percent, utc_cell
 
 IN_FULL_MAX = 20
 """Incidents of a job that are told in full; of older ones there is a row."""
@@ -81,12 +82,12 @@ def _summary(totals: GroupTotals) -> Iterator[Block]:
         for handling, count in totals.by_handling.items()
         if handling != IncidentHandling.AUTOMATIC
     )
-    released = KeyFigure("Released", f"{gpu_hours(totals.released_gpu_seconds)} GPU-hours", "free for other jobs")
+    released = KeyFigure("Released GPU-hours", gpu_hours(totals.released_gpu_seconds), "free for other jobs")
     yield KeyFigures(
         (
             KeyFigure("Incidents", f"{totals.incidents:,}", outcomes),
             KeyFigure("Handled automatically", f"{automatic:,} of {totals.incidents:,}", others),
-            KeyFigure("Idle", f"{gpu_hours(totals.idle_gpu_seconds)} GPU-hours"),
+            KeyFigure("Idle GPU-hours", gpu_hours(totals.idle_gpu_seconds)),
             *((released,) if totals.released_gpu_seconds else ()),
             KeyFigure("Restarts", f"{totals.restarts:,}", f"{totals.charged:,} incidents charged to a budget"),
         )
@@ -139,9 +140,9 @@ def _split(
         title=title,
         columns=(
             TableColumn(what),
-            *((TableColumn("Incidents", numeric=True),) if incidents is not None else ()),
-            TableColumn("Idle GPU-hours", numeric=True),
-            TableColumn("Share", numeric=True),
+            *((TableColumn("Incidents", ColumnKind.NUMBER),) if incidents is not None else ()),
+            TableColumn("Idle GPU-hours", ColumnKind.NUMBER),
+            TableColumn("Share", ColumnKind.NUMBER),
         ),
         rows=tuple(
             TableRow(
@@ -166,10 +167,10 @@ def _times(totals: GroupTotals) -> DataTable | None:
         title="From the failure to the recovery, of recovered incidents",
         columns=(
             TableColumn("Handling"),
-            TableColumn("Recovered", numeric=True),
-            TableColumn("Mean", numeric=True),
-            TableColumn("Median", numeric=True),
-            TableColumn("95% within", numeric=True),
+            TableColumn("Recovered", ColumnKind.NUMBER),
+            TableColumn("Mean", ColumnKind.NUMBER),
+            TableColumn("Median", ColumnKind.NUMBER),
+            TableColumn("95% within", ColumnKind.NUMBER),
         ),
         rows=tuple(
             TableRow(
@@ -197,10 +198,10 @@ def _worst_jobs(report: FleetReport) -> DataTable | None:
         title="Jobs that lost most",
         columns=(
             TableColumn("Job"),
-            TableColumn("Incidents", numeric=True),
-            TableColumn("Restarts", numeric=True),
-            TableColumn("Idle GPU-hours", numeric=True),
-            *((TableColumn("Released GPU-hours", numeric=True),) if released else ()),
+            TableColumn("Incidents", ColumnKind.NUMBER),
+            TableColumn("Restarts", ColumnKind.NUMBER),
+            TableColumn("Idle GPU-hours", ColumnKind.NUMBER),
+            *((TableColumn("Released GPU-hours", ColumnKind.NUMBER),) if released else ()),
         ),
         rows=tuple(
             TableRow(
@@ -227,9 +228,9 @@ def _worst_nodes(report: FleetReport) -> DataTable | None:
         title="Nodes on which failures showed first",
         columns=(
             TableColumn("Node"),
-            TableColumn("Incidents", numeric=True),
-            TableColumn("Quarantined", numeric=True),
-            TableColumn("Idle GPU-hours", numeric=True),
+            TableColumn("Incidents", ColumnKind.NUMBER),
+            TableColumn("Quarantined", ColumnKind.NUMBER),
+            TableColumn("Idle GPU-hours", ColumnKind.NUMBER),
         ),
         rows=tuple(
             TableRow(
@@ -244,13 +245,13 @@ def _worst_nodes(report: FleetReport) -> DataTable | None:
 
 
 _INCIDENT_COLUMNS = (
-    TableColumn("Began"),
+    TableColumn("Began (UTC)", ColumnKind.TIME),
     TableColumn("Incident"),
     TableColumn("Class"),
     TableColumn("Outcome"),
     TableColumn("Handling"),
-    TableColumn("Duration", numeric=True),
-    TableColumn("Idle GPU-hours", numeric=True),
+    TableColumn("Duration", ColumnKind.NUMBER),
+    TableColumn("Idle GPU-hours", ColumnKind.NUMBER),
 )
 
 
@@ -264,7 +265,7 @@ def _job_incidents(report: JobReport) -> DataTable | None:
         rows=tuple(
             TableRow(
                 (
-                    moment_words(each.started_at),
+                    utc_cell(each.started_at),
                     each.id,
                     each.failure_class,
                     each.outcome,
@@ -288,7 +289,7 @@ def _fleet_incidents(report: FleetReport) -> DataTable | None:
         rows=tuple(
             TableRow(
                 (
-                    moment_words(each.started_at),
+                    utc_cell(each.started_at),
                     f"{each.namespace}/{each.job}",
                     each.id,
                     each.failure_class,

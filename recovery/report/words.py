@@ -41,9 +41,14 @@ def gpu_hours(gpu_seconds: float) -> str:
     return f"{hours:.3f}" if hours else "0"
 
 
+def utc_cell(at: datetime) -> str:
+    """`2026-11-02 08:59:00`, below a head that says UTC."""
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
 def moment_words(at: datetime) -> str:
     """`2026-11-02 08:59:00 UTC`."""
-    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"{utc_cell(at)} UTC"
 
 
 def percent(part: float, whole: float) -> str:

@@ -22,6 +22,10 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """The browser loads and runs nothing, whatever stands in the page."""
 
 
+_SHORT_ROWS = 15
+"""A table with no more rows is kept on one sheet of paper."""
+
+
 def html(document: ReportDocument) -> str:
     """The whole file."""
     root = Element("html", lang="en")
@@ -85,12 +89,13 @@ def _key_figures(parent: Element, block: KeyFigures) -> None:
 
 def _table(parent: Element, block: DataTable) -> None:
     """Its roles are named, because a phone shows each row as a card, and a browser then forgets that it is a table."""
-    table = SubElement(SubElement(parent, "div", {"class": "table"}), "table", role="table")
+    kind = "table short" if len(block.rows) <= _SHORT_ROWS else "table"
+    table = SubElement(SubElement(parent, "div", {"class": kind}), "table", role="table")
     _text(table, "caption", block.title)
     columns = (*block.columns, TableColumn(block.bars_title)) if block.bars_title else block.columns
     header = SubElement(SubElement(table, "thead", role="rowgroup"), "tr", role="row")
     for column in columns:
-        _text(header, "th", column.title, role="columnheader", scope="col").set("class", _class(column))
+        _text(header, "th", column.title, role="columnheader", scope="col").set("class", column.kind)
     body = SubElement(table, "tbody", role="rowgroup")
     for row in block.rows:
         _row(body, row, columns, with_bars=bool(block.bars_title))
@@ -101,7 +106,7 @@ def _table(parent: Element, block: DataTable) -> None:
 def _row(parent: Element, row: TableRow, columns: Sequence[TableColumn], *, with_bars: bool) -> None:
     found = SubElement(parent, "tr", role="row")
     for number, (cell, column) in enumerate(zip(row.cells, columns, strict=False)):
-        attributes = {"role": "cell", "class": _class(column), "data-label": column.title}
+        attributes = {"role": "cell", "class": column.kind, "data-label": column.title}
         data = SubElement(found, "td", attributes)
         if number == 0 and row.tone is not None:
             SubElement(data, "span", {"class": f"key bg-{row.tone}", "aria-hidden": "true"})
@@ -109,9 +114,3 @@ def _row(parent: Element, row: TableRow, columns: Sequence[TableColumn], *, with
     if with_bars:
         attributes = {"role": "cell", "class": "bars", "data-label": columns[-1].title}
         SubElement(found, "td", attributes).append(bar_chart(row.bars, "line", ""))
-
-
-def _class(column: TableColumn) -> str:
-    if column.numeric:
-        return "number"
-    return "prose" if column.prose else "name"

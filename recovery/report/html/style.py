@@ -58,7 +58,8 @@ th{font-weight:600;font-size:.8rem;color:var(--dim);border-bottom:1px solid var(
 th,td{text-align:left;vertical-align:top;padding:.4rem .75rem .4rem 0}
 td{border-bottom:1px solid var(--line)}
 .table{overflow-x:auto}
-td.name,td.number,th{overflow-wrap:normal}
+td.name,td.number,td.time,th{overflow-wrap:normal}
+td.number,td.time{white-space:nowrap}
 td.prose{width:55%}
 .number{text-align:right;font-variant-numeric:tabular-nums}
 .key{display:inline-block;width:.75em;height:.75em;margin-right:.5em;border-radius:2px}
@@ -71,7 +72,7 @@ dd{font-size:.95rem}
 table,tbody,tr,td,caption{display:block;width:auto}
 thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
 tbody tr{border-bottom:1px solid var(--line);padding:.5rem 0}
-td,td.number,td.name,td.prose{width:auto;overflow-wrap:anywhere}
+td,td.number,td.name,td.time,td.prose{width:auto;overflow-wrap:anywhere;white-space:normal}
 td,td.number{display:flex;justify-content:space-between;gap:1rem;border:0;padding:.15rem 0;text-align:right}
 td::before{content:attr(data-label);color:var(--dim);text-align:left;flex:0 0 38%}
 td:first-child{justify-content:flex-start;align-items:center;text-align:left;font-weight:600;gap:0}
@@ -84,7 +85,17 @@ td.bars::before{content:none}
 }
 @media print{
 body{max-width:none;padding:0;font-size:10pt}
-@page{margin:15mm}
+@page{margin:12mm}
+.table{overflow:visible}
+table{font-size:7.5pt}
+th{font-size:7pt}
+th,td{padding:.2rem .5rem .2rem 0}
+td.bars{width:20%}
+svg.line{min-width:4rem}
+.figures{grid-template-columns:repeat(5,1fr)}
+dd{font-size:11pt}
+h2{margin-top:1.25rem}
+.short{break-inside:avoid}
 svg,.key,.figures div,blockquote{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 h2,h3,caption{break-after:avoid}
 tr,figure,.figures,blockquote{break-inside:avoid}

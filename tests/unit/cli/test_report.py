@@ -125,5 +125,5 @@ def test_a_ledger_that_cannot_be_read_is_named_and_counted(cluster: PlainCluster
     cluster.add_group("llm", {"schemaVersion": 99})
     result = report("llm", "-o", "json")
     [line] = result.stderr.splitlines()
-    assert line.startswith("recovery: RecoveryGroup team-a/llm-uid-team-a-llm: ")
+    assert line.startswith("recovery: namespace team-a: RecoveryGroup llm-uid-team-a-llm has schemaVersion 99")
     assert json.loads(result.stdout)["coverage"]["unreadableRecords"] == 1
