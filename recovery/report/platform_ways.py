@@ -206,8 +206,8 @@ def _way(
         ends_job=ends_job,
         formula=formula,
         inputs=(
-            FigureInput("gpus", incident.gpus, "GPU", Basis.MEASURED, own),
-            FigureInput("ranks", incident.ranks, "rank", Basis.MEASURED, own),
+            FigureInput("gpus", incident.gpus, "GPUs", Basis.MEASURED, own),
+            FigureInput("ranks", incident.ranks, "ranks", Basis.MEASURED, own),
             *inputs,
         ),
     )

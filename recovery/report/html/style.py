@@ -89,6 +89,7 @@ body{max-width:none;padding:0;font-size:10pt}
 .table{overflow:visible}
 table{font-size:7.5pt}
 th{font-size:7pt}
+.note,caption,figcaption,footer p{font-size:8pt}
 th,td{padding:.2rem .5rem .2rem 0}
 td.bars{width:20%}
 svg.line{min-width:4rem}
