@@ -189,10 +189,10 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
 
 def handling_of(incident: Incident) -> IncidentHandling:
     """As recorded; where an earlier version recorded it, as far as its phases and attempts tell."""
-    if incident.handling is not IncidentHandling.AUTOMATIC:
-        return incident.handling
-    if any(span.phase is Phase.HELD for span in incident.phases):
+    if incident.handling is IncidentHandling.HELD or any(span.phase is Phase.HELD for span in incident.phases):
         return IncidentHandling.HELD
+    if incident.handling is IncidentHandling.MANUAL:
+        return IncidentHandling.MANUAL
     by_hand = incident.disruption_class == DisruptionClass.MANUAL or any(
         attempt.reason is Reason.RESTARTED_BY_HAND for attempt in incident.attempts
     )

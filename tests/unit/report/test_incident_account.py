@@ -22,12 +22,19 @@ def test_a_real_record_is_told_whole() -> None:
 
 
 def test_gpu_seconds_are_split_by_phase_and_by_badput() -> None:
-    backoff = (phase(Phase.DETECTED, 0, 1), phase(Phase.BACKOFF, 1, 3), phase(Phase.STARTING, 3, 10))
-    account = account_of(record(phases=backoff, seconds=10), NOW)
-    assert account.idle_gpu_seconds_by_phase == {"Starting": 7 * GPUS, "Backoff": 2 * GPUS, "Detected": GPUS}
+    nobody_recovers = (phase(Phase.DECIDED, 1, 2), phase(Phase.BACKOFF, 2, 4), phase(Phase.HELD, 4, 9))
+    phases = (phase(Phase.DETECTED, 0, 1), *nobody_recovers, phase(Phase.STARTING, 9, 20))
+    account = account_of(record(phases=phases, seconds=20), NOW)
+    assert account.idle_gpu_seconds_by_phase == {
+        "Starting": 11 * GPUS,
+        "Held": 5 * GPUS,
+        "Backoff": 2 * GPUS,
+        "Decided": GPUS,
+        "Detected": GPUS,
+    }
     assert account.idle_gpu_seconds_by_badput == {
-        "infrastructure_recovery_from_disruption": 8 * GPUS,
-        "other": 2 * GPUS,
+        "infrastructure_recovery_from_disruption": 12 * GPUS,
+        "other": 8 * GPUS,
     }
 
 
@@ -59,9 +66,10 @@ def test_a_clock_behind_the_record_makes_nothing_negative() -> None:
         ({"handling": IncidentHandling.MANUAL}, IncidentHandling.MANUAL),
         ({"disruption_class": "Manual"}, IncidentHandling.MANUAL),
         ({"attempts": (attempt(reason=Reason.RESTARTED_BY_HAND),)}, IncidentHandling.MANUAL),
-        ({"phases": (phase(Phase.HELD, 0, 20),), "disruption_class": "Manual"}, IncidentHandling.HELD),
+        ({"phases": (phase(Phase.HELD, 0, 20),), "handling": IncidentHandling.MANUAL}, IncidentHandling.HELD),
+        ({"handling": IncidentHandling.HELD, "disruption_class": "Manual"}, IncidentHandling.HELD),
     ],
-    ids=["nobody", "as recorded", "class Manual", "retried", "held"],
+    ids=["nobody", "as recorded", "class Manual", "retried", "a phase Held", "recorded as held"],
 )
 def test_handling_is_as_recorded_or_follows_from_what_an_earlier_version_recorded(
     changes: dict[str, Any], handling: IncidentHandling
