@@ -5,9 +5,9 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core.diagnosis.classify import DisruptionClass
+from recovery.core.incident.closed_incident import handling_of, restarts_of_incident
 from recovery.core.model.incident_record import IncidentRecord
-from recovery.core.model.ledger import Attempt, AttemptAction, Incident, IncidentHandling, Phase
+from recovery.core.model.ledger import Attempt, AttemptAction, Incident, IncidentHandling
 from recovery.core.model.reason import Reason
 from recovery.report.phase_accounts import PhaseAccount, phase_accounts, summed
 from recovery.report.platform_ways import PlatformComparison, compare
@@ -154,7 +154,7 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
         outcome=OPEN if closing is None else closing.outcome,
         outcome_reason=None if closing is None else closing.outcome_reason,
         handling=handling_of(incident),
-        restarts=max(incident.restarts, sum(each.action is not AttemptAction.NONE for each in incident.attempts)),
+        restarts=restarts_of_incident(incident),
         would=incident.would,
         reason=incident.reason,
         message=incident.message,
@@ -185,18 +185,6 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
         storm=incident.storm,
         platform=compare(incident, phases),
     )
-
-
-def handling_of(incident: Incident) -> IncidentHandling:
-    """As recorded; where an earlier version recorded it, as far as its phases and attempts tell."""
-    if incident.handling is IncidentHandling.HELD or any(span.phase is Phase.HELD for span in incident.phases):
-        return IncidentHandling.HELD
-    if incident.handling is IncidentHandling.MANUAL:
-        return IncidentHandling.MANUAL
-    by_hand = incident.disruption_class == DisruptionClass.MANUAL or any(
-        attempt.reason is Reason.RESTARTED_BY_HAND for attempt in incident.attempts
-    )
-    return IncidentHandling.MANUAL if by_hand else IncidentHandling.AUTOMATIC
 
 
 def _decided_by(incident: Incident) -> DecidedBy:

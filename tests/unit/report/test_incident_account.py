@@ -71,9 +71,7 @@ def test_a_clock_behind_the_record_makes_nothing_negative() -> None:
     ],
     ids=["nobody", "as recorded", "class Manual", "retried", "a phase Held", "recorded as held"],
 )
-def test_handling_is_as_recorded_or_follows_from_what_an_earlier_version_recorded(
-    changes: dict[str, Any], handling: IncidentHandling
-) -> None:
+def test_handling_is_that_of_the_ledger(changes: dict[str, Any], handling: IncidentHandling) -> None:
     assert account_of(record(**changes), NOW).handling is handling
 
 
