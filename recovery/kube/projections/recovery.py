@@ -10,7 +10,14 @@ from recovery.core.model import ledger_v3
 from recovery.core.model.annotations import RESET_BREAKER_ANNOTATION
 from recovery.core.model.config import ConfigFacts, ConfigSpec
 from recovery.core.model.fleet_ledger import FleetLedger
-from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject
+from recovery.core.model.ledger import (
+    OLDEST_SCHEMA_VERSION,
+    SCHEMA_VERSION,
+    WITHOUT_RESUMING,
+    Ledger,
+    LedgerObject,
+    schema_version_of,
+)
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.spec import PolicySpec
 from recovery.kube.projections.ledger_bounds import check
@@ -137,7 +144,7 @@ class _Group(msgspec.Struct, frozen=True):
 
 
 class _LedgerVersion(msgspec.Struct, frozen=True, rename="camel"):
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = WITHOUT_RESUMING
 
 
 _decode_group = msgspec.json.Decoder(_Group).decode
@@ -180,6 +187,6 @@ def _ledger(status: msgspec.Raw) -> tuple[int, Ledger]:
             else ledger_v3.restore_told(_decode_ledger(status), status)
         )
         check(ledger)
-        return version, msgspec.structs.replace(ledger, schema_version=SCHEMA_VERSION)
+        return version, msgspec.structs.replace(ledger, schema_version=schema_version_of(ledger.incident))
     except (ValueError, OverflowError) as error:
         return UNREADABLE_SCHEMA_VERSION, Ledger(message=f"status is not a ledger of this version: {error}")

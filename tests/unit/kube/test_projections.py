@@ -22,6 +22,7 @@ from recovery.core.model.facts import (
     PodConditionPattern,
     PodFacts,
     PodFailureRule,
+    Progress,
     ReplicatedJobFacts,
     Taint,
     Toleration,
@@ -306,6 +307,35 @@ class TestWorkloads:
         assert decode_train_job(changed("trainjob", spec__runtimePatches=patches)).value.patched_by == (
             "kueue.x-k8s.io/manager",
         )
+
+    @pytest.mark.parametrize(
+        ("percentage", "ratio"), [({"progressPercentage": 45}, 0.45), ({"progressPercentage": 0}, 0.0), ({}, None)]
+    )
+    def test_how_far_a_training_has_come(self, percentage: dict[str, object], ratio: float | None) -> None:
+        told = {"lastUpdatedTime": "2026-11-21T10:00:00Z", "metrics": [{"name": "loss", "value": "0.1"}], **percentage}
+        job = decode_train_job(changed("trainjob", status__trainerStatus=told)).value
+        assert job.progress == Progress(at("10:00:00"), ratio)
+        assert decode_train_job(fixture("trainjob")).value.progress is None
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            None,
+            "far",
+            {},
+            {"progressPercentage": 45},
+            {"progressPercentage": 45, "lastUpdatedTime": None},
+            {"progressPercentage": 45, "lastUpdatedTime": "0001-01-01T00:00:00Z"},
+            {"progressPercentage": 45, "lastUpdatedTime": "today"},
+            {"progressPercentage": 101, "lastUpdatedTime": "2026-11-21T10:00:00Z"},
+            {"progressPercentage": -1, "lastUpdatedTime": "2026-11-21T10:00:00Z"},
+            {"progressPercentage": "45", "lastUpdatedTime": "2026-11-21T10:00:00Z"},
+        ],
+        ids=str,
+    )
+    def test_a_progress_that_makes_no_sense_is_none_and_the_job_is_read(self, wrong: object) -> None:
+        job = decode_train_job(changed("trainjob", status__trainerStatus=wrong)).value
+        assert (job.name, job.progress) == ("llm", None)
 
     @pytest.mark.parametrize(("written", "deadline"), [(3600, 3600), (0, None), (None, None)], ids=str)
     def test_the_deadline_of_a_train_job_or_a_job_set(self, written: int | None, deadline: int | None) -> None:
