@@ -23,8 +23,13 @@ def whole_again(context: ReconcileContext, ledger: Ledger) -> Plan:
         return _resuming(context, ledger, ready_at)
     source, verified = _joined(context)
     _, reason = lifecycle.outcome_when_whole(ledger)
-    sentence = Sentence.ALL_JOINED if verified else Sentence.ALL_READY
-    why = told(sentence, reason, ranks=open_.ranks, source=source, verified=str(verified).lower())
+    why = told(
+        Sentence.ALL_JOINED if verified else Sentence.ALL_READY,
+        reason,
+        ranks=open_.ranks,
+        source=source,
+        verified=str(verified).lower(),
+    )
     return _recovered(ledger, why, ready_at, source, verified=verified)
 
 
