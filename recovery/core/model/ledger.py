@@ -458,7 +458,7 @@ class LedgerObject(msgspec.Struct, frozen=True):
     """Name of the workload that the group belongs to."""
     ledger: Ledger
     workload_kind: str = "TrainJob"
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = WITHOUT_RESUMING
     """As found; -1: a status that cannot be decoded."""
 
     @property
