@@ -388,6 +388,7 @@ class TrainingWorld:
         now, total = self._clock.now(), formed.total_steps
         percentage = None if not total else min(100, 100 * formed.step_at(now) // total)
         self._reports.put_nowait(_Report(formed.training, now, percentage))
+        self._record(EventKind.REPORTED, formed)
         self._set_report(formed)
 
     async def _keep_reporting(self) -> None:

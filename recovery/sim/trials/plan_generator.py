@@ -105,7 +105,7 @@ _SHARES: Mapping[str, float] = {
     "deadline": 0.12,
     "resize": 0.08,
     "unmarked": 0.3,
-    "reports": 0.35,
+    "reports": 0.25,
 }
 """Of the jobs: that have containers beside the training, that are created suspended, that have a deadline, whose size
 their users change; of bare JobSets: in which no container asks for accelerators; of TrainJobs: that report progress."""

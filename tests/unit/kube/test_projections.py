@@ -641,10 +641,11 @@ class TestLedgers:
         assert [rule.name for rule in incident.pinned.rules] == ["preempted"]
         assert [mark.node for mark in found.ledger.failures] == ["gpu-2"]
 
-    def test_nothing_that_stands_in_a_ledger_is_lost_when_it_is_written_again(self) -> None:
-        raw = fixture("recoverygroup-v4")
+    @pytest.mark.parametrize(("name", "version"), [("v4", WITHOUT_RESUMING), ("v5", SCHEMA_VERSION)])
+    def test_nothing_that_stands_in_a_ledger_is_lost_when_it_is_written_again(self, name: str, version: int) -> None:
+        raw = fixture(f"recoverygroup-{name}")
         status = json.loads(raw)["status"]
-        assert status["schemaVersion"] == WITHOUT_RESUMING
+        assert status["schemaVersion"] == version
         assert json.loads(msgspec.json.encode(decode_recovery_group(raw).value.ledger)) == status
 
     @pytest.mark.parametrize("version", range(1, 4))
