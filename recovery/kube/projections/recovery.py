@@ -18,6 +18,7 @@ from recovery.core.model.ledger import (
     LedgerObject,
     schema_version_of,
 )
+from recovery.core.model.ledger_restore import restore_account
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.spec import PolicySpec
 from recovery.kube.projections.ledger_bounds import check
@@ -187,6 +188,7 @@ def _ledger(status: msgspec.Raw) -> tuple[int, Ledger]:
             else ledger_v3.restore_told(_decode_ledger(status), status)
         )
         check(ledger)
-        return version, msgspec.structs.replace(ledger, schema_version=schema_version_of(ledger.incident))
+        labelled = msgspec.structs.replace(ledger, schema_version=schema_version_of(ledger.incident))
+        return version, restore_account(labelled)
     except (ValueError, OverflowError) as error:
         return UNREADABLE_SCHEMA_VERSION, Ledger(message=f"status is not a ledger of this version: {error}")
