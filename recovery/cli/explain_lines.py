@@ -84,6 +84,10 @@ def readiness_lines(snapshot: Snapshot, workload: WorkloadFacts, now: datetime) 
         yield f"the {workload.kind} is suspended"
     if workload.active_deadline_seconds is not None:
         yield _deadline_line(workload.kind, workload.active_deadline_seconds)
+    if workload.progress is not None:
+        ratio = workload.progress.ratio
+        far = "progress" if ratio is None else f"progress {ratio:.0%}"
+        yield f"{far}, reported at {moment(workload.progress.updated_at)}"
     jobset = snapshot.jobset
     if jobset is None:
         yield "no JobSet"

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from recovery.cli.formatting import moment
+from recovery.core.decision.resuming import deadline_of
 from recovery.core.fleet import quarantine, suspicion
 from recovery.core.incident import fencing
 from recovery.core.model.facts import Snapshot
@@ -87,6 +88,9 @@ def next_lines(plan: Plan, snapshot: Snapshot, policy: Deciding, now: datetime) 
             known.add(fate.changes_at)
             yield f"node {name} is taken for dead at {moment(fate.changes_at)}, unless it answers before"
     open_ = ledger.incident if ledger.incident is not None and ledger.incident.closing is None else None
+    if open_ is not None and ledger.phase is Phase.RESUMING and deadline_of(ledger) > now:
+        known.add(deadline_of(ledger))
+        yield f"the incident closes at {moment(deadline_of(ledger))}, or as soon as the training reports progress"
     if open_ is not None and open_.held and not open_.fail_job:
         yield f"nothing until a person says so: recovery retry {snapshot.key.name}"
     requeue_at = plan.requeue_at

@@ -11,7 +11,7 @@ from recovery.crds.policy_overlay import UNBUILT_ACTIONS
 from recovery.crds.schema import RULES, GeneratorError, Overlay, Schema, of_struct
 from recovery.crds.schema_keywords import one_of, rule, text
 
-_LATER_PHASES = ("Resuming", "Recovered", "Failed", "Superseded")
+_LATER_PHASES = ("Recovered", "Failed", "Superseded")
 _LATER_ACTIONS = tuple(UNBUILT_ACTIONS)
 """Of rules, which an incident's terms keep as they were."""
 _CONDITION_STATUS: Schema = {"enum": ["True", "False", "Unknown"]}

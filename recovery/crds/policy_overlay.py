@@ -65,6 +65,7 @@ SAYS: dict[str, Schema] = {
     ),
     "spec.teardown.graceSeconds": integer(1, INT32_MAX) | {"nullable": True},
     "spec.timeouts.start": bounded_duration(longer_than_nothing("every start would be given up at once")),
+    "spec.timeouts.resume": bounded_duration(),
     "spec.timeouts.rendezvous": bounded_duration(longer_than_nothing("every rendezvous would be given up at once")),
     "spec.timeouts.finish": bounded_duration(longer_than_nothing("every pod that ends would be reported at once")),
 }
@@ -147,7 +148,6 @@ _ELASTIC: Schema = {
 
 LATER: dict[str, Later] = {
     "spec.elastic": Later(_ELASTIC),
-    "spec.timeouts.resume": Later(later_duration("From all ranks joined until the first new step. Not built yet.")),
 }
 
 POLICY = Overlay(says=SAYS | RULE_SAYS, later=LATER, further_values={f"{_RULE}.action": tuple(UNBUILT_ACTIONS)})

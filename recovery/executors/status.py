@@ -7,7 +7,7 @@ import structlog
 
 from recovery import api_verbs
 from recovery.core.model.facts import WorkloadFacts
-from recovery.core.model.ledger import SCHEMA_VERSION, Closing, Incident, Ledger, LedgerObject
+from recovery.core.model.ledger import Closing, Incident, Ledger, LedgerObject, schema_version_of
 from recovery.ports import (
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,
@@ -127,7 +127,7 @@ class LedgerWriter:
         spec = {
             "workloadRef": workload,
             "group": workload.name,
-            "schemaVersion": SCHEMA_VERSION,
+            "schemaVersion": schema_version_of(incident),
             **fields,
             **msgspec.to_builtins(closing),
             "idleGpuSeconds": round(sum(span.idle_gpu_seconds for span in incident.phases), 3),

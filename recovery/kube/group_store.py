@@ -27,7 +27,7 @@ from recovery.core.model.facts import (
     WorkloadFacts,
 )
 from recovery.core.model.fleet_ledger import FleetTotals
-from recovery.core.model.ledger import LedgerObject
+from recovery.core.model.ledger import LedgerObject, Phase
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 from recovery.kube.capacity import Capacity
@@ -322,9 +322,15 @@ class KubeGroupStore:
 
     def _put_train_job(self, entry: ObjectEntry[WorkloadFacts]) -> None:
         key = GroupKey(entry.namespace, entry.name)
+        known = self._train_jobs.get(key)
         self._train_jobs[key] = entry.value
         self._select_again(key)
-        self._notify(key)
+        if known is None or not _only_progresses(known, entry.value) or self._awaits_progress(key, entry.value):
+            self._notify(key)
+
+    def _awaits_progress(self, key: GroupKey, workload: WorkloadFacts) -> bool:
+        found = self.ledger_object(key, workload.uid)
+        return found is not None and found.ledger.phase is Phase.RESUMING
 
     def _drop_train_job(self, entry: ObjectEntry[WorkloadFacts]) -> None:
         key = GroupKey(entry.namespace, entry.name)
@@ -505,6 +511,12 @@ class KubeGroupStore:
 
     def _report(self, resource: Resource, name: str, message: str) -> None:
         self._observer.undecodable(resource.plural, name, message)
+
+
+def _only_progresses(before: WorkloadFacts, after: WorkloadFacts) -> bool:
+    """Training processes report every few seconds: without this each report would reconcile the group."""
+    same = msgspec.structs.replace(after, progress=before.progress, resource_version=before.resource_version)
+    return after.progress != before.progress and same == before
 
 
 def _what_counts(node: NodeFacts) -> object:

@@ -40,6 +40,7 @@ _IDLE_REASONS = {
     Phase.SCHEDULING: "schedule",
     Phase.STARTING: "start",
     Phase.RENDEZVOUS: "rendezvous",
+    Phase.RESUMING: "resume",
     Phase.HELD: "hung",
 }
 

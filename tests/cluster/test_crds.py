@@ -122,7 +122,7 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str]] = {
         "spec.timeouts.rendezvous: Invalid value: .*duration",
     ),
     "rendezvous of nothing": ({"timeouts": {"rendezvous": "0s"}}, "spec.timeouts.rendezvous: Invalid value: .*than 0s"),
-    "resume": ({"timeouts": {"resume": "15m"}}, f"spec.timeouts.resume: Forbidden: {LATER}"),
+    "resume in words": ({"timeouts": {"resume": "soon"}}, "spec.timeouts.resume: Invalid value: .*duration"),
     "overrideNative in words": ({"overrideNative": "yes"}, "spec.overrideNative in body must be of type boolean"),
     "unknown terminal failure": ({"onTerminalFailure": "Again"}, 'spec.onTerminalFailure: Unsupported value: "Again"'),
     "unknown end of the budget": (

@@ -222,7 +222,7 @@ async def test_defaults_of_our_kinds_are_filled_in(scene: Scene) -> None:
         "restart": "RecreateGroupOnPodRestart",
         "settle": "2s",
         "teardown": {"fencing": {"assumeDeadAfter": "60s", "mode": "Proven"}},
-        "timeouts": {"rendezvous": "15m", "start": "15m", "finish": "10m"},
+        "timeouts": {"rendezvous": "15m", "start": "15m", "resume": "15m", "finish": "10m"},
     }
     some = recovery_policy("some", budget={"limit": 3}, backoff={"initial": "1s"}, teardown={}, mode="Enforce")
     spec = (await scene.create(RECOVERY_POLICIES, some))["spec"]

@@ -7,9 +7,10 @@ Level-triggered: every reconcile starts from the facts. It does not matter after
 import msgspec
 
 from recovery.core.decision import backoff
-from recovery.core.decision.after_restart import after_restart, settling_until, whole_again
+from recovery.core.decision.after_restart import after_restart, settling_until
 from recovery.core.decision.before_restart import judge, kept_by_breaker
 from recovery.core.decision.hold import fail_job
+from recovery.core.decision.resuming import completed, whole_again
 from recovery.core.decision.teardown import free_the_dead, left_alone
 from recovery.core.decision.terminal_jobset import awaits_new_jobset, failed, made_anew
 from recovery.core.diagnosis.evidence import Evidence, fresh, gather
@@ -34,7 +35,7 @@ def in_incident(context: ReconcileContext, ledger: Ledger) -> Plan:
     workload = context.workload
     over = ended(workload)
     if over is not None:
-        return close(ledger, Outcome.SUPERSEDED, over, context.now)
+        return completed(context, ledger, over) or close(ledger, Outcome.SUPERSEDED, over, context.now)
     if workload.suspended and not suspension.in_force(workload):
         return close(ledger, Outcome.SUPERSEDED, suspended(workload), context.now)
     ledger, actions = suspension.settle(context, ledger)
@@ -63,7 +64,7 @@ def _in_jobset(context: ReconcileContext, ledger: Ledger) -> Plan:
         ledger = seen
     gone = _gone(context, ledger)
     if gone is not None:
-        return close(ledger, Outcome.SUPERSEDED, gone, context.now)
+        return completed(context, ledger, gone) or close(ledger, Outcome.SUPERSEDED, gone, context.now)
     jobset = context.snapshot.jobset
     assert jobset is not None, "one that is not there is gone"
     if jobset.terminal_state == "Failed":

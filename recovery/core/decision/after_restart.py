@@ -20,6 +20,7 @@ from recovery.core.decision.before_restart import (
     waits_for,
 )
 from recovery.core.decision.hold import fail_job, hold_back
+from recovery.core.decision.resuming import deadline_of, whole_again
 from recovery.core.decision.teardown import free_the_dead, left_alone, pod_deletes, takedown
 from recovery.core.decision.verdict import EARLY, Call, Verdict
 from recovery.core.diagnosis import not_started
@@ -72,23 +73,6 @@ def settling_until(context: ReconcileContext, ledger: Ledger) -> datetime | None
     began = open_.phases[-1].started_at if ledger.phase is Phase.HELD else open_.detected_at
     # A clock that jumped back does not make it wait for longer.
     return began + SETTLES_IN if timedelta() <= now - began < SETTLES_IN else None
-
-
-def whole_again(context: ReconcileContext, ledger: Ledger) -> Plan:
-    """All ranks are Ready: the incident ends when the last of them became so."""
-    outcome, reason = lifecycle.outcome_when_whole(ledger)
-    open_ = ledger.current_incident
-    ended_at = phases.end_of_rendezvous(context.snapshot, open_.phases[-1].started_at, context.now)
-    verified = phases.joined_probe(context.snapshot)
-    source = "joined-probe" if verified else "ready"
-    why = told(
-        Sentence.ALL_JOINED if verified else Sentence.ALL_READY,
-        reason,
-        ranks=open_.ranks,
-        source=source,
-        verified=str(verified).lower(),
-    )
-    return close(ledger, outcome, why, ended_at, source=source, verified=verified)
 
 
 def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
@@ -178,6 +162,8 @@ def _watch(context: ReconcileContext, ledger: Ledger, found: Phase, *, ours: boo
         return _watch_the_scheduling(context, ledger)
     if ledger.phase is Phase.STARTING:
         return _watch_the_start(context, ledger)
+    if ledger.phase is Phase.RESUMING:
+        return _watch_the_resuming(context, ledger)
     return _watch_the_rendezvous(context, ledger)
 
 
@@ -395,6 +381,14 @@ def _watch_the_rendezvous(context: ReconcileContext, ledger: Ledger) -> Plan:
     plan = say_after_a_while(context, ledger, what)
     earlier = plan.requeue_at is not None and plan.requeue_at < deadline
     return plan if earlier else msgspec.structs.replace(plan, requeue_at=deadline)
+
+
+def _watch_the_resuming(context: ReconcileContext, ledger: Ledger) -> Plan:
+    """All had joined, and a member is not Ready any more. No timeout tears down what may train."""
+    deadline = deadline_of(ledger)
+    if context.now < deadline:
+        return as_before(ledger, requeue_at=deadline)
+    return as_before(say_of_attempt(ledger, _not_ready(context.snapshot)))
 
 
 def _without_capacity(snapshot: Snapshot) -> list[tuple[PodFacts, str]]:

@@ -69,6 +69,7 @@ def open_incident(
     if ledger.handled.until is not None:
         failed_at = min(max(failed_at, ledger.handled.until), decided_at)
     ranks, gpus = _size(snapshot)
+    progress = snapshot.workload.progress
     incident = Incident(
         id=f"{uid[:8]}-{number}",
         number=number,
@@ -83,6 +84,7 @@ def open_incident(
         ranks=ranks,
         suspects=disruption.suspects,
         evidence=tuple(item.text for item in disruption.evidence[:MAX_EVIDENCE]),
+        progress_at=progress.updated_at if progress is not None else None,
         probe_proven=any(pod.joined_probe and pod.ready for pod in snapshot.pods),
     )
     whole_since = ledger.handled.until

@@ -24,6 +24,7 @@ _ORDER = (
     Phase.SCHEDULING,
     Phase.STARTING,
     Phase.RENDEZVOUS,
+    Phase.RESUMING,
 )
 
 MAX_SPANS = 60

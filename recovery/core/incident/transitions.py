@@ -66,6 +66,7 @@ UNDER_WAY = (
     Phase.SCHEDULING,
     Phase.STARTING,
     Phase.RENDEZVOUS,
+    Phase.RESUMING,
 )
 """The phases of an attempt, in order. What happens between two reads takes no time, so any of them may be skipped."""
 
@@ -88,6 +89,11 @@ TRANSITIONS: tuple[Transition, ...] = (
     *_from(UNDER_WAY[:4], Phase.SCHEDULING, "the old group is gone, and a member has no node"),
     *_from(UNDER_WAY[:5], Phase.STARTING, "every member has a node, and one does not run"),
     *_from(UNDER_WAY[:6], Phase.RENDEZVOUS, "every member runs, and one is not Ready"),
+    *_from(
+        UNDER_WAY[:7],
+        Phase.RESUMING,
+        "every member is Ready, and the training, which had reported progress before, has not done so since",
+    ),
     # ... but for capacity: waiting for a node does not count as starting.
     *_from((Phase.STARTING,), Phase.SCHEDULING, "no node has room for the pod that replaces a lost one"),
     *_from(
@@ -104,7 +110,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         "the withheld restart is made, the platform restarts the group, or the loss is left to the platform",
     ),
     *_from(
-        (Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS),
+        (Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS, Phase.RESUMING),
         Phase.DECIDED,
         "a member is lost again, a timeout passes, or somebody else restarts the group: another restart",
         by_restart=True,
@@ -116,7 +122,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         by_restart=True,
     ),
     *_from(
-        (Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS),
+        (Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS, Phase.RESUMING),
         Phase.BACKOFF,
         "a member is lost again, and the restart is withheld",
     ),
@@ -226,15 +232,30 @@ ATTEMPTS: Mapping[AttemptAction, AttemptLife] = MappingProxyType(
 
 _ANY_PHASE = frozenset({*UNDER_WAY, Phase.HELD})
 _HELD = frozenset({Phase.HELD})
+_RESUMING = frozenset({Phase.RESUMING})
 _OBSERVE = frozenset({Mode.OBSERVE})
 
 ENDINGS: tuple[AllowedEnding, ...] = (
     AllowedEnding(
         Outcome.RECOVERED,
         Reason.ALL_RANKS_READY,
-        "after a restart, all ranks are Ready, or have joined",
+        "after a restart, all ranks are Ready, or have joined; or the job is complete before it reports progress",
         _ENFORCE,
         frozenset(UNDER_WAY),
+    ),
+    AllowedEnding(
+        Outcome.RECOVERED,
+        Reason.TRAINING_PROGRESSES,
+        "the training reports progress after all ranks are Ready",
+        _ENFORCE,
+        _RESUMING,
+    ),
+    AllowedEnding(
+        Outcome.RECOVERED,
+        Reason.PROGRESS_NOT_SEEN,
+        "all ranks are Ready, and the training reports no progress within timeouts.resume",
+        _ENFORCE,
+        _RESUMING,
     ),
     AllowedEnding(
         Outcome.FAILED,

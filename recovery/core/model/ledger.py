@@ -14,9 +14,13 @@ from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 
 OLDEST_SCHEMA_VERSION = 1
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """2 added suspensions, backoff and requests; 3 rules, classes of causes, fencing and nodes that are replaced; 4 tells
-reasons as codes beside their messages. `core.model.ledger_v3` reads the versions before 4."""
+reasons as codes beside their messages; 5 has the phase Resuming. `core.model.ledger_v3` reads the versions before 4.
+"""
+WITHOUT_RESUMING = 4
+"""The version of a ledger whose incident has never been in Resuming. A controller that knows only 4 cannot read that
+phase, and can read all else: so the others are labelled 4, and it holds only the groups whose ledger has that phase."""
 
 
 class Phase(StrEnum):
@@ -31,6 +35,7 @@ class Phase(StrEnum):
     SCHEDULING = "Scheduling"
     STARTING = "Starting"
     RENDEZVOUS = "Rendezvous"
+    RESUMING = "Resuming"
     HELD = "Held"
 
 
@@ -192,9 +197,10 @@ class Closing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """How it came to that."""
     ended_at: datetime
     source: str = ""
-    """How the end of Rendezvous is known: `joined-probe`, `ready`, or empty where the incident did not get that far."""
+    """How the recovery is known: `progress`, `joined-probe`, `ready`, or empty where the incident did not get that
+    far."""
     verified: bool = False
-    """All ranks have said so themselves. Ready alone only says that they run."""
+    """The training has said so itself. Ready alone only says that all ranks run."""
 
 
 class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -241,6 +247,9 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     probe_proven: bool = False
     """A member had joined by its probe when the incident opened: the training script does tell. Only then does a
     rendezvous that takes too long mean anything."""
+    progress_at: datetime | None = None
+    """The date of the progress that the training had shown when the incident opened. None: it had shown none, and
+    Resuming has no length."""
     forced: bool = False
     """A person insisted on the latest restart: neither mode Observe nor a paused job holds it up."""
     fail_job: bool = False
@@ -307,7 +316,8 @@ class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     message: str = ""
     """The whole sentence."""
     source: str = ""
-    """How the end of Rendezvous is known: `joined-probe`, `ready`, or empty where the incident did not get that far."""
+    """How the recovery is known: `progress`, `joined-probe`, `ready`, or empty where the incident did not get that
+    far."""
     verified: bool = False
     handling: IncidentHandling = IncidentHandling.AUTOMATIC
     released_gpu_seconds: float = 0.0
@@ -427,7 +437,7 @@ class LedgerCondition(msgspec.Struct, frozen=True, rename="camel"):
 class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """`RecoveryGroup.status`."""
 
-    schema_version: int = msgspec.field(default_factory=lambda: SCHEMA_VERSION)
+    schema_version: int = msgspec.field(default_factory=lambda: WITHOUT_RESUMING)
     """A controller that meets a larger one than its own holds and says so. Always written (a factory's default is never
     omitted)."""
     epoch: int = 0
@@ -485,6 +495,12 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         return msgspec.structs.replace(self, incident=msgspec.structs.replace(self.current_incident, **changes))
 
 
+def schema_version_of(incident: Incident | None) -> int:
+    """The lowest version whose controllers can read a ledger, or a record, with this incident."""
+    resumed = incident is not None and any(span.phase is Phase.RESUMING for span in incident.phases)
+    return SCHEMA_VERSION if resumed else WITHOUT_RESUMING
+
+
 class LedgerObject(msgspec.Struct, frozen=True):
     """A RecoveryGroup as read: its status and the resourceVersion that the next write is swapped against."""
 
@@ -497,7 +513,7 @@ class LedgerObject(msgspec.Struct, frozen=True):
     """Name of the workload that the group belongs to."""
     ledger: Ledger
     workload_kind: str = "TrainJob"
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = WITHOUT_RESUMING
     """As found; -1: a status that cannot be decoded."""
 
     @property

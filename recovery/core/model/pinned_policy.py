@@ -25,6 +25,8 @@ class PinnedPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     backoff_max_seconds: float = 0.0
     rendezvous_timeout_seconds: float = 0.0
     """0: none (an incident of schema version 1)."""
+    resume_timeout_seconds: float = 900.0
+    """0: the incident does not wait for progress."""
     finish_timeout_seconds: float = 600.0
     rules: tuple[Rule, ...] = ()
     override_native: bool = False

@@ -169,6 +169,8 @@ class Reason(StrEnum):
     """All pods have a node, and something keeps a container from starting."""
     WAITING_FOR_READY = "WaitingForReady"
     """All ranks run, and not all of them are Ready."""
+    WAITING_FOR_PROGRESS = "WaitingForProgress"
+    """All ranks are Ready, and the training has reported no progress since."""
     WAITING_FOR_JOB_SET = "WaitingForJobSet"
     """Trainer is to create the JobSet again."""
     JOB_WITHOUT_PODS = "JobWithoutPods"
@@ -205,6 +207,10 @@ class Reason(StrEnum):
     # --- how an incident ended ----------------------------------------------------------------------------------------
     ALL_RANKS_READY = "AllRanksReady"
     """After a restart all ranks are Ready, or have joined."""
+    TRAINING_PROGRESSES = "TrainingProgresses"
+    """After a restart all ranks are Ready, and the training has reported progress since."""
+    PROGRESS_NOT_SEEN = "ProgressNotSeen"
+    """After a restart all ranks are Ready, and the training reported no progress within `timeouts.resume`."""
     RUNS_WHOLE_AGAIN = "RunsWholeAgain"
     """All ranks are Ready again without the restart that was due."""
     LEFT_TO_KUBERNETES = "LeftToKubernetes"
@@ -253,6 +259,7 @@ class Sentence(StrEnum):
     ADOPTED = auto()
     ALL_JOINED = auto()
     ALL_READY = auto()
+    ALL_READY_AND_COMPLETE = auto()
     AND = auto()
     ANSWERED_BY_INCIDENT = auto()
     ATTEMPTS_BY_BUDGET = auto()

@@ -56,7 +56,9 @@ def _of_incident(before: Ledger, after: Ledger, incident: Incident) -> tuple[Emi
     if was is not None and now is None and incident.closing is None:
         found.append(_event(f"{incident.id}.resumed-{number}", False, "Resumed", incident.message))
     if incident.closing is not None and (known is None or known.closing is None):
-        bad = incident.closing.outcome in {Outcome.FAILED, Outcome.HELD}
+        closing = incident.closing
+        unseen = closing.outcome_reason is Reason.PROGRESS_NOT_SEEN
+        bad = unseen or closing.outcome in {Outcome.FAILED, Outcome.HELD}
         found.append(_event(f"{incident.id}.closed", bad, f"Incident{incident.closing.outcome}", incident.message))
     if not found and incident.rule and known is not None and known.rule != incident.rule:
         # What the rule led to tells of it as a rule; this one has led to nothing new.

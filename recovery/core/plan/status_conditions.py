@@ -8,7 +8,7 @@ from recovery.core.diagnosis.group_conditions import GroupCondition
 from recovery.core.incident import budget
 from recovery.core.incident.preconditions import paused
 from recovery.core.model.facts import WorkloadFacts
-from recovery.core.model.ledger import BudgetState, Incident, Ledger, LedgerCondition, Phase
+from recovery.core.model.ledger import BudgetState, Incident, Ledger, LedgerCondition, Phase, schema_version_of
 
 
 def summarise(
@@ -21,7 +21,9 @@ def summarise(
     incident = ledger.incident
     open_ = incident if incident is not None and incident.closing is None else None
     last = ledger.history[0] if ledger.history else None
-    shown = msgspec.structs.replace(ledger, next_attempt_at=_next_attempt_at(ledger, open_))
+    shown = msgspec.structs.replace(
+        ledger, schema_version=schema_version_of(incident), next_attempt_at=_next_attempt_at(ledger, open_)
+    )
     if incident is not None:
         attempt = incident.attempt
         shown = msgspec.structs.replace(

@@ -21,6 +21,7 @@ def pinned_policy_of(policy: Policy) -> PinnedPolicy:
         backoff_factor=policy.backoff.factor,
         backoff_max_seconds=policy.backoff.longest.total_seconds(),
         rendezvous_timeout_seconds=policy.rendezvous_timeout.total_seconds(),
+        resume_timeout_seconds=policy.resume_timeout.total_seconds(),
         finish_timeout_seconds=policy.finish_timeout.total_seconds(),
         rules=policy.rules,
         override_native=policy.override_native,

@@ -69,6 +69,8 @@ class Policy(msgspec.Struct, frozen=True):
     since: datetime
     """Evidence from before this moment is a baseline."""
     rendezvous_timeout: timedelta = timedelta(minutes=15)
+    resume_timeout: timedelta = timedelta(minutes=15)
+    """Zero: no incident waits for progress."""
     finish_timeout: timedelta = timedelta(minutes=10)
     on_exhausted: OnExhausted = OnExhausted.HOLD
     on_terminal_failure: OnTerminalFailure = OnTerminalFailure.LEAVE
@@ -114,6 +116,7 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
         start_timeout=parse_duration(spec.timeouts.start, "spec.timeouts.start"),
         since=max(facts.created_at, facts.mode_since),
         rendezvous_timeout=parse_duration(spec.timeouts.rendezvous, "spec.timeouts.rendezvous"),
+        resume_timeout=parse_duration(spec.timeouts.resume, "spec.timeouts.resume"),
         finish_timeout=parse_duration(spec.timeouts.finish, "spec.timeouts.finish"),
         on_exhausted=spec.budget.on_exhausted,
         on_terminal_failure=spec.on_terminal_failure,

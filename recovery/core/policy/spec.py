@@ -131,7 +131,7 @@ class TeardownSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TimeoutsSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """How long a phase of an attempt may last before a new attempt is made; longer than 0s."""
+    """How long a phase of an attempt may last. After `start` and `rendezvous` a new attempt is made."""
 
     start: str = "15m"
     """From when all pods of the attempt have a node until all run. Waiting for capacity does not count, pulling images
@@ -139,6 +139,10 @@ class TimeoutsSpec(msgspec.Struct, frozen=True, rename="camel"):
     rendezvous: str = "15m"
     """From when all pods run until all ranks have joined; counts only where a joined probe tells of it, and had told of
     a member when the incident began."""
+    resume: str = "15m"
+    """From when all ranks have joined until the training reports progress in `TrainJob.status.trainerStatus`; counts
+    only where it had reported progress before the incident. Then the incident closes as Recovered, and says that no
+    progress was seen; nothing is restarted for it. 0s: an incident does not wait for progress."""
     finish: str = "10m"
     """How long a pod may stay Running after its training container has failed for good, because another container of it
     runs on; then a condition names that container. Nothing is restarted for it."""

@@ -20,6 +20,7 @@ def problems(spec: PolicySpec) -> Iterator[str]:
     yield from _no_time(
         spec.timeouts.rendezvous, "spec.timeouts.rendezvous", "every rendezvous would be given up at once"
     )
+    yield from unreadable(spec.timeouts.resume, "spec.timeouts.resume")
     yield from _no_time(spec.timeouts.finish, "spec.timeouts.finish", "every pod that ends would be reported at once")
     backoff = spec.backoff
     wrong = (*unreadable(backoff.initial, "spec.backoff.initial"), *unreadable(backoff.max, "spec.backoff.max"))

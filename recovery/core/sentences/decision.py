@@ -173,6 +173,16 @@ _RESTARTS: dict[Sentence | Reason, Text] = {
     ),
     Sentence.ALL_READY: "all {ranks} ranks are Ready (source: {source}, verified: {verified})",
     Sentence.ALL_JOINED: "all {ranks} ranks have joined (source: {source}, verified: {verified})",
+    Sentence.ALL_READY_AND_COMPLETE: (
+        "all {ranks} ranks became Ready, and {what} is complete (source: {source}, verified: {verified})"
+    ),
+    Reason.TRAINING_PROGRESSES: (
+        "all {ranks} ranks are Ready, and the training progresses (source: progress, verified: true)"
+    ),
+    Reason.PROGRESS_NOT_SEEN: (
+        "all {ranks} ranks are Ready, but the training reported no progress within {seconds} s "
+        "(source: {source}, verified: {verified})"
+    ),
 }
 
 _WAITS: dict[Sentence | Reason, Text] = {
@@ -190,6 +200,7 @@ _WAITS: dict[Sentence | Reason, Text] = {
     Reason.WAITING_FOR_READY: _waiting_for_ready,
     Reason.JOB_WITHOUT_PODS: "Job {job} got no pods for {seconds} s",
     Reason.START_TIMEOUT: "not all ranks ran within {seconds} s of being scheduled",
+    Reason.WAITING_FOR_PROGRESS: "all {ranks} ranks are Ready; waiting for the training to report progress",
     Reason.RENDEZVOUS_TIMEOUT: "not all ranks joined within {seconds} s of running; {what}",
     Reason.BUDGET_WINDOW_PASSED: "{evidence}; held until the budget's window let it through",
     Sentence.HOLE_SEEN: "{what}",

@@ -10,7 +10,14 @@ from recovery.core.model import ledger_v3
 from recovery.core.model.annotations import RESET_BREAKER_ANNOTATION
 from recovery.core.model.config import ConfigFacts, ConfigSpec
 from recovery.core.model.fleet_ledger import FleetLedger
-from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject
+from recovery.core.model.ledger import (
+    OLDEST_SCHEMA_VERSION,
+    SCHEMA_VERSION,
+    WITHOUT_RESUMING,
+    Ledger,
+    LedgerObject,
+    schema_version_of,
+)
 from recovery.core.model.ledger_restore import restore_account
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.spec import PolicySpec
@@ -138,7 +145,7 @@ class _Group(msgspec.Struct, frozen=True):
 
 
 class _LedgerVersion(msgspec.Struct, frozen=True, rename="camel"):
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = WITHOUT_RESUMING
 
 
 _decode_group = msgspec.json.Decoder(_Group).decode
@@ -181,6 +188,7 @@ def _ledger(status: msgspec.Raw) -> tuple[int, Ledger]:
             else ledger_v3.restore_told(_decode_ledger(status), status)
         )
         check(ledger)
-        return version, restore_account(msgspec.structs.replace(ledger, schema_version=SCHEMA_VERSION))
+        labelled = msgspec.structs.replace(ledger, schema_version=schema_version_of(ledger.incident))
+        return version, restore_account(labelled)
     except (ValueError, OverflowError) as error:
         return UNREADABLE_SCHEMA_VERSION, Ledger(message=f"status is not a ledger of this version: {error}")

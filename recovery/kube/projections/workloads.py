@@ -1,6 +1,7 @@
 """TrainJobs, JobSets and Jobs."""
 
 from sys import intern
+from typing import Annotated
 
 import msgspec
 
@@ -15,11 +16,21 @@ from recovery.core.model.facts import (
     JobSetFacts,
     PodConditionPattern,
     PodFailureRule,
+    Progress,
     ReplicatedJobFacts,
     WorkloadFacts,
 )
 from recovery.kube.projections.containers import ContainerSpec, templates
-from recovery.kube.projections.metadata import Metadata, ObjectEntry, RawCondition, conditions, whole_number
+from recovery.kube.projections.metadata import (
+    EARLIEST,
+    Date,
+    Metadata,
+    ObjectEntry,
+    RawCondition,
+    clamped,
+    conditions,
+    whole_number,
+)
 from recovery.ports import JOB_SETS, TRAIN_JOBS, Resource
 from recovery.workloads.jobset import (
     COMPLETED_CONDITION,
@@ -50,13 +61,24 @@ class _Conditions(msgspec.Struct, frozen=True):
     conditions: list[RawCondition] = []
 
 
+class _TrainerStatus(msgspec.Struct, frozen=True, rename="camel"):
+    last_updated_time: Date
+    progress_percentage: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None
+
+
+class _TrainJobStatus(msgspec.Struct, frozen=True, rename="camel"):
+    conditions: list[RawCondition] = []
+    trainer_status: msgspec.Raw = msgspec.Raw(b"null")
+
+
 class _TrainJob(msgspec.Struct, frozen=True):
     metadata: _WorkloadMetadata
     spec: _TrainJobSpec = _TrainJobSpec()
-    status: _Conditions = _Conditions()
+    status: _TrainJobStatus = _TrainJobStatus()
 
 
 _decode_train_job = msgspec.json.Decoder(_TrainJob).decode
+_decode_trainer_status = msgspec.json.Decoder(_TrainerStatus | None).decode
 
 
 def decode_train_job(raw: bytes | msgspec.Raw) -> ObjectEntry[WorkloadFacts]:
@@ -64,7 +86,25 @@ def decode_train_job(raw: bytes | msgspec.Raw) -> ObjectEntry[WorkloadFacts]:
     met = conditions(job.status.conditions)
     facts = _workload(TRAIN_JOBS, job.metadata, job.spec, met)
     managers = tuple(intern(patch.manager) for patch in job.spec.runtime_patches)
-    return job.metadata.entry(msgspec.structs.replace(facts, patched_by=managers) if managers else facts)
+    progress = _progress(job.status.trainer_status)
+    if managers or progress is not None:
+        facts = msgspec.structs.replace(facts, patched_by=managers, progress=progress)
+    return job.metadata.entry(facts)
+
+
+def _progress(raw: msgspec.Raw) -> Progress | None:
+    """None: the job tells none, or what it tells makes no sense.
+
+    A training process writes it, and it is an optional signal: one that is wrong must not keep the job from being read.
+    """
+    try:
+        found = _decode_trainer_status(raw)
+    except ValueError:
+        return None
+    if found is None or clamped(found.last_updated_time) <= EARLIEST:  # the zero time of Go: no time at all
+        return None
+    percentage = found.progress_percentage
+    return Progress(clamped(found.last_updated_time), None if percentage is None else percentage / 100)
 
 
 def _workload(

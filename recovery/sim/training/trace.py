@@ -23,6 +23,8 @@ class EventKind(StrEnum):
     """A survivor of that round, from now on stuck in a collective operation."""
     PROCESS_EXITED = "process_exited"
     CHECKPOINT = "checkpoint"
+    REPORTED = "reported"
+    """Rank 0 has reported progress; whether the report arrives is another matter."""
     FINISHED = "finished"
 
 

@@ -15,7 +15,18 @@ from enum import StrEnum
 import msgspec
 
 from recovery import api_verbs
-from recovery.ports import JOB_SETS, JOBS, ApiClient, Clock, Entropy, ReadAgainError, TryLaterError
+from recovery.ports import (
+    JOB_SETS,
+    JOBS,
+    TRAIN_JOBS,
+    ApiClient,
+    ApiError,
+    Clock,
+    Entropy,
+    PatchKind,
+    ReadAgainError,
+    TryLaterError,
+)
 from recovery.sim.kubelets.objects import Pod
 from recovery.sim.kubelets.processes import SIGTERM_CODE, ContainerProcess, Exit
 from recovery.sim.timers import Timer, Timers
@@ -57,6 +68,9 @@ class TrainingSettings:
     """A rank that waited this long for the others exits with 1."""
     term_seconds: float = 0.2
     """From SIGTERM to the exit, in a process that heeds it."""
+    reports_every_seconds_of: Mapping[str, float] = field(default_factory=dict)
+    """Of single trainings, by namespace and name joined by a slash: how often rank 0 reports progress, as transformers
+    does where the gate TrainJobStatus of Trainer is on. One that is not here reports none."""
     initializer_seconds: float = 1.0
     """What an initializer takes before it exits with 0."""
 
@@ -114,6 +128,7 @@ class Round:
     """None: it goes on, or a rank of it got SIGTERM and lives yet."""
     next_checkpoint: Timer | None = field(default=None, repr=False)
     finish: Timer | None = field(default=None, repr=False)
+    next_report: Timer | None = field(default=None, repr=False)
 
     @property
     def job_uid(self) -> str:
@@ -158,6 +173,16 @@ class Group:
     def asks(self) -> bool:
         """Only the API server can tell it whom to wait for."""
         return bool(self.waiting) and (self.members is None or not self.size_is_literal)
+
+
+@dataclass(frozen=True)
+class _Report:
+    """What rank 0 tells of the progress, dated by itself."""
+
+    training: str
+    at: datetime
+    percentage: int | None
+    """None: nobody knows how many steps there are."""
 
 
 class _JobSpec(msgspec.Struct):
@@ -215,6 +240,7 @@ class TrainingWorld:
         self._rounds: dict[str, list[Round]] = {}
         self._checkpoints: dict[str, int] = {}
         self._size_wanted = asyncio.Event()
+        self._reports: asyncio.Queue[_Report] = asyncio.Queue()
 
     # What tests ask.
 
@@ -252,6 +278,7 @@ class TrainingWorld:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._timers.run())
             tasks.create_task(self._keep_sizes())
+            tasks.create_task(self._keep_reporting())
 
     def process_started(self, process: ContainerProcess) -> None:
         pod = process.pod
@@ -330,6 +357,7 @@ class TrainingWorld:
         self._rounds.setdefault(group.training, []).append(formed)
         self._record(EventKind.ROUND_FORMED, formed)
         self._set_checkpoint(formed)
+        self._set_report(formed)
         if formed.total_steps is not None:
             left_seconds = (formed.total_steps - formed.from_step) * formed.step_seconds
             formed.finish = self._timers.after(max(0.0, left_seconds), lambda: self._finish(formed))
@@ -351,10 +379,43 @@ class TrainingWorld:
         self._record(EventKind.CHECKPOINT, formed)
         self._set_checkpoint(formed)
 
+    def _set_report(self, formed: Round) -> None:
+        every_seconds = self._settings.reports_every_seconds_of.get(formed.training)
+        if every_seconds is not None:
+            formed.next_report = self._timers.after(every_seconds, lambda: self._report(formed))
+
+    def _report(self, formed: Round) -> None:
+        now, total = self._clock.now(), formed.total_steps
+        percentage = None if not total else min(100, 100 * formed.step_at(now) // total)
+        self._reports.put_nowait(_Report(formed.training, now, percentage))
+        self._record(EventKind.REPORTED, formed)
+        self._set_report(formed)
+
+    async def _keep_reporting(self) -> None:
+        """As Trainer's status server does it: one that fails is lost, and the training goes on."""
+        while True:
+            report = await self._reports.get()
+            namespace, _, name = report.training.partition("/")
+            told: dict[str, object] = {"lastUpdatedTime": report.at.strftime("%Y-%m-%dT%H:%M:%SZ"), "metrics": []}
+            if report.percentage is not None:
+                told["progressPercentage"] = report.percentage
+            try:
+                await api_verbs.patch(
+                    self._api,
+                    TRAIN_JOBS,
+                    name,
+                    {"status": {"trainerStatus": told}},
+                    kind=PatchKind.MERGE,
+                    namespace=namespace,
+                    subresource="status",
+                )
+            except ApiError:
+                continue
+
     def _end_steps(self, ending: Round) -> None:
         if ending.ended_at is None:
             ending.ended_at = self._clock.now()
-            for timer in (ending.next_checkpoint, ending.finish):
+            for timer in (ending.next_checkpoint, ending.finish, ending.next_report):
                 if timer:
                     timer.cancel()
 

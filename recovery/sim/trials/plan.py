@@ -77,6 +77,8 @@ class JobPlan(msgspec.Struct, frozen=True):
     """terminationGracePeriodSeconds."""
     total_steps: int | None = None
     """None: it trains until the trial ends."""
+    reports_every_seconds: float | None = None
+    """How often its training reports progress. None: it reports none. TrainJobs only."""
     policy: Mapping[str, Any] | None = {}
     """Spec of its RecoveryPolicy, less the selector. None: it has none."""
     sidecars: tuple[Sidecar, ...] = ()

@@ -105,9 +105,10 @@ _SHARES: Mapping[str, float] = {
     "deadline": 0.12,
     "resize": 0.08,
     "unmarked": 0.3,
+    "reports": 0.25,
 }
 """Of the jobs: that have containers beside the training, that are created suspended, that have a deadline, whose size
-their users change; and of bare JobSets: in which no container asks for accelerators."""
+their users change; of bare JobSets: in which no container asks for accelerators; of TrainJobs: that report progress."""
 _SIDECARS: tuple[tuple[Sidecar, ...], ...] = (
     (Sidecar.HELPER,),
     (Sidecar.BROKEN,),
@@ -136,6 +137,8 @@ def draw_plan(seed: int) -> TrialPlan:
     # Drawn from a source of its own, so that trials without any of it stay what they were.
     more = random.Random(f"features {seed}")
     jobs = tuple(_with_features(more, job) for job in jobs)
+    reports = random.Random(f"progress {seed}")
+    jobs = tuple(_with_reports(reports, job) for job in jobs)
     if not calm_world:
         faults = (*faults, *_faults_of_features(more, jobs, faults))
     busy = any(job.admission is not JobAdmission.AT_ONCE for job in jobs) and more.random() < 0.5
@@ -177,6 +180,17 @@ def _with_features(more: random.Random, job: JobPlan) -> JobPlan:
         found["admitted_after_seconds"] = round(more.uniform(1.0, 300.0), 1)
     if not bare and more.random() < _SHARES["deadline"]:
         found["deadline_seconds"] = more.choice(_DEADLINES_SECONDS)
+    return msgspec.structs.replace(job, **found)
+
+
+def _with_reports(chance: random.Random, job: JobPlan) -> JobPlan:
+    """The job, perhaps with a training that reports progress; some of them less often than is waited for it."""
+    if job.runtime is PlannedRuntime.BARE_JOBSET or chance.random() >= _SHARES["reports"]:
+        return job
+    found: dict[str, object] = {"reports_every_seconds": chance.choice((5.0, 30.0, 30.0, 240.0))}
+    if job.policy is not None and chance.random() < 0.5:
+        timeouts = {**job.policy.get("timeouts", {}), "resume": chance.choice(("0s", "2m", "2m", "15m"))}
+        found["policy"] = {**job.policy, "timeouts": timeouts}
     return msgspec.structs.replace(job, **found)
 
 

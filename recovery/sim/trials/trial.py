@@ -152,6 +152,9 @@ def _cluster(plan: TrialPlan, clock: VirtualClock) -> EmbeddedCluster:
         training=TrainingSettings(
             nccl_timeout_seconds=NCCL_TIMEOUT_SECONDS,
             total_steps_of={str(job): job.total_steps for job in plan.jobs if job.total_steps is not None},
+            reports_every_seconds_of={
+                str(job): job.reports_every_seconds for job in plan.jobs if job.reports_every_seconds is not None
+            },
         ),
         settings=ClusterSettings(
             manager_requests_per_second=plan.manager_requests_per_second,

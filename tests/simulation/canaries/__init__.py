@@ -64,6 +64,10 @@ def _may(what: str, allowed: bool, then: Property) -> Property:
     return lambda plan: plan.config["allow"][what] is allowed and then(plan)
 
 
+def _reports(plan: TrialPlan) -> bool:
+    return any(job.reports_every_seconds is not None and job.policy is not None for job in plan.jobs)
+
+
 _ENDS = (FaultKind.CONTAINER_KILL, FaultKind.CASCADE, FaultKind.CRASH_LOOP)
 _ILL = (FaultKind.NODE_UNHEALTHY, FaultKind.NODE_MONITORED)
 _SILENT = (FaultKind.NODE_PARTITION, FaultKind.NODE_POWER_LOSS, FaultKind.RACK_POWER_LOSS)
@@ -85,6 +89,7 @@ CANARIES = (
     Canary("baseline taken for a failure", "BaselineUntouched", decisions.no_baseline, _has(*_OFF_AND_ON), 113),
     Canary("pods made before the resume are another run", "RecordedOnce", decisions.pods_by_creation, _resumed, 21),
     Canary("a sidecar counts as a rank", "HealthyUntouched", decisions.all_containers_train, _has_sidecars, 5),
+    Canary("progress of the old incarnation", "ProgressIsNew", decisions.any_progress_will_do, _reports, 11),
     Canary("deadline reset", "DeadlineHolds", decisions.deadlines_are_reset, _has_deadline, 3),
     Canary("forgotten watchdog", "WatchdogTouches", decisions.no_watchdog, _has(FaultKind.JOB_WITHOUT_PODS), 65),
     Canary(

@@ -56,6 +56,15 @@ def pods_by_creation(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"recovery.core.diagnosis.{module}.pods_of_run", younger)
 
 
+def any_progress_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the TrainJob tells of its progress is taken for news."""
+
+    def told(context: ReconcileContext, ledger: Ledger, since: datetime) -> datetime | None:
+        return context.now if context.workload.progress is not None else None
+
+    monkeypatch.setattr("recovery.core.decision.resuming._progressed_at", told)
+
+
 def all_containers_train(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank is a pod: it runs when all of its containers do, and is lost with any of them."""
 

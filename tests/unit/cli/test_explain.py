@@ -170,6 +170,22 @@ def test_what_is_decided_right_now_comes_with_the_actions_and_none_is_done(clust
     assert "it would delete 2 pods" in lines
 
 
+def test_a_recovery_that_waits_for_progress_says_how_far_the_training_was_and_until_when(
+    cluster: PlainCluster,
+) -> None:
+    job = cluster.add_job("llm")
+    job["status"] = {"trainerStatus": {"progressPercentage": 40, "lastUpdatedTime": "2026-11-02T08:58:30Z"}}
+    cluster.add_policy(mode="Enforce")
+    status = open_incident("Resuming")
+    status["incident"] |= incident_details() | {"progressAt": "2026-11-02T08:58:30Z"}
+    status["incident"]["phases"] = [{"phase": "Resuming", "startedAt": "2026-11-02T08:59:00Z"}]
+    status["incident"]["target"]["jobUIDs"] = ["the one before"]
+    cluster.add_group("llm", status)
+    text = explain("llm")
+    assert "progress 40%, reported at 2026-11-02 08:58:30Z" in text
+    assert "the incident closes at 2026-11-02 09:14:00Z, or as soon as the training reports progress" in text
+
+
 def history() -> Object:
     return {
         "schemaVersion": SCHEMA_VERSION,

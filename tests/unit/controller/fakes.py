@@ -8,7 +8,7 @@ import msgspec
 
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot
-from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerObject
+from recovery.core.model.ledger import WITHOUT_RESUMING, Ledger, LedgerObject
 from recovery.core.model.protection import Protection
 from recovery.core.plan.actions import Plan
 from recovery.core.policy.resolved import PolicyFacts
@@ -47,7 +47,7 @@ class LedgersApi(FakeApi):
         """What is read, by resource and name."""
         self._version = 100
 
-    def put_group(self, ledger: Ledger, *, schema_version: int = SCHEMA_VERSION) -> LedgerObject:
+    def put_group(self, ledger: Ledger, *, schema_version: int = WITHOUT_RESUMING) -> LedgerObject:
         """Somebody writes the RecoveryGroup of `train`, or creates it."""
         uid = "0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"
         name = f"{KEY.name}-{uid}"

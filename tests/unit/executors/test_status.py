@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from recovery.core.model.facts import WorkloadFacts
-from recovery.core.model.ledger import SCHEMA_VERSION, Closing, Incident, Ledger, Outcome, Phase, PhaseSpan
+from recovery.core.model.ledger import WITHOUT_RESUMING, Closing, Incident, Ledger, Outcome, Phase, PhaseSpan
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.executors.status import LedgerWriter, reference_to
@@ -138,7 +138,7 @@ async def test_the_ledger_of_a_bare_jobset_belongs_to_the_jobset() -> None:
 async def test_a_ledger_of_an_earlier_version_is_one_of_ours_once_it_is_written() -> None:
     api = LedgersApi()
     known = api.put_group(Ledger(), schema_version=1)
-    assert (await LedgerWriter(api).write("ml", workload(), known, LEDGER)).schema_version == SCHEMA_VERSION
+    assert (await LedgerWriter(api).write("ml", workload(), known, LEDGER)).schema_version == WITHOUT_RESUMING
 
 
 async def test_the_status_is_swapped_against_the_version_that_the_creation_gave() -> None:
@@ -159,7 +159,7 @@ async def test_a_known_ledger_is_replaced_by_one_patch_with_its_version() -> Non
     assert version == {"op": "replace", "path": "/metadata/resourceVersion", "value": known.resource_version}
     assert (status["op"], status["path"]) == ("add", "/status")
     assert status["value"] == {
-        "schemaVersion": SCHEMA_VERSION,
+        "schemaVersion": WITHOUT_RESUMING,
         "epoch": 3,
         "reason": "DefaultRestart",
         "message": "because",

@@ -23,6 +23,7 @@ from tests.unit.kube.store_world import (
     LEDGER_NAME,
     LLM,
     WORKLOAD_UID,
+    Body,
     World,
     job,
     ledger,
@@ -323,3 +324,35 @@ async def test_how_many_jobs_a_group_is_made_of(world: World) -> None:
     assert world.llm.expected_jobs == 4, "nor is what has done its part"
     await world.tell(JOB_SETS, body, type_="DELETED")
     assert world.llm.expected_jobs == 0
+
+
+PROGRESS = {"progressPercentage": 40, "lastUpdatedTime": "2026-11-21T10:00:00Z"}
+
+
+def reporting(seconds: int, **status: object) -> Body:
+    trainjob = load("trainjob")
+    told = PROGRESS | {"lastUpdatedTime": f"2026-11-21T10:00:{seconds:02}Z"}
+    trainjob["status"] = {**trainjob.get("status", {}), "trainerStatus": told, **status}
+    return trainjob
+
+
+async def test_a_report_of_progress_reconciles_no_group_and_is_there_to_be_read(world: World) -> None:
+    """Training processes report every few seconds: 200 of them would cost 40 reconciles in each."""
+    await world.tell(TRAIN_JOBS, reporting(1))
+    assert await world.tell(TRAIN_JOBS, reporting(6)) == {}
+    assert world.llm.workload is not None
+    assert world.llm.workload.progress is not None
+    assert world.llm.workload.progress.updated_at.second == 6
+    assert world.llm.workload.resource_version == str(world.version)
+
+
+async def test_a_report_that_comes_with_anything_else_reconciles_the_group(world: World) -> None:
+    await world.tell(TRAIN_JOBS, reporting(1))
+    complete = {"type": "Complete", "status": "True", "lastTransitionTime": "2026-11-21T10:00:00Z"}
+    assert await world.tell(TRAIN_JOBS, reporting(6, conditions=[complete])) == {"default/llm": 1}
+
+
+async def test_a_report_that_a_recovery_waits_for_reconciles_the_group(world: World) -> None:
+    await world.tell(TRAIN_JOBS, reporting(1))
+    await world.tell(RECOVERY_GROUPS, load("recoverygroup-v5"))
+    assert await world.tell(TRAIN_JOBS, reporting(6)) == {"default/llm": 1}

@@ -22,13 +22,14 @@ from recovery.core.model.facts import (
     PodConditionPattern,
     PodFacts,
     PodFailureRule,
+    Progress,
     ReplicatedJobFacts,
     Taint,
     Toleration,
     WorkloadFacts,
 )
 from recovery.core.model.fleet_ledger import FleetLedger, Suspicion
-from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, Outcome, Phase, Suspension, Target
+from recovery.core.model.ledger import SCHEMA_VERSION, WITHOUT_RESUMING, Ledger, Outcome, Phase, Suspension, Target
 from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Mode
 from recovery.kube.projections.nodes import decode_node, decode_renewal
@@ -306,6 +307,35 @@ class TestWorkloads:
         assert decode_train_job(changed("trainjob", spec__runtimePatches=patches)).value.patched_by == (
             "kueue.x-k8s.io/manager",
         )
+
+    @pytest.mark.parametrize(
+        ("percentage", "ratio"), [({"progressPercentage": 45}, 0.45), ({"progressPercentage": 0}, 0.0), ({}, None)]
+    )
+    def test_how_far_a_training_has_come(self, percentage: dict[str, object], ratio: float | None) -> None:
+        told = {"lastUpdatedTime": "2026-11-21T10:00:00Z", "metrics": [{"name": "loss", "value": "0.1"}], **percentage}
+        job = decode_train_job(changed("trainjob", status__trainerStatus=told)).value
+        assert job.progress == Progress(at("10:00:00"), ratio)
+        assert decode_train_job(fixture("trainjob")).value.progress is None
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            None,
+            "far",
+            {},
+            {"progressPercentage": 45},
+            {"progressPercentage": 45, "lastUpdatedTime": None},
+            {"progressPercentage": 45, "lastUpdatedTime": "0001-01-01T00:00:00Z"},
+            {"progressPercentage": 45, "lastUpdatedTime": "today"},
+            {"progressPercentage": 101, "lastUpdatedTime": "2026-11-21T10:00:00Z"},
+            {"progressPercentage": -1, "lastUpdatedTime": "2026-11-21T10:00:00Z"},
+            {"progressPercentage": "45", "lastUpdatedTime": "2026-11-21T10:00:00Z"},
+        ],
+        ids=str,
+    )
+    def test_a_progress_that_makes_no_sense_is_none_and_the_job_is_read(self, wrong: object) -> None:
+        job = decode_train_job(changed("trainjob", status__trainerStatus=wrong)).value
+        assert (job.name, job.progress) == ("llm", None)
 
     @pytest.mark.parametrize(("written", "deadline"), [(3600, 3600), (0, None), (None, None)], ids=str)
     def test_the_deadline_of_a_train_job_or_a_job_set(self, written: int | None, deadline: int | None) -> None:
@@ -585,7 +615,7 @@ class TestLedgers:
         """Written by the code of the commit before version 2."""
         found = decode_recovery_group(fixture("recoverygroup-v1")).value
         assert found.schema_version == 1, "as found"
-        assert found.ledger.schema_version == SCHEMA_VERSION, "as it is written next"
+        assert found.ledger.schema_version == WITHOUT_RESUMING, "as it is written next"
         incident = found.ledger.incident
         assert incident is not None
         assert incident.closing is None
@@ -617,10 +647,11 @@ class TestLedgers:
         assert [rule.name for rule in incident.pinned.rules] == ["preempted"]
         assert [mark.node for mark in found.ledger.failures] == ["gpu-2"]
 
-    def test_nothing_that_stands_in_a_ledger_is_lost_when_it_is_written_again(self) -> None:
-        raw = fixture("recoverygroup-v4")
+    @pytest.mark.parametrize(("name", "version"), [("v4", WITHOUT_RESUMING), ("v5", SCHEMA_VERSION)])
+    def test_nothing_that_stands_in_a_ledger_is_lost_when_it_is_written_again(self, name: str, version: int) -> None:
+        raw = fixture(f"recoverygroup-{name}")
         status = json.loads(raw)["status"]
-        assert status["schemaVersion"] == SCHEMA_VERSION
+        assert status["schemaVersion"] == version
         written = json.loads(msgspec.json.encode(decode_recovery_group(raw).value.ledger))
         assert written == with_an_unknown_class(status)
 
@@ -630,8 +661,8 @@ class TestLedgers:
         status = json.loads(raw)["status"]
         assert status["schemaVersion"] == version
         written = json.loads(msgspec.json.encode(decode_recovery_group(raw).value.ledger))
-        assert written["schemaVersion"] == SCHEMA_VERSION
-        assert in_sentences(written) == {**with_an_unknown_class(status), "schemaVersion": SCHEMA_VERSION}
+        assert written["schemaVersion"] == WITHOUT_RESUMING
+        assert in_sentences(written) == {**with_an_unknown_class(status), "schemaVersion": WITHOUT_RESUMING}
 
     @pytest.mark.parametrize("version", range(1, 4))
     def test_every_sentence_of_the_earlier_versions_is_known(self, version: int) -> None:
@@ -656,7 +687,7 @@ class TestLedgers:
 
     def test_no_status_is_an_empty_ledger(self) -> None:
         found = decode_recovery_group(changed("recoverygroup", status=None)).value
-        assert (found.ledger, found.schema_version) == (Ledger(), SCHEMA_VERSION)
+        assert (found.ledger, found.schema_version) == (Ledger(), WITHOUT_RESUMING)
 
     def test_a_newer_ledger_keeps_its_version_and_nothing_else(self) -> None:
         status = {"schemaVersion": 7, "epoch": 9, "phase": "Levitating"}

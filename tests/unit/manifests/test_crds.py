@@ -327,7 +327,6 @@ def test_what_is_not_built_is_refused_by_name() -> None:
         "spec.elastic",
         "spec.rules[].action=RestartInPlace",
         "spec.rules[].action=Shrink",
-        "spec.timeouts.resume",
     ]
     assert list(refusals(schema_of(RECOVERY_CONFIGS, "spec"))) == []
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from recovery import api_verbs
-from recovery.ports import JOB_SETS, JOBS, PODS, TryLaterError
+from recovery.ports import JOB_SETS, JOBS, PODS, TRAIN_JOBS, TryLaterError
 from recovery.sim.kubelets.node_run import NodeDeath
 from recovery.sim.training.trace import EventKind
 from recovery.sim.training.training import RankState, TrainingOutcome, TrainingSettings, TrainingWorld
@@ -562,3 +562,58 @@ async def test_the_same_seed_gives_the_same_trace() -> None:
             )
 
     assert await trace() == await trace()
+
+
+# --- reports of progress
+
+
+REPORTING = replace(SETTINGS, total_steps=200, reports_every_seconds_of={NAME: 10.0})
+
+
+def told(c: Training) -> dict[str, object]:
+    return dict(c.api.server.get(TRAIN_JOBS, "llm", namespace="default").get("status", {}).get("trainerStatus", {}))
+
+
+async def reporting(c: Training) -> list[str]:
+    body = {"apiVersion": TRAIN_JOBS.api_version, "kind": "TrainJob", "metadata": {"name": "llm"}, "spec": {}}
+    c.api.server.create(TRAIN_JOBS, body, namespace="default")
+    return await bind_group(c)
+
+
+@virtual_time
+async def test_a_training_reports_its_progress_again_and_again() -> None:
+    async with training_cluster(REPORTING) as c:
+        await reporting(c)
+        formed_at = c.workload.rounds(NAME)[0].formed_at
+        await c.pass_seconds(25)
+        dated = (formed_at + timedelta(seconds=20)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        assert told(c) == {"lastUpdatedTime": dated, "progressPercentage": 10, "metrics": []}
+        assert kinds(c, EventKind.REPORTED) == [EventKind.REPORTED] * 2
+
+
+@virtual_time
+async def test_one_that_lost_a_rank_reports_no_more_and_what_it_told_stays() -> None:
+    async with training_cluster(REPORTING) as c:
+        pods = await reporting(c)
+        await c.pass_seconds(12)
+        before = told(c)
+        c.kubelets.exit_container(pods[0], 1)
+        await c.pass_seconds(40)
+        assert told(c) == before != {}
+
+
+@virtual_time
+async def test_a_report_that_fails_is_lost_and_the_training_goes_on() -> None:
+    async with training_cluster(REPORTING) as c:
+        await bind_group(c)  # without a TrainJob
+        await c.pass_seconds(35)
+        assert c.workload.step_of(NAME) == 35
+        assert kinds(c, EventKind.REPORTED) == [EventKind.REPORTED] * 3
+
+
+@virtual_time
+async def test_any_other_training_reports_nothing() -> None:
+    async with training_cluster() as c:
+        await reporting(c)
+        await c.pass_seconds(35)
+        assert told(c) == {}

@@ -13,6 +13,7 @@ from recovery.ports import (
     LEASES,
     NODES,
     PODS,
+    TRAIN_JOBS,
     ApiRequest,
     Clock,
     Entropy,
@@ -32,8 +33,8 @@ PAGE = 2
 GONE_LINE = (
     b'{"type":"ERROR","object":{"kind":"Status","metadata":{},"status":"Failure","reason":"Expired","code":410}}'
 )
-# Nodes without the taint that only the node lifecycle controller would take away; Jobs and JobSets as tests word them.
-PLAIN = {resource: ServedKind(resource=resource) for resource in (NODES, JOBS, JOB_SETS)}
+# Nodes without the taint that only the node lifecycle controller would take away; the others as tests word them.
+PLAIN = {resource: ServedKind(resource=resource) for resource in (NODES, JOBS, JOB_SETS, TRAIN_JOBS)}
 
 
 class WeatheredApi(FakeApi):

@@ -103,6 +103,17 @@ def test_seconds_of_a_decision_without_a_action_are_told_as_hung_before_and_afte
     assert Scrape(metrics).by(IDLE_SECONDS, "reason") == {"hung": 600}
 
 
+def test_the_wait_for_progress_idles_for_a_reason_of_its_own(clock: SetClock, metrics: Telemetry, group: Group) -> None:
+    group.fails(gpus=10)
+    group.attempt()
+    group.enters(Phase.RESUMING)
+    clock.seconds = 30
+    assert Scrape(metrics).by(IDLE_SECONDS, "reason") == {"resume": 300}
+    assert Scrape(metrics).by("recovery_gpus_idle", "reason") == {"resume": 10}
+    group.closes()
+    assert Scrape(metrics).by(IDLE_SECONDS, "reason") == {"resume": 300}
+
+
 def test_a_counter_does_not_go_back_when_an_end_is_dated_before_the_last_scrape(
     clock: SetClock, metrics: Telemetry, group: Group
 ) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, Phase
+from recovery.core.model.ledger import WITHOUT_RESUMING, Ledger, Phase
 from recovery.kube.projections.recovery import decode_recovery_group
 from tests.unit.core.driver import Controller
 from tests.unit.upgrade.scenarios import SCENARIOS, group_of, reconcile
@@ -52,7 +52,7 @@ def test_the_block_stops_the_controller_and_labels_what_this_version_wrote(tmp_p
         ["recoverygroups", "train", "-n", "ml"],
         ["recoverygroups", "llm", "-n", "lab"],
     ]
-    assert f"schemaVersion = {SCHEMA_VERSION}" == "schemaVersion = 4", "the block names the version that is left"
+    assert f"schemaVersion = {WITHOUT_RESUMING}" == "schemaVersion = 4", "the block names the version that is left"
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -36,6 +36,7 @@ from recovery.sim.trials.checkers.node_writes import (
 from recovery.sim.trials.checkers.one_incarnation import OneIncarnation
 from recovery.sim.trials.checkers.overdue_waits import SuspensionReleased, WatchdogTouches
 from recovery.sim.trials.checkers.policy_rules import ChargedByRule, FailJobForItsCause
+from recovery.sim.trials.checkers.progress import ProgressIsNew
 from recovery.sim.trials.checkers.restarts import BaselineUntouched, JustifiedRestart, NativeFirst
 from recovery.sim.trials.trial_evidence import Checker, TrialEvidence
 
@@ -69,6 +70,7 @@ _RULES: tuple[type[CheckerRule], ...] = (
     HealthyUntouched,
     RecordedOnce,
     MetricsFold,
+    ProgressIsNew,
     FleetTotalsFold,
     TimelyAction,
     ConvergesAfterHealing,

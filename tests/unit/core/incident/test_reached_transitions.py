@@ -13,7 +13,7 @@ from recovery.core.incident import requests
 from recovery.core.incident.requests import Request
 from recovery.core.incident.transitions import UNDER_WAY, taken
 from recovery.core.model.annotations import RESTART_ANNOTATION
-from recovery.core.model.facts import Condition
+from recovery.core.model.facts import Condition, Progress
 from recovery.core.model.fleet_ledger import FleetLimits
 from recovery.core.model.ledger import AttemptAction, Incident, Phase
 from recovery.core.model.reason import Reason
@@ -24,7 +24,7 @@ from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminal
 from tests.unit.core.decision.test_recreated_jobset import with_new_jobset, without_jobset
 from tests.unit.core.decision.test_several_jobs import Pair, launcher_of, reconcile
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, training, whole
+from tests.unit.core.world import World, at, training, whole
 
 BACKOFF = Backoff(initial=timedelta(seconds=60))
 FAIL_JOB_42 = Rule("fatal", RuleAction.FAIL_JOB, When(on_exit_codes=ExitCodes(Operator.IN, (42,))))
@@ -46,6 +46,21 @@ def suspended(world: World) -> World:
     return world.suspended_by("0d2f5c9e-2").recreated_suspended(305)
 
 
+def resuming(world: World) -> World:
+    return world.recreated(305).all_ready(306)
+
+
+def reporting(reports: bool) -> World:
+    """A training that has reported progress, or one that never does."""
+    return training().with_workload(progress=Progress(at(250), 0.4) if reports else None)
+
+
+def whole_again(world: World) -> World:
+    """And the training reports progress, where it did before."""
+    reports = world.workload is not None and world.workload.progress is not None
+    return resuming(world).with_workload(progress=Progress(at(308), 0.5) if reports else None)
+
+
 FACTS: dict[Phase, Callable[[World], World]] = {
     Phase.DECIDED: lambda world: world,
     Phase.FENCING: lambda world: world.job_deleted(301).all_deleted(301).node_silent("gpu-1", 301),
@@ -54,30 +69,35 @@ FACTS: dict[Phase, Callable[[World], World]] = {
     Phase.SCHEDULING: lambda world: world.recreated(305),
     Phase.STARTING: lambda world: world.recreated(305).all_scheduled(),
     Phase.RENDEZVOUS: lambda world: world.recreated(305).all_started(306),
-    Phase.HEALTHY: lambda world: world.recreated(305).all_ready(306),
+    Phase.RESUMING: resuming,
+    Phase.HEALTHY: whole_again,
 }
 """What puts a group that lost rank 3 at 300 into the phase."""
 
 
-def second_attempt() -> tuple[Controller, World]:
+def second_attempt(*, reports: bool = False) -> tuple[Controller, World]:
     """The group was restarted at 0 and ran whole; at 300 it lost rank 3 again, and the second attempt is decided."""
     controller = Controller(policy(backoff=BACKOFF))
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 0.2)
     world = world.recreated(2).all_ready(4)
     controller.settle(world, 4.5)
+    if reports:
+        world = world.with_workload(progress=Progress(at(250), 0.4))
     world = world.pod_deleted(3, 300)
     controller.reconcile(world, 300.2)
     return controller, world
 
 
-def in_phase(phase: Phase) -> tuple[Controller, World]:
-    """A group in that phase of an incident, and the world as it was when the incident opened."""
+def in_phase(phase: Phase, *, reports: bool = False) -> tuple[Controller, World]:
+    """A group in that phase of an incident, and the world as it was when the incident opened.
+
+    `reports`: the training had reported progress by then."""
     if phase is Phase.HELD:
         controller, world = Controller(policy(limit=0)), training().pod_deleted(3, 300)
         controller.reconcile(world, 300.2)
     else:
-        controller, world = second_attempt()
+        controller, world = second_attempt(reports=reports or phase is Phase.RESUMING)
         controller.reconcile(FACTS[phase](world), 302)
     assert controller.phase() is phase
     return controller, world
@@ -88,7 +108,7 @@ def in_phase(phase: Phase) -> tuple[Controller, World]:
     [(one, other) for n, one in enumerate(UNDER_WAY) for other in (*UNDER_WAY[n + 1 :], Phase.HEALTHY)],
 )
 def test_a_group_goes_forward_from_any_phase_to_any_later_one(source: Phase, target: Phase) -> None:
-    controller, world = in_phase(source)
+    controller, world = in_phase(source, reports=target is Phase.RESUMING)
     controller.reconcile(FACTS[target](world), 310)
     assert last(controller) == (source, target)
 
@@ -149,12 +169,23 @@ def lost_again(limit: int) -> Controller:
     return controller
 
 
+def lost_while_it_resumes(limit: int) -> Controller:
+    controller = Controller(policy(limit=limit))
+    world = training().with_workload(progress=Progress(at(-5), 0.4)).pod_deleted(3, 0)
+    controller.reconcile(world, 0.2)
+    world = world.recreated(2).all_ready(4)
+    controller.reconcile(world, 4.5)
+    controller.reconcile(world.pod_failed(2, 1, 6), 6.5)
+    return controller
+
+
 ANOTHER: dict[Phase, Callable[[int], Controller]] = {
     Phase.FENCING: lambda limit: lost_while_the_other_job_goes(Phase.FENCING, limit),
     Phase.TEARING_DOWN: lambda limit: lost_while_the_other_job_goes(Phase.TEARING_DOWN, limit),
     Phase.SCHEDULING: without_pods,
     Phase.STARTING: not_started_in_time,
     Phase.RENDEZVOUS: lost_again,
+    Phase.RESUMING: lost_while_it_resumes,
 }
 """What calls for another restart in the phase; the argument is the budget."""
 
@@ -215,13 +246,14 @@ def test_a_verdict_holds_a_group_whose_restart_is_withheld() -> None:
     assert last(controller) == (Phase.BACKOFF, Phase.HELD)
 
 
-@pytest.mark.parametrize("source", [Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS])
+@pytest.mark.parametrize("source", [Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS, Phase.RESUMING])
 def test_the_restart_for_a_second_loss_is_withheld_from(source: Phase) -> None:
     """The group ran whole between two looks, so that the look at the loss finds the phase of the one before it."""
     controller = Controller(policy(backoff=BACKOFF))
-    world = training(backoff_limit=50).with_workload(active_deadline_seconds=9999).pod_deleted(3, 300)
+    world = training(backoff_limit=50).with_workload(active_deadline_seconds=9999, progress=Progress(at(250)))
+    world = world.pod_deleted(3, 300)
     controller.reconcile(world, 300.2)
-    controller.reconcile(FACTS[source](world), 305.5)
+    controller.reconcile(FACTS[source](world), 306.5)
     assert controller.phase() is source
     controller.reconcile(world.recreated(305).all_started(306).pod_deleted(2, 308), 308.5)
     assert last(controller) == (source, Phase.BACKOFF)
@@ -254,7 +286,20 @@ ENDS: dict[str, Callable[[World], World]] = {
 def test_an_incident_ends_from_any_phase(phase: Phase, ending: str) -> None:
     controller, world = in_phase(phase)
     controller.reconcile(ENDS[ending](world), 310)
-    assert ended(controller) == (phase, ending)
+    complete = (phase, ending) == (Phase.RESUMING, "Superseded/JobComplete")
+    assert ended(controller) == (phase, "Recovered/AllRanksReady" if complete else ending)
+
+
+def test_progress_ends_it_from_resuming() -> None:
+    controller, world = in_phase(Phase.RESUMING)
+    controller.reconcile(whole_again(world), 310)
+    assert ended(controller) == (Phase.RESUMING, "Recovered/TrainingProgresses")
+
+
+def test_progress_that_does_not_come_ends_it_from_resuming() -> None:
+    controller, world = in_phase(Phase.RESUMING)
+    controller.reconcile(resuming(world), 1300)
+    assert ended(controller) == (Phase.RESUMING, "Recovered/ProgressNotSeen")
 
 
 def test_a_rule_that_fails_the_job_ends_it_from_held() -> None:
@@ -341,10 +386,10 @@ def test_so_does_one_that_the_jobset_counted_and_nobody_carried_out(phase: Phase
 @pytest.mark.parametrize("phase", UNDER_WAY)
 def test_an_observed_incident_ends_observed_from_any_phase_of_the_platforms_restart(phase: Phase) -> None:
     controller = Controller(policy(Mode.OBSERVE))
-    world = training().pod_deleted(3, 300)
+    world = reporting(phase is Phase.RESUMING).pod_deleted(3, 300)
     controller.reconcile(world, 300.2)
     if phase is not Phase.DECIDED:
-        controller.reconcile(FACTS[phase](world.with_jobset(restarts=1)), 305.5)
+        controller.reconcile(FACTS[phase](world.with_jobset(restarts=1)), 306.5)
     assert controller.phase() is phase
     controller.reconcile(FACTS[Phase.HEALTHY](world.with_jobset(restarts=1)), 320)
     assert ended(controller) == (phase, "Observed/ObserveMode")
@@ -354,10 +399,10 @@ def test_an_observed_incident_ends_observed_from_any_phase_of_the_platforms_rest
 @pytest.mark.parametrize("phase", UNDER_WAY)
 def test_a_restart_by_hand_ends_an_incident_that_only_watches(phase: Phase, settings: dict[str, object]) -> None:
     controller = Controller(policy(**settings))  # type: ignore[arg-type]
-    world = training().pod_deleted(3, 300)
+    world = reporting(phase is Phase.RESUMING).pod_deleted(3, 300)
     controller.reconcile(world, 300.2)
     if phase is not Phase.DECIDED:
-        controller.reconcile(FACTS[phase](world.with_jobset(restarts=1)), 305.5)
+        controller.reconcile(FACTS[phase](world.with_jobset(restarts=1)), 306.5)
     assert controller.phase() is phase
     living = world if phase is Phase.DECIDED else FACTS[Phase.STARTING](world.with_jobset(restarts=1))
     asked = living.asked(RESTART_ANNOTATION, requests.encode(Request(whole(310), force=True)))

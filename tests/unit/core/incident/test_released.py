@@ -33,12 +33,12 @@ def test_it_begins_when_the_last_pod_is_gone_and_ends_when_the_suspension_is_end
     assert [(span.phase, span.released, span.started_at) for span in record.phases] == [
         (Phase.DETECTED, False, at(300)),
         (Phase.DECIDED, False, at(300.2)),
-        (Phase.TEARING_DOWN, True, at(300.6)),
+        (Phase.TEARING_DOWN, False, at(300.6)),
         (Phase.BACKOFF, True, at(303.1)),
         (Phase.BACKOFF, False, at(310.3)),
     ]
     released = sum(span.released_gpu_seconds for span in record.phases)
-    assert released == pytest.approx((310.3 - 300.6) * GPUS)
+    assert released == pytest.approx((310.3 - 303.1) * GPUS)
     assert controller.ledger.totals.released_gpu_seconds == pytest.approx(released)
     assert record.closing is not None
     length = (record.closing.ended_at - record.started_at).total_seconds()

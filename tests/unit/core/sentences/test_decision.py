@@ -605,6 +605,29 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         "all 4 ranks have joined (source: joined-probe, verified: true)",
     ),
     (
+        because(Reason.TRAINING_PROGRESSES, ranks=4),
+        "all 4 ranks are Ready, and the training progresses (source: progress, verified: true)",
+    ),
+    (
+        because(Reason.PROGRESS_NOT_SEEN, ranks=4, seconds=900, source="ready", verified="false"),
+        ("all 4 ranks are Ready, but the training reported no progress within 900 s (source: ready, verified: false)"),
+    ),
+    (
+        told(
+            Sentence.ALL_READY_AND_COMPLETE,
+            Reason.ALL_RANKS_READY,
+            ranks=4,
+            what="the TrainJob",
+            source="ready",
+            verified="false",
+        ),
+        "all 4 ranks became Ready, and the TrainJob is complete (source: ready, verified: false)",
+    ),
+    (
+        because(Reason.WAITING_FOR_PROGRESS, ranks=4),
+        "all 4 ranks are Ready; waiting for the training to report progress",
+    ),
+    (
         because(
             Reason.FENCING,
             pod="pod train-node-0-2-10 (rank 2, node gpu-2)",

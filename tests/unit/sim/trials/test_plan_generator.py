@@ -75,6 +75,8 @@ def test_they_reach_every_kind_of_job_and_what_befalls_it() -> None:
     assert {job.marking for job in jobs} == set(Marking)
     assert {job.deadline_seconds is None for job in jobs} == {True, False}
     assert {(plan.manager_requests_per_second, plan.manager_burst) for plan in plans()} == {(5.0, 4), (20.0, 30)}
+    every_seconds = {job.reports_every_seconds for job in jobs}
+    assert every_seconds == {None, 5.0, 30.0, 240.0}
     killed = {fault.container for plan in plans() for fault in plan.faults if fault.container}
     assert killed == {"log-shipper", "native-sidecar"}
 
@@ -85,6 +87,7 @@ def test_a_job_has_only_what_its_kind_can_have() -> None:
         for job in plan.jobs:
             bare = job.runtime is PlannedRuntime.BARE_JOBSET
             assert bare or job.marking is Marking.ACCELERATORS
+            assert not (bare and job.reports_every_seconds is not None)
             assert not (bare and (job.under_kueue or job.deadline_seconds is not None))
             assert (job.admitted_after_seconds > 0) is (job.admission is not JobAdmission.AT_ONCE)
         for fault in plan.faults:

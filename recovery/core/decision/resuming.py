@@ -1,0 +1,131 @@
+"""The end of an incident whose group runs whole again, and the wait for its training to report progress before that.
+
+All ranks Ready is not yet a training that trains: it restores its checkpoint first. Where the training had reported
+progress before the failure, the incident stays open in phase Resuming until it does so again. The signal is optional:
+what never comes is said, and restarts nothing.
+"""
+
+from datetime import datetime, timedelta
+
+from recovery.core.incident import lifecycle, phases
+from recovery.core.model.ledger import Ledger, Outcome, Phase
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.plan.actions import Plan
+from recovery.core.plan.context import ReconcileContext
+from recovery.core.plan.steps import as_before, close, say_of_attempt
+
+
+def whole_again(context: ReconcileContext, ledger: Ledger) -> Plan:
+    """All ranks are Ready: the incident ends when the last of them became so, or when the training reports progress."""
+    open_ = ledger.current_incident
+    ready_at = phases.end_of_rendezvous(context.snapshot, open_.phases[-1].started_at, context.now)
+    if _awaits_progress(ledger):
+        return _resuming(context, ledger, ready_at)
+    source, verified = _joined(context)
+    _, reason = lifecycle.outcome_when_whole(ledger)
+    why = told(
+        Sentence.ALL_JOINED if verified else Sentence.ALL_READY,
+        reason,
+        ranks=open_.ranks,
+        source=source,
+        verified=str(verified).lower(),
+    )
+    return _recovered(ledger, why, ready_at, source, verified=verified)
+
+
+def completed(context: ReconcileContext, ledger: Ledger, over: Explanation) -> Plan | None:
+    """The job is complete before its training reported progress: it did train. None: that is not what has happened."""
+    if ledger.phase is not Phase.RESUMING or over.reason is not Reason.JOB_COMPLETE:
+        return None
+    source, verified = _joined(context)
+    _, reason = lifecycle.outcome_when_whole(ledger)
+    why = told(
+        Sentence.ALL_READY_AND_COMPLETE,
+        reason,
+        ranks=ledger.current_incident.ranks,
+        what=over.details["what"],
+        source=source,
+        verified=str(verified).lower(),
+    )
+    condition = context.workload.condition("Complete")
+    since = condition.since if condition is not None else None
+    ended_at = context.now if since is None else phases.within_second(since, context.now)
+    return _recovered(ledger, why, ended_at, source, verified=verified)
+
+
+def deadline_of(ledger: Ledger) -> datetime:
+    """When a group in Resuming is waited for no longer."""
+    return _since(ledger) + timedelta(seconds=ledger.current_incident.pinned.resume_timeout_seconds)
+
+
+def _since(ledger: Ledger) -> datetime:
+    """From when on a report counts. What was left to the platform in Resuming had taken a rank away: what was reported
+    before that says nothing about now."""
+    open_ = ledger.current_incident
+    return max(open_.phases[-1].started_at, *(attempt.started_at for attempt in open_.attempts))
+
+
+def _awaits_progress(ledger: Ledger) -> bool:
+    """Only after a restart. Where none was made, nothing says that the ranks which were left do not hang."""
+    open_ = ledger.current_incident
+    shown = open_.progress_at is not None and open_.pinned.resume_timeout_seconds > 0
+    return shown and lifecycle.restarted(ledger) and ledger.phase is not Phase.HELD
+
+
+def _resuming(context: ReconcileContext, ledger: Ledger, ready_at: datetime) -> Plan:
+    """One reconcile of Resuming, the one that enters it included."""
+    entered = phases.enter(ledger, Phase.RESUMING, ready_at)
+    open_ = entered.current_incident
+    since = _since(entered)
+    progressed_at = _progressed_at(context, entered, since)
+    if progressed_at is not None:
+        why = _why(entered, because(Reason.TRAINING_PROGRESSES, ranks=open_.ranks))
+        return _recovered(entered, why, progressed_at, "progress", verified=True)
+    deadline = deadline_of(entered)
+    if context.now >= deadline:
+        source, verified = _joined(context)
+        unseen = because(
+            Reason.PROGRESS_NOT_SEEN,
+            ranks=open_.ranks,
+            seconds=int(open_.pinned.resume_timeout_seconds),
+            source=source,
+            verified=str(verified).lower(),
+        )
+        # Not later, however long nobody led: nobody knows since when it trains.
+        return _recovered(entered, _why(entered, unseen), max(deadline, ready_at), source, verified=verified)
+    if ledger.phase is not Phase.RESUMING:
+        entered = say_of_attempt(entered, because(Reason.WAITING_FOR_PROGRESS, ranks=open_.ranks))
+    return as_before(entered, requeue_at=deadline)
+
+
+def _progressed_at(context: ReconcileContext, ledger: Ledger, since: datetime) -> datetime | None:
+    """When the new incarnation reported progress. None: it has not.
+
+    The old one had ended before the new one could join, so the date tells them apart, also where a write of the old one
+    arrives late. Dates are whole seconds and rounded down: a report of the very second in which Rendezvous ended does
+    not count, and the next one does. Where a node's clock is ahead, the last date of the old incarnation may lie beyond
+    `since`; as it stood when the incident opened, it is known not to be new.
+    """
+    progress = context.workload.progress
+    if progress is None or progress.updated_at <= since:
+        return None
+    if progress.updated_at == ledger.current_incident.progress_at:
+        return None
+    return phases.within_second(progress.updated_at, context.now)
+
+
+def _why(ledger: Ledger, found: Explanation) -> Explanation:
+    """As the end of a recovery. An incident that only observes tells its mode as the reason."""
+    outcome, reason = lifecycle.outcome_when_whole(ledger)
+    return found if outcome is Outcome.RECOVERED else Explanation(reason, found.sentence, found.details)
+
+
+def _recovered(ledger: Ledger, why: Explanation, ended_at: datetime, source: str, *, verified: bool) -> Plan:
+    outcome, _ = lifecycle.outcome_when_whole(ledger)
+    return close(ledger, outcome, why, ended_at, source=source, verified=verified)
+
+
+def _joined(context: ReconcileContext) -> tuple[str, bool]:
+    """How the end of Rendezvous is known, and whether the ranks have said so themselves."""
+    verified = phases.joined_probe(context.snapshot)
+    return ("joined-probe" if verified else "ready"), verified

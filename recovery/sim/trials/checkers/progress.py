@@ -1,0 +1,27 @@
+"""What is claimed of the progress of a training."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from recovery.ports import RECOVERY_GROUPS
+from recovery.sim.api.store import ObjectChange
+from recovery.sim.training.trace import EventKind
+from recovery.sim.trials.checkers.checker_rule import CheckerRule
+from recovery.sim.trials.trial_evidence import Violation
+
+
+class ProgressIsNew(CheckerRule):
+    """An incident ends by progress only after an incarnation that its restarts have brought has reported some
+    (docs/progress.md). What really reported is taken from the training itself."""
+
+    hears = frozenset({RECOVERY_GROUPS})
+
+    def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
+        made = self.written(change)
+        incident = made.after.incident if made is not None and made.closed else None
+        if made is None or incident is None or incident.closing is None or incident.closing.source != "progress":
+            return
+        reports = self.evidence.trace.of(str(made.group), EventKind.REPORTED)
+        if not any(each.job_uid not in incident.target.job_uids and each.at <= made.at for each in reports):
+            sentence = f"{made.actor} ends incident {incident.id} by progress, but no new incarnation has reported any"
+            yield self.found(at, sentence, made.group)

@@ -1,0 +1,86 @@
+"""Progress on a real control plane: a recovery ends when the training reports it again.
+
+The gate TrainJobStatus of Trainer is off in this control plane. Its field is in the CRD all the same, so the test
+reports in place of Trainer's status server, with the patch that the server makes.
+"""
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+from recovery import api_verbs
+from recovery.ports import TRAIN_JOBS, PatchKind
+from tests.cluster.acts import lose
+from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.controller_record import recovery
+from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.patience import GUARD_SECONDS
+from tests.cluster.scene import Job, Object
+from tests.cluster.verdict import moment
+
+RANKS = 3
+
+
+async def report(job: Job, percentage: int, at: datetime | None = None) -> datetime:
+    """The training reports progress, dated now unless `at` says otherwise. Gives the date as it is kept."""
+    told = (at or datetime.now(UTC)).replace(microsecond=0)
+    status = {"progressPercentage": percentage, "lastUpdatedTime": told.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    answer = await api_verbs.patch(
+        job.fleet.api,
+        TRAIN_JOBS,
+        job.name,
+        {"status": {"trainerStatus": status}},
+        kind=PatchKind.MERGE,
+        namespace=job.namespace,
+        subresource="status",
+    )
+    assert json.loads(answer)["status"]["trainerStatus"] == status, "the CRD keeps it though the gate is off"
+    return told
+
+
+async def is_reported(job: Job, percentage: int) -> Object:
+    trainjob = await job.get("trainjob", job.name)
+    assert trainjob["status"]["trainerStatus"]["progressPercentage"] == percentage
+    return trainjob
+
+
+async def test_a_recovery_ends_when_the_training_reports_progress_again(
+    training: StartsTraining, controller: StartsController, installed: ControlPlane
+) -> None:
+    job = await training(ranks=RANKS, gpus=1)
+    before = await report(job, 40)
+    async with controller():
+        await lose(job, 1)
+        await job.reaches("Resuming")
+        resuming = await job.ledger()
+        assert (resuming["schemaVersion"], resuming["reason"]) == (5, "WaitingForProgress")
+        assert moment(resuming["incident"]["progressAt"]) == before
+        began = moment(resuming["incident"]["phases"][-1]["startedAt"])
+        columns = await installed.kubectl("get", "recoverygroups", "-n", job.namespace, "--no-headers")
+        assert "Resuming" in columns
+        await is_reported(job, 40)  # Trainer has written its own status since, and has not reset this
+
+        await report(job, 50, began - timedelta(seconds=1))  # a late write of the old incarnation
+        await report(job, 41, before)
+        assert (await job.ledger())["phase"] == "Resuming"
+        progressed = await reported_after(job, 42, began)
+        [closed] = await job.closed_incidents(1)
+        kubeconfig = ("--kubeconfig", str(installed.kubeconfig))
+        told = await recovery("explain", job.name, "-n", job.namespace, "--incident", closed["id"], *kubeconfig)
+
+    assert (closed["outcome"], closed["outcomeReason"]) == ("Recovered", "TrainingProgresses")
+    assert (closed["source"], closed["verified"]) == ("progress", True)
+    assert progressed <= moment(closed["endedAt"]) <= progressed + timedelta(seconds=1)
+    assert (await job.ledger())["schemaVersion"] == 4
+    assert told.exit_code == 0
+    assert "the training progresses (source: progress, verified: true)" in told.out
+
+
+async def reported_after(job: Job, percentage: int, began: datetime) -> datetime:
+    """Reports as a training does: again and again. Gives the first date that lies after Rendezvous."""
+    async with asyncio.timeout(GUARD_SECONDS):
+        while True:
+            told = await report(job, percentage)
+            if told > began:
+                return told
+            await asyncio.sleep(0.2)
