@@ -75,12 +75,21 @@ class Election(msgspec.Struct, frozen=True):
     lease_seconds: int
 
 
+class LogSettings(msgspec.Struct, frozen=True):
+    """What is logged, and how."""
+
+    level: str
+    """debug, info, warning or error."""
+    shown: str | None = None
+    """console or json; None: console where stderr is a terminal, else json."""
+
+
 def run_controller(
     kubeconfig: str | None,
     context: str | None,
     metrics_host: str,
     metrics_port: int,
-    log_level: str,
+    logs: LogSettings,
     election: Election | None,
     admission: AdmissionSettings | None,
 ) -> None:
@@ -88,7 +97,7 @@ def run_controller(
 
     `election` None: this is the only controller. `admission` None: no webhooks are served.
     """
-    configure_logs(log_level)
+    configure_logs(logs.level, shown=logs.shown)
     execute(_run(kubeconfig, context, metrics_host, metrics_port, election, admission))
 
 

@@ -36,7 +36,7 @@ from recovery.telemetry.jobs_found import FoundJobs
 _Which: TypeAlias = tuple[str, int, datetime]
 """An incident: UID of its workload, number, when its failure happened."""
 
-_Ended: TypeAlias = tuple[str, str, str]
+_Ended: TypeAlias = tuple[str, ...]
 """Class, outcome and handling of incidents that have ended."""
 
 _NO_CELLS: Mapping[Cell, float] = {}
@@ -176,7 +176,7 @@ def _of_uncounted(each: IncidentTotals) -> _Sums:
     idle: Cells = {}
     for phase, seconds in each.idle_gpu_seconds.items():
         add(idle, each.disruption_class, phase, seconds)
-    ended = {(known_class(each.disruption_class), str(each.outcome), str(each.handling)): 1.0}
+    ended: dict[_Ended, float] = {(known_class(each.disruption_class), str(each.outcome), str(each.handling)): 1.0}
     return _Sums(ended, idle, each.released_gpu_seconds, each.restarts)
 
 

@@ -79,11 +79,11 @@ While the controller's own suspension is in force, the GPUs count as released, a
 
 def page() -> str:
     """The whole file."""
-    parts = [_HEAD.format(reserved=", ".join(f"`{each}`" for each in RESERVED_BADPUT)), *_phases(), _AFTER_PHASES]
+    parts = [_HEAD.replace("{reserved}", ", ".join(f"`{each}`" for each in RESERVED_BADPUT)), *_phases(), _AFTER_PHASES]
     sections: tuple[tuple[str, str, Sequence[MetricRecord]], ...] = (
         (
             "Metrics of jobs",
-            "The leader has them. Each has the labels `namespace` and `job_name` of the job, beside those that it names.",
+            "The leader has them. Each has the labels `namespace` and `job_name` of the job, and those below.",
             of_jobs.OF_JOBS,
         ),
         (

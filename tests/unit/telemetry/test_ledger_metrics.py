@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.core.model.facts import Snapshot
-from recovery.core.model.ledger import SCHEMA_VERSION, AttemptAction, BudgetState, Ledger, Outcome, Phase, Totals
+from recovery.core.model.ledger import SCHEMA_VERSION, AttemptAction, BudgetState, Outcome, Phase, Totals
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.spec import BudgetSpec, Mode, PolicySpec
 from recovery.telemetry.jobs_found import FoundJobs
