@@ -5,7 +5,7 @@ anybody looked), and a counter must never go back. All counters of idle GPU-seco
 sum by reason and the sum by cause are equal at every scrape.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from datetime import datetime
 from typing import Generic, TypeVar
 
@@ -38,14 +38,14 @@ class Monotone(Generic[Key]):
         self._reached: dict[Key, float] = {}
 
     def raised(self, values: Mapping[Key, float]) -> dict[Key, float]:
-        """Each value, or what was told of it before where that was more."""
-        told = {key: max(value, self._reached.get(key, 0.0)) for key, value in values.items()}
-        self._reached.update(told)
-        return told
+        """Each value, or what was told of it before where that was more; those too that are missing now."""
+        for key, value in values.items():
+            self._reached[key] = max(value, self._reached.get(key, 0.0))
+        return dict(self._reached)
 
-    def keep_only(self, keys: Iterable[Key]) -> None:
+    def keep_only(self, lives: Callable[[Key], bool]) -> None:
         """The others will not come again."""
-        self._reached = {key: self._reached[key] for key in keys if key in self._reached}
+        self._reached = {key: value for key, value in self._reached.items() if lives(key)}
 
 
 def open_incident(ledger: Ledger) -> Incident | None:

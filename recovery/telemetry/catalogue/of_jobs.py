@@ -165,7 +165,7 @@ JOB_PROGRESS = _of_job(
     MetricType.GAUGE,
     "ratio",
     "Progress of the training, from 0 to 1, as the TrainJob's status.trainerStatus says.",
-    "From when the job has first shown its progress. Most jobs never do.",
+    "From when the job has first shown how far it has come. Most jobs never do.",
     "recovery_job_progress_ratio",
 )
 JOB_PROGRESS_TIMESTAMP = _of_job(
