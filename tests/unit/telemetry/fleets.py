@@ -59,6 +59,7 @@ def snapshot_of(key: GroupKey, pods: int) -> Snapshot:
             node=f"gpu-{index}",
             phase="Running",
             ready=True,
+            training_known=False,
             gpus=GPUS_OF_POD,
         )
         for index in range(pods)
