@@ -24,8 +24,8 @@ from recovery.telemetry.catalogue import of_fleet
 from recovery.telemetry.catalogue.label_values import COUNTED_REASONS, FAILURE_CLASSES, SCOPE, badput_of, known_class
 from recovery.telemetry.families import filled, preset_labels
 from recovery.telemetry.idle_cells import (
-    Cell,
-    Cells,
+    IdleCell,
+    IdleCells,
     Monotone,
     add,
     booked_by_class,
@@ -38,7 +38,7 @@ from recovery.telemetry.jobs_found import FoundJobs
 _Ended: TypeAlias = tuple[str, ...]
 """Class, outcome and handling of incidents that have ended."""
 
-_NO_CELLS: Mapping[Cell, float] = {}
+_NO_CELLS: Mapping[IdleCell, float] = {}
 _NONE_ENDED: Mapping[_Ended, float] = {}
 
 
@@ -46,14 +46,14 @@ class _Sums(msgspec.Struct, frozen=True):
     """What some incidents add up to."""
 
     ended: Mapping[_Ended, float] = _NONE_ENDED
-    idle: Mapping[Cell, float] = _NO_CELLS
+    idle: Mapping[IdleCell, float] = _NO_CELLS
     released: float = 0.0
     restarts: float = 0.0
 
 
 def _added(parts: Iterable[_Sums]) -> _Sums:
     ended: dict[_Ended, float] = {}
-    idle: Cells = {}
+    idle: IdleCells = {}
     released = restarts = 0.0
     for part in parts:
         for key, count in part.ended.items():
@@ -80,7 +80,7 @@ class FleetTotalsCollector(Collector):
         self._remembered_which: frozenset[IncidentName] = frozenset()
         """Those of them that a ledger still has."""
         self._ended: Monotone[_Ended] = Monotone()
-        self._idle: Monotone[Cell] = Monotone()
+        self._idle: Monotone[IdleCell] = Monotone()
         self._others: Monotone[str] = Monotone()
 
     def follow(self, store: GroupStore) -> None:
@@ -167,7 +167,7 @@ def _of_incident(workload_uid: str, incident: Incident) -> _Sums:
 
 
 def _of_closed(each: IncidentTotals) -> _Sums:
-    idle: Cells = {}
+    idle: IdleCells = {}
     for phase, seconds in each.idle_gpu_seconds.items():
         add(idle, each.disruption_class, phase, seconds)
     ended: dict[_Ended, float] = {(known_class(each.disruption_class), str(each.outcome), str(each.handling)): 1.0}

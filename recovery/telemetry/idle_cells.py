@@ -18,14 +18,14 @@ from recovery.telemetry.catalogue.label_values import BOOKED_REASONS, HUNG, know
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Cell(msgspec.Struct, frozen=True):
+class IdleCell(msgspec.Struct, frozen=True):
     """Where idle GPU-seconds are counted."""
 
     failure_class: str
     reason: str
 
 
-Cells = dict[Cell, float]
+IdleCells = dict[IdleCell, float]
 
 _ROUNDING_SECONDS = 1e-3
 """Below this a difference between two sums of the same figures is none."""
@@ -62,7 +62,7 @@ def running_span(ledger: Ledger) -> PhaseSpan | None:
     return incident.phases[-1]
 
 
-def booked_in(totals: Totals) -> Cells:
+def booked_in(totals: Totals) -> IdleCells:
     """What a ledger has booked. What has no class there is of class Unknown: a version booked it that knew none."""
     cells = booked_by_class(totals.idle_gpu_seconds_by_class)
     for phase, seconds in totals.idle_gpu_seconds.items():
@@ -72,28 +72,28 @@ def booked_in(totals: Totals) -> Cells:
     return cells
 
 
-def booked_by_class(by_class: Mapping[str, Mapping[str, float]]) -> Cells:
+def booked_by_class(by_class: Mapping[str, Mapping[str, float]]) -> IdleCells:
     """The cells of totals by class, and then by phase."""
-    cells: Cells = {}
+    cells: IdleCells = {}
     for name, phases in by_class.items():
         for phase, seconds in phases.items():
             add(cells, name, phase, seconds)
     return cells
 
 
-def booked_of(incident: Incident) -> Cells:
+def booked_of(incident: Incident) -> IdleCells:
     """What the spans of an incident that have ended have cost."""
-    cells: Cells = {}
+    cells: IdleCells = {}
     for span in incident.phases:
         if span.idle_gpu_seconds:
             add(cells, incident.disruption_class, span.phase, span.idle_gpu_seconds)
     return cells
 
 
-def running_of(ledger: Ledger, now: datetime) -> tuple[Cells, float]:
+def running_of(ledger: Ledger, now: datetime) -> tuple[IdleCells, float]:
     """The phase that lasts, up to now: idle GPU-seconds and released ones."""
     span, incident = running_span(ledger), ledger.incident
-    cells: Cells = {}
+    cells: IdleCells = {}
     if span is None or incident is None:
         return cells, 0.0
     gpu_seconds = max(0.0, (now - span.started_at).total_seconds()) * incident.gpus
@@ -103,14 +103,14 @@ def running_of(ledger: Ledger, now: datetime) -> tuple[Cells, float]:
     return cells, 0.0
 
 
-def add(cells: Cells, failure_class: str, phase: str, seconds: float) -> None:
-    cell = Cell(known_class(failure_class), BOOKED_REASONS.get(phase, HUNG))
+def add(cells: IdleCells, failure_class: str, phase: str, seconds: float) -> None:
+    cell = IdleCell(known_class(failure_class), BOOKED_REASONS.get(phase, HUNG))
     cells[cell] = cells.get(cell, 0.0) + seconds
 
 
-def merged(*parts: Cells) -> Cells:
+def merged(*parts: IdleCells) -> IdleCells:
     """Their sum."""
-    total: Cells = {}
+    total: IdleCells = {}
     for part in parts:
         for cell, seconds in part.items():
             total[cell] = total.get(cell, 0.0) + seconds

@@ -37,7 +37,7 @@ from recovery.telemetry.catalogue.label_values import (
     known_class,
 )
 from recovery.telemetry.families import family
-from recovery.telemetry.idle_cells import Cell, Monotone, booked_in, merged, open_incident, running_of, running_span
+from recovery.telemetry.idle_cells import IdleCell, Monotone, booked_in, merged, open_incident, running_of, running_span
 from recovery.telemetry.jobs_found import FoundJob, FoundJobs
 
 _MEETING = frozenset({"Starting", "Rendezvous", "Resuming"})
@@ -75,7 +75,7 @@ class LedgerCollector(Collector):
         self._store: GroupStore | None = None
         self.leads = False
         """Whether this process acts, and so tells of the jobs."""
-        self._reached: Monotone[tuple[str, Cell | None]] = Monotone()
+        self._reached: Monotone[tuple[str, IdleCell | None]] = Monotone()
         """By UID of the RecoveryGroup."""
         self._last_phases: dict[GroupKey, Mapping[str, float]] = {}
 
@@ -125,7 +125,7 @@ class LedgerCollector(Collector):
 
     def _gpu_seconds(self, jobs: Sequence[_Job], now: datetime) -> tuple[_Values, _Values, _Values]:
         """What is booked, and the running phase up to now: idle by reason, idle by class, and released."""
-        values: dict[tuple[str, Cell | None], float] = {}
+        values: dict[tuple[str, IdleCell | None], float] = {}
         for job in jobs:
             running, released = running_of(job.ledger, now)
             booked = booked_in(job.ledger.totals)
