@@ -106,15 +106,16 @@ REAL ?=
 demo: $(STAMP) $(if $(REAL),check-go)  ## three incidents of a 1,024-GPU job, in one process; REAL=1: one, on a real control plane
 	@$(BIN)/python -m $(if $(REAL),tests.cluster.demo,recovery.sim.demo)
 
-# What `make bench` measures: all, or `simulation` (which needs no Go), or `recoveries`.
-bench: $(STAMP) $(if $(filter simulation,$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
+# What `make bench` measures: all, or parts of it; `simulation` and `scrapes` need no Go.
+bench: $(STAMP) $(if $(filter simulation scrapes,$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulation, control plane, walks, cluster tests; a skipped test fails it
 	@$(BIN)/python -m tests.stages lint unit examples seeds simulation cluster-build contract walks test-cluster
 
-manifests: $(STAMP)  ## generate CRDs and the reference from recovery/core
+manifests: $(STAMP)  ## generate CRDs and the reference from recovery/core, and docs/metrics.md from the catalogue of metrics
 	@$(BIN)/python -m recovery.crds
+	@$(BIN)/python -m recovery.telemetry.metrics_page
 
 lock: $(STAMP)  ## resolve pyproject.toml into the locks; UPGRADE=1 takes the newest of everything
 	@$(PIP) install --quiet uv

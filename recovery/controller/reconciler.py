@@ -137,6 +137,7 @@ class Reconciler:
             if workload is None:
                 return None
             newest, policy, now = self._newest_ledger(key, workload), applicable(policies, workload), self._clock.now()
+            self._observer.facts_read(key, snapshot, policy)
             self._observer.protection_found(key, protection(workload, snapshot, newest, policy, now))
             known = _readable(newest)
             before = known.ledger if known is not None else Ledger()
