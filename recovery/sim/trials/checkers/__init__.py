@@ -25,6 +25,7 @@ from recovery.sim.trials.checkers.ledger_bookkeeping import (
     OneCharge,
     RecordedOnce,
 )
+from recovery.sim.trials.checkers.lost_seconds import LostTimeBooked
 from recovery.sim.trials.checkers.node_writes import (
     ForceOnlyTheDead,
     ForeignKept,
@@ -68,6 +69,7 @@ _RULES: tuple[type[CheckerRule], ...] = (
     HealthyUntouched,
     RecordedOnce,
     MetricsFold,
+    LostTimeBooked,
     TimelyAction,
     ConvergesAfterHealing,
 )
