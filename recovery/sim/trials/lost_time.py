@@ -130,10 +130,10 @@ class Stretch:
 
 def outages(rounds: Sequence[Round], ends_at: datetime) -> Iterator[Outage]:
     """The times in which a training stood still, from its first round on. The end of a finished one is no outage."""
-    following: list[Round | None] = [*rounds[1:], None]
-    for round_, after in zip(rounds, following, strict=True):
-        if round_.ended_at is not None and round_.outcome is not TrainingOutcome.FINISHED:
-            yield Outage(round_.ended_at, after.formed_at if after else ends_at, over=after is not None)
+    for number, each in enumerate(rounds, 1):
+        after = rounds[number] if number < len(rounds) else None
+        if each.ended_at is not None and each.outcome is not TrainingOutcome.FINISHED:
+            yield Outage(each.ended_at, after.formed_at if after else ends_at, over=after is not None)
 
 
 def booked(incident: Incident, ends_at: datetime, opened_at: datetime | None = None) -> Booked:
@@ -258,14 +258,15 @@ def broken_totals(incidents: Iterable[Incident], totals: Totals) -> Iterator[str
     Not by phase: the two oldest spans of a long incident become one (`phases.MAX_SPANS`).
     """
     spans = [span for incident in incidents for span in incident.phases if span.ended_at is not None]
-    told, spent = sum(totals.idle_gpu_seconds.values()), sum(gpu_seconds(span) for span in spans)
+    told = sum(totals.idle_gpu_seconds.values()) + totals.released_gpu_seconds
+    spent = sum(gpu_seconds(span) for span in spans)
     if abs(told - spent) > ROUNDING_GPU_SECONDS * (len(spans) + 1):
         yield f"the totals say {told:.3f} GPU-seconds, the incidents {spent:.3f}"
 
 
 def gpu_seconds(span: PhaseSpan) -> float:
     """Of a span that is over, idle and released."""
-    return span.idle_gpu_seconds
+    return span.idle_gpu_seconds + span.released_gpu_seconds
 
 
 def recovered_late(incident: Booked, stops: Sequence[Outage]) -> timedelta | None:

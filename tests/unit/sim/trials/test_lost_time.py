@@ -158,6 +158,7 @@ def test_outages_lie_between_rounds_and_the_end_of_a_finished_training_is_none()
         Outage(at(10), at(20)),
         Outage(at(30), at(90), over=False),
     ]
+    assert not list(outages([], at(90)))
     assert not list(outages([round_(0, None)], at(90)))
     assert not list(outages([round_(0, 10, TrainingOutcome.FINISHED)], at(90)))
 
