@@ -5,6 +5,7 @@ Names are what a counterexample is called, and what planted bugs are found by.
 
 from collections.abc import Callable
 
+from recovery.sim.trials.checkers.booked_time import LostTimeBooked
 from recovery.sim.trials.checkers.checker_rule import CheckerRule
 from recovery.sim.trials.checkers.controller_processes import BoundedRequests, NoLivelock, NoUnhandledException
 from recovery.sim.trials.checkers.controller_writes import (
@@ -25,7 +26,6 @@ from recovery.sim.trials.checkers.ledger_bookkeeping import (
     OneCharge,
     RecordedOnce,
 )
-from recovery.sim.trials.checkers.lost_seconds import LostTimeBooked
 from recovery.sim.trials.checkers.node_writes import (
     ForceOnlyTheDead,
     ForeignKept,
@@ -69,9 +69,9 @@ _RULES: tuple[type[CheckerRule], ...] = (
     HealthyUntouched,
     RecordedOnce,
     MetricsFold,
-    LostTimeBooked,
     TimelyAction,
     ConvergesAfterHealing,
+    LostTimeBooked,
 )
 
 ALL: tuple[Callable[[TrialEvidence], Checker], ...] = _RULES
