@@ -13,6 +13,7 @@ from itertools import pairwise
 from recovery.core.model.annotations import JOINED_PROBE_ANNOTATION
 from recovery.ports import JOB_SETS, RECOVERY_INCIDENTS, TRAIN_JOBS, Resource
 from recovery.sim.training.trace import EventKind
+from recovery.sim.trials.lost_time import API_TIME, Account, Booked, Dated, beyond, lost_time, outages
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.scene import Job, Object, until
 
@@ -112,6 +113,7 @@ async def assert_recovered_once(
     await _assert_wrote_no_more_than_it_had_to(job, proxy)
     await _assert_platform_is_whole(job, before)
     _assert_agrees_with_the_trace(job, incident, before, dated_at)
+    _assert_conserves_lost_time(job, ledger, incident, before, dated_at)
     await _assert_knows_what_ready_means(job, incident)
     _assert_accounts_for_every_second(job, ledger, incident)
     _assert_sentence(job, incident, suspects, exit_code, then)
@@ -175,6 +177,35 @@ def _assert_agrees_with_the_trace(job: Job, incident: Object, before: Before, da
     started_at = moment(incident["startedAt"])
     assert abs(started_at - (dated_at or lost_at)) <= TIME_TOLERANCE, (started_at, dated_at, lost_at)
     assert abs(moment(incident["endedAt"]) - formed_at) <= TIME_TOLERANCE, (incident["endedAt"], formed_at)
+
+
+def _assert_conserves_lost_time(
+    job: Job, ledger: Object, incident: Object, before: Before, dated_at: datetime | None
+) -> None:
+    """All time in which the training stood still is the incident's, but for what lies before the first dated evidence;
+    and the incident books no other time.
+
+    Kubernetes dates evidence and Ready in whole seconds. So the incident may begin up to 1 s before the stop, and end
+    up to 1 s after the meeting. A rank that gets SIGTERM is lost a moment after its deletion, and a kubelet takes a
+    moment to run a readiness probe: `TIME_TOLERANCE` has both.
+    """
+    now = job.fleet.clock.now()
+    stops = [each for each in outages(job.fleet.world.rounds(job.training), now) if each.until > before.at]
+    mine = Booked(incident["id"], moment(incident["startedAt"]), moment(incident["endedAt"]), incident["outcome"])
+    dated = [Dated(dated_at, seen_at=dated_at)] if dated_at else [Dated(stop.since, stop.since) for stop in stops]
+    lost = [each for stop in stops for each in lost_time(stop, [mine], dated)]
+    of_another = [each for each in lost if each.account not in {Account.BOOKED, Account.UNDATED}]
+    assert sum(each.seconds for each in of_another) <= TIME_TOLERANCE.total_seconds(), of_another
+    besides = list(beyond(mine, stops))
+    assert all(each.seconds <= TIME_TOLERANCE.total_seconds() for each in besides), besides
+    undated = sum(each.seconds for each in lost if each.account == Account.UNDATED)
+    expected = max(0.0, (dated_at - stops[0].since).total_seconds()) if dated_at else 0.0
+    assert abs(undated - expected) <= API_TIME.total_seconds(), (undated, expected)
+    lost_gpu_seconds = sum(each.seconds for each in (*lost, *besides)) * incident["gpus"]
+    accounted = [undated, *(each.seconds for each in of_another)]
+    booked = sum(ledger["totals"]["idleGpuSeconds"].values()) + ledger["totals"].get("releasedGpuSeconds", 0.0)
+    rounding = 0.001 * len(incident["phases"]) + 1e-3
+    assert abs(booked + sum(accounted) * incident["gpus"] - lost_gpu_seconds) <= rounding, (booked, lost_gpu_seconds)
 
 
 async def _assert_knows_what_ready_means(job: Job, incident: Object) -> None:

@@ -4,6 +4,8 @@ Level-triggered: every reconcile starts from the facts. It does not matter after
 `after_restart` takes over once the group has been taken down.
 """
 
+from datetime import datetime
+
 import msgspec
 
 from recovery.core.decision import backoff
@@ -35,9 +37,10 @@ def in_incident(context: ReconcileContext, ledger: Ledger) -> Plan:
     workload = context.workload
     over = ended(workload)
     if over is not None:
-        return completed(context, ledger, over) or close(ledger, Outcome.SUPERSEDED, over, context.now)
+        superseded = close(ledger, Outcome.SUPERSEDED, over, _over_at(context, ledger))
+        return completed(context, ledger, over) or superseded
     if workload.suspended and not suspension.in_force(workload):
-        return close(ledger, Outcome.SUPERSEDED, suspended(workload), context.now)
+        return close(ledger, Outcome.SUPERSEDED, suspended(workload), _over_at(context, ledger))
     ledger, actions = suspension.settle(context, ledger)
     plan = _in_jobset(context, ledger)
     if any(isinstance(action, SuspendWorkload | ResumeWorkload) for action in plan.actions):
@@ -45,6 +48,17 @@ def in_incident(context: ReconcileContext, ledger: Ledger) -> Plan:
     if plan.ledger.current_incident.suspension is None:  # a plan that ends the suspension must not ask for it
         actions = suspension.resume(workload)
     return msgspec.structs.replace(plan, actions=(*actions, *plan.actions))
+
+
+def _over_at(context: ReconcileContext, ledger: Ledger) -> datetime:
+    """When an incident was over that others cut short.
+
+    One that is held stays so for a while after the group runs whole again (`settling_until`). No GPU idles meanwhile.
+    """
+    if ledger.phase is Phase.HELD and group_runs_whole(context.snapshot):
+        held_since = ledger.current_incident.phases[-1].started_at
+        return phases.end_of_rendezvous(context.snapshot, held_since, context.now)
+    return context.now
 
 
 def decide_opened(context: ReconcileContext, opened: Ledger) -> Plan:

@@ -331,12 +331,13 @@ def outcome_when_whole(ledger: Ledger) -> tuple[Outcome, Reason]:
 
 
 def _size(snapshot: Snapshot) -> tuple[int, int]:
-    """Ranks (pods) and GPUs of the whole group, lost members included."""
+    """Ranks (pods) and GPUs of the whole group, lost members included; by the template of a Job whose pods are gone."""
     ranks = gpus = 0
     by_name = {job.name: job for job in snapshot.jobs}
     for job in by_name.values():
         if snapshot.jobset is not None and job.jobset_uid == snapshot.jobset.uid:
             members = member_count(job)
             ranks += members
-            gpus += members * max((p.gpus for p in snapshot.pods if p.job_uid == job.uid), default=0)
+            asked = sum(each.accelerators for each in job.containers)
+            gpus += members * max((p.gpus for p in snapshot.pods if p.job_uid == job.uid), default=asked)
     return ranks, gpus

@@ -27,6 +27,8 @@ class Report(msgspec.Struct, frozen=True):
     simulated_seconds: float
     cpu_seconds: float
     coverage: Mapping[str, int]
+    lost_seconds: Mapping[str, float]
+    """Time in which trainings stood still, and what incidents book besides, by account (`lost_time.Account`)."""
     violations: tuple[str, ...]
     """Invariant, moment and sentence of each."""
     invariant: str
@@ -52,6 +54,7 @@ def report(outcome: TrialOutcome) -> Report:
         simulated_seconds=outcome.simulated_seconds,
         cpu_seconds=outcome.cpu_seconds,
         coverage=outcome.coverage,
+        lost_seconds=outcome.evidence.lost_seconds,
         violations=tuple(
             f"{violation.invariant} at {offset(violation.at - began_at)}: {violation.sentence}"
             for violation in outcome.violations
@@ -72,6 +75,8 @@ class Summary(msgspec.Struct, frozen=True):
     """Trials in which an invariant broke."""
     cpu_seconds: float
     coverage: Mapping[str, int]
+    lost_seconds: Mapping[str, float]
+    """As in the reports, largest first."""
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Name and value of each figure."""
@@ -84,6 +89,7 @@ class Summary(msgspec.Struct, frozen=True):
         yield "CPU-seconds", f"{self.cpu_seconds:.1f}"
         if self.cpu_seconds:
             yield "hours per CPU-second", f"{self.simulated_hours / self.cpu_seconds:.1f}"
+        yield from ((f"seconds {account}", f"{seconds:.0f}") for account, seconds in self.lost_seconds.items())
 
 
 def summarize(reports: Sequence[Report]) -> Summary:
@@ -96,7 +102,14 @@ def summarize(reports: Sequence[Report]) -> Summary:
         broken=sum(bool(each.violations) for each in reports),
         cpu_seconds=sum(each.cpu_seconds for each in reports),
         coverage=total(each.coverage for each in reports),
+        lost_seconds=_lost_seconds(reports),
     )
+
+
+def _lost_seconds(reports: Sequence[Report]) -> Mapping[str, float]:
+    accounts = {account for each in reports for account in each.lost_seconds}
+    sums = {account: sum(each.lost_seconds.get(account, 0.0) for each in reports) for account in accounts}
+    return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
 
 
 def counterexample(outcome: TrialOutcome, replay: str, shrunk: Shrunk[TrialOutcome] | None = None) -> Iterator[str]:

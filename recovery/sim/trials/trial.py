@@ -95,6 +95,7 @@ async def _run(plan: TrialPlan) -> tuple[TrialEvidence, CheckerSet, TrialLog, fl
         plan=plan,
         server=cluster.server,
         trace=cluster.trace,
+        rounds=cluster.world.rounds,
         jobs={GroupKey(job.namespace, job.name): job for job in plan.jobs},
         began_at=began_at,
         healing_from=began_at + timedelta(seconds=plan.active_seconds),

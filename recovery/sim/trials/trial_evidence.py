@@ -1,6 +1,6 @@
 """What is known of a trial besides the server's state: what the checkers judge by, and the timeline tells."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -10,6 +10,7 @@ from recovery.ports import ApiRequest
 from recovery.sim.api.server import ApiServer
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.training.trace import Trace
+from recovery.sim.training.training import Round
 from recovery.sim.trials.faults import TrialFault
 from recovery.sim.trials.plan import JobPlan, TrialPlan
 
@@ -95,6 +96,10 @@ class TrialEvidence:
     happenings: list[Happening] = field(default_factory=list)
     failed_reconciles: list[FailedReconcile] = field(default_factory=list)
     processes: list[ProcessLife] = field(default_factory=list)
+    rounds: Callable[[str], Sequence[Round]] = lambda training: ()
+    """Of a training by its name, oldest first: when it stopped, and when all ranks met again."""
+    lost_seconds: dict[str, float] = field(default_factory=dict)
+    """At the end: seconds in which trainings stood still, and those that incidents book besides, by account."""
     metrics: dict[str, Mapping[str, float]] = field(default_factory=dict)
     """At the end, by replica: samples of its /metrics, as `name{label="value",…}`."""
     indexes: dict[type, object] = field(default_factory=dict, repr=False)

@@ -85,6 +85,7 @@ CANARIES = (
     Canary("edge-triggered", "ConvergesAfterHealing", watching.only_changes, _rough, 12),
     Canary("no UID precondition", "OnlyTargets", writes.deletes_by_name, _any, 2),
     Canary("two charges for one incident", "OneCharge", ledgers.a_charge_for_each_attempt, _has(*_AGAIN), 12),
+    Canary("incidents begin when noticed", "LostTimeBooked", ledgers.incidents_begin_when_noticed, _any, 2),
     Canary("native decision ignored", "NativeFirst", decisions.no_native_decision, _exits_by_policy, 54),
     Canary("baseline taken for a failure", "BaselineUntouched", decisions.no_baseline, _has(*_OFF_AND_ON), 113),
     Canary("pods made before the resume are another run", "RecordedOnce", decisions.pods_by_creation, _resumed, 21),

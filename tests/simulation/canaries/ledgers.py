@@ -6,11 +6,13 @@ import msgspec
 import pytest
 
 from recovery import api_verbs
+from recovery.core.diagnosis.classify import Disruption
 from recovery.core.incident import lifecycle
 from recovery.core.incident.invariants import violations
-from recovery.core.model.facts import WorkloadFacts
+from recovery.core.model.facts import Snapshot, WorkloadFacts
 from recovery.core.model.ledger import AttemptAction, Ledger, LedgerObject, Target
 from recovery.core.model.reason import Reason
+from recovery.core.policy.resolved import Policy
 from recovery.executors.status import LedgerWriter
 from recovery.ports import RECOVERY_GROUPS, PatchKind
 
@@ -70,3 +72,24 @@ def a_charge_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("recovery.core.incident.lifecycle.add_attempt", add_attempt)
     monkeypatch.setattr("recovery.controller.reconciler.violations", but_for_charges)
+
+
+def incidents_begin_when_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An incident begins when the controller opens it: what was lost before that costs nothing."""
+    open_as_dated = lifecycle.open_incident
+
+    def open_incident(
+        ledger: Ledger,
+        snapshot: Snapshot,
+        policy: Policy,
+        disruption: Disruption,
+        now: datetime,
+        *,
+        ended_at: datetime | None = None,
+    ) -> Ledger:
+        replace = msgspec.structs.replace
+        undated = (replace(each, evidence=replace(each.evidence, at=None)) for each in disruption.findings)
+        as_noticed = replace(disruption, findings=tuple(undated))
+        return open_as_dated(ledger, snapshot, policy, as_noticed, now, ended_at=ended_at)
+
+    monkeypatch.setattr("recovery.core.incident.lifecycle.open_incident", open_incident)

@@ -5,6 +5,7 @@ Names are what a counterexample is called, and what planted bugs are found by.
 
 from collections.abc import Callable
 
+from recovery.sim.trials.checkers.booked_time import LostTimeBooked
 from recovery.sim.trials.checkers.checker_rule import CheckerRule
 from recovery.sim.trials.checkers.controller_processes import BoundedRequests, NoLivelock, NoUnhandledException
 from recovery.sim.trials.checkers.controller_writes import (
@@ -74,6 +75,7 @@ _RULES: tuple[type[CheckerRule], ...] = (
     FleetTotalsFold,
     TimelyAction,
     ConvergesAfterHealing,
+    LostTimeBooked,
 )
 
 ALL: tuple[Callable[[TrialEvidence], Checker], ...] = _RULES

@@ -4,6 +4,8 @@ Written apart from `recovery.core`, which is judged by it. Sources: KEP-3329 (po
 failurePolicy), the fields of v1.PodStatus.
 """
 
+from datetime import datetime, timedelta
+
 from recovery.ports import PODS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.store import ObjectChange
@@ -34,6 +36,32 @@ def how_lost(change: ObjectChange, container: str | None) -> str | None:
     if _disrupted(status) and not _disrupted(old):
         return "is being disrupted"
     return "lost a container" if _ends(status, container) > _ends(old, container) else None
+
+
+def dated_at(change: ObjectChange, container: str | None, at: datetime) -> datetime | None:
+    """The earliest moment that this pod or Job, as the change leaves it, bears for a loss. None: it bears none.
+
+    `container`: as for `how_lost`. `at`: when the change was made, which dates an object that goes without a word.
+    """
+    metadata, status = change.body["metadata"], change.body.get("status") or {}
+    texts = [each["lastTransitionTime"] for each in status.get("conditions") or () if _says_lost(each)]
+    for each in status.get("containerStatuses") or ():
+        ended = [(each.get(state) or {}).get("terminated") for state in ("state", "lastState")]
+        if each["name"] == container:
+            texts += [one.get("finishedAt") for one in ended if one is not None and one["exitCode"] != 0]
+    if change.type == "ADDED":
+        texts.append(metadata["creationTimestamp"])
+    moments = [datetime.fromisoformat(text) for text in texts if text]
+    if "deletionTimestamp" in metadata:
+        grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+        moments.append(datetime.fromisoformat(metadata["deletionTimestamp"]) - grace)
+    elif change.type == "DELETED":
+        moments.append(at)
+    return min(moments, default=None)
+
+
+def _says_lost(condition: Body) -> bool:
+    return condition["status"] == "True" and condition["type"] in {"DisruptionTarget", "FailureTarget", "Failed"}
 
 
 def _fails(status: Body, old: Body) -> bool:

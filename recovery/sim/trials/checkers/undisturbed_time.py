@@ -47,6 +47,15 @@ class UndisturbedTime:
         """Some process's dates were wrong."""
         return any(each.fault.key.kind is FaultKind.CLOCK_JUMP for each in self._evidence.happenings)
 
+    def clock_was_off(self, since: datetime, until: datetime) -> bool:
+        """Some process may have given a wrong date to something in that time."""
+        jumps = (each for each in self._evidence.happenings if each.fault.key.kind is FaultKind.CLOCK_JUMP)
+        for jump in jumps:
+            off = timedelta(seconds=abs(jump.fault.seconds))
+            if jump.at - off <= until and since <= self._end(jump) + off:
+                return True
+        return False
+
     def watch_lag(self) -> timedelta:
         """How late, at most, a process learned of anything through a watch."""
         late = [each.fault.seconds for each in self._evidence.happenings if each.fault.key.kind in _WATCHES_LATE]

@@ -86,6 +86,25 @@ def test_a_held_job_that_its_kubelet_restarts_stays_held_until_it_has_outlived_i
     assert (controller.ledger.incident, len(controller.triggers)) == (None, 1)
 
 
+def test_a_held_job_that_runs_whole_again_books_no_idle_time_when_its_user_suspends_it() -> None:
+    message = "KeyError: 'lr'"
+    controller = Controller()
+    world = training(born=-30, restart_policy="OnFailure").container_exited(2, 1, 0, message=message)
+    controller.reconcile(world, 1)
+    world = world.recreated(10).all_ready(20)
+    controller.settle(world, 22)
+    world = world.with_pod(2, node="gpu-9").container_exited(2, 1, 60, message=message)
+    controller.reconcile(world, 61)
+    world = world.container_back(2, 63)
+    controller.settle(world, 72)
+    assert controller.phase() is Phase.HELD
+    controller.settle(world.suspended(), 400)
+    closed = controller.recorded[-1]
+    assert closed.closing is not None
+    assert (closed.closing.outcome_reason, closed.closing.ended_at) == (Reason.JOB_SUSPENDED, at(64))
+    assert sum(span.idle_gpu_seconds for span in closed.phases) == 4 * closed.gpus
+
+
 # --- jobs that are made to fail ------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from recovery.core.model.facts import ContainerFacts
+from recovery.core.model.facts import ContainerFacts, ContainerTemplate
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase, Suspect
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, DeletePods, PodRef, RaiseBackoffLimit
@@ -270,3 +270,11 @@ def test_recovered_from_end_to_end() -> None:
     assert controller.ledger.budget.remaining == 9
     assert controller.events == ["RecreatingGroup", "IncidentRecovered"]
     assert controller.reconcile(coming.all_started(15).all_ready(21), 60).reason is Reason.NO_FAILURE
+
+
+def test_a_group_whose_pods_are_gone_has_the_gpus_that_its_jobs_ask_for() -> None:
+    trainer = ContainerTemplate("node", accelerators=GPUS_PER_POD)
+    failed = training(4).with_job(containers=(trainer,)).jobset_failed(2)
+    controller = Controller()
+    controller.reconcile(msgspec.structs.replace(failed, pods=()), 3)
+    assert (controller.incident.ranks, controller.incident.gpus) == (4, 4 * GPUS_PER_POD)

@@ -1,0 +1,238 @@
+"""The time that incidents book, against the time in which the trainings stood still."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from recovery.core.decision.verdict import EARLY
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.ledger import Incident, Outcome
+from recovery.ports import (
+    CLUSTER_RECOVERY_POLICIES,
+    JOB_SETS,
+    JOBS,
+    PODS,
+    RECOVERY_CONFIGS,
+    RECOVERY_GROUPS,
+    RECOVERY_POLICIES,
+    TRAIN_JOBS,
+)
+from recovery.sim.api.store import ObjectChange
+from recovery.sim.trials.checkers.checker_rule import CheckerRule
+from recovery.sim.trials.checkers.group_views import GroupView, controller_uid
+from recovery.sim.trials.checkers.ledger_changes import LedgerState
+from recovery.sim.trials.checkers.member_losses import dated_at
+from recovery.sim.trials.faults import FaultKind
+from recovery.sim.trials.lost_time import (
+    API_TIME,
+    Account,
+    Booked,
+    Circumstance,
+    Dated,
+    Stretch,
+    beyond,
+    booked,
+    broken_sums,
+    broken_totals,
+    lost_time,
+    outages,
+    recovered_late,
+)
+from recovery.sim.trials.plan import Marking
+from recovery.sim.trials.trial_evidence import TrialEvidence, Violation
+
+_OF_GROUPS = frozenset({TRAIN_JOBS, JOB_SETS, RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES, RECOVERY_CONFIGS})
+_TOLERANCE = API_TIME + timedelta(milliseconds=100)
+"""Besides, a kubelet takes a moment to report."""
+_PROBES_EACH = timedelta(seconds=1)
+"""A joined probe succeeds, at the latest, so long after all ranks have met."""
+_MEETS_IN = timedelta(seconds=2)
+"""Ready without a joined probe says that the ranks run. How long they take to meet, in the training model, at most."""
+_SETTLES_IN = timedelta(seconds=15)
+"""How long an incident may last on although the training goes on, where nothing holds a controller up: it waits for the
+rest of a cascade before it decides, and again before it believes that all is well."""
+
+
+_RECOVERED = f"after {Outcome.RECOVERED}"
+_BY_DATES = frozenset({Account.UNEXPLAINED, Account.EARLY, Account.LATE, Account.BETWEEN, Account.NEVER})
+"""What a wrong clock of the controller's can bring about."""
+
+
+_OUTLIVED = frozenset({FaultKind.NODE_PARTITION, FaultKind.POD_STUCK})
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """The newest version of an incident, and when it was opened by the server's clock."""
+
+    group: GroupKey
+    workload_uid: str
+    incident: Incident
+    at: datetime
+
+
+class LostTimeBooked(CheckerRule):
+    """Every second in which a training stood still is booked by an incident, or has a cause that is named and counted;
+    and every second that an incident books is lost, or has one as well. The phases of an incident tile it from the
+    first evidence that bears a date to the moment when all ranks met again, within the second of the API's times; their
+    GPU-seconds add up to it, and the totals to them.
+
+    When a training stopped, and when its ranks met again, the training model alone says.
+    """
+
+    hears = frozenset({PODS, JOBS, RECOVERY_GROUPS, *_OF_GROUPS})
+
+    def __init__(self, evidence: TrialEvidence) -> None:
+        super().__init__(evidence)
+        self._incidents: dict[tuple[str, int], _Opened] = {}
+        self._dated: dict[GroupKey, dict[tuple[str, datetime], Dated]] = {}
+        self._circumstances: dict[GroupKey, list[Circumstance]] = {}
+
+    # While the trial runs.
+
+    def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
+        if change.resource == RECOVERY_GROUPS:
+            self._note_incident(change, at)
+        elif change.resource in _OF_GROUPS:
+            for group in self.world.groups.values():
+                self._note_circumstances(group, at)
+        else:
+            self._note_dates(change, at)
+        return iter(())
+
+    def _note_incident(self, change: ObjectChange, at: datetime) -> None:
+        made = self.written(change)
+        if made is None or made.after.incident is None:
+            return
+        which, incident = (made.workload_uid, made.after.incident.number), made.after.incident
+        opened_at = self._incidents[which].at if which in self._incidents else at
+        self._incidents[which] = _Opened(made.group, made.workload_uid, incident, opened_at)
+
+    def _note_dates(self, change: ObjectChange, at: datetime) -> None:
+        """What an object says of a loss; once it is gone it says so no longer."""
+        uid = change.body["metadata"]["uid"]
+        job = self.world.jobs.get(controller_uid(change.body) if change.resource == PODS else uid)
+        if job is None:
+            return
+        dated = dated_at(change, job.container, at)
+        known = self._dated.setdefault(job.group, {})
+        if dated is not None and any(loss.revision == change.revision for loss in job.losses[-1:]):
+            known.setdefault((uid, dated), Dated(dated, seen_at=at, inferred=change.type == "ADDED"))
+        if change.type == "DELETED":
+            for key in [key for key in known if key[0] == uid]:
+                known[key] = replace(known[key], gone_at=at)
+
+    def _note_circumstances(self, group: GroupView, at: datetime) -> None:
+        excuse, takes_down = "", True
+        if group.ended is not None:
+            excuse = f"workload {group.ended}"
+        elif group.suspended:
+            excuse = "suspended"
+        elif group.jobset is None:
+            excuse = "no JobSet"
+        else:
+            takes_down = False
+            if group.policy is None:
+                excuse = "no policy"
+            elif group.paused_since is not None:
+                excuse = "paused"
+        known = self._circumstances.setdefault(group.key, [])
+        baseline = group.since if group.since > self.evidence.began_at else None
+        now = Circumstance(at, excuse, takes_down=takes_down, baseline_until=baseline)
+        if not known or replace(known[-1], since=at) != now:
+            known.append(now)
+
+    # When it is over.
+
+    def ended(self) -> Iterator[Violation]:
+        for key in self.evidence.jobs:
+            opened = [each for each in self._incidents.values() if each.group == key]
+            yield from self._sums(key, opened)
+            yield from self._times(key, opened)
+
+    def _sums(self, key: GroupKey, opened: Sequence[_Opened]) -> Iterator[Violation]:
+        at = self.evidence.ends_at
+        for each in opened:
+            if each.incident.closing is not None:
+                yield from (self.found(at, sentence, key) for sentence in broken_sums(each.incident))
+            wrong = self._wrong_size(key, each.incident)
+            if wrong:
+                yield self.found(at, wrong, key)
+        for state in self.world.ledgers:
+            if state.group == key:
+                mine = [each.incident for each in opened if each.workload_uid == state.workload_uid]
+                yield from (self.found(at, sentence, key) for sentence in broken_totals(mine, state.ledger.totals))
+
+    def _wrong_size(self, key: GroupKey, incident: Incident) -> str:
+        """An incident is of all GPUs of its group, lost members included. Empty: it is."""
+        job = self.evidence.jobs[key]
+        asks = job.gpus_per_pod if job.marking is Marking.ACCELERATORS else 0
+        if self._happened(FaultKind.USER_RESIZE, key) or incident.gpus == job.pods * asks:
+            return ""
+        return f"incident {incident.id} is of {incident.gpus} GPUs, the group has {job.pods * asks}"
+
+    def _times(self, key: GroupKey, opened: Sequence[_Opened]) -> Iterator[Violation]:
+        ends_at = self.evidence.ends_at
+        stops = list(outages(self.evidence.rounds(str(key)), ends_at))
+        incidents = sorted((self._booked(each) for each in opened), key=lambda each: each.since)
+        dated, circumstances = list(self._dated.get(key, {}).values()), self._circumstances.get(key, [])
+        for stop in stops:
+            for lost in lost_time(stop, incidents, dated, circumstances):
+                yield from self._judge(key, lost)
+        for each in incidents:
+            late = recovered_late(each, stops)
+            for stretch in beyond(each, stops):
+                yield from self._judge(key, stretch, each)
+            # By Ready alone it may be wrong; the time that this costs is counted (`Account.UNVERIFIED`).
+            early = late is not None and late < timedelta() and each.verified
+            if early and not self.world.undisturbed.clock_was_off(each.since, each.until):
+                sentence = f"incident {each.incident} says that it is verified before all ranks have met"
+                yield self.found(each.until, sentence, key)
+
+    def _booked(self, opened: _Opened) -> Booked:
+        state: LedgerState | None = self.world.ledgers.of(opened.workload_uid)
+        gone_at = state.gone_at if state is not None else None
+        return booked(opened.incident, gone_at or self.evidence.ends_at, opened.at)
+
+    def _named(self, key: GroupKey, stretch: Stretch) -> str:
+        """The account, told apart by what only a trial knows."""
+        unmarked = self.evidence.jobs[key].marking is Marking.NOTHING
+        if unmarked and stretch.account in {Account.UNDATED, Account.UNEXPLAINED}:
+            return Account.UNMARKED
+        if stretch.account == Account.NEVER and self._lived_on(key, stretch):
+            return Account.LIVED
+        by_dates = stretch.account in _BY_DATES or stretch.account.startswith(_RECOVERED)
+        if by_dates and self.world.undisturbed.clock_was_off(stretch.since, stretch.until):
+            return Account.CLOCK
+        return stretch.account
+
+    def _judge(self, key: GroupKey, stretch: Stretch, incident: Booked | None = None) -> Iterator[Violation]:
+        told, account = self.evidence.lost_seconds, self._named(key, stretch)
+        told[account] = told.get(account, 0.0) + stretch.seconds
+        if stretch.seconds > self._most(stretch, account, incident).total_seconds():
+            of = f" (incident {stretch.incident})" if stretch.incident else ""
+            yield self.found(stretch.since, f"{stretch.seconds:.3f} s: {account}{of}", key)
+
+    def _most(self, stretch: Stretch, account: str, incident: Booked | None) -> timedelta:
+        """How long a stretch of this account may be."""
+        if account == Account.UNEXPLAINED:
+            return _TOLERANCE
+        if account.startswith(_RECOVERED):
+            return _MEETS_IN
+        if account == Account.LATE and incident is not None and incident.ending.startswith(Outcome.RECOVERED):
+            return _TOLERANCE + _PROBES_EACH
+        if account in {Account.LATE, Account.BETWEEN, Account.NEVER}:
+            undisturbed = timedelta(seconds=self.world.undisturbed.seconds(stretch.since, stretch.until))
+            return _SETTLES_IN + timedelta(seconds=stretch.seconds) - undisturbed
+        return EARLY if account == Account.OUTLIVES else timedelta.max
+
+    def _lived_on(self, key: GroupKey, stretch: Stretch) -> bool:
+        """Something befell the job by which its processes outlive their pods."""
+        return any(
+            each.at <= stretch.until and stretch.since <= each.at + timedelta(seconds=each.fault.seconds)
+            for each in self.evidence.happenings
+            if each.fault.key.kind in _OUTLIVED and each.fault.job in {"", str(key)}
+        )
+
+    def _happened(self, kind: FaultKind, key: GroupKey) -> bool:
+        return any(each.fault.key.kind is kind and each.fault.job == str(key) for each in self.evidence.happenings)

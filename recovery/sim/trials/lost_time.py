@@ -1,0 +1,278 @@
+"""Holds the time that incidents book against the time that the training really lost.
+
+The training model knows when all ranks stopped and when they met again. The ledgers know which time they book, and on
+which phase. Both accounts must agree: every second in which a training stood still belongs to an incident or to a named
+account beside it, and every second that an incident books is one in which the training stood still, or belongs to a
+named account as well. Nothing here asks the controller, and nothing knows the API server.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import pairwise
+
+from recovery.core.model.ledger import Incident, Outcome, Phase, PhaseSpan, Totals
+from recovery.sim.training.training import Round, TrainingOutcome
+
+API_TIME = timedelta(seconds=1)
+"""The API dates in whole seconds: a start may be this much too early, an end this much too late."""
+ROUNDING_GPU_SECONDS = 0.001
+"""Each span is booked in thousandths of a GPU-second."""
+
+
+class Account(StrEnum):
+    """What a stretch of time belongs to."""
+
+    # Time in which the training stood still.
+    BOOKED = "booked by an incident"
+    UNDATED = "undated"
+    """From the stop to the first evidence of it that bears a date: a node that has gone silent, a hang."""
+    REPLACED = "dated by a replacement alone"
+    """The pod that took the place of the lost one is the only sign of it, and was lost as well before anybody watched:
+    the controller counts from the second loss."""
+    UNVERIFIED = "Recovered by Ready alone"
+    """All pods were Ready, which says that they run. They had not met: one was on a node that had just gone silent."""
+    UNREADABLE = "dated by what no controller could read"
+    """The object that bore the date was gone when the incident was opened, or its kubelet told it later."""
+    UNEXPLAINED = "unexplained"
+    # Time that an incident books although the training ran.
+    EARLY = "ran on after the evidence"
+    """From the start of an incident to the first stop in it: a pod that dies slowly, a fault that stops nobody yet."""
+    LATE = "trains before the incident ends"
+    BETWEEN = "trained for a while during the incident"
+    NEVER = "the training did not stop"
+    BACKDATED = "trained before the incident was opened"
+    """Nobody watched at that time: no controller led, or a pause was on. The incident is dated by the first loss since
+    then, whatever the training did before the incident was opened."""
+    LIVED = "the processes of a lost pod lived on"
+    """Its node was cut off, or it could not be ended: the API tells of a loss, and the training goes on."""
+    OUTLIVES = "trains before a held incident is over"
+    """It is held for an error of its own, so it stays open until the group has outlived that error. If it ends in
+    another way before, its end is not dated back to when the training went on."""
+    CLOCK = "a wrong clock of the controller's"
+    UNMARKED = "undated, and no container is known to train"
+
+
+@dataclass(frozen=True)
+class Outage:
+    """A training stood still."""
+
+    since: datetime
+    """When it made its last step."""
+    until: datetime
+    """When all ranks met again, or the end of the trace."""
+    over: bool = True
+    """They did meet again."""
+
+
+@dataclass(frozen=True)
+class Booked:
+    """The time of one incident."""
+
+    incident: str
+    since: datetime
+    until: datetime
+    """Its end, or the end of the trace."""
+    ending: str = ""
+    """Outcome and reason, as in `Observed/LeftToKubernetes`. Empty: it is open."""
+    held: bool = False
+    """Its last phase is Held."""
+    verified: bool = False
+    """All ranks have said that they have met."""
+    opened_at: datetime | None = None
+    """When it was opened. None: not known; it could read everything."""
+
+
+@dataclass(frozen=True)
+class Dated:
+    """A moment that an object gives for a loss, and while it could be read."""
+
+    at: datetime
+    seen_at: datetime
+    gone_at: datetime | None = None
+    """When the object was gone. None: it is there."""
+    inferred: bool = False
+    """It is the creation of the pod that took the place of a lost one."""
+
+    def readable_at(self, moment: datetime) -> bool:
+        return self.seen_at <= moment and (self.gone_at is None or moment < self.gone_at)
+
+
+@dataclass(frozen=True)
+class Circumstance:
+    """What is known of the workload from a moment on, whether or not its training stands still then."""
+
+    since: datetime
+    excuse: str = ""
+    """Why no incident can be expected. Empty: one can."""
+    takes_down: bool = False
+    """It ends the ranks: no incident can be expected until they have met again either."""
+    baseline_until: datetime | None = None
+    """Losses from before this moment are a baseline. None: none are."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A part of an outage, or of an incident."""
+
+    since: datetime
+    until: datetime
+    account: str
+    """An `Account`, or an excuse."""
+    incident: str = ""
+    """Which one books it, or ended before it. Empty: none."""
+
+    @property
+    def seconds(self) -> float:
+        return (self.until - self.since).total_seconds()
+
+
+def outages(rounds: Sequence[Round], ends_at: datetime) -> Iterator[Outage]:
+    """The times in which a training stood still, from its first round on. The end of a finished one is no outage."""
+    for number, each in enumerate(rounds, 1):
+        after = rounds[number] if number < len(rounds) else None
+        if each.ended_at is not None and each.outcome is not TrainingOutcome.FINISHED:
+            yield Outage(each.ended_at, after.formed_at if after else ends_at, over=after is not None)
+
+
+def booked(incident: Incident, ends_at: datetime, opened_at: datetime | None = None) -> Booked:
+    """The time of an incident, open or closed. `ends_at`: of the trace. `opened_at`: by the server's clock."""
+    closing = incident.closing
+    return Booked(
+        incident=incident.id,
+        since=incident.started_at,
+        until=closing.ended_at if closing is not None else ends_at,
+        ending=f"{closing.outcome}/{closing.outcome_reason}" if closing is not None else "",
+        held=bool(incident.phases) and incident.phases[-1].phase is Phase.HELD,
+        verified=closing is not None and closing.verified,
+        opened_at=opened_at,
+    )
+
+
+def lost_time(
+    outage: Outage,
+    incidents: Sequence[Booked],
+    dated: Sequence[Dated] = (),
+    circumstances: Sequence[Circumstance] = (),
+) -> Iterator[Stretch]:
+    """The whole outage as stretches, each on one account.
+
+    `incidents`: of that training, oldest first. `dated`: what the objects of that training ever said about losses.
+    `circumstances`: oldest first.
+    """
+    mine = [each for each in dated if outage.since - API_TIME <= each.at < outage.until]
+    opened = next((each for each in incidents if each.since < outage.until and each.until > outage.since), None)
+    opened_at = opened.opened_at if opened is not None else None
+    visible = [each for each in mine if opened_at is None or each.readable_at(opened_at)]
+    first_dated = _first(outage, (each for each in visible if not each.inferred))
+    first_inferred = _first(outage, visible)
+    ever_dated = _first(outage, mine)
+    cuts = {outage.since, outage.until, first_dated, first_inferred, ever_dated}
+    cuts.update(at for each in incidents for at in (each.since, each.until))
+    cuts.update(each.since for each in circumstances)
+    for since, until in pairwise(sorted(cut for cut in cuts if outage.since <= cut <= outage.until)):
+        account, incident = _account(outage, since, incidents, circumstances)
+        if account == Account.UNEXPLAINED and since < ever_dated:
+            account = Account.UNDATED
+        elif account == Account.UNEXPLAINED and since < first_dated:
+            account = Account.UNREADABLE if since < first_inferred else Account.REPLACED
+        yield Stretch(since, until, account, incident)
+
+
+def _first(outage: Outage, dated: Iterable[Dated]) -> datetime:
+    """The earliest of these moments within the outage; its end: there is none."""
+    return min((max(each.at, outage.since) for each in dated), default=outage.until)
+
+
+def _account(
+    outage: Outage, at: datetime, incidents: Sequence[Booked], circumstances: Sequence[Circumstance]
+) -> tuple[str, str]:
+    """Account and incident of the stretch that begins at that moment; dates not looked at."""
+    holding = next((each for each in incidents if each.since <= at < each.until), None)
+    if holding is not None:
+        return Account.BOOKED, holding.incident
+    known = next((each for each in reversed(circumstances) if each.since <= at), Circumstance(at))
+    if known.excuse:
+        return known.excuse, ""
+    down = next(
+        (each for each in reversed(circumstances) if outage.since <= each.since <= at and each.takes_down), None
+    )
+    if down is not None:
+        return f"starts after: {down.excuse}", ""
+    earlier = next((each for each in reversed(incidents) if outage.since < each.until <= at), None)
+    changes = (each.baseline_until for each in circumstances if each.since < outage.until)
+    if earlier is None and any(changed is not None and outage.since < changed for changed in changes):
+        return "stopped before the policy", ""
+    if earlier is None:
+        return Account.UNEXPLAINED, ""
+    unverified = earlier.ending.startswith(Outcome.RECOVERED) and not earlier.verified
+    return Account.UNVERIFIED if unverified else f"after {earlier.ending}", earlier.incident
+
+
+def beyond(incident: Booked, stops: Sequence[Outage]) -> Iterator[Stretch]:
+    """The stretches of an incident in which the training did not stand still."""
+    inside = [each for each in stops if each.since < incident.until and each.until > incident.since]
+    if not inside:
+        yield Stretch(incident.since, incident.until, Account.NEVER, incident.incident)
+        return
+    if incident.since < inside[0].since:
+        yield Stretch(incident.since, inside[0].since, Account.EARLY, incident.incident)
+    for one, other in pairwise(inside):
+        yield from _trained(one.until, other.since, Account.BETWEEN, incident)
+    if inside[-1].until < incident.until:
+        late = Account.OUTLIVES if incident.held else Account.LATE
+        yield from _trained(inside[-1].until, incident.until, late, incident)
+
+
+def _trained(since: datetime, until: datetime, account: Account, incident: Booked) -> Iterator[Stretch]:
+    """The part that had passed when the incident was opened is told apart."""
+    opened_at = min(max(incident.opened_at or since, since), until)
+    if since < opened_at:
+        yield Stretch(since, opened_at, Account.BACKDATED, incident.incident)
+    if opened_at < until:
+        yield Stretch(opened_at, until, account, incident.incident)
+
+
+def broken_sums(incident: Incident) -> Iterator[str]:
+    """What is wrong with the books of one closed incident, in words: its phases tile it, and every GPU-second of it is
+    on one of them."""
+    closing, spans = incident.closing, incident.phases
+    assert closing is not None, "an open incident is not booked yet"
+    if not spans or spans[0].started_at != incident.started_at or spans[-1].ended_at != closing.ended_at:
+        yield f"the phases of incident {incident.id} do not reach from its start to its end"
+    for one, other in pairwise(spans):
+        if one.ended_at != other.started_at:
+            gap = f"{one.phase} ends at {one.ended_at}, {other.phase} begins at {other.started_at}"
+            yield f"the phases of incident {incident.id} are not contiguous: {gap}"
+    seconds = (closing.ended_at - incident.started_at).total_seconds()
+    spent = sum(gpu_seconds(span) for span in spans)
+    if abs(spent - seconds * incident.gpus) > ROUNDING_GPU_SECONDS * len(spans):
+        yield f"incident {incident.id} books {spent:.3f} GPU-seconds of {seconds:.3f} s with {incident.gpus} GPUs"
+
+
+def broken_totals(incidents: Iterable[Incident], totals: Totals) -> Iterator[str]:
+    """What is wrong with the totals of a group, in words: they are the sums over the spans of its incidents that are
+    over. `incidents`: all of them that the group ever had.
+
+    Not by phase: the two oldest spans of a long incident become one (`phases.MAX_SPANS`).
+    """
+    spans = [span for incident in incidents for span in incident.phases if span.ended_at is not None]
+    told = sum(totals.idle_gpu_seconds.values()) + totals.released_gpu_seconds
+    spent = sum(gpu_seconds(span) for span in spans)
+    if abs(told - spent) > ROUNDING_GPU_SECONDS * (len(spans) + 1):
+        yield f"the totals say {told:.3f} GPU-seconds, the incidents {spent:.3f}"
+
+
+def gpu_seconds(span: PhaseSpan) -> float:
+    """Of a span that is over, idle and released."""
+    return span.idle_gpu_seconds + span.released_gpu_seconds
+
+
+def recovered_late(incident: Booked, stops: Sequence[Outage]) -> timedelta | None:
+    """From when all ranks had met to when the incident says that they are back; negative: it says so too early. None:
+    it does not say so, or no stop lies in it."""
+    if not incident.ending.startswith(Outcome.RECOVERED):
+        return None
+    inside = [each for each in stops if each.since <= incident.until and each.until > incident.since]
+    return incident.until - inside[-1].until if inside else None

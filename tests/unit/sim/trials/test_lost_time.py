@@ -1,0 +1,220 @@
+"""Where the time goes in which a training stands still, and what incidents book besides."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from recovery.core.incident import lifecycle, phases
+from recovery.core.model.ledger import Closing, Incident, Ledger, Outcome, Phase, PhaseSpan, Totals
+from recovery.core.model.pinned_policy import PinnedPolicy
+from recovery.core.model.reason import Reason
+from recovery.sim.training.training import Round, TrainingOutcome
+from recovery.sim.trials.lost_time import (
+    Account,
+    Booked,
+    Circumstance,
+    Dated,
+    Outage,
+    beyond,
+    booked,
+    broken_sums,
+    broken_totals,
+    lost_time,
+    outages,
+    recovered_late,
+)
+
+
+def at(seconds: float) -> datetime:
+    return datetime(2026, 11, 2, tzinfo=UTC) + timedelta(seconds=seconds)
+
+
+OUTAGE = Outage(at(100.4), at(160.0))
+
+
+def dated(moment: float, seen: float | None = None, gone: float | None = None, *, inferred: bool = False) -> Dated:
+    return Dated(at(moment), at(moment if seen is None else seen), None if gone is None else at(gone), inferred)
+
+
+def incident(
+    since: float, until: float, ending: str = "Recovered/AllRanksReady", opened: float | None = None
+) -> Booked:
+    return Booked("i-1", at(since), at(until), ending, opened_at=None if opened is None else at(opened))
+
+
+def told(*incidents: Booked, signs: tuple[Dated, ...] = (), known: tuple[Circumstance, ...] = ()) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for each in lost_time(OUTAGE, incidents, signs, known):
+        found[each.account] = round(found.get(each.account, 0.0) + each.seconds, 3)
+    return found
+
+
+def test_an_incident_from_the_first_dated_evidence_to_the_meeting_books_the_whole_outage() -> None:
+    assert told(incident(100, 160.9), signs=(dated(100),)) == {Account.BOOKED: 59.6}
+
+
+def test_a_start_after_the_dated_evidence_leaves_time_unexplained() -> None:
+    assert told(incident(110, 161), signs=(dated(100, seen=101),)) == {Account.UNEXPLAINED: 9.6, Account.BOOKED: 50.0}
+
+
+def test_an_end_before_all_ranks_met_is_named_after_the_incident() -> None:
+    early = told(incident(100, 150, "Observed/LeftToKubernetes"), signs=(dated(100),))
+    assert early == {Account.BOOKED: 49.6, "after Observed/LeftToKubernetes": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("verified", "account"), [(True, "after Recovered/AllRanksReady"), (False, Account.UNVERIFIED)]
+)
+def test_ready_alone_may_be_wrong_about_the_meeting_and_a_joined_probe_may_not(verified: bool, account: str) -> None:
+    said = Booked("i-1", at(100), at(150), "Recovered/AllRanksReady", verified=verified)
+    assert told(said, signs=(dated(100),)) == {Account.BOOKED: 49.6, account: 10.0}
+
+
+def test_what_lies_before_the_first_dated_evidence_is_undated() -> None:
+    assert told(incident(140, 160), signs=(dated(140),)) == {Account.UNDATED: 39.6, Account.BOOKED: 20.0}
+    assert told() == {Account.UNDATED: 59.6}
+
+
+def test_a_date_that_nobody_could_read_when_the_incident_was_opened_is_told_apart() -> None:
+    late = (dated(110, seen=155), dated(140))
+    gone = (dated(110, seen=110, gone=120), dated(140))
+    for signs in (late, gone):
+        assert told(incident(140, 160, opened=141), signs=signs) == {
+            Account.UNDATED: 9.6,
+            Account.UNREADABLE: 30.0,
+            Account.BOOKED: 20.0,
+        }
+
+
+def test_a_replacement_is_a_sign_that_an_incident_may_count_from_a_later_loss() -> None:
+    signs = (dated(110, inferred=True), dated(140))
+    assert told(incident(140, 160, opened=141), signs=signs) == {
+        Account.UNDATED: 9.6,
+        Account.REPLACED: 30.0,
+        Account.BOOKED: 20.0,
+    }
+
+
+def test_signs_of_another_outage_do_not_count() -> None:
+    assert told(signs=(dated(50), dated(200))) == {Account.UNDATED: 59.6}
+
+
+def test_circumstances_excuse_the_time_that_no_incident_books() -> None:
+    known = (Circumstance(at(0)), Circumstance(at(120), "paused"), Circumstance(at(130)))
+    assert told(incident(140, 160), signs=(dated(100),), known=known) == {
+        Account.UNEXPLAINED: 29.6,
+        "paused": 10.0,
+        Account.BOOKED: 20.0,
+    }
+
+
+def test_after_what_takes_the_ranks_down_nothing_is_expected_until_they_met() -> None:
+    known = (Circumstance(at(0)), Circumstance(at(120), "suspended", takes_down=True), Circumstance(at(130)))
+    assert told(incident(100, 120, "Superseded/JobSuspended"), signs=(dated(100),), known=known) == {
+        Account.BOOKED: 19.6,
+        "suspended": 10.0,
+        "starts after: suspended": 30.0,
+    }
+
+
+def test_what_stopped_before_the_policy_was_what_it_is_is_a_baseline() -> None:
+    known = (Circumstance(at(0), "no policy"), Circumstance(at(120), baseline_until=at(120)))
+    assert told(signs=(dated(100),), known=known) == {"no policy": 19.6, "stopped before the policy": 40.0}
+
+
+def test_the_whole_outage_is_on_some_account() -> None:
+    known = (Circumstance(at(0)), Circumstance(at(105), "paused"), Circumstance(at(130)))
+    accounts = told(incident(90, 103), incident(135, 170), signs=(dated(101),), known=known)
+    assert round(sum(accounts.values()), 3) == 59.6
+
+
+def test_time_that_an_incident_books_while_the_training_ran_is_told_apart() -> None:
+    stops = (OUTAGE, Outage(at(170), at(180)))
+    found = [(each.account, each.seconds) for each in beyond(incident(99, 181), stops)]
+    assert found == [(Account.EARLY, 1.4), (Account.BETWEEN, 10.0), (Account.LATE, 1.0)]
+    assert [each.account for each in beyond(incident(300, 310), stops)] == [Account.NEVER]
+    assert [each.account for each in beyond(incident(101, 160), stops)] == []
+
+
+def test_an_incident_that_was_opened_when_all_was_well_again_is_told_apart() -> None:
+    found = [(each.account, each.seconds) for each in beyond(incident(100.4, 200, opened=190), (OUTAGE,))]
+    assert found == [(Account.BACKDATED, 30.0), (Account.LATE, 10.0)]
+
+
+def test_how_late_a_recovery_is_told() -> None:
+    assert recovered_late(incident(100, 161), (OUTAGE,)) == timedelta(seconds=1)
+    assert recovered_late(incident(100, 158), (OUTAGE,)) == timedelta(seconds=-2)
+    assert recovered_late(incident(100, 158, "Held/RunsWholeAgain"), (OUTAGE,)) is None
+    assert recovered_late(incident(300, 310), (OUTAGE,)) is None
+
+
+def test_outages_lie_between_rounds_and_the_end_of_a_finished_training_is_none() -> None:
+    def round_(formed: float, ended: float | None, outcome: TrainingOutcome | None = None) -> Round:
+        return Round("team-a/llm", ("job",), 2, at(formed), 0, 0.1, None, at(ended) if ended else None, outcome=outcome)
+
+    broken = TrainingOutcome.BROKEN
+    assert list(outages([round_(0, 10, broken), round_(20, 30, broken)], at(90))) == [
+        Outage(at(10), at(20)),
+        Outage(at(30), at(90), over=False),
+    ]
+    assert not list(outages([], at(90)))
+    assert not list(outages([round_(0, None)], at(90)))
+    assert not list(outages([round_(0, 10, TrainingOutcome.FINISHED)], at(90)))
+
+
+# --- books -----------------------------------------------------------------------------------------------------------
+
+
+def books() -> Ledger:
+    """A closed incident of 16 GPUs over 60 s, as the production's own functions book it."""
+    opened = Incident(
+        id="i-1",
+        number=1,
+        started_at=at(100),
+        detected_at=at(101),
+        disruption_class="Killed",
+        cause="Exit137",
+        mode="Enforce",
+        pinned=PinnedPolicy("default", "u", 1, "RecreateGroupOnPodRestart", 10, 86400.0, 900.0),
+        gpus=16,
+    )
+    ledger = phases.enter(Ledger(incident=opened), Phase.DETECTED, at(100))
+    ledger = phases.enter(ledger, Phase.DECIDED, at(101))
+    ledger = phases.enter(ledger, Phase.SCHEDULING, at(130))
+    return lifecycle.close(ledger, Closing(Outcome.RECOVERED, Reason.ALL_RANKS_READY, at(160)))
+
+
+def with_span(ledger: Ledger, number: int, span: PhaseSpan) -> Incident:
+    spans = ledger.current_incident.phases
+    return msgspec.structs.replace(ledger.current_incident, phases=(*spans[:number], span, *spans[number + 1 :]))
+
+
+def test_the_books_of_the_product_are_in_order() -> None:
+    ledger = books()
+    assert not list(broken_sums(ledger.current_incident))
+    assert not list(broken_totals([ledger.current_incident], ledger.totals))
+    assert booked(ledger.current_incident, at(900)) == incident(100, 160)
+
+
+def test_a_gap_between_phases_breaks_them() -> None:
+    ledger = books()
+    span = msgspec.structs.replace(ledger.current_incident.phases[1], ended_at=at(120), idle_gpu_seconds=304.0)
+    gap, missing = broken_sums(with_span(ledger, 1, span))
+    assert gap.startswith("the phases of incident i-1 are not contiguous: Decided ends at")
+    assert missing == "incident i-1 books 800.000 GPU-seconds of 60.000 s with 16 GPUs"
+
+
+def test_phases_that_do_not_reach_the_end_break_them() -> None:
+    ledger = books()
+    span = msgspec.structs.replace(ledger.current_incident.phases[2], ended_at=at(159))
+    assert list(broken_sums(with_span(ledger, 2, span))) == [
+        "the phases of incident i-1 do not reach from its start to its end"
+    ]
+
+
+def test_totals_that_count_a_phase_twice_break_them() -> None:
+    ledger = books()
+    assert list(broken_totals([ledger.current_incident], Totals(idle_gpu_seconds={"Decided": 976.0}))) == [
+        "the totals say 976.000 GPU-seconds, the incidents 960.000"
+    ]
