@@ -1,0 +1,93 @@
+"""The values that labels take, and how the phase of an incident becomes one of them."""
+
+from recovery.core.diagnosis.not_started import Hindrance
+from recovery.core.diagnosis.signature import DisruptionClass
+from recovery.core.model.ledger import AttemptAction, Outcome, Phase
+from recovery.core.model.protection import UNPROTECTED
+from recovery.ports import WatchEnd
+
+SCOPE = "group"
+"""What is restarted: the only scope so far."""
+
+CONTROLLER = "group"
+"""The only kind of reconciler and queue there is."""
+
+UNKNOWN_CLASS = "unknown"
+"""For classes that this version does not know, so that the label stays bounded."""
+
+FAILURE_CLASSES = (*DisruptionClass, UNKNOWN_CLASS)
+
+HUNG = "hung"
+
+IDLE_REASONS = {
+    "Detected": "detect",
+    "Decided": "decide",
+    "Fencing": "fencing",
+    "TearingDown": "teardown",
+    "Backoff": "backoff",
+    "Scheduling": "schedule",
+    "Starting": "start",
+    "Rendezvous": "rendezvous",
+    "Resuming": "resume",
+    "Held": HUNG,
+}
+"""By phase: why GPUs are idle in it."""
+
+BOOKED_REASONS = {**IDLE_REASONS, "Decided": HUNG}
+"""By phase: the reason under which its GPU-seconds are counted.
+
+The ledger books by phase alone, so a phase must always count as the same reason; otherwise what was told as one reason
+while it ran would be told again as another once it is booked. Decided lasts milliseconds where something is done about
+a failure, and long only where nothing is: its seconds are those of a group that hangs.
+"""
+
+REASONS = tuple(dict.fromkeys(IDLE_REASONS.values()))
+COUNTED_REASONS = tuple(dict.fromkeys(BOOKED_REASONS.values()))
+
+RECOVERY_BADPUT = "infrastructure_recovery_from_disruption"
+OTHER_BADPUT = "other"
+BADPUT = (RECOVERY_BADPUT, OTHER_BADPUT)
+"""Of the types of badput that Google's ml-goodput-measurement names, those that this version counts."""
+RESERVED_BADPUT = (
+    "elastic_slice_down",
+    "elastic_scale_up",
+    "elastic_reinitialization",
+    "wasted_progress_from_disruption",
+)
+"""Later versions may count these."""
+
+OUTCOMES = tuple(Outcome)
+INTERRUPTED = "Interrupted"
+"""Outcome of a rendezvous that a further loss or a time-out ended."""
+
+HANDLINGS = ("automatic", "manual", "held")
+SOURCES = ("ready", "joined-probe", "progress")
+MODES = ("observe", "enforce")
+NO_MODE = "none"
+PHASES = tuple(Phase)
+WORKLOAD_KINDS = ("TrainJob", "JobSet")
+HINDRANCES = tuple(Hindrance)
+UNPROTECTED_REASONS = tuple(UNPROTECTED)
+WATCH_ENDS = tuple(WatchEnd)
+ACTIONS = (*AttemptAction, "Hold", "FailJob")
+SUPPRESSED = ("budget", "permission", "observe")
+REFUSALS = ("cap", "permission", "feasible")
+QUARANTINED_BY = ("controller", "person")
+WEBHOOK_OUTCOMES = ("allowed", "warned", "refused", "error")
+JOINED, EXPECTED = "joined", "expected"
+
+
+def badput_of(reason: str) -> str:
+    """The type of badput that idle GPU-seconds of that reason are.
+
+    A backoff and a group that hangs are nobody's work on the recovery; all else is.
+    """
+    return OTHER_BADPUT if reason in {"backoff", HUNG} else RECOVERY_BADPUT
+
+
+def known_class(name: str) -> str:
+    """The class as a label."""
+    return name if name in _KNOWN_CLASSES else UNKNOWN_CLASS
+
+
+_KNOWN_CLASSES = frozenset(DisruptionClass)

@@ -1,0 +1,231 @@
+"""The metrics of the whole cluster, and the durations. The leader tells them; none has the labels of a job."""
+
+from recovery.telemetry.catalogue import label_values as values
+from recovery.telemetry.catalogue.record import PREFIX, MetricLabel, MetricRecord, MetricType, Teller, one_of
+
+_LEADS = "While this process leads."
+_CLASS = one_of("failure_class", "The cause; see [classes.md](classes.md).", values.FAILURE_CLASSES)
+_OUTCOME = one_of("outcome", "How the incident ended.", values.OUTCOMES)
+_HANDLING = one_of(
+    "handling",
+    "`held`: it was Held at some time, so it waited for a person. `manual`: a person asked for the restart. "
+    "`automatic`: neither.",
+    values.HANDLINGS,
+)
+_SCOPE = one_of("scope", "What is restarted.", (values.SCOPE,))
+
+
+def _of_fleet(
+    name: str, kind: MetricType, unit: str, meaning: str, set_when: str, example: str, *labels: MetricLabel
+) -> MetricRecord:
+    return MetricRecord(
+        f"{PREFIX}{name}",
+        kind,
+        meaning,
+        unit,
+        set_when,
+        Teller.LEADER,
+        example,
+        labels,
+        preset=name.startswith("fleet_") or name in _PRESET,
+    )
+
+
+_PRESET = frozenset({"actions_suppressed_total", "quarantine_refusals_total", "jobs", "unprotected_jobs"})
+
+FLEET_INCIDENTS = _of_fleet(
+    "fleet_incidents_total",
+    MetricType.COUNTER,
+    "incidents",
+    "Incidents of all jobs that have ended.",
+    f"{_LEADS} It rises when an incident has ended.",
+    'sum by (outcome) (increase(recovery_fleet_incidents_total{handling="automatic"}[7d]))',
+    _CLASS,
+    _OUTCOME,
+    _HANDLING,
+)
+FLEET_GPU_IDLE_SECONDS = _of_fleet(
+    "fleet_gpu_idle_seconds_total",
+    MetricType.COUNTER,
+    "GPU-seconds",
+    "GPU-seconds lost to incidents of all jobs, those of jobs that are gone included.",
+    f"{_LEADS} It runs while an incident is open.",
+    "sum by (badput) (increase(recovery_fleet_gpu_idle_seconds_total[1d])) / 3600",
+    one_of("reason", "What the group waited for. Time in phase Decided counts as `hung`.", values.COUNTED_REASONS),
+    _CLASS,
+    one_of("badput", "The same in the words of Google's goodput taxonomy.", values.BADPUT),
+)
+FLEET_GPU_RELEASED_SECONDS = _of_fleet(
+    "fleet_gpu_released_seconds_total",
+    MetricType.COUNTER,
+    "GPU-seconds",
+    "GPU-seconds that the controller's own suspensions of jobs gave back to the cluster.",
+    f"{_LEADS} It runs while such a suspension is in force.",
+    "increase(recovery_fleet_gpu_released_seconds_total[1d]) / 3600",
+)
+FLEET_GROUP_RESTARTS = _of_fleet(
+    "fleet_group_restarts_total",
+    MetricType.COUNTER,
+    "restarts",
+    "Restarts of groups of all jobs, adopted ones of the platform included.",
+    f"{_LEADS} It rises with each attempt that restarts a group.",
+    "increase(recovery_fleet_group_restarts_total[1h])",
+    _SCOPE,
+)
+JOBS = _of_fleet(
+    "jobs",
+    MetricType.GAUGE,
+    "jobs",
+    "Workloads by the mode of the policy that applies; `none`: no policy applies, or it cannot be used.",
+    _LEADS,
+    'recovery_jobs{mode="none"} > 0',
+    one_of("mode", "The mode in force: an open circuit breaker makes each `observe`.", (*values.MODES, values.NO_MODE)),
+)
+PAUSED = _of_fleet(
+    "paused",
+    MetricType.GAUGE,
+    "0 or 1",
+    "Whether the RecoveryConfig pauses all recoveries, or cannot be read, which pauses them as well.",
+    _LEADS,
+    "recovery_paused == 1",
+)
+CIRCUIT_BREAKER_OPEN = _of_fleet(
+    "circuit_breaker_open",
+    MetricType.GAUGE,
+    "0 or 1",
+    "Whether nothing is enforced until a person closes the breaker.",
+    _LEADS,
+    "recovery_circuit_breaker_open == 1",
+)
+NODES_QUARANTINED = _of_fleet(
+    "nodes_quarantined",
+    MetricType.GAUGE,
+    "nodes",
+    "Nodes that our taint keeps free of new pods.",
+    _LEADS,
+    "sum(recovery_nodes_quarantined)",
+    one_of("by", "Who asked for it.", values.QUARANTINED_BY),
+)
+NODES_QUARANTINED_LIMIT = _of_fleet(
+    "nodes_quarantined_limit",
+    MetricType.GAUGE,
+    "nodes",
+    "How many nodes may be quarantined at once now: the smaller cap of the RecoveryConfig. 0: it allows none.",
+    _LEADS,
+    "sum(recovery_nodes_quarantined) >= recovery_nodes_quarantined_limit",
+)
+NODE_SUSPICIONS = _of_fleet(
+    "node_suspicions",
+    MetricType.GAUGE,
+    "incidents",
+    "Incidents that a node is suspected for and that count.",
+    f"{_LEADS} A series for each node that is suspected.",
+    "topk(5, recovery_node_suspicions)",
+    MetricLabel("node", "The name of the node."),
+)
+UNPROTECTED_JOBS = _of_fleet(
+    "unprotected_jobs",
+    MetricType.GAUGE,
+    "jobs",
+    "Jobs that hang after a loss until a person acts, by what keeps the controller from acting.",
+    _LEADS,
+    "sum(recovery_unprotected_jobs)",
+    one_of("reason", "What keeps the controller from acting.", values.UNPROTECTED_REASONS),
+)
+PHASE_DURATION = _of_fleet(
+    "phase_duration_seconds",
+    MetricType.HISTOGRAM,
+    "seconds",
+    "Phases of incidents.",
+    "When a phase has ended, by the process that led then.",
+    "histogram_quantile(0.9, sum by (le, phase) (rate(recovery_phase_duration_seconds_bucket[1d])))",
+    one_of("phase", "The phase that has ended.", tuple(phase for phase in values.PHASES if phase != "Healthy")),
+    _SCOPE,
+)
+INCIDENT_DURATION = _of_fleet(
+    "incident_duration_seconds",
+    MetricType.HISTOGRAM,
+    "seconds",
+    "Incidents, from the failure to their end.",
+    "When an incident has ended, by the process that led then.",
+    "histogram_quantile(0.9, sum by (le) "
+    '(rate(recovery_incident_duration_seconds_bucket{outcome="Recovered", handling="automatic"}[7d])))',
+    _CLASS,
+    _OUTCOME,
+    _HANDLING,
+)
+RENDEZVOUS_DURATION = _of_fleet(
+    "rendezvous_duration_seconds",
+    MetricType.HISTOGRAM,
+    "seconds",
+    "From when all members run until all have joined.",
+    "When a rendezvous, or the incident that it belongs to, has ended, by the process that led then.",
+    "histogram_quantile(0.9, sum by (le, source) (rate(recovery_rendezvous_duration_seconds_bucket[1d])))",
+    one_of(
+        "source",
+        "How its end is known. `ready`: all members are Ready, which says that they run. `joined-probe`: the probe of "
+        "each says that it has joined. `progress`: the training has gone on.",
+        values.SOURCES,
+    ),
+    one_of(
+        "outcome",
+        "How the incident ended. `Interrupted`: a further loss or a time-out ended the rendezvous.",
+        (*values.OUTCOMES, values.INTERRUPTED),
+    ),
+)
+DECISIONS = _of_fleet(
+    "decisions_total",
+    MetricType.COUNTER,
+    "decisions",
+    "Decisions about incidents, suppressed ones included.",
+    "When the ledger write that holds the decision has succeeded.",
+    "sum by (action, reason) (increase(recovery_decisions_total[1d]))",
+    one_of("action", "What is done; under Observe, what Enforce would do.", values.ACTIONS),
+    MetricLabel("reason", "The reason code of the decision, as in status and Events."),
+    one_of("mode", "The mode of the incident.", values.MODES),
+)
+ACTIONS_SUPPRESSED = _of_fleet(
+    "actions_suppressed_total",
+    MetricType.COUNTER,
+    "actions",
+    "Actions called for and not taken.",
+    "When the ledger write that holds the decision has succeeded.",
+    "sum by (reason) (increase(recovery_actions_suppressed_total[1d]))",
+    one_of("reason", "What kept the action from being taken.", values.SUPPRESSED),
+)
+QUARANTINE_REFUSALS = _of_fleet(
+    "quarantine_refusals_total",
+    MetricType.COUNTER,
+    "refusals",
+    "Nodes that were called for quarantine and not quarantined.",
+    "When the ledger write that holds the refusal has succeeded.",
+    "sum by (reason) (increase(recovery_quarantine_refusals_total[1d]))",
+    one_of(
+        "reason",
+        "`cap`: as many nodes are quarantined as may be. `permission`: the RecoveryConfig does not allow it. "
+        "`feasible`: the job would have too few nodes left.",
+        values.REFUSALS,
+    ),
+)
+
+OF_FLEET = (
+    FLEET_INCIDENTS,
+    FLEET_GPU_IDLE_SECONDS,
+    FLEET_GPU_RELEASED_SECONDS,
+    FLEET_GROUP_RESTARTS,
+    JOBS,
+    PAUSED,
+    CIRCUIT_BREAKER_OPEN,
+    NODES_QUARANTINED,
+    NODES_QUARANTINED_LIMIT,
+    NODE_SUSPICIONS,
+    UNPROTECTED_JOBS,
+)
+DURATIONS_AND_DECISIONS = (
+    PHASE_DURATION,
+    INCIDENT_DURATION,
+    RENDEZVOUS_DURATION,
+    DECISIONS,
+    ACTIONS_SUPPRESSED,
+    QUARANTINE_REFUSALS,
+)

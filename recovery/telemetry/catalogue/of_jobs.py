@@ -1,0 +1,209 @@
+"""The metrics of single jobs. The leader tells them for each job that a policy selects, and for each with a ledger."""
+
+from recovery.telemetry.catalogue import label_values as values
+from recovery.telemetry.catalogue.record import JOB, PREFIX, MetricLabel, MetricRecord, MetricType, Teller, one_of
+
+_SELECTED = "From when a policy first selects the job until its workload is gone."
+_REASON = one_of("reason", "What the group waits for.", values.REASONS)
+_COUNTED_REASON = one_of(
+    "reason", "What the group waited for. Time in phase Decided counts as `hung`.", values.COUNTED_REASONS
+)
+_CLASS = one_of("failure_class", "The cause; see [classes.md](classes.md).", values.FAILURE_CLASSES)
+_BADPUT = one_of("badput", "The same in the words of Google's goodput taxonomy.", values.BADPUT)
+
+
+def _of_job(
+    name: str, kind: MetricType, unit: str, meaning: str, set_when: str, example: str, *labels: MetricLabel
+) -> MetricRecord:
+    return MetricRecord(f"{PREFIX}{name}", kind, meaning, unit, set_when, Teller.LEADER, example, (*JOB, *labels))
+
+
+JOB_GPUS = _of_job(
+    "job_gpus",
+    MetricType.GAUGE,
+    "GPUs",
+    "GPUs that the group holds. During an incident, those that it held when the incident opened.",
+    _SELECTED,
+    "sum by (namespace) (recovery_job_gpus)",
+)
+JOB_INFO = _of_job(
+    "job_info",
+    MetricType.GAUGE,
+    "always 1",
+    "1 for each job that a usable policy selects, with the mode of that policy and the kind of the workload.",
+    "While a usable policy selects the job. An open circuit breaker makes every mode `observe`.",
+    'count by (mode) (recovery_job_info{kind="TrainJob"})',
+    one_of("mode", "The mode of the policy that applies.", values.MODES),
+    one_of("kind", "The kind of the workload.", values.WORKLOAD_KINDS),
+)
+GPUS_IDLE = _of_job(
+    "gpus_idle",
+    MetricType.GAUGE,
+    "GPUs",
+    "GPUs that are idle right now because of an incident.",
+    f"{_SELECTED} 0 for all reasons but that of the current phase.",
+    "sum by (namespace, job_name) (recovery_gpus_idle) > 0",
+    _REASON,
+)
+GPUS_RELEASED = _of_job(
+    "gpus_released",
+    MetricType.GAUGE,
+    "GPUs",
+    "GPUs that the controller's own suspension of the job has given back to the cluster right now.",
+    f"{_SELECTED} They do not count as idle.",
+    "sum(recovery_gpus_released)",
+)
+GPU_IDLE_SECONDS = _of_job(
+    "gpu_idle_seconds_total",
+    MetricType.COUNTER,
+    "GPU-seconds",
+    "GPU-seconds lost to incidents, by what the group waited for.",
+    f"{_SELECTED} It runs while an incident is open.",
+    "sum by (reason) (increase(recovery_gpu_idle_seconds_total[1d])) / 3600",
+    _COUNTED_REASON,
+    _BADPUT,
+)
+GPU_IDLE_BY_CLASS_SECONDS = _of_job(
+    "gpu_idle_by_class_seconds_total",
+    MetricType.COUNTER,
+    "GPU-seconds",
+    "The GPU-seconds of recovery_gpu_idle_seconds_total by their cause. Both have the same sum.",
+    f"{_SELECTED} It runs while an incident is open.",
+    "topk(3, sum by (failure_class) (increase(recovery_gpu_idle_by_class_seconds_total[7d])))",
+    _CLASS,
+)
+GPU_RELEASED_SECONDS = _of_job(
+    "gpu_released_seconds_total",
+    MetricType.COUNTER,
+    "GPU-seconds",
+    "GPU-seconds that the controller's own suspension of the job gave back to the cluster. They are not lost.",
+    f"{_SELECTED} It runs while such a suspension is in force.",
+    "sum(increase(recovery_gpu_released_seconds_total[1d])) / 3600",
+)
+FAILURES = _of_job(
+    "failures_total",
+    MetricType.COUNTER,
+    "incidents",
+    "Incidents opened.",
+    f"{_SELECTED} It rises when an incident opens.",
+    "sum by (failure_class) (increase(recovery_failures_total[7d]))",
+    _CLASS,
+)
+GROUP_RESTARTS = _of_job(
+    "group_restarts_total",
+    MetricType.COUNTER,
+    "restarts",
+    "Restarts of the group, adopted ones of the platform included.",
+    f"{_SELECTED} It rises with each attempt that restarts the group.",
+    "increase(recovery_group_restarts_total[1h]) > 3",
+    one_of("scope", "What is restarted.", (values.SCOPE,)),
+)
+JOB_PHASE = _of_job(
+    "job_phase",
+    MetricType.GAUGE,
+    "0 or 1",
+    "1 for the phase that the group is in, 0 for all others.",
+    _SELECTED,
+    'recovery_job_phase{phase="Held"} == 1',
+    one_of("phase", "The phase of the incident; Healthy is between incidents.", values.PHASES),
+)
+LAST_PHASE_DURATION = _of_job(
+    "last_phase_duration_seconds",
+    MetricType.GAUGE,
+    "seconds",
+    "How long each phase of the open incident, or of the last one, took.",
+    "From the end of the phase until the next incident. A new leader does not know those of a recorded incident.",
+    'recovery_last_phase_duration_seconds{phase="Scheduling"}',
+    one_of("phase", "A phase that has ended.", tuple(phase for phase in values.PHASES if phase != "Healthy")),
+)
+INCIDENT_START = _of_job(
+    "incident_start_timestamp_seconds",
+    MetricType.GAUGE,
+    "seconds since the epoch",
+    "When the failure of the open incident happened.",
+    "While an incident is open.",
+    "time() - recovery_incident_start_timestamp_seconds > 600",
+)
+INCIDENT_INFO = _of_job(
+    "incident_info",
+    MetricType.GAUGE,
+    "always 1",
+    "1 for the open incident, with its id and its cause.",
+    "While an incident is open.",
+    "recovery_incident_info * on (namespace, job_name) group_left () sum by (namespace, job_name) (recovery_gpus_idle)",
+    MetricLabel("incident", "The id of the incident, which is in the name of its RecoveryIncident."),
+    _CLASS,
+)
+RENDEZVOUS_PARTICIPANTS = _of_job(
+    "rendezvous_participants",
+    MetricType.GAUGE,
+    "members",
+    "Members of the restarted group that are Ready, beside how many there must be.",
+    "While an incident is in phase Starting, Rendezvous or Resuming.",
+    'recovery_rendezvous_participants{state="joined"} '
+    '< ignoring (state) recovery_rendezvous_participants{state="expected"}',
+    one_of("state", "`joined`: Ready. `expected`: all.", (values.JOINED, values.EXPECTED)),
+)
+BUDGET_REMAINING = _of_job(
+    "restart_budget_remaining",
+    MetricType.GAUGE,
+    "recoveries",
+    "Recoveries left in the window of the budget.",
+    _SELECTED,
+    "recovery_restart_budget_remaining == 0",
+)
+BUDGET_LIMIT = _of_job(
+    "restart_budget_limit",
+    MetricType.GAUGE,
+    "recoveries",
+    "Recoveries that the budget allows in its window.",
+    _SELECTED,
+    "recovery_restart_budget_remaining / recovery_restart_budget_limit < 0.25",
+)
+JOB_PROGRESS = _of_job(
+    "job_progress_ratio",
+    MetricType.GAUGE,
+    "ratio",
+    "Progress of the training, from 0 to 1, as the TrainJob's status.trainerStatus says.",
+    "From when the job has first shown its progress. Most jobs never do.",
+    "recovery_job_progress_ratio",
+)
+JOB_PROGRESS_TIMESTAMP = _of_job(
+    "job_progress_timestamp_seconds",
+    MetricType.GAUGE,
+    "seconds since the epoch",
+    "When the TrainJob's status.trainerStatus was last updated.",
+    "From when the job has first shown its progress.",
+    "time() - recovery_job_progress_timestamp_seconds > 900",
+)
+GPUS_NOT_STARTED = _of_job(
+    "gpus_not_started",
+    MetricType.GAUGE,
+    "GPUs",
+    "GPUs that pods of a group hold which has never run whole, by what keeps it; 0 where none has a node.",
+    "From the first reconcile of a group that has not started until it has run whole.",
+    "sum by (reason) (recovery_gpus_not_started)",
+    one_of("reason", "What keeps the group from starting.", values.HINDRANCES),
+)
+
+OF_JOBS = (
+    JOB_GPUS,
+    JOB_INFO,
+    GPUS_IDLE,
+    GPUS_RELEASED,
+    GPU_IDLE_SECONDS,
+    GPU_IDLE_BY_CLASS_SECONDS,
+    GPU_RELEASED_SECONDS,
+    FAILURES,
+    GROUP_RESTARTS,
+    JOB_PHASE,
+    LAST_PHASE_DURATION,
+    INCIDENT_START,
+    INCIDENT_INFO,
+    RENDEZVOUS_PARTICIPANTS,
+    BUDGET_REMAINING,
+    BUDGET_LIMIT,
+    JOB_PROGRESS,
+    JOB_PROGRESS_TIMESTAMP,
+    GPUS_NOT_STARTED,
+)
