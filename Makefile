@@ -113,8 +113,9 @@ bench: $(STAMP) $(if $(filter simulation,$(ARGS)),,check-go)  ## ratios measured
 test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulation, control plane, walks, cluster tests; a skipped test fails it
 	@$(BIN)/python -m tests.stages lint unit examples seeds simulation cluster-build contract walks test-cluster
 
-manifests: $(STAMP)  ## generate CRDs and the reference from recovery/core
+manifests: $(STAMP)  ## generate CRDs and the reference from recovery/core, and the dashboards
 	@$(BIN)/python -m recovery.crds
+	@$(BIN)/python -m recovery.dashboards
 
 lock: $(STAMP)  ## resolve pyproject.toml into the locks; UPGRADE=1 takes the newest of everything
 	@$(PIP) install --quiet uv
