@@ -100,6 +100,7 @@ def record() -> Schema:
     fields |= of_struct(Closing, "spec", Overlay(defaults=frozenset()))["properties"]
     total = of_struct(ClosedIncident, "spec", Overlay(defaults=frozenset()))["properties"]["idleGpuSeconds"]
     fields["idleGpuSeconds"] = total | {"description": "Of all phases together."}
+    fields["releasedGpuSeconds"] = total | {"description": "Of all phases together. Absent: of a version before."}
     version = of_struct(Ledger, "spec", Overlay(defaults=frozenset()))["properties"]["schemaVersion"]
     fields["schemaVersion"] = version | {
         "minimum": 1,

@@ -130,6 +130,8 @@ class LedgerWriter:
             **fields,
             **msgspec.to_builtins(closing),
             "idleGpuSeconds": round(sum(span.idle_gpu_seconds for span in incident.phases), 3),
+            "releasedGpuSeconds": round(sum(span.released_gpu_seconds for span in incident.phases), 3),
+            "handling": incident.handling,
         }
         body = {
             "apiVersion": RECOVERY_INCIDENTS.api_version,
