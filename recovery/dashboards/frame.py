@@ -7,12 +7,12 @@ from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as models
 
+from recovery.dashboards.alert import RUNBOOKS
 from recovery.dashboards.panels import DATASOURCE, AnyPanel, link
 from recovery.dashboards.series import job_series
 
 FLEET_UID = "recovery-fleet"
 JOB_UID = "recovery-job"
-RUNBOOKS = "https://github.com/trainjob-recovery/trainjob-recovery/blob/main/docs/runbooks"
 TAG = "trainjob-recovery"
 _TIME = "${__url_time_range}&var-datasource=${datasource}"
 

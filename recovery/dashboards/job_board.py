@@ -15,7 +15,6 @@ from recovery.dashboards.panels import (
     GPU_HOURS,
     GPUS,
     PHASE_NAMES,
-    STEP_SECONDS,
     AnyPanel,
     Column,
     Query,
@@ -29,6 +28,7 @@ from recovery.dashboards.panels import (
     states,
     words,
 )
+from recovery.dashboards.rules import INTERVAL_SECONDS
 from recovery.dashboards.series import ETTR_OF_JOB_1H
 
 _JOB = "{{namespace}}/{{job_name}}"
@@ -207,7 +207,7 @@ def _incidents() -> list[AnyPanel]:
 
 def _gpu_time() -> list[AnyPanel]:
     idle = of_jobs("gpu_idle_seconds_total")
-    held = f"sum(sum_over_time({of_jobs('job_gpus')}[$__range])) * {STEP_SECONDS}"
+    held = f"sum(sum_over_time({of_jobs('job_gpus')}[$__range])) * {INTERVAL_SECONDS}"
     return [
         one_number(
             "Effective training time",

@@ -29,6 +29,7 @@ from grafana_foundation_sdk.models.common import (
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from recovery.dashboards.palette import PHASE_REASONS, REASON_COLORS
+from recovery.dashboards.rules import INTERVAL_SECONDS
 from recovery.dashboards.series import PREFIX, fleet_series, job_series
 
 AnyPanel = stat.Panel | timeseries.Panel | bargauge.Panel | table.Panel | statetimeline.Panel
@@ -36,10 +37,8 @@ Steps = Sequence[tuple[float | None, str]]
 """From which value on which colour holds. The first has None: from the lowest value on."""
 
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
-STEP_SECONDS = 30
-STEP = f"{STEP_SECONDS}s"
-"""The interval of the recording rules. A smaller step would show nothing more, and `$__rate_interval` needs four.
-A sum over the samples of a recorded series times this is its integral over time."""
+STEP = f"{INTERVAL_SECONDS}s"
+"""A smaller step would show nothing more, and `$__rate_interval` is four of them."""
 
 GPUS = "suffix: GPUs"
 GPU_HOURS = "suffix: GPU h"
