@@ -116,9 +116,7 @@ bench: $(STAMP) $(if $(filter simulation,$(ARGS)),,check-go)  ## ratios measured
 test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulation, control plane, Prometheus, walks, cluster tests; a skipped test fails it
 	@$(BIN)/python -m tests.stages lint unit examples seeds simulation cluster-build contract prometheus walks test-cluster
 
-manifests: $(STAMP)  ## generate CRDs, the reference, recording rules, alerts and dashboards
-	@$(BIN)/python -m recovery.crds
-	@$(BIN)/python -m recovery.dashboards
+manifests: $(STAMP)  ## generate CRDs, the reference, metrics page, recording rules, alerts and dashboards
 
 lock: $(STAMP)  ## resolve pyproject.toml into the locks; UPGRADE=1 takes the newest of everything
 	@$(PIP) install --quiet uv

@@ -310,6 +310,8 @@ class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     """How the end of Rendezvous is known: `joined-probe`, `ready`, or empty where the incident did not get that far."""
     verified: bool = False
     handling: IncidentHandling = IncidentHandling.AUTOMATIC
+    released_gpu_seconds: float = 0.0
+    """GPU-seconds in which our own suspension had freed the GPUs. No part of the idle ones."""
     charged: bool = False
     """It has cost budget."""
     storm: str = ""
@@ -465,6 +467,12 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The latest reason. None: nothing has been decided yet."""
     message: str = ""
     """The latest sentence."""
+
+    @property
+    def holds_gpus_idle(self) -> bool:
+        """An incident is open, and it is not one whose GPUs our own suspension has released."""
+        found = self.incident
+        return found is not None and found.closing is None and not (found.phases and found.phases[-1].released)
 
     @property
     def current_incident(self) -> Incident:
