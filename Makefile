@@ -117,6 +117,9 @@ test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulatio
 	@$(BIN)/python -m tests.stages lint unit examples seeds simulation cluster-build contract prometheus walks test-cluster
 
 manifests: $(STAMP)  ## generate CRDs, the reference, metrics page, recording rules, alerts and dashboards
+	@$(BIN)/python -m recovery.crds
+	@$(BIN)/python -m recovery.telemetry.metrics_page
+	@$(BIN)/python -m recovery.dashboards
 
 lock: $(STAMP)  ## resolve pyproject.toml into the locks; UPGRADE=1 takes the newest of everything
 	@$(PIP) install --quiet uv
