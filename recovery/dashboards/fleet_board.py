@@ -22,6 +22,7 @@ from recovery.dashboards.panels import (
     Query,
     bars,
     lines,
+    observed,
     of_fleet,
     of_jobs,
     one_number,
@@ -233,7 +234,7 @@ def _incidents() -> list[AnyPanel]:
             " Compare the automatic ones with your target: the others contain the time until a person acted.",
             Query(
                 "histogram_quantile(0.5, sum by (le, handling)"
-                " (increase(recovery_incident_duration_seconds_bucket[$__range])))",
+                f" ({observed('recovery_incident_duration_seconds_bucket')}))",
                 "{{handling}}",
             ),
             unit="s",
@@ -367,7 +368,7 @@ def _rendezvous() -> list[AnyPanel]:
             " nineteen of twenty faster than p95.",
             Query(
                 " or ".join(
-                    f"label_replace(histogram_quantile({share}, sum by (le) (increase({seconds}_bucket[$__range]))),"
+                    f"label_replace(histogram_quantile({share}, sum by (le) ({observed(f'{seconds}_bucket')})),"
                     f' "quantile", "{name}", "", "")'
                     for name, share in (("p50", 0.5), ("p95", 0.95))
                 ),
@@ -382,7 +383,7 @@ def _rendezvous() -> list[AnyPanel]:
         bars(
             "How rendezvous ended, whole cluster",
             "Rendezvous that ended in this time range. Interrupted: another member was lost meanwhile.",
-            Query(f"round(sum by (outcome) (increase({seconds}_count[$__range]))) > 0", "{{outcome}}"),
+            Query(f"round(sum by (outcome) ({observed(seconds + '_count')})) > 0", "{{outcome}}"),
             unit="none",
             colors={**OUTCOME_COLORS, "Interrupted": "#EEDD00"},
             width=6,

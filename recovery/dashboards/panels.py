@@ -76,6 +76,17 @@ def of_fleet(name: str, *matchers: str) -> str:
     return fleet_series(PREFIX + name) + (f"{{{', '.join(matchers)}}}" if matchers else "")
 
 
+def observed(series: str) -> str:
+    """What a histogram's series counted in the time range, series that began in it included.
+
+    Histograms have too many series to begin all of them at 0, and `increase` alone leaves the first sample out.
+    """
+    window = "$__range"
+    more = f"increase({series}[{window}])"
+    first = f"(min_over_time({series}[{window}]) unless {series} offset {window})"
+    return f"({more} + {first} or {more})"
+
+
 def phase_number() -> str:
     """A query: for each job the number of its phase, 0 for Healthy. `PHASE_NAMES` shows the names instead."""
     terms = ("{} * {}".format(of_jobs("job_phase", f'phase="{phase}"'), number) for number, phase in _numbered_phases())

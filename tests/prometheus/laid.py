@@ -135,9 +135,7 @@ class Laid:
             raise PrometheusError(f"promtool {' '.join(arguments)}: {done.stdout}{done.stderr}")
 
 
-def lay(
-    recording: Recording, *, prometheus: Path, promtool: Path, folder: Path, honors_labels: bool
-) -> Laid:
+def lay(recording: Recording, *, prometheus: Path, promtool: Path, folder: Path, honors_labels: bool) -> Laid:
     """Lay the recording down as a scrape with or without honorLabels would have, and evaluate all rules over it."""
     laid = Laid(prometheus, promtool, folder / "data", honors_labels)
     laid.data.mkdir(parents=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from recovery.ports import RECOVERY_CONFIGS
+from recovery.ports import RECOVERY_CONFIGS, ApiError, ApiRequest
 from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
 from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.kubelets.node_run import NodeSpec
@@ -21,13 +21,14 @@ from recovery.sim.trials.controller_replica import Replica
 from recovery.sim.trials.failure_signs import Sign
 from recovery.sim.trials.fault_injection import FaultInjector
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
-from recovery.sim.trials.manifests import NO_IMAGE, config_of, objects_of
-from recovery.sim.trials.plan import JobPlan, PlannedRuntime, Sidecar, TrialPlan
+from recovery.sim.trials.manifests import config_of, objects_of
+from recovery.sim.trials.plan import JobPlan, PlannedRuntime, TrialPlan
 from recovery.sim.trials.request_faults import RequestFaults
 from recovery.sim.trials.transport import TrialTransport
 from recovery.sim.trials.trial_evidence import TrialEvidence
 from recovery.sim.trials.trial_log import TrialLog
-from recovery.sim.virtual_time import VirtualClock, run_in_virtual_time
+from recovery.sim.virtual_time import BEGIN, VirtualClock, run_in_virtual_time
+from recovery.telemetry.event_loop_lag import measure_lag
 
 SCRAPE_SECONDS = 15
 RUN_SECONDS = 7200
@@ -53,12 +54,11 @@ JOBS = (
     ),
     JobPlan("team-b", "speech", PlannedRuntime.PREPARED, pods=4, grace_seconds=5, policy={"mode": "Observe"}),
     JobPlan("team-b", "search", PlannedRuntime.PREPARED, pods=4, grace_seconds=5, policy=None),
-    JobPlan(
-        "team-b", "late", PlannedRuntime.PREPARED, pods=2, grace_seconds=5, policy=_ENFORCED, sidecars=(Sidecar.BROKEN,)
-    ),
+    JobPlan("team-b", "late", PlannedRuntime.PREPARED, pods=2, grace_seconds=5, policy=_ENFORCED),
 )
 """At the end llm waits for its last member, vision is held because its budget is spent, speech is only observed, no
-policy selects search, and late has never run whole: an image is missing."""
+policy selects search, and late has never run whole: one of its pods does not start."""
+NEVER_STARTS = "late-node-0-1"
 
 
 def _fault(number: int, kind: FaultKind, at_seconds: float, job: str, *indexes: int, **more: object) -> TrialFault:
@@ -79,14 +79,21 @@ PLAN = TrialPlan(
         _fault(5, FaultKind.PROCESS_KILL, 3004, "team-a/llm", 0, 1, seconds=60.0),
         _fault(6, FaultKind.USER_RESTART, 4200, "team-a/llm"),
         _fault(7, FaultKind.CRASH_LOOP, 5000, "team-a/vision", seconds=7200.0, code=1, sign=Sign.TRACEBACK),
-        _fault(8, FaultKind.POD_KILL, 6300, "team-a/llm", 6),
+        _fault(8, FaultKind.CONTAINER_KILL, 4600, "team-a/llm", 4, sign=Sign.XID),
+        _fault(9, FaultKind.USER_QUARANTINE, 4700, "team-b/search", 1),
+        _fault(10, FaultKind.POD_KILL, 6600, "team-a/llm", 6),
     ),
     active_seconds=RUN_SECONDS + 600.0,
     replicas=2,
-    config={"allow": {"failJob": True}},
+    config={"allow": {"failJob": True, "cordon": True}, "quarantine": {"maxPercent": 10}},
 )
+WEBHOOK = "/policies"
+REVIEWS = ("allowed", "allowed", "warned", "refused")
+"""What the webhooks of each process answer when it has started."""
+CERTIFICATE_DAYS = 30
+MISSING_PERMISSION = ("patch", "nodes")
 LATE_MEMBER = "llm-node-0-6"
-LATE_FROM_SECONDS = 6290
+LATE_FROM_SECONDS = 6590
 LATE_SECONDS = 3600.0
 
 
@@ -146,12 +153,16 @@ async def _record() -> Recording:
     log = TrialLog(evidence, CheckerSet(evidence), clock)
     faults = RequestFaults(PLAN.seed, (), PLAN.rates, lambda: 0.0)
 
+    lags: list[asyncio.Task[None]] = []
+
     def connect(replica: Replica, process: ControllerProcess) -> TrialTransport:
-        return TrialTransport(process, replica, cluster.server, clock, faults, log, PLAN.seed)
+        _wire(process)
+        lags.append(asyncio.create_task(measure_lag(process.clock, process.telemetry.event_loop_lagged)))
+        return _ReportingTransport(process, replica, cluster.server, clock, faults, log, PLAN.seed)
 
     recording = Recording(evidence, ends_at)
     replicas = [Replica(f"controller-{number}", clock, evidence, connect) for number in range(PLAN.replicas)]
-    cluster.kubelets.withhold_image(NO_IMAGE)
+    cluster.kubelets.delay_start(NEVER_STARTS, 2.0 * RUN_SECONDS, namespace="team-b")
     async with cluster.running():
         await cluster.kubelets.nodes_ready()
         with cluster.server.acting(USER):
@@ -169,7 +180,36 @@ async def _record() -> Recording:
         for replica in replicas:
             replica.stop()
         await asyncio.wait(running)
+        for lag in lags:
+            lag.cancel()
     return recording
+
+
+class _ReportingTransport(TrialTransport):
+    """Reports each exchange, as the session of the real client does, which trials have no use for."""
+
+    async def send(self, request: ApiRequest) -> bytes:
+        began = self._clock.monotonic_seconds()
+        code = "200"
+        try:
+            return await super().send(request)
+        except ApiError as error:
+            code = str(error.status)
+            raise
+        finally:
+            seconds = self._clock.monotonic_seconds() - began
+            self._process.telemetry.request_finished(request.verb, request.target, code, seconds)
+
+
+def _wire(process: ControllerProcess) -> None:
+    """What the command `recovery run` adds to the program that trials run."""
+    process.telemetry.follow_process()
+    admission = process.telemetry.admission([WEBHOOK])
+    expires_at = BEGIN + timedelta(days=CERTIFICATE_DAYS)
+    admission.follow(lambda: True, lambda: expires_at)
+    process.telemetry.permissions_missing([MISSING_PERMISSION])
+    for outcome in REVIEWS:
+        admission.reviewed(WEBHOOK, outcome)
 
 
 def _scrape(recording: Recording, replicas: Sequence[Replica], at: datetime) -> None:
