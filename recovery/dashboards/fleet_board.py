@@ -147,20 +147,26 @@ def _now() -> list[AnyPanel]:
                 Column("Value #D", "Restarts left"),
                 Column("incident", "Incident"),
             ],
-            width=16,
+            width=15,
+            height=9,
             if_none="No incident is open",
         ),
         rows(
             "Alerts that fire",
             "Alerts of this controller that fire now. A click on the alert opens its runbook.",
-            [Query('ALERTS{alertname=~"Recovery.+", alertstate="firing"}')],
+            [
+                Query(
+                    "sum by (alertname, severity, namespace, job_name)"
+                    ' (ALERTS{alertname=~"Recovery.+", alertstate="firing"})'
+                )
+            ],
             [
                 Column("alertname", "Alert", link=TO_RUNBOOK),
-                Column("severity", "Severity"),
-                Column("namespace", "Namespace"),
-                Column("job_name", "Job", link=TO_JOB_OF_ROW),
+                Column("severity", "Severity", width=80),
+                Column("job_name", "Job", link=TO_JOB_OF_ROW, width=120),
             ],
-            width=8,
+            width=9,
+            height=9,
             if_none="No alert fires",
         ),
         lines(
@@ -257,7 +263,7 @@ def _gpu_time() -> list[AnyPanel]:
             f"1 - sum(increase({idle}[$__range])) / ({held})",
             unit="percentunit",
             steps=((None, BAD), (0.9, WARNING), (0.95, GOOD)),
-            height=8,
+            width=8,
             decimals=2,
         ),
         one_number(
@@ -266,7 +272,7 @@ def _gpu_time() -> list[AnyPanel]:
             f"sum(increase({idle}[$__range])) / 3600",
             unit=GPU_HOURS,
             steps=((None, NEUTRAL),),
-            height=8,
+            width=8,
             decimals=1,
         ),
         one_number(
@@ -275,7 +281,7 @@ def _gpu_time() -> list[AnyPanel]:
             f"sum(increase({of_jobs('gpu_released_seconds_total')}[$__range])) / 3600",
             unit=GPU_HOURS,
             steps=((None, NEUTRAL),),
-            height=8,
+            width=8,
             decimals=1,
         ),
         lines(
@@ -287,35 +293,6 @@ def _gpu_time() -> list[AnyPanel]:
             colors={"whole cluster": GOOD},
             height=8,
             top=1,
-        ),
-        bars(
-            "GPU-hours lost by phase",
-            "What idle GPUs waited for. Long schedule: no free nodes. Long start: images and volumes. Long hung: a"
-            " person was needed.",
-            Query(f"sum by (reason) (increase({idle}[$__range])) / 3600 > 0", "{{reason}}"),
-            unit=GPU_HOURS,
-            colors=REASON_COLORS,
-            if_none="Nothing lost",
-        ),
-        bars(
-            "GPU-hours lost by cause",
-            "The same GPU-hours by what caused the incident. Work on the longest bar first.",
-            Query(
-                f"sum by (failure_class) (increase({of_jobs('gpu_idle_by_class_seconds_total')}[$__range])) / 3600 > 0",
-                "{{failure_class}}",
-            ),
-            unit=GPU_HOURS,
-            colors=CLASS_COLORS,
-            if_none="Nothing lost",
-        ),
-        bars(
-            "Badput by type",
-            "The same GPU-hours in the types of Google's goodput reports. `other` is time in which the group was held"
-            " or backed off.",
-            Query(f"sum by (badput) (increase({idle}[$__range])) / 3600 > 0", "{{badput}}"),
-            unit=GPU_HOURS,
-            colors=BADPUT_COLORS,
-            if_none="Nothing lost",
         ),
         lines(
             "Effective training time of the last hour, by job",
@@ -331,6 +308,36 @@ def _gpu_time() -> list[AnyPanel]:
             to=TO_JOB_OF_SERIES,
         ),
         bars(
+            "GPU-hours lost by phase",
+            "What idle GPUs waited for. Long schedule: no free nodes. Long start: images and volumes. Long hung: a"
+            " person was needed.",
+            Query(f"sort_desc(sum by (reason) (increase({idle}[$__range])) / 3600 > 0)", "{{reason}}"),
+            unit=GPU_HOURS,
+            colors=REASON_COLORS,
+            if_none="Nothing lost",
+        ),
+        bars(
+            "GPU-hours lost by cause",
+            "The same GPU-hours by what caused the incident. Work on the longest bar first.",
+            Query(
+                f"sort_desc(sum by (failure_class)"
+                f" (increase({of_jobs('gpu_idle_by_class_seconds_total')}[$__range])) / 3600 > 0)",
+                "{{failure_class}}",
+            ),
+            unit=GPU_HOURS,
+            colors=CLASS_COLORS,
+            if_none="Nothing lost",
+        ),
+        bars(
+            "Badput by type",
+            "The same GPU-hours in the types of Google's goodput reports. `other` is time in which the group was held"
+            " or backed off.",
+            Query(f"sort_desc(sum by (badput) (increase({idle}[$__range])) / 3600 > 0)", "{{badput}}"),
+            unit=GPU_HOURS,
+            colors=BADPUT_COLORS,
+            if_none="Nothing lost",
+        ),
+        bars(
             "GPU-hours lost by job",
             "The ten jobs that lost most in this time range.",
             Query(
@@ -339,7 +346,7 @@ def _gpu_time() -> list[AnyPanel]:
             ),
             unit=GPU_HOURS,
             colors={},
-            width=12,
+            width=24,
             if_none="Nothing lost",
         ),
     ]

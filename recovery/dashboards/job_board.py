@@ -215,7 +215,7 @@ def _gpu_time() -> list[AnyPanel]:
             f"1 - sum(increase({idle}[$__range])) / ({held})",
             unit="percentunit",
             steps=((None, BAD), (0.9, WARNING), (0.95, GOOD)),
-            height=8,
+            width=8,
             decimals=2,
         ),
         one_number(
@@ -224,7 +224,7 @@ def _gpu_time() -> list[AnyPanel]:
             f"sum(increase({idle}[$__range])) / 3600",
             unit=GPU_HOURS,
             steps=((None, NEUTRAL),),
-            height=8,
+            width=8,
             decimals=1,
         ),
         one_number(
@@ -233,7 +233,7 @@ def _gpu_time() -> list[AnyPanel]:
             f"sum(increase({of_jobs('gpu_released_seconds_total')}[$__range])) / 3600",
             unit=GPU_HOURS,
             steps=((None, NEUTRAL),),
-            height=8,
+            width=8,
             decimals=1,
         ),
         lines(
@@ -241,12 +241,13 @@ def _gpu_time() -> list[AnyPanel]:
             "ETTR of each moment's last hour.",
             [Query(f'{ETTR_OF_JOB_1H}{{namespace=~"$namespace", job_name=~"$job_name"}}', _JOB)],
             unit="percentunit",
+            width=24,
             top=1,
         ),
         bars(
             "GPU-hours lost by phase",
             "What idle GPUs waited for.",
-            Query(f"sum by (reason) (increase({idle}[$__range])) / 3600 > 0", "{{reason}}"),
+            Query(f"sort_desc(sum by (reason) (increase({idle}[$__range])) / 3600 > 0)", "{{reason}}"),
             unit=GPU_HOURS,
             colors=REASON_COLORS,
             if_none="Nothing lost",
@@ -255,7 +256,8 @@ def _gpu_time() -> list[AnyPanel]:
             "GPU-hours lost by cause",
             "The same GPU-hours by what caused the incident.",
             Query(
-                f"sum by (failure_class) (increase({of_jobs('gpu_idle_by_class_seconds_total')}[$__range])) / 3600 > 0",
+                f"sort_desc(sum by (failure_class)"
+                f" (increase({of_jobs('gpu_idle_by_class_seconds_total')}[$__range])) / 3600 > 0)",
                 "{{failure_class}}",
             ),
             unit=GPU_HOURS,
@@ -265,7 +267,7 @@ def _gpu_time() -> list[AnyPanel]:
         bars(
             "Badput by type",
             "The same GPU-hours in the types of Google's goodput reports.",
-            Query(f"sum by (badput) (increase({idle}[$__range])) / 3600 > 0", "{{badput}}"),
+            Query(f"sort_desc(sum by (badput) (increase({idle}[$__range])) / 3600 > 0)", "{{badput}}"),
             unit=GPU_HOURS,
             colors=BADPUT_COLORS,
             if_none="Nothing lost",

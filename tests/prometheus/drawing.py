@@ -36,9 +36,7 @@ def draw(board: str, server: Queries, view: Viewed) -> str:
             continue
         panel = Panel(board, body["title"], body)
         answer = [(target, target.answered(server, view)) for target in panel.targets]
-        parts.append(
-            f'<rect x="{x}" y="{y}" width="{wide}" height="{high}" rx="3" fill="{_PANEL}" stroke="{_EDGE}"/>'
-        )
+        parts.append(f'<rect x="{x}" y="{y}" width="{wide}" height="{high}" rx="3" fill="{_PANEL}" stroke="{_EDGE}"/>')
         parts.append(_label(x + 8, y + 17, _cut(body["title"], wide - 16, 12), bold=True))
         parts += _KINDS[body["type"]](panel, answer, (x + 8, y + 26, wide - 16, high - 34), view)
     return "\n".join([*parts, "</svg>\n"])
@@ -119,7 +117,8 @@ def _lines(panel: Panel, answer: Answer, box: Box, view: Viewed) -> Iterable[str
             base = upper
         else:
             for run in _runs(each, times):
-                yield f'<polyline points="{_points([place(*point) for point in run])}" fill="none" stroke="{color}" stroke-width="2"/>'
+                path = [place(*point) for point in run]
+                yield f'<polyline points="{_points(path)}" fill="none" stroke="{color}" stroke-width="2"/>'
         shown.append((name, color))
     yield from _legend(shown, x + left, y + high - 4, plot_wide)
 
@@ -137,7 +136,9 @@ def _states(panel: Panel, answer: Answer, box: Box, view: Viewed) -> Iterable[st
     seen: dict[str, str] = {}
     for index, (name, series) in enumerate(sorted(found, key=lambda each: each[0])):
         yield _label(x + left - 8, y + index * row + row / 2 + 4, _cut(name, left - 10, 11), size=11, anchor="end")
-        for (at, value), (until, _) in zip(series.points, [*series.points[1:], (series.points[-1][0] + 30, 0)], strict=True):
+        for (at, value), (until, _) in zip(
+            series.points, [*series.points[1:], (series.points[-1][0] + 30, 0)], strict=True
+        ):
             word = words[f"{value:g}"]
             if word["color"] == "transparent":
                 continue
@@ -178,7 +179,11 @@ def _table(panel: Panel, answer: Answer, box: Box, _view: Viewed) -> Iterable[st
         for index, each in enumerate(merged):
             value = each.get(field, "")
             color = _TEXT if not properties.get("links") else "#0072B2"
-            text = value if isinstance(value, str) else _of(value, properties.get("unit", "none"), None, properties.get("mappings", []))
+            text = (
+                value
+                if isinstance(value, str)
+                else _of(value, properties.get("unit", "none"), None, properties.get("mappings", []))
+            )
             yield _label(x + number * step, y + 36 + 22 * index, _cut(text, step - 4, 12), color=color)
 
 
