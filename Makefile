@@ -116,8 +116,9 @@ bench: $(STAMP) $(if $(filter simulation,$(ARGS)),,check-go)  ## ratios measured
 test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulation, control plane, Prometheus, walks, cluster tests; a skipped test fails it
 	@$(BIN)/python -m tests.stages lint unit examples seeds simulation cluster-build contract prometheus walks test-cluster
 
-manifests: $(STAMP)  ## generate CRDs, the reference, recording rules and alerts
+manifests: $(STAMP)  ## generate CRDs and the reference from recovery/core, docs/metrics.md, recording rules and alerts
 	@$(BIN)/python -m recovery.crds
+	@$(BIN)/python -m recovery.telemetry.metrics_page
 	@$(BIN)/python -m recovery.dashboards
 
 lock: $(STAMP)  ## resolve pyproject.toml into the locks; UPGRADE=1 takes the newest of everything

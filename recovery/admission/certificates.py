@@ -126,6 +126,14 @@ def must_be_made(certificates: Certificates, names: Sequence[str], now: datetime
     return bool(missing) or not _authorities(certificates) or now >= serving.not_valid_before_utc + validity * 2 / 3
 
 
+def expires_at(certificate: Path) -> datetime | None:
+    """When the first certificate of a PEM file expires. None: it cannot be read."""
+    try:
+        return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+    except (OSError, ValueError):
+        return None
+
+
 class _Secret(msgspec.Struct, frozen=True):
     metadata: ObjectVersion
     data: Certificates = Certificates()

@@ -9,16 +9,17 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
 import structlog
 
 from recovery.admission.accepted import Register
-from recovery.admission.certificates import SelfMade
+from recovery.admission.certificates import SelfMade, expires_at
 from recovery.admission.runtimes import Runtimes
 from recovery.admission.settings import AdmissionSettings
-from recovery.admission.webhooks import serve_webhooks
+from recovery.admission.webhooks import WEBHOOKS, Reviewed, nobody_counts, serve_webhooks
 from recovery.kube.client import KubeApiClient
 from recovery.kube.http import HttpTransport
 from recovery.kube.session import Session, open_session
@@ -29,6 +30,8 @@ RETRY_SECONDS = 30.0
 KOPF_END_SECONDS_MAX = 8.0
 """It waits 5 s for tasks that do not end by themselves."""
 THREAD_END_SECONDS_MAX = 10.0
+
+__all__ = ["WEBHOOKS", "AdmissionServer", "ClusterAccess", "serve_admission"]
 
 _log = structlog.get_logger("recovery.admission")
 
@@ -49,8 +52,19 @@ class ClusterAccess(msgspec.Struct, frozen=True):
 class AdmissionServer:
     """What the controller sees of it."""
 
-    def __init__(self, settings: AdmissionSettings, cluster: ClusterAccess, clock: Clock, entropy: Entropy) -> None:
+    def __init__(
+        self,
+        settings: AdmissionSettings,
+        cluster: ClusterAccess,
+        clock: Clock,
+        entropy: Entropy,
+        reviewed: Reviewed = nobody_counts,
+    ) -> None:
+        """`reviewed` is called in the thread of the webhooks."""
         self._settings = settings
+        self._reviewed = reviewed
+        self._certificate: Path | None = None
+        """What the webhooks are served with. None: nothing has been served yet."""
         self._cluster = cluster
         self._clock = clock
         self._entropy = entropy
@@ -73,6 +87,10 @@ class AdmissionServer:
     def why_not_served(self) -> str | None:
         """In one line. None: the webhooks are served."""
         return None if self.up else "; ".join(self._reasons) or "not listening yet"
+
+    def certificate_expires_at(self) -> datetime | None:
+        """When the serving certificate expires. None: there is none yet, or it cannot be read."""
+        return None if self._certificate is None else expires_at(self._certificate)
 
     def start(self) -> None:
         self._thread.start()
@@ -130,6 +148,7 @@ class AdmissionServer:
     async def _serve_with(
         self, session: Session, client: KubeApiClient, certificate: Path, key: Path, made: SelfMade | None = None
     ) -> None:
+        self._certificate = certificate
         register = Register(client, clock=self._clock, entropy=self._entropy)
         async with asyncio.TaskGroup() as group:
             # Made before kopf starts: of the tasks that it finds it leaves its hands.
@@ -146,6 +165,7 @@ class AdmissionServer:
                 certificate=certificate,
                 key=key,
                 listening=self._listens,
+                reviewed=self._reviewed,
                 stop=self._stop,
             )
             if not self._stop.is_set():
@@ -174,10 +194,17 @@ class AdmissionServer:
 
 @asynccontextmanager
 async def serve_admission(
-    settings: AdmissionSettings, cluster: ClusterAccess, clock: Clock, entropy: Entropy
+    settings: AdmissionSettings,
+    cluster: ClusterAccess,
+    clock: Clock,
+    entropy: Entropy,
+    reviewed: Reviewed = nobody_counts,
 ) -> AsyncIterator[AdmissionServer]:
-    """Admission for as long as the context lasts; it never raises for admission's sake."""
-    admission = AdmissionServer(settings, cluster, clock, entropy)
+    """Admission for as long as the context lasts; it never raises for admission's sake.
+
+    `reviewed` is called in the thread of the webhooks.
+    """
+    admission = AdmissionServer(settings, cluster, clock, entropy, reviewed)
     admission.start()
     try:
         yield admission

@@ -10,6 +10,7 @@ Nothing is ever refused for a defect of ours: what a webhook did not mean to rai
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,28 @@ _log = structlog.get_logger("recovery.admission")
 
 Judge = Callable[[JudgedObject], AdmissionVerdict]
 
+WEBHOOKS = (*(resource.plural for resource in (*JUDGED, *LAUNCHES)), PREPARE_PATH)
+"""The path of each webhook."""
+
+
+class ReviewOutcome(StrEnum):
+    """What came of a review."""
+
+    ALLOWED = "allowed"
+    WARNED = "warned"
+    """Allowed, with warnings for the user."""
+    REFUSED = "refused"
+    ERROR = "error"
+    """A defect of ours: allowed, unchecked."""
+
+
+Reviewed = Callable[[str, ReviewOutcome], None]
+"""Called with the path of the webhook after each review."""
+
+
+def nobody_counts(_webhook: str, _outcome: ReviewOutcome) -> None:
+    """For those who need no metrics."""
+
 
 async def serve_webhooks(
     judge: Judge,
@@ -56,11 +79,12 @@ async def serve_webhooks(
     certificate: Path,
     key: Path,
     listening: Callable[[bool], None],
+    reviewed: Reviewed,
     stop: asyncio.Event,
 ) -> None:
     """Until `stop`. `certificate` and `key` may be one file; a change of them is noticed.
 
-    `listening` is told when the server begins to listen and when it has ended. Raises whatever ends kopf.
+    `listening` is called when the server begins to listen and when it has ended. Raises whatever ends kopf.
     """
     _quieten()
     settings = kopf.OperatorSettings()
@@ -80,7 +104,7 @@ async def serve_webhooks(
     # KeyError in a container: its UID has no passwd entry.
     identity: Any = USER_AGENT
     await kopf.operator(
-        registry=_registry(judge, runtimes, session),
+        registry=_registry(judge, runtimes, session, reviewed),
         settings=settings,
         identity=identity,
         standalone=True,
@@ -112,7 +136,7 @@ class _NoMemories:
         return kopf.Memo()
 
 
-def _registry(judge: Judge, runtimes: Runtimes, session: Session) -> kopf.OperatorRegistry:
+def _registry(judge: Judge, runtimes: Runtimes, session: Session, reviewed: Reviewed) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
     logins = 0
 
@@ -134,7 +158,7 @@ def _registry(judge: Judge, runtimes: Runtimes, session: Session) -> kopf.Operat
             id=resource.plural,  # which is the path, too
             operations=["CREATE", "UPDATE"],
             registry=registry,
-        )(_never_in_the_way(resource, review))
+        )(_never_in_the_way(resource, resource.plural, review, reviewed))
     kopf.on.mutate(
         TRAIN_JOBS.group,
         TRAIN_JOBS.version,
@@ -142,23 +166,27 @@ def _registry(judge: Judge, runtimes: Runtimes, session: Session) -> kopf.Operat
         id=PREPARE_PATH,
         operations=["CREATE"],
         registry=registry,
-    )(_never_in_the_way(TRAIN_JOBS, _preparation(runtimes)))
+    )(_never_in_the_way(TRAIN_JOBS, PREPARE_PATH, _preparation(runtimes), reviewed))
     return registry
 
 
-def _never_in_the_way(resource: Resource, review: Any) -> Any:
+def _never_in_the_way(resource: Resource, webhook: str, review: Any, reviewed: Reviewed) -> Any:
     """To kopf whatever a handler raises is a refusal."""
 
     async def guarded(**request: Any) -> None:
         try:
             await review(**request)
         except kopf.AdmissionError:
+            reviewed(webhook, ReviewOutcome.REFUSED)
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: an object is never refused for a defect of ours
             name = request.get("name")
             _log.error(
                 "admitted unchecked: this is a bug", object=f"{resource.kind} {name}", error=str(error), exc_info=error
             )
+            reviewed(webhook, ReviewOutcome.ERROR)
+        else:
+            reviewed(webhook, ReviewOutcome.WARNED if request.get("warnings") else ReviewOutcome.ALLOWED)
 
     return guarded
 

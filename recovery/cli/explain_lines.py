@@ -260,6 +260,7 @@ def incident_lines(incident: Incident, now: datetime) -> Iterator[str]:
     yield incident.message
     detected = duration(incident.detected_at - incident.started_at)
     lost = sum(_idle_gpu_seconds(span, incident.gpus, now) for span in incident.phases)
+    released = sum(_released_gpu_seconds(span, incident.gpus, now) for span in incident.phases)
     charged = "charged to the budget" if incident.charged else "not charged to the budget"
     yield f"class {incident.disruption_class}, cause {incident.cause}, {charged}"
     decided = _decided_by(incident)
@@ -270,7 +271,8 @@ def incident_lines(incident: Incident, now: datetime) -> Iterator[str]:
     if incident.fail_job:
         yield "the JobSet is being made to fail"
     yield f"failed at {moment(incident.started_at)}, detected {detected} later"
-    yield f"{incident.ranks} ranks, {incident.gpus} GPUs, {lost:.0f} idle GPU-seconds"
+    freed = f", {released:.0f} released by our suspension" if released else ""
+    yield f"{incident.ranks} ranks, {incident.gpus} GPUs, {lost:.0f} idle GPU-seconds{freed}"
     yield from _titled("Evidence", (f"- {text}" for text in incident.evidence))
     yield from _titled("Suspects", _suspects(incident.suspects))
     yield from _titled("Considered, and not done", (f"- {each.action}: {each.message}" for each in incident.considered))
@@ -296,7 +298,16 @@ def _decided_by(incident: Incident) -> str:
 
 def _idle_gpu_seconds(span: PhaseSpan, gpus: int, now: datetime) -> float:
     """What is booked; what runs, up to now."""
-    return span.idle_gpu_seconds if span.ended_at is not None else (now - span.started_at).total_seconds() * gpus
+    if span.ended_at is not None:
+        return span.idle_gpu_seconds
+    return 0.0 if span.released else (now - span.started_at).total_seconds() * gpus
+
+
+def _released_gpu_seconds(span: PhaseSpan, gpus: int, now: datetime) -> float:
+    """The same of what our own suspension has freed."""
+    if span.ended_at is not None:
+        return span.released_gpu_seconds
+    return (now - span.started_at).total_seconds() * gpus if span.released else 0.0
 
 
 def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:

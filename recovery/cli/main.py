@@ -41,6 +41,13 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+class LogFormat(StrEnum):
+    """How lines look."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
 class Address(NamedTuple):
     """Where a server listens. Port 0: the system chooses."""
 
@@ -136,6 +143,12 @@ def run(
         typer.Option(parser=parse_address, metavar="HOST:PORT", help="For /metrics, /healthz and /readyz."),
     ] = "0.0.0.0:8080",  # type: ignore[assignment]
     log_level: LogLevel = LogLevel.INFO,
+    log_format: Annotated[
+        LogFormat | None,
+        typer.Option(
+            help="json: one object a line. Default: console where stderr is a terminal, else json.", show_default=False
+        ),
+    ] = None,
     lease_namespace: Annotated[
         str | None,
         typer.Option(metavar="NS", help="Of the Lease that decides who leads. Default: the pod's or the context's."),
@@ -159,7 +172,7 @@ def run(
 ) -> None:
     """Run the controller until it is told to stop."""
     from recovery.admission.settings import AdmissionSettings
-    from recovery.cli.run import Election, run_controller
+    from recovery.cli.run import Election, LogSettings, run_controller
 
     if alone and lease_namespace is not None:
         raise typer.BadParameter("--no-leader-election and --lease-namespace exclude each other")
@@ -167,7 +180,8 @@ def run(
         raise typer.BadParameter("--admission-certificates needs --admission-address")
     election = None if alone else Election(lease_namespace, lease_seconds)
     admission = AdmissionSettings(*admission_address, admission_certificates) if admission_address is not None else None
-    run_controller(kubeconfig, context, metrics_address.host, metrics_address.port, log_level, election, admission)
+    logs = LogSettings(log_level, log_format)
+    run_controller(kubeconfig, context, metrics_address.host, metrics_address.port, logs, election, admission)
 
 
 @app.command("status")

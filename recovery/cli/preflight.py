@@ -62,6 +62,8 @@ OBSERVE = (
     Permission("patch", RECOVERY_GROUPS, "status"),
     Permission("create", RECOVERY_INCIDENTS),
     Permission("list", RECOVERY_INCIDENTS),
+    Permission("get", RECOVERY_INCIDENTS),
+    Permission("patch", RECOVERY_CONFIGS, "status"),
     Permission("create", EVENTS),
     Permission("list", EVENTS),
 )
@@ -75,7 +77,6 @@ ENFORCE = (
     Permission("patch", JOB_SETS),
     Permission("patch", JOB_SETS, "status"),
     Permission("delete", JOB_SETS),
-    Permission("patch", RECOVERY_CONFIGS, "status"),
 )
 """What only policies in mode Enforce need. A cluster may withhold it, to be sure that nothing is touched."""
 

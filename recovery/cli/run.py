@@ -75,12 +75,21 @@ class Election(msgspec.Struct, frozen=True):
     lease_seconds: int
 
 
+class LogSettings(msgspec.Struct, frozen=True):
+    """What is logged, and how."""
+
+    level: str
+    """debug, info, warning or error."""
+    shown: str | None = None
+    """console or json; None: console where stderr is a terminal, else json."""
+
+
 def run_controller(
     kubeconfig: str | None,
     context: str | None,
     metrics_host: str,
     metrics_port: int,
-    log_level: str,
+    logs: LogSettings,
     election: Election | None,
     admission: AdmissionSettings | None,
 ) -> None:
@@ -88,7 +97,7 @@ def run_controller(
 
     `election` None: this is the only controller. `admission` None: no webhooks are served.
     """
-    configure_logs(log_level)
+    configure_logs(logs.level, shown=logs.shown)
     execute(_run(kubeconfig, context, metrics_host, metrics_port, election, admission))
 
 
@@ -103,9 +112,10 @@ async def _run(
     stop = StopSignal()
     stop.listen()
     telemetry = Telemetry(clock=SystemClock(), version=version("trainjob-recovery"))
+    telemetry.follow_process()
     async with connect(kubeconfig, context, telemetry) as connection:
         namespace = await chosen_namespace(kubeconfig, context, election.lease_namespace) if election else None
-        watched = await stop.result_before(check(connection, namespace))
+        watched = await stop.result_before(check(connection, namespace, telemetry))
         if watched is None:
             return stop.exit_code
         leadership: Leadership = SoleLeader(connection.clock)
@@ -118,10 +128,13 @@ async def _run(
     return stop.exit_code
 
 
-async def check(connection: Connection, lease_namespace: str | None = None) -> tuple[Resource, ...]:
+async def check(
+    connection: Connection, lease_namespace: str | None = None, telemetry: Telemetry | None = None
+) -> tuple[Resource, ...]:
     """The resources to watch. Raises CommandError for what is not there, before anything is watched or served.
 
-    `lease_namespace`: where the election is to be held; None: there is none.
+    `lease_namespace`: where the election is to be held; None: there is none. `telemetry` exports what is missing and
+    not needed for a start; None: nobody exports it.
     """
     absent = await absent_resources(connection.client)
     if words := install_words(absent):
@@ -135,14 +148,17 @@ async def check(connection: Connection, lease_namespace: str | None = None) -> t
         lacking.append(f"in namespace {lease_namespace} ({grants}): {permission_words(refused)}")
     if lacking:
         raise CommandError(f"permissions are missing, {'; and '.join(lacking)}")
-    withheld = await denied(connection.client, needed(ENFORCE, train_jobs=train_jobs))
-    if withheld:
-        _log.warning("policies in mode Enforce will be refused", missing_permissions=permission_words(withheld))
-    elif withheld := await denied(connection.client, QUARANTINE):
-        _log.warning("no node will be quarantined", missing_permissions=permission_words(withheld))
-    if withheld := await denied(connection.client, NODE_LEASES):
-        missing = f"{permission_words(withheld)} in {NODE_LEASE_NAMESPACE}"
+    to_enforce = await denied(connection.client, needed(ENFORCE, train_jobs=train_jobs))
+    to_quarantine = await denied(connection.client, QUARANTINE)
+    if to_enforce:
+        _log.warning("policies in mode Enforce will be refused", missing_permissions=permission_words(to_enforce))
+    elif to_quarantine:
+        _log.warning("no node will be quarantined", missing_permissions=permission_words(to_quarantine))
+    if to_fence := await denied(connection.client, NODE_LEASES):
+        missing = f"{permission_words(to_fence)} in {NODE_LEASE_NAMESPACE}"
         _log.warning("fencing AssumeDead will go by the Ready condition of nodes alone", missing_permissions=missing)
+    if telemetry is not None:
+        telemetry.permissions_missing((each.verb, each.target) for each in (*to_enforce, *to_quarantine, *to_fence))
     if train_jobs:
         return WATCHED
     _log.info(
@@ -181,11 +197,12 @@ async def _admitting(
     if settings is None:
         yield lambda: None
         return
-    from recovery.admission.serve import ClusterAccess, serve_admission  # noqa: PLC0415 - kopf is long in loading
+    from recovery.admission.serve import WEBHOOKS, ClusterAccess, serve_admission  # noqa: PLC0415 - kopf is long in loading
 
     cluster = ClusterAccess(namespace, kubeconfig, context)
-    async with serve_admission(settings, cluster, connection.clock, connection.entropy) as admission:
-        telemetry.follow_admission(lambda: admission.up)
+    metrics = telemetry.admission(WEBHOOKS)
+    async with serve_admission(settings, cluster, connection.clock, connection.entropy, metrics.reviewed) as admission:
+        metrics.follow(lambda: admission.up, admission.certificate_expires_at)
         yield lambda: admission.why_not_served
 
 

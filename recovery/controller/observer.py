@@ -2,10 +2,12 @@
 
 from typing import Protocol
 
-from recovery.core.model.facts import GroupKey
+from recovery.core.model.facts import GroupKey, Snapshot
 from recovery.core.model.ledger import Ledger
 from recovery.core.model.protection import Protection
 from recovery.core.plan.actions import Plan
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import PolicyError
 
 
 class ControllerObserver(Protocol):
@@ -13,6 +15,13 @@ class ControllerObserver(Protocol):
 
     def decided(self, key: GroupKey, before: Ledger, plan: Plan) -> None:
         """A reconcile came to a decision (reconciles that only asked for a live read are not told)."""
+        ...
+
+    def facts_read(self, key: GroupKey, snapshot: Snapshot, policy: Policy | PolicyError | None) -> None:
+        """A reconcile decides on these facts, of a workload that exists; also where its ledger cannot be read.
+
+        `policy` None: none applies; PolicyError: the one that applies cannot be used.
+        """
         ...
 
     def protection_found(self, key: GroupKey, found: Protection) -> None:

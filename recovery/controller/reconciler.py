@@ -15,13 +15,25 @@ import structlog
 from recovery.controller.observer import ControllerObserver
 from recovery.core.decision.decide import decide
 from recovery.core.decision.protection import protection
+from recovery.core.incident.closed_incident import as_recorded, totals_of
 from recovery.core.incident.invariants import violations
+from recovery.core.incident.lifecycle import owing
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
-from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject, Outcome, Told
+from recovery.core.model.fleet_ledger import FleetChange
+from recovery.core.model.ledger import (
+    OLDEST_SCHEMA_VERSION,
+    SCHEMA_VERSION,
+    Incident,
+    Ledger,
+    LedgerObject,
+    Outcome,
+    Told,
+)
 from recovery.core.model.reason import Reason, Sentence, because, told
 from recovery.core.plan.actions import (
     Action,
     ChangeFleet,
+    CountIncidents,
     DeleteJob,
     DeleteJobSet,
     DeletePods,
@@ -50,6 +62,7 @@ from recovery.ports import (
     ApiError,
     Clock,
     GroupStore,
+    NotLeadingError,
     ReadAgainError,
     RefusedError,
     TryLaterError,
@@ -59,6 +72,7 @@ from recovery.ports import (
 _log = structlog.get_logger("recovery.controller")
 
 _RECORD_AGAIN_AFTER = timedelta(seconds=30)
+_COUNT_AGAIN_AFTER = timedelta(seconds=60)
 _WORKLOAD_KINDS = frozenset({TRAIN_JOBS.kind, JOB_SETS.kind})
 _MAX_ROUNDS = 4
 """Live reads and refused writes within one reconcile; beyond that the queue's backoff takes over."""
@@ -123,6 +137,7 @@ class Reconciler:
             if workload is None:
                 return None
             newest, policy, now = self._newest_ledger(key, workload), applicable(policies, workload), self._clock.now()
+            self._observer.facts_read(key, snapshot, policy)
             self._observer.protection_found(key, protection(workload, snapshot, newest, policy, now))
             known = _readable(newest)
             before = known.ledger if known is not None else Ledger()
@@ -132,7 +147,7 @@ class Reconciler:
                 continue
             self._observer.decided(key, before, plan)
             try:
-                await self._carry_out(key, workload, known, plan)
+                plan = await self._carry_out(key, workload, known, plan)
             except ReadAgainError as error:
                 _log.info("reading again", job=str(key), error=str(error), status=error.status)
                 if isinstance(error, UnknownOutcomeError):
@@ -140,7 +155,7 @@ class Reconciler:
                     raise  # the server has trouble of its own: with backoff, not at once
                 snapshot, policies = await self._read_live(key)
                 if await self._collected(key, workload, plan):
-                    await self._ledgers.record(key.namespace, reference_to(workload), plan.ledger.current_incident)
+                    await self._record_gone(key, reference_to(workload), plan.ledger)
                     self._forget(key, workload.uid)
                     return None
                 changed = error
@@ -184,7 +199,7 @@ class Reconciler:
                     incident = plan.ledger.current_incident
                 whose = WorkloadReference(orphan.workload_kind, orphan.group, orphan.workload_uid)
                 try:
-                    await self._ledgers.record(key.namespace, whose, incident)
+                    await self._record_gone(key, whose, orphan.ledger, incident)
                 except ApiError as error:
                     refused = error
                     if not isinstance(error, TryLaterError | UnknownOutcomeError):  # its namespace is gone, for one
@@ -194,6 +209,20 @@ class Reconciler:
             self._forget(key, orphan.workload_uid)
         self._recorded[key] = frozenset(seen)
         return refused
+
+    async def _record_gone(
+        self, key: GroupKey, whose: WorkloadReference, ledger: Ledger, incident: Incident | None = None
+    ) -> None:
+        """Record the last incident of a job that is gone, and count it: nobody comes back to its ledger. `incident`: as
+        it was closed here. None: as the ledger has it."""
+        closed = as_recorded(incident if incident is not None else ledger.current_incident)
+        created = await self._ledgers.record(key.namespace, whose, closed)
+        try:
+            if not created:
+                closed = await self._ledgers.recorded(key.namespace, whose, closed) or closed
+            await self._fleet.change(FleetChange(closed=(*ledger.uncounted, totals_of(whose.uid, closed))))
+        except RefusedError as error:
+            _log.warning("the incident of a deleted job is not in the fleet's totals", job=str(key), error=str(error))
 
     def _orphans(self, key: GroupKey) -> tuple[LedgerObject, ...]:
         """Ledgers of jobs of that name that are gone; of one that the cache has not caught up with, ours."""
@@ -205,9 +234,13 @@ class Reconciler:
                 orphans[uid] = ours
         return tuple(orphans.values())
 
-    async def _carry_out(self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, plan: Plan) -> None:
+    async def _carry_out(self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, plan: Plan) -> Plan:
+        """Do what the plan says. Returns it as it was written: with what could not be counted yet."""
         for action in plan.first:
-            await self._do(key, workload, action)
+            if isinstance(action, CountIncidents):
+                plan = await self._counted(key, plan, action)
+            else:
+                await self._do(key, workload, action)
         before = known.ledger if known is not None else Ledger()
         # Sentences alone can wait for the action: of one that is refused again and again they would flip
         # with every try.
@@ -230,6 +263,24 @@ class Reconciler:
             raise failures[0][1]
         if wordy:
             await self._write(key, workload, known, plan.ledger)
+        return plan
+
+    async def _counted(self, key: GroupKey, plan: Plan, action: CountIncidents) -> Plan:
+        """Add closed incidents to the totals of the fleet. What the API server does not take now stays in the ledger of
+        the group, and is tried again: neither the next incident nor the record of this one waits for statistics."""
+        try:
+            await self._fleet.change(action.change)
+        except NotLeadingError:
+            raise
+        except ApiError as error:
+            _log.info("closed incidents are not in the fleet's totals yet", job=str(key), error=str(error))
+            later = self._clock.now() + _COUNT_AGAIN_AFTER
+            return msgspec.structs.replace(
+                plan,
+                ledger=owing(plan.ledger, action.closed),
+                requeue_at=later if plan.requeue_at is None else min(later, plan.requeue_at),
+            )
+        return plan
 
     async def _write(self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, after: Ledger) -> None:
         """The one way into the ledger: asked for its invariants, swapped against `known`, told once it is true."""
@@ -258,7 +309,7 @@ class Reconciler:
                 await group_recreate.delete_job(self._api, key.namespace, action)
             case DeletePods() | ForceDeletePods():
                 await self._teardown.delete_pods(key.namespace, action)
-            case ChangeFleet():
+            case ChangeFleet() | CountIncidents():
                 await self._fleet.change(action.change)
             case RaiseBackoffLimit():
                 await group_recreate.raise_backoff_limit(self._api, key.namespace, action)

@@ -98,8 +98,9 @@ def record() -> Schema:
     fields: dict[str, Schema] = incident["properties"]
     del fields["closing"]
     fields |= of_struct(Closing, "spec", Overlay(defaults=frozenset()))["properties"]
-    total = of_struct(ClosedIncident, "spec", Overlay(defaults=frozenset()))["properties"]["idleGpuSeconds"]
-    fields["idleGpuSeconds"] = total | {"description": "Of all phases together."}
+    closed = of_struct(ClosedIncident, "spec", Overlay(defaults=frozenset()))["properties"]
+    fields["idleGpuSeconds"] = closed["idleGpuSeconds"] | {"description": "Of all phases together."}
+    fields["releasedGpuSeconds"] = closed["releasedGpuSeconds"]
     version = of_struct(Ledger, "spec", Overlay(defaults=frozenset()))["properties"]["schemaVersion"]
     fields["schemaVersion"] = version | {
         "minimum": 1,

@@ -11,10 +11,12 @@ import msgspec
 import structlog
 
 from recovery import api_verbs
-from recovery.core.fleet import quarantine
+from recovery.core.fleet import quarantine, totals
 from recovery.core.fleet.quarantine import Refused
+from recovery.core.fleet.totals import IncidentName
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.fleet_ledger import FleetChange, FleetLedger
+from recovery.core.model.ledger import IncidentTotals
 from recovery.core.model.reason import Reason, Sentence, told
 from recovery.core.plan.kubernetes_events import fleet_events
 from recovery.core.plan.steps import message_of
@@ -32,6 +34,7 @@ from recovery.ports import (
     NotLeadingError,
     PatchKind,
     ReadAgainError,
+    TryLaterError,
 )
 
 _log = structlog.get_logger("recovery.controller")
@@ -60,6 +63,8 @@ class FleetWriter:
         """As of our last write or live read; None: neither has been."""
         self._doubtful = False
         """What is known may be out of date, or the outcome of a write is unknown: read live first."""
+        self._closed: dict[IncidentName, IncidentTotals] = {}
+        """Closed incidents that are being added to the totals: whoever writes next adds them all."""
         self.changed = asyncio.Event()
         """Set when a group has changed the ledger, and its nodes have been quarantined."""
 
@@ -76,8 +81,14 @@ class FleetWriter:
 
         Done before, in part or in whole, it is completed. Raises QuarantineRefusedError where the caps or the
         permissions do not admit it any more, ConflictError where others keep writing, other ApiErrors as they come.
-        Where there is no RecoveryConfig, or it pauses everything, what is only counted is dropped.
+        Where there is no RecoveryConfig, or it pauses everything, what is only counted is dropped; closed incidents are
+        added to the totals even so.
         """
+        if change.closed:
+            await self._count(change.closed)
+            change = msgspec.structs.replace(change, closed=())
+            if change == FleetChange():
+                return
         config = await self.swap(lambda config: self._with(config, change))
         if config is None:
             if change.quarantine:
@@ -122,6 +133,37 @@ class FleetWriter:
                     if not left:
                         raise
         raise QuarantineRefusedError("the RecoveryConfig changes faster than it can be read")
+
+    async def _count(self, closed: tuple[IncidentTotals, ...]) -> None:
+        """Add closed incidents to the totals, those of all groups that wait for it in one write."""
+        if self.newest() is None:
+            return  # without a RecoveryConfig there are no totals, and no request is made to learn that
+        names = {(each.workload_uid, each.number, each.started_at): each for each in closed}
+        self._closed |= names
+        try:
+            await self.swap(self._with_closed)
+        finally:
+            for name in names:
+                self._closed.pop(name, None)
+
+    def _with_closed(self, config: ConfigFacts) -> FleetLedger:
+        if config.unreadable:
+            raise TryLaterError(f"the totals of RecoveryConfig {config.name} cannot be read: {config.unreadable}")
+        known = config.fleet.totals
+        held: set[IncidentName] = set()
+        unreadable: set[str] = set()
+        for group in self._store.ledger_objects():
+            if group.readable:
+                held.update(totals.held_by(group.workload_uid, group.ledger))
+            else:
+                unreadable.add(group.workload_uid)
+        after = totals.with_closed(
+            known,
+            self._closed.values(),
+            self._clock.now(),
+            may_return=lambda name: name in held or name[0] in unreadable,
+        )
+        return config.fleet if after is known else msgspec.structs.replace(config.fleet, totals=after)
 
     async def _read(self) -> ConfigFacts | None:
         self._own = await self._store.read_config_live()

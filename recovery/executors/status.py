@@ -7,12 +7,13 @@ import structlog
 
 from recovery import api_verbs
 from recovery.core.model.facts import WorkloadFacts
-from recovery.core.model.ledger import SCHEMA_VERSION, Incident, Ledger, LedgerObject
+from recovery.core.model.ledger import SCHEMA_VERSION, Closing, Incident, Ledger, LedgerObject
 from recovery.ports import (
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,
     AlreadyExistsError,
     ApiClient,
+    NotFoundError,
     PatchKind,
 )
 from recovery.workloads import resource_of
@@ -115,8 +116,8 @@ class LedgerWriter:
             workload_kind=workload.kind,
         )
 
-    async def record(self, namespace: str, workload: WorkloadReference, incident: Incident) -> None:
-        """Create the RecoveryIncident of a closed incident. One of that name is this very incident.
+    async def record(self, namespace: str, workload: WorkloadReference, incident: Incident) -> bool:
+        """Create the RecoveryIncident of a closed incident. One of that name is this very incident. False: it existed.
 
         Its id alone is not enough for that: where a RecoveryGroup was deleted, the next one counts from 1 again.
         """
@@ -130,6 +131,8 @@ class LedgerWriter:
             **fields,
             **msgspec.to_builtins(closing),
             "idleGpuSeconds": round(sum(span.idle_gpu_seconds for span in incident.phases), 3),
+            "releasedGpuSeconds": round(sum(span.released_gpu_seconds for span in incident.phases), 3),
+            "handling": incident.handling,
         }
         body = {
             "apiVersion": RECOVERY_INCIDENTS.api_version,
@@ -140,7 +143,19 @@ class LedgerWriter:
         try:
             await api_verbs.create(self._api, RECOVERY_INCIDENTS, body, namespace=namespace)
         except AlreadyExistsError:
-            return
+            return False
+        return True
+
+    async def recorded(self, namespace: str, workload: WorkloadReference, incident: Incident) -> Incident | None:
+        """The closed incident as its RecoveryIncident has it: one whose job is gone may have been closed before, at
+        another time than now. None: somebody has deleted the record."""
+        name = incident_name(workload, incident)
+        try:
+            found = msgspec.json.decode(await api_verbs.get(self._api, RECOVERY_INCIDENTS, name, namespace=namespace))
+        except NotFoundError:
+            return None
+        known = msgspec.convert(found["spec"], Incident)
+        return msgspec.structs.replace(known, closing=msgspec.convert(found["spec"], Closing))
 
 
 def _is(status: msgspec.Raw, ledger: Ledger) -> bool:

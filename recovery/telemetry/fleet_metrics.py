@@ -1,24 +1,29 @@
-"""The metrics that the fleet's ledger tells, computed from RecoveryConfig.status at every scrape."""
+"""The metrics of the cluster's state that the RecoveryConfig tells, computed at every scrape."""
 
 from collections.abc import Iterable, Iterator
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from recovery.core.fleet.quarantine import cap
 from recovery.core.fleet.suspicion import suspected
+from recovery.core.model.config import ConfigFacts
 from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits
 from recovery.core.policy.resolved import fleet_limits
 from recovery.core.policy.spec import PolicyError
 from recovery.ports import Clock, GroupStore
+from recovery.telemetry.catalogue import of_fleet
+from recovery.telemetry.families import filled, preset_labels
+from recovery.telemetry.jobs_found import FoundJobs
 
 
 class FleetCollector(Collector):
-    """A prometheus collector over the RecoveryConfig. Without a store, or while another process leads, it is silent."""
+    """A prometheus collector over the RecoveryConfig and the workloads. Without a store, or while another process
+    leads, it is silent."""
 
-    def __init__(self, clock: Clock, prefix: str) -> None:
-        """`prefix`: of every name."""
+    def __init__(self, clock: Clock, jobs: FoundJobs) -> None:
         self._clock = clock
-        self._prefix = prefix
+        self._jobs = jobs
         self._store: GroupStore | None = None
         self.leads = False
         """Whether this process acts, and so tells of the fleet."""
@@ -36,23 +41,33 @@ class FleetCollector(Collector):
             return
         config = self._store.config()
         fleet = config.fleet if config is not None else FleetLedger()
-        try:
-            limits = fleet_limits(config.spec) if config is not None else FleetLimits()
-        except PolicyError:  # told of by the Accepted condition
-            limits = FleetLimits()
+        limits = _limits(config)
         by_hand = sum(bool(entry.by) for entry in fleet.quarantined)
-        quarantined = self._gauge("nodes_quarantined", "Nodes that our taint keeps free of new pods.", "by")
-        quarantined.add_metric(["controller"], len(fleet.quarantined) - by_hand)
-        quarantined.add_metric(["person"], by_hand)
-        yield quarantined
-        suspicions = self._gauge("node_suspicions", "Incidents that a node is suspected for and that count.", "node")
+        yield filled(
+            of_fleet.NODES_QUARANTINED,
+            {("controller",): len(fleet.quarantined) - by_hand, ("person",): by_hand},
+        )
+        # Without a RecoveryConfig nobody allows a quarantine.
+        allowed = cap(limits, len(self._store.nodes())) if limits.may_cordon else 0
+        yield filled(of_fleet.NODES_QUARANTINED_LIMIT, {(): allowed})
+        suspicions: dict[tuple[str, ...], float] = {}
         for node in dict.fromkeys(each.node for each in fleet.suspicions):
             if counted := suspected(fleet, limits, node, self._clock.now()):
-                suspicions.add_metric([node], len(counted))
-        yield suspicions
-        breaker = self._gauge("circuit_breaker_open", "Whether nothing is enforced until a person closes the breaker.")
-        breaker.add_metric([], float(fleet.breaker is not None))
-        yield breaker
+                suspicions[(node,)] = len(counted)
+        yield filled(of_fleet.NODE_SUSPICIONS, suspicions)
+        yield filled(of_fleet.CIRCUIT_BREAKER_OPEN, {(): float(fleet.breaker is not None)})
+        yield filled(of_fleet.PAUSED, {(): float(config is not None and config.pause is not None)})
+        yield self._by_mode()
 
-    def _gauge(self, name: str, text: str, *labels: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(self._prefix + name, f"{text} Told by the leader only.", labels=labels)
+    def _by_mode(self) -> Metric:
+        counts: dict[tuple[str, ...], float] = dict.fromkeys(preset_labels(of_fleet.JOBS), 0)
+        for job in self._jobs.present().values():
+            counts[(job.mode,)] += 1
+        return filled(of_fleet.JOBS, counts)
+
+
+def _limits(config: ConfigFacts | None) -> FleetLimits:
+    try:
+        return fleet_limits(config.spec) if config is not None else FleetLimits()
+    except PolicyError:  # told of by the Accepted condition
+        return FleetLimits()

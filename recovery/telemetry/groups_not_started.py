@@ -6,12 +6,14 @@ scrape, so that a scrape reads no pods, of which there may be 50,000.
 
 from collections.abc import Iterable, Iterator
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from recovery.core.diagnosis.not_started import NotStarted
 from recovery.core.model.facts import GroupKey
 from recovery.ports import GroupStore
+from recovery.telemetry.catalogue.of_jobs import GPUS_NOT_STARTED
+from recovery.telemetry.families import family
 
 
 class StartCollector(Collector):
@@ -20,9 +22,7 @@ class StartCollector(Collector):
     A series for each group that has not started, under the reason of the moment; it ends when the group has started.
     """
 
-    def __init__(self, prefix: str) -> None:
-        """`prefix`: of every name."""
-        self._prefix = prefix
+    def __init__(self) -> None:
         self._store: GroupStore | None = None
         self._found: dict[GroupKey, NotStarted] = {}
 
@@ -50,12 +50,7 @@ class StartCollector(Collector):
             return
         there = frozenset(self._store.keys())
         self._found = {key: found for key, found in self._found.items() if key in there}
-        held = GaugeMetricFamily(
-            f"{self._prefix}gpus_not_started",
-            "GPUs that pods of a group hold which has never run whole, by what keeps it; 0 where none has a node. "
-            "Told by the leader only.",
-            labels=("namespace", "job_name", "reason"),
-        )
+        held = family(GPUS_NOT_STARTED)
         for key, found in self._found.items():
             held.add_metric((key.namespace, key.name, found.hindrance), found.gpus)
         yield held

@@ -1,7 +1,8 @@
-"""Logs: one JSON object a line on stderr, or readable lines where stderr is a terminal.
+"""Logs on stderr: one JSON object a line, or readable lines for people.
 
-The keys are `ts`, `level`, `msg`, and what the line is about: `incident`, `job`, `phase`, `decision`. What libraries
-log through the standard library takes the same shape, so that no line breaks whoever parses them.
+The keys are `ts`, `level`, `msg`, and what the line is about: `incident`, `job`, `phase`, `decision`. A line about an
+incident has `incident` and `job`, so that a query by either finds all of it. What libraries log through the standard
+library takes the same shape, so that no line breaks whoever parses them.
 """
 
 import logging
@@ -17,10 +18,11 @@ _LIBRARY_LEVEL = logging.WARNING
 """What libraries have to say below this is about themselves."""
 
 
-def configure_logs(level: str, stream: TextIO | None = None) -> None:
+def configure_logs(level: str, stream: TextIO | None = None, shown: str | None = None) -> None:
     """Set up logging for the whole process.
 
     `level`: debug, info, warning or error; lines below it are dropped. `stream` None: stderr as it is now.
+    `shown`: console (for people) or json; None: console where the stream is a terminal, else json.
     """
     stream = sys.stderr if stream is None else stream
     shape: list[Processor] = [
@@ -28,7 +30,9 @@ def configure_logs(level: str, stream: TextIO | None = None) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
         structlog.processors.EventRenamer("msg"),
     ]
-    render = _for_people() if stream.isatty() else _as_json()
+    if shown is None:
+        shown = "console" if stream.isatty() else "json"
+    render = _for_people(colors=stream.isatty()) if shown == "console" else _as_json()
     structlog.configure(
         processors=[*shape, *render],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
@@ -48,10 +52,10 @@ def _as_json() -> list[Processor]:
     return [structlog.processors.format_exc_info, _ordered, structlog.processors.JSONRenderer(default=str)]
 
 
-def _for_people() -> list[Processor]:
+def _for_people(*, colors: bool) -> list[Processor]:
     # Plain tracebacks: the rich ones print local variables, and with them credentials.
     render = structlog.dev.ConsoleRenderer(
-        event_key="msg", timestamp_key="ts", exception_formatter=structlog.dev.plain_traceback
+        colors=colors, event_key="msg", timestamp_key="ts", exception_formatter=structlog.dev.plain_traceback
     )
     return [render]
 

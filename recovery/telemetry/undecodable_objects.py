@@ -2,18 +2,18 @@
 
 from collections.abc import Iterable, Iterator
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from recovery.ports import GroupStore
+from recovery.telemetry.catalogue.of_process import UNDECODABLE_OBJECTS
+from recovery.telemetry.families import filled
 
 
 class UndecodableCollector(Collector):
     """A prometheus collector over a store; without one it is silent. Every replica has caches, and tells of them."""
 
-    def __init__(self, prefix: str) -> None:
-        """`prefix`: of every name."""
-        self._prefix = prefix
+    def __init__(self) -> None:
         self._store: GroupStore | None = None
 
     def follow(self, store: GroupStore) -> None:
@@ -27,12 +27,4 @@ class UndecodableCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         if self._store is None:
             return
-        undecodable = GaugeMetricFamily(
-            f"{self._prefix}undecodable_objects",
-            "Objects whose content cannot be read now. The controller does nothing about a job that one belongs to. "
-            "Told by every replica.",
-            labels=("resource",),
-        )
-        for resource, count in self._store.undecodable().items():
-            undecodable.add_metric([resource], count)
-        yield undecodable
+        yield filled(UNDECODABLE_OBJECTS, {(resource,): count for resource, count in self._store.undecodable().items()})

@@ -6,21 +6,21 @@ answer starts a reconcile, except the budget's window, which the periodic reconc
 
 from collections.abc import Iterable, Iterator
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.protection import UNPROTECTED, Protection, ProtectionReason
 from recovery.ports import GroupStore
+from recovery.telemetry.catalogue.of_fleet import UNPROTECTED_JOBS
+from recovery.telemetry.families import filled
 
 
 class ProtectionCollector(Collector):
     """A prometheus collector over all workloads, with or without a policy. Without a store, or while another process
     leads, it has no series; else it has one for each reason that a job can be unprotected for, 0 included."""
 
-    def __init__(self, prefix: str) -> None:
-        """`prefix`: of every name."""
-        self._prefix = prefix
+    def __init__(self) -> None:
         self._store: GroupStore | None = None
         self._reasons: dict[GroupKey, ProtectionReason] = {}
         self.leads = False
@@ -51,12 +51,4 @@ class ProtectionCollector(Collector):
         for reason in self._reasons.values():
             if reason in jobs:
                 jobs[reason] += 1
-        unprotected = GaugeMetricFamily(
-            f"{self._prefix}unprotected_jobs",
-            "Jobs that hang after a loss until a person acts, by what keeps the controller from acting. "
-            "Told by the leader only.",
-            labels=("reason",),
-        )
-        for reason, count in jobs.items():
-            unprotected.add_metric((reason,), count)
-        yield unprotected
+        yield filled(UNPROTECTED_JOBS, {(reason,): count for reason, count in jobs.items()})

@@ -20,6 +20,7 @@ from recovery.core.diagnosis.evidence import STALE_AFTER, Evidence, LossKind, fr
 from recovery.core.diagnosis.finishing import finishing
 from recovery.core.fleet.storm import seen_at_the_end
 from recovery.core.incident import fencing, lifecycle, phases, requests
+from recovery.core.incident.closed_incident import as_recorded, totals_of
 from recovery.core.incident.preconditions import left_alone, paused, unread
 from recovery.core.model.facts import Fault, JobSetFacts, Snapshot
 from recovery.core.model.ledger import Incident, Ledger, Phase
@@ -27,6 +28,7 @@ from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, be
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import (
     ChangeFleet,
+    CountIncidents,
     DeleteJobSet,
     FailJobSet,
     ForceDeletePods,
@@ -60,7 +62,7 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
         plan = _record(context, ledger)
     else:
         plan = _asked(context, ledger) or _restrained(context, ledger) or _unasked(context, ledger)
-    plan = _in_time(context, plan)
+    plan = _accounted(context, ledger, _in_time(context, plan))
     if any(isinstance(action, ReadLive) for action in plan.actions) or (
         not snapshot.live
         and (
@@ -74,6 +76,20 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
         return plan
     after = summarise(plan.ledger, workload, now, observed)
     return msgspec.structs.replace(plan, ledger=after, actions=(*plan.actions, *events(ledger, after)))
+
+
+def _accounted(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
+    """The plan with what it says about GPU time: what is released now, and what the fleet's totals still lack.
+
+    Those wait for the end of an open incident: no recovery waits for statistics.
+    """
+    after = phases.mark_released(plan.ledger, context.snapshot, context.now)
+    if not after.uncounted or before.incident is not None or after.incident is not None:
+        return msgspec.structs.replace(plan, ledger=after)
+    count = CountIncidents(after.uncounted)
+    return msgspec.structs.replace(
+        plan, ledger=msgspec.structs.replace(after, uncounted=()), first=(*plan.first, count)
+    )
 
 
 def _observed(context: ReconcileContext, ledger: Ledger) -> tuple[group_conditions.GroupCondition, ...]:
@@ -178,7 +194,7 @@ def _settled(ledger: Ledger) -> tuple[object, ...]:
         if found is not None
         else None
     )
-    return settled, ledger.epoch, ledger.handled, ledger.requests, ledger.phase is Phase.HELD
+    return settled, ledger.epoch, ledger.handled, ledger.requests, ledger.uncounted, ledger.phase is Phase.HELD
 
 
 def _between_incidents(context: ReconcileContext, ledger: Ledger) -> Plan:
@@ -259,12 +275,18 @@ def _already_failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledg
 
 def _record(context: ReconcileContext, ledger: Ledger) -> Plan:
     ledger = seen_at_the_end(ledger, context.snapshot.fleet, context.now)
-    closed = ledger.current_incident
+    closed = as_recorded(ledger.current_incident)
     why = because(Reason.INCIDENT_RECORDED, incident=closed.id, message=closed.message)
     after = lifecycle.into_history(ledger, context.snapshot)
     requeue_at = context.now if _has_waited(context, after) else None
     plan = answer(after, why, requeue_at=requeue_at)
-    return msgspec.structs.replace(plan, first=(RecordIncident(closed),))
+    # Before the ledger forgets it: a crash in between repeats these two, and both recognise that.
+    count = CountIncidents((*ledger.uncounted, totals_of(context.workload.uid, closed)))
+    return msgspec.structs.replace(
+        plan,
+        ledger=msgspec.structs.replace(after, uncounted=()),
+        first=(RecordIncident(closed), count),
+    )
 
 
 def _has_waited(context: ReconcileContext, ledger: Ledger) -> bool:

@@ -15,6 +15,7 @@ from recovery.core.diagnosis.finishing import finishing
 from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.incident import budget, lifecycle, phases, requests
 from recovery.core.incident.attempt_limits import restart_of
+from recovery.core.incident.closed_incident import by_a_person
 from recovery.core.incident.preconditions import barred, ended, suspended, unread
 from recovery.core.incident.requests import Request, Verb
 from recovery.core.model.ledger import Ledger, Outcome, Phase
@@ -79,7 +80,8 @@ def _retry(context: ReconcileContext, policy: Policy, ledger: Ledger, verb: Verb
     if bar is not None:
         return _refuse(context, ledger, verb, asked, bar)
     if open_.suspension is not None:
-        resumed = suspension.want(ledger, msgspec.structs.replace(open_.suspension, until=context.now))
+        asked_for = ledger.with_incident(handling=by_a_person(open_))
+        resumed = suspension.want(asked_for, msgspec.structs.replace(open_.suspension, until=context.now))
         return _accept(context, resumed, verb, asked, because(Reason.BACKOFF_SKIPPED))
     return _refuse(context, ledger, verb, asked, because(Reason.NOTHING_HELD_BACK, phase=ledger.phase))
 
@@ -137,7 +139,13 @@ def _again(
     open_ = ledger.current_incident
     # What a Hold called for is over; and a force that was used up by an earlier restart is not used again.
     ledger = ledger.with_incident(
-        forced=asked.force, fail_job=False, exhausted=None, held_reason=None, held_message="", rule=""
+        forced=asked.force,
+        fail_job=False,
+        exhausted=None,
+        held_reason=None,
+        held_message="",
+        rule="",
+        handling=by_a_person(open_),
     )
     ledger = suspension.until(context.now, ledger, context.workload, begin=False)
     if found is None:

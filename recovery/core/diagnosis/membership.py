@@ -1,5 +1,7 @@
 """Who belongs to a group: its member Jobs, their pods and ranks, and whether all of them run."""
 
+from collections.abc import Collection
+
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 
 
@@ -41,6 +43,18 @@ def group_runs_whole(snapshot: Snapshot) -> bool:
 def _job_runs_whole(snapshot: Snapshot, job: JobFacts) -> bool:
     members = [p for p in pods_of(snapshot, job) if p.running and p.ready and p.deleting_since is None]
     return len({p.index if p.index is not None else p.uid for p in members}) >= member_count(job)
+
+
+def members_ready(snapshot: Snapshot, job_uids: Collection[str]) -> int:
+    """How many members of these Jobs run and are Ready. `job_uids`: of member Jobs."""
+    return len(
+        {
+            (pod.job_uid, rank(pod))
+            for pod in snapshot.pods
+            if pod.job_uid in job_uids and pod.gone_at is None and pod.deleting_since is None
+            if pod.running and pod.ready
+        }
+    )
 
 
 def restarts_of(snapshot: Snapshot) -> int:

@@ -7,11 +7,11 @@ ask after each decision. Every sentence begins with the name of the invariant th
 from datetime import datetime
 from itertools import pairwise
 
-from recovery.core.incident.lifecycle import MAX_ATTEMPTS, MAX_EVIDENCE, MAX_HANDLED, MAX_HISTORY
+from recovery.core.incident.lifecycle import MAX_ATTEMPTS, MAX_EVIDENCE, MAX_HANDLED, MAX_HISTORY, MAX_UNCOUNTED
 from recovery.core.incident.phases import MAX_SPANS
 from recovery.core.incident.requests import Verb
 from recovery.core.incident.transitions import ALLOWED_NEXT, ATTEMPTS, BY_RESTART, ending_of, taken
-from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Phase
+from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Phase, Totals
 from recovery.core.policy.spec import Mode
 
 _ROUNDING_GPU_SECONDS = 0.01
@@ -51,7 +51,13 @@ def _totals(before: Ledger, after: Ledger) -> list[str]:
         ("restarts", old.restarts, new.restarts),
         ("charged", old.charged, new.charged),
         *((f"failures of {key}", value, new.failures.get(key, 0)) for key, value in old.failures.items()),
+        ("released GPU-seconds", old.released_gpu_seconds, new.released_gpu_seconds),
         *((f"idle in {key}", value, new.idle_gpu_seconds.get(key, 0)) for key, value in old.idle_gpu_seconds.items()),
+        *(
+            (f"idle of {key} in {phase}", value, new.idle_gpu_seconds_by_class.get(key, {}).get(phase, 0))
+            for key, of_class in old.idle_gpu_seconds_by_class.items()
+            for phase, value in of_class.items()
+        ),
     ]
     found = [f"MonotoneTotals: {what} falls from {was} to {is_}" for what, was, is_ in counts if is_ < was]
     booked = sum(new.idle_gpu_seconds.values()) - sum(old.idle_gpu_seconds.values())
@@ -61,11 +67,25 @@ def _totals(before: Ledger, after: Ledger) -> list[str]:
         found.append(f"IdleBooked: the totals rise by {booked} GPU-seconds, the spans by {spent}")
     if after.incident is None and booked > _ROUNDING_GPU_SECONDS:
         found.append(f"IdleBooked: the totals rise by {booked} GPU-seconds without an incident")
+    of_classes = _of_classes(new) - _of_classes(old)
+    if abs(booked - of_classes) > _ROUNDING_GPU_SECONDS:
+        found.append(f"IdleByClass: the totals rise by {booked} GPU-seconds by phase, by {of_classes} by class")
+    released, freed = new.released_gpu_seconds - old.released_gpu_seconds, _released(after.incident) - _released(same)
+    if abs(released - (freed if after.incident is not None else 0.0)) > _ROUNDING_GPU_SECONDS:
+        found.append(f"ReleasedBooked: the totals rise by {released} GPU-seconds, the spans by {freed}")
     return found
 
 
 def _idle(incident: Incident | None) -> float:
     return sum(span.idle_gpu_seconds for span in incident.phases) if incident is not None else 0.0
+
+
+def _of_classes(totals: Totals) -> float:
+    return sum(seconds for of_class in totals.idle_gpu_seconds_by_class.values() for seconds in of_class.values())
+
+
+def _released(incident: Incident | None) -> float:
+    return sum(span.released_gpu_seconds for span in incident.phases) if incident is not None else 0.0
 
 
 def _epoch(before: Ledger, after: Ledger) -> list[str]:
@@ -151,6 +171,7 @@ def _bounds(after: Ledger) -> list[str]:
         ("history", len(after.history), MAX_HISTORY),
         ("handled evidence", len(after.handled.keys), MAX_HANDLED),
         ("answered requests", len(after.requests), len(Verb)),
+        ("uncounted incidents", len(after.uncounted), MAX_UNCOUNTED),
     ]
     if after.incident is not None:
         sizes += [
@@ -179,8 +200,9 @@ def _phases(after: Ledger, incident: Incident) -> list[str]:
         seconds = (span.ended_at - span.started_at).total_seconds()
         if seconds < 0:
             found.append(f"Phases: {span.phase} lasts {seconds} s")
-        if abs(seconds * incident.gpus - span.idle_gpu_seconds) > _ROUNDING_GPU_SECONDS * MAX_SPANS:
-            found.append(f"IdleBooked: {span.idle_gpu_seconds} GPU-seconds for {seconds} s of {incident.gpus} GPUs")
+        booked = span.idle_gpu_seconds + span.released_gpu_seconds
+        if abs(seconds * incident.gpus - booked) > _ROUNDING_GPU_SECONDS * MAX_SPANS:
+            found.append(f"IdleBooked: {booked} GPU-seconds for {seconds} s of {incident.gpus} GPUs")
     return [*found, *_end(after, spans[-1].ended_at, spans[-1].phase, closing.ended_at if closing else None)]
 
 

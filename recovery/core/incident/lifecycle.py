@@ -12,6 +12,7 @@ from recovery.core.diagnosis.classify import Disruption
 from recovery.core.diagnosis.evidence import Evidence, gather
 from recovery.core.diagnosis.membership import member_count, restarts_of
 from recovery.core.incident import budget, phases
+from recovery.core.incident.closed_incident import as_recorded, handling_of, restarts_of_incident
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import (
     Attempt,
@@ -21,6 +22,7 @@ from recovery.core.model.ledger import (
     Considered,
     Handled,
     Incident,
+    IncidentTotals,
     Ledger,
     Outcome,
     Phase,
@@ -36,6 +38,7 @@ from recovery.core.policy.spec import Mode, Restart
 MAX_EVIDENCE = 16
 MAX_ATTEMPTS = 20
 MAX_HISTORY = 10
+MAX_UNCOUNTED = 20
 MAX_CONSIDERED = 8
 MAX_HANDLED = 8192
 """More members than the largest group has: a key that is forgotten while its evidence is seen would open it again."""
@@ -189,6 +192,7 @@ def add_attempt(
         incident=msgspec.structs.replace(
             incident,
             attempts=_newest((*incident.attempts, attempt)),
+            restarts=restarts_of_incident(incident) + (1 if bump else 0),
             target=target,
             charged=incident.charged or charge,
             exhausted=None if bump else incident.exhausted,
@@ -232,7 +236,8 @@ def close(ledger: Ledger, closing: Closing) -> Ledger:
     ledger = phases.close_span(ledger, closing.ended_at)
     ended_at = ledger.current_incident.phases[-1].ended_at or closing.ended_at
     closing = msgspec.structs.replace(closing, ended_at=ended_at)
-    incident = msgspec.structs.replace(ledger.current_incident, closing=closing, suspension=None, withheld=None)
+    open_ = ledger.current_incident
+    incident = msgspec.structs.replace(as_recorded(open_), closing=closing, suspension=None, withheld=None)
     return msgspec.structs.replace(ledger, phase=Phase.HEALTHY, incident=incident)
 
 
@@ -255,6 +260,8 @@ def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
         message=incident.message,
         source=closing.source,
         verified=closing.verified,
+        handling=handling_of(incident),
+        released_gpu_seconds=round(sum(span.released_gpu_seconds for span in incident.phases), 3),
         charged=incident.charged,
         storm=incident.storm,
         storm_latest_at=incident.storm_latest_at,
@@ -276,6 +283,12 @@ def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
             ),
         ),
     )
+
+
+def owing(ledger: Ledger, closed: tuple[IncidentTotals, ...]) -> Ledger:
+    """The ledger that remembers closed incidents which are still to be added to the totals of the fleet; the oldest are
+    lost beyond the bound."""
+    return msgspec.structs.replace(ledger, uncounted=(*ledger.uncounted, *closed)[-MAX_UNCOUNTED:])
 
 
 def restarted(ledger: Ledger) -> bool:

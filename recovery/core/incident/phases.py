@@ -2,16 +2,18 @@
 
 Phases are contiguous: one ends where the next begins, the first begins at the failure itself. All GPUs of the group are
 idle throughout, because one missing member stops all ranks; every idle GPU-second is charged to the phase it falls in.
+But while our own suspension is in force and no pod is left, the GPUs are free for others: that time is released.
 Which phase may follow which, and when, stands in `transitions`.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import msgspec
 
 from recovery.core.diagnosis.membership import member_count, member_jobs, pods_of
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
-from recovery.core.model.ledger import Ledger, Phase, PhaseSpan, Target
+from recovery.core.model.ledger import IncidentHandling, Ledger, Phase, PhaseSpan, Target
 
 _ORDER = (
     Phase.DETECTED,
@@ -134,39 +136,76 @@ def enter(ledger: Ledger, phase: Phase, at: datetime) -> Ledger:
 
     A clock that jumped back makes a span of no length, never a gap: the next one begins where this one ended.
     """
-    incident = ledger.incident
-    assert incident is not None, "phases belong to an incident"
+    incident = ledger.current_incident
     if incident.phases and incident.phases[-1].phase is phase and incident.phases[-1].ended_at is None:
         return ledger
-    ledger = close_span(ledger, at)
+    ledger = _begin_span(ledger, phase, at)
+    handling = IncidentHandling.HELD if phase is Phase.HELD else incident.handling
+    return msgspec.structs.replace(ledger.with_incident(withheld=None, handling=handling), phase=phase)
+
+
+def mark_released(ledger: Ledger, snapshot: Snapshot, now: datetime) -> Ledger:
+    """The ledger whose running span says whether the GPUs are free now; a phase in which that changes gets another one.
+
+    Free: our own suspension has landed and is to last, and no pod of the group holds GPUs any more. What happens before
+    the GPUs are free, and after the suspension is ended, is idle: the group waits for what the incident has cost it.
+    """
     incident = ledger.incident
-    assert incident is not None
-    phases = incident.phases
-    began_at = phases[-1].ended_at or at if phases else at
-    if len(phases) >= MAX_SPANS:
-        oldest, second = phases[:2]
-        spent = oldest.idle_gpu_seconds + second.idle_gpu_seconds
-        merged = msgspec.structs.replace(oldest, ended_at=second.ended_at, idle_gpu_seconds=spent)
-        phases = (merged, *phases[2:])
-    phases = (*phases, PhaseSpan(phase=phase, started_at=began_at))
-    incident = msgspec.structs.replace(incident, phases=phases, withheld=None)
-    return msgspec.structs.replace(ledger, phase=phase, incident=incident)
+    if incident is None or incident.closing is not None or not incident.phases:
+        return ledger
+    ours = incident.suspension is not None and incident.suspension.landed
+    released = ours and not any(pod.holds_gpus for pod in snapshot.pods)
+    running = incident.phases[-1]
+    if running.released == released:
+        return ledger
+    if now > running.started_at:
+        ledger = _begin_span(ledger, running.phase, now)
+    spans = ledger.current_incident.phases
+    return ledger.with_incident(phases=(*spans[:-1], msgspec.structs.replace(spans[-1], released=released)))
+
+
+def _begin_span(ledger: Ledger, phase: Phase, at: datetime) -> Ledger:
+    ledger = close_span(ledger, at)
+    spans = ledger.current_incident.phases
+    began_at = spans[-1].ended_at or at if spans else at
+    if len(spans) >= MAX_SPANS:
+        oldest, second = spans[:2]
+        merged = msgspec.structs.replace(
+            oldest,
+            ended_at=second.ended_at,
+            idle_gpu_seconds=round(oldest.idle_gpu_seconds + second.idle_gpu_seconds, 3),
+            released_gpu_seconds=round(oldest.released_gpu_seconds + second.released_gpu_seconds, 3),
+        )
+        spans = (merged, *spans[2:])
+    return ledger.with_incident(phases=(*spans, PhaseSpan(phase=phase, started_at=began_at)))
 
 
 def close_span(ledger: Ledger, at: datetime) -> Ledger:
-    """End the running span and book what it cost, in the incident and in the totals."""
-    incident = ledger.incident
-    assert incident is not None, "phases belong to an incident"
+    """End the running span and book what it cost, in the incident and in the totals: by phase, and by class and phase.
+
+    What was released is booked as that alone.
+    """
+    incident = ledger.current_incident
     if not incident.phases or incident.phases[-1].ended_at is not None:
         return ledger
-    span = incident.phases[-1]
+    span, totals = incident.phases[-1], ledger.totals
     ended_at = max(at, span.started_at)
     spent = round((ended_at - span.started_at).total_seconds() * incident.gpus, 3)
-    closed = msgspec.structs.replace(span, ended_at=ended_at, idle_gpu_seconds=spent)
-    by_phase = dict(ledger.totals.idle_gpu_seconds)
-    by_phase[span.phase] = round(by_phase.get(span.phase, 0.0) + spent, 3)
-    return msgspec.structs.replace(
-        ledger,
-        incident=msgspec.structs.replace(incident, phases=(*incident.phases[:-1], closed)),
-        totals=msgspec.structs.replace(ledger.totals, idle_gpu_seconds=by_phase),
-    )
+    if span.released:
+        closed = msgspec.structs.replace(span, ended_at=ended_at, released_gpu_seconds=spent)
+        booked = msgspec.structs.replace(totals, released_gpu_seconds=round(totals.released_gpu_seconds + spent, 3))
+    else:
+        closed = msgspec.structs.replace(span, ended_at=ended_at, idle_gpu_seconds=spent)
+        by_class = dict(totals.idle_gpu_seconds_by_class)
+        of_class = by_class.get(incident.disruption_class, {})
+        by_class[incident.disruption_class] = _with(of_class, span.phase, spent)
+        booked = msgspec.structs.replace(
+            totals,
+            idle_gpu_seconds=_with(totals.idle_gpu_seconds, span.phase, spent),
+            idle_gpu_seconds_by_class=by_class,
+        )
+    return msgspec.structs.replace(ledger.with_incident(phases=(*incident.phases[:-1], closed)), totals=booked)
+
+
+def _with(seconds: Mapping[str, float], phase: Phase, more: float) -> dict[str, float]:
+    return {**seconds, phase: round(seconds.get(phase, 0.0) + more, 3)}

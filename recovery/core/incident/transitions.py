@@ -140,10 +140,19 @@ def path(before: Incident | None, after: Incident) -> tuple[Phase, ...]:
     earlier version may have written them, and the two oldest may be one by now (`phases.MAX_SPANS`).
     """
     spans = after.phases
-    entered = (Phase.HEALTHY, *(span.phase for span in spans))
-    if before is not None and before.phases:
-        entered = entered[_running(before.phases, spans) + 1 :]
-    return entered if after.closing is None else (*entered, Phase.HEALTHY)
+    running = _running(before.phases, spans) if before is not None and before.phases else -1
+    known = Phase.HEALTHY if running < 0 else spans[running].phase
+    # A phase in which the GPUs are released, or are so no longer, has a span for each part.
+    entered = (
+        span.phase
+        for number, span in enumerate(spans)
+        if number > running and not (number and _goes_on(spans[number - 1], span))
+    )
+    return (known, *entered) if after.closing is None else (known, *entered, Phase.HEALTHY)
+
+
+def _goes_on(one: PhaseSpan, other: PhaseSpan) -> bool:
+    return one.phase is other.phase and one.released != other.released
 
 
 def _running(was: tuple[PhaseSpan, ...], spans: tuple[PhaseSpan, ...]) -> int:

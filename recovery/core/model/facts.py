@@ -178,6 +178,11 @@ class PodFacts(msgspec.Struct, frozen=True):
             return self.phase == "Running"
         return bool(self.containers) and all(c.running_since is not None for c in self.containers)
 
+    @property
+    def holds_gpus(self) -> bool:
+        """It is on a node, and nobody else can have its GPUs yet."""
+        return self.gone_at is None and bool(self.node) and self.phase not in {"Succeeded", "Failed"}
+
 
 class ExitCodesRequirement(msgspec.Struct, frozen=True):
     """`onExitCodes`; `container_name` None: any container."""

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from recovery.core.model.ledger import IncidentTotals
 from recovery.core.model.reason import Reason
 
 
@@ -69,6 +70,33 @@ class Breaker(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Why it opened, where an older controller wrote that as a sentence. Empty: the other fields tell."""
 
 
+class CountedIncident(msgspec.Struct, frozen=True, rename="camel"):
+    """An incident that the totals contain."""
+
+    workload_uid: str = msgspec.field(name="workloadUID")
+    number: int
+    """Of the incident within its workload."""
+    started_at: datetime
+    """When its failure happened."""
+    counted_at: datetime
+
+
+class FleetTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """All closed incidents that were recorded since there is a RecoveryConfig, each counted once. They only rise."""
+
+    incidents: dict[str, dict[str, dict[str, int]]] = {}
+    """How many, by class, then by outcome, then by handling (automatic, manual, held)."""
+    idle_gpu_seconds_by_class: dict[str, dict[str, float]] = {}
+    """By class, then by phase."""
+    released_gpu_seconds: float = 0.0
+    """GPU-seconds in which our own suspensions had freed the GPUs. No part of the idle ones."""
+    restarts: int = 0
+    """Of groups, ours and adopted ones of the platform."""
+    counted: tuple[CountedIncident, ...] = ()
+    """What must not be counted again, oldest first. An incident is dropped ten minutes after it was counted, unless
+    its RecoveryGroup has not forgotten it by then; beyond 4000 the oldest are dropped."""
+
+
 class FleetLedger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """`RecoveryConfig.status`."""
 
@@ -80,6 +108,7 @@ class FleetLedger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """Oldest first; the same."""
     breaker: Breaker | None = None
     """None: closed."""
+    totals: FleetTotals = FleetTotals()
 
 
 class FleetChange(msgspec.Struct, frozen=True):
@@ -88,6 +117,8 @@ class FleetChange(msgspec.Struct, frozen=True):
     quarantine: tuple[Quarantined, ...] = ()
     suspicions: tuple[Suspicion, ...] = ()
     futile: tuple[Futile, ...] = ()
+    closed: tuple[IncidentTotals, ...] = ()
+    """Closed incidents, to be added to the totals."""
 
 
 class FleetLimits(msgspec.Struct, frozen=True):

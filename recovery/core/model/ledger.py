@@ -44,6 +44,17 @@ class Outcome(StrEnum):
     OBSERVED = "Observed"
 
 
+class IncidentHandling(StrEnum):
+    """Who brought an incident to its end, for statistics. `core.incident.handling` decides it."""
+
+    AUTOMATIC = "automatic"
+    """The controller, or the platform, without a person."""
+    MANUAL = "manual"
+    """A person asked for a restart or a retry in it."""
+    HELD = "held"
+    """It was in phase Held at some time, whoever ended that."""
+
+
 class AttemptAction(StrEnum):
     """RecreateGroup: our trigger. ReplaceNode: the same, with the suspect's node quarantined first. RecreateJobSet: the
     whole JobSet, after it had failed for good. Adopted: the platform's own restart. None: left to the platform, because
@@ -165,6 +176,12 @@ class PhaseSpan(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     ended_at: datetime | None = None
     """None: it lasts."""
     idle_gpu_seconds: float = 0.0
+    """0 while it lasts: a span is booked when it ends."""
+    released: bool = False
+    """The group's GPUs were free in it, because our own suspension had landed: its GPU-seconds count as released, not
+    as idle. A phase in which that changes has a span for each."""
+    released_gpu_seconds: float = 0.0
+    """Beside idle ones only in the oldest span, which may be several merged into one."""
 
 
 class Closing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -207,6 +224,10 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     evidence: tuple[str, ...] = ()
     """What was seen, in words."""
     attempts: tuple[Attempt, ...] = ()
+    restarts: int = 0
+    """Restarts in it, ours and adopted ones, those included whose attempts are forgotten."""
+    handling: IncidentHandling = IncidentHandling.AUTOMATIC
+    """As far as it has come; `core.incident.handling` says it where an older version has not written it."""
     phases: tuple[PhaseSpan, ...] = ()
     """Contiguous, from the failure on; the last one without an end lasts."""
     charged: bool = False
@@ -288,12 +309,32 @@ class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     source: str = ""
     """How the end of Rendezvous is known: `joined-probe`, `ready`, or empty where the incident did not get that far."""
     verified: bool = False
+    handling: IncidentHandling = IncidentHandling.AUTOMATIC
+    released_gpu_seconds: float = 0.0
+    """GPU-seconds in which our own suspension had freed the GPUs. No part of the idle ones."""
     charged: bool = False
     """It has cost budget."""
     storm: str = ""
     """Id of the storm that it was part of; empty: none."""
     storm_latest_at: datetime | None = None
     """The latest loss of that storm that it knew of. None: no storm."""
+
+
+class IncidentTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What one closed incident adds to the totals of the fleet (`core.fleet.totals`)."""
+
+    workload_uid: str = msgspec.field(name="workloadUID")
+    number: int
+    """Of the incident within its workload."""
+    started_at: datetime
+    """Names the incident together with the two above: a RecoveryGroup that was deleted counts from 1 again."""
+    disruption_class: str = msgspec.field(name="class")
+    outcome: Outcome
+    handling: IncidentHandling = IncidentHandling.AUTOMATIC
+    idle_gpu_seconds: dict[str, float] = {}
+    """By phase."""
+    released_gpu_seconds: float = 0.0
+    restarts: int = 0
 
 
 class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -308,6 +349,11 @@ class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """By class."""
     idle_gpu_seconds: dict[str, float] = {}
     """By phase."""
+    idle_gpu_seconds_by_class: dict[str, dict[str, float]] = {}
+    """The same GPU-seconds by class of the incident, and then by phase: for each phase the classes sum up to the entry
+    above. What an earlier version has booked has no class, and is read as of class Unknown (`ledger_restore`)."""
+    released_gpu_seconds: float = 0.0
+    """GPU-seconds in which our own suspension had freed the GPUs. No part of the idle ones."""
 
 
 class BudgetState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -407,6 +453,9 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """How the latest failures showed, oldest first, at most 4."""
     history: tuple[ClosedIncident, ...] = ()
     """Newest first, at most 10."""
+    uncounted: tuple[IncidentTotals, ...] = ()
+    """Closed incidents that could not be added to the totals of the fleet when they were recorded, oldest first, at
+    most 20. They are added as soon as the API server takes it."""
     conditions: tuple[LedgerCondition, ...] = ()
     cause: str = ""
     """For the printer column: what the open incident, or the last one, was about."""
@@ -418,6 +467,12 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The latest reason. None: nothing has been decided yet."""
     message: str = ""
     """The latest sentence."""
+
+    @property
+    def holds_gpus_idle(self) -> bool:
+        """An incident is open, and it is not one whose GPUs our own suspension has released."""
+        found = self.incident
+        return found is not None and found.closing is None and not (found.phases and found.phases[-1].released)
 
     @property
     def current_incident(self) -> Incident:

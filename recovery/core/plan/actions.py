@@ -10,7 +10,7 @@ import msgspec
 
 from recovery.core.diagnosis.not_started import NotStarted
 from recovery.core.model.fleet_ledger import FleetChange
-from recovery.core.model.ledger import Incident, Ledger
+from recovery.core.model.ledger import Incident, IncidentTotals, Ledger
 from recovery.core.model.reason import Reason
 
 MAX_BACKOFF_LIMIT = 2**31 - 1
@@ -145,6 +145,19 @@ class RecordIncident(msgspec.Struct, frozen=True):
     incident: Incident
 
 
+class CountIncidents(msgspec.Struct, frozen=True):
+    """Add closed incidents to the totals of the fleet; one that is in them already changes nothing.
+
+    Without a RecoveryConfig nothing is done.
+    """
+
+    closed: tuple[IncidentTotals, ...]
+
+    @property
+    def change(self) -> FleetChange:
+        return FleetChange(closed=self.closed)
+
+
 class EmitEvent(msgspec.Struct, frozen=True):
     """A Kubernetes Event on the workload. `key` makes its name, so that a repeat is recognised.
 
@@ -170,6 +183,7 @@ Action = (
     | DeleteJobSet
     | FailJobSet
     | RecordIncident
+    | CountIncidents
     | EmitEvent
 )
 

@@ -30,7 +30,7 @@ def summarise(
             action=str(attempt.action) if attempt is not None else "None",
             reason=incident.reason,
             message=incident.message,
-            idle_gpus=incident.gpus if open_ is not None else 0,
+            idle_gpus=incident.gpus if ledger.holds_gpus_idle else 0,
             budget=_budget(ledger.budget, incident, now),
         )
     elif last is not None:

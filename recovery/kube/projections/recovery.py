@@ -11,6 +11,7 @@ from recovery.core.model.annotations import RESET_BREAKER_ANNOTATION
 from recovery.core.model.config import ConfigFacts, ConfigSpec
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, LedgerObject
+from recovery.core.model.ledger_restore import restore_account
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.spec import PolicySpec
 from recovery.kube.projections.ledger_bounds import check
@@ -180,6 +181,6 @@ def _ledger(status: msgspec.Raw) -> tuple[int, Ledger]:
             else ledger_v3.restore_told(_decode_ledger(status), status)
         )
         check(ledger)
-        return version, msgspec.structs.replace(ledger, schema_version=SCHEMA_VERSION)
+        return version, restore_account(msgspec.structs.replace(ledger, schema_version=SCHEMA_VERSION))
     except (ValueError, OverflowError) as error:
         return UNREADABLE_SCHEMA_VERSION, Ledger(message=f"status is not a ledger of this version: {error}")

@@ -141,7 +141,7 @@ class Scene:
         ledger = self._ledger()
         idle_gpu_seconds = sum(ledger.totals.idle_gpu_seconds.values())
         incident = ledger.incident
-        if incident is not None and incident.phases and incident.phases[-1].ended_at is None:
+        if incident is not None and ledger.holds_gpus_idle and incident.phases[-1].ended_at is None:
             lasting = self._clock.now() - incident.phases[-1].started_at
             idle_gpu_seconds += lasting.total_seconds() * incident.gpus
         budget = ledger.budget

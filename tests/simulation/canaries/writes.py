@@ -50,10 +50,11 @@ def action_before_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     class ActionsFirst(Reconciler):
         async def _carry_out(
             self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, plan: Plan
-        ) -> None:
+        ) -> Plan:
             for action in (*plan.first, *plan.actions):
                 await self._do(key, workload, action)
             await self._write(key, workload, known, plan.ledger)
+            return plan
 
     monkeypatch.setattr("recovery.controller.runner.Reconciler", ActionsFirst)
 
@@ -64,7 +65,7 @@ def action_beside_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     class SideBySide(Reconciler):
         async def _carry_out(
             self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, plan: Plan
-        ) -> None:
+        ) -> Plan:
             for action in plan.first:
                 await self._do(key, workload, action)
             written = asyncio.create_task(self._write(key, workload, known, plan.ledger))
@@ -73,6 +74,7 @@ def action_beside_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
                     await self._do(key, workload, action)
             finally:
                 await written
+            return plan
 
     monkeypatch.setattr("recovery.controller.runner.Reconciler", SideBySide)
 

@@ -11,9 +11,9 @@ from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot
 from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerObject
 from recovery.core.model.protection import Protection
 from recovery.core.plan.actions import Plan
-from recovery.core.policy.resolved import PolicyFacts
+from recovery.core.policy.resolved import Policy, PolicyFacts
 from recovery.core.policy.selection import PolicySet
-from recovery.core.policy.spec import Mode, PolicySpec
+from recovery.core.policy.spec import Mode, PolicyError, PolicySpec
 from recovery.ports import RECOVERY_GROUPS, AlreadyExistsError, ApiRequest, ConflictError, NotFoundError, Resource
 from tests.unit.core.world import World, at
 from tests.unit.fake_api import FakeApi, Sent, sent
@@ -210,6 +210,9 @@ class Ears:
 
     def decided(self, key: GroupKey, before: Ledger, plan: Plan) -> None:
         self.plans.append(plan)
+
+    def facts_read(self, key: GroupKey, snapshot: Snapshot, policy: Policy | PolicyError | None) -> None:
+        pass
 
     def protection_found(self, key: GroupKey, found: Protection) -> None:
         self.protections.append(found)

@@ -615,7 +615,8 @@ class TestLedgers:
         raw = fixture("recoverygroup-v4")
         status = json.loads(raw)["status"]
         assert status["schemaVersion"] == SCHEMA_VERSION
-        assert json.loads(msgspec.json.encode(decode_recovery_group(raw).value.ledger)) == status
+        written = json.loads(msgspec.json.encode(decode_recovery_group(raw).value.ledger))
+        assert written == with_an_unknown_class(status)
 
     @pytest.mark.parametrize("version", range(1, 4))
     def test_nothing_that_stands_in_an_earlier_ledger_is_lost_when_it_is_written_again(self, version: int) -> None:
@@ -624,7 +625,7 @@ class TestLedgers:
         assert status["schemaVersion"] == version
         written = json.loads(msgspec.json.encode(decode_recovery_group(raw).value.ledger))
         assert written["schemaVersion"] == SCHEMA_VERSION
-        assert in_sentences(written) == {**status, "schemaVersion": SCHEMA_VERSION}
+        assert in_sentences(written) == {**with_an_unknown_class(status), "schemaVersion": SCHEMA_VERSION}
 
     @pytest.mark.parametrize("version", range(1, 4))
     def test_every_sentence_of_the_earlier_versions_is_known(self, version: int) -> None:

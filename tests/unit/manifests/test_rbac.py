@@ -53,6 +53,7 @@ def test_observing_writes_nothing_but_its_own_objects_and_events() -> None:
     assert written("recovery-observe") == {
         (OWN_GROUP, "recoverygroups"),
         (OWN_GROUP, "recoverygroups/status"),
+        (OWN_GROUP, "recoveryconfigs/status"),
         (OWN_GROUP, "recoveryincidents"),
         ("", "events"),
     }

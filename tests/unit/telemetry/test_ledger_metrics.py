@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.core.model.facts import Snapshot
-from recovery.core.model.ledger import SCHEMA_VERSION, AttemptAction, BudgetState, Ledger, Outcome, Phase, Totals
+from recovery.core.model.ledger import SCHEMA_VERSION, AttemptAction, BudgetState, Outcome, Phase, Totals
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.spec import BudgetSpec, Mode, PolicySpec
+from recovery.telemetry.jobs_found import FoundJobs
 from recovery.telemetry.ledger_metrics import LedgerCollector
 from recovery.telemetry.observer import Telemetry
 from tests.unit.telemetry.world import BEGIN, KEY, UID, Group, HeldStore, Scrape, SetClock, pod, workload
@@ -169,7 +170,9 @@ steps = st.lists(
 @given(steps)
 def test_whatever_happens_no_counter_goes_back_and_no_second_counts_twice(story: list[tuple[str, float]]) -> None:
     clock, store = SetClock(), HeldStore()
-    collector = LedgerCollector(clock)
+    jobs = FoundJobs()
+    jobs.follow(store)
+    collector = LedgerCollector(clock, jobs)
     collector.follow(store)
     collector.leads = True
     group = Group(clock, store)
@@ -292,24 +295,9 @@ def test_budget_without_a_usable_policy_is_what_the_ledger_says(
     assert budget(Scrape(metrics)) == (3, 4)
 
 
-def test_a_ledger_that_this_version_cannot_read_tells_nothing(
+def test_of_a_job_whose_ledger_cannot_be_read_only_what_the_cluster_shows_is_told(
     store: HeldStore, metrics: Telemetry, group: Group
 ) -> None:
     store.groups[UID] = msgspec.structs.replace(store.groups[UID], schema_version=SCHEMA_VERSION + 1)
-    assert KEY.name not in Scrape(metrics).text
-
-
-def test_the_ledger_of_a_job_that_is_gone_tells_nothing_while_it_waits_to_be_collected(
-    store: HeldStore, metrics: Telemetry, group: Group
-) -> None:
-    group.fails()
-    store.snapshots[KEY] = Snapshot(KEY, None, None, (), ())
-    assert KEY.name not in Scrape(metrics).text
-
-
-def test_a_new_job_of_the_same_name_has_its_own_ledger(store: HeldStore, metrics: Telemetry, group: Group) -> None:
-    group.set_totals(Totals(restarts=3))
-    new = msgspec.structs.replace(store.groups[UID], uid="rg-2", workload_uid="new", ledger=Ledger())
-    store.groups["new"] = new
-    store.snapshots[KEY] = Snapshot(KEY, workload("new"), None, (), ())
-    assert Scrape(metrics).of_job("recovery_group_restarts_total", scope="group") == 0
+    told = {name for name, labels in Scrape(metrics).samples if ("job_name", KEY.name) in labels}
+    assert told == {"recovery_job_gpus"}

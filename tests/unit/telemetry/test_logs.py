@@ -104,3 +104,16 @@ def test_what_kube_cannot_read_and_lost_watches_are_told(metrics: Telemetry) -> 
         ("error", "recoverypolicies"),
     ]
     assert metrics.listed_resources == {"pods"}
+
+
+@pytest.mark.parametrize(("shown", "terminal", "is_json"), [("json", True, True), ("console", False, False)])
+def test_the_format_that_is_asked_for_goes_before_what_the_stream_is(shown: str, terminal: bool, is_json: bool) -> None:
+    class Stream(io.StringIO):
+        def isatty(self) -> bool:
+            return terminal
+
+    stream = Stream()
+    configure_logs("info", stream, shown)
+    structlog.get_logger().info("watching", job="team-a/llm")
+    assert stream.getvalue().startswith("{") is is_json
+    assert terminal or "\x1b" not in stream.getvalue(), "no colours where nobody sees them"

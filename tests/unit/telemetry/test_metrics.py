@@ -16,6 +16,20 @@ SUPPRESSED = "recovery_actions_suppressed_total"
 
 NAMES = {
     "build_info": "gauge",
+    "job_info": "gauge",
+    "gpus_released": "gauge",
+    "gpu_idle_by_class_seconds": "counter",
+    "gpu_released_seconds": "counter",
+    "incident_info": "gauge",
+    "rendezvous_participants": "gauge",
+    "fleet_incidents": "counter",
+    "fleet_gpu_idle_seconds": "counter",
+    "fleet_gpu_released_seconds": "counter",
+    "fleet_group_restarts": "counter",
+    "jobs": "gauge",
+    "paused": "gauge",
+    "nodes_quarantined_limit": "gauge",
+    "missing_permissions": "gauge",
     "job_gpus": "gauge",
     "gpus_idle": "gauge",
     "gpus_not_started": "gauge",
@@ -30,7 +44,7 @@ NAMES = {
     "circuit_breaker_open": "gauge",
     "group_restarts": "counter",
     "phase_duration_seconds": "histogram",
-    "recovery_duration_seconds": "histogram",
+    "incident_duration_seconds": "histogram",
     "rendezvous_duration_seconds": "histogram",
     "last_phase_duration_seconds": "gauge",
     "job_phase": "gauge",
@@ -50,7 +64,7 @@ NAMES = {
     "api_requests": "counter",
     "api_request_duration_seconds": "histogram",
 }
-"""As in reference/observability.md, less what this version does not build."""
+"""What a process tells from the start, but for its admission and for the system's own figures."""
 
 
 def test_it_is_what_controller_and_kube_report_to(metrics: Telemetry) -> None:
@@ -121,10 +135,10 @@ def test_a_recovery_is_observed_when_it_closes(clock: SetClock, metrics: Telemet
     group.closes()
     group.is_recorded()
     scrape = Scrape(metrics)
-    labels = {"failure_class": "PodFailed", "outcome": "Recovered"}
-    assert scrape.value("recovery_recovery_duration_seconds_sum", **labels) == 42
-    assert scrape.value("recovery_recovery_duration_seconds_bucket", le="45.0", **labels) == 1
-    assert scrape.value("recovery_recovery_duration_seconds_bucket", le="30.0", **labels) == 0
+    labels = {"failure_class": "Killed", "outcome": "Recovered", "handling": "automatic"}
+    assert scrape.value("recovery_incident_duration_seconds_sum", **labels) == 42
+    assert scrape.value("recovery_incident_duration_seconds_bucket", le="45.0", **labels) == 1
+    assert scrape.value("recovery_incident_duration_seconds_bucket", le="30.0", **labels) == 0
 
 
 def rendezvous(metrics: Telemetry) -> dict[str, float]:
@@ -140,7 +154,7 @@ def test_a_rendezvous_lasts_from_the_first_join_until_all_have_joined(
     clock.seconds = 7
     group.closes()
     assert rendezvous(metrics) == {"Recovered": 1}
-    assert Scrape(metrics).value("recovery_rendezvous_duration_seconds_sum", outcome="Recovered") == 7
+    assert Scrape(metrics).value("recovery_rendezvous_duration_seconds_sum", source="ready", outcome="Recovered") == 7
 
 
 def test_a_rendezvous_that_a_further_loss_ended_was_interrupted(metrics: Telemetry, group: Group) -> None:
@@ -158,7 +172,7 @@ def test_ranks_that_were_ready_as_soon_as_they_ran_met_at_once(metrics: Telemetr
     group.enters(Phase.STARTING)
     group.closes()
     assert rendezvous(metrics) == {"Recovered": 1}
-    assert Scrape(metrics).value("recovery_rendezvous_duration_seconds_sum", outcome="Recovered") == 0
+    assert Scrape(metrics).value("recovery_rendezvous_duration_seconds_sum", source="ready", outcome="Recovered") == 0
 
 
 def test_a_group_that_was_not_restarted_had_no_rendezvous(metrics: Telemetry, group: Group) -> None:

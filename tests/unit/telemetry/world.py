@@ -160,7 +160,7 @@ class Group:
             number=number,
             started_at=now - timedelta(seconds=ago),
             detected_at=now,
-            disruption_class="PodFailed",
+            disruption_class="Killed",
             cause="Exit137",
             mode=mode,
             pinned=terms(restart=restart) if restart else terms(),
@@ -168,7 +168,7 @@ class Group:
             ranks=2,
         )
         failures = dict(self.ledger.totals.failures)
-        failures["PodFailed"] = failures.get("PodFailed", 0) + 1
+        failures["Killed"] = failures.get("Killed", 0) + 1
         totals = msgspec.structs.replace(self.ledger.totals, incidents=number, failures=failures)
         ledger = msgspec.structs.replace(self.ledger, incident=opened, totals=totals)
         self._write(phases.enter(phases.enter(ledger, Phase.DETECTED, opened.started_at), Phase.DECIDED, now))

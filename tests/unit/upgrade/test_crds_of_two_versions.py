@@ -21,7 +21,7 @@ from recovery.kube.projections.recovery import decode_recovery_group
 from recovery.sim.api.schemas import Schema
 from tests.unit.core.driver import Controller
 from tests.unit.core.world import at
-from tests.unit.upgrade.scenarios import FIXTURES, RECORDS, SCENARIOS, Step, group_of, reconcile, told
+from tests.unit.upgrade.scenarios import FIXTURES, RECORDS, SCENARIOS, Step, agreed, group_of, reconcile
 
 EARLIER = Path(__file__).parent / "earlier_crds"
 PRESENT = Path(__file__).parents[3] / "manifests" / "crd"
@@ -112,7 +112,7 @@ def decided(ledger: Ledger, step: Step) -> tuple[list[dict[str, Any]], Ledger]:
     plan = decide(world.snapshot(), ledger, policy, at(seconds))
     if ReadLive() in plan.actions:
         plan = decide(world.snapshot(live=True), ledger, policy, at(seconds))
-    return [told(action) for action in (*plan.first, *plan.actions)], plan.ledger
+    return agreed((*plan.first, *plan.actions)), plan.ledger
 
 
 def read(status: dict[str, Any]) -> Ledger:

@@ -131,7 +131,7 @@ class TestInAnIncident:
         controller.reconcile(recreated, 21)
         assert controller.incident.closing is not None
         plan = controller.reconcile(unreadable(recreated), 22)
-        assert [type(each) for each in plan.first] == [RecordIncident]
+        assert [type(each) for each in plan.first] == [RecordIncident, CountIncidents]
         assert controller.ledger.incident is None
 
 

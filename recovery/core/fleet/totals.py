@@ -1,0 +1,82 @@
+"""The totals of the fleet: every closed incident once, whoever adds it and however often.
+
+The ledger of a group forgets a closed incident only after it has been added here, or keeps what is to be added. A crash
+between the two writes repeats the first one, and `FleetTotals.counted` tells that it is a repeat.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core.model.fleet_ledger import CountedIncident, FleetTotals
+from recovery.core.model.ledger import Incident, IncidentTotals, Ledger
+
+COUNTED_MAX = 4000
+"""So many are remembered as counted, about 0.6 MB: an object of the API server has its limits."""
+
+REMEMBERED_FOR = timedelta(minutes=10)
+"""So long at least: longer than a cache lags behind the ledger that has forgotten the incident."""
+
+IncidentName = tuple[str, int, datetime]
+"""UID of the workload, number of the incident, and when its failure happened."""
+
+
+def name_of(workload_uid: str, incident: Incident) -> IncidentName:
+    return workload_uid, incident.number, incident.started_at
+
+
+def contains(totals: FleetTotals, name: IncidentName) -> bool:
+    """The incident is counted, as far as that is remembered: for as long as a ledger may hold it."""
+    return any((each.workload_uid, each.number, each.started_at) == name for each in totals.counted)
+
+
+def held_by(workload_uid: str, ledger: Ledger) -> tuple[IncidentName, ...]:
+    """The incidents that this ledger may still ask to count."""
+    owed = tuple((each.workload_uid, each.number, each.started_at) for each in ledger.uncounted)
+    return owed if ledger.incident is None else (*owed, name_of(workload_uid, ledger.incident))
+
+
+def with_closed(
+    totals: FleetTotals, closed: Iterable[IncidentTotals], now: datetime, *, may_return: Callable[[IncidentName], bool]
+) -> FleetTotals:
+    """The totals with these incidents in them; the very same totals if they all are already.
+
+    `may_return`: somebody may still ask to count the incident of that name. What was counted long ago, and may not
+    return, is no longer remembered.
+    """
+    known = {(each.workload_uid, each.number, each.started_at) for each in totals.counted}
+    new: dict[IncidentName, IncidentTotals] = {}
+    for each in closed:
+        name = (each.workload_uid, each.number, each.started_at)
+        if name not in known:
+            new.setdefault(name, each)
+    if not new:
+        return totals
+    for each in new.values():
+        totals = _added(totals, each)
+    kept = (
+        each
+        for each in totals.counted
+        if now - each.counted_at < REMEMBERED_FOR or may_return((each.workload_uid, each.number, each.started_at))
+    )
+    fresh = (CountedIncident(*name, counted_at=now) for name in new)
+    return msgspec.structs.replace(totals, counted=(*kept, *fresh)[-COUNTED_MAX:])
+
+
+def _added(totals: FleetTotals, closed: IncidentTotals) -> FleetTotals:
+    outcomes = totals.incidents.get(closed.disruption_class, {})
+    handlings = outcomes.get(closed.outcome, {})
+    handlings = {**handlings, closed.handling: handlings.get(closed.handling, 0) + 1}
+    idle = dict(totals.idle_gpu_seconds_by_class.get(closed.disruption_class, {}))
+    for phase, seconds in closed.idle_gpu_seconds.items():
+        idle[phase] = round(idle.get(phase, 0.0) + seconds, 3)
+    return msgspec.structs.replace(
+        totals,
+        incidents={**totals.incidents, closed.disruption_class: {**outcomes, closed.outcome: handlings}},
+        idle_gpu_seconds_by_class={**totals.idle_gpu_seconds_by_class, closed.disruption_class: idle}
+        if idle
+        else totals.idle_gpu_seconds_by_class,
+        released_gpu_seconds=round(totals.released_gpu_seconds + closed.released_gpu_seconds, 3),
+        restarts=totals.restarts + closed.restarts,
+    )

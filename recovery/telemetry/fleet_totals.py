@@ -1,0 +1,191 @@
+"""The counters of the whole cluster: all incidents that have ended, and those that are open up to now.
+
+Incidents that have ended are in `RecoveryConfig.status.totals`, each counted once, so the counters survive a change of
+leader and the jobs. An incident that is not among them yet is counted from its ledger. Caches of the two objects may
+lag behind each other; no value falls within one process meanwhile. Without a RecoveryConfig this process remembers the
+incidents that have ended while it led, and counts from 0.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.fleet_ledger import FleetTotals
+from recovery.core.model.ledger import Incident, IncidentTotals, Ledger, LedgerObject
+from recovery.ports import Clock, GroupStore
+from recovery.telemetry.catalogue import of_fleet
+from recovery.telemetry.catalogue.label_values import COUNTED_REASONS, FAILURE_CLASSES, SCOPE, badput_of, known_class
+from recovery.telemetry.families import filled, preset_labels
+from recovery.telemetry.idle_cells import (
+    Cell,
+    Cells,
+    Monotone,
+    add,
+    booked_by_class,
+    booked_of,
+    open_incident,
+    running_of,
+)
+from recovery.telemetry.jobs_found import FoundJobs
+
+_Which: TypeAlias = tuple[str, int, datetime]
+"""An incident: UID of its workload, number, when its failure happened."""
+
+_Ended: TypeAlias = tuple[str, ...]
+"""Class, outcome and handling of incidents that have ended."""
+
+_NO_CELLS: Mapping[Cell, float] = {}
+_NONE_ENDED: Mapping[_Ended, float] = {}
+
+
+class _Sums(msgspec.Struct, frozen=True):
+    """What some incidents add up to."""
+
+    ended: Mapping[_Ended, float] = _NONE_ENDED
+    idle: Mapping[Cell, float] = _NO_CELLS
+    released: float = 0.0
+    restarts: float = 0.0
+
+
+def _added(parts: Iterable[_Sums]) -> _Sums:
+    ended: dict[_Ended, float] = {}
+    idle: Cells = {}
+    released = restarts = 0.0
+    for part in parts:
+        for key, count in part.ended.items():
+            ended[key] = ended.get(key, 0.0) + count
+        for cell, seconds in part.idle.items():
+            idle[cell] = idle.get(cell, 0.0) + seconds
+        released += part.released
+        restarts += part.restarts
+    return _Sums(ended, idle, released, restarts)
+
+
+class FleetTotalsCollector(Collector):
+    """A prometheus collector over the totals of the fleet and all ledgers. Without a store, or while another process
+    leads, it is silent."""
+
+    def __init__(self, clock: Clock, jobs: FoundJobs) -> None:
+        self._clock = clock
+        self._jobs = jobs
+        self._store: GroupStore | None = None
+        self.leads = False
+        """Whether this process acts, and so tells of the fleet."""
+        self._remembered = _Sums()
+        """What ended while this process led and no RecoveryConfig was there to count it."""
+        self._remembered_which: frozenset[_Which] = frozenset()
+        """Those of them that a ledger still has."""
+        self._ended: Monotone[_Ended] = Monotone()
+        self._idle: Monotone[Cell] = Monotone()
+        self._others: Monotone[str] = Monotone()
+
+    def follow(self, store: GroupStore) -> None:
+        """Tell of the fleet of this store from now on."""
+        self._store = store
+
+    def ledger_written(self, key: GroupKey, before: Ledger, after: Ledger) -> None:
+        """Remember an incident that has ended with this write, where no RecoveryConfig does."""
+        incident = after.incident
+        if self._store is None or self._store.config() is not None or incident is None or incident.closing is None:
+            return
+        was = before.incident
+        if was is not None and was.id == incident.id and was.closing is not None:
+            return
+        job = self._jobs.present().get(key)
+        if job is None:
+            return  # it was deleted meanwhile; without a RecoveryConfig nothing remembers it
+        self._remembered = _added((self._remembered, _of_incident(incident)))
+        self._remembered_which |= {_which(job.workload_uid, incident)}
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: a registry would collect instead, to learn the names."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        if self._store is None or not self.leads:
+            return
+        sums = self._sums(self._store)
+        reached = self._ended.raised(sums.ended)
+        ended: dict[tuple[str, ...], float] = dict.fromkeys(preset_labels(of_fleet.FLEET_INCIDENTS), 0.0)
+        yield filled(of_fleet.FLEET_INCIDENTS, {**ended, **reached})
+        idle: dict[tuple[str, ...], float] = {
+            (reason, name, badput_of(reason)): 0.0 for reason in COUNTED_REASONS for name in FAILURE_CLASSES
+        }
+        for cell, seconds in self._idle.raised(sums.idle).items():
+            idle[cell.reason, cell.failure_class, badput_of(cell.reason)] = seconds
+        yield filled(of_fleet.FLEET_GPU_IDLE_SECONDS, idle)
+        others = self._others.raised({"released": sums.released, "restarts": sums.restarts})
+        yield filled(of_fleet.FLEET_GPU_RELEASED_SECONDS, {(): others["released"]})
+        yield filled(of_fleet.FLEET_GROUP_RESTARTS, {(SCOPE,): others["restarts"]})
+
+    def _sums(self, store: GroupStore) -> _Sums:
+        config, now = store.config(), self._clock.now()
+        totals = config.fleet.totals if config is not None else FleetTotals()
+        counted = {(each.workload_uid, each.number, each.started_at) for each in totals.counted}
+        present = {job.workload_uid for job in self._jobs.present().values()}
+        parts = [_of_totals(totals), self._remembered]
+        still_there: set[_Which] = set()
+        for group in store.ledger_objects():
+            if not group.readable:
+                continue
+            for which, part in _parts(group, now, running=group.workload_uid in present):
+                if which in self._remembered_which:
+                    still_there.add(which)
+                elif which not in counted:
+                    parts.append(part)
+        self._remembered_which = frozenset(still_there)
+        return _added(parts)
+
+
+def _parts(group: LedgerObject, now: datetime, *, running: bool) -> Iterator[tuple[_Which, _Sums]]:
+    """What a ledger has of incidents that may not be in the totals yet: its own incident, and what could not be added.
+
+    `running` False: its workload is gone, so nothing of it idles any more."""
+    incident, seen = group.ledger.incident, set()
+    for each in group.ledger.uncounted:
+        which = (each.workload_uid, each.number, each.started_at)
+        seen.add(which)
+        yield which, _of_uncounted(each)
+    if incident is None or _which(group.workload_uid, incident) in seen:
+        return
+    yield _which(group.workload_uid, incident), _of_incident(incident)
+    if running and open_incident(group.ledger) is not None:
+        idle, released = running_of(group.ledger, now)
+        yield _which(group.workload_uid, incident), _Sums(idle=idle, released=released)
+
+
+def _which(workload_uid: str, incident: Incident) -> _Which:
+    return workload_uid, incident.number, incident.started_at
+
+
+def _of_incident(incident: Incident) -> _Sums:
+    """What an incident has come to so far, but for the phase that lasts."""
+    ended: dict[_Ended, float] = {}
+    if incident.closing is not None:
+        ended[known_class(incident.disruption_class), incident.closing.outcome, incident.handling] = 1.0
+    released = sum(span.released_gpu_seconds for span in incident.phases)
+    return _Sums(ended, booked_of(incident), released, incident.restarts)
+
+
+def _of_uncounted(each: IncidentTotals) -> _Sums:
+    idle: Cells = {}
+    for phase, seconds in each.idle_gpu_seconds.items():
+        add(idle, each.disruption_class, phase, seconds)
+    ended: dict[_Ended, float] = {(known_class(each.disruption_class), str(each.outcome), str(each.handling)): 1.0}
+    return _Sums(ended, idle, each.released_gpu_seconds, each.restarts)
+
+
+def _of_totals(totals: FleetTotals) -> _Sums:
+    ended: dict[_Ended, float] = {}
+    for name, outcomes in totals.incidents.items():
+        for outcome, handlings in outcomes.items():
+            for handling, count in handlings.items():
+                key = (known_class(name), outcome, handling)
+                ended[key] = ended.get(key, 0.0) + count
+    idle = booked_by_class(totals.idle_gpu_seconds_by_class)
+    return _Sums(ended, idle, totals.released_gpu_seconds, totals.restarts)

@@ -1,0 +1,117 @@
+"""GPU-seconds of incidents in the finest pieces that any counter tells, and a memory that keeps them from going back.
+
+What runs is accrued up to now, but booked up to when it ended (the last rank may have been Ready a second before
+anybody looked), and a counter must never go back. All counters of idle GPU-seconds are sums over these pieces, so the
+sum by reason and the sum by cause are equal at every scrape.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping
+from datetime import datetime
+from typing import Generic, TypeVar
+
+import msgspec
+
+from recovery.core.diagnosis.signature import DisruptionClass
+from recovery.core.model.ledger import Incident, Ledger, PhaseSpan, Totals
+from recovery.telemetry.catalogue.label_values import BOOKED_REASONS, HUNG, known_class
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """Where idle GPU-seconds are counted."""
+
+    failure_class: str
+    reason: str
+
+
+Cells = dict[Cell, float]
+
+_ROUNDING_SECONDS = 1e-3
+"""Below this a difference between two sums of the same figures is none."""
+
+
+class Monotone(Generic[Key]):
+    """Values that never fall within this process."""
+
+    def __init__(self) -> None:
+        self._reached: dict[Key, float] = {}
+
+    def raised(self, values: Mapping[Key, float]) -> dict[Key, float]:
+        """Each value, or what was told of it before where that was more."""
+        told = {key: max(value, self._reached.get(key, 0.0)) for key, value in values.items()}
+        self._reached.update(told)
+        return told
+
+    def keep_only(self, keys: Iterable[Key]) -> None:
+        """The others will not come again."""
+        self._reached = {key: self._reached[key] for key in keys if key in self._reached}
+
+
+def open_incident(ledger: Ledger) -> Incident | None:
+    """None: none is open."""
+    incident = ledger.incident
+    return incident if incident is not None and incident.closing is None else None
+
+
+def running_span(ledger: Ledger) -> PhaseSpan | None:
+    """The phase that lasts. None: none does."""
+    incident = open_incident(ledger)
+    if incident is None or not incident.phases or incident.phases[-1].ended_at is not None:
+        return None
+    return incident.phases[-1]
+
+
+def booked_in(totals: Totals) -> Cells:
+    """What a ledger has booked. What has no class there is of class Unknown: a version booked it that knew none."""
+    cells = booked_by_class(totals.idle_gpu_seconds_by_class)
+    for phase, seconds in totals.idle_gpu_seconds.items():
+        classed = sum(phases.get(phase, 0.0) for phases in totals.idle_gpu_seconds_by_class.values())
+        if seconds - classed > _ROUNDING_SECONDS:
+            add(cells, DisruptionClass.UNKNOWN, phase, seconds - classed)
+    return cells
+
+
+def booked_by_class(by_class: Mapping[str, Mapping[str, float]]) -> Cells:
+    """The cells of totals by class, and then by phase."""
+    cells: Cells = {}
+    for name, phases in by_class.items():
+        for phase, seconds in phases.items():
+            add(cells, name, phase, seconds)
+    return cells
+
+
+def booked_of(incident: Incident) -> Cells:
+    """What the spans of an incident that have ended have cost."""
+    cells: Cells = {}
+    for span in incident.phases:
+        if span.idle_gpu_seconds:
+            add(cells, incident.disruption_class, span.phase, span.idle_gpu_seconds)
+    return cells
+
+
+def running_of(ledger: Ledger, now: datetime) -> tuple[Cells, float]:
+    """The phase that lasts, up to now: idle GPU-seconds and released ones."""
+    span, incident = running_span(ledger), ledger.incident
+    cells: Cells = {}
+    if span is None or incident is None:
+        return cells, 0.0
+    gpu_seconds = max(0.0, (now - span.started_at).total_seconds()) * incident.gpus
+    if span.released:
+        return cells, gpu_seconds
+    add(cells, incident.disruption_class, span.phase, gpu_seconds)
+    return cells, 0.0
+
+
+def add(cells: Cells, failure_class: str, phase: str, seconds: float) -> None:
+    cell = Cell(known_class(failure_class), BOOKED_REASONS.get(phase, HUNG))
+    cells[cell] = cells.get(cell, 0.0) + seconds
+
+
+def merged(*parts: Cells) -> Cells:
+    """Their sum."""
+    total: Cells = {}
+    for part in parts:
+        for cell, seconds in part.items():
+            total[cell] = total.get(cell, 0.0) + seconds
+    return total

@@ -1,0 +1,100 @@
+"""What the last reconcile of each job has read of it, so that a scrape reads no pods, of which there may be 50,000.
+
+Whatever changes an answer starts a reconcile: the workload, its pods, the policies, the RecoveryConfig. Only who leads
+reconciles. A scrape that comes before the first reconcile of a job in this term reads that job itself, once: else the
+first scrape of a new leader would lack jobs.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+import msgspec
+
+from recovery.core.diagnosis.membership import member_jobs, members_ready
+from recovery.core.model.facts import GroupKey, PodFacts, Snapshot
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.selection import applicable
+from recovery.core.policy.spec import PolicyError
+from recovery.ports import GroupStore
+from recovery.telemetry.catalogue.label_values import NO_MODE
+
+
+class FoundJob(msgspec.Struct, frozen=True):
+    """What is told of a job that its ledger does not say."""
+
+    workload_uid: str
+    kind: str
+    """TrainJob or JobSet."""
+    gpus: int
+    """GPUs that its pods hold."""
+    members_ready: int
+    selected: bool
+    """A policy selects it, whether that can be used or not."""
+    mode: str = NO_MODE
+    """observe or enforce; none: no policy selects it, or it cannot be used."""
+    budget_limit: int = 0
+    budget_window: timedelta | None = None
+    """None: there is no usable policy to say it."""
+
+
+class FoundJobs:
+    """All workloads of a store, as they were last read. Without a store there are none."""
+
+    def __init__(self) -> None:
+        self._store: GroupStore | None = None
+        self._found: dict[GroupKey, FoundJob] = {}
+
+    def follow(self, store: GroupStore) -> None:
+        """Know of the workloads of this store from now on."""
+        self._store = store
+
+    def forget(self) -> None:
+        """A term begins or ends: what was read before says nothing about now."""
+        self._found.clear()
+
+    def read(self, key: GroupKey, snapshot: Snapshot, policy: Policy | PolicyError | None) -> None:
+        """A reconcile decides on this. `policy` as `applicable` gives it."""
+        found = _found(snapshot, policy)
+        if found is not None:
+            self._found[key] = found
+
+    def present(self) -> Mapping[GroupKey, FoundJob]:
+        """Those whose workload exists."""
+        store = self._store
+        if store is None:
+            return {}
+        present: dict[GroupKey, FoundJob] = {}
+        for key in tuple(store.keys()):
+            found = self._found.get(key)
+            if found is None:
+                snapshot = store.snapshot(key)
+                if snapshot.workload is None:
+                    continue
+                found = _found(snapshot, applicable(store.policies(key.namespace), snapshot.workload))
+            if found is not None:
+                present[key] = found
+        self._found = present
+        return present
+
+
+def _found(snapshot: Snapshot, policy: Policy | PolicyError | None) -> FoundJob | None:
+    workload = snapshot.workload
+    if workload is None:
+        return None
+    job_uids = frozenset(job.uid for job in member_jobs(snapshot))
+    found = FoundJob(
+        workload_uid=workload.uid,
+        kind=workload.kind,
+        gpus=sum(pod.gpus for pod in snapshot.pods if _holds_gpus(pod)),
+        members_ready=members_ready(snapshot, job_uids),
+        selected=policy is not None,
+    )
+    if not isinstance(policy, Policy):
+        return found
+    return msgspec.structs.replace(
+        found, mode=policy.mode.lower(), budget_limit=policy.budget_limit, budget_window=policy.budget_window
+    )
+
+
+def _holds_gpus(pod: PodFacts) -> bool:
+    return pod.gone_at is None and bool(pod.node) and pod.phase not in {"Succeeded", "Failed"}
