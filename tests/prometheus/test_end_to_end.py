@@ -1,0 +1,135 @@
+"""The real controller on the real control plane, killed and restored, as real Prometheus and kube-state-metrics see it.
+
+The rules are the committed ones with shorter times (`tests.prometheus.shortened`).
+"""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from recovery.dashboards.rules import FLEET_METRICS, JOB_METRICS
+from recovery.dashboards.series import fleet_series, job_series
+from tests.cluster.acts import exit_rank, no_room
+from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.controller_record import recovery
+from tests.cluster.controlplane.build import Toolbox
+from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.scene import Fleet, apply, until
+from tests.prometheus.monitoring import monitored, of
+from tests.prometheus.server import kube_state_metrics
+
+RANKS = 4
+WITHOUT_INCIDENT = {
+    "recovery_incident_start_timestamp_seconds",
+    "recovery_incident_info",
+    "recovery_rendezvous_participants",
+    "recovery_last_phase_duration_seconds",
+}
+"""Metrics of a job that are there only while an incident is open, or after one."""
+ABSENT = {
+    *WITHOUT_INCIDENT,
+    # Only jobs that report progress have these, and only jobs that have not started the third.
+    "recovery_job_progress_ratio",
+    "recovery_job_progress_timestamp_seconds",
+    "recovery_gpus_not_started",
+}
+
+
+async def test_alerts_fire_and_are_resolved(
+    toolbox: Toolbox,
+    installed: ControlPlane,
+    fleet: Fleet,
+    training: StartsTraining,
+    controller: StartsController,
+    tmp_path: Path,
+) -> None:
+    """Five alerts, and what their runbooks say to do about them."""
+    job = await training(ranks=RANKS, budget={"limit": 1, "window": "24h"}, backoff={"base": "1s"})
+    where = ("--kubeconfig", str(installed.kubeconfig), "-n", job.namespace)
+    config = {"apiVersion": "recovery.trainjob.dev/v1alpha1", "kind": "RecoveryConfig", "metadata": {"name": "default"}}
+    async with (
+        kube_state_metrics(toolbox.binary("kube-state-metrics"), tmp_path / "ksm", installed.kubeconfig) as members,
+        monitored(toolbox, tmp_path / "prometheus", members=members) as monitoring,
+    ):
+        prometheus = monitoring.prometheus
+        async with controller() as process:
+            monitoring.scrape(controller_1=process)
+            await prometheus.until(of(job, job_series("recovery_failures_total"), failure_class="Killed"))
+            before = time.time()
+
+            async with no_room(fleet):
+                await exit_rank(job, 1, 137)
+                said = await monitoring.fires("RecoveryOverdue", job)
+                assert f"{job.namespace}/{job.name}" in said["summary"]
+                shown = await recovery("explain", job.name, *where)
+                assert "Incident" in shown.out, shown
+            await job.closed_incidents(1)
+            await monitoring.is_resolved("RecoveryOverdue", job)
+
+            await monitoring.fires("RecoveryRestartBudgetExhausted", job)
+            reset = await recovery("reset-budget", job.name, *where)
+            assert reset.exit_code == 0, reset
+            await monitoring.is_resolved("RecoveryRestartBudgetExhausted", job)
+
+            failures = of(job, job_series("recovery_failures_total"))
+            seen = f"sum(increase({failures}[{int(time.time() - before) + 5}s])) > 0.9"
+            await prometheus.until(seen)
+            missing = [name for name in set(JOB_METRICS) - ABSENT if not await prometheus.query(job_series(name))]
+            assert missing == []
+
+            await apply(installed, None, {**config, "spec": {"paused": True}})
+            await monitoring.fires("RecoveryPaused")
+            await apply(installed, None, {**config, "spec": {"paused": False}})
+            await monitoring.is_resolved("RecoveryPaused")
+
+        await monitoring.fires("RecoveryControllerAbsent")
+        await exit_rank(job, 2, 137)
+        said = await monitoring.fires("RecoveryDeadMemberUnattended", job)
+        assert f"{job.namespace}/{job.name} has a dead member" in said["summary"]
+        async with controller() as process:
+            monitoring.scrape(controller_2=process)
+            await job.closed_incidents(2)
+            await monitoring.is_resolved("RecoveryControllerAbsent")
+            await monitoring.is_resolved("RecoveryDeadMemberUnattended", job)
+            assert [each for each in await prometheus.alerts() if "error expanding" in str(each["annotations"])] == []
+    await installed.kubectl("delete", "recoveryconfig", "default", "--ignore-not-found")
+
+
+async def test_a_change_of_leader_in_mid_incident(
+    toolbox: Toolbox,
+    fleet: Fleet,
+    training: StartsTraining,
+    controller: StartsController,
+    tmp_path: Path,
+) -> None:
+    """No recorded counter decreases, and the incident counts once."""
+    job = await training(ranks=RANKS)
+    async with monitored(toolbox, tmp_path / "prometheus") as monitoring:
+        prometheus = monitoring.prometheus
+        async with controller() as leader, controller(standby=True) as standby:
+            monitoring.scrape(controller_1=leader, controller_2=standby)
+            failures = of(job, job_series("recovery_failures_total"))
+            await prometheus.until(failures)
+            began = time.time()
+            async with no_room(fleet):
+                await exit_rank(job, 1, 137)
+                await prometheus.until(of(job, job_series("recovery_incident_start_timestamp_seconds")))
+                await leader.kill()
+                await until("the standby leads", standby.leads)
+            await job.closed_incidents(1)
+            await prometheus.until(f"sum({failures}) == 1")
+            await prometheus.until("sum by (instance) (recovery_leader) == 1", lambda answer: len(answer) == 1)
+            ended = time.time()
+            counters = [job_series(name) for name in JOB_METRICS if name.endswith("_total")]
+            counters += [fleet_series(name) for name in FLEET_METRICS if name.endswith("_total")]
+            for series in counters:
+                for values in await prometheus.values(series, began, ended):
+                    assert values == sorted(values), series
+            seconds = int(ended - began) + 5
+            [(_, increase)] = await prometheus.query(f"sum(increase({failures}[{seconds}s]))")
+            assert 0.9 < increase < 1.5
+            idle = of(job, job_series("recovery_gpu_idle_seconds_total"))
+            [(_, counted)] = await prometheus.query(f"sum({idle})")
+            totals = (await job.ledger())["totals"]["idleGpuSeconds"]
+            assert counted == pytest.approx(sum(totals.values()))
