@@ -6,8 +6,6 @@ The rules are the committed ones with shorter times (`tests.prometheus.shortened
 import time
 from pathlib import Path
 
-import pytest
-
 from recovery.dashboards.rules import FLEET_METRICS, JOB_METRICS
 from recovery.dashboards.series import fleet_series, job_series
 from tests.cluster.acts import exit_rank, no_room
@@ -45,7 +43,7 @@ async def test_alerts_fire_and_are_resolved(
     tmp_path: Path,
 ) -> None:
     """Five alerts, and what their runbooks say to do about them."""
-    job = await training(ranks=RANKS, budget={"limit": 1, "window": "24h"}, backoff={"base": "1s"})
+    job = await training(ranks=RANKS, budget={"limit": 1, "window": "24h"})
     where = ("--kubeconfig", str(installed.kubeconfig), "-n", job.namespace)
     config = {"apiVersion": "recovery.trainjob.dev/v1alpha1", "kind": "RecoveryConfig", "metadata": {"name": "default"}}
     async with (
@@ -130,6 +128,5 @@ async def test_a_change_of_leader_in_mid_incident(
             [(_, increase)] = await prometheus.query(f"sum(increase({failures}[{seconds}s]))")
             assert 0.9 < increase < 1.5
             idle = of(job, job_series("recovery_gpu_idle_seconds_total"))
-            [(_, counted)] = await prometheus.query(f"sum({idle})")
             totals = (await job.ledger())["totals"]["idleGpuSeconds"]
-            assert counted == pytest.approx(sum(totals.values()))
+            await prometheus.until(f"abs(sum({idle}) - {sum(totals.values())}) < 0.001")
