@@ -8,14 +8,14 @@ from pathlib import Path
 
 from recovery.dashboards.rules import FLEET_METRICS, JOB_METRICS
 from recovery.dashboards.series import fleet_series, job_series
-from tests.cluster.acts import exit_rank, no_room
+from tests.cluster.acts import exit_rank, no_room, until_rounds
 from tests.cluster.conftest import StartsController, StartsTraining
-from tests.cluster.controller_record import recovery
 from tests.cluster.controlplane.build import Toolbox
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.scene import Fleet, apply, until
 from tests.prometheus.monitoring import monitored, of
 from tests.prometheus.server import kube_state_metrics
+from tests.prometheus.walk import follow
 
 RANKS = 4
 WITHOUT_INCIDENT = {
@@ -42,9 +42,8 @@ async def test_alerts_fire_and_are_resolved(
     controller: StartsController,
     tmp_path: Path,
 ) -> None:
-    """Five alerts, and what their runbooks say to do about them."""
+    """Five alerts, each with the commands of its runbook, as they stand there."""
     job = await training(ranks=RANKS, budget={"limit": 1, "window": "24h"})
-    where = ("--kubeconfig", str(installed.kubeconfig), "-n", job.namespace)
     config = {"apiVersion": "recovery.trainjob.dev/v1alpha1", "kind": "RecoveryConfig", "metadata": {"name": "default"}}
     async with (
         kube_state_metrics(toolbox.binary("kube-state-metrics"), tmp_path / "ksm", installed.kubeconfig) as members,
@@ -60,14 +59,15 @@ async def test_alerts_fire_and_are_resolved(
                 await exit_rank(job, 1, 137)
                 said = await monitoring.fires("RecoveryOverdue", job)
                 assert f"{job.namespace}/{job.name}" in said["summary"]
-                shown = await recovery("explain", job.name, *where)
-                assert "Incident" in shown.out, shown
+                shown = await follow(installed, "RecoveryOverdue", "recovery explain", job)
+                assert "Scheduling" in shown, shown
             await job.closed_incidents(1)
             await monitoring.is_resolved("RecoveryOverdue", job)
 
             await monitoring.fires("RecoveryRestartBudgetExhausted", job)
-            reset = await recovery("reset-budget", job.name, *where)
-            assert reset.exit_code == 0, reset
+            shown = await follow(installed, "RecoveryRestartBudgetExhausted", "recovery explain", job)
+            assert "History" in shown, shown
+            await follow(installed, "RecoveryRestartBudgetExhausted", "recovery reset-budget", job)
             await monitoring.is_resolved("RecoveryRestartBudgetExhausted", job)
 
             failures = of(job, job_series("recovery_failures_total"))
@@ -78,18 +78,24 @@ async def test_alerts_fire_and_are_resolved(
 
             await apply(installed, None, {**config, "spec": {"paused": True}})
             await monitoring.fires("RecoveryPaused")
-            await apply(installed, None, {**config, "spec": {"paused": False}})
+            assert "paused: true" in await follow(installed, "RecoveryPaused", "kubectl get recoveryconfig")
+            await follow(installed, "RecoveryPaused", "kubectl patch recoveryconfig")
             await monitoring.is_resolved("RecoveryPaused")
 
         await monitoring.fires("RecoveryControllerAbsent")
+        assert "holderIdentity" in await follow(installed, "RecoveryControllerAbsent", "kubectl get lease")
         await exit_rank(job, 2, 137)
         said = await monitoring.fires("RecoveryDeadMemberUnattended", job)
         assert f"{job.namespace}/{job.name} has a dead member" in said["summary"]
+        shown = await follow(installed, "RecoveryDeadMemberUnattended", "kubectl get pods -n $NS", job)
+        assert len(shown.splitlines()) == RANKS + 1, shown
+        await follow(installed, "RecoveryDeadMemberUnattended", "kubectl delete job", job)
+        await monitoring.is_resolved("RecoveryDeadMemberUnattended", job)
+        await until_rounds(job, 3)
+
         async with controller() as process:
             monitoring.scrape(controller_2=process)
-            await job.closed_incidents(2)
             await monitoring.is_resolved("RecoveryControllerAbsent")
-            await monitoring.is_resolved("RecoveryDeadMemberUnattended", job)
             assert [each for each in await prometheus.alerts() if "error expanding" in str(each["annotations"])] == []
     await installed.kubectl("delete", "recoveryconfig", "default", "--ignore-not-found")
 

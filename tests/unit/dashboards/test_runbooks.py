@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from recovery.cli.main import app
 from recovery.dashboards.__main__ import REPOSITORY
 from recovery.dashboards.alerts import ALERTS
+from recovery.dashboards.rules import KUBE_STATE_METRICS_LABELS
 
 RUNBOOKS = REPOSITORY / "docs" / "runbooks"
 PAGES = {path.stem: path.read_text() for path in RUNBOOKS.glob("*.md") if path.stem != "README"}
@@ -63,3 +64,10 @@ def test_every_annotation_is_there() -> None:
         assert alert.summary.endswith(".")
         assert "Run `" in alert.description or "Apply " in alert.description, alert.name
         assert alert.runbook_url.endswith(f"docs/runbooks/{alert.name}.md")
+
+
+def test_the_page_about_monitoring_states_the_allowlist_and_links_what_exists() -> None:
+    page = (REPOSITORY / "docs" / "monitoring.md").read_text()
+    assert f"--metric-labels-allowlist=pods=[{','.join(KUBE_STATE_METRICS_LABELS)}]" in page
+    assert [link for link in _LINK.findall(page) if not (REPOSITORY / "docs" / link).exists()] == []
+    assert [line for line in page.splitlines() if len(line) > 120] == []
