@@ -14,7 +14,7 @@ from recovery.dashboards.series import (
     fleet_series,
     job_series,
 )
-from recovery.telemetry.catalogue import CATALOGUE, MetricType, Teller
+from recovery.telemetry.catalogue import CATALOGUE, MetricSource, MetricType
 from recovery.telemetry.catalogue.of_fleet import DURATIONS_AND_DECISIONS
 
 INTERVAL_SECONDS = 30
@@ -23,7 +23,7 @@ INTERVAL_SECONDS = 30
 _LEADERS = [
     record
     for record in CATALOGUE
-    if record.told_by is Teller.LEADER
+    if record.told_by is MetricSource.LEADER
     and record.type is not MetricType.HISTOGRAM
     and record not in DURATIONS_AND_DECISIONS
 ]
