@@ -14,7 +14,7 @@ from recovery.dashboards.series import (
     fleet_series,
     job_series,
 )
-from recovery.telemetry.catalogue import CATALOGUE, MetricType, Teller
+from recovery.telemetry.catalogue import CATALOGUE, MetricSource, MetricType
 from recovery.telemetry.catalogue.of_fleet import DURATIONS_AND_DECISIONS
 
 INTERVAL_SECONDS = 30
@@ -23,7 +23,7 @@ INTERVAL_SECONDS = 30
 _LEADERS = [
     record
     for record in CATALOGUE
-    if record.told_by is Teller.LEADER
+    if record.told_by is MetricSource.LEADER
     and record.type is not MetricType.HISTOGRAM
     and record not in DURATIONS_AND_DECISIONS
 ]
@@ -128,13 +128,14 @@ def _independent() -> tuple[RecordingRule, ...]:
     phase = {name: _of_pods(f'kube_pod_status_phase{{phase="{name}"}}') for name in ("Failed", "Running")}
     failed = f"({_of_pods('kube_pod_completion_time')} or {_of_pods('kube_pod_created')}) and {phase['Failed']} == 1"
     stuck = f"{_of_pods('kube_pod_deletion_timestamp')} < time() - {_STUCK_SECONDS}"
+    # Of the training containers of Trainer alone: a sidecar may restart as it likes.
+    restarted = _of_pods('kube_pod_container_status_last_terminated_timestamp{container="node"}')
     # A job that a person deletes leaves nothing running but pods that cannot end: it has lost no member.
     leaving = _of_pods("kube_pod_deletion_timestamp")
-    running = f"({phase['Running']} unless {leaving})"
-    dead = (
-        f"max by (namespace, job_name) ((({failed}) or ({stuck})) * on (namespace, pod) group_left (job_name) {member}"
-        f" and on (namespace, pod) {owned})"
-    )
+    running = f"({phase['Running']} unless {leaving} unless {restarted})"
+    gone = f"(({failed}) or ({stuck}) or {restarted})"
+    named = f"{gone} * on (namespace, pod) group_left (job_name) {member}"
+    dead = f"max by (namespace, job_name) ({named} and on (namespace, pod) {owned})"
     alive = f"sum by (namespace, job_name) ({running} * on (namespace, pod) group_left (job_name) {member})"
     opened = job_series("recovery_incident_start_timestamp_seconds")
     return (

@@ -16,8 +16,9 @@ BADPUT_OF_FLEET_1H = "cluster:recovery_badput_gpu_seconds:increase1h"
 """GPU-seconds that the fleet lost in the last hour. Label: badput."""
 BADPUT_OF_FLEET_1D = "cluster:recovery_badput_gpu_seconds:increase1d"
 DEAD_MEMBER = "namespace_job:kube_pod_dead_member_timestamp_seconds:max"
-"""When the job's last dead member died, by kube-state-metrics alone: its pod failed, or is deleted and does not end,
-while other members run. No series: no member is dead. Labels: namespace, job_name."""
+"""When the job's last dead member died, by kube-state-metrics alone: its pod failed, or is deleted and does not end, or
+its container restarted in place, while other members run on. No series: no member is dead. Labels: namespace, job_name.
+"""
 INCIDENT_SEEN = "namespace_job:recovery_incident_seen_timestamp_seconds:max"
 """When the rule saw an incident of the job open; only while one is open. Labels: namespace, job_name."""
 

@@ -26,6 +26,7 @@ from recovery.core.model.facts import (
     WaitingGroup,
     WorkloadFacts,
 )
+from recovery.core.model.fleet_ledger import FleetTotals
 from recovery.core.model.ledger import LedgerObject
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
@@ -450,8 +451,10 @@ class KubeGroupStore:
             return
         if entry.value.unreadable:
             self._report(RECOVERY_CONFIGS, entry.name, entry.value.unreadable)
-        self._config = entry.value
-        self._notify_governed(_CLUSTER)
+        before, self._config = self._config, entry.value
+        # Totals change with every closed incident, and no decision depends on them.
+        if before is None or _but_totals(before) != _but_totals(entry.value):
+            self._notify_governed(_CLUSTER)
 
     def _drop_config(self, entry: ObjectEntry[ConfigFacts]) -> None:
         if entry.name == CONFIG_NAME:
@@ -524,3 +527,8 @@ def _remove(index: dict[K, dict[N, V]], key: K, name: N) -> V | None:
     if not inner:
         del index[key]
     return found
+
+
+def _but_totals(config: ConfigFacts) -> ConfigFacts:
+    fleet = msgspec.structs.replace(config.fleet, totals=FleetTotals())
+    return msgspec.structs.replace(config, fleet=fleet, resource_version="")

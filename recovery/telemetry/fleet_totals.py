@@ -14,6 +14,8 @@ import msgspec
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from recovery.core.fleet.totals import IncidentName, name_of
+from recovery.core.incident.closed_incident import restarts_of_incident, totals_of
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import FleetTotals
 from recovery.core.model.ledger import Incident, IncidentTotals, Ledger, LedgerObject
@@ -22,8 +24,8 @@ from recovery.telemetry.catalogue import of_fleet
 from recovery.telemetry.catalogue.label_values import COUNTED_REASONS, FAILURE_CLASSES, SCOPE, badput_of, known_class
 from recovery.telemetry.families import filled, preset_labels
 from recovery.telemetry.idle_cells import (
-    Cell,
-    Cells,
+    IdleCell,
+    IdleCells,
     Monotone,
     add,
     booked_by_class,
@@ -33,13 +35,10 @@ from recovery.telemetry.idle_cells import (
 )
 from recovery.telemetry.jobs_found import FoundJobs
 
-_Which: TypeAlias = tuple[str, int, datetime]
-"""An incident: UID of its workload, number, when its failure happened."""
-
 _Ended: TypeAlias = tuple[str, ...]
 """Class, outcome and handling of incidents that have ended."""
 
-_NO_CELLS: Mapping[Cell, float] = {}
+_NO_CELLS: Mapping[IdleCell, float] = {}
 _NONE_ENDED: Mapping[_Ended, float] = {}
 
 
@@ -47,14 +46,14 @@ class _Sums(msgspec.Struct, frozen=True):
     """What some incidents add up to."""
 
     ended: Mapping[_Ended, float] = _NONE_ENDED
-    idle: Mapping[Cell, float] = _NO_CELLS
+    idle: Mapping[IdleCell, float] = _NO_CELLS
     released: float = 0.0
     restarts: float = 0.0
 
 
 def _added(parts: Iterable[_Sums]) -> _Sums:
     ended: dict[_Ended, float] = {}
-    idle: Cells = {}
+    idle: IdleCells = {}
     released = restarts = 0.0
     for part in parts:
         for key, count in part.ended.items():
@@ -78,10 +77,10 @@ class FleetTotalsCollector(Collector):
         """Whether this process acts, and so tells of the fleet."""
         self._remembered = _Sums()
         """What ended while this process led and no RecoveryConfig was there to count it."""
-        self._remembered_which: frozenset[_Which] = frozenset()
+        self._remembered_which: frozenset[IncidentName] = frozenset()
         """Those of them that a ledger still has."""
         self._ended: Monotone[_Ended] = Monotone()
-        self._idle: Monotone[Cell] = Monotone()
+        self._idle: Monotone[IdleCell] = Monotone()
         self._others: Monotone[str] = Monotone()
 
     def follow(self, store: GroupStore) -> None:
@@ -99,8 +98,8 @@ class FleetTotalsCollector(Collector):
         job = self._jobs.present().get(key)
         if job is None:
             return  # it was deleted meanwhile; without a RecoveryConfig nothing remembers it
-        self._remembered = _added((self._remembered, _of_incident(incident)))
-        self._remembered_which |= {_which(job.workload_uid, incident)}
+        self._remembered = _added((self._remembered, _of_incident(job.workload_uid, incident)))
+        self._remembered_which |= {name_of(job.workload_uid, incident)}
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: a registry would collect instead, to learn the names."""
@@ -129,7 +128,7 @@ class FleetTotalsCollector(Collector):
         counted = {(each.workload_uid, each.number, each.started_at) for each in totals.counted}
         present = {job.workload_uid for job in self._jobs.present().values()}
         parts = [_of_totals(totals), self._remembered]
-        still_there: set[_Which] = set()
+        still_there: set[IncidentName] = set()
         for group in store.ledger_objects():
             if not group.readable:
                 continue
@@ -142,7 +141,7 @@ class FleetTotalsCollector(Collector):
         return _added(parts)
 
 
-def _parts(group: LedgerObject, now: datetime, *, running: bool) -> Iterator[tuple[_Which, _Sums]]:
+def _parts(group: LedgerObject, now: datetime, *, running: bool) -> Iterator[tuple[IncidentName, _Sums]]:
     """What a ledger has of incidents that may not be in the totals yet: its own incident, and what could not be added.
 
     `running` False: its workload is gone, so nothing of it idles any more."""
@@ -150,30 +149,25 @@ def _parts(group: LedgerObject, now: datetime, *, running: bool) -> Iterator[tup
     for each in group.ledger.uncounted:
         which = (each.workload_uid, each.number, each.started_at)
         seen.add(which)
-        yield which, _of_uncounted(each)
-    if incident is None or _which(group.workload_uid, incident) in seen:
+        yield which, _of_closed(each)
+    if incident is None or name_of(group.workload_uid, incident) in seen:
         return
-    yield _which(group.workload_uid, incident), _of_incident(incident)
+    yield name_of(group.workload_uid, incident), _of_incident(group.workload_uid, incident)
     if running and open_incident(group.ledger) is not None:
         idle, released = running_of(group.ledger, now)
-        yield _which(group.workload_uid, incident), _Sums(idle=idle, released=released)
+        yield name_of(group.workload_uid, incident), _Sums(idle=idle, released=released)
 
 
-def _which(workload_uid: str, incident: Incident) -> _Which:
-    return workload_uid, incident.number, incident.started_at
-
-
-def _of_incident(incident: Incident) -> _Sums:
+def _of_incident(workload_uid: str, incident: Incident) -> _Sums:
     """What an incident has come to so far, but for the phase that lasts."""
-    ended: dict[_Ended, float] = {}
     if incident.closing is not None:
-        ended[known_class(incident.disruption_class), incident.closing.outcome, incident.handling] = 1.0
+        return _of_closed(totals_of(workload_uid, incident))
     released = sum(span.released_gpu_seconds for span in incident.phases)
-    return _Sums(ended, booked_of(incident), released, incident.restarts)
+    return _Sums(idle=booked_of(incident), released=released, restarts=restarts_of_incident(incident))
 
 
-def _of_uncounted(each: IncidentTotals) -> _Sums:
-    idle: Cells = {}
+def _of_closed(each: IncidentTotals) -> _Sums:
+    idle: IdleCells = {}
     for phase, seconds in each.idle_gpu_seconds.items():
         add(idle, each.disruption_class, phase, seconds)
     ended: dict[_Ended, float] = {(known_class(each.disruption_class), str(each.outcome), str(each.handling)): 1.0}

@@ -5,7 +5,7 @@ anybody looked), and a counter must never go back. All counters of idle GPU-seco
 sum by reason and the sum by cause are equal at every scrape.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from datetime import datetime
 from typing import Generic, TypeVar
 
@@ -18,14 +18,14 @@ from recovery.telemetry.catalogue.label_values import BOOKED_REASONS, HUNG, know
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Cell(msgspec.Struct, frozen=True):
+class IdleCell(msgspec.Struct, frozen=True):
     """Where idle GPU-seconds are counted."""
 
     failure_class: str
     reason: str
 
 
-Cells = dict[Cell, float]
+IdleCells = dict[IdleCell, float]
 
 _ROUNDING_SECONDS = 1e-3
 """Below this a difference between two sums of the same figures is none."""
@@ -38,14 +38,14 @@ class Monotone(Generic[Key]):
         self._reached: dict[Key, float] = {}
 
     def raised(self, values: Mapping[Key, float]) -> dict[Key, float]:
-        """Each value, or what was told of it before where that was more."""
-        told = {key: max(value, self._reached.get(key, 0.0)) for key, value in values.items()}
-        self._reached.update(told)
-        return told
+        """Each value, or what was told of it before where that was more; those too that are missing now."""
+        for key, value in values.items():
+            self._reached[key] = max(value, self._reached.get(key, 0.0))
+        return dict(self._reached)
 
-    def keep_only(self, keys: Iterable[Key]) -> None:
+    def keep_only(self, lives: Callable[[Key], bool]) -> None:
         """The others will not come again."""
-        self._reached = {key: self._reached[key] for key in keys if key in self._reached}
+        self._reached = {key: value for key, value in self._reached.items() if lives(key)}
 
 
 def open_incident(ledger: Ledger) -> Incident | None:
@@ -62,7 +62,7 @@ def running_span(ledger: Ledger) -> PhaseSpan | None:
     return incident.phases[-1]
 
 
-def booked_in(totals: Totals) -> Cells:
+def booked_in(totals: Totals) -> IdleCells:
     """What a ledger has booked. What has no class there is of class Unknown: a version booked it that knew none."""
     cells = booked_by_class(totals.idle_gpu_seconds_by_class)
     for phase, seconds in totals.idle_gpu_seconds.items():
@@ -72,28 +72,28 @@ def booked_in(totals: Totals) -> Cells:
     return cells
 
 
-def booked_by_class(by_class: Mapping[str, Mapping[str, float]]) -> Cells:
+def booked_by_class(by_class: Mapping[str, Mapping[str, float]]) -> IdleCells:
     """The cells of totals by class, and then by phase."""
-    cells: Cells = {}
+    cells: IdleCells = {}
     for name, phases in by_class.items():
         for phase, seconds in phases.items():
             add(cells, name, phase, seconds)
     return cells
 
 
-def booked_of(incident: Incident) -> Cells:
+def booked_of(incident: Incident) -> IdleCells:
     """What the spans of an incident that have ended have cost."""
-    cells: Cells = {}
+    cells: IdleCells = {}
     for span in incident.phases:
         if span.idle_gpu_seconds:
             add(cells, incident.disruption_class, span.phase, span.idle_gpu_seconds)
     return cells
 
 
-def running_of(ledger: Ledger, now: datetime) -> tuple[Cells, float]:
+def running_of(ledger: Ledger, now: datetime) -> tuple[IdleCells, float]:
     """The phase that lasts, up to now: idle GPU-seconds and released ones."""
     span, incident = running_span(ledger), ledger.incident
-    cells: Cells = {}
+    cells: IdleCells = {}
     if span is None or incident is None:
         return cells, 0.0
     gpu_seconds = max(0.0, (now - span.started_at).total_seconds()) * incident.gpus
@@ -103,14 +103,14 @@ def running_of(ledger: Ledger, now: datetime) -> tuple[Cells, float]:
     return cells, 0.0
 
 
-def add(cells: Cells, failure_class: str, phase: str, seconds: float) -> None:
-    cell = Cell(known_class(failure_class), BOOKED_REASONS.get(phase, HUNG))
+def add(cells: IdleCells, failure_class: str, phase: str, seconds: float) -> None:
+    cell = IdleCell(known_class(failure_class), BOOKED_REASONS.get(phase, HUNG))
     cells[cell] = cells.get(cell, 0.0) + seconds
 
 
-def merged(*parts: Cells) -> Cells:
+def merged(*parts: IdleCells) -> IdleCells:
     """Their sum."""
-    total: Cells = {}
+    total: IdleCells = {}
     for part in parts:
         for cell, seconds in part.items():
             total[cell] = total.get(cell, 0.0) + seconds

@@ -11,7 +11,7 @@ from datetime import timedelta
 import msgspec
 
 from recovery.core.diagnosis.membership import member_jobs, members_ready
-from recovery.core.model.facts import GroupKey, PodFacts, Snapshot
+from recovery.core.model.facts import GroupKey, PodFacts, Progress, Snapshot
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.selection import applicable
 from recovery.core.policy.spec import PolicyError
@@ -35,6 +35,8 @@ class FoundJob(msgspec.Struct, frozen=True):
     budget_limit: int = 0
     budget_window: timedelta | None = None
     """None: there is no usable policy to say it."""
+    progress: Progress | None = None
+    """None: the training has shown none."""
 
 
 class FoundJobs:
@@ -88,6 +90,7 @@ def _found(snapshot: Snapshot, policy: Policy | PolicyError | None) -> FoundJob 
         gpus=sum(pod.gpus for pod in snapshot.pods if _holds_gpus(pod)),
         members_ready=members_ready(snapshot, job_uids),
         selected=policy is not None,
+        progress=workload.progress,
     )
     if not isinstance(policy, Policy):
         return found

@@ -9,7 +9,7 @@ Two things are remembered all the same: how far a counter had come (`idle_cells`
 because the ledger drops them once the incident is recorded.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -37,7 +37,7 @@ from recovery.telemetry.catalogue.label_values import (
     known_class,
 )
 from recovery.telemetry.families import family
-from recovery.telemetry.idle_cells import Cell, Monotone, booked_in, merged, open_incident, running_of, running_span
+from recovery.telemetry.idle_cells import IdleCell, Monotone, booked_in, merged, open_incident, running_of, running_span
 from recovery.telemetry.jobs_found import FoundJob, FoundJobs
 
 _MEETING = frozenset({"Starting", "Rendezvous", "Resuming"})
@@ -75,7 +75,7 @@ class LedgerCollector(Collector):
         self._store: GroupStore | None = None
         self.leads = False
         """Whether this process acts, and so tells of the jobs."""
-        self._reached: Monotone[tuple[str, Cell | None]] = Monotone()
+        self._reached: Monotone[tuple[str, IdleCell | None]] = Monotone()
         """By UID of the RecoveryGroup."""
         self._last_phases: dict[GroupKey, Mapping[str, float]] = {}
 
@@ -102,6 +102,8 @@ class LedgerCollector(Collector):
         left = {job.key: _budget(job, now) for job in ledgers}
         yield _filled(of_jobs.JOB_GPUS, jobs, _gpus)
         yield _filled(of_jobs.JOB_INFO, jobs, _info)
+        yield _filled(of_jobs.JOB_PROGRESS, jobs, _progress)
+        yield _filled(of_jobs.JOB_PROGRESS_TIMESTAMP, jobs, _progress_timestamp)
         of_ledgers: tuple[tuple[MetricRecord, _Values], ...] = (
             (of_jobs.GPU_IDLE_SECONDS, by_reason),
             (of_jobs.GPU_IDLE_BY_CLASS_SECONDS, by_class),
@@ -121,16 +123,17 @@ class LedgerCollector(Collector):
         for record, values in of_ledgers:
             yield _filled(record, ledgers, values)
 
-    def _gpu_seconds(self, jobs: Iterable[_Job], now: datetime) -> tuple[_Values, _Values, _Values]:
+    def _gpu_seconds(self, jobs: Sequence[_Job], now: datetime) -> tuple[_Values, _Values, _Values]:
         """What is booked, and the running phase up to now: idle by reason, idle by class, and released."""
-        values: dict[tuple[str, Cell | None], float] = {}
+        values: dict[tuple[str, IdleCell | None], float] = {}
         for job in jobs:
             running, released = running_of(job.ledger, now)
             booked = booked_in(job.ledger.totals)
             values |= {(job.group_uid, cell): seconds for cell, seconds in merged(booked, running).items()}
             values[job.group_uid, _RELEASED] = job.ledger.totals.released_gpu_seconds + released
+        uids = {job.group_uid for job in jobs}
+        self._reached.keep_only(lambda key: key[0] in uids)
         told = self._reached.raised(values)
-        self._reached.keep_only(told)
         reasons = {(job.group_uid, reason): 0.0 for job in jobs for reason in COUNTED_REASONS}
         classes = {(job.group_uid, name): 0.0 for job in jobs for name in FAILURE_CLASSES}
         for (uid, cell), seconds in told.items():
@@ -182,6 +185,16 @@ def _gpus(job: _Job) -> Samples:
 
 def _info(job: _Job) -> Samples:
     return {(job.found.mode, job.found.kind): 1.0} if job.found.mode != NO_MODE else {}
+
+
+def _progress(job: _Job) -> Samples:
+    progress = job.found.progress
+    return {(): progress.ratio} if progress is not None and progress.ratio is not None else {}
+
+
+def _progress_timestamp(job: _Job) -> Samples:
+    progress = job.found.progress
+    return {(): progress.updated_at.timestamp()} if progress is not None else {}
 
 
 def _budget(job: _Job, now: datetime) -> tuple[int, int]:

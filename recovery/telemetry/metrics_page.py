@@ -51,7 +51,8 @@ scrape_configs:
 Names, types, labels and units are stable. They change only in a new major version.
 A new version may add metrics, and values of labels.
 A query must not assume that it knows all values of a label.
-These values of `badput` are reserved for later versions: {reserved}.
+These values of `badput` are reserved for later versions:
+{reserved}.
 
 ## How counters survive
 

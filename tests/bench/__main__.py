@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.bench import idle_jobs, nodes, recoveries, simulation
+from tests.bench import idle_jobs, nodes, recoveries, scrapes, simulation
 
 
 def _simulation() -> None:
@@ -37,13 +37,25 @@ def _idle_jobs() -> None:
     _keep("idle-jobs", [asdict(row) for row in rows])
 
 
+def _scrapes() -> None:
+    rows = scrapes.measure()
+    print(scrapes.table(rows), flush=True)
+    _keep("scrapes", [asdict(row) for row in rows])
+
+
 def _keep(part: str, rows: list[dict[str, object]]) -> None:
     target = Path(f"build/bench-{part}.json")
     target.parent.mkdir(exist_ok=True)
     target.write_text(json.dumps(rows, indent=1) + "\n")
 
 
-PARTS = {"simulation": _simulation, "recoveries": _recoveries, "nodes": _nodes, "idle-jobs": _idle_jobs}
+PARTS = {
+    "simulation": _simulation,
+    "recoveries": _recoveries,
+    "nodes": _nodes,
+    "idle-jobs": _idle_jobs,
+    "scrapes": _scrapes,
+}
 
 
 def _main(arguments: Sequence[str] | None = None) -> None:

@@ -46,6 +46,7 @@ REASON_OF_PHASE = {
     "Scheduling": "schedule",
     "Starting": "start",
     "Rendezvous": "rendezvous",
+    "Resuming": "resume",
     "Held": "hung",
 }
 

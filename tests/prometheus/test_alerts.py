@@ -10,7 +10,7 @@ from recovery.dashboards.alert import Alert
 from recovery.dashboards.alerts import ALERTS, expression
 from tests.cluster.controlplane.build import Toolbox
 from tests.prometheus.promtool import FILES, Expected, check, run
-from tests.prometheus.scenarios import JOB_LABELS, SCENARIOS, job, members, own
+from tests.prometheus.scenarios import JOB_LABELS, SCENARIOS, job, members, own, pod
 
 BY_NAME = {alert.name: alert for alert in ALERTS}
 
@@ -105,6 +105,19 @@ class TestADeadMember:
         series = {**members(5, 60), own("leader"): "1x7 stale", self.opened: "_x5 300x2 stale"}
         check(promtool, tmp_path, series, [expected(self.name, "30m10s", JOB_LABELS)])
 
+    def test_a_container_that_restarted_in_place_is_one(self, promtool: Path, tmp_path: Path) -> None:
+        """The shipped runtime restarts containers: the pod never fails, and the other ranks hang all the same."""
+        alive = {name: values for name, values in members(90, 92).items() if "completion" not in name}
+        restarted = pod("container_status_last_terminated_timestamp", 0, container="node")
+        check(
+            promtool,
+            tmp_path,
+            {**alive, restarted: "_x5 300x50"},
+            [expected(self.name, "9m10s", None), expected(self.name, "12m10s", JOB_LABELS)],
+        )
+        both = {**alive, **{restarted.replace("node-0-0", f"node-0-{index}"): "_x5 300x50" for index in (0, 1)}}
+        check(promtool, tmp_path, both, [expected(self.name, "12m10s", None)])
+
     def test_a_job_that_failed_as_a_whole_is_not_its_business(self, promtool: Path, tmp_path: Path) -> None:
         series = {name: values for name, values in members(5, 60).items() if "node-0-1" not in name}
         check(promtool, tmp_path, series, [expected(self.name, "30m10s", None)])
@@ -117,3 +130,37 @@ class TestADeadMember:
             for name, values in members(5, 25).items()
         }
         check(promtool, tmp_path, renamed, [expected(self.name, "12m10s", JOB_LABELS)])
+
+
+def test_an_hourly_recovery_within_its_target_raises_no_alert(promtool: Path, tmp_path: Path) -> None:
+    """Two hours of a job of 512 GPUs that is idle for three minutes in each: detect, start, rendezvous."""
+    phases = {"detect": 0, "start": 1, "rendezvous": 2}
+    hour = {reason: " ".join([f"0x{28 + at}", "512x0", f"0x{29 - at}"]) for reason, at in phases.items()}
+    lost = "0x28 30720 61440 92160x59 122880 153600 184320x60"
+    series = {
+        own("leader"): "1x120",
+        own("admission_up"): "1x120",
+        own("circuit_breaker_open"): "0x120",
+        own("paused"): "0x120",
+        own("watch_last_event_timestamp_seconds", resource="pods"): "0+60x120",
+        own(
+            "fleet_incidents_total", failure_class="NodeLost", outcome="Recovered", handling="automatic"
+        ): "0x31 1x59 2x28",
+        own("fleet_gpu_idle_seconds_total", reason="start", failure_class="NodeLost", badput="other"): lost,
+        job("job_gpus"): "512x120",
+        job("gpus_released"): "0x120",
+        job("job_phase", phase="Held"): "0x120",
+        job("group_restarts_total", scope="group"): "0x30 1x59 2x29",
+        job("restart_budget_limit"): "10x120",
+        job("restart_budget_remaining"): "10x30 9x59 8x29",
+        job("incident_start_timestamp_seconds"): "_x29 1740x2 stale _x56 5340x2 stale",
+        job("rendezvous_participants", state="joined"): "_x31 500 stale _x58 500 stale",
+        job("rendezvous_participants", state="expected"): "_x31 512 stale _x58 512 stale",
+        **{job("gpus_idle", reason=reason): f"{values} {values}" for reason, values in hour.items()},
+    }
+    fired = 'count_over_time(ALERTS{alertstate="firing"}[2h])'
+    check(promtool, tmp_path, series, [Expected(fired, "119m10s", {})])
+    known = 'count_over_time(ALERTS{alertstate="firing"}[30m])'
+    lost_for_good = {**series, job("incident_start_timestamp_seconds"): "_x29 1740x90"}
+    with pytest.raises(AssertionError, match="RecoveryOverdue"):
+        check(promtool, tmp_path, lost_for_good, [Expected(known, "70m10s", {})])

@@ -322,6 +322,19 @@ class JobSetFacts(msgspec.Struct, frozen=True):
         return next((c for c in self.conditions if c.type == type_ and c.status == "True"), None)
 
 
+class Progress(msgspec.Struct, frozen=True):
+    """How far the training says that it has come: `TrainJob.status.trainerStatus` (Trainer 2.2, gate TrainJobStatus).
+
+    The training process writes it, through Trainer. Nothing resets it: after a restart it tells of the incarnation
+    before, until the new one writes."""
+
+    updated_at: datetime
+    """`lastUpdatedTime`: when the training process wrote it, by the clock of its node, in whole seconds. A write that
+    arrives late keeps its date."""
+    ratio: float | None = None
+    """`progressPercentage` as a fraction, from 0 to 1. None: the training does not know how much is left."""
+
+
 class WorkloadFacts(msgspec.Struct, frozen=True):
     """The object that the user created: a TrainJob, or a JobSet that nothing controls."""
 
@@ -342,6 +355,8 @@ class WorkloadFacts(msgspec.Struct, frozen=True):
     annotations: Mapping[str, str] = {}
     conditions: tuple[Condition, ...] = ()
     deleting_since: datetime | None = None
+    progress: Progress | None = None
+    """None: the platform tells none."""
 
     def condition(self, type_: str) -> Condition | None:
         """The condition of that type if its status is True, else None."""

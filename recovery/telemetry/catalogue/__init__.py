@@ -12,8 +12,8 @@ from recovery.telemetry.catalogue.record import (
     PREFIX,
     MetricLabel,
     MetricRecord,
+    MetricSource,
     MetricType,
-    Teller,
 )
 
 CATALOGUE: tuple[MetricRecord, ...] = (*OF_JOBS, *OF_FLEET, *DURATIONS_AND_DECISIONS, *OF_PROCESS, *OF_SYSTEM)
@@ -32,7 +32,7 @@ __all__ = [
     "PREFIX",
     "MetricLabel",
     "MetricRecord",
+    "MetricSource",
     "MetricType",
-    "Teller",
     "record_of",
 ]

@@ -1,7 +1,7 @@
 """The metrics of the whole cluster, and the durations. The leader tells them; none has the labels of a job."""
 
 from recovery.telemetry.catalogue import label_values as values
-from recovery.telemetry.catalogue.record import PREFIX, MetricLabel, MetricRecord, MetricType, Teller, one_of
+from recovery.telemetry.catalogue.record import PREFIX, MetricLabel, MetricRecord, MetricSource, MetricType, one_of
 
 _LEADS = "While this process leads."
 _CLASS = one_of("failure_class", "The cause; see [classes.md](classes.md).", values.FAILURE_CLASSES)
@@ -24,7 +24,7 @@ def _of_fleet(
         meaning,
         unit,
         set_when,
-        Teller.LEADER,
+        MetricSource.LEADER,
         example,
         labels,
         preset=name.startswith("fleet_") or name in _PRESET,

@@ -1,7 +1,7 @@
 """The metrics of single jobs. The leader tells them for each job that a policy selects, and for each with a ledger."""
 
 from recovery.telemetry.catalogue import label_values as values
-from recovery.telemetry.catalogue.record import JOB, PREFIX, MetricLabel, MetricRecord, MetricType, Teller, one_of
+from recovery.telemetry.catalogue.record import JOB, PREFIX, MetricLabel, MetricRecord, MetricSource, MetricType, one_of
 
 _SELECTED = "From when a policy first selects the job until its workload is gone."
 _REASON = one_of("reason", "What the group waits for.", values.REASONS)
@@ -15,7 +15,7 @@ _BADPUT = one_of("badput", "The same in the words of Google's goodput taxonomy."
 def _of_job(
     name: str, kind: MetricType, unit: str, meaning: str, set_when: str, example: str, *labels: MetricLabel
 ) -> MetricRecord:
-    return MetricRecord(f"{PREFIX}{name}", kind, meaning, unit, set_when, Teller.LEADER, example, (*JOB, *labels))
+    return MetricRecord(f"{PREFIX}{name}", kind, meaning, unit, set_when, MetricSource.LEADER, example, (*JOB, *labels))
 
 
 JOB_GPUS = _of_job(
@@ -165,7 +165,7 @@ JOB_PROGRESS = _of_job(
     MetricType.GAUGE,
     "ratio",
     "Progress of the training, from 0 to 1, as the TrainJob's status.trainerStatus says.",
-    "From when the job has first shown its progress. Most jobs never do.",
+    "From when the job has first shown how far it has come. Most jobs never do.",
     "recovery_job_progress_ratio",
 )
 JOB_PROGRESS_TIMESTAMP = _of_job(

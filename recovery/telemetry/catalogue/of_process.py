@@ -1,7 +1,7 @@
 """What every replica tells of itself."""
 
 from recovery.telemetry.catalogue import label_values as values
-from recovery.telemetry.catalogue.record import PREFIX, MetricLabel, MetricRecord, MetricType, Teller, one_of
+from recovery.telemetry.catalogue.record import PREFIX, MetricLabel, MetricRecord, MetricSource, MetricType, one_of
 
 _ALWAYS = "From the start."
 _VERB = MetricLabel("verb", "The verb of the request: get, list, watch, create, patch or delete.")
@@ -13,7 +13,7 @@ _CONTROLLER = one_of("controller", "The reconciler.", (values.CONTROLLER,))
 def _of_process(
     name: str, kind: MetricType, unit: str, meaning: str, set_when: str, example: str, *labels: MetricLabel
 ) -> MetricRecord:
-    return MetricRecord(f"{PREFIX}{name}", kind, meaning, unit, set_when, Teller.REPLICA, example, labels)
+    return MetricRecord(f"{PREFIX}{name}", kind, meaning, unit, set_when, MetricSource.REPLICA, example, labels)
 
 
 BUILD_INFO = _of_process(
@@ -179,7 +179,7 @@ MISSING_PERMISSIONS = _of_process(
 def _of_system(name: str, kind: MetricType, unit: str, meaning: str, example: str) -> MetricRecord:
     """As prometheus_client's ProcessCollector names them, on Linux only."""
     when = "On Linux, from the start."
-    return MetricRecord(f"process_{name}", kind, meaning, unit, when, Teller.REPLICA, example)
+    return MetricRecord(f"process_{name}", kind, meaning, unit, when, MetricSource.REPLICA, example)
 
 
 OF_SYSTEM = (

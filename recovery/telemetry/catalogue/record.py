@@ -16,7 +16,7 @@ class MetricType(StrEnum):
     HISTOGRAM = "histogram"
 
 
-class Teller(StrEnum):
+class MetricSource(StrEnum):
     """Which processes have series of the metric."""
 
     LEADER = "the leader"
@@ -44,7 +44,7 @@ class MetricRecord(msgspec.Struct, frozen=True):
     """Of the value, as people read it."""
     set_when: str
     """When there is a series, and what changes it: for the docs."""
-    told_by: Teller
+    told_by: MetricSource
     example: str
     """A PromQL query that a person would ask."""
     labels: tuple[MetricLabel, ...] = ()

@@ -19,6 +19,7 @@ import aiohttp
 import pytest
 import yaml
 from aiohttp import web
+from cryptography import x509
 from kopf._core.reactor import inventory
 from structlog.testing import capture_logs
 
@@ -116,6 +117,8 @@ class Folder:
     def __init__(self, path: Path, url: str) -> None:
         self.path = path
         self.port = _free_port()
+        self.reviews: list[tuple[str, str]] = []
+        """Webhook and outcome of each, as the thread of the webhooks reports them."""
         self.kubeconfig = path / "kubeconfig"
         self.kubeconfig.write_text(
             json.dumps(
@@ -139,7 +142,10 @@ class Folder:
     async def admission(self, *, self_made: bool = False) -> AsyncIterator[AdmissionServer]:
         settings = AdmissionSettings("127.0.0.1", self.port, None if self_made else self.path)
         cluster = ClusterAccess("recovery-system", str(self.kubeconfig))
-        async with serve_admission(settings, cluster, SystemClock(), random.Random(1)) as admission:
+        count = self.reviews.append
+        async with serve_admission(
+            settings, cluster, SystemClock(), random.Random(1), lambda *review: count(review)
+        ) as admission:
             yield admission
 
     async def review(self, made: Certificates, request: Object, path: str = "") -> Object:
@@ -217,6 +223,8 @@ async def test_answers(folder: Folder, request_body: Object, allowed: bool, warn
         answer = await folder.review(made, request_body)
     assert (answer["allowed"], len(answer.get("warnings", []))) == (allowed, warnings)
     assert "patch" not in answer
+    outcome = "refused" if not allowed else "warned" if warnings else "allowed"
+    assert folder.reviews == [(request_body["resource"]["resource"], outcome)]
 
 
 async def test_a_refusal_names_every_field_and_its_fix_and_is_no_error_of_ours(
@@ -316,6 +324,7 @@ async def test_a_defect_of_ours_admits_and_is_logged_with_its_traceback(
     assert (line["event"], line["error"]) == ("admitted unchecked: this is a bug", "a defect")
     assert line["exc_info"].__traceback__ is not None
     assert line["object"].endswith(request_body["object"]["metadata"]["name"])
+    assert folder.reviews == [(path or request_body["resource"]["resource"], "error")]
 
 
 async def test_nothing_is_remembered_of_what_passes(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,6 +361,15 @@ async def test_a_user_without_a_name_serves_too(folder: Folder) -> None:
     async with folder.admission() as admission:
         await comes(lambda: admission.up)
         assert not (await folder.review(made, asked(BAD)))["allowed"]
+
+
+async def test_the_expiry_is_that_of_the_certificate_that_is_served(folder: Folder) -> None:
+    async with folder.admission() as admission:
+        assert admission.certificate_expires_at() is None
+        made = folder.certify()
+        await comes(lambda: admission.certificate_expires_at() is not None)
+        expected = x509.load_pem_x509_certificate(made.serving).not_valid_after_utc
+        assert admission.certificate_expires_at() == expected
 
 
 async def test_a_new_certificate_is_served_without_a_restart(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from recovery.cli.preflight import (
 )
 from recovery.cli.run import check
 from recovery.ports import JOB_SETS, JOBS, RECOVERY_GROUPS, RECOVERY_POLICIES, TRAIN_JOBS, Resource
+from recovery.telemetry.observer import Telemetry
 from tests.unit.cli.cluster import Middle, PlainCluster, StoppedClock
 
 
@@ -128,6 +129,20 @@ async def test_each_missing_permission_is_named_and_no_other(permission: Permiss
     with pytest.raises(CommandError) as refusal:
         await check(connection(cluster))
     assert str(refusal.value).endswith(f": {permission.verb} {permission.target}")
+
+
+async def test_what_is_missing_and_not_needed_for_a_start_is_exported() -> None:
+    cluster = PlainCluster()
+    cluster.denied = {("delete", "jobs"), ("patch", "nodes"), ("get", "leases")}
+    telemetry = Telemetry(clock=StoppedClock(), version="1.2.3")
+    await check(connection(cluster), None, telemetry)
+    found = {
+        (sample.labels["verb"], sample.labels["resource"])
+        for family in telemetry.registry.collect()
+        for sample in family.samples
+        if sample.name == "recovery_missing_permissions"
+    }
+    assert found == {("delete", "jobs.batch"), ("patch", "nodes"), ("get", "leases.coordination.k8s.io")}
 
 
 async def test_the_controller_starts_where_enforcing_is_withheld() -> None:

@@ -546,6 +546,12 @@ class TestConfigs:
         assert "so all recoveries are paused" in message(config.pause)
 
 
+def with_an_unknown_class(status: Body) -> Body:
+    """The status as it is written again: what was booked without a class counts as of class Unknown."""
+    totals = status["totals"]
+    return {**status, "totals": {**totals, "idleGpuSecondsByClass": {"Unknown": totals["idleGpuSeconds"]}}}
+
+
 def in_sentences(status: Body) -> Body:
     """What is written of a ledger today, as the versions before wrote it: without codes."""
     incident = dict(status["incident"])

@@ -17,6 +17,8 @@ SUPPRESSED = "recovery_actions_suppressed_total"
 NAMES = {
     "build_info": "gauge",
     "job_info": "gauge",
+    "job_progress_ratio": "gauge",
+    "job_progress_timestamp_seconds": "gauge",
     "gpus_released": "gauge",
     "gpu_idle_by_class_seconds": "counter",
     "gpu_released_seconds": "counter",

@@ -12,7 +12,7 @@ Under the present version `test_upgrade_from_v3` takes each ledger from there an
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path

@@ -14,7 +14,16 @@ import pytest
 from recovery.core.model.config import why_opened
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import FleetLedger
-from recovery.core.model.ledger import SCHEMA_VERSION, Considered, Held, Ledger, Told
+from recovery.core.model.ledger import (
+    SCHEMA_VERSION,
+    Considered,
+    Held,
+    IncidentHandling,
+    Ledger,
+    Phase,
+    PhaseSpan,
+    Told,
+)
 from recovery.core.model.reason import Reason
 from recovery.core.sentences import render
 from recovery.kube.cluster_reader import read_incident
@@ -59,7 +68,44 @@ def test_each_ledger_is_the_one_that_this_version_would_have_written(name: str) 
     controller = Controller()
     for step, then in zip(SCENARIOS[name](), STEPS[name], strict=True):
         reconcile(controller, step)
-        assert read(then["status"]) == as_read(controller.ledger), f"at {then['seconds']} s"
+        found, expected = read(then["status"]), as_read(controller.ledger)
+        assert as_accounted_then(found) == as_accounted_then(expected), f"at {then['seconds']} s"
+
+
+def as_accounted_then(ledger: Ledger) -> Ledger:
+    """Without what version 3 does not write: classes of GPU time, released time, handling, the count of restarts."""
+    totals, incident = ledger.totals, ledger.incident
+    spans = incident.phases if incident is not None else ()
+    # The released spans of an incident that is forgotten are not told apart from idle ones any more.
+    idle = round(sum(totals.idle_gpu_seconds.values()) + totals.released_gpu_seconds, 3)
+    merged: list[PhaseSpan] = []
+    for span in spans:
+        one = merged.pop() if merged and merged[-1].phase is span.phase else span
+        joined = one.idle_gpu_seconds + one.released_gpu_seconds
+        if one is not span:
+            joined += span.idle_gpu_seconds + span.released_gpu_seconds
+        merged.append(PhaseSpan(one.phase, one.started_at, span.ended_at, joined))
+    return msgspec.structs.replace(
+        ledger,
+        idle_gpus=0 if ledger.phase in {Phase.BACKOFF, Phase.HELD} else ledger.idle_gpus,
+        totals=msgspec.structs.replace(
+            totals, idle_gpu_seconds={"all": idle}, idle_gpu_seconds_by_class={}, released_gpu_seconds=0.0
+        ),
+        history=tuple(
+            msgspec.structs.replace(
+                each,
+                idle_gpu_seconds=each.idle_gpu_seconds + each.released_gpu_seconds,
+                released_gpu_seconds=0.0,
+                handling=IncidentHandling.AUTOMATIC,
+            )
+            for each in ledger.history
+        ),
+        incident=msgspec.structs.replace(
+            incident, restarts=0, handling=IncidentHandling.AUTOMATIC, phases=tuple(merged)
+        )
+        if incident is not None
+        else None,
+    )
 
 
 def as_read(ledger: Ledger) -> Ledger:

@@ -17,6 +17,7 @@ from recovery.sim.trials.checkers.controller_writes import (
 )
 from recovery.sim.trials.checkers.convergence import ConvergesAfterHealing, TimelyAction
 from recovery.sim.trials.checkers.deadlines import DeadlineHolds
+from recovery.sim.trials.checkers.fleet_totals import FleetTotalsFold
 from recovery.sim.trials.checkers.last_nodes import LastNodesSpared
 from recovery.sim.trials.checkers.ledger_bookkeeping import (
     LedgerSuccession,
@@ -68,6 +69,7 @@ _RULES: tuple[type[CheckerRule], ...] = (
     HealthyUntouched,
     RecordedOnce,
     MetricsFold,
+    FleetTotalsFold,
     TimelyAction,
     ConvergesAfterHealing,
 )

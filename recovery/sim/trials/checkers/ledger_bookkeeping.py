@@ -125,7 +125,8 @@ def _attempts(made: LedgerChange) -> Iterator[str]:
 
 
 class MonotoneCounters(CheckerRule):
-    """What is counted never falls, however often controllers crash (sim reference, I4)."""
+    """What is counted never falls, however often controllers crash (sim reference, I4), and the idle GPU-seconds by
+    class are those by phase."""
 
     hears = frozenset({RECOVERY_GROUPS})
 
@@ -137,6 +138,12 @@ class MonotoneCounters(CheckerRule):
         for name, was in old.items():
             if new.get(name, 0) < was:
                 yield self.found(at, f"{name} falls from {was:g} to {new.get(name, 0):g}", made.group)
+        totals = made.after.totals
+        for phase, seconds in totals.idle_gpu_seconds.items():
+            of_classes = sum(each.get(phase, 0.0) for each in totals.idle_gpu_seconds_by_class.values())
+            if abs(of_classes - seconds) > _ROUNDING:
+                sentence = f"{seconds:g} idle GPU-seconds in {phase} are {of_classes:g} by class"
+                yield self.found(at, sentence, made.group)
 
 
 def _counters(ledger: Ledger) -> dict[str, float]:
@@ -147,7 +154,13 @@ def _counters(ledger: Ledger) -> dict[str, float]:
         "restarts": totals.restarts,
         "charges": totals.charged,
         **{f"failures of class {name}": count for name, count in totals.failures.items()},
+        "released GPU-seconds": totals.released_gpu_seconds,
         **{f"idle GPU-seconds in {name}": count for name, count in totals.idle_gpu_seconds.items()},
+        **{
+            f"idle GPU-seconds of class {name} in {phase}": count
+            for name, of_class in totals.idle_gpu_seconds_by_class.items()
+            for phase, count in of_class.items()
+        },
     }
 
 

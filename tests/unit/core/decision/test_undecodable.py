@@ -9,7 +9,7 @@ from recovery.core.incident import requests
 from recovery.core.incident.requests import Request, Verb
 from recovery.core.model.ledger import Ledger, LedgerCondition, Phase
 from recovery.core.model.reason import Reason
-from recovery.core.plan.actions import RecordIncident
+from recovery.core.plan.actions import CountIncidents, RecordIncident
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, observing, policy
 from tests.unit.core.world import World, at, training

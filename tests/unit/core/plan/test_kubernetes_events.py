@@ -64,6 +64,19 @@ def test_what_was_refused_before_is_not_told_again() -> None:
     assert [reason for _, reason, _ in told(before, again)] == ["RecreatingGroup"]
 
 
+def test_refusals_of_many_nodes_are_one_event_for_each_attempt() -> None:
+    """Its name follows from the attempt, so that the API server keeps one, however many nodes are refused later on."""
+    names = set()
+    before = OPEN
+    for number in range(200):
+        refused = Considered("ReplaceNode", Reason.QUARANTINE_CAP, f"node-{number} not quarantined", f"node-{number}")
+        assert before.incident is not None
+        after = before.with_incident(considered=(*before.incident.considered, refused))
+        names |= {each.key for each in events(before, after)}
+        before = after
+    assert len(names) == 1
+
+
 def test_the_same_refusal_with_other_figures_is_not_told_again() -> None:
     before = ledger(attempts=(FIRST,), considered=(CAP,))
     grown = msgspec.structs.replace(CAP, message="quarantine cap reached: 3 of 2 nodes")

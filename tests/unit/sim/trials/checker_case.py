@@ -358,6 +358,7 @@ def closed(ledger: Ledger, seconds: float, outcome: Outcome = Outcome.RECOVERED,
     closing = Closing(outcome, Reason(why), at(seconds))
     booked = {**ledger.totals.idle_gpu_seconds}
     booked[ledger.phase] = booked.get(ledger.phase, 0.0) + idle
-    totals = msgspec.structs.replace(ledger.totals, idle_gpu_seconds=booked)
+    by_class = {incident.disruption_class: booked}
+    totals = msgspec.structs.replace(ledger.totals, idle_gpu_seconds=booked, idle_gpu_seconds_by_class=by_class)
     changed = msgspec.structs.replace(incident, phases=(*incident.phases[:-1], span), closing=closing)
     return msgspec.structs.replace(ledger, phase=Phase.HEALTHY, incident=changed, totals=totals)
