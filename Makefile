@@ -22,7 +22,7 @@ EXAMPLES_STAMP := $(EXAMPLES_VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv unit examples lint seeds simulation soak contract walks cluster cluster-build test-cluster demo bench test manifests lock clean check-go
+.PHONY: help venv unit examples lint seeds simulation soak contract walks prometheus cluster cluster-build test-cluster demo bench test manifests lock clean check-go
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -100,6 +100,9 @@ walks: $(STAMP) check-go  ## random walks of small jobs, in the modelled cluster
 test-cluster: $(STAMP) check-go  ## the tests that need a real control plane
 	$(BIN)/python -m pytest tests/cluster -n 2 --dist loadfile --timeout=1200 --junitxml=build/test-cluster.xml $(ARGS)
 
+prometheus: $(STAMP) check-go  ## rules, alerts and monitors on real Prometheus, and the controller scraped by it
+	$(BIN)/python -m pytest tests/prometheus --timeout=600 --junitxml=build/prometheus.xml $(ARGS)
+
 # Anything but empty: `make demo` on the real control plane, which needs Go.
 REAL ?=
 
@@ -110,12 +113,13 @@ demo: $(STAMP) $(if $(REAL),check-go)  ## three incidents of a 1,024-GPU job, in
 bench: $(STAMP) $(if $(filter simulation scrapes,$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulation, control plane, walks, cluster tests; a skipped test fails it
-	@$(BIN)/python -m tests.stages lint unit examples seeds simulation cluster-build contract walks test-cluster
+test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulation, control plane, Prometheus, walks, cluster tests; a skipped test fails it
+	@$(BIN)/python -m tests.stages lint unit examples seeds simulation cluster-build contract prometheus walks test-cluster
 
-manifests: $(STAMP)  ## generate CRDs and the reference from recovery/core, and docs/metrics.md from the catalogue of metrics
+manifests: $(STAMP)  ## generate CRDs, the reference, metrics page, recording rules, alerts and dashboards
 	@$(BIN)/python -m recovery.crds
 	@$(BIN)/python -m recovery.telemetry.metrics_page
+	@$(BIN)/python -m recovery.dashboards
 
 lock: $(STAMP)  ## resolve pyproject.toml into the locks; UPGRADE=1 takes the newest of everything
 	@$(PIP) install --quiet uv

@@ -185,6 +185,17 @@ def test_a_missing_ready_made_binary_is_named(tmp_path: Path, monkeypatch: pytes
         provide()
 
 
+def test_a_suite_without_prometheus_needs_no_binary_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = [path for tool in build.CONTROL_PLANE for path in tool.missing_from(tmp_path)]
+    for path in wanted:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    monkeypatch.setenv(build.READY_MADE, str(tmp_path))
+    assert provide().binary("etcd") == tmp_path / "etcd"
+    with pytest.raises(BuildError, match="lacks: prometheus, promtool, kube-state-metrics"):
+        provide(tools=build.TOOLS)
+
+
 def test_a_failed_build_says_why_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     modules, cache = tmp_path / "modules", tmp_path / "cache"
     (modules / "etcd").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Builds the control plane's programs from their Go modules, once per version, into a cache outside the tree.
+"""Builds the programs of the cluster tests from their Go modules, once per version, into a cache outside the tree.
 
 There are no prebuilt binaries to be had from a package registry, and building takes minutes; so each tool is built into
 a folder named after its version and everything that went into the build, and a finished folder is never touched again.
@@ -16,9 +16,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -46,6 +46,8 @@ class Tool:
     manifests: tuple[str, ...] = ()
     # Go package whose gitVersion variables the program reports as its version.
     version_package: str = ""
+    # Go build tags. Not part of repr(), which names the build, because flags() has them already.
+    tags: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def folder(self) -> Path:
@@ -65,7 +67,8 @@ class Tool:
             major, minor = self.version.removeprefix("v").split(".")[:2]
             for variable, value in (("gitVersion", self.version), ("gitMajor", major), ("gitMinor", minor)):
                 linker += ["-X", f"{self.version_package}.{variable}={value}"]
-        return ["-trimpath", "-buildvcs=false", "-ldflags", " ".join(linker)]
+        tags = ["-tags", ",".join(self.tags)] if self.tags else []
+        return ["-trimpath", "-buildvcs=false", *tags, "-ldflags", " ".join(linker)]
 
     def key(self) -> str:
         """Names the build: the version to be read by people, the hash so that no change to the build goes unnoticed."""
@@ -85,7 +88,7 @@ class Tool:
         return (self.folder / "go.mod").read_text()
 
 
-TOOLS = (
+CONTROL_PLANE = (
     Tool("etcd", "go.etcd.io/etcd/server/v3", ("etcd",), renamed=(("server", "etcd"),)),
     Tool(
         "kubernetes",
@@ -116,6 +119,19 @@ TOOLS = (
     ),
 )
 
+MONITORING = (
+    Tool(
+        "prometheus",
+        "github.com/prometheus/prometheus",
+        ("prometheus", "promtool"),
+        # Static and file discovery only: the SDKs of the clouds are hundreds of megabytes.
+        tags=("remove_all_sd", "netgo"),
+    ),
+    Tool("kube-state-metrics", "k8s.io/kube-state-metrics/v2", ("kube-state-metrics",)),
+)
+
+TOOLS = (*CONTROL_PLANE, *MONITORING)
+
 
 @dataclass(frozen=True)
 class Toolbox:
@@ -124,19 +140,23 @@ class Toolbox:
     folders: dict[str, Path]
 
     def binary(self, name: str) -> Path:
+        """Raises KeyError if the tool that it belongs to was not asked for."""
         return next(self.folders[tool.name] / name for tool in TOOLS if name in tool.binaries)
 
     def manifests(self, tool_name: str) -> Path:
         return self.folders[tool_name] / "manifests" / tool_name
 
 
-def provide(report: Callable[[str], None] = lambda _: None) -> Toolbox:
-    """The ready-made programs that RECOVERY_CLUSTER_BIN names, else the cache, after building what it lacks."""
+def provide(report: Callable[[str], None] = lambda _: None, tools: Sequence[Tool] = CONTROL_PLANE) -> Toolbox:
+    """The ready-made programs that RECOVERY_CLUSTER_BIN names, else the cache, after building what it lacks.
+
+    Only what `tools` names: most suites need a control plane and no Prometheus.
+    """
     ready_made = os.environ.get(READY_MADE)
     if ready_made:
-        return _ready_made(Path(ready_made))
+        return _ready_made(Path(ready_made), tools)
     folders: dict[str, Path] = {}
-    for tool in TOOLS:
+    for tool in tools:
         began = time.monotonic()
         folders[tool.name], cached = _cached_or_built(tool, report)
         state = "cached" if cached else "built"
@@ -152,15 +172,15 @@ def cache_folder() -> Path:
     return Path(base).expanduser().resolve() / "trainjob-recovery"
 
 
-def _ready_made(folder: Path) -> Toolbox:
-    missing = [path for tool in TOOLS for path in tool.missing_from(folder)]
+def _ready_made(folder: Path, tools: Sequence[Tool]) -> Toolbox:
+    missing = [path for tool in tools for path in tool.missing_from(folder)]
     if missing:
         names = ", ".join(str(path.relative_to(folder)) for path in missing)
         raise BuildError(
             f"{READY_MADE}={folder} lacks: {names}. Put them there, or unset {READY_MADE} to have them built. "
             f"(All folders that `python -m tests.cluster.controlplane.build` prints, copied into one, make a whole.)"
         )
-    return Toolbox({tool.name: folder.resolve() for tool in TOOLS})
+    return Toolbox({tool.name: folder.resolve() for tool in tools})
 
 
 def _cached_or_built(tool: Tool, report: Callable[[str], None]) -> tuple[Path, bool]:
@@ -272,7 +292,7 @@ def _go(tool: Tool, scratch: Path, *arguments: str) -> str:
 
 def main() -> int:
     try:
-        provide(lambda line: print(line, flush=True))
+        provide(lambda line: print(line, flush=True), TOOLS)
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1

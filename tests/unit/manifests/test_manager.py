@@ -12,7 +12,14 @@ from recovery.controller.leadership import LeaseTimes
 from tests.unit.manifests.kustomize import MANIFESTS, REPOSITORY, Object, files, kustomization, objects, only
 
 LAUNCH = MANIFESTS / "admission" / "launch"
-OPTIONAL = {MANIFESTS / "prometheus", MANIFESTS / "admission" / "cert-manager", LAUNCH / "base", LAUNCH / "self-made"}
+PROMETHEUS = MANIFESTS / "prometheus"
+OPTIONAL = {
+    PROMETHEUS,
+    PROMETHEUS / "pod-monitor",
+    MANIFESTS / "admission" / "cert-manager",
+    LAUNCH / "base",
+    LAUNCH / "self-made",
+}
 """Folders that a cluster applies if it has what they need, or wants what they do."""
 
 NAMES = {"app.kubernetes.io/name": "trainjob-recovery"}
@@ -167,4 +174,9 @@ def test_probes_scrapes_and_the_process_agree_on_the_port() -> None:
 
     monitor = only("prometheus", "ServiceMonitor")["spec"]
     assert service["metadata"]["labels"].items() >= monitor["selector"]["matchLabels"].items()
-    assert monitor["endpoints"] == [{"port": "metrics", "path": "/metrics"}]
+    scraped = {"port": "metrics", "path": "/metrics", "interval": "30s", "honorLabels": True}
+    assert monitor["endpoints"] == [scraped]
+
+    monitor = only("prometheus/pod-monitor", "PodMonitor")["spec"]
+    assert labels.items() >= monitor["selector"]["matchLabels"].items()
+    assert monitor["podMetricsEndpoints"] == [scraped]

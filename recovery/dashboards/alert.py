@@ -1,0 +1,41 @@
+"""One alert as Prometheus is given it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+RUNBOOKS = "https://github.com/trainjob-recovery/trainjob-recovery/blob/main/docs/runbooks"
+"""Where `runbook_url` leads. Whoever serves the pages elsewhere changes this line and runs `make manifests`."""
+
+
+class AlertSeverity(StrEnum):
+    """critical: a person acts now. warning: a person acts today. info: worth knowing."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One alerting rule. `summary` and `description` are Prometheus templates."""
+
+    name: str
+    expr: str
+    for_seconds: int
+    severity: AlertSeverity
+    summary: str
+    description: str
+    """What is wrong, of which job, and what to run."""
+    per_job: bool = False
+    """Its labels namespace and job_name name one job."""
+    explained_by: tuple[str, ...] = ()
+    """While one of these fires for the same job, or for the cluster if it is of no job, this one does not."""
+
+    @property
+    def runbook_url(self) -> str:
+        return f"{RUNBOOKS}/{self.name}.md"
+
+
+def firing(names: tuple[str, ...]) -> str:
+    """The series that Prometheus itself writes for alerts that fire."""
+    return f'ALERTS{{alertname=~"{"|".join(names)}", alertstate="firing"}}'

@@ -1,0 +1,153 @@
+"""Alerts about one job, by its namespace and name. Those that explain others stand first."""
+
+from recovery.dashboards.alert import Alert, AlertSeverity
+from recovery.dashboards.series import DEAD_MEMBER, INCIDENT_SEEN, job_series
+
+_J = "namespace, job_name"
+_JOB = "{{ $labels.namespace }}/{{ $labels.job_name }}"
+_EXPLAIN = "Run `recovery explain {{ $labels.job_name }} -n {{ $labels.namespace }}`."
+_IDLE = f"sum by ({_J}) ({job_series('recovery_gpus_idle')})"
+_START = job_series("recovery_incident_start_timestamp_seconds")
+_PHASE = job_series("recovery_job_phase")
+_PARTICIPANTS = job_series("recovery_rendezvous_participants")
+_REMAINING = job_series("recovery_restart_budget_remaining")
+_LIMIT = job_series("recovery_restart_budget_limit")
+_GPUS = job_series("recovery_job_gpus")
+_PROGRESS_AT = job_series("recovery_job_progress_timestamp_seconds")
+_PROGRESS = job_series("recovery_job_progress_ratio")
+
+OVERDUE_SECONDS = 600
+IDLE_GPUS_MIN = 64
+IDLE_SHARE = 0.1
+LOW_SHARE = 0.25
+LOOP_RESTARTS = 3
+STALLED_SECONDS = 1800
+SEEN_SLACK_SECONDS = 60
+"""A member may have died that long after the last sample in which its incident was open."""
+
+_ATTENDED = (
+    # Only a controller that is there attends: without one, an incident that it left open helps no one.
+    f"(last_over_time({INCIDENT_SEEN}[1d]) >= on ({_J}) ({DEAD_MEMBER} - {SEEN_SLACK_SECONDS}))"
+    " and on () (sum(recovery_leader) > 0)"
+)
+
+JOB_ALERTS = (
+    Alert(
+        name="RecoveryDeadMemberUnattended",
+        # A failed pod stays where the platform has replaced it, so a death of yesterday says nothing.
+        expr=f"time() - ({DEAD_MEMBER} > time() - 86400 unless on ({_J}) ({_ATTENDED}))",
+        for_seconds=300,
+        severity=AlertSeverity.CRITICAL,
+        summary=f"{_JOB} has a dead member, and no incident of the controller is about it.",
+        description=f"A member of {_JOB} died {{{{ $value | humanizeDuration }}}} ago while others run. "
+        "kube-state-metrics tells this without the controller. The other ranks wait for it. "
+        "Run `recovery status -n {{ $labels.namespace }}`, and check that the controller runs.",
+        per_job=True,
+    ),
+    Alert(
+        name="RecoveryHeldGPUs",
+        expr=f'sum by ({_J}) ({job_series("recovery_gpus_idle")}{{reason="hung"}}) > 0'
+        f' and on ({_J}) {_PHASE}{{phase="Held"}} == 1',
+        for_seconds=300,
+        severity=AlertSeverity.CRITICAL,
+        summary=f"{_JOB} is held and keeps {{{{ $value }}}} GPUs.",
+        description=f"{_JOB} stopped training, waits for a person, and its {{{{ $value }}}} GPUs stay allocated. "
+        f"{_EXPLAIN} Then run `recovery retry`, or suspend or delete the job.",
+        per_job=True,
+    ),
+    Alert(
+        name="RecoveryHeld",
+        expr=f'{_PHASE}{{phase="Held"}} == 1',
+        for_seconds=300,
+        severity=AlertSeverity.WARNING,
+        summary=f"{_JOB} is held until a person acts.",
+        description=f"{_JOB} does not train, and the controller does not restart it again by itself. {_EXPLAIN}",
+        per_job=True,
+        explained_by=("RecoveryHeldGPUs",),
+    ),
+    Alert(
+        name="RecoveryRestartBudgetExhausted",
+        expr=f"{_REMAINING} == 0 and on ({_J}) {_LIMIT} > 0",
+        for_seconds=60,
+        severity=AlertSeverity.CRITICAL,
+        summary=f"{_JOB} has no recovery left in its budget.",
+        description=f"The restart budget of {_JOB} is used up: the next failure stops the job. "
+        f"{_EXPLAIN} When the cause is gone, run `recovery reset-budget`.",
+        per_job=True,
+    ),
+    Alert(
+        name="RecoveryBudgetLow",
+        expr=f"{_REMAINING} > 0 and on ({_J}) {_REMAINING} <= on ({_J}) clamp_min({LOW_SHARE} * {_LIMIT}, 1)"
+        f" and on ({_J}) {_LIMIT} > 1",
+        for_seconds=60,
+        severity=AlertSeverity.WARNING,
+        summary=f"{_JOB} has {{{{ $value }}}} recoveries left in its budget.",
+        description=f"Most of the restart budget of {_JOB} is used up. {_EXPLAIN}",
+        per_job=True,
+    ),
+    Alert(
+        name="RecoveryRendezvousStuck",
+        expr=f'{_PARTICIPANTS}{{state="joined"}} < ignoring (state) {_PARTICIPANTS}{{state="expected"}}',
+        for_seconds=300,
+        severity=AlertSeverity.CRITICAL,
+        summary=f"Only {{{{ $value }}}} members of {_JOB} have joined.",
+        description=f"The group of {_JOB} restarted, and after 5 minutes only {{{{ $value }}}} members are ready. "
+        f"The others wait for the rest. {_EXPLAIN}",
+        per_job=True,
+    ),
+    Alert(
+        name="RecoveryOverdue",
+        expr=f'time() - {_START} > {OVERDUE_SECONDS} unless on ({_J}) {_PHASE}{{phase="Held"}} == 1',
+        for_seconds=60,
+        severity=AlertSeverity.CRITICAL,
+        summary=f"{_JOB} has not recovered for {{{{ $value | humanizeDuration }}}}.",
+        description=f"The incident of {_JOB} has been open for {{{{ $value | humanizeDuration }}}}. {_EXPLAIN}",
+        per_job=True,
+        explained_by=("RecoveryRendezvousStuck", "RecoveryCircuitBreakerOpen", "RecoveryPaused"),
+    ),
+    Alert(
+        name="RecoveryGPUsIdle",
+        expr=f"{_IDLE} >= {IDLE_GPUS_MIN} and on ({_J}) ({_IDLE} >= on ({_J}) ({IDLE_SHARE} * {_GPUS}))",
+        for_seconds=600,
+        severity=AlertSeverity.CRITICAL,
+        summary=f"{{{{ $value }}}} GPUs of {_JOB} are idle.",
+        description=f"{{{{ $value }}}} GPUs of {_JOB} have been idle for 10 minutes because of failures. {_EXPLAIN}",
+        per_job=True,
+        explained_by=(
+            "RecoveryHeldGPUs",
+            "RecoveryRendezvousStuck",
+            "RecoveryOverdue",
+            "RecoveryCircuitBreakerOpen",
+            "RecoveryPaused",
+        ),
+    ),
+    Alert(
+        name="RecoveryRestartLoop",
+        expr=f"sum by ({_J}) (increase({job_series('recovery_group_restarts_total')}[1h])) >= {LOOP_RESTARTS}",
+        for_seconds=60,
+        severity=AlertSeverity.WARNING,
+        summary=f'{_JOB} has restarted {{{{ $value | printf "%.0f" }}}} times within an hour.',
+        description=f"{_JOB} fails again and again. Each restart costs its work since the last checkpoint. {_EXPLAIN}",
+        per_job=True,
+        explained_by=("RecoveryRestartBudgetExhausted",),
+    ),
+    Alert(
+        name="RecoveryNotStarted",
+        expr=f"sum by ({_J}) ({job_series('recovery_gpus_not_started')}) > 0",
+        for_seconds=1800,
+        severity=AlertSeverity.WARNING,
+        summary=f"{_JOB} holds {{{{ $value }}}} GPUs and has not started for 30 minutes.",
+        description=f"Some pods of {_JOB} run and hold {{{{ $value }}}} GPUs, others cannot start. {_EXPLAIN}",
+        per_job=True,
+    ),
+    Alert(
+        name="RecoveryProgressStalled",
+        expr=f"time() - {_PROGRESS_AT} > {STALLED_SECONDS}"
+        f" and on ({_J}) {_PROGRESS} < 1 and on ({_J}) {_GPUS} > 0 unless on ({_J}) {_START}",
+        for_seconds=60,
+        severity=AlertSeverity.WARNING,
+        summary=f"{_JOB} has reported no progress for {{{{ $value | humanizeDuration }}}}.",
+        description=f"{_JOB} reported progress before, and stopped. No incident is open, so it may hang. {_EXPLAIN}",
+        per_job=True,
+    ),
+)

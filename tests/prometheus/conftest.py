@@ -1,0 +1,22 @@
+"""Prometheus, promtool and kube-state-metrics beside the control plane of the cluster tests, and its fixtures."""
+
+import pytest
+
+from tests.cluster.conftest import (
+    control_plane,
+    controller,
+    fleet,
+    installed,
+    namespace,
+    proxy,
+    training,
+)
+from tests.cluster.controlplane.build import TOOLS, Toolbox, provide
+
+__all__ = ["control_plane", "controller", "fleet", "installed", "namespace", "proxy", "toolbox", "training"]
+
+
+@pytest.fixture(scope="session")
+def toolbox() -> Toolbox:
+    """Built here, in minutes and silence, if nothing is cached. The error says why it cannot be."""
+    return provide(tools=TOOLS)

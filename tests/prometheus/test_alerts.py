@@ -1,0 +1,166 @@
+"""Each alert is silent before its `for`, fires after it, and is resolved at the end. One that another explains stays
+silent."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from recovery.dashboards.alert import Alert
+from recovery.dashboards.alerts import ALERTS, expression
+from tests.cluster.controlplane.build import Toolbox
+from tests.prometheus.promtool import FILES, Expected, check, run
+from tests.prometheus.scenarios import JOB_LABELS, SCENARIOS, job, members, own, pod
+
+BY_NAME = {alert.name: alert for alert in ALERTS}
+
+
+def firing(name: str) -> str:
+    return f'ALERTS{{alertname="{name}", alertstate="firing"}}'
+
+
+def expected(name: str, at: str, labels: Mapping[str, str] | None) -> Expected:
+    """`labels` None: it does not fire."""
+    if labels is None:
+        return Expected(firing(name), at, {})
+    fixed = {"alertname": name, "alertstate": "firing", "severity": str(BY_NAME[name].severity)}
+    text = ", ".join(f'{key}="{value}"' for key, value in {**labels, **fixed}.items())
+    return Expected(firing(name), at, {f"ALERTS{{{text}}}": 1})
+
+
+@pytest.fixture
+def promtool(toolbox: Toolbox) -> Path:
+    return toolbox.binary("promtool")
+
+
+def test_prometheus_takes_the_rules(promtool: Path) -> None:
+    done = run(promtool, "check", "rules", "--lint=all", "--lint-fatal", *FILES)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_has_a_scenario() -> None:
+    assert list(SCENARIOS) == [alert.name for alert in ALERTS]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_it_is_silent_fires_and_is_resolved(name: str, promtool: Path, tmp_path: Path) -> None:
+    scenario = SCENARIOS[name]
+    check(
+        promtool,
+        tmp_path,
+        scenario.series,
+        [
+            expected(name, scenario.silent, None),
+            expected(name, scenario.firing, scenario.labels),
+            expected(name, scenario.resolved, None),
+        ],
+    )
+
+
+EXPLAINED = [(alert, cause) for alert in ALERTS for cause in alert.explained_by]
+
+
+@pytest.mark.parametrize(("alert", "cause"), EXPLAINED, ids=lambda each: getattr(each, "name", each))
+def test_it_stays_silent_while_another_explains_it(alert: Alert, cause: str, promtool: Path, tmp_path: Path) -> None:
+    """The series that make it fire, with an alert that explains it: for this job, and then for another job."""
+    scenario = SCENARIOS[alert.name]
+    where = dict(JOB_LABELS) if BY_NAME[cause].per_job else {}
+    fires = f'ALERTS{{alertname="{cause}", alertstate="firing"%s}}'
+    of_job = "".join(f', {key}="{value}"' for key, value in where.items())
+    check(
+        promtool, tmp_path, {**scenario.series, fires % of_job: "1x90"}, [expected(alert.name, scenario.firing, None)]
+    )
+    if where:
+        other = {**scenario.series, fires % ', namespace="team", job_name="other"': "1x90"}
+        check(promtool, tmp_path, other, [expected(alert.name, scenario.firing, scenario.labels)])
+
+
+def test_what_explains_an_alert_is_evaluated_before_it() -> None:
+    order = [alert.name for alert in ALERTS]
+    late = [(alert.name, cause) for alert, cause in EXPLAINED if order.index(cause) > order.index(alert.name)]
+    assert late == []
+    assert "unless" in expression(BY_NAME["RecoveryOverdue"])
+
+
+class TestADeadMember:
+    """The alert that does not depend on the controller."""
+
+    name = "RecoveryDeadMemberUnattended"
+    opened = job("incident_start_timestamp_seconds")
+
+    def test_an_open_incident_attends_to_it(self, promtool: Path, tmp_path: Path) -> None:
+        series = {**members(5, 40), own("leader"): "1x90", self.opened: "_x5 300x35 stale"}
+        check(promtool, tmp_path, series, [expected(self.name, "20m10s", None)])
+
+    def test_a_closed_incident_has_attended_to_it(self, promtool: Path, tmp_path: Path) -> None:
+        """The platform replaced the member, and its failed pod stays."""
+        series = {**members(5, 60), own("leader"): "1x90", self.opened: "_x5 300x5 stale"}
+        check(promtool, tmp_path, series, [expected(self.name, "40m10s", None)])
+
+    def test_an_incident_of_before_has_not(self, promtool: Path, tmp_path: Path) -> None:
+        series = {**members(15, 60), own("leader"): "1x90", self.opened: "_x5 300x5 stale"}
+        check(promtool, tmp_path, series, [expected(self.name, "30m10s", JOB_LABELS)])
+
+    def test_an_incident_that_an_absent_controller_left_open_does_not(self, promtool: Path, tmp_path: Path) -> None:
+        series = {**members(5, 60), own("leader"): "1x7 stale", self.opened: "_x5 300x2 stale"}
+        check(promtool, tmp_path, series, [expected(self.name, "30m10s", JOB_LABELS)])
+
+    def test_a_container_that_restarted_in_place_is_one(self, promtool: Path, tmp_path: Path) -> None:
+        """The shipped runtime restarts containers: the pod never fails, and the other ranks hang all the same."""
+        alive = {name: values for name, values in members(90, 92).items() if "completion" not in name}
+        restarted = pod("container_status_last_terminated_timestamp", 0, container="node")
+        check(
+            promtool,
+            tmp_path,
+            {**alive, restarted: "_x5 300x50"},
+            [expected(self.name, "9m10s", None), expected(self.name, "12m10s", JOB_LABELS)],
+        )
+        both = {**alive, **{restarted.replace("node-0-0", f"node-0-{index}"): "_x5 300x50" for index in (0, 1)}}
+        check(promtool, tmp_path, both, [expected(self.name, "12m10s", None)])
+
+    def test_a_job_that_failed_as_a_whole_is_not_its_business(self, promtool: Path, tmp_path: Path) -> None:
+        series = {name: values for name, values in members(5, 60).items() if "node-0-1" not in name}
+        check(promtool, tmp_path, series, [expected(self.name, "30m10s", None)])
+
+    def test_a_scrape_that_renames_labels_changes_nothing(self, promtool: Path, tmp_path: Path) -> None:
+        renamed = {
+            name.replace("{namespace=", '{namespace="monitoring", pod="ksm", exported_namespace=').replace(
+                ', pod="llm', ', exported_pod="llm'
+            ): values
+            for name, values in members(5, 25).items()
+        }
+        check(promtool, tmp_path, renamed, [expected(self.name, "12m10s", JOB_LABELS)])
+
+
+def test_an_hourly_recovery_within_its_target_raises_no_alert(promtool: Path, tmp_path: Path) -> None:
+    """Two hours of a job of 512 GPUs that is idle for three minutes in each: detect, start, rendezvous."""
+    phases = {"detect": 0, "start": 1, "rendezvous": 2}
+    hour = {reason: " ".join([f"0x{28 + at}", "512x0", f"0x{29 - at}"]) for reason, at in phases.items()}
+    lost = "0x28 30720 61440 92160x59 122880 153600 184320x60"
+    series = {
+        own("leader"): "1x120",
+        own("admission_up"): "1x120",
+        own("circuit_breaker_open"): "0x120",
+        own("paused"): "0x120",
+        own("watch_last_event_timestamp_seconds", resource="pods"): "0+60x120",
+        own(
+            "fleet_incidents_total", failure_class="NodeLost", outcome="Recovered", handling="automatic"
+        ): "0x31 1x59 2x28",
+        own("fleet_gpu_idle_seconds_total", reason="start", failure_class="NodeLost", badput="other"): lost,
+        job("job_gpus"): "512x120",
+        job("gpus_released"): "0x120",
+        job("job_phase", phase="Held"): "0x120",
+        job("group_restarts_total", scope="group"): "0x30 1x59 2x29",
+        job("restart_budget_limit"): "10x120",
+        job("restart_budget_remaining"): "10x30 9x59 8x29",
+        job("incident_start_timestamp_seconds"): "_x29 1740x2 stale _x56 5340x2 stale",
+        job("rendezvous_participants", state="joined"): "_x31 500 stale _x58 500 stale",
+        job("rendezvous_participants", state="expected"): "_x31 512 stale _x58 512 stale",
+        **{job("gpus_idle", reason=reason): f"{values} {values}" for reason, values in hour.items()},
+    }
+    fired = 'count_over_time(ALERTS{alertstate="firing"}[2h])'
+    check(promtool, tmp_path, series, [Expected(fired, "119m10s", {})])
+    known = 'count_over_time(ALERTS{alertstate="firing"}[30m])'
+    lost_for_good = {**series, job("incident_start_timestamp_seconds"): "_x29 1740x90"}
+    with pytest.raises(AssertionError, match="RecoveryOverdue"):
+        check(promtool, tmp_path, lost_for_good, [Expected(known, "70m10s", {})])

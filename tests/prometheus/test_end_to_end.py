@@ -1,0 +1,145 @@
+"""The real controller on the real control plane, killed and restored, as real Prometheus and kube-state-metrics see it.
+
+The rules are the committed ones with shorter times (`tests.prometheus.shortened`).
+"""
+
+import time
+from pathlib import Path
+
+from recovery.dashboards.rules import FLEET_METRICS, JOB_METRICS
+from recovery.dashboards.series import fleet_series, job_series
+from recovery.telemetry.catalogue import CATALOGUE
+from tests.cluster.acts import exit_rank, no_room, until_rounds
+from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.controlplane.build import Toolbox
+from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.scene import Fleet, apply, until
+from tests.prometheus.monitoring import monitored, of
+from tests.prometheus.server import kube_state_metrics
+from tests.prometheus.walk import follow
+
+RANKS = 4
+ABSENT = {
+    # Only jobs that report progress have these, and only jobs that have not started the third.
+    "recovery_job_progress_ratio",
+    "recovery_job_progress_timestamp_seconds",
+    "recovery_gpus_not_started",
+    # The controller here serves no webhooks, lacks no permission, and suspects no node.
+    "recovery_admission_up",
+    "recovery_admission_requests_total",
+    "recovery_certificate_expiry_timestamp_seconds",
+    "recovery_missing_permissions",
+    "recovery_node_suspicions",
+}
+
+
+async def test_alerts_fire_and_are_resolved(
+    toolbox: Toolbox,
+    installed: ControlPlane,
+    fleet: Fleet,
+    training: StartsTraining,
+    controller: StartsController,
+    tmp_path: Path,
+) -> None:
+    """Five alerts, each with the commands of its runbook, as they stand there."""
+    job = await training(ranks=RANKS, budget={"limit": 1, "window": "24h"})
+    config = {"apiVersion": "recovery.trainjob.dev/v1alpha1", "kind": "RecoveryConfig", "metadata": {"name": "default"}}
+    async with (
+        kube_state_metrics(toolbox.binary("kube-state-metrics"), tmp_path / "ksm", installed.kubeconfig) as members,
+        monitored(toolbox, tmp_path / "prometheus", members=members) as monitoring,
+    ):
+        prometheus = monitoring.prometheus
+        async with controller() as process:
+            monitoring.scrape(controller_1=process)
+            await prometheus.until(of(job, job_series("recovery_failures_total"), failure_class="Killed"))
+            before = time.time()
+
+            async with no_room(fleet):
+                await exit_rank(job, 1, 137)
+                said = await monitoring.fires("RecoveryOverdue", job)
+                assert f"{job.namespace}/{job.name}" in said["summary"]
+                shown = await follow(installed, "RecoveryOverdue", "recovery explain", job)
+                assert "Scheduling" in shown, shown
+            await job.closed_incidents(1)
+            await monitoring.is_resolved("RecoveryOverdue", job)
+
+            await monitoring.fires("RecoveryRestartBudgetExhausted", job)
+            shown = await follow(installed, "RecoveryRestartBudgetExhausted", "recovery explain", job)
+            assert "History" in shown, shown
+            await follow(installed, "RecoveryRestartBudgetExhausted", "recovery reset-budget", job)
+            await monitoring.is_resolved("RecoveryRestartBudgetExhausted", job)
+
+            failures = of(job, job_series("recovery_failures_total"))
+            seen = f"sum(increase({failures}[{int(time.time() - before) + 5}s])) > 0.9"
+            await prometheus.until(seen)
+            recorded = [job_series(name) for name in JOB_METRICS] + [fleet_series(name) for name in FLEET_METRICS]
+            named = {
+                labels["__name__"]
+                for labels, _ in await prometheus.query('count by (__name__) (last_over_time({__name__!=""}[10m]))')
+            }
+            told = {name.removesuffix("_count") for name in named} | named
+            wanted = {record.name for record in CATALOGUE} | set(recorded)
+            absent = {*ABSENT, *map(job_series, ABSENT), *map(fleet_series, ABSENT)}
+            missing = sorted(wanted - told - absent)
+            assert missing == []
+
+            await apply(installed, None, {**config, "spec": {"paused": True}})
+            await monitoring.fires("RecoveryPaused")
+            assert "paused: true" in await follow(installed, "RecoveryPaused", "kubectl get recoveryconfig")
+            await follow(installed, "RecoveryPaused", "kubectl patch recoveryconfig")
+            await monitoring.is_resolved("RecoveryPaused")
+
+        await monitoring.fires("RecoveryControllerAbsent")
+        assert "holderIdentity" in await follow(installed, "RecoveryControllerAbsent", "kubectl get lease")
+        await exit_rank(job, 2, 137)
+        said = await monitoring.fires("RecoveryDeadMemberUnattended", job)
+        assert f"{job.namespace}/{job.name} has a dead member" in said["summary"]
+        shown = await follow(installed, "RecoveryDeadMemberUnattended", "kubectl get pods -n $NS", job)
+        assert len(shown.splitlines()) == RANKS + 1, shown
+        await follow(installed, "RecoveryDeadMemberUnattended", "kubectl delete job", job)
+        await monitoring.is_resolved("RecoveryDeadMemberUnattended", job)
+        await until_rounds(job, 3)
+
+        async with controller() as process:
+            monitoring.scrape(controller_2=process)
+            await monitoring.is_resolved("RecoveryControllerAbsent")
+            assert [each for each in await prometheus.alerts() if "error expanding" in str(each["annotations"])] == []
+    await installed.kubectl("delete", "recoveryconfig", "default", "--ignore-not-found")
+
+
+async def test_a_change_of_leader_in_mid_incident(
+    toolbox: Toolbox,
+    fleet: Fleet,
+    training: StartsTraining,
+    controller: StartsController,
+    tmp_path: Path,
+) -> None:
+    """No recorded counter decreases, and the incident counts once."""
+    job = await training(ranks=RANKS)
+    async with monitored(toolbox, tmp_path / "prometheus") as monitoring:
+        prometheus = monitoring.prometheus
+        async with controller() as leader, controller(standby=True) as standby:
+            monitoring.scrape(controller_1=leader, controller_2=standby)
+            failures = of(job, job_series("recovery_failures_total"))
+            await prometheus.until(failures)
+            began = time.time()
+            async with no_room(fleet):
+                await exit_rank(job, 1, 137)
+                await prometheus.until(of(job, job_series("recovery_incident_start_timestamp_seconds")))
+                await leader.kill()
+                await until("the standby leads", standby.leads)
+            await job.closed_incidents(1)
+            await prometheus.until(f"sum({failures}) == 1")
+            await prometheus.until("sum by (instance) (recovery_leader) == 1", lambda answer: len(answer) == 1)
+            ended = time.time()
+            counters = [job_series(name) for name in JOB_METRICS if name.endswith("_total")]
+            counters += [fleet_series(name) for name in FLEET_METRICS if name.endswith("_total")]
+            for series in counters:
+                for values in await prometheus.values(series, began, ended):
+                    assert values == sorted(values), series
+            seconds = int(ended - began) + 5
+            [(_, increase)] = await prometheus.query(f"sum(increase({failures}[{seconds}s]))")
+            assert 0.9 < increase < 1.5
+            idle = of(job, job_series("recovery_gpu_idle_seconds_total"))
+            totals = (await job.ledger())["totals"]["idleGpuSeconds"]
+            await prometheus.until(f"abs(sum({idle}) - {sum(totals.values())}) < 0.001")

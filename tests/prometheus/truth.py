@@ -1,0 +1,70 @@
+"""What really happened in the recording, from the training model's trace and from the plan: no metric is read."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from recovery.ports import PODS
+from recovery.sim.trials.manifests import JOBSET_LABEL
+from recovery.sim.trials.plan import JobPlan
+from tests.prometheus.scenario import GPUS_PER_POD, JOBS, Recording
+
+_SIGN_SECONDS = 5
+"""A pod that is deleted says so this long, at most, before its process ends."""
+
+
+@dataclass(frozen=True)
+class IdleSpan:
+    """GPUs that did nothing. `begin` is when the API first showed why: nobody can date what lies before it."""
+
+    job: str
+    begin: datetime
+    end: datetime
+    open: bool
+    gpus: int
+
+    @property
+    def gpu_seconds(self) -> float:
+        return (self.end - self.begin).total_seconds() * self.gpus
+
+
+def gpus_of(job: JobPlan) -> int:
+    return job.pods * GPUS_PER_POD
+
+
+class Truth:
+    """Of some of the jobs."""
+
+    def __init__(self, recording: Recording, jobs: tuple[JobPlan, ...] = JOBS) -> None:
+        self.recording = recording
+        self.jobs = jobs
+        self.selected = tuple(job for job in jobs if job.policy is not None)
+        self.spans = tuple(span for job in self.selected for span in self._spans(job))
+        self.open = tuple(span for span in self.spans if span.open)
+        self.idle_gpus = sum(span.gpus for span in self.open)
+        self.idle_gpu_hours = sum(span.gpu_seconds for span in self.spans) / 3600
+        self.seconds = (recording.ends_at - recording.evidence.began_at).total_seconds()
+        self.held_gpu_hours = sum(gpus_of(job) for job in self.selected) * self.seconds / 3600
+
+    def of(self, name: str) -> "Truth":
+        """Of one job alone."""
+        return Truth(self.recording, tuple(job for job in self.jobs if str(job) == name))
+
+    def _spans(self, job: JobPlan) -> list[IdleSpan]:
+        ends_at = self.recording.ends_at
+        return [
+            IdleSpan(str(job), self._first_sign(job, lost, until), until, until == ends_at, gpus_of(job))
+            for lost, until in self.recording.idle_spans(str(job))
+        ]
+
+    def _first_sign(self, job: JobPlan, lost: datetime, until: datetime) -> datetime:
+        """The first pod of the job that the API shows as deleted or failed because of this loss."""
+        evidence = self.recording.evidence
+        for change, at in zip(evidence.changes, evidence.change_times, strict=True):
+            if change.resource != PODS or at > until or (lost - at).total_seconds() > _SIGN_SECONDS:
+                continue
+            metadata, status = change.body["metadata"], change.body.get("status", {})
+            if metadata.get("labels", {}).get(JOBSET_LABEL) != job.name or metadata["namespace"] != job.namespace:
+                continue
+            if "deletionTimestamp" in metadata or status.get("phase") == "Failed":
+                return max(at, lost) if at >= lost else at
+        return lost

@@ -1,0 +1,45 @@
+"""The committed rules and dashboards are what the code says."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from recovery.dashboards.__main__ import REPOSITORY, drifted, generated, main
+from recovery.dashboards.prometheus_files import ALERTS_FILE, PROMETHEUS_RULE, RULES_FILE
+from recovery.dashboards.rules import FLEET_METRICS, JOB_METRICS, recording_groups
+from recovery.dashboards.series import fleet_series, job_series
+
+
+def test_what_is_committed_is_what_the_code_says() -> None:
+    assert drifted(REPOSITORY, generated()) == []
+
+
+def test_a_changed_and_a_foreign_file_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([], tmp_path) == 0
+    (tmp_path / RULES_FILE).write_text("groups: []\n")
+    (tmp_path / "dashboards" / "rules" / "by-hand.yaml").touch()
+    assert main(["--check"], tmp_path) == 1
+    assert [line.split()[0] for line in capsys.readouterr().err.splitlines()] == [
+        "dashboards/rules/by-hand.yaml",
+        RULES_FILE,
+    ]
+
+
+def test_the_operator_gets_the_same_rules() -> None:
+    files = generated()
+    plain = [group for path in (RULES_FILE, ALERTS_FILE) for group in yaml.safe_load(files[path])["groups"]]
+    assert yaml.safe_load(files[PROMETHEUS_RULE])["spec"]["groups"] == plain
+
+
+def test_each_metric_of_the_leader_is_recorded_once() -> None:
+    recorded = [rule.record for group in recording_groups() for rule in group.rules]
+    assert len(recorded) == len(set(recorded))
+    assert {job_series(name) for name in JOB_METRICS} | {fleet_series(name) for name in FLEET_METRICS} <= set(recorded)
+    assert "recovery_gpus_idle" in JOB_METRICS
+    assert "recovery_fleet_incidents_total" in FLEET_METRICS
+
+
+def test_a_series_of_somebody_else_is_refused() -> None:
+    with pytest.raises(ValueError, match="job_gpus: a metric of ours has the prefix recovery_"):
+        job_series("job_gpus")
