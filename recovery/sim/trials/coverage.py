@@ -94,7 +94,9 @@ def coverage_of(evidence: TrialEvidence) -> dict[str, int]:
     found.update(f"sign:{happening.fault.sign}" for happening in evidence.happenings)
     for job in evidence.plan.jobs:
         found.update(_of_job(job))
-    found.update(f"action:{action.__name__}" for action in map(action_of, evidence.requests) if action is not None)
+    # A write of the fleet's ledger holds the whole of it: what it changes tells the action (`_of_fleet`).
+    asked = (action for action in map(action_of, evidence.requests) if action not in (None, actions.ChangeFleet))
+    found.update(f"action:{action.__name__}" for action in asked if action is not None)
     resumed = _resumed(evidence)
     for write in ledger_writes(evidence):
         found.update(_of_write(write))
@@ -197,6 +199,10 @@ def _of_fleet(evidence: TrialEvidence) -> Iterator[str]:
         yield from ("fleet:futile" for each in after.futile if each not in before.futile)
         if after.breaker is not None and before.breaker is None:
             yield "fleet:breaker"
+        if msgspec.structs.replace(after, totals=before.totals) != before:
+            yield f"action:{actions.ChangeFleet.__name__}"
+        if set(after.totals.counted) - set(before.totals.counted):
+            yield f"action:{actions.CountIncidents.__name__}"
         before = after
 
 

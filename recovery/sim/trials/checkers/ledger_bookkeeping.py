@@ -16,6 +16,7 @@ from recovery.sim.trials.checkers.checker_rule import CheckerRule
 from recovery.sim.trials.checkers.ledger_changes import OURS, LedgerChange, LedgerState
 from recovery.sim.trials.checkers.policy_rules import rule_of
 from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence, Violation
+from recovery.telemetry.catalogue.label_values import COUNTED_REASONS, badput_of
 
 _decode: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _ROUNDING = 0.01
@@ -272,8 +273,10 @@ def _differences(metrics: Any, group: GroupKey, ledger: Ledger) -> Iterator[str]
     for name, wanted in expected.items():
         if metrics.get(name, 0.0) != wanted:
             yield f"{name} is {metrics.get(name, 0.0):g}, the ledger says {wanted}"
-    start = sample("recovery_gpu_idle_seconds_total", **job)[:-1]
-    idle = sum(value for name, value in metrics.items() if name.startswith(start))
+    idle = sum(
+        metrics.get(sample("recovery_gpu_idle_seconds_total", **job, reason=reason, badput=badput_of(reason)), 0.0)
+        for reason in COUNTED_REASONS
+    )
     booked = sum(totals.idle_gpu_seconds.values())
     open_ = ledger.incident is not None and ledger.incident.closing is None
     # While an incident lasts, its running phase is counted up to now; so it may only be more.

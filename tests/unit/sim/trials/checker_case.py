@@ -240,7 +240,11 @@ class Case:
 
     def record(self, number: int = 1, *, name: str = "llm-1") -> None:
         reference = {"kind": "TrainJob", "name": "llm", "uid": "workload"}
-        spec = {"workloadRef": reference, "group": "llm", "number": number}
+        ended = closed(opened(1000, number=number), 1005).incident
+        assert ended is not None
+        assert ended.closing is not None
+        spec: dict[str, Any] = {"workloadRef": reference, "group": "llm"}
+        spec |= msgspec.to_builtins(msgspec.structs.replace(ended, closing=None)) | msgspec.to_builtins(ended.closing)
         self.put(RECOVERY_INCIDENTS, name, {"spec": spec}, by=CONTROLLER)
 
     # Requests, processes, happenings.

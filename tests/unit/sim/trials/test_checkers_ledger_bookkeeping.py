@@ -315,8 +315,10 @@ def told(restarts: float = 1, idle: float = 1600.0, leads: float = 1) -> dict[st
         "recovery_leader": leads,
         sample("recovery_group_restarts_total", **JOB, scope="group"): restarts,
         sample("recovery_failures_total", **JOB, failure_class="PodDeleted"): 1,
-        sample("recovery_gpu_idle_seconds_total", **JOB, reason="hung"): idle,
-        sample("recovery_gpu_idle_seconds_total", **JOB, reason="detect"): 0,
+        sample("recovery_gpu_idle_seconds_total", **JOB, reason="hung", badput="other"): idle,
+        sample(
+            "recovery_gpu_idle_seconds_total", **JOB, reason="detect", badput="infrastructure_recovery_from_disruption"
+        ): 0,
     }
 
 

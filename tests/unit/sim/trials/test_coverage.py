@@ -11,6 +11,7 @@ from recovery.core.diagnosis.classify import DisruptionClass
 from recovery.core.incident.requests import Verb
 from recovery.core.incident.transitions import ATTEMPTS, ENDINGS, TRANSITIONS
 from recovery.core.model.annotations import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION, TOUCHED_ANNOTATION
+from recovery.core.model.fleet_ledger import CountedIncident, FleetLedger, FleetTotals, Suspicion
 from recovery.core.model.ledger import (
     Attempt,
     AttemptAction,
@@ -316,7 +317,6 @@ def annotation(name: str) -> str:
         ("delete", JOB_SETS, None, "", "DeleteJobSet"),
         ("delete", PODS, None, "", "DeletePods"),
         ("delete", PODS, {"gracePeriodSeconds": 0}, "", "ForceDeletePods"),
-        ("patch", RECOVERY_CONFIGS, {"status": {}}, "status", "ChangeFleet"),
         ("create", EVENTS, {}, "", "EmitEvent"),
         ("create", RECOVERY_INCIDENTS, {}, "", "RecordIncident"),
         ("patch", JOBS, json_patch("/spec/backoffLimit"), "", "RaiseBackoffLimit"),
@@ -360,4 +360,18 @@ def test_what_was_refused_is_no_action() -> None:
 
 def test_every_action_can_be_told_from_a_request() -> None:
     tested = {parameters[-1] for parameters in test_actions_are_known_by_their_requests.pytestmark[0].args[1]}  # type: ignore[attr-defined]
-    assert tested == {action.__name__ for action in get_args(actions.Action)}
+    by_what_they_change = {"ChangeFleet", "CountIncidents"}
+    assert tested | by_what_they_change == {action.__name__ for action in get_args(actions.Action)}
+
+
+def test_writes_of_the_fleets_ledger_are_known_by_what_they_change() -> None:
+    story = Story()
+    counted = CountedIncident("workload", 1, at(0), at(1))
+    suspicion = Suspicion("gpu-1", "i-1", at(0))
+    suspected = FleetLedger(suspicions=(suspicion,))
+    both = msgspec.structs.replace(suspected, totals=FleetTotals(counted=(counted,)))
+    for seconds, ledger in enumerate((FleetLedger(), suspected, both)):
+        story.change(seconds, "MODIFIED", RECOVERY_CONFIGS, {"status": msgspec.to_builtins(ledger)})
+    counts = coverage_of(story.evidence)
+    found = {key: times for key, times in counts.items() if key.startswith("action:")}
+    assert found == {"action:ChangeFleet": 1, "action:CountIncidents": 1}
