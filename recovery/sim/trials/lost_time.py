@@ -50,6 +50,9 @@ class Account(StrEnum):
     OUTLIVES = "trains before a held incident is over"
     """It is held for an error of its own, so it stays open until the group has outlived that error. If it ends in
     another way before, its end is not dated back to when the training went on."""
+    UNREPORTED = "trains before it reports progress"
+    """In phase Resuming: the ranks have met, and the next report of the training is still to come. When it makes steps
+    again only the report tells, so the time until then counts as lost."""
     CLOCK = "a wrong clock of the controller's"
     UNMARKED = "undated, and no container is known to train"
 
@@ -82,6 +85,8 @@ class Booked:
     """All ranks have said that they have met."""
     opened_at: datetime | None = None
     """When it was opened. None: not known; it could read everything."""
+    resuming: tuple[tuple[datetime, datetime], ...] = ()
+    """Its phases Resuming, each from and until when."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,9 @@ def booked(incident: Incident, ends_at: datetime, opened_at: datetime | None = N
         held=bool(incident.phases) and incident.phases[-1].phase is Phase.HELD,
         verified=closing is not None and closing.verified,
         opened_at=opened_at,
+        resuming=tuple(
+            (span.started_at, span.ended_at or ends_at) for span in incident.phases if span.phase is Phase.RESUMING
+        ),
     )
 
 
@@ -226,12 +234,14 @@ def beyond(incident: Booked, stops: Sequence[Outage]) -> Iterator[Stretch]:
 
 
 def _trained(since: datetime, until: datetime, account: Account, incident: Booked) -> Iterator[Stretch]:
-    """The part that had passed when the incident was opened is told apart."""
+    """The parts that had passed when the incident was opened, and those in phase Resuming, are told apart."""
     opened_at = min(max(incident.opened_at or since, since), until)
     if since < opened_at:
         yield Stretch(since, opened_at, Account.BACKDATED, incident.incident)
-    if opened_at < until:
-        yield Stretch(opened_at, until, account, incident.incident)
+    cuts = {opened_at, until, *(cut for span in incident.resuming for cut in span if opened_at < cut < until)}
+    for begin, end in pairwise(sorted(cuts)):
+        waits = any(since <= begin < until for since, until in incident.resuming)
+        yield Stretch(begin, end, Account.UNREPORTED if waits else account, incident.incident)
 
 
 def broken_sums(incident: Incident) -> Iterator[str]:

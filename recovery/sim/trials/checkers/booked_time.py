@@ -54,7 +54,9 @@ rest of a cascade before it decides, and again before it believes that all is we
 
 
 _RECOVERED = f"after {Outcome.RECOVERED}"
-_BY_DATES = frozenset({Account.UNEXPLAINED, Account.EARLY, Account.LATE, Account.BETWEEN, Account.NEVER})
+_TRAINS = frozenset({Account.LATE, Account.BETWEEN, Account.NEVER, Account.UNREPORTED})
+"""An incident lasts, and the training runs."""
+_BY_DATES = _TRAINS | {Account.UNEXPLAINED, Account.EARLY}
 """What a wrong clock of the controller's can bring about."""
 
 
@@ -209,11 +211,11 @@ class LostTimeBooked(CheckerRule):
     def _judge(self, key: GroupKey, stretch: Stretch, incident: Booked | None = None) -> Iterator[Violation]:
         told, account = self.evidence.lost_seconds, self._named(key, stretch)
         told[account] = told.get(account, 0.0) + stretch.seconds
-        if stretch.seconds > self._most(stretch, account, incident).total_seconds():
+        if stretch.seconds > self._most(key, stretch, account, incident).total_seconds():
             of = f" (incident {stretch.incident})" if stretch.incident else ""
             yield self.found(stretch.since, f"{stretch.seconds:.3f} s: {account}{of}", key)
 
-    def _most(self, stretch: Stretch, account: str, incident: Booked | None) -> timedelta:
+    def _most(self, key: GroupKey, stretch: Stretch, account: str, incident: Booked | None) -> timedelta:
         """How long a stretch of this account may be."""
         if account == Account.UNEXPLAINED:
             return _TOLERANCE
@@ -221,9 +223,11 @@ class LostTimeBooked(CheckerRule):
             return _MEETS_IN
         if account == Account.LATE and incident is not None and incident.ending.startswith(Outcome.RECOVERED):
             return _TOLERANCE + _PROBES_EACH
-        if account in {Account.LATE, Account.BETWEEN, Account.NEVER}:
+        if account in _TRAINS:
             undisturbed = timedelta(seconds=self.world.undisturbed.seconds(stretch.since, stretch.until))
-            return _SETTLES_IN + timedelta(seconds=stretch.seconds) - undisturbed
+            reports = timedelta(seconds=self.evidence.jobs[key].reports_every_seconds or 0.0)
+            waits = reports if account == Account.UNREPORTED else timedelta()
+            return _SETTLES_IN + waits + timedelta(seconds=stretch.seconds) - undisturbed
         return EARLY if account == Account.OUTLIVES else timedelta.max
 
     def _lived_on(self, key: GroupKey, stretch: Stretch) -> bool:

@@ -1,5 +1,6 @@
 """Where the time goes in which a training stands still, and what incidents book besides."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -140,6 +141,15 @@ def test_time_that_an_incident_books_while_the_training_ran_is_told_apart() -> N
 def test_an_incident_that_was_opened_when_all_was_well_again_is_told_apart() -> None:
     found = [(each.account, each.seconds) for each in beyond(incident(100.4, 200, opened=190), (OUTAGE,))]
     assert found == [(Account.BACKDATED, 30.0), (Account.LATE, 10.0)]
+
+
+def test_time_until_the_first_report_of_progress_is_told_apart() -> None:
+    waits = replace(incident(100.4, 200), resuming=((at(161), at(200)),))
+    found = [(each.account, each.seconds) for each in beyond(waits, (OUTAGE,))]
+    assert found == [(Account.LATE, 1.0), (Account.UNREPORTED, 39.0)]
+    lost_again = replace(incident(100.4, 260), resuming=((at(161), at(190)),))
+    found = [(each.account, each.seconds) for each in beyond(lost_again, (OUTAGE, Outage(at(190), at(260))))]
+    assert found == [(Account.BETWEEN, 1.0), (Account.UNREPORTED, 29.0)]
 
 
 def test_how_late_a_recovery_is_told() -> None:
