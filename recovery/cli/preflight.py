@@ -62,12 +62,17 @@ OBSERVE = (
     Permission("patch", RECOVERY_GROUPS, "status"),
     Permission("create", RECOVERY_INCIDENTS),
     Permission("list", RECOVERY_INCIDENTS),
-    Permission("get", RECOVERY_INCIDENTS),
-    Permission("patch", RECOVERY_CONFIGS, "status"),
     Permission("create", EVENTS),
     Permission("list", EVENTS),
 )
 """What the controller cannot do without, whatever the policies say."""
+
+ACCOUNTING = (
+    Permission("get", RECOVERY_INCIDENTS),
+    Permission("patch", RECOVERY_CONFIGS, "status"),
+)
+"""What the totals of the fleet need, and the circuit breaker and the ledger of quarantined nodes with them. Roles of an
+earlier version lack it. It does not keep the controller from starting: jobs are recovered without it."""
 
 ENFORCE = (
     Permission("delete", JOBS),

@@ -16,6 +16,7 @@ from recovery.admission.settings import AdmissionSettings
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, execute
 from recovery.cli.exit_codes import EXIT_INTERRUPTED
 from recovery.cli.preflight import (
+    ACCOUNTING,
     ENFORCE,
     NODE_LEASES,
     OBSERVE,
@@ -154,11 +155,15 @@ async def check(
         _log.warning("policies in mode Enforce will be refused", missing_permissions=permission_words(to_enforce))
     elif to_quarantine:
         _log.warning("no node will be quarantined", missing_permissions=permission_words(to_quarantine))
+    if to_account := await denied(connection.client, ACCOUNTING):
+        missing = permission_words(to_account)
+        _log.warning("the totals of the fleet will be incomplete (manifests/rbac)", missing_permissions=missing)
     if to_fence := await denied(connection.client, NODE_LEASES):
         missing = f"{permission_words(to_fence)} in {NODE_LEASE_NAMESPACE}"
         _log.warning("fencing AssumeDead will go by the Ready condition of nodes alone", missing_permissions=missing)
     if telemetry is not None:
-        telemetry.permissions_missing((each.verb, each.target) for each in (*to_enforce, *to_quarantine, *to_fence))
+        lacked = (*to_enforce, *to_quarantine, *to_account, *to_fence)
+        telemetry.permissions_missing((each.verb, each.target) for each in lacked)
     if train_jobs:
         return WATCHED
     _log.info(

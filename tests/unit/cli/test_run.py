@@ -141,6 +141,15 @@ async def test_without_the_leases_of_nodes_it_starts_and_says_what_that_means() 
     ]
 
 
+async def test_with_the_roles_of_an_earlier_version_it_starts_and_says_that_the_totals_are_incomplete() -> None:
+    cluster = PlainCluster()
+    cluster.denied = {("get", "recoveryincidents"), ("patch", "recoveryconfigs/status")}
+    with capture_logs() as logs:
+        await check(connection(cluster))
+    lacking = "get recoveryincidents.recovery.trainjob.dev; patch recoveryconfigs.recovery.trainjob.dev/status"
+    assert [(each["log_level"], each["missing_permissions"]) for each in logs] == [("warning", lacking)]
+
+
 async def test_rights_to_lead_that_are_missing_are_named_with_their_namespace() -> None:
     cluster = PlainCluster()
     cluster.denied = {("create", "leases"), ("patch", "leases")}
