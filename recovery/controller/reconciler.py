@@ -73,6 +73,11 @@ _log = structlog.get_logger("recovery.controller")
 
 _RECORD_AGAIN_AFTER = timedelta(seconds=30)
 _COUNT_AGAIN_AFTER = timedelta(seconds=60)
+_COUNT_AGAIN_AFTER_REFUSAL = timedelta(minutes=10)
+"""Each try reads the group live, and a permission that is missing does not come within a minute."""
+_COUNT_SECONDS_MAX = 5.0
+"""All groups count in the same object, one after the other: if the API server does not answer, each would wait for the
+time-outs of all those before it, and a loss of its own would wait with it."""
 _WORKLOAD_KINDS = frozenset({TRAIN_JOBS.kind, JOB_SETS.kind})
 _MAX_ROUNDS = 4
 """Live reads and refused writes within one reconcile; beyond that the queue's backoff takes over."""
@@ -220,7 +225,7 @@ class Reconciler:
         try:
             if not created:
                 closed = await self._ledgers.recorded(key.namespace, whose, closed) or closed
-            await self._fleet.change(FleetChange(closed=(*ledger.uncounted, totals_of(whose.uid, closed))))
+            await self._count(FleetChange(closed=(*ledger.uncounted, totals_of(whose.uid, closed))))
         except RefusedError as error:
             _log.warning("the incident of a deleted job is not in the fleet's totals", job=str(key), error=str(error))
 
@@ -269,18 +274,27 @@ class Reconciler:
         """Add closed incidents to the totals of the fleet. What the API server does not take now stays in the ledger of
         the group, and is tried again: neither the next incident nor the record of this one waits for statistics."""
         try:
-            await self._fleet.change(action.change)
+            await self._count(action.change)
         except NotLeadingError:
             raise
         except ApiError as error:
             _log.info("closed incidents are not in the fleet's totals yet", job=str(key), error=str(error))
-            later = self._clock.now() + _COUNT_AGAIN_AFTER
+            refused = isinstance(error, RefusedError)
+            later = self._clock.now() + (_COUNT_AGAIN_AFTER_REFUSAL if refused else _COUNT_AGAIN_AFTER)
             return msgspec.structs.replace(
                 plan,
                 ledger=owing(plan.ledger, action.closed),
                 requeue_at=later if plan.requeue_at is None else min(later, plan.requeue_at),
             )
         return plan
+
+    async def _count(self, change: FleetChange) -> None:
+        """Add closed incidents to the totals, or give up soon: TryLaterError. A repeat recognises what was added."""
+        try:
+            async with asyncio.timeout(_COUNT_SECONDS_MAX):
+                await self._fleet.change(change)
+        except TimeoutError as error:
+            raise TryLaterError(f"the RecoveryConfig is not written within {_COUNT_SECONDS_MAX:g} s") from error
 
     async def _write(self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, after: Ledger) -> None:
         """The one way into the ledger: asked for its invariants, swapped against `known`, told once it is true."""

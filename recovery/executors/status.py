@@ -11,6 +11,7 @@ from recovery.core.model.ledger import Closing, Incident, Ledger, LedgerObject, 
 from recovery.ports import (
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,
+    UNDECODABLE,
     AlreadyExistsError,
     ApiClient,
     NotFoundError,
@@ -148,14 +149,17 @@ class LedgerWriter:
 
     async def recorded(self, namespace: str, workload: WorkloadReference, incident: Incident) -> Incident | None:
         """The closed incident as its RecoveryIncident has it: one whose job is gone may have been closed before, at
-        another time than now. None: somebody has deleted the record."""
+        another time than now. None: somebody has deleted the record, or this version cannot read it."""
         name = incident_name(workload, incident)
         try:
             found = msgspec.json.decode(await api_verbs.get(self._api, RECOVERY_INCIDENTS, name, namespace=namespace))
         except NotFoundError:
             return None
-        known = msgspec.convert(found["spec"], Incident)
-        return msgspec.structs.replace(known, closing=msgspec.convert(found["spec"], Closing))
+        try:
+            known = msgspec.convert(found["spec"], Incident)
+            return msgspec.structs.replace(known, closing=msgspec.convert(found["spec"], Closing))
+        except UNDECODABLE:  # of another version; a new job of that name must not wait for it
+            return None
 
 
 def _is(status: msgspec.Raw, ledger: Ledger) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from recovery.controller import reconciler
 from recovery.controller.reconciler import Reconciler
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts, ConfigSpec
 from recovery.core.model.fleet_ledger import FleetChange, FleetLedger, FleetTotals
@@ -43,6 +44,8 @@ class FleetApi(LedgersApi):
         self.ends_at: int | None = None
         self.applies_the_last = False
         self.written = 0
+        self.never_answers = False
+        """Patches of the RecoveryConfig."""
 
     async def answer(self, request: ApiRequest) -> bytes:
         asked = sent(request)
@@ -56,6 +59,8 @@ class FleetApi(LedgersApi):
 
     async def _apply(self, request: ApiRequest, asked: Sent) -> bytes:
         if asked.resource == RECOVERY_CONFIGS:
+            if self.never_answers:
+                await asyncio.Event().wait()
             await asyncio.sleep(0)  # a request takes time
             return self._swapped_config(asked)
         if asked.resource == RECOVERY_INCIDENTS and asked.verb == "create":
@@ -191,6 +196,40 @@ async def test_what_the_server_does_not_take_holds_up_nothing_and_is_counted_lat
     await story.settle()
     assert story.api.ledger.uncounted == ()
     assert story.counted_once
+
+
+async def test_a_server_that_never_answers_does_not_keep_the_ledger_from_forgetting_the_incident(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reconciler, "_COUNT_SECONDS_MAX", 0.01)
+    story = Story()
+    story.api.never_answers = True
+    await story.run()
+    assert (story.api.ledger.incident, len(story.api.ledger.uncounted)) == (None, 1)
+    story.api.never_answers = False
+    await story.settle()
+    assert (story.api.ledger.uncounted, story.counted_once) == ((), True)
+
+
+async def test_a_permission_that_is_missing_is_not_asked_for_every_minute() -> None:
+    story = Story()
+    story.api.next("patch", RECOVERY_CONFIGS, ForbiddenError("no", status=403), times=20)
+    await story.run()
+    again = await story.reconciler.reconcile(KEY)
+    assert again == at(story.clock.seconds + 600)
+
+
+async def test_a_record_that_this_version_cannot_read_holds_up_no_job() -> None:
+    story = Story()
+    await story.settle()
+    story.store.becomes(msgspec.structs.replace(lost(), workload=None))
+    story.api.next("patch", RECOVERY_CONFIGS, TryLaterError("too many requests", status=429))
+    with pytest.raises(TryLaterError):
+        await story.reconciler.reconcile(KEY)
+    (record,) = story.api.records.values()
+    record["spec"]["outcome"] = "OfAnotherVersion"
+    await story.settle()
+    assert story.api.totals.incidents == {"PodDeleted": {"Superseded": {"automatic": 1}}}
 
 
 async def test_what_is_still_to_be_counted_waits_for_the_end_of_the_next_incident() -> None:
