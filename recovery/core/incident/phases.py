@@ -194,7 +194,7 @@ def close_span(ledger: Ledger, at: datetime) -> Ledger:
     spent = round((ended_at - span.started_at).total_seconds() * incident.gpus, 3)
     if span.released:
         closed = msgspec.structs.replace(span, ended_at=ended_at, released_gpu_seconds=spent)
-        booked = msgspec.structs.replace(totals, released_gpu_seconds=round(totals.released_gpu_seconds + spent, 3))
+        booked = msgspec.structs.replace(totals, released_gpu_seconds=_sum(totals.released_gpu_seconds, spent))
     else:
         closed = msgspec.structs.replace(span, ended_at=ended_at, idle_gpu_seconds=spent)
         by_class = dict(totals.idle_gpu_seconds_by_class)
@@ -209,4 +209,9 @@ def close_span(ledger: Ledger, at: datetime) -> Ledger:
 
 
 def _with(seconds: Mapping[str, float], phase: Phase, more: float) -> dict[str, float]:
-    return {**seconds, phase: round(seconds.get(phase, 0.0) + more, 3)}
+    return {**seconds, phase: _sum(seconds.get(phase, 0.0), more)}
+
+
+def _sum(booked: float, more: float) -> float:
+    """In thousandths, and never less than before: a total that somebody has edited may have more digits."""
+    return max(booked, round(booked + more, 3))

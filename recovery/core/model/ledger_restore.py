@@ -13,6 +13,8 @@ UNKNOWN_CLASS = "Unknown"
 """Of GPU-seconds whose class nobody has written down."""
 
 _ROUNDING_GPU_SECONDS = 0.01
+_MERGED_GPU_SECONDS = 0.5
+"""Merged spans add up roundings. Less than the invariants tolerate: a span that is not restored must not be refused."""
 
 
 def restore_account(ledger: Ledger) -> Ledger:
@@ -51,7 +53,7 @@ def _every_second_of_a_kind(incident: Incident) -> Incident:
         if span.ended_at is not None:
             length = (span.ended_at - span.started_at).total_seconds() * incident.gpus
             missing = round(length - span.idle_gpu_seconds - span.released_gpu_seconds, 3)
-            if missing > 1.0:  # merged spans add up roundings
+            if missing > _MERGED_GPU_SECONDS:
                 released = round(span.released_gpu_seconds + missing, 3)
                 found = msgspec.structs.replace(span, released=not span.idle_gpu_seconds, released_gpu_seconds=released)
         elif spans and spans[-1].phase is span.phase and not spans[-1].released:
