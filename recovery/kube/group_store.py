@@ -32,7 +32,7 @@ from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 from recovery.kube.capacity import Capacity
 from recovery.kube.fleet_facts import LostNodes, fleet_facts
-from recovery.kube.informer import Informer
+from recovery.kube.informer import Informer, nothing
 from recovery.kube.job_history import JobHistories
 from recovery.kube.live_reader import LiveReader
 from recovery.kube.observer import InformerObserver, NoObserver
@@ -125,7 +125,17 @@ class KubeGroupStore:
         self._collected: dict[GroupKey, dict[str, _Collected]] = {}
         """Ledgers that vanished in the middle of an incident: nobody else has what is still to be recorded."""
         self._subscribers: list[Callable[[GroupKey], None]] = []
+        self._whole: dict[str, GroupKey] = {}
+        """Job UIDs of which all members run, as far as the list tells that is being taken over."""
         self._nodes_informer = self._informer(NODES, decode_node, self._put_node, self._drop_node)
+        self._pods_informer = self._informer(
+            PODS,
+            decode_pod,
+            self._put_pod,
+            self._drop_pod,
+            label_selector=GROUPS_SELECTOR,
+            taken_over=self._pods_taken_over,
+        )
         self._informers = tuple(self._make_informers(train_jobs=train_jobs))
         self._undecodable = UndecodableObjects(self._informers)
 
@@ -237,7 +247,7 @@ class KubeGroupStore:
             yield self._informer(TRAIN_JOBS, decode_train_job, self._put_train_job, self._drop_train_job)
         yield self._informer(JOB_SETS, decode_job_set, self._put_jobset, self._drop_jobset)
         yield self._informer(JOBS, decode_job, self._put_job, self._drop_job, label_selector=GROUPS_SELECTOR)
-        yield self._informer(PODS, decode_pod, self._put_pod, self._drop_pod, label_selector=GROUPS_SELECTOR)
+        yield self._pods_informer
         yield self._nodes_informer
         # A policy that cannot be read allows nothing; a fact that cannot be read stays what it was.
         for policies in (RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES):
@@ -253,6 +263,7 @@ class KubeGroupStore:
         drop: Callable[[ObjectEntry[T]], None],
         *,
         label_selector: str = "",
+        taken_over: Callable[[], None] = nothing,
         forget_undecodable: bool = False,
     ) -> Informer[T]:
         return Informer(
@@ -266,6 +277,7 @@ class KubeGroupStore:
             observer=self._observer,
             label_selector=label_selector,
             readability_changed=self._readability_changed,
+            taken_over=taken_over,
             forget_undecodable=forget_undecodable,
         )
 
@@ -396,8 +408,21 @@ class KubeGroupStore:
         job = next((job for job in self._jobs.get(key, {}).values() if job.uid == pod.job_uid), None)
         selection = self._selections.get(pod.job_uid)
         whole = self._incarnations.pod_seen(pod if selection is None else assigned(pod, selection))
-        if whole and job is not None:
+        if not whole or job is None:
+            return
+        if self._pods_informer.taking_over:
+            # The rest of the list may tell of an earlier moment at which all ran: of a pod that ended since.
+            self._whole[job.uid] = key
+        else:
             self._train(key, job)
+
+    def _pods_taken_over(self) -> None:
+        """Groups of which a list of pods has told that all members run have trained, at the earliest since when."""
+        whole, self._whole = self._whole, {}
+        for job_uid, key in whole.items():
+            job = next((job for job in self._jobs.get(key, {}).values() if job.uid == job_uid), None)
+            if job is not None:
+                self._train(key, job)
 
     def _select_again(self, key: GroupKey) -> None:
         """The group's Jobs or its workload have changed, and with them, rarely, which containers train."""

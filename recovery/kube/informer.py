@@ -68,6 +68,10 @@ _NUMBER = re.compile("[0-9]{1,20}")
 _decode_status = msgspec.json.Decoder(ApiStatus).decode
 
 
+def nothing() -> None:
+    """What is done where nothing has to follow a list."""
+
+
 def _ignore(_: UndecodableObject) -> None:
     """For those who keep nothing that depends on what cannot be read."""
 
@@ -88,14 +92,16 @@ class Informer(Generic[T]):
         observer: InformerObserver,
         label_selector: str = "",
         readability_changed: Callable[[UndecodableObject], None] = _ignore,
+        taken_over: Callable[[], None] = nothing,
         forget_undecodable: bool = False,
     ) -> None:
         """What is reported, in the order in which it happened, and why.
 
         `put`: an object is new or has changed. `drop`: it is gone, and the entry is the last state known of it; where
         a name is used again, the old UID is dropped before the new one is put. `readability_changed`: the object cannot
-        be read any more, or for another reason than before, or this is over. `forget_undecodable`: an object that
-        cannot be read counts as absent, else its last readable state stays; it is reported in either case.
+        be read any more, or for another reason than before, or this is over. `taken_over`: all of a list has been put
+        and dropped; until then (`taking_over`) what was put is a part of it, in no order. `forget_undecodable`: an
+        object that cannot be read counts as absent, else its last readable state stays; it is reported in either case.
         """
         self._client = client
         self.resource = resource
@@ -106,6 +112,9 @@ class Informer(Generic[T]):
         self._entropy = entropy
         self._observer = observer
         self._readability_changed = readability_changed
+        self._taken_over = taken_over
+        self.taking_over = False
+        """A list is being put: what has been put of it says nothing yet about what else is there."""
         self._label_selector = label_selector
         self._forget_undecodable = forget_undecodable
         self._streaming_list = True
@@ -257,12 +266,15 @@ class Informer(Generic[T]):
                 f"list {self.resource.plural}: the server answers with resourceVersion {resource_version}, "
                 f"but {self._newest} has been seen already"
             )
+        self.taking_over = True
         for key in [key for key in self.objects if key not in listing]:
             self._drop_object(self.objects.pop(key))
         for key in [key for key in self.undecodable if key not in listing]:
             self._readable(key)
         for key, found in listing.items():
             self._take(key, found)
+        self.taking_over = False
+        self._taken_over()
         self._move_on(resource_version)
         self._started = self.synced = True
         self._refused_as = None

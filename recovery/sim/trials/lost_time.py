@@ -35,6 +35,8 @@ class Account(StrEnum):
     """All pods were Ready, which says that they run. They had not met: one was on a node that had just gone silent."""
     UNREADABLE = "dated by what no controller could read"
     """The object that bore the date was gone when the incident was opened, or its kubelet told it later."""
+    UNWATCHED = "over before a controller could act"
+    """A fault held all controllers up from the stop until something else ended the group."""
     UNEXPLAINED = "unexplained"
     # Time that an incident books although the training ran.
     EARLY = "ran on after the evidence"
@@ -203,8 +205,14 @@ def _account(
     known = next((each for each in reversed(circumstances) if each.since <= at), Circumstance(at))
     if known.excuse:
         return known.excuse, ""
+    ends = (*(each.since for each in circumstances[1:]), at)
     down = next(
-        (each for each in reversed(circumstances) if outage.since <= each.since <= at and each.takes_down), None
+        (
+            each
+            for each, until in reversed(tuple(zip(circumstances, ends, strict=False)))
+            if each.takes_down and each.since <= at and until > outage.since
+        ),
+        None,
     )
     if down is not None:
         return f"starts after: {down.excuse}", ""

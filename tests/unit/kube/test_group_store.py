@@ -1,6 +1,8 @@
 """The store over scripted streams: indexes, notifications, and what is remembered."""
 
 import asyncio
+from datetime import UTC, datetime
+from itertools import permutations
 
 import pytest
 
@@ -202,6 +204,27 @@ async def test_that_all_members_ran_is_seen_in_passing(world: World) -> None:
         await world.tell(PODS, pod(1, state="pod_pending"))
         assert list(world.llm.trained_at) == [JOB_UID]
         await world.tell(PODS, pod(0), pod(1), type_="DELETED")
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+async def test_since_when_it_trained_is_a_matter_of_the_whole_list_in_whatever_order(order: tuple[int, ...]) -> None:
+    """A member failed and was replaced while no controller ran. Taken for trained only since then, the loss would be
+    one from before the training, and the survivors would hang."""
+    failed, replacement = pod(1, name="llm-node-0-1-old"), pod(1, name="llm-node-0-1-new")
+    ended = {"exitCode": 1, "startedAt": "2026-11-21T09:27:54Z", "finishedAt": "2026-11-21T09:50:00Z"}
+    failed["status"] |= {"phase": "Failed", "conditions": []}
+    failed["status"]["containerStatuses"][0] |= {"state": {"terminated": ended}, "ready": False, "started": False}
+    replacement["metadata"]["creationTimestamp"] = "2026-11-21T09:50:40Z"
+    replacement["status"]["containerStatuses"][0]["state"]["running"]["startedAt"] = "2026-11-21T09:50:41Z"
+    listed = [pod(0), failed, replacement]
+    world = World()
+    running = asyncio.create_task(world.store.run())
+    await world.tell(JOBS, job(), type_="ADDED")
+    await world.end_lists(JOBS)
+    await world.tell(PODS, *(listed[number] for number in order), type_="ADDED")
+    await world.end_lists(*(each for each in ALL if each is not JOBS))
+    assert world.llm.trained_at == {JOB_UID: datetime(2026, 11, 21, 9, 27, 54, tzinfo=UTC)}
+    running.cancel()
 
 
 async def test_the_ledger_is_found_by_the_uid_of_the_workload(world: World) -> None:

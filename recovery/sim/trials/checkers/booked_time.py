@@ -48,12 +48,17 @@ _PROBES_EACH = timedelta(seconds=1)
 """A joined probe succeeds, at the latest, so long after all ranks have met."""
 _MEETS_IN = timedelta(seconds=2)
 """Ready without a joined probe says that the ranks run. How long they take to meet, in the training model, at most."""
+_OPENS_IN = timedelta(seconds=2)
+"""An incident is open so soon after a clear loss, where nothing holds a controller up (`TimelyAction`)."""
 _SETTLES_IN = timedelta(seconds=15)
 """How long an incident may last on although the training goes on, where nothing holds a controller up: it waits for the
 rest of a cascade before it decides, and again before it believes that all is well."""
 
 
 _RECOVERED = f"after {Outcome.RECOVERED}"
+OVERBOOKED = "booked beyond its bound"
+"""Of the time that incidents book although the training runs: the stretches that are longer than their account allows.
+They are summed up and not a violation yet, because some remain; `tests/simulation/test_seeds.py` bounds the sum."""
 _TRAINS = frozenset({Account.LATE, Account.BETWEEN, Account.NEVER, Account.UNREPORTED})
 """An incident lasts, and the training runs."""
 _BY_DATES = _TRAINS | {Account.UNEXPLAINED, Account.EARLY}
@@ -203,6 +208,10 @@ class LostTimeBooked(CheckerRule):
             return Account.UNMARKED
         if stretch.account == Account.NEVER and self._lived_on(key, stretch):
             return Account.LIVED
+        if stretch.account == Account.UNEXPLAINED and stretch.seconds > _TOLERANCE.total_seconds():
+            undisturbed = self.world.undisturbed.seconds(stretch.since, stretch.until)
+            if undisturbed <= _OPENS_IN.total_seconds():
+                return Account.UNWATCHED
         by_dates = stretch.account in _BY_DATES or stretch.account.startswith(_RECOVERED)
         if by_dates and self.world.undisturbed.clock_was_off(stretch.since, stretch.until):
             return Account.CLOCK
@@ -211,7 +220,10 @@ class LostTimeBooked(CheckerRule):
     def _judge(self, key: GroupKey, stretch: Stretch, incident: Booked | None = None) -> Iterator[Violation]:
         told, account = self.evidence.lost_seconds, self._named(key, stretch)
         told[account] = told.get(account, 0.0) + stretch.seconds
-        if stretch.seconds > self._most(key, stretch, account, incident).total_seconds():
+        most = self._most(key, stretch, account, incident)
+        if stretch.seconds > most.total_seconds() and account in _TRAINS:
+            told[OVERBOOKED] = told.get(OVERBOOKED, 0.0) + stretch.seconds
+        elif stretch.seconds > most.total_seconds():
             of = f" (incident {stretch.incident})" if stretch.incident else ""
             yield self.found(stretch.since, f"{stretch.seconds:.3f} s: {account}{of}", key)
 

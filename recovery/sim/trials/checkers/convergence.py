@@ -3,11 +3,14 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+import msgspec
+
 from recovery.core.model.annotations import SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import GroupKey
+from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.policy.spec import Mode, Restart
-from recovery.ports import JOBS, LEASES, RECOVERY_GROUPS
+from recovery.ports import JOBS, LEASES, RECOVERY_CONFIGS, RECOVERY_GROUPS
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.training.trace import EventKind, TraceRecord
 from recovery.sim.trials.checkers.checker_rule import CheckerRule
@@ -122,7 +125,7 @@ class ConvergesAfterHealing(CheckerRule):
             if at < since:
                 break
             if ours(change.actor) and change.resource != LEASES:
-                key = self.world.group_of(change.resource, change.body)
+                key = self.world.group_of(change.resource, change.body) or self._counted_group(change)
                 writes.setdefault(key, []).append((at, change))
         for key, made in writes.items():
             state = self.world.ledgers.of_group(key) if key is not None else None
@@ -133,6 +136,19 @@ class ConvergesAfterHealing(CheckerRule):
             at, change = made[-1]
             sentence = f"{len(made)} writes since {since:%H:%M:%S}, the first at {at:%H:%M:%S}: {change.actor} to"
             yield self.found(at, f"{sentence} {change.resource.plural} {change.body['metadata']['name']}", key)
+
+    def _counted_group(self, change: ObjectChange) -> GroupKey | None:
+        """The group whose closed incident this write of the RecoveryConfig adds to the totals. None: of none."""
+        if change.resource != RECOVERY_CONFIGS or change.type == "DELETED":
+            return None
+        after, before = (
+            msgspec.convert((body or {}).get("status") or {}, FleetLedger) for body in (change.body, change.before)
+        )
+        if msgspec.structs.replace(after, totals=before.totals) != before:
+            return None
+        counted = [each for each in after.totals.counted if each not in before.totals.counted]
+        state = self.world.ledgers.of(counted[0].workload_uid) if counted else None
+        return state.group if state is not None else None
 
     def _goes_on_failing(self, key: GroupKey) -> bool:
         """It is left alone, so its hung ranks end one after the other, and each end is reconciled and written down."""

@@ -119,6 +119,11 @@ def test_after_what_takes_the_ranks_down_nothing_is_expected_until_they_met() ->
     }
 
 
+def test_a_suspension_that_is_a_moment_older_than_the_stop_has_taken_the_ranks_down() -> None:
+    known = (Circumstance(at(0)), Circumstance(at(100), "suspended", takes_down=True), Circumstance(at(130)))
+    assert told(signs=(dated(101),), known=known) == {"suspended": 29.6, "starts after: suspended": 30.0}
+
+
 def test_what_stopped_before_the_policy_was_what_it_is_is_a_baseline() -> None:
     known = (Circumstance(at(0), "no policy"), Circumstance(at(120), baseline_until=at(120)))
     assert told(signs=(dated(100),), known=known) == {"no policy": 19.6, "stopped before the policy": 40.0}
