@@ -53,7 +53,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Column:
+class BoardColumn:
     """A column of a table: the field as the query returns it, its title, and how to show it."""
 
     field: str
@@ -275,7 +275,7 @@ def rows(
     title: str,
     description: str,
     queries: Sequence[Query],
-    columns: Sequence[Column],
+    columns: Sequence[BoardColumn],
     *,
     width: int = 24,
     height: int = 7,
@@ -312,7 +312,7 @@ def rows(
     return panel
 
 
-def _properties(column: Column) -> list[models.DynamicConfigValue]:
+def _properties(column: BoardColumn) -> list[models.DynamicConfigValue]:
     found = [
         models.DynamicConfigValue("displayName", column.title),
         models.DynamicConfigValue("unit", column.unit),
