@@ -184,8 +184,10 @@ class LostTimeBooked(CheckerRule):
         incidents = sorted((self._booked(each) for each in opened), key=lambda each: each.since)
         dated, circumstances = list(self._dated.get(key, {}).values()), self._circumstances.get(key, [])
         for stop in stops:
-            for lost in lost_time(stop, incidents, dated, circumstances):
-                yield from self._judge(key, lost)
+            stretches = tuple(lost_time(stop, incidents, dated, circumstances))
+            unseen = all(each.account != Account.BOOKED for each in stretches)
+            for lost in stretches:
+                yield from self._judge(key, lost, unseen=unseen)
         for each in incidents:
             late = recovered_late(each, stops)
             for stretch in beyond(each, stops):
@@ -201,14 +203,14 @@ class LostTimeBooked(CheckerRule):
         gone_at = state.gone_at if state is not None else None
         return booked(opened.incident, gone_at or self.evidence.ends_at, opened.at)
 
-    def _named(self, key: GroupKey, stretch: Stretch) -> str:
-        """The account, told apart by what only a trial knows."""
+    def _named(self, key: GroupKey, stretch: Stretch, *, unseen: bool) -> str:
+        """The account, told apart by what only a trial knows. `unseen`: no incident is about that outage."""
         unmarked = self.evidence.jobs[key].marking is Marking.NOTHING
         if unmarked and stretch.account in {Account.UNDATED, Account.UNEXPLAINED}:
             return Account.UNMARKED
         if stretch.account == Account.NEVER and self._lived_on(key, stretch):
             return Account.LIVED
-        if stretch.account == Account.UNEXPLAINED and stretch.seconds > _TOLERANCE.total_seconds():
+        if unseen and stretch.account == Account.UNEXPLAINED and stretch.seconds > _TOLERANCE.total_seconds():
             undisturbed = self.world.undisturbed.seconds(stretch.since, stretch.until)
             if undisturbed <= _OPENS_IN.total_seconds():
                 return Account.UNWATCHED
@@ -217,8 +219,10 @@ class LostTimeBooked(CheckerRule):
             return Account.CLOCK
         return stretch.account
 
-    def _judge(self, key: GroupKey, stretch: Stretch, incident: Booked | None = None) -> Iterator[Violation]:
-        told, account = self.evidence.lost_seconds, self._named(key, stretch)
+    def _judge(
+        self, key: GroupKey, stretch: Stretch, incident: Booked | None = None, *, unseen: bool = False
+    ) -> Iterator[Violation]:
+        told, account = self.evidence.lost_seconds, self._named(key, stretch, unseen=unseen)
         told[account] = told.get(account, 0.0) + stretch.seconds
         most = self._most(key, stretch, account, incident)
         if stretch.seconds > most.total_seconds() and account in _TRAINS:
