@@ -6,7 +6,8 @@ from recovery.dashboards.series import DEAD_MEMBER, INCIDENT_SEEN, job_series
 _J = "namespace, job_name"
 _JOB = "{{ $labels.namespace }}/{{ $labels.job_name }}"
 _EXPLAIN = "Run `recovery explain {{ $labels.job_name }} -n {{ $labels.namespace }}`."
-_IDLE = f"sum by ({_J}) ({job_series('recovery_gpus_idle')})"
+# In phase Resuming all ranks are Ready. A job that reports progress seldom may train in it already.
+_IDLE_FOR_SURE = f'sum by ({_J}) ({job_series("recovery_gpus_idle")}{{reason!="resume"}})'
 _START = job_series("recovery_incident_start_timestamp_seconds")
 _PHASE = job_series("recovery_job_phase")
 _PARTICIPANTS = job_series("recovery_rendezvous_participants")
@@ -97,7 +98,7 @@ JOB_ALERTS = (
     ),
     Alert(
         name="RecoveryOverdue",
-        expr=f'time() - {_START} > {OVERDUE_SECONDS} unless on ({_J}) {_PHASE}{{phase="Held"}} == 1',
+        expr=f'time() - {_START} > {OVERDUE_SECONDS} unless on ({_J}) {_PHASE}{{phase=~"Held|Resuming"}} == 1',
         for_seconds=60,
         severity=AlertSeverity.CRITICAL,
         summary=f"{_JOB} has not recovered for {{{{ $value | humanizeDuration }}}}.",
@@ -107,7 +108,8 @@ JOB_ALERTS = (
     ),
     Alert(
         name="RecoveryGPUsIdle",
-        expr=f"{_IDLE} >= {IDLE_GPUS_MIN} and on ({_J}) ({_IDLE} >= on ({_J}) ({IDLE_SHARE} * {_GPUS}))",
+        expr=f"{_IDLE_FOR_SURE} >= {IDLE_GPUS_MIN}"
+        f" and on ({_J}) ({_IDLE_FOR_SURE} >= on ({_J}) ({IDLE_SHARE} * {_GPUS}))",
         for_seconds=600,
         severity=AlertSeverity.CRITICAL,
         summary=f"{{{{ $value }}}} GPUs of {_JOB} are idle.",

@@ -132,6 +132,56 @@ class TestADeadMember:
         check(promtool, tmp_path, renamed, [expected(self.name, "12m10s", JOB_LABELS)])
 
 
+class TestAWaitForProgress:
+    """All ranks are Ready in phase Resuming. Whoever reports progress seldom may train in it already."""
+
+    def series(self, *, resumes_from_minute: int, until_minute: int) -> dict[str, str]:
+        """Starting, then Resuming, then Starting again: a rank was lost in Resuming."""
+        before, during = resumes_from_minute - 1, until_minute - resumes_from_minute - 1
+        after = 60 - until_minute
+        starting, resuming = f"1x{before} 0x{during} 1x{after}", f"0x{before} 1x{during} 0x{after}"
+        return {
+            job("incident_start_timestamp_seconds"): "_x5 300x55",
+            job("job_gpus"): "512x60",
+            job("job_phase", phase="Starting"): starting,
+            job("job_phase", phase="Resuming"): resuming,
+            job("gpus_idle", reason="start"): starting.replace("1x", "512x"),
+            job("gpus_idle", reason="resume"): resuming.replace("1x", "512x"),
+        }
+
+    @pytest.mark.parametrize("name", ["RecoveryOverdue", "RecoveryGPUsIdle"])
+    def test_it_pages_for_neither_its_age_nor_its_gpus(self, name: str, promtool: Path, tmp_path: Path) -> None:
+        series = self.series(resumes_from_minute=8, until_minute=50)
+        ever = f"count_over_time({firing(name)}[40m])"
+        check(promtool, tmp_path, series, [Expected(ever, "45m10s", {})])
+
+    def test_it_resolves_the_page_of_the_restart_before_it(self, promtool: Path, tmp_path: Path) -> None:
+        series = self.series(resumes_from_minute=20, until_minute=50)
+        shown = [
+            expected("RecoveryOverdue", "18m10s", JOB_LABELS),
+            expected("RecoveryOverdue", "22m10s", None),
+        ]
+        check(promtool, tmp_path, series, shown)
+
+    def test_a_rank_lost_in_it_makes_the_incident_overdue_again(self, promtool: Path, tmp_path: Path) -> None:
+        series = self.series(resumes_from_minute=8, until_minute=25)
+        shown = [
+            expected("RecoveryOverdue", "24m10s", None),
+            expected("RecoveryOverdue", "28m10s", JOB_LABELS),
+        ]
+        check(promtool, tmp_path, series, shown)
+
+    def test_gpus_that_idle_for_another_reason_count_alone(self, promtool: Path, tmp_path: Path) -> None:
+        """Without an open incident's age, so that RecoveryOverdue does not explain it."""
+        series = self.series(resumes_from_minute=8, until_minute=20)
+        del series[job("incident_start_timestamp_seconds")]
+        shown = [
+            expected("RecoveryGPUsIdle", "28m10s", None),
+            expected("RecoveryGPUsIdle", "33m10s", JOB_LABELS),
+        ]
+        check(promtool, tmp_path, series, shown)
+
+
 def test_an_hourly_recovery_within_its_target_raises_no_alert(promtool: Path, tmp_path: Path) -> None:
     """Two hours of a job of 512 GPUs that is idle for three minutes in each: detect, start, rendezvous."""
     phases = {"detect": 0, "start": 1, "rendezvous": 2}
