@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 
+from recovery.core.diagnosis.signature import DisruptionClass
 from recovery.core.model.ledger import Incident, Outcome, Phase, PhaseSpan, Totals
 from recovery.sim.training.training import Round, TrainingOutcome
 
@@ -37,6 +38,8 @@ class Account(StrEnum):
     """The object that bore the date was gone when the incident was opened, or its kubelet told it later."""
     UNWATCHED = "over before a controller could act"
     """A fault held all controllers up from the stop until something else ended the group."""
+    ASKED = "stopped before a person asked for a restart"
+    """The controller read the request before it read the loss: the incident begins with the request."""
     UNEXPLAINED = "unexplained"
     # Time that an incident books although the training ran.
     EARLY = "ran on after the evidence"
@@ -85,6 +88,8 @@ class Booked:
     """Its last phase is Held."""
     verified: bool = False
     """All ranks have said that they have met."""
+    manual: bool = False
+    """A person's request opened it."""
     opened_at: datetime | None = None
     """When it was opened. None: not known; it could read everything."""
     resuming: tuple[tuple[datetime, datetime], ...] = ()
@@ -153,6 +158,7 @@ def booked(incident: Incident, ends_at: datetime, opened_at: datetime | None = N
         ending=f"{closing.outcome}/{closing.outcome_reason}" if closing is not None else "",
         held=bool(incident.phases) and incident.phases[-1].phase is Phase.HELD,
         verified=closing is not None and closing.verified,
+        manual=incident.disruption_class == DisruptionClass.MANUAL,
         opened_at=opened_at,
         resuming=tuple(
             (span.started_at, span.ended_at or ends_at) for span in incident.phases if span.phase is Phase.RESUMING

@@ -125,9 +125,13 @@ class LostTimeBooked(CheckerRule):
         known = self._dated.setdefault(job.group, {})
         if dated is not None and any(loss.revision == change.revision for loss in job.losses[-1:]):
             known.setdefault((uid, dated), Dated(dated, seen_at=at, inferred=change.type == "ADDED"))
+        if dated is not None and change.resource == PODS:
+            # While a container waits to start again its status tells of its last exit alone (`lastState`).
+            for key in [key for key in known if key[0] == uid and key[1] < dated]:
+                known[key] = replace(known[key], gone_at=known[key].gone_at or at)
         if change.type == "DELETED":
             for key in [key for key in known if key[0] == uid]:
-                known[key] = replace(known[key], gone_at=at)
+                known[key] = replace(known[key], gone_at=known[key].gone_at or at)
 
     def _note_circumstances(self, group: GroupView, at: datetime) -> None:
         excuse, takes_down = "", True
@@ -186,8 +190,10 @@ class LostTimeBooked(CheckerRule):
         for stop in stops:
             stretches = tuple(lost_time(stop, incidents, dated, circumstances))
             unseen = all(each.account != Account.BOOKED for each in stretches)
+            first = next((each for each in incidents if each.since < stop.until and each.until > stop.since), None)
+            asked = first is not None and first.manual
             for lost in stretches:
-                yield from self._judge(key, lost, unseen=unseen)
+                yield from self._judge(key, lost, unseen=unseen, asked=asked)
         for each in incidents:
             late = recovered_late(each, stops)
             for stretch in beyond(each, stops):
@@ -203,13 +209,18 @@ class LostTimeBooked(CheckerRule):
         gone_at = state.gone_at if state is not None else None
         return booked(opened.incident, gone_at or self.evidence.ends_at, opened.at)
 
-    def _named(self, key: GroupKey, stretch: Stretch, *, unseen: bool) -> str:
-        """The account, told apart by what only a trial knows. `unseen`: no incident is about that outage."""
+    def _named(self, key: GroupKey, stretch: Stretch, *, unseen: bool, asked: bool) -> str:
+        """The account, told apart by what only a trial knows.
+
+        `unseen`: no incident is about that outage. `asked`: the first that is begins with a person's request.
+        """
         unmarked = self.evidence.jobs[key].marking is Marking.NOTHING
         if unmarked and stretch.account in {Account.UNDATED, Account.UNEXPLAINED}:
             return Account.UNMARKED
         if stretch.account == Account.NEVER and self._lived_on(key, stretch):
             return Account.LIVED
+        if stretch.account == Account.UNEXPLAINED and asked:
+            return Account.ASKED
         if unseen and stretch.account == Account.UNEXPLAINED and stretch.seconds > _TOLERANCE.total_seconds():
             undisturbed = self.world.undisturbed.seconds(stretch.since, stretch.until)
             if undisturbed <= _OPENS_IN.total_seconds():
@@ -220,9 +231,15 @@ class LostTimeBooked(CheckerRule):
         return stretch.account
 
     def _judge(
-        self, key: GroupKey, stretch: Stretch, incident: Booked | None = None, *, unseen: bool = False
+        self,
+        key: GroupKey,
+        stretch: Stretch,
+        incident: Booked | None = None,
+        *,
+        unseen: bool = False,
+        asked: bool = False,
     ) -> Iterator[Violation]:
-        told, account = self.evidence.lost_seconds, self._named(key, stretch, unseen=unseen)
+        told, account = self.evidence.lost_seconds, self._named(key, stretch, unseen=unseen, asked=asked)
         told[account] = told.get(account, 0.0) + stretch.seconds
         most = self._most(key, stretch, account, incident)
         if stretch.seconds > most.total_seconds() and account in _TRAINS:

@@ -24,6 +24,19 @@ def test_the_sentence_tells_how_the_job_failed() -> None:
     assert controller.workload_actions == []
 
 
+def test_it_begins_when_the_job_began_to_fail_and_ends_with_the_job_set() -> None:
+    """The ranks stood still from then on, and no pod is left that tells of it."""
+    controller, world = Controller(), failed_unseen("BackoffLimitExceeded")
+    controller.settle(world, 0)
+    (incident,) = controller.recorded
+    (job,) = world.jobs
+    failing = job.condition("FailureTarget") or job.condition("Failed")
+    assert failing is not None
+    assert incident.started_at == failing.since
+    assert incident.closing is not None
+    assert (incident.closing.ended_at - incident.started_at).total_seconds() >= 2
+
+
 def test_a_job_that_failed_as_its_user_wrote_is_no_platform_that_gave_up() -> None:
     controller = Controller()
     controller.settle(failed_unseen("PodFailurePolicy"), 0)
