@@ -227,7 +227,12 @@ class Reconciler:
                 closed = await self._ledgers.recorded(key.namespace, whose, closed) or closed
             await self._count(FleetChange(closed=(*ledger.uncounted, totals_of(whose.uid, closed))))
         except RefusedError as error:
-            _log.warning("the incident of a deleted job is not in the fleet's totals", job=str(key), error=str(error))
+            _log.warning(
+                "the incident of a deleted job is not in the fleet's totals",
+                incident=closed.id,
+                job=str(key),
+                error=str(error),
+            )
 
     def _orphans(self, key: GroupKey) -> tuple[LedgerObject, ...]:
         """Ledgers of jobs of that name that are gone; of one that the cache has not caught up with, ours."""

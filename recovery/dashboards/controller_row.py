@@ -130,7 +130,7 @@ def _api() -> list[AnyPanel]:
         ),
         lines(
             "Age of the last watch event",
-            "Since a watch last told anything, bookmarks included, on the slowest replica. More than five minutes:"
+            "Since a watch last delivered anything, bookmarks included, on the slowest replica. More than five minutes:"
             " see the runbook of RecoveryWatchStale.",
             [Query("max by (resource) (time() - (recovery_watch_last_event_timestamp_seconds > 0))", "{{resource}}")],
             unit="s",

@@ -89,7 +89,7 @@ def _summary(totals: GroupTotals) -> Iterator[Block]:
             KeyFigure("Handled automatically", f"{automatic:,} of {totals.incidents:,}", others),
             KeyFigure("Idle GPU-hours", gpu_hours(totals.idle_gpu_seconds)),
             *((released,) if totals.released_gpu_seconds else ()),
-            KeyFigure("Restarts", f"{totals.restarts:,}", f"{totals.charged:,} incidents charged to a budget"),
+            KeyFigure("Restarts", f"{totals.restarts:,}", f"{totals.charged:,} charged to a budget"),
         )
     )
 

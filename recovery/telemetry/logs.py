@@ -1,8 +1,9 @@
 """Logs on stderr: one JSON object a line, or readable lines for people.
 
-The keys are `ts`, `level`, `msg`, and what the line is about: `incident`, `job`, `phase`, `decision`. A line about an
-incident has `incident` and `job`, so that a query by either finds all of it. What libraries log through the standard
-library takes the same shape, so that no line breaks whoever parses them.
+The keys are `ts`, `level`, `msg`, and what the line is about: `incident`, `job`, `phase`, `decision`. A line about a
+change of an incident has `incident` and `job`, so that a query by either finds its course. A line about a reconcile or
+a request that failed has `job` alone, and one about a quarantined node has `incident` and `node`. What libraries log
+through the standard library takes the same shape, so that no line breaks whoever parses them.
 """
 
 import logging

@@ -97,7 +97,7 @@ def page() -> str:
             "The process that led when they happened has them. They have no labels of a job.",
             of_fleet.DURATIONS_AND_DECISIONS,
         ),
-        ("Metrics of every replica", "Each process tells them of itself.", of_process.OF_PROCESS),
+        ("Metrics of every replica", "Each replica exports its own.", of_process.OF_PROCESS),
         (
             "Metrics of the process",
             "prometheus_client gives them under its own names, without our prefix.",

@@ -120,7 +120,7 @@ WATCH_LAST_EVENT = _of_process(
     "watch_last_event_timestamp_seconds",
     MetricType.GAUGE,
     "seconds since the epoch",
-    "When a watch last told anything, bookmarks included.",
+    "When a watch last delivered anything, bookmarks included.",
     "From the first line of the watch.",
     "time() - recovery_watch_last_event_timestamp_seconds > 300",
     _RESOURCE,
@@ -130,7 +130,7 @@ UNDECODABLE_OBJECTS = _of_process(
     MetricType.GAUGE,
     "objects",
     "Objects whose content cannot be read now. The controller does nothing about a job that one belongs to.",
-    "From the first list. 0 is told too.",
+    "From the first list. It is exported at 0 as well.",
     "max by (resource) (recovery_undecodable_objects) > 0",
     _RESOURCE,
 )

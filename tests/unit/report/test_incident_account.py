@@ -8,6 +8,8 @@ import pytest
 from recovery.core.model.ledger import AttemptAction, IncidentHandling, Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.report.incident_account import OPEN, account_of
+from recovery.report.phase_accounts import BADPUT
+from recovery.telemetry.catalogue.label_values import BOOKED_REASONS, badput_of
 from tests.unit.report.records import BEGAN, GPUS, NOW, attempt, killed_rank, phase, record
 
 
@@ -36,6 +38,12 @@ def test_gpu_seconds_are_split_by_phase_and_by_badput() -> None:
         "infrastructure_recovery_from_disruption": 12 * GPUS,
         "other": 8 * GPUS,
     }
+
+
+def test_the_report_and_the_metrics_give_a_phase_the_same_badput() -> None:
+    of_metrics = {phase: badput_of(reason) for phase, reason in BOOKED_REASONS.items()}
+    assert {phase: BADPUT[Phase(phase)] for phase in of_metrics} == of_metrics
+    assert set(Phase) - of_metrics.keys() == {Phase.HEALTHY}  # between incidents: nothing is booked
 
 
 def test_released_gpus_are_not_idle() -> None:
