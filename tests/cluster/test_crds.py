@@ -564,7 +564,7 @@ async def test_the_controller_may_do_what_it_does_and_no_more(control_plane: Con
             for verb in ("list", "watch")
             for kind in ("jobs", "pods", "nodes", "recoverypolicies", "clusterrecoverypolicies")
         ),
-        *(("list", "recoveryincidents"), ("list", "events")),
+        *(("get", "recoveryincidents"), ("list", "recoveryincidents"), ("list", "events")),
         *(("create", "recoverygroups"), ("patch", "recoverygroups/status"), ("create", "recoveryincidents")),
         *(("delete", "jobs"), ("patch", "jobs"), ("delete", "pods"), ("create", "events")),
         *(("patch", "trainjobs"), ("patch", "jobsets"), ("delete", "jobsets"), ("patch", "jobsets/status")),
@@ -578,6 +578,6 @@ async def test_the_controller_may_do_what_it_does_and_no_more(control_plane: Con
         *(("get", "secrets"), ("create", "pods"), ("patch", "pods"), ("create", "pods/eviction"), ("create", "jobs")),
         *(("patch", "recoverypolicies"), ("delete", "recoverygroups"), ("patch", "recoveryincidents")),
         *(("patch", "recoverygroups"), ("update", "recoverygroups/status"), ("patch", "events")),
-        *(("get", kind) for kind in ("jobs", "pods", "recoveryincidents")),
+        *(("get", kind) for kind in ("jobs", "pods")),
     ):
         assert not await may(verb, resource), f"{verb} {resource}"
