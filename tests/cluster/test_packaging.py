@@ -33,7 +33,7 @@ WARNS_WITHOUT = {
 }
 """By role: what is said where a right of it is missing."""
 COUNTS = frozenset({("get", "recoveryincidents"), ("patch", "recoveryconfigs/status")})
-"""Rights of the role recovery-observe that only the totals of the fleet need: the roles of earlier versions lack them."""
+"""Rights of the role recovery-observe that only the totals of the fleet need: earlier versions did not have them."""
 COUNTS_WITHOUT = "the totals of the fleet will be incomplete (manifests/rbac)"
 AT_ONCE = 4
 """Controllers that start at the same time: what they cost is the time of a processor."""
