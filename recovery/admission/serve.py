@@ -19,7 +19,7 @@ from recovery.admission.accepted import Register
 from recovery.admission.certificates import SelfMade, expires_at
 from recovery.admission.runtimes import Runtimes
 from recovery.admission.settings import AdmissionSettings
-from recovery.admission.webhooks import WEBHOOKS, Reviewed, nobody_counts, serve_webhooks
+from recovery.admission.webhooks import WEBHOOKS, Reviewed, not_counted, serve_webhooks
 from recovery.kube.client import KubeApiClient
 from recovery.kube.http import HttpTransport
 from recovery.kube.session import Session, open_session
@@ -58,7 +58,7 @@ class AdmissionServer:
         cluster: ClusterAccess,
         clock: Clock,
         entropy: Entropy,
-        reviewed: Reviewed = nobody_counts,
+        reviewed: Reviewed = not_counted,
     ) -> None:
         """`reviewed` is called in the thread of the webhooks."""
         self._settings = settings
@@ -198,7 +198,7 @@ async def serve_admission(
     cluster: ClusterAccess,
     clock: Clock,
     entropy: Entropy,
-    reviewed: Reviewed = nobody_counts,
+    reviewed: Reviewed = not_counted,
 ) -> AsyncIterator[AdmissionServer]:
     """Admission for as long as the context lasts; it never raises for admission's sake.
 

@@ -65,7 +65,7 @@ Reviewed = Callable[[str, ReviewOutcome], None]
 """Called with the path of the webhook after each review."""
 
 
-def nobody_counts(_webhook: str, _outcome: ReviewOutcome) -> None:
+def not_counted(_webhook: str, _outcome: ReviewOutcome) -> None:
     """For those who need no metrics."""
 
 

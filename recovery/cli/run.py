@@ -135,7 +135,7 @@ async def check(
     """The resources to watch. Raises CommandError for what is not there, before anything is watched or served.
 
     `lease_namespace`: where the election is to be held; None: there is none. `telemetry` exports what is missing and
-    not needed for a start; None: nobody exports it.
+    not needed for a start; None: it is not exported.
     """
     absent = await absent_resources(connection.client)
     if words := install_words(absent):

@@ -218,8 +218,10 @@ class Reconciler:
     async def _record_gone(
         self, key: GroupKey, whose: WorkloadReference, ledger: Ledger, incident: Incident | None = None
     ) -> None:
-        """Record the last incident of a job that is gone, and count it: nobody comes back to its ledger. `incident`: as
-        it was closed here. None: as the ledger has it."""
+        """Record the last incident of a job that is gone, and count it: no reconcile comes back to its ledger.
+
+        `incident`: as it was closed here. None: as the ledger has it.
+        """
         closed = as_recorded(incident if incident is not None else ledger.current_incident)
         created = await self._ledgers.record(key.namespace, whose, closed)
         try:
@@ -328,7 +330,7 @@ class Reconciler:
                 await group_recreate.delete_job(self._api, key.namespace, action)
             case DeletePods() | ForceDeletePods():
                 await self._teardown.delete_pods(key.namespace, action)
-            case ChangeFleet() | CountIncidents():
+            case ChangeFleet():
                 await self._fleet.change(action.change)
             case RaiseBackoffLimit():
                 await group_recreate.raise_backoff_limit(self._api, key.namespace, action)
@@ -346,8 +348,10 @@ class Reconciler:
                 await self._ledgers.record(key.namespace, reference_to(workload), action.incident)
             case EmitEvent():
                 await events.emit(self._api, key.namespace, workload, action, self._clock.now())
-            case ReadLive():
-                raise AssertionError("a live read is done by the look itself")
+            case CountIncidents() | ReadLive():
+                raise AssertionError(
+                    f"{type(action).__name__} is done by the reconcile itself, before its ledger write"
+                )
 
     def _newest_ledger(self, key: GroupKey, workload: WorkloadFacts) -> LedgerObject | None:
         """The newest ledger known: the cache's, or our own last write for as long as the cache lags behind it.

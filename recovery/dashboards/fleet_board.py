@@ -2,6 +2,7 @@
 
 from recovery.dashboards import controller_row
 from recovery.dashboards.frame import FLEET_UID, JOB_UID, TO_JOB_OF_ROW, TO_JOB_OF_SERIES, TO_RUNBOOK, board
+from recovery.dashboards.gpu_time import gpu_time_figures
 from recovery.dashboards.palette import (
     BAD,
     BADPUT_COLORS,
@@ -31,7 +32,6 @@ from recovery.dashboards.panels import (
     states,
     words,
 )
-from recovery.dashboards.rules import INTERVAL_SECONDS
 from recovery.dashboards.series import ETTR_OF_FLEET_1H, ETTR_OF_JOB_1H
 
 _BAD_FROM_ONE = ((None, GOOD), (1, BAD))
@@ -222,8 +222,8 @@ def _incidents() -> list[AnyPanel]:
         ),
         bars(
             "Who handled incidents, whole cluster",
-            "Closed incidents that needed nobody (automatic), that a person asked for (manual), and that waited for a"
-            " person (held). Many held ones: raise the restart budget, or write rules for their causes.",
+            "Closed incidents that needed no person (automatic), that a person asked for (manual), and that waited for"
+            " a person (held). Many held ones: raise the restart budget, or write rules for their causes.",
             Query(
                 f"round(sum by (handling) (increase({of_fleet('fleet_incidents_total')}[$__range]))) > 0",
                 "{{handling}}",
@@ -254,36 +254,8 @@ def _incidents() -> list[AnyPanel]:
 
 def _gpu_time() -> list[AnyPanel]:
     idle = of_jobs("gpu_idle_seconds_total")
-    held = f"sum(sum_over_time({of_jobs('job_gpus')}[$__range])) * {INTERVAL_SECONDS}"
     return [
-        one_number(
-            "Effective training time",
-            "ETTR: the share of GPU time in this time range in which no incident kept the GPUs idle. Work that was"
-            " done again after a checkpoint is not subtracted.",
-            f"1 - sum(increase({idle}[$__range])) / ({held})",
-            unit="percentunit",
-            steps=((None, BAD), (0.9, WARNING), (0.95, GOOD)),
-            width=8,
-            decimals=2,
-        ),
-        one_number(
-            "GPU time lost",
-            "GPU-hours that incidents kept idle in this time range. The bars below show where they went.",
-            f"sum(increase({idle}[$__range])) / 3600",
-            unit=GPU_HOURS,
-            steps=((None, NEUTRAL),),
-            width=8,
-            decimals=1,
-        ),
-        one_number(
-            "GPU time given back",
-            "GPU-hours that suspended groups released to other jobs in this time range. They do not count as lost.",
-            f"sum(increase({of_jobs('gpu_released_seconds_total')}[$__range])) / 3600",
-            unit=GPU_HOURS,
-            steps=((None, NEUTRAL),),
-            width=8,
-            decimals=1,
-        ),
+        *gpu_time_figures("the", "suspended groups"),
         lines(
             "Effective training time of the last hour, whole cluster",
             "ETTR of each moment's last hour, for all selected jobs of the cluster. A step down is one large incident;"
@@ -452,7 +424,7 @@ def _nodes() -> list[AnyPanel]:
         ),
         bars(
             "Jobs by mode, whole cluster",
-            "Workloads by the mode of the policy that applies. none: nobody recovers them. observe: the controller"
+            "Workloads by the mode of the policy that applies. none: no policy selects them. observe: the controller"
             " reports and does not act.",
             Query(of_fleet("jobs"), "{{mode}}"),
             unit="none",

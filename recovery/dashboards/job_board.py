@@ -1,6 +1,7 @@
 """The dashboard of a job: what happens to it now, what its incidents cost, and what it may still spend."""
 
 from recovery.dashboards.frame import FLEET_UID, JOB_UID, TO_RUNBOOK, board
+from recovery.dashboards.gpu_time import gpu_time_figures
 from recovery.dashboards.palette import (
     BAD,
     BADPUT_COLORS,
@@ -28,7 +29,6 @@ from recovery.dashboards.panels import (
     states,
     words,
 )
-from recovery.dashboards.rules import INTERVAL_SECONDS
 from recovery.dashboards.series import ETTR_OF_JOB_1H
 
 _JOB = "{{namespace}}/{{job_name}}"
@@ -207,35 +207,8 @@ def _incidents() -> list[AnyPanel]:
 
 def _gpu_time() -> list[AnyPanel]:
     idle = of_jobs("gpu_idle_seconds_total")
-    held = f"sum(sum_over_time({of_jobs('job_gpus')}[$__range])) * {INTERVAL_SECONDS}"
     return [
-        one_number(
-            "Effective training time",
-            "ETTR: the share of the job's GPU time in this time range in which no incident kept its GPUs idle.",
-            f"1 - sum(increase({idle}[$__range])) / ({held})",
-            unit="percentunit",
-            steps=((None, BAD), (0.9, WARNING), (0.95, GOOD)),
-            width=8,
-            decimals=2,
-        ),
-        one_number(
-            "GPU time lost",
-            "GPU-hours that incidents kept idle in this time range.",
-            f"sum(increase({idle}[$__range])) / 3600",
-            unit=GPU_HOURS,
-            steps=((None, NEUTRAL),),
-            width=8,
-            decimals=1,
-        ),
-        one_number(
-            "GPU time given back",
-            "GPU-hours that the suspended group released to other jobs in this time range. They do not count as lost.",
-            f"sum(increase({of_jobs('gpu_released_seconds_total')}[$__range])) / 3600",
-            unit=GPU_HOURS,
-            steps=((None, NEUTRAL),),
-            width=8,
-            decimals=1,
-        ),
+        *gpu_time_figures("the job's", "the suspended group"),
         lines(
             "Effective training time of the last hour",
             "ETTR of each moment's last hour.",

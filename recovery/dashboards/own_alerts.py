@@ -67,7 +67,9 @@ OWN_ALERTS = (
     ),
     Alert(
         name="RecoveryPermissionMissing",
-        expr="max by (verb, resource) (recovery_missing_permissions) == 1",
+        # An installation that only observes withholds them on purpose (manifests/overlays/observe).
+        expr="max by (verb, resource) (recovery_missing_permissions) == 1"
+        f' and on () {fleet_series("recovery_jobs")}{{mode="enforce"}} > 0',
         for_seconds=60,
         severity=AlertSeverity.WARNING,
         summary="The controller may not {{ $labels.verb }} {{ $labels.resource }}.",

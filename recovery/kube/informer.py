@@ -267,13 +267,15 @@ class Informer(Generic[T]):
                 f"but {self._newest} has been seen already"
             )
         self.taking_over = True
-        for key in [key for key in self.objects if key not in listing]:
-            self._drop_object(self.objects.pop(key))
-        for key in [key for key in self.undecodable if key not in listing]:
-            self._readable(key)
-        for key, found in listing.items():
-            self._take(key, found)
-        self.taking_over = False
+        try:
+            for key in [key for key in self.objects if key not in listing]:
+                self._drop_object(self.objects.pop(key))
+            for key in [key for key in self.undecodable if key not in listing]:
+                self._readable(key)
+            for key, found in listing.items():
+                self._take(key, found)
+        finally:
+            self.taking_over = False
         self._taken_over()
         self._move_on(resource_version)
         self._started = self.synced = True

@@ -76,7 +76,7 @@ def subject(account: IncidentAccount) -> str:
 
 
 def incident_sections(account: IncidentAccount, *, level: int = 2) -> Iterator[DocumentSection]:
-    """What is told of one incident, under headings of that level."""
+    """The sections of one incident, under headings of that level."""
     found = (
         section("Summary", key_figures(account), Paragraph(account.message, quoted=True), _verification(account)),
         section("Timeline", *_timeline(account)),

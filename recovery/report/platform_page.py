@@ -1,4 +1,4 @@
-"""What is told of the platform's own ways: what they would have cost, from which inputs, by which formula."""
+"""The section on the platform's own ways: what they would have cost, from which inputs, by which formula."""
 
 from collections.abc import Iterator, Sequence
 

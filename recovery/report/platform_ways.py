@@ -1,7 +1,8 @@
 """What an incident would have cost without the controller: computed from measured and documented inputs.
 
-Two ways are compared, because a cluster without the controller runs one of two kinds of runtime. What nobody can know
-is decided in favour of the platform: how long it takes a person to notice a job that has failed for good is left out.
+Two ways are compared, because a cluster without the controller runs one of two kinds of runtime. What cannot
+be known is decided in favour of the platform: how long it takes a person to notice a job that has failed for good is
+left out.
 """
 
 from collections.abc import Iterable, Sequence, Set

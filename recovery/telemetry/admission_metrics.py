@@ -1,4 +1,4 @@
-"""What is told of the admission webhooks. They run in a thread of their own, which counts here too: the instruments
+"""The metrics of the admission webhooks. They run in a thread of their own, which counts here too: the instruments
 of prometheus_client may be used from any thread."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -47,7 +47,7 @@ class FleetCollector(Collector):
             of_fleet.NODES_QUARANTINED,
             {("controller",): len(fleet.quarantined) - by_hand, ("person",): by_hand},
         )
-        # Without a RecoveryConfig nobody allows a quarantine.
+        # Without a RecoveryConfig no quarantine is allowed.
         allowed = cap(limits, len(self._store.nodes())) if limits.may_cordon else 0
         yield filled(of_fleet.NODES_QUARANTINED_LIMIT, {(): allowed})
         suspicions: dict[tuple[str, ...], float] = {}

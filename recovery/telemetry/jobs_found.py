@@ -11,7 +11,7 @@ from datetime import timedelta
 import msgspec
 
 from recovery.core.diagnosis.membership import member_jobs, members_ready
-from recovery.core.model.facts import GroupKey, PodFacts, Progress, Snapshot
+from recovery.core.model.facts import GroupKey, Progress, Snapshot
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.selection import applicable
 from recovery.core.policy.spec import PolicyError
@@ -20,7 +20,7 @@ from recovery.telemetry.catalogue.label_values import NO_MODE
 
 
 class FoundJob(msgspec.Struct, frozen=True):
-    """What is told of a job that its ledger does not say."""
+    """What metrics say about a job, and its ledger does not."""
 
     workload_uid: str
     kind: str
@@ -87,7 +87,7 @@ def _found(snapshot: Snapshot, policy: Policy | PolicyError | None) -> FoundJob 
     found = FoundJob(
         workload_uid=workload.uid,
         kind=workload.kind,
-        gpus=sum(pod.gpus for pod in snapshot.pods if _holds_gpus(pod)),
+        gpus=sum(pod.gpus for pod in snapshot.pods if pod.holds_gpus),
         members_ready=members_ready(snapshot, job_uids),
         selected=policy is not None,
         progress=workload.progress,
@@ -97,7 +97,3 @@ def _found(snapshot: Snapshot, policy: Policy | PolicyError | None) -> FoundJob 
     return msgspec.structs.replace(
         found, mode=policy.mode.lower(), budget_limit=policy.budget_limit, budget_window=policy.budget_window
     )
-
-
-def _holds_gpus(pod: PodFacts) -> bool:
-    return pod.gone_at is None and bool(pod.node) and pod.phase not in {"Succeeded", "Failed"}

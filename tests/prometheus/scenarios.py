@@ -69,7 +69,10 @@ SCENARIOS: dict[str, Scenario] = {
     "RecoveryCircuitBreakerOpen": Scenario({own("circuit_breaker_open"): _OFF_ON_OFF}, "5m40s", "9m10s", "30m10s", {}),
     "RecoveryPaused": Scenario({own("paused"): "0x4 1x79 0x20"}, "60m10s", "68m10s", "90m10s", {}),
     "RecoveryPermissionMissing": Scenario(
-        {own("missing_permissions", verb="create", resource="pods/eviction"): "_x5 1x19 stale"},
+        {
+            own("missing_permissions", verb="create", resource="pods/eviction"): "_x5 1x19 stale",
+            own("jobs", mode="enforce"): "1x60",
+        },
         "5m40s",
         "9m10s",
         "30m10s",

@@ -82,6 +82,17 @@ def test_what_explains_an_alert_is_evaluated_before_it() -> None:
     assert "unless" in expression(BY_NAME["RecoveryOverdue"])
 
 
+def test_permissions_that_an_installation_withholds_because_it_only_observes_are_no_alert(
+    promtool: Path, tmp_path: Path
+) -> None:
+    series = {
+        own("missing_permissions", verb="delete", resource="jobs"): "1x60",
+        own("jobs", mode="enforce"): "0x60",
+        own("jobs", mode="observe"): "5x60",
+    }
+    check(promtool, tmp_path, series, [expected("RecoveryPermissionMissing", "30m10s", None)])
+
+
 class TestADeadMember:
     """The alert that does not depend on the controller."""
 

@@ -14,7 +14,7 @@ _SIGN_SECONDS = 5
 
 @dataclass(frozen=True)
 class IdleSpan:
-    """GPUs that did nothing. `begin` is when the API first showed why: nobody can date what lies before it."""
+    """GPUs that did nothing. `begin` is when the API first showed why: no object dates what lies before it."""
 
     job: str
     begin: datetime

@@ -262,14 +262,15 @@ def _already_failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledg
     if jobset.uid == ledger.handled.terminal_jobset_uid:
         return answer(ledger, because(Reason.JOB_SET_FAILED, jobset=jobset.name))
     at = condition.since if condition is not None else None
-    if condition is None or at is None or at < policy.since.replace(microsecond=0) or now - at > STALE_AFTER:
+    enforced_since = policy.since.replace(microsecond=0)  # the API dates in whole seconds
+    if condition is None or at is None or at < enforced_since or now - at > STALE_AFTER:
         return answer(ledger, told(Sentence.FAILED_LONG_AGO, Reason.JOB_SET_FAILED, jobset=jobset.name))
     text = f"JobSet {jobset.name} is Failed: {condition.message or condition.reason}"
     evidence = fresh(snapshot, gather(snapshot), since=policy.since, handled=ledger.handled, now=now)
     # Where the pods are gone, the Job still tells since when it fails: the ranks stood still from then on.
     failing = (job.condition("FailureTarget") or job.condition("Failed") for job in snapshot.jobs)
     since = [each.since for each in failing if each is not None and each.since is not None]
-    failed_at = at if evidence else min([at, *(each for each in since if each >= policy.since)])
+    failed_at = at if evidence else min([at, *(each for each in since if each >= enforced_since)])
     end = Evidence(f"{jobset.uid}/failed", LossKind.JOB_SET_FAILED, text, "", at=failed_at)
     opened = lifecycle.open_incident(
         ledger, snapshot, policy, classify((*evidence, end), snapshot), now, ended_at=phases.within_second(at, now)

@@ -91,7 +91,7 @@ def _resuming(context: ReconcileContext, ledger: Ledger, ready_at: datetime) -> 
             source=source,
             verified=str(verified).lower(),
         )
-        # Not later, however long nobody led: nobody knows since when it trains.
+        # Not later, even if no controller led meanwhile: since when it trains is not known.
         return _recovered(entered, _why(entered, unseen), max(deadline, ready_at), source, verified=verified)
     if ledger.phase is not Phase.RESUMING:
         entered = say_of_attempt(entered, because(Reason.WAITING_FOR_PROGRESS, ranks=open_.ranks))

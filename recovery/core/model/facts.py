@@ -180,7 +180,7 @@ class PodFacts(msgspec.Struct, frozen=True):
 
     @property
     def holds_gpus(self) -> bool:
-        """It is on a node, and nobody else can have its GPUs yet."""
+        """It is on a node and has not ended, so no other pod can have its GPUs yet."""
         return self.gone_at is None and bool(self.node) and self.phase not in {"Succeeded", "Failed"}
 
 

@@ -10,7 +10,7 @@ import msgspec
 from recovery.core.model.ledger import Incident, Ledger, PhaseSpan, Totals
 
 UNKNOWN_CLASS = "Unknown"
-"""Of GPU-seconds whose class nobody has written down."""
+"""Of GPU-seconds that were booked without a class."""
 
 _ROUNDING_GPU_SECONDS = 0.01
 _MERGED_GPU_SECONDS = 0.5

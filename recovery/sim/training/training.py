@@ -182,7 +182,7 @@ class _Report:
     training: str
     at: datetime
     percentage: int | None
-    """None: nobody knows how many steps there are."""
+    """None: the number of steps is not known."""
 
 
 class _JobSpec(msgspec.Struct):

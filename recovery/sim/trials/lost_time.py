@@ -43,13 +43,13 @@ class Account(StrEnum):
     UNEXPLAINED = "unexplained"
     # Time that an incident books although the training ran.
     EARLY = "ran on after the evidence"
-    """From the start of an incident to the first stop in it: a pod that dies slowly, a fault that stops nobody yet."""
+    """From the start of an incident to the first stop in it: a pod that dies slowly, a fault that stops no rank yet."""
     LATE = "trains before the incident ends"
     BETWEEN = "trained for a while during the incident"
     NEVER = "the training did not stop"
     BACKDATED = "trained before the incident was opened"
-    """Nobody watched at that time: no controller led, or a pause was on. The incident is dated by the first loss since
-    then, whatever the training did before the incident was opened."""
+    """No controller led at that time, or a pause was on. The incident is dated by the first loss since then, whatever
+    the training did before the incident was opened."""
     LIVED = "the processes of a lost pod lived on"
     """Its node was cut off, or it could not be ended: the API tells of a loss, and the training goes on."""
     OUTLIVES = "trains before a held incident is over"

@@ -80,7 +80,7 @@ JOINED, EXPECTED = "joined", "expected"
 def badput_of(reason: str) -> str:
     """The type of badput that idle GPU-seconds of that reason are.
 
-    A backoff and a group that hangs are nobody's work on the recovery; all else is.
+    In a backoff, and while a group hangs, no recovery is under way. In all other phases one is.
     """
     return OTHER_BADPUT if reason in {"backoff", HUNG} else RECOVERY_BADPUT
 

@@ -189,6 +189,46 @@ async def test_a_list_that_has_not_changed_tells_nothing(world: World) -> None:
     assert len(await world.run(LISTED, [error_event(410)], LISTED)) == 2
 
 
+async def test_while_a_list_is_put_it_says_so_and_once_it_is_put(world: World) -> None:
+    seen: list[object] = []
+    informer = Informer(
+        world.api,
+        RECOVERY_POLICIES,
+        decode,
+        put=lambda entry: seen.append((entry.name, informer.taking_over)),
+        drop=lambda entry: seen.append(entry.name),
+        clock=world.clock,
+        entropy=Middle(),
+        observer=world.observed,
+        taken_over=lambda: seen.append(("taken over", informer.taking_over)),
+    )
+    world.informer = informer
+    await world.run([added("x", 1), added("y", 2), end(2), modified("x", 3)])
+    assert seen == [("x", True), ("y", True), ("taken over", False), ("x", False)]
+
+
+async def test_a_list_that_cannot_be_put_is_no_longer_being_put(world: World) -> None:
+    """Else no group would count as trained from then on."""
+
+    def fails(_: object) -> None:
+        raise LookupError("a defect")
+
+    informer = Informer(
+        world.api,
+        RECOVERY_POLICIES,
+        decode,
+        put=fails,
+        drop=fails,
+        clock=world.clock,
+        entropy=Middle(),
+        observer=world.observed,
+    )
+    world.informer = informer
+    with pytest.raises(LookupError):
+        await world.run([added("x", 1), end(1)])
+    assert not informer.taking_over
+
+
 async def test_a_list_that_is_cut_off_is_begun_again(world: World) -> None:
     assert await world.run([added("x", 3)], [TryLaterError("lost")], [end(9)]) == []
     assert [watch.send_initial_events for watch in world.api.watches] == [True] * 3 + [False]

@@ -24,8 +24,8 @@ def test_a_real_record_is_told_whole() -> None:
 
 
 def test_gpu_seconds_are_split_by_phase_and_by_badput() -> None:
-    nobody_recovers = (phase(Phase.DECIDED, 1, 2), phase(Phase.BACKOFF, 2, 4), phase(Phase.HELD, 4, 9))
-    phases = (phase(Phase.DETECTED, 0, 1), *nobody_recovers, phase(Phase.STARTING, 9, 20))
+    no_recovery = (phase(Phase.DECIDED, 1, 2), phase(Phase.BACKOFF, 2, 4), phase(Phase.HELD, 4, 9))
+    phases = (phase(Phase.DETECTED, 0, 1), *no_recovery, phase(Phase.STARTING, 9, 20))
     account = account_of(record(phases=phases, seconds=20), NOW)
     assert account.idle_gpu_seconds_by_phase == {
         "Starting": 11 * GPUS,
@@ -77,7 +77,7 @@ def test_a_clock_behind_the_record_makes_nothing_negative() -> None:
         ({"phases": (phase(Phase.HELD, 0, 20),), "handling": IncidentHandling.MANUAL}, IncidentHandling.HELD),
         ({"handling": IncidentHandling.HELD, "disruption_class": "Manual"}, IncidentHandling.HELD),
     ],
-    ids=["nobody", "as recorded", "class Manual", "retried", "a phase Held", "recorded as held"],
+    ids=["no person", "as recorded", "class Manual", "retried", "a phase Held", "recorded as held"],
 )
 def test_handling_is_that_of_the_ledger(changes: dict[str, Any], handling: IncidentHandling) -> None:
     assert account_of(record(**changes), NOW).handling is handling

@@ -1,4 +1,4 @@
-"""What is told of jobs from when a policy selects them, before they ever had an incident; and of who selects them."""
+"""The metrics of jobs from when a policy selects them, before they ever had an incident; and of who selects them."""
 
 from datetime import timedelta
 

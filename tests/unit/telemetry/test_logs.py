@@ -116,4 +116,4 @@ def test_the_format_that_is_asked_for_goes_before_what_the_stream_is(shown: str,
     configure_logs("info", stream, shown)
     structlog.get_logger().info("watching", job="team-a/llm")
     assert stream.getvalue().startswith("{") is is_json
-    assert terminal or "\x1b" not in stream.getvalue(), "no colours where nobody sees them"
+    assert terminal or "\x1b" not in stream.getvalue(), "no colours in a file"

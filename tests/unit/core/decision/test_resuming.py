@@ -126,7 +126,7 @@ def test_progress_that_never_comes_is_said_and_restarts_nothing(joined: bool) ->
     incident, closing = end(controller)
     assert (closing.outcome, closing.outcome_reason) == (Outcome.RECOVERED, Reason.PROGRESS_NOT_SEEN)
     assert (closing.source, closing.verified) == (("joined-probe", True) if joined else ("ready", False))
-    assert closing.ended_at == at(909.5), "at its deadline, however long nobody led"
+    assert closing.ended_at == at(909.5), "at its deadline, even if no controller led meanwhile"
     assert spans(incident)[-1] == (Phase.RESUMING, 900)
     assert "IncidentRecovered" in controller.events
     assert len(controller.triggers) == 1
@@ -151,7 +151,7 @@ def test_a_member_that_is_lost_is_another_attempt_of_the_same_incident() -> None
 
 
 def test_a_member_that_is_not_ready_for_a_while_is_waited_for() -> None:
-    """Its probe fails; nobody has lost it, and no timeout of Rendezvous counts any more."""
+    """Its probe fails, but the member is not lost, and no timeout of Rendezvous counts any more."""
     controller = Controller()
     world = probed(back(controller, probed(reported(training(), -3))))
     controller.reconcile(world, 9.5)

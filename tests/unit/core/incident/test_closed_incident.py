@@ -43,7 +43,7 @@ BY_HAND = Attempt(1, 1, AttemptAction.RECREATE_GROUP, at(1), Reason.RESTARTED_BY
         (incident(phases=(PhaseSpan(Phase.HELD, at(1)),), attempts=(BY_HAND,)), IncidentHandling.HELD),
         (incident(handling=IncidentHandling.HELD, disruption_class="Manual"), IncidentHandling.HELD),
     ],
-    ids=["nobody asked", "class Manual", "restart by hand", "noted", "held", "held and restarted by hand", "was held"],
+    ids=["no request", "class Manual", "restart by hand", "noted", "held", "held and restarted by hand", "was held"],
 )
 def test_held_goes_before_manual_and_manual_before_automatic(found: Incident, handling: IncidentHandling) -> None:
     assert handling_of(found) is handling

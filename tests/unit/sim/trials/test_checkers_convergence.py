@@ -1,15 +1,17 @@
 """How a trial has to end, how soon a controller has to begin: invariants, with what breaks them and nearly does."""
 
+import msgspec
 import pytest
 
 from recovery.core.incident.lifecycle import into_history
 from recovery.core.model.facts import Snapshot
+from recovery.core.model.fleet_ledger import CountedIncident, FleetLedger, FleetTotals, Suspicion
 from recovery.core.model.ledger import Outcome, Phase
-from recovery.ports import JOB_SETS, JOBS, LEASES, PODS, TRAIN_JOBS
+from recovery.ports import JOB_SETS, JOBS, LEASES, PODS, RECOVERY_CONFIGS, TRAIN_JOBS
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.convergence import ConvergesAfterHealing, TimelyAction
 from recovery.sim.trials.faults import FaultKind
-from tests.unit.sim.trials.checker_case import CONTROLLER, KEY, LABELS, Case, closed, in_phase, opened, restarted
+from tests.unit.sim.trials.checker_case import CONTROLLER, KEY, LABELS, Case, at, closed, in_phase, opened, restarted
 
 EMPTY = Snapshot(KEY, None, None, (), ())
 
@@ -134,6 +136,25 @@ class TestConvergesAfterHealing:
         case = Case(ConvergesAfterHealing)
         case.now = seconds
         case.event("Restless")
+        assert len(case.end()) == violations
+
+    @pytest.mark.parametrize(
+        ("has_ended", "suspicions", "violations"),
+        [(True, (), 0), (False, (), 1), (True, (Suspicion("gpu-1", "workload-1", at(1000)),), 1)],
+        ids=["of a group that has ended", "of a group that trains", "with another change"],
+    )
+    def test_counting_an_incident_is_a_write_about_its_group(
+        self, has_ended: bool, suspicions: tuple[Suspicion, ...], violations: int
+    ) -> None:
+        case = Case(ConvergesAfterHealing)
+        case.put(RECOVERY_CONFIGS, "default", {"spec": {}}, uid="config")
+        case.ledger(into_history(closed(opened(1000), 1010), EMPTY))
+        case.now = 7000
+        if has_ended:
+            case.put(JOB_SETS, "llm", {"status": {"terminalState": "Failed"}})
+        counted = FleetTotals(counted=(CountedIncident("workload", 1, at(1000), at(7000)),))
+        fleet = FleetLedger(totals=counted, suspicions=suspicions)
+        case.put(RECOVERY_CONFIGS, "default", {"status": msgspec.to_builtins(fleet)}, by=CONTROLLER)
         assert len(case.end()) == violations
 
     def test_but_for_the_lease(self) -> None:

@@ -16,7 +16,7 @@ def ends(source: str) -> Ledger:
     return ledger.with_incident(closing=msgspec.structs.replace(ledger.incident.closing, source=source))
 
 
-def test_an_end_by_progress_that_nobody_has_reported_is_found() -> None:
+def test_an_end_by_progress_without_a_report_is_found() -> None:
     case = Case(ProgressIsNew)
     case.ledger(ends("progress"))
     assert "no new incarnation has reported any" in case.found[0]

@@ -77,7 +77,7 @@ def test_what_lies_before_the_first_dated_evidence_is_undated() -> None:
     assert told() == {Account.UNDATED: 59.6}
 
 
-def test_a_date_that_nobody_could_read_when_the_incident_was_opened_is_told_apart() -> None:
+def test_a_date_that_was_not_readable_when_the_incident_was_opened_is_told_apart() -> None:
     late = (dated(110, seen=155), dated(140))
     gone = (dated(110, seen=110, gone=120), dated(140))
     for signs in (late, gone):
