@@ -1,4 +1,4 @@
-"""The counters of the whole cluster: all incidents that have ended, and those that are open up to now.
+"""The counters of the whole cluster: all incidents that have ended, and the open ones as far as they surely count.
 
 Incidents that have ended are in `RecoveryConfig.status.totals`, each counted once, so the counters survive a change of
 leader and the jobs. An incident that is not among them yet is counted from its ledger. Caches of the two objects may

@@ -61,7 +61,11 @@ These values of `badput` are reserved for later versions:
 - The series of a job begin at 0 when a policy first selects the job, so its first incident is an increase.
   They end when the workload is gone. What the job has cost stays in the counters of the fleet.
 - Without a RecoveryConfig the counters of the fleet begin at 0 in each process.
-- An end may be dated a moment before the last scrape. The counter then stands still until time has caught up.
+- A phase that lasts counts up to 10 seconds ago, and in full once its end is known. The controller learns of an end
+  seconds after its date. A counter that ran ahead of it would have to fall, or would count the seconds twice with the
+  next leader. The gauge `recovery_gpus_idle` does not wait.
+- A job that is held for an error of its own, and not by its budget, counts up to 10 minutes ago.
+  For so long its container must run before the controller believes that it trains again.
 
 ## Phases, reasons and badput
 

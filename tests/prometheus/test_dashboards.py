@@ -116,7 +116,7 @@ def _hours_by_class(truth: Truth) -> dict[str, float]:
     """Of one job whose faults come one by one: each idle span is the consequence of one of them."""
     hours: dict[str, float] = {}
     for name, span in zip(_classes(JOB), truth.spans, strict=True):
-        hours[name] = hours.get(name, 0.0) + span.gpu_seconds / 3600
+        hours[name] = hours.get(name, 0.0) + span.counted_gpu_seconds / 3600
     return hours
 
 
@@ -211,13 +211,13 @@ def _requests(truth: Truth, answers: Sequence[Answer]) -> None:
 _WHOLE_SECONDS_HOURS = 2 * _SECOND_OF_EACH_GPU * len(PLAN.faults) / 3600 / 4
 _SLACK_HOURS = _WHOLE_SECONDS_HOURS + _IDLE_AT_END * INTERVAL_SECONDS / 3600
 """Whole seconds at the ends of incidents, and what open ones lose after the last recorded sample."""
-_LOST = _sum_is(lambda truth: truth.idle_gpu_hours, within=_SLACK_HOURS)
+_LOST = _sum_is(lambda truth: truth.counted_gpu_hours, within=_SLACK_HOURS)
 _IDLE_NOW = _is(lambda truth: truth.idle_gpus)
 _COMMON: Mapping[str, Check] = {
     "GPUs idle now": _IDLE_NOW,
     "Idle GPUs by phase": _area_is(lambda truth: truth.idle_gpu_hours * 3600),
     "Effective training time": _is(_ettr, within=0.01),
-    "GPU time lost": _is(lambda truth: truth.idle_gpu_hours, within=_SLACK_HOURS),
+    "GPU time lost": _is(lambda truth: truth.counted_gpu_hours, within=_SLACK_HOURS),
     "GPU time given back": _is(lambda _: 0.0),
     "GPU-hours lost by phase": _LOST,
     "Badput by type": _LOST,
@@ -242,7 +242,7 @@ _FLEET: Mapping[str, Check] = {
     "Effective training time of the last hour, by job": _between(0.2, 1),
     "GPU-hours lost by job": _are(
         lambda truth: {
-            job: sum(span.gpu_seconds for span in truth.spans if span.job == job) / 3600
+            job: sum(span.counted_gpu_seconds for span in truth.spans if span.job == job) / 3600
             for job in {span.job for span in truth.spans}
         },
         within=_SLACK_HOURS,

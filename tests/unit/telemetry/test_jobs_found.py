@@ -5,6 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from recovery.core.decision.after_restart import SETTLES_IN
 from recovery.core.model.config import AllowSpec, ConfigFacts, ConfigSpec, QuarantineSpec
 from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot
 from recovery.core.model.fleet_ledger import Breaker, FleetLedger
@@ -15,6 +16,7 @@ from recovery.core.policy.selection import applicable
 from recovery.core.policy.spec import BudgetSpec, Mode, PolicySpec
 from recovery.telemetry.catalogue import of_jobs
 from recovery.telemetry.catalogue.label_values import FAILURE_CLASSES
+from recovery.telemetry.idle_cells import BOOKED_WITHIN
 from recovery.telemetry.observer import Telemetry
 from tests.unit.telemetry.fleets import NAMESPACE, snapshot_of
 from tests.unit.telemetry.world import BEGIN, KEY, UID, Group, HeldStore, Scrape, SetClock, workload
@@ -134,7 +136,7 @@ def test_gpus_that_our_suspension_has_given_back_are_released_and_not_idle(
     *ended, last = group.ledger.incident.phases
     released = PhaseSpan(last.phase, last.started_at, released=True)
     store.groups[UID] = msgspec.structs.replace(known, ledger=group.ledger.with_incident(phases=(*ended, released)))
-    clock.seconds = 10
+    clock.seconds = 10 + (SETTLES_IN + BOOKED_WITHIN).total_seconds()
     scrape = Scrape(metrics)
     assert scrape.of_job("recovery_gpus_released") == 16
     assert scrape.by("recovery_gpus_idle", "reason") == {}

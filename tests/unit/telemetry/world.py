@@ -187,6 +187,10 @@ class Group:
         closing = Closing(outcome=outcome, outcome_reason=Reason.ALL_RANKS_READY, ended_at=at, source=source)
         self._write(lifecycle.close(self.ledger, closing))
 
+    def is_held_for_an_error(self) -> None:
+        """And not by its budget: only a person, or a restart of the kubelet's that lasts, ends it."""
+        self._write(self.ledger.with_incident(held_message="It holds the job.", held_reason=Reason.MEMBER_LOST))
+
     def is_recorded(self) -> None:
         """The closed incident goes into the history."""
         self._write(lifecycle.into_history(self.ledger, Snapshot(KEY, workload(), None, (), ())))
