@@ -124,7 +124,7 @@ class LedgerCollector(Collector):
             yield _filled(record, ledgers, values)
 
     def _gpu_seconds(self, jobs: Sequence[_Job], now: datetime) -> tuple[_Values, _Values, _Values]:
-        """What is booked, and of the phase that lasts what surely counts: idle by reason, idle by class, and released."""
+        """What is booked, and what surely counts of the phase that lasts: idle by reason, by class, and released."""
         values: dict[tuple[str, IdleCell | None], float] = {}
         for job in jobs:
             running, released = running_of(job.ledger, now)
