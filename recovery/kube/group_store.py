@@ -21,6 +21,7 @@ from recovery.core.model.facts import (
     JobFacts,
     NodeFacts,
     PodFacts,
+    Progress,
     Snapshot,
     UndecodableObject,
     WaitingGroup,
@@ -183,6 +184,10 @@ class KubeGroupStore:
 
     def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         return self._ledgers_of.get(key, {}).get(workload_uid)
+
+    def progress(self, key: GroupKey) -> Progress | None:
+        workload = self._train_jobs.get(key)
+        return workload.progress if workload is not None else None
 
     def ledger_objects(self) -> Iterable[LedgerObject]:
         return tuple(ledger for ledgers in self._ledgers_of.values() for ledger in ledgers.values())

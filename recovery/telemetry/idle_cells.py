@@ -9,6 +9,7 @@ All counters of idle GPU-seconds are sums over these pieces, so the sum by reaso
 every scrape.
 """
 
+import math
 from collections.abc import Callable, Hashable, Mapping
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
@@ -115,7 +116,8 @@ def running_of(ledger: Ledger, now: datetime) -> tuple[IdleCells, float]:
     cells: IdleCells = {}
     if span is None or incident is None:
         return cells, 0.0
-    gpu_seconds = max(0.0, (surely_lost_until(incident, now) - span.started_at).total_seconds()) * incident.gpus
+    seconds = max(0.0, (surely_lost_until(incident, now) - span.started_at).total_seconds())
+    gpu_seconds = math.floor(seconds * incident.gpus * 1000) / 1000  # rounded up it could be more than what is booked
     if span.released:
         return cells, gpu_seconds
     add(cells, incident.disruption_class, span.phase, gpu_seconds)
@@ -125,6 +127,11 @@ def running_of(ledger: Ledger, now: datetime) -> tuple[IdleCells, float]:
 def add(cells: IdleCells, failure_class: str, phase: str, seconds: float) -> None:
     cell = IdleCell(known_class(failure_class), BOOKED_REASONS.get(phase, HUNG))
     cells[cell] = cells.get(cell, 0.0) + seconds
+
+
+def thousandths(seconds: float) -> float:
+    """As the ledger keeps it. A sum in another order is another float, and would be a fall."""
+    return round(seconds, 3)
 
 
 def merged(*parts: IdleCells) -> IdleCells:

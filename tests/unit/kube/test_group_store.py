@@ -366,6 +366,7 @@ async def test_a_report_of_progress_reconciles_no_group_and_is_there_to_be_read(
     assert world.llm.workload is not None
     assert world.llm.workload.progress is not None
     assert world.llm.workload.progress.updated_at.second == 6
+    assert world.store.progress(LLM) == world.llm.workload.progress
     assert world.llm.workload.resource_version == str(world.version)
 
 
