@@ -126,8 +126,9 @@ def _new_report(context: ReconcileContext, ledger: Ledger) -> Progress | None:
 def _announces(ledger: Ledger, progress: Progress) -> bool:
     """The first report of the new incarnation says 0 %: it begins, and has made no step.
 
-    transformers reports so before its first step, whatever checkpoint it goes on from (`KubeflowCallback.on_train_begin`
-    in 5.4 to 5.23). A second 0 % is progress: a percentage has no decimals, and a long training stays at 0 for hours.
+    transformers reports so before its first step, whatever checkpoint it goes on from: in 5.4 to 5.23 that is
+    `KubeflowCallback.on_train_begin`. A second 0 % is progress: a percentage has no decimals, and a long training stays
+    at 0 for hours.
     """
     known_at = ledger.current_incident.progress_at
     return progress.ratio == 0.0 and (known_at is None or known_at <= _since(ledger))
