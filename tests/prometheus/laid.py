@@ -20,7 +20,7 @@ from recovery.dashboards.alerts import ALERTS, expression
 from recovery.dashboards.rules import INTERVAL_SECONDS, recording_groups
 from tests.cluster.controlplane.ports import PortClaims
 from tests.cluster.controlplane.processes import ManagedProcess
-from tests.prometheus.scenario import Recording, Sample
+from tests.prometheus.recorder import Recording, Sample
 
 TARGET_NAMESPACE = "recovery-system"
 START_SECONDS = 30

@@ -20,7 +20,8 @@ from tests.cluster.controlplane.build import Toolbox
 from tests.prometheus import scenario
 from tests.prometheus.board_queries import BOARDS, Panel, Viewed, panels
 from tests.prometheus.laid import Queries, Series, lay
-from tests.prometheus.scenario import JOBS, PLAN, Recording, record
+from tests.prometheus.recorder import SCRAPE_SECONDS, Recording
+from tests.prometheus.scenario import JOBS, PLAN, record
 from tests.prometheus.truth import Truth, gpus_of
 
 JOB = "team-a/llm"
@@ -87,7 +88,7 @@ def _area_is(gpu_seconds: Callable[[Truth], float]) -> Check:
     """The area under all lines together. A gauge misses a span by up to a scrape and a recording at each end."""
 
     def check(truth: Truth, answers: Sequence[Answer]) -> None:
-        blur = sum(span.gpus for span in truth.spans) * (INTERVAL_SECONDS + scenario.SCRAPE_SECONDS)
+        blur = sum(span.gpus for span in truth.spans) * (INTERVAL_SECONDS + SCRAPE_SECONDS)
         assert sum(answers[0].values) * INTERVAL_SECONDS == pytest.approx(gpu_seconds(truth), abs=blur)
 
     return check

@@ -8,7 +8,8 @@ from recovery.ports import PODS
 from recovery.sim.trials.manifests import JOBSET_LABEL
 from recovery.sim.trials.plan import JobPlan
 from recovery.telemetry.idle_cells import BOOKED_WITHIN
-from tests.prometheus.scenario import GPUS_PER_POD, JOBS, Recording
+from tests.prometheus.recorder import Recording
+from tests.prometheus.scenario import GPUS_PER_POD, JOBS
 
 _BEHIND_SECONDS = (SETTLES_IN + BOOKED_WITHIN).total_seconds()
 _SIGN_SECONDS = 5
