@@ -22,6 +22,9 @@ _HEAD = """\
 # Metrics
 
 Every metric of the controller, with its type, labels and unit, when it is set, and an example query.
+[architecture.md](architecture.md) explains the words, such as group, incident and phase.
+For graphs over time use the recorded series, such as `namespace_job:recovery_job_gpus:max`: see
+[monitoring.md](monitoring.md#recorded-series). The examples here use the raw ones.
 
 ## Scrape the controller
 
@@ -43,8 +46,8 @@ scrape_configs:
   controller, and keeps the job's as `exported_namespace`.
 - A scrape sends no request to the API server and reads no pods.
   The first scrape of a new leader reads each job that it has not reconciled yet, once.
-- After a change of leader another instance has the series.
-  Aggregate them with `max without (instance, pod)`, so that a graph and a `for` clause go on.
+- After a change of leader another instance has the series. The recording rules drop `instance` and `pod`, so that
+  `increase()`, a graph and a `for` clause continue.
 
 ## Stability
 
@@ -77,8 +80,9 @@ These values of `badput` are reserved for later versions:
 """
 
 _AFTER_PHASES = """
-Time in phase Decided counts as `hung`: it is long only where nothing is done about a failure.
-While the controller's own suspension is in force, the GPUs count as released, and not as idle.
+`hung` in counters is the time in Held and Decided: Decided is long only where nothing is done about a failure.
+Backoff counts as idle while the restart is withheld. While the controller suspends the job, its GPUs count as released,
+and not as idle.
 """
 
 
@@ -93,7 +97,7 @@ def page() -> str:
         ),
         (
             "Metrics of the fleet",
-            "The leader has them. Counters are there from the start, at 0, for all values of their labels.",
+            "The leader has them. It exports a counter for all values of its labels. One that has not occurred is 0.",
             of_fleet.OF_FLEET,
         ),
         (

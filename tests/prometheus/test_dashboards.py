@@ -4,6 +4,7 @@ Tolerances: the API's times are whole seconds, and recorded series have a sample
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from recovery.dashboards.palette import PHASE_REASONS
 from recovery.dashboards.rules import INTERVAL_SECONDS
 from recovery.ports import NODES
 from recovery.sim.trials.faults import FaultKind
+from recovery.telemetry.catalogue import CATALOGUE, MetricRecord
 from tests.cluster.controlplane.build import Toolbox
 from tests.prometheus import scenario
 from tests.prometheus.board_queries import BOARDS, Panel, Viewed, panels
@@ -339,3 +341,25 @@ def test_a_panel_says_what_the_trace_says(panel: Panel, server: Queries, recordi
         assert answer.values, "empty, or nothing but NaN"
     truth = Truth(recording)
     EXPECTED[panel.board][panel.title](truth if panel.board == "fleet" else truth.of(JOB), answers)
+
+
+_COMPARISON = re.compile(r" (==|!=|>=|<=|<|>) ")
+_NOT_RECORDED = frozenset(
+    {
+        "recovery_watch_restarts_total",
+        "recovery_api_requests_total",
+        "recovery_job_progress_ratio",
+        "recovery_job_progress_timestamp_seconds",
+    }
+)
+"""No watch ends early in the recording, and no request fails in its last minutes, which is what that example asks."""
+
+
+@pytest.mark.parametrize("record", CATALOGUE, ids=lambda record: str(record.name))
+def test_every_example_query_of_the_metrics_page_finds_something(
+    record: MetricRecord, server: Queries, recording: Recording
+) -> None:
+    """Whether a comparison holds is not asked; that its sides have labels in common is."""
+    asked = _COMPARISON.sub(r" \1 bool ", record.example)
+    found = bool(server.instant(asked, recording.ends_at))
+    assert found == (record.name not in _NOT_RECORDED), asked
