@@ -111,7 +111,8 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
         return _held(context, ledger)
     waits = found is Phase.SCHEDULING and ledger.phase is Phase.STARTING and _without_capacity(context.snapshot)
     # Waiting for capacity does not count as starting, though all pods had a node before one of them was replaced.
-    ledger = phases.enter(ledger, found if waits else phases.later(found, ledger.phase), context.now)
+    reached_at = context.now if waits else phases.reached_at(context.snapshot, open_.target, found, context.now)
+    ledger = phases.enter(ledger, found if waits else phases.later(found, ledger.phase), reached_at)
     if found in phases.GOING_DOWN or found is Phase.BACKOFF:
         return _watch(context, ledger, found, ours=ours)
     return _watch_for_black_holes(context, ledger, found, ours=ours)

@@ -402,8 +402,10 @@ class World(msgspec.Struct, frozen=True):
 
     # --- on the way to Ready ---------------------------------------------------------------------------------------
 
-    def scheduled(self, index: int) -> "World":
-        return self.with_pod(index, node=f"gpu-{index}", conditions=())
+    def scheduled(self, index: int, seconds: float | None = None) -> "World":
+        """It has a node. `seconds` None: nothing tells since when."""
+        since = whole(seconds) if seconds is not None else None
+        return self.with_pod(index, node=f"gpu-{index}", scheduled_at=since, conditions=())
 
     def unschedulable(self, index: int, message: str) -> "World":
         condition = Condition("PodScheduled", "False", "Unschedulable", message)
@@ -417,10 +419,10 @@ class World(msgspec.Struct, frozen=True):
     def pod_ready(self, index: int, seconds: float) -> "World":
         return self.with_pod(index, ready=True, ready_since=whole(seconds))
 
-    def all_scheduled(self) -> "World":
+    def all_scheduled(self, seconds: float | None = None) -> "World":
         world = self
         for index in range(self.job.parallelism):
-            world = world.scheduled(index)
+            world = world.scheduled(index, seconds)
         return world
 
     def all_started(self, seconds: float) -> "World":
