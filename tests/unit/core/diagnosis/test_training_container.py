@@ -102,6 +102,29 @@ def test_a_helper_that_ended_keeps_the_pod_from_being_ready_and_nothing_else() -
     assert (found.running, found.ready) == (True, True)
 
 
+BACK = ContainerFacts("log-shipper", ready=True, running_since=at(60), restarts=1)
+
+
+@pytest.mark.parametrize(
+    ("helper", "ready_at", "joined_probe", "since"),
+    [
+        (BACK, 60, False, 5),
+        (BACK, 61, False, 5),
+        (BACK, 62, False, 62),
+        (BACK, 7, False, 7),
+        (BACK, 60, True, 60),
+        (msgspec.structs.replace(BACK, restarts=0), 60, False, 60),
+    ],
+    ids=["restarted", "a second later", "long after", "before it", "Ready says joined", "started late"],
+)
+def test_ready_dates_from_the_training_where_another_container_was_restarted(
+    helper: ContainerFacts, ready_at: float, joined_probe: bool, since: float
+) -> None:
+    """Seed 956 of the simulation: the kubelet takes Ready from the pod until the sidecar is back, and dates it anew."""
+    before = pod(RUNS, helper, ready=True, ready_since=at(ready_at), joined_probe=joined_probe)
+    assert assigned(before, BY_NAME).ready_since == at(since)
+
+
 def test_a_training_container_that_is_not_ready_makes_a_rank_that_is_not() -> None:
     starts = msgspec.structs.replace(RUNS, ready=False)
     found = assigned(pod(starts, DONE), BY_NAME)
