@@ -25,7 +25,7 @@ from recovery.core.decision.teardown import free_the_dead, left_alone, pod_delet
 from recovery.core.decision.verdict import EARLY, Call, Verdict
 from recovery.core.diagnosis import not_started
 from recovery.core.diagnosis.evidence import STALE_AFTER, Evidence, LossKind, fresh, gather
-from recovery.core.diagnosis.finishing import finishing
+from recovery.core.diagnosis.finishing import all_done, finishing, last_begun
 from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, place, pods_of, stands_still
 from recovery.core.diagnosis.trained import began_at
 from recovery.core.incident import attempt_limits, fencing, lifecycle, phases
@@ -107,6 +107,9 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
         if waits_until is None:
             return whole_again(context, ledger)
         return as_before(ledger, requeue_at=waits_until)
+    done = finishing(context.snapshot) if found not in phases.GOING_DOWN and all_done(context.snapshot) else None
+    if done is not None:
+        return close(ledger, Outcome.SUPERSEDED, left_alone(done), _trained_since(context))
     if ledger.phase is Phase.HELD:
         return _held(context, ledger)
     waits = found is Phase.SCHEDULING and ledger.phase is Phase.STARTING and _without_capacity(context.snapshot)
@@ -116,6 +119,12 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     if found in phases.GOING_DOWN or found is Phase.BACKOFF:
         return _watch(context, ledger, found, ours=ours)
     return _watch_for_black_holes(context, ledger, found, ours=ours)
+
+
+def _trained_since(context: ReconcileContext) -> datetime:
+    """When a group that is done by now ran again, as far as that is known."""
+    begun_at = last_begun(context.snapshot)
+    return context.now if begun_at is None else phases.within_second(begun_at, context.now)
 
 
 def _watch_for_black_holes(context: ReconcileContext, ledger: Ledger, found: Phase, *, ours: bool) -> Plan:

@@ -3,6 +3,7 @@
 import msgspec
 
 from recovery.core.diagnosis.membership import place
+from recovery.core.model.facts import ContainerFacts
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, DeletePods, TouchJob
@@ -110,6 +111,23 @@ def test_a_member_lost_before_all_ran_is_replaced_without_a_trigger() -> None:
     assert len(controller.triggers) == 1
     assert controller.recorded[0].closing is not None
     assert controller.recorded[0].closing.outcome is Outcome.RECOVERED
+
+
+def test_a_new_group_that_has_trained_to_its_end_is_waited_for_no_longer() -> None:
+    """Seed 516 of the simulation: all ranks exit 0 at once, and sidecars keep their pods Running. Nobody becomes Ready
+    any more, and no GPU waits for that."""
+    controller, back = recreated()
+    world = back.all_scheduled().all_started(20)
+    sidecar = ContainerFacts("log-shipper", ready=True, running_since=at(20))
+    for index in range(4):
+        controller.settle(world, 21 + index)
+        assert controller.recorded == [], "one still trains"
+        world = world.succeeded(index).with_other(index, sidecar).with_pod(index, phase="Running")
+    controller.settle(world, 60)
+    (incident,) = controller.recorded
+    assert incident.closing is not None
+    assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.SUPERSEDED, Reason.JOB_FINISHING)
+    assert incident.closing.ended_at == at(21), "within the second in which the last of them began"
 
 
 def test_each_such_loss_is_noted_once() -> None:
