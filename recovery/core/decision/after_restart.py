@@ -102,14 +102,9 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     if withheld is not None and backoff.lives_on(context.snapshot, withheld):
         since = told(Sentence.LOST_AGAIN_SINCE, Reason.MEMBER_LOST_AGAIN, evidence=open_.evidence[-1])
         return _try_again(context, ledger, since, lost)
-    if found is Phase.HEALTHY:
-        waits_until = settling_until(context, ledger) if ledger.phase is Phase.HELD else None
-        if waits_until is None:
-            return whole_again(context, ledger)
-        return as_before(ledger, requeue_at=waits_until)
-    done = finishing(context.snapshot) if found not in phases.GOING_DOWN and all_done(context.snapshot) else None
-    if done is not None:
-        return close(ledger, Outcome.SUPERSEDED, left_alone(done), _trained_since(context))
+    runs = _runs(context, ledger, found)
+    if runs is not None:
+        return runs
     if ledger.phase is Phase.HELD:
         return _held(context, ledger)
     waits = found is Phase.SCHEDULING and ledger.phase is Phase.STARTING and _without_capacity(context.snapshot)
@@ -119,6 +114,17 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     if found in phases.GOING_DOWN or found is Phase.BACKOFF:
         return _watch(context, ledger, found, ours=ours)
     return _watch_for_black_holes(context, ledger, found, ours=ours)
+
+
+def _runs(context: ReconcileContext, ledger: Ledger, found: Phase) -> Plan | None:
+    """The new group is complete, or has trained to its end already. None: not yet."""
+    if found is Phase.HEALTHY:
+        waits_until = settling_until(context, ledger) if ledger.phase is Phase.HELD else None
+        if waits_until is None:
+            return whole_again(context, ledger)
+        return as_before(ledger, requeue_at=waits_until)
+    done = finishing(context.snapshot) if found not in phases.GOING_DOWN and all_done(context.snapshot) else None
+    return None if done is None else close(ledger, Outcome.SUPERSEDED, left_alone(done), _trained_since(context))
 
 
 def _trained_since(context: ReconcileContext) -> datetime:
@@ -279,6 +285,9 @@ def _try_again(
     """
     bar = barred(context.workload, context.policy)  # a person insisted on the restart that was made, not on another
     if bar is not None:
+        since = _lost_since(context.snapshot, ledger, context.now)
+        if backoff.all_met_after(context.snapshot, since):
+            return whole_again(context, lifecycle.more_evidence(ledger, since))
         return say(ledger, nothing_done(found, bar))
     if ledger.epoch != context.epoch:  # this reconcile has adopted a restart already
         return as_before(ledger, requeue_at=context.now)
