@@ -238,14 +238,14 @@ def _lost(pod: PodFacts, job: JobFacts, job_kills: bool) -> Evidence | None:
         kind = LossKind.POD_DISRUPTED
         return Evidence(key, kind, text, pod.job_uid, at=at, pod=pod, disrupted_by=target.reason)
     ended = _first_exit(pod)
-    if pod.phase == "Failed" and _ended_before(ended, pod):
+    failed_at = _failed_at(pod, ended)
+    if pod.phase == "Failed" and _ended_before(ended, failed_at, pod):
         text = f"{place(pod)} failed{_exit_words(ended)}"
-        at = ended.finished_at if ended is not None else None
-        return Evidence(key, LossKind.POD_FAILED, text, pod.job_uid, at=at, pod=pod, exit=ended)
+        return Evidence(key, LossKind.POD_FAILED, text, pod.job_uid, at=failed_at, pod=pod, exit=ended)
     final = final_exit(pod, job)
-    if final is not None and _ended_before(final.exit, pod):
+    if final is not None and final.exit is not None and _ended_before(final.exit, final.exit.finished_at, pod):
         text = f"container {final.name} of {place(pod)} exited{_exit_words(final.exit)} for good{_kept_words(pod)}"
-        at = final.exit.finished_at if final.exit is not None else None
+        at = final.exit.finished_at
         return Evidence(key, LossKind.POD_FAILED, text, pod.job_uid, at=at, pod=pod, exit=final.exit)
     deleted_at = pod.deleting_since if pod.deleting_since is not None else pod.gone_at
     if deleted_at is None or job_kills:
@@ -284,7 +284,7 @@ def _kept_words(pod: PodFacts) -> str:
     return f", while {', '.join(others)} still run{'s' if len(others) == 1 else ''}" if others else ""
 
 
-def _ended_before(ended: ExitFacts | None, pod: PodFacts) -> bool:
+def _ended_before(ended: ExitFacts | None, ended_at: datetime | None, pod: PodFacts) -> bool:
     """The exit is not the consequence of a deletion. (Within one second the deletion is taken for the cause.)
 
     When all containers of a deleted pod have ended, its kubelet deletes it once more, at once and with a grace of 0,
@@ -293,11 +293,11 @@ def _ended_before(ended: ExitFacts | None, pod: PodFacts) -> bool:
     """
     if pod.deleting_since is None:
         return True
-    if ended is None or ended.finished_at is None:
+    if ended is None or ended_at is None:
         return False
     asked = ended.code in _ENDED_BY_REQUEST and ended.reason != "OOMKilled"
     dated_anew = asked and pod.deletion_grace_seconds == 0
-    return ended.finished_at < pod.deleting_since - (_LAST_DELETE_WITHIN if dated_anew else timedelta())
+    return ended_at < pod.deleting_since - (_LAST_DELETE_WITHIN if dated_anew else timedelta())
 
 
 def _restarts(pod: PodFacts) -> list[Evidence]:
@@ -306,7 +306,7 @@ def _restarts(pod: PodFacts) -> list[Evidence]:
         return []
     found = []
     for container in pod.containers:
-        if container.exit is not None and not _ended_before(container.exit, pod):
+        if container.exit is not None and not _ended_before(container.exit, container.exit.finished_at, pod):
             continue
         ended = container.exit if container.exit is not None else container.last_exit
         # An exit and the restart that follows it are one event: it is named by the restart that it leads to.
@@ -365,6 +365,22 @@ def _restart_words(container: ContainerFacts) -> str:
     if container.running_since is not None:
         return f" and was restarted in place (restart {container.restarts})"
     return f"; the kubelet will restart it ({container.waiting_reason})" if container.waiting_reason else ""
+
+def _failed_at(pod: PodFacts, ended: ExitFacts | None) -> datetime | None:
+    """When a pod that has ended was lost with this exit. None: the facts do not say.
+
+    The exit of another container harms no rank: the pod trains on until its training has ended as well, and only then
+    does its kubelet report phase Failed (`getPhase` in pkg/kubelet/kubelet_pods.go). Where it is not known which
+    container trains, that may be whichever ended last.
+    """
+    if ended is None or ended.finished_at is None:
+        return None
+    if all(each.exit is not ended for each in pod.other_containers):
+        return ended.finished_at
+    may_train = pod.containers if pod.training_known else pod.other_containers
+    ends = (each.exit.finished_at for each in may_train if each.exit is not None)
+    return max([ended.finished_at, *(moment for moment in ends if moment is not None)])
+
 
 
 def _earliest(*moments: datetime | None) -> datetime | None:

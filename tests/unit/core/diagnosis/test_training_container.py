@@ -223,6 +223,34 @@ def test_a_training_that_exited_0_is_finishing_whatever_keeps_its_pod_running() 
     assert finishing(world.snapshot()) is not None
 
 
+OOM_KILLED = ContainerFacts("log-shipper", exit=ExitFacts(137, "OOMKilled", finished_at=at(-2400)))
+
+
+def test_a_pod_that_fails_by_a_sidecar_alone_is_lost_when_its_training_has_ended() -> None:
+    """Seeds 935 and 583: the pod had trained for 40 minutes since its sidecar was killed."""
+    trained_on = with_helpers(OOM_KILLED).container_exited(2, 0, 0)
+    (item,) = gather(trained_on.with_pod(2, phase="Failed").snapshot())
+    assert (item.kind, item.exit, item.at) == (LossKind.POD_FAILED, OOM_KILLED.exit, at(0))
+
+
+def test_a_pod_that_is_deleted_while_it_trains_is_not_lost_to_a_sidecar_that_died_before() -> None:
+    deleted = with_helpers(OOM_KILLED).pod_deleted(2, 0).container_exited(2, 0, 5)
+    (item,) = gather(deleted.with_pod(2, phase="Failed").snapshot())
+    assert (item.kind, item.at) == (LossKind.POD_DELETED, at(0))
+
+
+def test_a_pod_of_which_it_is_not_known_what_trains_fails_when_its_last_container_has_ended() -> None:
+    trainer = ContainerFacts("a", exit=ExitFacts(0, finished_at=at(0)))
+    (item,) = gather(
+        training()
+        .with_pod(
+            2, phase="Failed", ready=False, training_known=False, containers=(), other_containers=(OOM_KILLED, trainer)
+        )
+        .snapshot()
+    )
+    assert (item.kind, item.exit, item.at) == (LossKind.POD_FAILED, OOM_KILLED.exit, at(0))
+
+
 def test_without_a_known_training_container_exits_count_for_nothing_and_lost_pods_do() -> None:
     world = training()
     for index in range(4):
