@@ -165,7 +165,7 @@ def _runs(snapshot: Snapshot) -> dict[str, _Run]:
     ran = {job.uid: trained_at(job, pods[job.uid], snapshot.trained_at.get(job.uid)) for job in snapshot.jobs}
     found = {}
     for job in snapshot.jobs:
-        peers = [j for j in snapshot.jobs if (j.jobset_uid, j.restart_attempt) == (job.jobset_uid, job.restart_attempt)]
+        peers = [other for other in snapshot.jobs if _side_by_side(job, other)]
         moments = [moment for peer in peers if (moment := ran[peer.uid]) is not None]
         whole = len(moments) == len(peers) >= snapshot.expected_jobs
         by_rank: dict[int | str, list[PodFacts]] = {}
@@ -173,6 +173,17 @@ def _runs(snapshot: Snapshot) -> dict[str, _Run]:
             by_rank.setdefault(rank(pod), []).append(pod)
         found[job.uid] = _Run(max(moments) if whole else None, by_rank)
     return found
+
+
+def _side_by_side(one: JobFacts, other: JobFacts) -> bool:
+    """They are members of one group at one time. A Job that was asked to go before the other was created belongs to the
+    group before: where a pod or a finalizer keeps it, its successor comes later than the successors of the others."""
+    if (one.jobset_uid, one.restart_attempt) != (other.jobset_uid, other.restart_attempt):
+        return False
+    pairs = ((one, other), (other, one))
+    return all(
+        old.deleting_since is None or new.created_at < old.deleting_since for old, new in pairs if old is not new
+    )
 
 
 def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:

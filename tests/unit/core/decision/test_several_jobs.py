@@ -171,3 +171,23 @@ def test_a_job_that_came_early_is_given_its_time_from_when_the_last_old_one_is_g
     assert len(controller.triggers) == 2, "no second attempt for the time that it waited for the other"
     reconcile(controller, both, 361)
     assert [touch.name for touch in controller.touches] == ["train-launcher-0"]
+
+
+def test_a_member_lost_while_an_old_job_still_goes_is_left_to_its_job() -> None:
+    """Seed 584: the new group was never whole, so nobody hangs; its Job replaces the pod, and the group meets."""
+    controller = Controller()
+    lost = pair().node(lambda w: w.pod_deleted(3, 0))
+    reconcile(controller, lost, 0.5)
+    going = lost.node(lambda w: w.job_deleted(0.6)).launch(lambda w: w.job_deleted(0.6))
+    back = training(1).job_gone().job_created(3).pods_created(3).all_ready(4)
+    reconcile(controller, Pair(going.nodes, launcher_of(back)), 5)
+    controller.done.clear()
+    reconcile(controller, Pair(going.nodes, launcher_of(back.pod_failed(0, 1, 10))), 10.5)
+    assert controller.triggers == []
+    assert controller.phase() is Phase.TEARING_DOWN
+    repaired = launcher_of(back.pod_failed(0, 1, 10).came_back(0, 20, 21))
+    reconcile(controller, Pair(going.nodes.recreated(22).all_ready(24), repaired), 24.5)
+    assert controller.triggers == []
+    closing = controller.ledger.current_incident.closing
+    assert closing is not None
+    assert closing.outcome is Outcome.RECOVERED
