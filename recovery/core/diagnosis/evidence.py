@@ -205,7 +205,8 @@ def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
             lost_ranks.add(rank(pod))
     trained = trained_at(job, pods, snapshot.trained_at.get(job.uid))
     if trained is not None:
-        found.extend(_replaced(pod) for pod in replacements(job, pods, trained) if rank(pod) not in lost_ranks)
+        replaced = replacements(job, pods, trained, snapshot.trained_members.get(job.uid))
+        found.extend(_replaced(pod) for pod in replaced if rank(pod) not in lost_ranks)
     if reason is not None:
         found.append(_job_failing(job, reason))
     return found
@@ -365,18 +366,6 @@ def _first_exit(pod: PodFacts) -> ExitFacts | None:
     return None
 
 
-def _exit_words(ended: ExitFacts | None) -> str:
-    if ended is None:
-        return ""
-    reason = f" ({ended.reason})" if ended.reason and ended.reason not in {"Error", "Completed"} else ""
-    return f" with exit code {ended.code}{reason}"
-
-
-def _restart_words(container: ContainerFacts) -> str:
-    if container.running_since is not None:
-        return f" and was restarted in place (restart {container.restarts})"
-    return f"; the kubelet will restart it ({container.waiting_reason})" if container.waiting_reason else ""
-
 def _failed_at(pod: PodFacts, ended: ExitFacts | None) -> datetime | None:
     """When a pod that has ended was lost with this exit. None: the facts do not say.
 
@@ -392,6 +381,18 @@ def _failed_at(pod: PodFacts, ended: ExitFacts | None) -> datetime | None:
     ends = (each.exit.finished_at for each in may_train if each.exit is not None)
     return max([ended.finished_at, *(moment for moment in ends if moment is not None)])
 
+
+def _exit_words(ended: ExitFacts | None) -> str:
+    if ended is None:
+        return ""
+    reason = f" ({ended.reason})" if ended.reason and ended.reason not in {"Error", "Completed"} else ""
+    return f" with exit code {ended.code}{reason}"
+
+
+def _restart_words(container: ContainerFacts) -> str:
+    if container.running_since is not None:
+        return f" and was restarted in place (restart {container.restarts})"
+    return f"; the kubelet will restart it ({container.waiting_reason})" if container.waiting_reason else ""
 
 
 def _earliest(*moments: datetime | None) -> datetime | None:

@@ -484,6 +484,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     trained_at: Mapping[str, datetime] = {}
     """By Job UID: the first moment at which all its members are known to have run at once (`trained.all_ran_at`),
     remembered for as long as the Job exists. A Job that is not here has not trained."""
+    trained_members: Mapping[str, int] = {}
+    """By Job UID: of how many members the largest group was that is known to have run at once, less those that were
+    scaled away since. A Job that is not here: not known."""
     expected_jobs: int = 0
     """How many member Jobs the JobSet's spec asks for; 0: not known. Fewer may exist while JobSet makes them."""
     live: bool = False

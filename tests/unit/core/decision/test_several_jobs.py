@@ -26,6 +26,7 @@ class Pair(msgspec.Struct, frozen=True):
                 jobs=(*launcher.jobs, *nodes.jobs),
                 pods=(*launcher.pods, *nodes.pods),
                 trained_at={**nodes.trained_at, **launcher.trained_at},
+                trained_members={**nodes.trained_members, **launcher.trained_members},
                 expected_jobs=2,
             )
         )
@@ -50,8 +51,11 @@ def launcher_of(world: World) -> World:
         for job in world.jobs
     )
     trained = {f"L-{uid}": moment for uid, moment in world.trained_at.items()}
+    members = {f"L-{uid}": count for uid, count in world.trained_members.items()}
     pods = tuple(map(renamed, world.pods))
-    return msgspec.structs.replace(world, jobs=jobs, pods=pods, trained_at=trained, job_template=jobs[0])
+    return msgspec.structs.replace(
+        world, jobs=jobs, pods=pods, trained_at=trained, trained_members=members, job_template=jobs[0]
+    )
 
 
 def pair() -> Pair:
