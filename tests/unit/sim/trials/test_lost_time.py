@@ -157,6 +157,12 @@ def test_time_until_the_first_report_of_progress_is_told_apart() -> None:
     assert found == [(Account.BETWEEN, 1.0), (Account.UNREPORTED, 29.0)]
 
 
+def test_time_until_a_held_group_has_outlived_its_error_is_told_apart() -> None:
+    held = replace(incident(100.4, 200), outlives=((at(150), at(190)),))
+    found = [(each.account, each.seconds) for each in beyond(held, (OUTAGE,))]
+    assert found == [(Account.OUTLIVES, 30.0), (Account.LATE, 10.0)]
+
+
 def test_how_late_a_recovery_is_told() -> None:
     assert recovered_late(incident(100, 161), (OUTAGE,)) == timedelta(seconds=1)
     assert recovered_late(incident(100, 158), (OUTAGE,)) == timedelta(seconds=-2)
