@@ -56,17 +56,12 @@ rest of a cascade before it decides, and again before it believes that all is we
 
 
 _RECOVERED = f"after {Outcome.RECOVERED}"
-OVERBOOKED = "booked beyond its bound"
-"""Of the time that incidents book although the training runs: the stretches that are longer than their account allows.
-They are summed up and not a violation yet, because some remain; `tests/simulation/test_seeds.py` bounds the sum."""
 _TRAINS = frozenset({Account.EARLY, Account.LATE, Account.BETWEEN, Account.NEVER, Account.UNREPORTED})
 """An incident lasts, and the training runs."""
 _BY_DATES = _TRAINS | {Account.UNEXPLAINED}
 """What a wrong clock of the controller's can bring about."""
 _BY_LOSSES = _TRAINS - {Account.UNREPORTED}
 """What the loss of a member can bring about without which the training goes on."""
-_HARMLESS = frozenset({Account.LIVED, Account.ADDED})
-"""Such losses."""
 _ENDS_IN = timedelta(seconds=1)
 """A process that heeds SIGTERM, or that the controller has taken down, has stopped so soon (`term_seconds` of the
 training model, and a moment for the kubelet)."""
@@ -263,9 +258,7 @@ class LostTimeBooked(CheckerRule):
         told, account = self.evidence.lost_seconds, self._named(key, stretch, incident, unseen=unseen, asked=asked)
         told[account] = told.get(account, 0.0) + stretch.seconds
         most = self._most(key, stretch, account, incident)
-        if stretch.seconds > most.total_seconds() and account in _TRAINS | _HARMLESS:
-            told[OVERBOOKED] = told.get(OVERBOOKED, 0.0) + stretch.seconds
-        elif stretch.seconds > most.total_seconds():
+        if stretch.seconds > most.total_seconds():
             of = f" (incident {stretch.incident})" if stretch.incident else ""
             yield self.found(stretch.since, f"{stretch.seconds:.3f} s: {account}{of}", key)
 

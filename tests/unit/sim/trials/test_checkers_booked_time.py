@@ -9,7 +9,7 @@ import pytest
 from recovery.core.model.ledger import Ledger, Outcome, Phase, PhaseSpan
 from recovery.core.model.reason import Reason
 from recovery.sim.training.training import Round, TrainingOutcome
-from recovery.sim.trials.checkers.booked_time import OVERBOOKED, LostTimeBooked
+from recovery.sim.trials.checkers.booked_time import LostTimeBooked
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.lost_time import Account
 from recovery.sim.trials.plan import Marking
@@ -148,13 +148,15 @@ def test_processes_that_outlive_their_pod(kind: FaultKind) -> None:
 )
 def test_no_process_outlives_its_pod(kind: FaultKind, since: float, seconds: float, job: str) -> None:
     books = never_stopped().befalls(kind, since, seconds, job=job)
-    assert books.accounts() == {Account.NEVER: 100.0, OVERBOOKED: 100.0}
+    assert books.accounts() == {Account.NEVER: 100.0}
+    assert books.found == ["100.000 s: the training did not stop (incident workload-1)"]
 
 
 @pytest.mark.parametrize(("lasts", "over"), [(85.0, False), (84.0, True)])
 def test_an_incident_about_them_ends_soon_after_they_can_be_ended(lasts: float, over: bool) -> None:
-    accounts = never_stopped().befalls(FaultKind.NODE_PARTITION, 1000, lasts).accounts()
-    assert (OVERBOOKED in accounts) is over
+    books = never_stopped().befalls(FaultKind.NODE_PARTITION, 1000, lasts)
+    assert set(books.accounts()) == {Account.LIVED}
+    assert bool(books.found) is over
 
 
 def test_processes_that_live_on_until_the_training_stops_and_after_it_met_again() -> None:
@@ -166,7 +168,8 @@ def test_processes_that_live_on_until_the_training_stops_and_after_it_met_again(
 def test_the_end_of_a_recovery_is_not_put_off_by_them() -> None:
     books = Books((20, 1000), (1100, None)).befalls(FaultKind.NODE_PARTITION, 990, 300)
     books.writes(1001, opened(1000)).writes(1151, closed(opened(1000), 1150))
-    assert books.accounts() == {Account.BOOKED: 100.0, Account.LATE: 50.0, OVERBOOKED: 50.0}
+    assert books.accounts() == {Account.BOOKED: 100.0, Account.LATE: 50.0}
+    assert books.found == ["50.000 s: trains before the incident ends (incident workload-1)"]
 
 
 def test_a_rank_that_a_resize_has_added() -> None:
@@ -182,14 +185,16 @@ def test_a_rank_that_a_resize_has_added() -> None:
 )
 def test_no_rank_was_added(since: float, pods_more: int, job: str) -> None:
     books = never_stopped().befalls(FaultKind.USER_RESIZE, since, pods_more=pods_more, job=job)
-    assert books.accounts() == {Account.NEVER: 100.0, OVERBOOKED: 100.0}
+    assert books.accounts() == {Account.NEVER: 100.0}
+    assert books.found == ["100.000 s: the training did not stop (incident workload-1)"]
 
 
 @pytest.mark.parametrize(("until", "over"), [(1615, False), (1616, True)])
 def test_a_rank_that_was_added_is_made_again_within_the_back_off_of_its_job(until: float, over: bool) -> None:
     books = Books((20, None)).befalls(FaultKind.USER_RESIZE, 900, pods_more=1)
     books.writes(1001, opened(1000)).writes(until, observed(1000, until))
-    assert (OVERBOOKED in books.accounts()) is over
+    books.accounts()
+    assert bool(books.found) is over
 
 
 @pytest.mark.parametrize(
@@ -223,7 +228,7 @@ def test_a_group_that_is_held_and_trains_for_a_while(verdict: bool, account: str
     books.writes(1401, closed(held(1000, verdict=verdict and not restarted), 1400, Outcome.HELD, "RunsWholeAgain"))
     accounts = books.accounts()
     assert accounts[account] == 200.0
-    assert (OVERBOOKED in accounts) is not verdict
+    assert bool(books.found) is not verdict
 
 
 @pytest.mark.parametrize(("trains", "over"), [(600, False), (601, True)])
@@ -238,13 +243,15 @@ def test_a_group_that_has_outlived_its_error_is_not_held_for_it(trains: float, o
 @pytest.mark.parametrize(("stops_at", "over"), [(1004.1, False), (1004.2, True)])
 def test_a_loss_stops_the_training_soon_after_its_date(stops_at: float, over: bool) -> None:
     books = Books((20, stops_at), (1100, None)).writes(1001, opened(1000)).writes(1101, closed(opened(1000), 1100))
-    assert (OVERBOOKED in books.accounts()) is over
+    books.accounts()
+    assert bool(books.found) is over
 
 
 @pytest.mark.parametrize(("until", "over"), [(1102.1, False), (1102.2, True)])
 def test_a_recovery_ends_when_all_ranks_met(until: float, over: bool) -> None:
     books = Books((20, 1000), (1100, None)).writes(1001, opened(1000)).writes(1103, closed(opened(1000), until))
-    assert (OVERBOOKED in books.accounts()) is over
+    books.accounts()
+    assert bool(books.found) is over
 
 
 @pytest.mark.parametrize(("held_up_seconds", "over"), [(85, False), (84, True)])
@@ -252,4 +259,5 @@ def test_what_holds_a_controller_up_comes_on_top(held_up_seconds: float, over: b
     books = never_stopped()
     recovers_in = 45 + 1.5 * books.case.evidence.plan.lease_seconds
     books.befalls(FaultKind.PROCESS_FREEZE, 1000, held_up_seconds - recovers_in, actor="controller-0")
-    assert (OVERBOOKED in books.accounts()) is over
+    books.accounts()
+    assert bool(books.found) is over
