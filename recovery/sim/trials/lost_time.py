@@ -7,7 +7,7 @@ named account as well. Nothing here asks the controller, and nothing knows the A
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
@@ -60,6 +60,9 @@ class Account(StrEnum):
     UNREPORTED = "trains before it reports progress"
     """In phase Resuming: the ranks have met, and the next report of the training is still to come. When it makes steps
     again only the report tells, so the time until then counts as lost."""
+    ENDED = "after the training has ended"
+    """Nothing trains, and nothing is lost: all ranks have made their last step. Their pods can still fail, by another
+    container, and their Jobs make them again: the group then needs a recovery in order to be Completed."""
     CLOCK = "a wrong clock of the controller's"
     UNMARKED = "undated, and no container is known to train"
 
@@ -96,6 +99,8 @@ class Booked:
     """When it was opened. None: not known; it could read everything."""
     resuming: tuple[tuple[datetime, datetime], ...] = ()
     """Its phases Resuming, each from and until when."""
+    settles: timedelta = timedelta()
+    """How long its policy has the verdict wait for late evidence (`settle`)."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +155,13 @@ def outages(rounds: Sequence[Round], ends_at: datetime) -> Iterator[Outage]:
             yield Outage(each.ended_at, after.formed_at if after else ends_at, over=after is not None)
 
 
+def after_the_end(rounds: Sequence[Round], ends_at: datetime) -> Iterator[tuple[datetime, datetime]]:
+    """From when and until when a training had ended: until its ranks met once more, or the end of the trace."""
+    for number, each in enumerate(rounds, 1):
+        if each.ended_at is not None and each.outcome is TrainingOutcome.FINISHED:
+            yield each.ended_at, rounds[number].formed_at if number < len(rounds) else ends_at
+
+
 def booked(
     incident: Incident,
     ends_at: datetime,
@@ -175,6 +187,7 @@ def booked(
         resuming=tuple(
             (span.started_at, span.ended_at or ends_at) for span in incident.phases if span.phase is Phase.RESUMING
         ),
+        settles=timedelta(seconds=incident.pinned.settle_seconds),
     )
 
 
@@ -244,8 +257,19 @@ def _account(
     return Account.UNVERIFIED if unverified else f"after {earlier.ending}", earlier.incident
 
 
-def beyond(incident: Booked, stops: Sequence[Outage]) -> Iterator[Stretch]:
-    """The stretches of an incident in which the training did not stand still."""
+def beyond(
+    incident: Booked, stops: Sequence[Outage], ended: Sequence[tuple[datetime, datetime]] = ()
+) -> Iterator[Stretch]:
+    """The stretches of an incident that are no part of an outage. `ended`: from when and until when the training had
+    ended (`after_the_end`)."""
+    for stretch in _outside(incident, stops):
+        cuts = {cut for span in ended for cut in span if stretch.since < cut < stretch.until}
+        for since, until in pairwise(sorted({stretch.since, stretch.until, *cuts})):
+            over = any(end <= since < again for end, again in ended)
+            yield replace(stretch, since=since, until=until, account=Account.ENDED if over else stretch.account)
+
+
+def _outside(incident: Booked, stops: Sequence[Outage]) -> Iterator[Stretch]:
     inside = [each for each in stops if each.since < incident.until and each.until > incident.since]
     if not inside:
         yield Stretch(incident.since, incident.until, Account.NEVER, incident.incident)

@@ -30,6 +30,7 @@ from recovery.sim.trials.lost_time import (
     Circumstance,
     Dated,
     Stretch,
+    after_the_end,
     beyond,
     booked,
     broken_sums,
@@ -192,7 +193,8 @@ class LostTimeBooked(CheckerRule):
 
     def _times(self, key: GroupKey, opened: Sequence[_Opened]) -> Iterator[Violation]:
         ends_at = self.evidence.ends_at
-        stops = list(outages(self.evidence.rounds(str(key)), ends_at))
+        rounds = self.evidence.rounds(str(key))
+        stops, ended = list(outages(rounds, ends_at)), list(after_the_end(rounds, ends_at))
         incidents = sorted((self._booked(each) for each in opened), key=lambda each: each.since)
         dated, circumstances = list(self._dated.get(key, {}).values()), self._circumstances.get(key, [])
         for stop in stops:
@@ -204,7 +206,7 @@ class LostTimeBooked(CheckerRule):
                 yield from self._judge(key, lost, unseen=unseen, asked=asked)
         for each in incidents:
             late = recovered_late(each, stops)
-            for stretch in beyond(each, stops):
+            for stretch in beyond(each, stops, ended):
                 yield from self._judge(key, stretch, each)
             # By Ready alone it may be wrong; the time that this costs is counted (`Account.UNVERIFIED`).
             early = late is not None and late < timedelta() and each.verified
@@ -271,7 +273,8 @@ class LostTimeBooked(CheckerRule):
         if account == Account.LATE and self._recovered(incident):
             return _TOLERANCE + _PROBES_EACH
         rules = {
-            Account.EARLY: _TOLERANCE + _OPENS_IN + _ENDS_IN,
+            # What runs on while its verdict waits: on a node with a fault, or in a pod that was asked to go.
+            Account.EARLY: _TOLERANCE + _OPENS_IN + _ENDS_IN + (incident.settles if incident else timedelta()),
             Account.LATE: _SETTLES_IN,
             Account.BETWEEN: _SETTLES_IN,
             Account.NEVER: _SETTLES_IN,

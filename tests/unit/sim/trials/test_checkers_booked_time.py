@@ -247,6 +247,24 @@ def test_a_loss_stops_the_training_soon_after_its_date(stops_at: float, over: bo
     assert bool(books.found) is over
 
 
+@pytest.mark.parametrize(("stops_at", "over"), [(1009.1, False), (1009.2, True)])
+def test_or_when_the_verdict_on_it_has_waited_for_late_evidence(stops_at: float, over: bool) -> None:
+    lost = opened(1000, settle_seconds=5.0)
+    books = Books((20, stops_at), (1100, None)).writes(1001, lost).writes(1101, closed(lost, 1100))
+    books.accounts()
+    assert bool(books.found) is over
+
+
+@pytest.mark.parametrize(
+    ("outcome", "account"), [(TrainingOutcome.FINISHED, Account.ENDED), (TrainingOutcome.BROKEN, Account.BOOKED)]
+)
+def test_an_incident_of_a_training_that_has_ended(outcome: TrainingOutcome, account: str) -> None:
+    books = Books((20, 900)).writes(1001, opened(1000)).writes(1900, closed(opened(1000), 1900))
+    books.case.evidence.rounds(str(KEY))[0].outcome = outcome
+    assert books.accounts()[account] == 900.0
+    assert not [each for each in books.found if "did not stop" in each]
+
+
 @pytest.mark.parametrize(("until", "over"), [(1102.1, False), (1102.2, True)])
 def test_a_recovery_ends_when_all_ranks_met(until: float, over: bool) -> None:
     books = Books((20, 1000), (1100, None)).writes(1001, opened(1000)).writes(1103, closed(opened(1000), until))
