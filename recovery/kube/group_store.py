@@ -215,7 +215,7 @@ class KubeGroupStore:
         self._subscribers.append(changed)
 
     async def read_live(self, key: GroupKey) -> Snapshot:
-        before = self._parts(key)
+        before, read_at = self._parts(key), self._clock.now()
         parts = (await self._live.parts(key)).filled_from(before)
         # After the pods: a node that is read is not older than the pod that names it.
         doubtful = frozenset(self._doubtful(parts))
@@ -233,7 +233,7 @@ class KubeGroupStore:
         )
         lost = self._lost_nodes.of_late(self._clock.now())
         fleet = fleet_facts(snapshot, self._capacity, lost, tuple(self._waiting_besides(key)))
-        return msgspec.structs.replace(snapshot, fleet=fleet)
+        return msgspec.structs.replace(snapshot, fleet=fleet, read_at=read_at)
 
     async def read_config_live(self) -> ConfigFacts | None:
         return await self._live.config(self._report)
