@@ -305,13 +305,18 @@ class LostTimeBooked(CheckerRule):
         return max((until for until in lasts if until > stretch.since), default=None)
 
     def _made_larger(self, key: GroupKey, stretch: Stretch) -> bool:
-        """A person has added ranks to the job since those met that train on."""
-        met = [each.formed_at for each in self.evidence.rounds(str(key)) if each.formed_at <= stretch.since]
-        return bool(met) and any(
+        """A person has added ranks to the job that those who train on have not taken in: they met before, or they are
+        told how many they are by a number of their own, and meet without the others."""
+        met = [each for each in self.evidence.rounds(str(key)) if each.formed_at <= stretch.since]
+        if not met:
+            return False
+        members = sum(self.world.jobs[uid].wanted for uid in met[-1].job_uids if uid in self.world.jobs)
+        return any(
             each.fault.key.kind is FaultKind.USER_RESIZE
             and each.fault.job == str(key)
             and each.fault.pods_more > 0
-            and met[-1] <= each.at <= stretch.since + API_TIME
+            and each.at <= stretch.since + API_TIME
+            and (met[-1].formed_at <= each.at or met[-1].size < members)
             for each in self.evidence.happenings
         )
 

@@ -178,6 +178,13 @@ def test_a_rank_that_a_resize_has_added() -> None:
     assert books.found == []
 
 
+def test_a_rank_that_was_added_before_the_others_met_without_it() -> None:
+    """They take the size of the training from a number of their own, so its resize changes nothing for them."""
+    books = never_stopped().befalls(FaultKind.USER_RESIZE, 10, pods_more=1)
+    books.case.evidence.rounds(str(KEY))[0].size = 1
+    assert books.accounts() == {Account.ADDED: 100.0}
+
+
 @pytest.mark.parametrize(
     ("since", "pods_more", "job"),
     [(900, -1, str(KEY)), (10, 1, str(KEY)), (1001.1, 1, str(KEY)), (900, 1, "team-a/other")],
