@@ -34,6 +34,7 @@ from recovery.telemetry.idle_cells import (
     running_of,
 )
 from recovery.telemetry.jobs_found import FoundJobs
+from recovery.telemetry.running_phases import RunningPhases
 
 _Ended: TypeAlias = tuple[str, ...]
 """Class, outcome and handling of incidents that have ended."""
@@ -69,9 +70,10 @@ class FleetTotalsCollector(Collector):
     """A prometheus collector over the totals of the fleet and all ledgers. Without a store, or while another process
     leads, it is silent."""
 
-    def __init__(self, clock: Clock, jobs: FoundJobs) -> None:
+    def __init__(self, clock: Clock, jobs: FoundJobs, running: RunningPhases) -> None:
         self._clock = clock
         self._jobs = jobs
+        self._running = running
         self._store: GroupStore | None = None
         self.leads = False
         """Whether this process acts, and so tells of the fleet."""
@@ -132,7 +134,10 @@ class FleetTotalsCollector(Collector):
         for group in store.ledger_objects():
             if not group.readable:
                 continue
-            for which, part in _parts(group, now, running=group.workload_uid in present):
+            until = None
+            if group.workload_uid in present:
+                until = self._running.lasted_until(GroupKey(group.namespace, group.group), group.ledger, now)
+            for which, part in _parts(group, until):
                 if which in self._remembered_which:
                     still_there.add(which)
                 elif which not in counted:
@@ -141,10 +146,10 @@ class FleetTotalsCollector(Collector):
         return _added(parts)
 
 
-def _parts(group: LedgerObject, now: datetime, *, running: bool) -> Iterator[tuple[IncidentName, _Sums]]:
+def _parts(group: LedgerObject, until: datetime | None) -> Iterator[tuple[IncidentName, _Sums]]:
     """What a ledger has of incidents that may not be in the totals yet: its own incident, and what could not be added.
 
-    `running` False: its workload is gone, so nothing of it idles any more."""
+    `until`: how far the phase that runs has lasted. None: its workload is gone, so nothing of it idles any more."""
     incident, seen = group.ledger.incident, set()
     for each in group.ledger.uncounted:
         which = (each.workload_uid, each.number, each.started_at)
@@ -153,8 +158,8 @@ def _parts(group: LedgerObject, now: datetime, *, running: bool) -> Iterator[tup
     if incident is None or name_of(group.workload_uid, incident) in seen:
         return
     yield name_of(group.workload_uid, incident), _of_incident(group.workload_uid, incident)
-    if running and open_incident(group.ledger) is not None:
-        idle, released = running_of(group.ledger, now)
+    if until is not None and open_incident(group.ledger) is not None:
+        idle, released = running_of(group.ledger, until)
         yield name_of(group.workload_uid, incident), _Sums(idle=idle, released=released)
 
 

@@ -1,8 +1,8 @@
 """GPU-seconds of incidents in the finest pieces that any counter tells, and a memory that keeps them from going back.
 
-What runs is accrued up to now, but booked up to when it ended (the last rank may have been Ready a second before
-anybody looked), and a counter must never go back. All counters of idle GPU-seconds are sums over these pieces, so the
-sum by reason and the sum by cause are equal at every scrape.
+What runs is accrued for as long as it lasts for sure (`running_phases`), and booked when it has ended. Where its end
+reaches this process late, it has accrued too much, and a counter must never go back. All counters of idle GPU-seconds
+are sums over these pieces, so the sum by reason and the sum by cause are equal at every scrape.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -90,13 +90,13 @@ def booked_of(incident: Incident) -> IdleCells:
     return cells
 
 
-def running_of(ledger: Ledger, now: datetime) -> tuple[IdleCells, float]:
-    """The phase that lasts, up to now: idle GPU-seconds and released ones."""
+def running_of(ledger: Ledger, until: datetime) -> tuple[IdleCells, float]:
+    """The phase that lasts, up to then: idle GPU-seconds and released ones."""
     span, incident = running_span(ledger), ledger.incident
     cells: IdleCells = {}
     if span is None or incident is None:
         return cells, 0.0
-    gpu_seconds = max(0.0, (now - span.started_at).total_seconds()) * incident.gpus
+    gpu_seconds = max(0.0, (until - span.started_at).total_seconds()) * incident.gpus
     if span.released:
         return cells, gpu_seconds
     add(cells, incident.disruption_class, span.phase, gpu_seconds)

@@ -6,11 +6,12 @@ first scrape of a new leader would lack jobs.
 """
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
 from recovery.core.diagnosis.membership import member_jobs, members_ready
+from recovery.core.incident.phases import last_ready
 from recovery.core.model.facts import GroupKey, Progress, Snapshot
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.selection import applicable
@@ -28,6 +29,8 @@ class FoundJob(msgspec.Struct, frozen=True):
     gpus: int
     """GPUs that its pods hold."""
     members_ready: int
+    last_ready_at: datetime | None
+    """When the last of its members became Ready, in whole seconds. None: not known."""
     selected: bool
     """A policy selects it, whether that can be used or not."""
     mode: str = NO_MODE
@@ -60,6 +63,10 @@ class FoundJobs:
         if found is not None:
             self._found[key] = found
 
+    def last_read(self, key: GroupKey) -> FoundJob | None:
+        """As `present` or a reconcile has read it last, whichever was later. None: neither has."""
+        return self._found.get(key)
+
     def present(self) -> Mapping[GroupKey, FoundJob]:
         """Those whose workload exists."""
         store = self._store
@@ -89,6 +96,7 @@ def _found(snapshot: Snapshot, policy: Policy | PolicyError | None) -> FoundJob 
         kind=workload.kind,
         gpus=sum(pod.gpus for pod in snapshot.pods if pod.holds_gpus),
         members_ready=members_ready(snapshot, job_uids),
+        last_ready_at=last_ready(snapshot),
         selected=policy is not None,
         progress=workload.progress,
     )

@@ -39,6 +39,7 @@ from recovery.telemetry.catalogue.label_values import (
 from recovery.telemetry.families import family
 from recovery.telemetry.idle_cells import IdleCell, Monotone, booked_in, merged, open_incident, running_of, running_span
 from recovery.telemetry.jobs_found import FoundJob, FoundJobs
+from recovery.telemetry.running_phases import RunningPhases
 
 _MEETING = frozenset({"Starting", "Rendezvous", "Resuming"})
 """Phases in which the members of a restarted group come together."""
@@ -69,9 +70,10 @@ class LedgerCollector(Collector):
     """A prometheus collector over all jobs that a policy selects, and all that have a RecoveryGroup. Without a store,
     or while another process leads, it tells nothing."""
 
-    def __init__(self, clock: Clock, jobs: FoundJobs) -> None:
+    def __init__(self, clock: Clock, jobs: FoundJobs, running: RunningPhases) -> None:
         self._clock = clock
         self._found = jobs
+        self._running = running
         self._store: GroupStore | None = None
         self.leads = False
         """Whether this process acts, and so tells of the jobs."""
@@ -95,7 +97,9 @@ class LedgerCollector(Collector):
         if self._store is None or not self.leads:
             return
         now = self._clock.now()
-        jobs = _jobs(self._store, self._found.present())
+        present = self._found.present()
+        self._running.keep_only(present.keys())
+        jobs = _jobs(self._store, present)
         ledgers = [job for job in jobs if job.readable]
         self._last_phases = {job.key: self._phases_of(job) for job in ledgers}
         by_reason, by_class, released = self._gpu_seconds(ledgers, now)
@@ -124,10 +128,10 @@ class LedgerCollector(Collector):
             yield _filled(record, ledgers, values)
 
     def _gpu_seconds(self, jobs: Sequence[_Job], now: datetime) -> tuple[_Values, _Values, _Values]:
-        """What is booked, and the running phase up to now: idle by reason, idle by class, and released."""
+        """What is booked, and the running phase so far: idle by reason, idle by class, and released."""
         values: dict[tuple[str, IdleCell | None], float] = {}
         for job in jobs:
-            running, released = running_of(job.ledger, now)
+            running, released = running_of(job.ledger, self._running.lasted_until(job.key, job.ledger, now))
             booked = booked_in(job.ledger.totals)
             values |= {(job.group_uid, cell): seconds for cell, seconds in merged(booked, running).items()}
             values[job.group_uid, _RELEASED] = job.ledger.totals.released_gpu_seconds + released

@@ -26,6 +26,7 @@ from recovery.telemetry.groups_not_started import StartCollector
 from recovery.telemetry.incident_instruments import IncidentInstruments
 from recovery.telemetry.jobs_found import FoundJobs
 from recovery.telemetry.ledger_metrics import LedgerCollector
+from recovery.telemetry.running_phases import RunningPhases
 from recovery.telemetry.undecodable_objects import UndecodableCollector
 from recovery.telemetry.unprotected_jobs import ProtectionCollector
 
@@ -41,9 +42,10 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._clock = clock
         self._jobs = FoundJobs()
-        self._ledgers = LedgerCollector(clock, self._jobs)
+        self._running = RunningPhases(self._jobs)
+        self._ledgers = LedgerCollector(clock, self._jobs, self._running)
         self._fleet = FleetCollector(clock, self._jobs)
-        self._totals = FleetTotalsCollector(clock, self._jobs)
+        self._totals = FleetTotalsCollector(clock, self._jobs, self._running)
         self._starts = StartCollector()
         self._protections = ProtectionCollector()
         self._undecodable = UndecodableCollector()
@@ -115,6 +117,10 @@ class Metrics:
         """A reconcile has found out whether the job is protected."""
         self._protections.found(key, found)
 
+    def ledger_decided(self, key: GroupKey, before: Ledger, after: Ledger) -> None:
+        """A reconcile is about to write `after`."""
+        self._running.decided(key, before, after)
+
     def ledger_written(self, key: GroupKey, before: Ledger, after: Ledger) -> None:
         """Observe what ended with this write, and count what it decided."""
         self._incidents.ledger_written(before, after)
@@ -136,6 +142,7 @@ class Metrics:
         """This process has begun to lead, or has ceased to: who leads tells of the ledgers."""
         self._ledgers.leads = self._fleet.leads = self._totals.leads = self._protections.leads = leads
         self._jobs.forget()
+        self._running.forget()
         self._starts.forget()
         self._protections.forget()
         self._leader.set(leads)

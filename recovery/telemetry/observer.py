@@ -22,6 +22,7 @@ class Telemetry(Metrics):
     def decided(self, key: GroupKey, before: Ledger, plan: Plan) -> None:
         """A reconcile came to a decision; it is counted once its ledger write has succeeded."""
         self.reconciled(key, plan.not_started)
+        self.ledger_decided(key, before, plan.ledger)
         incident = plan.ledger.incident
         _log.debug(
             plan.message,

@@ -14,6 +14,7 @@ from recovery.core.policy.spec import BudgetSpec, Mode, PolicySpec
 from recovery.telemetry.jobs_found import FoundJobs
 from recovery.telemetry.ledger_metrics import LedgerCollector
 from recovery.telemetry.observer import Telemetry
+from recovery.telemetry.running_phases import RunningPhases
 from tests.unit.telemetry.world import BEGIN, KEY, UID, Group, HeldStore, Scrape, SetClock, pod, workload
 
 IDLE_SECONDS = "recovery_gpu_idle_seconds_total"
@@ -183,7 +184,7 @@ def test_whatever_happens_no_counter_goes_back_and_no_second_counts_twice(story:
     clock, store = SetClock(), HeldStore()
     jobs = FoundJobs()
     jobs.follow(store)
-    collector = LedgerCollector(clock, jobs)
+    collector = LedgerCollector(clock, jobs, RunningPhases(jobs))
     collector.follow(store)
     collector.leads = True
     group = Group(clock, store)

@@ -181,6 +181,10 @@ class Group:
     def enters(self, phase: Phase) -> None:
         self._write(phases.enter(self.ledger, phase, self._clock.now()))
 
+    def writes(self, after: Ledger) -> None:
+        """The ledger becomes what was decided earlier."""
+        self._write(after)
+
     def closes(self, outcome: Outcome = Outcome.RECOVERED, *, ago: float = 0.0, source: str = "ready") -> None:
         """The incident ended so many seconds ago."""
         at = self._clock.now() - timedelta(seconds=ago)
