@@ -85,7 +85,7 @@ async def test_a_change_of_leader_in_mid_incident(
     controller: StartsController,
     tmp_path: Path,
 ) -> None:
-    """The leader is scraped and then killed while a phase has ended in its ledger, and it does not know that yet."""
+    """The leader is scraped while the write is under way that ends a phase, and does not live to see it arrive."""
     job = await training(ranks=RANKS)
     async with (
         monitored(toolbox, tmp_path / "prometheus") as monitoring,
@@ -98,11 +98,14 @@ async def test_a_change_of_leader_in_mid_incident(
         await prometheus.until(f"sum({failures}) == 0")
         began = time.time()
         async with no_room(fleet):
-            hold = proxy.hold(says("TearingDown"), after=True)
+            hold = proxy.hold(says("TearingDown"))
             await exit_rank(job, 1, 137)
             async with asyncio.timeout(GUARD_SECONDS):
                 await hold.wait()
             await scraped_twice(monitoring)
+            leader.freeze()
+            hold.release()
+            await job.reaches("TearingDown")
             await leader.kill()
             await until("the standby leads", standby.leads)
             await job.reaches("Scheduling")
