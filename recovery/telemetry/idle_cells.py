@@ -32,7 +32,7 @@ _ROUNDING_SECONDS = 1e-3
 
 
 class Monotone(Generic[Key]):
-    """Values that never fall within this process."""
+    """Values that never fall within this process, in thousandths."""
 
     def __init__(self) -> None:
         self._reached: dict[Key, float] = {}
@@ -40,12 +40,18 @@ class Monotone(Generic[Key]):
     def raised(self, values: Mapping[Key, float]) -> dict[Key, float]:
         """Each value, or what was told of it before where that was more; those too that are missing now."""
         for key, value in values.items():
-            self._reached[key] = max(value, self._reached.get(key, 0.0))
+            self._reached[key] = max(in_thousandths(value), self._reached.get(key, 0.0))
         return dict(self._reached)
 
     def keep_only(self, lives: Callable[[Key], bool]) -> None:
         """The others will not come again."""
         self._reached = {key: value for key, value in self._reached.items() if lives(key)}
+
+
+def in_thousandths(value: float) -> float:
+    """As the ledger books it. What was told in more digits would fall when it is booked; so would a sum of the same
+    thousandths that the next leader adds in another order."""
+    return round(value, 3)
 
 
 def open_incident(ledger: Ledger) -> Incident | None:

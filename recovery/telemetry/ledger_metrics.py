@@ -37,7 +37,16 @@ from recovery.telemetry.catalogue.label_values import (
     known_class,
 )
 from recovery.telemetry.families import family
-from recovery.telemetry.idle_cells import IdleCell, Monotone, booked_in, merged, open_incident, running_of, running_span
+from recovery.telemetry.idle_cells import (
+    IdleCell,
+    Monotone,
+    booked_in,
+    in_thousandths,
+    merged,
+    open_incident,
+    running_of,
+    running_span,
+)
 from recovery.telemetry.jobs_found import FoundJob, FoundJobs
 from recovery.telemetry.running_phases import RunningPhases
 
@@ -145,8 +154,11 @@ class LedgerCollector(Collector):
                 reasons[uid, cell.reason] += seconds
                 classes[uid, cell.failure_class] += seconds
         return (
-            lambda job: {(reason, badput_of(reason)): reasons[job.group_uid, reason] for reason in COUNTED_REASONS},
-            lambda job: {(name,): classes[job.group_uid, name] for name in FAILURE_CLASSES},
+            lambda job: {
+                (reason, badput_of(reason)): in_thousandths(reasons[job.group_uid, reason])
+                for reason in COUNTED_REASONS
+            },
+            lambda job: {(name,): in_thousandths(classes[job.group_uid, name]) for name in FAILURE_CLASSES},
             lambda job: {(): told[job.group_uid, _RELEASED]},
         )
 

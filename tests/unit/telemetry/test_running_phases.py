@@ -4,6 +4,8 @@ from datetime import timedelta
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from recovery.core.incident import phases
 from recovery.core.model.ledger import Ledger, Phase
@@ -67,6 +69,30 @@ def test_a_phase_accrues_no_further_than_to_the_decision_that_ends_it(
     group.writes(after)
     assert idle(new_leader(clock, store)) == {"hung": 3 * GPUS, "teardown": 4 * GPUS}
     assert idle(metrics) == {"hung": 3 * GPUS, "teardown": 4 * GPUS}
+
+
+LASTING = sorted(set(Phase) - {Phase.HEALTHY, Phase.DETECTED})
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(LASTING), st.floats(0, 50), st.floats(0, 3)), max_size=12))
+def test_the_next_leader_never_tells_less(story: list[tuple[Phase, float, float]]) -> None:
+    """Not by the least fraction: Prometheus takes any fall for a counter that begins again at 0."""
+    clock, store = SetClock(), HeldStore()
+    group = Group(clock, store)
+    leader = new_leader(clock, store)
+    group.fails(ago=1.2345678, gpus=GPUS)
+    group.attempt()
+    for phase, lasts_seconds, write_seconds in story:
+        clock.seconds += lasts_seconds
+        after = phases.enter(group.ledger, phase, clock.now())
+        decides(leader, group, after)
+        clock.seconds += write_seconds
+        told = idle(leader)
+        group.writes(after)
+        leader = new_leader(clock, store)
+        now = idle(leader)
+        assert all(now[reason] >= seconds for reason, seconds in told.items())
 
 
 def test_a_phase_whose_end_could_not_be_written_goes_on(clock: SetClock, metrics: Telemetry, group: Group) -> None:
