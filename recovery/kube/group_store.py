@@ -21,6 +21,7 @@ from recovery.core.model.facts import (
     JobFacts,
     NodeFacts,
     PodFacts,
+    Progress,
     Snapshot,
     UndecodableObject,
     WaitingGroup,
@@ -156,6 +157,10 @@ class KubeGroupStore:
 
     def keys(self) -> Iterable[GroupKey]:
         return (*self._train_jobs, *(key for key in self._bare if key not in self._train_jobs))
+
+    def progress(self, key: GroupKey) -> Progress | None:
+        workload = self._train_jobs.get(key)
+        return workload.progress if workload is not None else None
 
     def snapshot(self, key: GroupKey) -> Snapshot:
         parts = self._parts(key)

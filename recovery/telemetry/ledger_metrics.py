@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from recovery.core.incident import budget
 from recovery.core.incident.lifecycle import restarted
-from recovery.core.model.facts import GroupKey
+from recovery.core.model.facts import GroupKey, Progress
 from recovery.core.model.ledger import Incident, Ledger, Phase
 from recovery.ports import Clock, GroupStore
 from recovery.telemetry.catalogue import MetricRecord, of_jobs
@@ -64,6 +64,8 @@ class _Job(msgspec.Struct, frozen=True):
     found: FoundJob
     group_uid: str
     """Of its RecoveryGroup; empty: it has none."""
+    progress: Progress | None
+    """None: the training has reported none."""
     ledger: Ledger
     """Empty where it has no RecoveryGroup: it never had an incident."""
     readable: bool
@@ -178,9 +180,9 @@ def _jobs(store: GroupStore, present: Mapping[GroupKey, FoundJob]) -> tuple[_Job
     for key, found in present.items():
         group = store.ledger_object(key, found.workload_uid)
         if group is not None:
-            jobs.append(_Job(key, found, group.uid, group.ledger, group.readable))
+            jobs.append(_Job(key, found, group.uid, store.progress(key), group.ledger, group.readable))
         elif found.selected:
-            jobs.append(_Job(key, found, "", Ledger(), readable=True))
+            jobs.append(_Job(key, found, "", store.progress(key), Ledger(), readable=True))
     return tuple(jobs)
 
 
@@ -204,13 +206,12 @@ def _info(job: _Job) -> Samples:
 
 
 def _progress(job: _Job) -> Samples:
-    progress = job.found.progress
+    progress = job.progress
     return {(): progress.ratio} if progress is not None and progress.ratio is not None else {}
 
 
 def _progress_timestamp(job: _Job) -> Samples:
-    progress = job.found.progress
-    return {(): progress.updated_at.timestamp()} if progress is not None else {}
+    return {(): job.progress.updated_at.timestamp()} if job.progress is not None else {}
 
 
 def _budget(job: _Job, now: datetime) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from recovery.core.incident import lifecycle, phases
 from recovery.core.model.config import ConfigFacts
-from recovery.core.model.facts import GroupKey, NodeFacts, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.model.facts import GroupKey, NodeFacts, PodFacts, Progress, Snapshot, WorkloadFacts
 from recovery.core.model.ledger import (
     AttemptAction,
     Closing,
@@ -66,6 +66,10 @@ class HeldStore:
 
     def snapshot(self, key: GroupKey) -> Snapshot:
         return self.snapshots.get(key, Snapshot(key, None, None, (), ()))
+
+    def progress(self, key: GroupKey) -> Progress | None:
+        shown = self.snapshots[key].workload
+        return shown.progress if shown is not None else None
 
     def policies(self, namespace: str) -> PolicySet:
         return PolicySet(tuple(policy for policy in self.policy_facts if policy.namespace == namespace))
