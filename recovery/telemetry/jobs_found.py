@@ -1,8 +1,8 @@
 """What the last reconcile of each job has read of it, so that a scrape reads no pods, of which there may be 50,000.
 
 Whatever changes an answer starts a reconcile: the workload, its pods, the policies, the RecoveryConfig. (A report of
-progress does not, so no answer here has it.) Only who leads reconciles. A scrape that comes before the first reconcile of a job in this term reads that job itself, once: else the
-first scrape of a new leader would lack jobs.
+progress does not, so no answer here has it.) Only who leads reconciles. A scrape that comes before the first reconcile
+of a job in this term reads that job itself, once: else the first scrape of a new leader would lack jobs.
 """
 
 from collections.abc import Mapping

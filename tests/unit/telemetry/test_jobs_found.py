@@ -144,7 +144,7 @@ def test_gpus_that_our_suspension_has_given_back_are_released_and_not_idle(
 
 
 def test_progress_is_told_of_jobs_that_have_shown_it(store: HeldStore, metrics: Telemetry, snapshot: Snapshot) -> None:
-    """Trainings report every few seconds, so a report starts no reconcile, and the next scrape tells it all the same."""
+    """Trainings report every few seconds, so a report starts no reconcile. The next scrape tells it."""
     select(store)
     assert Scrape(metrics).of_job("recovery_job_progress_timestamp_seconds") is None
     at = BEGIN + timedelta(seconds=90)
