@@ -23,7 +23,7 @@ from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import ControllerProcess, Fleet, Object, apply, until
 from tests.cluster.stations import says
 from tests.cluster.verdict import moment
-from tests.prometheus.monitoring import Monitoring, monitored, of, silent
+from tests.prometheus.monitoring import Monitoring, monitored, of
 
 RANKS = 4
 GPUS = RANKS * 8
@@ -150,27 +150,23 @@ async def test_an_incident_between_the_last_scrape_of_one_leader_and_the_first_o
             fleet_series("recovery_fleet_incidents_total"),
             fleet_series("recovery_fleet_group_restarts_total"),
         )
-        monitoring.scrape(controller_1=leader)
+        monitoring.scrape(controller_1=leader, controller_2=standby)
         for each in counters:
             await prometheus.until(f"sum({each}) == 0")
         began = time.time()
-        monitoring.scrape()
-        for each in ("recovery_leader", *counters):
-            await prometheus.until(each, silent)
-
-        if killed == "in-mid-incident":
-            async with no_room(fleet):
+        with prometheus.frozen():
+            if killed == "in-mid-incident":
+                async with no_room(fleet):
+                    await exit_rank(job, 1, 137)
+                    await job.reaches("Scheduling")
+                    await leader.kill()
+            else:
                 await exit_rank(job, 1, 137)
-                await job.reaches("Scheduling")
+                await job.closed_incidents(1)
                 await leader.kill()
-        else:
-            await exit_rank(job, 1, 137)
+            await until("the standby leads", standby.leads)
             await job.closed_incidents(1)
-            await leader.kill()
-        await until("the standby leads", standby.leads)
-        await job.closed_incidents(1)
 
-        monitoring.scrape(controller_2=standby)
         for each in counters:
             await prometheus.until(f"sum({each}) == 1")
         await monitoring.scraped_twice()
