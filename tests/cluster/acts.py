@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 
 from recovery import api_verbs
 from recovery.ports import JOBS, NODES, PODS, RECOVERY_INCIDENTS, TRAIN_JOBS, ConflictError, PatchKind, Resource
@@ -139,6 +140,23 @@ async def until_said(job: Job, words: str) -> Object:
 async def second_is_over() -> None:
     """The API writes whole seconds: only what comes in a later one is later for everybody who reads it."""
     await asyncio.sleep(1.01 - time.time() % 1)
+
+
+async def report_progress(job: Job, percentage: int, at: datetime | None = None) -> datetime:
+    """The training reports progress, dated now unless `at` says otherwise. Gives the date as it is kept."""
+    told = (at or datetime.now(UTC)).replace(microsecond=0)
+    status = {"progressPercentage": percentage, "lastUpdatedTime": told.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    answer = await api_verbs.patch(
+        job.fleet.api,
+        TRAIN_JOBS,
+        job.name,
+        {"status": {"trainerStatus": status}},
+        kind=PatchKind.MERGE,
+        namespace=job.namespace,
+        subresource="status",
+    )
+    assert json.loads(answer)["status"]["trainerStatus"] == status, "the CRD keeps it though the gate is off"
+    return told
 
 
 async def incidents_of(job: Job) -> list[Object]:

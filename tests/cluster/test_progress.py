@@ -5,12 +5,9 @@ reports in place of Trainer's status server, with the patch that the server make
 """
 
 import asyncio
-import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-from recovery import api_verbs
-from recovery.ports import TRAIN_JOBS, PatchKind
-from tests.cluster.acts import lose
+from tests.cluster.acts import lose, report_progress
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import recovery
 from tests.cluster.controlplane.start import ControlPlane
@@ -19,23 +16,6 @@ from tests.cluster.scene import Job, Object
 from tests.cluster.verdict import moment
 
 RANKS = 3
-
-
-async def report(job: Job, percentage: int, at: datetime | None = None) -> datetime:
-    """The training reports progress, dated now unless `at` says otherwise. Gives the date as it is kept."""
-    told = (at or datetime.now(UTC)).replace(microsecond=0)
-    status = {"progressPercentage": percentage, "lastUpdatedTime": told.strftime("%Y-%m-%dT%H:%M:%SZ")}
-    answer = await api_verbs.patch(
-        job.fleet.api,
-        TRAIN_JOBS,
-        job.name,
-        {"status": {"trainerStatus": status}},
-        kind=PatchKind.MERGE,
-        namespace=job.namespace,
-        subresource="status",
-    )
-    assert json.loads(answer)["status"]["trainerStatus"] == status, "the CRD keeps it though the gate is off"
-    return told
 
 
 async def is_reported(job: Job, percentage: int) -> Object:
@@ -48,7 +28,7 @@ async def test_a_recovery_ends_when_the_training_reports_progress_again(
     training: StartsTraining, controller: StartsController, installed: ControlPlane
 ) -> None:
     job = await training(ranks=RANKS, gpus=1)
-    before = await report(job, 40)
+    before = await report_progress(job, 40)
     async with controller():
         await lose(job, 1)
         await job.reaches("Resuming")
@@ -60,8 +40,8 @@ async def test_a_recovery_ends_when_the_training_reports_progress_again(
         assert "Resuming" in columns
         await is_reported(job, 40)  # Trainer has written its own status since, and has not reset this
 
-        await report(job, 50, began - timedelta(seconds=1))  # a late write of the old incarnation
-        await report(job, 41, before)
+        await report_progress(job, 50, began - timedelta(seconds=1))  # a late write of the old incarnation
+        await report_progress(job, 41, before)
         assert (await job.ledger())["phase"] == "Resuming"
         progressed = await reported_after(job, 42, began)
         [closed] = await job.closed_incidents(1)
@@ -80,7 +60,7 @@ async def reported_after(job: Job, percentage: int, began: datetime) -> datetime
     """Reports as a training does: again and again. Gives the first date that lies after Rendezvous."""
     async with asyncio.timeout(GUARD_SECONDS):
         while True:
-            told = await report(job, percentage)
+            told = await report_progress(job, percentage)
             if told > began:
                 return told
             await asyncio.sleep(0.2)

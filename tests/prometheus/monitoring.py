@@ -30,6 +30,11 @@ class Monitoring:
         """These replicas from now on, each as the pod of that name."""
         self.targets.set({pod: each.metrics_url().removeprefix("http://") for pod, each in controllers.items()})
 
+    async def scraped_twice(self) -> None:
+        """The leader answers two more scrapes."""
+        [(_, last)] = await self.prometheus.until("timestamp(recovery_leader == 1)", lambda found: len(found) == 1)
+        await self.prometheus.until(f"timestamp(recovery_leader == 1) > {last + 1.5}")
+
     async def fires(self, name: str, job: Job | None = None) -> Mapping[str, str]:
         """Until it fires; gives its annotations, filled in."""
         await self.prometheus.until(firing(name, job))

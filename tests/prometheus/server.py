@@ -2,8 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +63,16 @@ class PrometheusServer:
         finally:
             process.end()
             claims.close()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It scrapes nothing until this is over, and does not know."""
+        assert self.process.pid is not None, "it runs"
+        os.kill(self.process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.process.pid, signal.SIGCONT)
 
     async def query(self, expr: str, at: float | None = None) -> list[Sample]:
         """What the expression gives at that time (seconds since the epoch); `at` None: now."""

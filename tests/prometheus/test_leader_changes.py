@@ -1,0 +1,190 @@
+"""What real Prometheus makes of the counters when the leader changes: nothing falls, and nothing counts twice.
+
+Prometheus takes a counter that falls for one that was restarted, so `increase()` would add its whole value once more.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from recovery.dashboards.rules import FLEET_METRICS, JOB_METRICS
+from recovery.dashboards.series import fleet_series, job_series
+from tests.cluster.acts import exit_rank, no_room
+from tests.cluster.api_proxy import ApiProxy
+from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.controlplane.build import Toolbox
+from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.patience import GUARD_SECONDS
+from tests.cluster.scene import ControllerProcess, Fleet, Object, apply, until
+from tests.cluster.stations import says
+from tests.cluster.verdict import moment
+from tests.prometheus.monitoring import Monitoring, monitored, of
+
+RANKS = 4
+GPUS = RANKS * 8
+COUNTERS = [job_series(name) for name in JOB_METRICS if name.endswith("_total")]
+COUNTERS += [fleet_series(name) for name in FLEET_METRICS if name.endswith("_total")]
+FAILURES = job_series("recovery_failures_total")
+FLOATS = 1e-6
+"""Counters and ledger are in thousandths; their sums differ by what floats lose."""
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def config(installed: ControlPlane) -> AsyncIterator[None]:
+    """A RecoveryConfig, in which the leaders keep the totals of the fleet; there is none before and after the test."""
+    meaning = {"apiVersion": "recovery.trainjob.dev/v1alpha1", "kind": "RecoveryConfig"}
+    await apply(installed, None, {**meaning, "metadata": {"name": "default"}, "spec": {}})
+    yield
+    await installed.kubectl("delete", "recoveryconfig", "default", "--ignore-not-found")
+
+
+async def totals_of_fleet(control_plane: ControlPlane) -> Object:
+    """`status.totals` of the RecoveryConfig."""
+    found = json.loads(await control_plane.kubectl("get", "recoveryconfig", "default", "-o", "json"))
+    totals: Object = found.get("status", {}).get("totals", {})
+    return totals
+
+
+def written_late(leader: ControllerProcess, closed: Object) -> float:
+    """Seconds between the date at which the incident ended and the ledger that says so, where that date is another's.
+
+    An incident ends now, or, where the last member became Ready longer ago than the second that Kubernetes' date leaves
+    open, at the end of that second. Only the latter can lie before what a scrape has told of the running phase.
+    """
+    ended_at = moment(closed["endedAt"])
+    if ended_at.microsecond:
+        return 0.0
+    said = [line["ts"] for line in leader.lines() if line.get("incident") == closed["id"]]
+    return max(0.0, (max(map(moment, said)) - ended_at).total_seconds())
+
+
+async def assert_never_falls(monitoring: Monitoring, began: float, ended: float) -> None:
+    for series in COUNTERS:
+        for values in await monitoring.prometheus.values(series, began, ended):
+            assert values == sorted(values), series
+
+
+@pytest.mark.usefixtures("config")
+async def test_a_change_of_leader_in_mid_incident(
+    toolbox: Toolbox,
+    installed: ControlPlane,
+    fleet: Fleet,
+    proxy: ApiProxy,
+    training: StartsTraining,
+    controller: StartsController,
+    tmp_path: Path,
+) -> None:
+    """The leader is scraped while the write is under way that ends a phase, and does not live to see it arrive."""
+    job = await training(ranks=RANKS)
+    async with (
+        monitored(toolbox, tmp_path / "prometheus") as monitoring,
+        controller() as leader,
+        controller(standby=True) as standby,
+    ):
+        prometheus = monitoring.prometheus
+        monitoring.scrape(controller_1=leader, controller_2=standby)
+        failures, idle = of(job, FAILURES), of(job, job_series("recovery_gpu_idle_seconds_total"))
+        await prometheus.until(f"sum({failures}) == 0")
+        began = time.time()
+        async with no_room(fleet):
+            hold = proxy.hold(says("TearingDown"))
+            await exit_rank(job, 1, 137)
+            async with asyncio.timeout(GUARD_SECONDS):
+                await hold.wait()
+            await monitoring.scraped_twice()
+            leader.freeze()
+            hold.release()
+            await job.reaches("TearingDown")
+            await leader.kill()
+            await until("the standby leads", standby.leads)
+            await job.reaches("Scheduling")
+            await prometheus.until(f"sum({idle}) > 0")
+            await monitoring.scraped_twice()
+        [closed] = await job.closed_incidents(1)
+        await prometheus.until(f"sum({failures}) == 1 unless {of(job, job_series('recovery_incident_info'))}")
+        await monitoring.scraped_twice()
+        ended = time.time()
+        await assert_never_falls(monitoring, began, ended)
+        [(_, increase)] = await prometheus.query(f"sum(increase({failures}[{int(ended - began) + 5}s]))")
+        assert 0.9 < increase < 1.5
+
+        totals = (await job.ledger())["totals"]
+        booked = sum(totals["idleGpuSeconds"].values())
+        late = GPUS * written_late(standby, closed)
+        by_class = of(job, job_series("recovery_gpu_idle_by_class_seconds_total"))
+        of_fleet = fleet_series("recovery_fleet_gpu_idle_seconds_total")
+        told = {each: (await prometheus.query(f"sum({each})"))[0][1] for each in (idle, by_class, of_fleet)}
+        print(f"booked {booked}, told {list(told.values())}, at most {late} more")
+        for each, seconds in told.items():
+            assert -FLOATS <= seconds - booked <= late + FLOATS, each
+        assert told[by_class] == pytest.approx(told[idle]) == pytest.approx(told[of_fleet])
+        counted = (await totals_of_fleet(installed))["idleGpuSecondsByClass"]
+        assert sum(sum(phases.values()) for phases in counted.values()) == pytest.approx(booked, abs=FLOATS)
+
+
+@pytest.mark.usefixtures("config")
+@pytest.mark.parametrize("killed", ["in-mid-incident", "right-after-it"])
+async def test_an_incident_between_the_last_scrape_of_one_leader_and_the_first_of_the_next(
+    killed: str,
+    toolbox: Toolbox,
+    fleet: Fleet,
+    training: StartsTraining,
+    controller: StartsController,
+    tmp_path: Path,
+) -> None:
+    job = await training(ranks=RANKS)
+    async with (
+        monitored(toolbox, tmp_path / "prometheus") as monitoring,
+        controller() as leader,
+        controller(standby=True) as standby,
+    ):
+        prometheus = monitoring.prometheus
+        counters = (
+            of(job, FAILURES),
+            of(job, job_series("recovery_group_restarts_total")),
+            fleet_series("recovery_fleet_incidents_total"),
+            fleet_series("recovery_fleet_group_restarts_total"),
+        )
+        monitoring.scrape(controller_1=leader, controller_2=standby)
+        for each in counters:
+            await prometheus.until(f"sum({each}) == 0")
+        began = time.time()
+        with prometheus.frozen():
+            if killed == "in-mid-incident":
+                async with no_room(fleet):
+                    await exit_rank(job, 1, 137)
+                    await job.reaches("Scheduling")
+                    await leader.kill()
+            else:
+                await exit_rank(job, 1, 137)
+                await job.closed_incidents(1)
+                await leader.kill()
+            await until("the standby leads", standby.leads)
+            await job.closed_incidents(1)
+
+        for each in counters:
+            await prometheus.until(f"sum({each}) == 1")
+        await monitoring.scraped_twice()
+        ended = time.time()
+        window = f"{int(ended - began) + 5}s"
+        for each in counters:
+            [(_, increase)] = await prometheus.query(f"sum(increase({each}[{window}]))")
+            assert 0.9 < increase < 1.5, f"{each} is extrapolated to the window, and still tells 1 from 0 and 2"
+            [(_, exactly)] = await prometheus.query(
+                f"sum(max_over_time({each}[{window}]) - min_over_time({each}[{window}]))"
+            )
+            assert exactly == 1, each
+        await assert_never_falls(monitoring, began, ended)
+        booked = sum((await job.ledger())["totals"]["idleGpuSeconds"].values())
+        idle = (
+            of(job, job_series("recovery_gpu_idle_seconds_total")),
+            fleet_series("recovery_fleet_gpu_idle_seconds_total"),
+        )
+        for each in idle:
+            [(_, seconds)] = await prometheus.query(f"sum({each})")
+            assert seconds == pytest.approx(booked, abs=FLOATS), "nobody was scraped while a phase ran"
