@@ -14,7 +14,7 @@ from pathlib import Path
 from aiohttp import web
 
 from recovery import api_verbs
-from recovery.ports import NODES, PODS, PatchKind
+from recovery.ports import NODES, PatchKind
 from recovery.sim.kubelets.node_run import NodeSpec
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
@@ -39,13 +39,13 @@ async def controller_pods(control_plane: ControlPlane, fleet: Fleet, logs: Path)
         await _pinned(control_plane, NODE)
         await control_plane.kubectl("scale", *DEPLOYMENT, "--replicas=1")
         await control_plane.kubectl("rollout", "status", *DEPLOYMENT, f"--timeout={GUARD_SECONDS:.0f}s")
-        yield
-        await control_plane.kubectl("scale", *DEPLOYMENT, "--replicas=0")
-        async with asyncio.timeout(GUARD_SECONDS):
-            while b'"kind":"Pod"' in await api_verbs.list_page(fleet.api, PODS, namespace=SYSTEM):
-                await asyncio.sleep(0.1)
-        await _pinned(control_plane, None)
-        await fleet.kubelets.remove_node(NODE)
+        try:
+            yield
+        finally:
+            await control_plane.kubectl("scale", *DEPLOYMENT, "--replicas=0")
+            await control_plane.kubectl("delete", "pods", "-n", SYSTEM, "--all", "--grace-period=1")
+            await _pinned(control_plane, None)
+            await fleet.kubelets.remove_node(NODE)
 
 
 async def _pinned(control_plane: ControlPlane, node: str | None) -> None:

@@ -29,14 +29,14 @@ class Shell:
     control_plane: ControlPlane
     toolbox: Toolbox
 
-    async def run(self, script: str, names: Mapping[str, str], exit_code: int) -> str:
-        """What it prints, on stdout and stderr. Raises AssertionError if it ends with another exit code."""
+    async def run(self, script: str, names: Mapping[str, str] | None = None) -> str:
+        """What it prints, on stdout and stderr. Raises AssertionError if a command of it fails."""
         programs = (self.toolbox.binary("kubectl").parent, Path(sys.executable).parent)
         path = ":".join([*map(str, programs), os.environ["PATH"]])
         process = await asyncio.create_subprocess_exec(
             *("bash", "-euo", "pipefail", "-c", script),
             cwd=REPOSITORY,
-            env={**os.environ, **names, "PATH": path, "KUBECONFIG": str(self.control_plane.kubeconfig)},
+            env={**os.environ, **(names or {}), "PATH": path, "KUBECONFIG": str(self.control_plane.kubeconfig)},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -44,7 +44,7 @@ class Shell:
         )
         async with asyncio.timeout(GUARD_SECONDS):
             said, _ = await process.communicate()
-        assert process.returncode == exit_code, f"{script}\nended with {process.returncode}: {said.decode()}"
+        assert process.returncode == 0, f"{script}\nended with {process.returncode}: {said.decode()}"
         return said.decode()
 
 
@@ -61,9 +61,9 @@ class Page:
 
     async def look(self) -> str:
         """Run the next block as a whole; gives what it printed."""
-        return await self.shell.run(_EXAMPLE.sub(self._set, self.blocks.pop(0)), self.names, 0)
+        return await self.shell.run(_EXAMPLE.sub(self._set, self.blocks.pop(0)), self.names)
 
-    async def do(self, beginning: str, *, exit_code: int = 0, **words: str) -> str:
+    async def do(self, beginning: str, **words: str) -> str:
         """Run the next command within the text that begins so. `words`: what a person puts in place of each word."""
         text = next((each for each in self.commands if each.startswith(beginning)), None)
         assert text is not None, f"no command begins with {beginning!r}: {self.commands}"
@@ -71,7 +71,7 @@ class Page:
         for word, name in words.items():
             text, count = re.subn(rf"(?<![\w$-]){word}(?![\w-])", name, text)
             assert count, f"{word} is not in `{text}`"
-        return await self.shell.run(text, self.names, exit_code)
+        return await self.shell.run(text, self.names)
 
     def leave(self, beginning: str, *, why: str) -> None:
         """The next command that begins so cannot be run on this control plane."""
