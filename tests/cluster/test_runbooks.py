@@ -298,6 +298,14 @@ async def test_pages_about_the_config(
             assert "free of charge" in await page.do("recovery restart", JOB=job.name, NS=job.namespace)
         await job.closed_incidents(3)
 
+        await until_sample(process, "recovery_nodes_quarantined", 1, by="person")
+        async with walked(shell, "RecoveryQuarantineHigh") as page:
+            shown = await page.look()
+            assert '"maxNodes":2' in shown.splitlines()[0]
+            assert "gpu-0 lost its link" in shown
+            assert "SchedulingDisabled" in shown
+            assert "gpu-0 is released" in await page.do("recovery release", NODE="gpu-0")
+
         await apply(installed, None, config(**allowed, paused=True, pauseReason="new switches"))
         await until_sample(process, "recovery_paused", 1)
         async with walked(shell, "RecoveryPaused") as page:
@@ -307,14 +315,6 @@ async def test_pages_about_the_config(
             assert "patched" in await page.do("kubectl patch recoveryconfig")
             page.leave("kubectl edit recoveryconfig", why="it opens an editor")
             await until_sample(process, "recovery_paused", 0)
-
-        await until_sample(process, "recovery_nodes_quarantined", 1, by="person")
-        async with walked(shell, "RecoveryQuarantineHigh") as page:
-            shown = await page.look()
-            assert '"maxNodes":2' in shown.splitlines()[0]
-            assert "gpu-0 lost its link" in shown
-            assert "SchedulingDisabled" in shown
-            assert "gpu-0 is released" in await page.do("recovery release", NODE="gpu-0")
 
         async with walked(shell, "RecoveryEfficiencyBurn") as page:
             shown = await page.look()
