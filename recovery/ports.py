@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from recovery.core.model.config import ConfigFacts
-from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot, UndecodableObject
+from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot, UndecodableObject
 from recovery.core.model.ledger import LedgerObject
 from recovery.core.policy.selection import PolicySet
 
@@ -282,6 +282,10 @@ class GroupStore(Protocol):
 
     def snapshot(self, key: GroupKey) -> Snapshot:
         """The cached facts; a key that is not known gives a snapshot without a workload."""
+        ...
+
+    def progress(self, key: GroupKey) -> Progress | None:
+        """What the training has reported last. None: nothing. A report alone makes no subscriber hear of its group."""
         ...
 
     def policies(self, namespace: str) -> PolicySet:

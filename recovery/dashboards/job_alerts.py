@@ -99,7 +99,8 @@ JOB_ALERTS = (
     Alert(
         name="RecoveryOverdue",
         expr=f'time() - {_START} > {OVERDUE_SECONDS} unless on ({_J}) {_PHASE}{{phase=~"Held|Resuming"}} == 1',
-        for_seconds=60,
+        # An age does not flap. Any later, and RecoveryGPUsIdle, which this explains, would page first.
+        for_seconds=0,
         severity=AlertSeverity.CRITICAL,
         summary=f"{_JOB} has not recovered for {{{{ $value | humanizeDuration }}}}.",
         description=f"The incident of {_JOB} has been open for {{{{ $value | humanizeDuration }}}}. {_EXPLAIN}",

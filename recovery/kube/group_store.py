@@ -21,6 +21,7 @@ from recovery.core.model.facts import (
     JobFacts,
     NodeFacts,
     PodFacts,
+    Progress,
     Snapshot,
     UndecodableObject,
     WaitingGroup,
@@ -184,6 +185,10 @@ class KubeGroupStore:
     def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         return self._ledgers_of.get(key, {}).get(workload_uid)
 
+    def progress(self, key: GroupKey) -> Progress | None:
+        workload = self._train_jobs.get(key)
+        return workload.progress if workload is not None else None
+
     def ledger_objects(self) -> Iterable[LedgerObject]:
         return tuple(ledger for ledgers in self._ledgers_of.values() for ledger in ledgers.values())
 
@@ -210,7 +215,7 @@ class KubeGroupStore:
         self._subscribers.append(changed)
 
     async def read_live(self, key: GroupKey) -> Snapshot:
-        before = self._parts(key)
+        before, read_at = self._parts(key), self._clock.now()
         parts = (await self._live.parts(key)).filled_from(before)
         # After the pods: a node that is read is not older than the pod that names it.
         doubtful = frozenset(self._doubtful(parts))
@@ -228,7 +233,7 @@ class KubeGroupStore:
         )
         lost = self._lost_nodes.of_late(self._clock.now())
         fleet = fleet_facts(snapshot, self._capacity, lost, tuple(self._waiting_besides(key)))
-        return msgspec.structs.replace(snapshot, fleet=fleet)
+        return msgspec.structs.replace(snapshot, fleet=fleet, read_at=read_at)
 
     async def read_config_live(self) -> ConfigFacts | None:
         return await self._live.config(self._report)

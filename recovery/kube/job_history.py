@@ -1,10 +1,10 @@
 """What has to be remembered about a Job beyond the objects of the moment, for as long as its UID lives.
 
-Two things. A pod that vanished under a living Job: the object is gone, and with it the evidence that a member was lost
-and how. And whether the group has trained, because a moment at which all members ran may be over before anybody looks,
-and the next restart of a container overwrites what the pod tells of it. Both are lost with this process; the ledger
-keeps what an incident has already made of them, and `core.diagnosis.trained` infers the second from what the
-objects still tell.
+Three things. A pod that vanished under a living Job: the object is gone, and with it the evidence that a member was
+lost and how. Whether the group has trained, because a moment at which all members ran may be over before anybody looks,
+and the next restart of a container overwrites what the pod tells of it. And of how many members the group was then: a
+rank that was added since has replaced nobody. All three are lost with this process; the ledger keeps what an incident
+has already made of them, and `core.diagnosis.trained` infers the second from what the objects still tell.
 """
 
 from collections.abc import Iterable
@@ -27,10 +27,20 @@ class _JobHistory:
         self.gone: dict[int | None, PodFacts] = {}
         """The newest vanished pod by completion index: no more of them than the Job has members."""
         self.trained_at: datetime | None = None
+        self.trained_members: int | None = None
+        """Of how many members the largest group was that has trained. None: none has."""
 
     @property
     def whole(self) -> bool:
         return self.job is not None and 0 < member_count(self.job) <= len(self.running)
+
+    def whole_at_last(self) -> bool:
+        """The group is whole and has not trained before. One that has, and has grown, has trained as it is now."""
+        if self.job is None or not self.whole:
+            return False
+        if self.trained_members is not None:
+            self.trained_members = max(self.trained_members, member_count(self.job))
+        return self.trained_at is None
 
 
 class JobHistories:
@@ -49,10 +59,12 @@ class JobHistories:
         mine.job = job
         if job.suspended:
             mine.gone.clear()
-            mine.trained_at = None
+            mine.trained_at = mine.trained_members = None
+        if mine.trained_members is not None:
+            mine.trained_members = min(mine.trained_members, member_count(job))
         for index in [index for index in mine.gone if index is not None and index >= member_count(job)]:
             del mine.gone[index]
-        return mine.whole and mine.trained_at is None
+        return mine.whole_at_last()
 
     def job_gone(self, job_uid: str) -> None:
         """Forget what was remembered: no incarnation has that UID again."""
@@ -67,7 +79,7 @@ class JobHistories:
             mine.running[pod.index] = pod.uid
         else:
             self._no_longer_running(mine, pod)
-        return mine.whole and mine.trained_at is None
+        return mine.whole_at_last()
 
     def pod_gone(self, pod: PodFacts, now: datetime) -> None:
         """Take note that a pod's object has disappeared; `now` becomes its `gone_at` if its Job lives on."""
@@ -101,7 +113,16 @@ class JobHistories:
         moment = all_ran_at(job, members) if remembered is None else trained_at(job, members, remembered)
         if mine is not None:
             mine.trained_at = moment
+            if moment != remembered:
+                mine.trained_members = member_count(job) if moment is not None else None
         return moment
+
+    def trained_members(self, job: JobFacts) -> int:
+        """Of how many members the largest group of the Job was that has trained, less those that were scaled away
+        since. As many as it has now, where nothing is remembered of it."""
+        mine = self._by_job.get(job.uid)
+        known = mine.trained_members if mine is not None else None
+        return member_count(job) if known is None else known
 
     def _no_longer_running(self, mine: _JobHistory, pod: PodFacts) -> None:
         if pod.index is not None and mine.running.get(pod.index) == pod.uid:

@@ -98,6 +98,7 @@ def snapshot_of(
             pods.setdefault(lost.uid, lost)
     ordered = _assigned(jobs, parts.workload, sorted(pods.values(), key=lambda pod: pod.name), nodes)
     names = dict.fromkeys(pod.node for pod in ordered if pod.node and pod.node not in unknown_nodes)
+    trained_at = _trained_at(jobs, ordered, incarnations)
     return Snapshot(
         key=key,
         workload=parts.workload,
@@ -106,7 +107,8 @@ def snapshot_of(
         pods=ordered,
         nodes={name: nodes[name] for name in names if name in nodes and name not in gone_nodes},
         gone_nodes=frozenset(name for name in names if name in gone_nodes),
-        trained_at=_trained_at(jobs, ordered, incarnations),
+        trained_at=trained_at,
+        trained_members={job.uid: incarnations.trained_members(job) for job in jobs if job.uid in trained_at},
         expected_jobs=_expected_jobs(adapter, jobset, parts.jobs, members),
         live=live,
         undecodable=undecodable,

@@ -1,4 +1,4 @@
-"""The counters of the whole cluster: all incidents that have ended, and those that are open up to now.
+"""The counters of the whole cluster: all incidents that have ended, and the open ones as far as they surely count.
 
 Incidents that have ended are in `RecoveryConfig.status.totals`, each counted once, so the counters survive a change of
 leader and the jobs. An incident that is not among them yet is counted from its ledger. Caches of the two objects may
@@ -32,6 +32,7 @@ from recovery.telemetry.idle_cells import (
     booked_of,
     open_incident,
     running_of,
+    thousandths,
 )
 from recovery.telemetry.jobs_found import FoundJobs
 
@@ -116,10 +117,10 @@ class FleetTotalsCollector(Collector):
             (reason, name, badput_of(reason)): 0.0 for reason in COUNTED_REASONS for name in FAILURE_CLASSES
         }
         for cell, seconds in self._idle.raised(sums.idle).items():
-            idle[cell.reason, cell.failure_class, badput_of(cell.reason)] = seconds
+            idle[cell.reason, cell.failure_class, badput_of(cell.reason)] = thousandths(seconds)
         yield filled(of_fleet.FLEET_GPU_IDLE_SECONDS, idle)
         others = self._others.raised({"released": sums.released, "restarts": sums.restarts})
-        yield filled(of_fleet.FLEET_GPU_RELEASED_SECONDS, {(): others["released"]})
+        yield filled(of_fleet.FLEET_GPU_RELEASED_SECONDS, {(): thousandths(others["released"])})
         yield filled(of_fleet.FLEET_GROUP_RESTARTS, {(SCOPE,): others["restarts"]})
 
     def _sums(self, store: GroupStore) -> _Sums:

@@ -1,16 +1,23 @@
 """GPU-seconds of incidents in the finest pieces that any counter tells, and a memory that keeps them from going back.
 
-What runs is accrued up to now, but booked up to when it ended (the last rank may have been Ready a second before
-anybody looked), and a counter must never go back. All counters of idle GPU-seconds are sums over these pieces, so the
-sum by reason and the sum by cause are equal at every scrape.
+A counter must never fall, also not between two leaders, who share the ledger and no memory: Prometheus takes a fall
+for a restart, and counts all that was there before a second time. The end of a phase may be booked some seconds after
+its date, because the last rank was Ready before the controller had read it. So what lasts counts up to
+`surely_lost_until`, a few seconds ago, and in full once the ledger books its end.
+
+All counters of idle GPU-seconds are sums over these pieces, so the sum by reason and the sum by cause are equal at
+every scrape.
 """
 
+import math
 from collections.abc import Callable, Hashable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
 import msgspec
 
+from recovery.core.decision.after_restart import SETTLES_IN
+from recovery.core.decision.verdict import EARLY
 from recovery.core.diagnosis.signature import DisruptionClass
 from recovery.core.model.ledger import Incident, Ledger, PhaseSpan, Totals
 from recovery.telemetry.catalogue.label_values import BOOKED_REASONS, HUNG, known_class
@@ -26,6 +33,11 @@ class IdleCell(msgspec.Struct, frozen=True):
 
 
 IdleCells = dict[IdleCell, float]
+
+BOOKED_WITHIN = timedelta(seconds=5)
+"""From the end of a phase, as its objects date it, until the ledger has it: one second of the API's rounding, the
+watch, the reconcile and its write. Where these take longer, a change of leader at that moment may let a counter fall.
+"""
 
 _ROUNDING_SECONDS = 1e-3
 """Below this a difference between two sums of the same figures is none."""
@@ -90,13 +102,22 @@ def booked_of(incident: Incident) -> IdleCells:
     return cells
 
 
+def surely_lost_until(incident: Incident, now: datetime) -> datetime:
+    """Up to when the phase that lasts has surely lasted: its end, once it is booked, is not before.
+
+    A group that runs whole without a restart is believed only after a while, and its phase ends when it became Ready.
+    """
+    return now - (EARLY if incident.held is not None else SETTLES_IN) - BOOKED_WITHIN
+
+
 def running_of(ledger: Ledger, now: datetime) -> tuple[IdleCells, float]:
-    """The phase that lasts, up to now: idle GPU-seconds and released ones."""
+    """The phase that lasts, up to `surely_lost_until`: idle GPU-seconds and released ones."""
     span, incident = running_span(ledger), ledger.incident
     cells: IdleCells = {}
     if span is None or incident is None:
         return cells, 0.0
-    gpu_seconds = max(0.0, (now - span.started_at).total_seconds()) * incident.gpus
+    seconds = max(0.0, (surely_lost_until(incident, now) - span.started_at).total_seconds())
+    gpu_seconds = math.floor(seconds * incident.gpus * 1000) / 1000  # rounded up it could be more than what is booked
     if span.released:
         return cells, gpu_seconds
     add(cells, incident.disruption_class, span.phase, gpu_seconds)
@@ -106,6 +127,11 @@ def running_of(ledger: Ledger, now: datetime) -> tuple[IdleCells, float]:
 def add(cells: IdleCells, failure_class: str, phase: str, seconds: float) -> None:
     cell = IdleCell(known_class(failure_class), BOOKED_REASONS.get(phase, HUNG))
     cells[cell] = cells.get(cell, 0.0) + seconds
+
+
+def thousandths(seconds: float) -> float:
+    """As the ledger keeps it. A sum in another order is another float, and would be a fall."""
+    return round(seconds, 3)
 
 
 def merged(*parts: IdleCells) -> IdleCells:

@@ -1,8 +1,8 @@
 """What the last reconcile of each job has read of it, so that a scrape reads no pods, of which there may be 50,000.
 
-Whatever changes an answer starts a reconcile: the workload, its pods, the policies, the RecoveryConfig. Only who leads
-reconciles. A scrape that comes before the first reconcile of a job in this term reads that job itself, once: else the
-first scrape of a new leader would lack jobs.
+Whatever changes an answer starts a reconcile: the workload, its pods, the policies, the RecoveryConfig. (A report of
+progress does not, so it is none of the answers.) Only who leads reconciles. A scrape that comes before the first
+reconcile of a job in this term reads that job itself, once: else the first scrape of a new leader would lack jobs.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from datetime import timedelta
 import msgspec
 
 from recovery.core.diagnosis.membership import member_jobs, members_ready
-from recovery.core.model.facts import GroupKey, Progress, Snapshot
+from recovery.core.model.facts import GroupKey, Snapshot
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.selection import applicable
 from recovery.core.policy.spec import PolicyError
@@ -35,8 +35,6 @@ class FoundJob(msgspec.Struct, frozen=True):
     budget_limit: int = 0
     budget_window: timedelta | None = None
     """None: there is no usable policy to say it."""
-    progress: Progress | None = None
-    """None: the training has shown none."""
 
 
 class FoundJobs:
@@ -90,7 +88,6 @@ def _found(snapshot: Snapshot, policy: Policy | PolicyError | None) -> FoundJob 
         gpus=sum(pod.gpus for pod in snapshot.pods if pod.holds_gpus),
         members_ready=members_ready(snapshot, job_uids),
         selected=policy is not None,
-        progress=workload.progress,
     )
     if not isinstance(policy, Policy):
         return found

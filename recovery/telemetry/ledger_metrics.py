@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from recovery.core.incident import budget
 from recovery.core.incident.lifecycle import restarted
-from recovery.core.model.facts import GroupKey
+from recovery.core.model.facts import GroupKey, Progress
 from recovery.core.model.ledger import Incident, Ledger, Phase
 from recovery.ports import Clock, GroupStore
 from recovery.telemetry.catalogue import MetricRecord, of_jobs
@@ -37,7 +37,16 @@ from recovery.telemetry.catalogue.label_values import (
     known_class,
 )
 from recovery.telemetry.families import family
-from recovery.telemetry.idle_cells import IdleCell, Monotone, booked_in, merged, open_incident, running_of, running_span
+from recovery.telemetry.idle_cells import (
+    IdleCell,
+    Monotone,
+    booked_in,
+    merged,
+    open_incident,
+    running_of,
+    running_span,
+    thousandths,
+)
 from recovery.telemetry.jobs_found import FoundJob, FoundJobs
 
 _MEETING = frozenset({"Starting", "Rendezvous", "Resuming"})
@@ -56,6 +65,8 @@ class _Job(msgspec.Struct, frozen=True):
     """Of its RecoveryGroup; empty: it has none."""
     ledger: Ledger
     """Empty where it has no RecoveryGroup: it never had an incident."""
+    progress: Progress | None
+    """What its training has reported last. None: nothing."""
     readable: bool
     """False: a ledger that this version cannot read, so nothing of it is told."""
 
@@ -124,7 +135,7 @@ class LedgerCollector(Collector):
             yield _filled(record, ledgers, values)
 
     def _gpu_seconds(self, jobs: Sequence[_Job], now: datetime) -> tuple[_Values, _Values, _Values]:
-        """What is booked, and the running phase up to now: idle by reason, idle by class, and released."""
+        """What is booked, and what surely counts of the phase that lasts: idle by reason, by class, and released."""
         values: dict[tuple[str, IdleCell | None], float] = {}
         for job in jobs:
             running, released = running_of(job.ledger, now)
@@ -141,9 +152,11 @@ class LedgerCollector(Collector):
                 reasons[uid, cell.reason] += seconds
                 classes[uid, cell.failure_class] += seconds
         return (
-            lambda job: {(reason, badput_of(reason)): reasons[job.group_uid, reason] for reason in COUNTED_REASONS},
-            lambda job: {(name,): classes[job.group_uid, name] for name in FAILURE_CLASSES},
-            lambda job: {(): told[job.group_uid, _RELEASED]},
+            lambda job: {
+                (reason, badput_of(reason)): thousandths(reasons[job.group_uid, reason]) for reason in COUNTED_REASONS
+            },
+            lambda job: {(name,): thousandths(classes[job.group_uid, name]) for name in FAILURE_CLASSES},
+            lambda job: {(): thousandths(told[job.group_uid, _RELEASED])},
         )
 
     def _phases_of(self, job: _Job) -> Mapping[str, float]:
@@ -162,9 +175,9 @@ def _jobs(store: GroupStore, present: Mapping[GroupKey, FoundJob]) -> tuple[_Job
     for key, found in present.items():
         group = store.ledger_object(key, found.workload_uid)
         if group is not None:
-            jobs.append(_Job(key, found, group.uid, group.ledger, group.readable))
+            jobs.append(_Job(key, found, group.uid, group.ledger, store.progress(key), group.readable))
         elif found.selected:
-            jobs.append(_Job(key, found, "", Ledger(), readable=True))
+            jobs.append(_Job(key, found, "", Ledger(), store.progress(key), readable=True))
     return tuple(jobs)
 
 
@@ -188,13 +201,12 @@ def _info(job: _Job) -> Samples:
 
 
 def _progress(job: _Job) -> Samples:
-    progress = job.found.progress
+    progress = job.progress
     return {(): progress.ratio} if progress is not None and progress.ratio is not None else {}
 
 
 def _progress_timestamp(job: _Job) -> Samples:
-    progress = job.found.progress
-    return {(): progress.updated_at.timestamp()} if progress is not None else {}
+    return {(): job.progress.updated_at.timestamp()} if job.progress is not None else {}
 
 
 def _budget(job: _Job, now: datetime) -> tuple[int, int]:

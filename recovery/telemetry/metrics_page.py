@@ -22,6 +22,9 @@ _HEAD = """\
 # Metrics
 
 Every metric of the controller, with its type, labels and unit, when it is set, and an example query.
+[architecture.md](architecture.md) explains the words, such as group, incident and phase.
+For graphs over time use the recorded series, such as `namespace_job:recovery_job_gpus:max`: see
+[monitoring.md](monitoring.md#recorded-series). The examples here use the raw ones.
 
 ## Scrape the controller
 
@@ -43,8 +46,8 @@ scrape_configs:
   controller, and keeps the job's as `exported_namespace`.
 - A scrape sends no request to the API server and reads no pods.
   The first scrape of a new leader reads each job that it has not reconciled yet, once.
-- After a change of leader another instance has the series.
-  Aggregate them with `max without (instance, pod)`, so that a graph and a `for` clause go on.
+- After a change of leader another instance has the series. The recording rules drop `instance` and `pod`, so that
+  `increase()`, a graph and a `for` clause continue.
 
 ## Stability
 
@@ -61,7 +64,11 @@ These values of `badput` are reserved for later versions:
 - The series of a job begin at 0 when a policy first selects the job, so its first incident is an increase.
   They end when the workload is gone. What the job has cost stays in the counters of the fleet.
 - Without a RecoveryConfig the counters of the fleet begin at 0 in each process.
-- An end may be dated a moment before the last scrape. The counter then stands still until time has caught up.
+- A phase that lasts counts up to 10 seconds ago, and in full once its end is known. The controller learns of an end
+  seconds after its date. A counter that ran ahead of it would have to fall, or would count the seconds twice with the
+  next leader. The gauge `recovery_gpus_idle` does not wait.
+- A job that is held for an error of its own, and not by its budget, counts up to 10 minutes ago.
+  For so long its container must run before the controller believes that it trains again.
 
 ## Phases, reasons and badput
 
@@ -73,8 +80,9 @@ These values of `badput` are reserved for later versions:
 """
 
 _AFTER_PHASES = """
-Time in phase Decided counts as `hung`: it is long only where nothing is done about a failure.
-While the controller's own suspension is in force, the GPUs count as released, and not as idle.
+`hung` in counters is the time in Held and Decided: Decided is long only where nothing is done about a failure.
+Backoff counts as idle while the restart is withheld. While the controller suspends the job, its GPUs count as released,
+and not as idle.
 """
 
 
@@ -89,7 +97,7 @@ def page() -> str:
         ),
         (
             "Metrics of the fleet",
-            "The leader has them. Counters are there from the start, at 0, for all values of their labels.",
+            "The leader has them. It exports a counter for all values of its labels. One that has not occurred is 0.",
             of_fleet.OF_FLEET,
         ),
         (

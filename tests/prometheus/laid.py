@@ -20,7 +20,7 @@ from recovery.dashboards.alerts import ALERTS, expression
 from recovery.dashboards.rules import INTERVAL_SECONDS, recording_groups
 from tests.cluster.controlplane.ports import PortClaims
 from tests.cluster.controlplane.processes import ManagedProcess
-from tests.prometheus.scenario import Recording, Sample
+from tests.prometheus.recorder import Recording, Sample
 
 TARGET_NAMESPACE = "recovery-system"
 START_SECONDS = 30
@@ -159,22 +159,27 @@ def _as_recorded(name: str) -> Mapping[str, str | Mapping[str, str]]:
     return {"record": "ALERTS", "expr": f"({lasting}) * 0 + 1", "labels": labels}
 
 
+def scraped_labels(sample: Sample, *, honors_labels: bool) -> Mapping[str, str]:
+    """What a ServiceMonitor's scrape makes of the labels of a sample."""
+    labels = {str(key): str(value) for key, value in sample.labels.items()}
+    if not honors_labels and "namespace" in labels:
+        labels["exported_namespace"] = labels.pop("namespace")
+    return {
+        "namespace": TARGET_NAMESPACE,
+        "pod": sample.replica,
+        "instance": f"{sample.replica}:8080",
+        "endpoint": "metrics",
+        "container": "manager",
+        "service": "recovery-controller-metrics",
+        "job": "recovery-controller-metrics",
+        **labels,
+    }
+
+
 def _openmetrics(samples: Sequence[Sample], *, honors_labels: bool) -> Iterator[str]:
     """OpenMetrics text. Families stand together, as the format asks for."""
     for sample in sorted(samples, key=lambda sample: sample.name):
-        labels = {str(key): str(value) for key, value in sample.labels.items()}
-        if not honors_labels and "namespace" in labels:
-            labels["exported_namespace"] = labels.pop("namespace")
-        labels = {
-            "namespace": TARGET_NAMESPACE,
-            "pod": sample.replica,
-            "instance": f"{sample.replica}:8080",
-            "endpoint": "metrics",
-            "container": "manager",
-            "service": "recovery-controller-metrics",
-            "job": "recovery-controller-metrics",
-            **labels,
-        }
+        labels = scraped_labels(sample, honors_labels=honors_labels)
         written = ",".join(f'{key}="{value}"' for key, value in labels.items())
         yield f"{sample.name}{{{written}}} {sample.value!r} {sample.at.timestamp():.3f}\n"
     yield "# EOF\n"

@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import yaml
@@ -29,8 +30,19 @@ def run(promtool: Path, *arguments: str, stdin: str | None = None) -> subprocess
     return subprocess.run([promtool, *arguments], capture_output=True, text=True, input=stdin, timeout=120, check=False)
 
 
-def check(promtool: Path, folder: Path, series: Mapping[str, str], expected: list[Expected]) -> None:
-    """Each series has a sample a minute, in promtool's notation. Raises AssertionError with what promtool says."""
+def check(
+    promtool: Path,
+    folder: Path,
+    series: Mapping[str, str],
+    expected: list[Expected],
+    *,
+    interval_seconds: int = 60,
+    starts_at: datetime | None = None,
+) -> None:
+    """Each series has a sample in each interval, in promtool's notation. `starts_at` None: at the epoch.
+
+    Raises AssertionError with what promtool says.
+    """
     tests = [
         {
             "expr": each.expr,
@@ -45,7 +57,8 @@ def check(promtool: Path, folder: Path, series: Mapping[str, str], expected: lis
         "group_eval_order": _ORDER,
         "tests": [
             {
-                "interval": "1m",
+                "interval": f"{interval_seconds}s",
+                **({} if starts_at is None else {"start_timestamp": f"{starts_at:%Y-%m-%dT%H:%M:%SZ}"}),
                 "input_series": [{"series": name, "values": values} for name, values in series.items()],
                 "promql_expr_test": tests,
             }

@@ -1,36 +1,16 @@
-"""Two hours of a modelled fleet, scraped as Prometheus scrapes it, with the trace of what really happened.
-
-The controllers are the production program. What is laid into Prometheus later is what their registries told.
-"""
+"""The two hours of a modelled fleet that the dashboards are tested and drawn on."""
 
 import asyncio
-import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from recovery.ports import RECOVERY_CONFIGS, ApiError, ApiRequest
-from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
-from recovery.sim.kubelets.kubelet_context import KubeletSettings
-from recovery.sim.kubelets.node_run import NodeSpec
-from recovery.sim.training.trace import EventKind
-from recovery.sim.trials.actors import USER
-from recovery.sim.trials.checkers.checker_set import CheckerSet
+from recovery.sim.cluster import EmbeddedCluster
 from recovery.sim.trials.controller_process import ControllerProcess
-from recovery.sim.trials.controller_replica import Replica
 from recovery.sim.trials.failure_signs import Sign
-from recovery.sim.trials.fault_injection import FaultInjector
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
-from recovery.sim.trials.manifests import config_of, objects_of
 from recovery.sim.trials.plan import JobPlan, PlannedRuntime, TrialPlan
-from recovery.sim.trials.request_faults import RequestFaults
-from recovery.sim.trials.transport import TrialTransport
-from recovery.sim.trials.trial_evidence import TrialEvidence
-from recovery.sim.trials.trial_log import TrialLog
-from recovery.sim.virtual_time import BEGIN, VirtualClock, run_in_virtual_time
-from recovery.telemetry.event_loop_lag import measure_lag
+from recovery.sim.virtual_time import BEGIN
+from tests.prometheus.recorder import Recording, Story, play
 
-SCRAPE_SECONDS = 15
 RUN_SECONDS = 7200
 GPUS_PER_POD = 8
 NODES = 28
@@ -97,108 +77,20 @@ LATE_FROM_SECONDS = 6590
 LATE_SECONDS = 3600.0
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One sample of one scrape. `labels` are those that the controller tells, without those of the scrape."""
-
-    at: datetime
-    replica: str
-    name: str
-    labels: Mapping[str, str]
-    value: float
-
-
-@dataclass
-class Recording:
-    """What the scrapes found, and what really happened."""
-
-    evidence: TrialEvidence
-    ends_at: datetime
-    samples: list[Sample] = field(default_factory=list)
-
-    def idle_spans(self, job: str) -> list[tuple[datetime, datetime]]:
-        """When the training of the job made no steps after it had once begun, up to the end of the recording."""
-        spans: list[tuple[datetime, datetime]] = []
-        lost: datetime | None = None
-        for record in self.evidence.trace.of(job, EventKind.RANK_LOST, EventKind.ROUND_FORMED):
-            if record.at > self.ends_at:
-                break
-            if record.kind is EventKind.RANK_LOST:
-                lost = lost or record.at
-            elif lost is not None:
-                spans.append((lost, record.at))
-                lost = None
-        return [*spans, (lost, self.ends_at)] if lost is not None else spans
-
-
 def record() -> Recording:
     """Run it. Some seconds."""
-    return run_in_virtual_time(_record())
-
-
-async def _record() -> Recording:
-    clock = VirtualClock()
-    cluster = _cluster(clock)
-    began_at = clock.now()
-    ends_at = began_at + timedelta(seconds=RUN_SECONDS)
-    evidence = TrialEvidence(
-        plan=PLAN,
-        server=cluster.server,
-        trace=cluster.trace,
-        jobs={},
-        began_at=began_at,
-        healing_from=began_at + timedelta(seconds=PLAN.active_seconds),
-        ends_at=ends_at,
+    return play(
+        Story(plan=PLAN, run_seconds=RUN_SECONDS, nodes=NODES, wire=_wire, begins=_begins, after_scrape=_delays)
     )
-    log = TrialLog(evidence, CheckerSet(evidence), clock)
-    faults = RequestFaults(PLAN.seed, (), PLAN.rates, lambda: 0.0)
 
-    lags: list[asyncio.Task[None]] = []
 
-    def connect(replica: Replica, process: ControllerProcess) -> TrialTransport:
-        _wire(process)
-        lags.append(asyncio.create_task(measure_lag(process.clock, process.telemetry.event_loop_lagged)))
-        return _ReportingTransport(process, replica, cluster.server, clock, faults, log, PLAN.seed)
-
-    recording = Recording(evidence, ends_at)
-    replicas = [Replica(f"controller-{number}", clock, evidence, connect) for number in range(PLAN.replicas)]
+def _begins(cluster: EmbeddedCluster) -> None:
     cluster.kubelets.delay_start(NEVER_STARTS, 2.0 * RUN_SECONDS, namespace="team-b")
-    async with cluster.running():
-        await cluster.kubelets.nodes_ready()
-        with cluster.server.acting(USER):
-            cluster.server.create(RECOVERY_CONFIGS, config_of(PLAN))
-            for job in PLAN.jobs:
-                for resource, body in objects_of(job):
-                    cluster.server.create(resource, body, namespace=body["metadata"].get("namespace"))
-        running = [asyncio.create_task(replica.run()) for replica in replicas]
-        FaultInjector(PLAN, cluster, replicas, clock, log).begin()
-        while clock.now() < ends_at:
-            await clock.sleep(SCRAPE_SECONDS)
-            _scrape(recording, replicas, clock.now())
-            if (clock.now() - began_at).total_seconds() >= LATE_FROM_SECONDS:
-                cluster.kubelets.delay_start(LATE_MEMBER, LATE_SECONDS, namespace="team-a")
-        for replica in replicas:
-            replica.stop()
-        await asyncio.wait(running)
-        for lag in lags:
-            lag.cancel()
-    return recording
 
 
-class _ReportingTransport(TrialTransport):
-    """Reports each exchange, as the session of the real client does, which trials have no use for."""
-
-    async def send(self, request: ApiRequest) -> bytes:
-        began = self._clock.monotonic_seconds()
-        code = "200"
-        try:
-            return await super().send(request)
-        except ApiError as error:
-            code = str(error.status)
-            raise
-        finally:
-            seconds = self._clock.monotonic_seconds() - began
-            self._process.telemetry.request_finished(request.verb, request.target, code, seconds)
+def _delays(cluster: EmbeddedCluster, recording: Recording, at: datetime) -> None:
+    if (at - recording.evidence.began_at).total_seconds() >= LATE_FROM_SECONDS:
+        cluster.kubelets.delay_start(LATE_MEMBER, LATE_SECONDS, namespace="team-a")
 
 
 def _wire(process: ControllerProcess) -> None:
@@ -210,23 +102,3 @@ def _wire(process: ControllerProcess) -> None:
     process.telemetry.permissions_missing([MISSING_PERMISSION])
     for outcome in REVIEWS:
         asyncio.get_running_loop().call_later(REVIEW_SECONDS, admission.reviewed, WEBHOOK, outcome)
-
-
-def _scrape(recording: Recording, replicas: Sequence[Replica], at: datetime) -> None:
-    for replica in replicas:
-        if replica.process is None:
-            continue
-        for family in replica.process.telemetry.registry.collect():
-            for sample in family.samples:
-                recording.samples.append(Sample(at, replica.name, sample.name, dict(sample.labels), sample.value))
-
-
-def _cluster(clock: VirtualClock) -> EmbeddedCluster:
-    return EmbeddedCluster(
-        clock=clock,
-        entropy=random.Random("dashboards"),
-        nodes=[NodeSpec(name=f"node-{number}", gpus=GPUS_PER_POD) for number in range(NODES)],
-        settings=ClusterSettings(
-            kubelets=KubeletSettings(writes_leases=False, node_status_seconds=3600.0),
-        ),
-    )

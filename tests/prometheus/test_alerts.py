@@ -1,5 +1,5 @@
 """Each alert is silent before its `for`, fires after it, and is resolved at the end. One that another explains stays
-silent."""
+silent. Whole hours of a fleet, with and without alerts, are in `test_watched_fleet.py`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -191,37 +191,3 @@ class TestAWaitForProgress:
             expected("RecoveryGPUsIdle", "33m10s", JOB_LABELS),
         ]
         check(promtool, tmp_path, series, shown)
-
-
-def test_an_hourly_recovery_within_its_target_raises_no_alert(promtool: Path, tmp_path: Path) -> None:
-    """Two hours of a job of 512 GPUs that is idle for three minutes in each: detect, start, rendezvous."""
-    phases = {"detect": 0, "start": 1, "rendezvous": 2}
-    hour = {reason: " ".join([f"0x{28 + at}", "512x0", f"0x{29 - at}"]) for reason, at in phases.items()}
-    lost = "0x28 30720 61440 92160x59 122880 153600 184320x60"
-    series = {
-        own("leader"): "1x120",
-        own("admission_up"): "1x120",
-        own("circuit_breaker_open"): "0x120",
-        own("paused"): "0x120",
-        own("watch_last_event_timestamp_seconds", resource="pods"): "0+60x120",
-        own(
-            "fleet_incidents_total", failure_class="NodeLost", outcome="Recovered", handling="automatic"
-        ): "0x31 1x59 2x28",
-        own("fleet_gpu_idle_seconds_total", reason="start", failure_class="NodeLost", badput="other"): lost,
-        job("job_gpus"): "512x120",
-        job("gpus_released"): "0x120",
-        job("job_phase", phase="Held"): "0x120",
-        job("group_restarts_total", scope="group"): "0x30 1x59 2x29",
-        job("restart_budget_limit"): "10x120",
-        job("restart_budget_remaining"): "10x30 9x59 8x29",
-        job("incident_start_timestamp_seconds"): "_x29 1740x2 stale _x56 5340x2 stale",
-        job("rendezvous_participants", state="joined"): "_x31 500 stale _x58 500 stale",
-        job("rendezvous_participants", state="expected"): "_x31 512 stale _x58 512 stale",
-        **{job("gpus_idle", reason=reason): f"{values} {values}" for reason, values in hour.items()},
-    }
-    fired = 'count_over_time(ALERTS{alertstate="firing"}[2h])'
-    check(promtool, tmp_path, series, [Expected(fired, "119m10s", {})])
-    known = 'count_over_time(ALERTS{alertstate="firing"}[30m])'
-    lost_for_good = {**series, job("incident_start_timestamp_seconds"): "_x29 1740x90"}
-    with pytest.raises(AssertionError, match="RecoveryOverdue"):
-        check(promtool, tmp_path, lost_for_good, [Expected(known, "70m10s", {})])

@@ -3,11 +3,15 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from recovery.core.decision.after_restart import SETTLES_IN
 from recovery.ports import PODS
 from recovery.sim.trials.manifests import JOBSET_LABEL
 from recovery.sim.trials.plan import JobPlan
-from tests.prometheus.scenario import GPUS_PER_POD, JOBS, Recording
+from recovery.telemetry.idle_cells import BOOKED_WITHIN
+from tests.prometheus.recorder import Recording
+from tests.prometheus.scenario import GPUS_PER_POD, JOBS
 
+_BEHIND_SECONDS = (SETTLES_IN + BOOKED_WITHIN).total_seconds()
 _SIGN_SECONDS = 5
 """A pod that is deleted says so this long, at most, before its process ends."""
 
@@ -26,6 +30,11 @@ class IdleSpan:
     def gpu_seconds(self) -> float:
         return (self.end - self.begin).total_seconds() * self.gpus
 
+    @property
+    def counted_gpu_seconds(self) -> float:
+        """What the counters tell of it: while it lasts they are a little behind, by design."""
+        return self.gpu_seconds - (_BEHIND_SECONDS * self.gpus if self.open else 0.0)
+
 
 def gpus_of(job: JobPlan) -> int:
     return job.pods * GPUS_PER_POD
@@ -43,6 +52,7 @@ class Truth:
         self.idle_gpus = sum(span.gpus for span in self.open)
         self.idle_gpu_hours = sum(span.gpu_seconds for span in self.spans) / 3600
         self.seconds = (recording.ends_at - recording.evidence.began_at).total_seconds()
+        self.counted_gpu_hours = sum(span.counted_gpu_seconds for span in self.spans) / 3600
         self.held_gpu_hours = sum(gpus_of(job) for job in self.selected) * self.seconds / 3600
 
     def of(self, name: str) -> "Truth":

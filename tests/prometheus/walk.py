@@ -22,11 +22,14 @@ def command_of(alert: str, beginning: str) -> str:
     return found
 
 
-async def follow(control_plane: ControlPlane, alert: str, beginning: str, job: Job | None = None) -> str:
-    """Run that command with the names of the job, and give what it printed. Raises AssertionError if it fails."""
+async def follow(control_plane: ControlPlane, alert: str, beginning: str, job: Job | None = None, **others: str) -> str:
+    """Run that command with the names of the job and of others, and give what it printed.
+
+    Raises AssertionError if it fails.
+    """
     text = command_of(alert, beginning)
     if job is not None:
-        names = {"$JOB": job.name, "$NS": job.namespace, "JOB": job.name, "NS": job.namespace}
+        names = {"$JOB": job.name, "$NS": job.namespace, "JOB": job.name, "NS": job.namespace, **others}
         for word, name in names.items():
             text = re.sub(rf"(?<![\w$]){re.escape(word)}(?!\w)", name, text)
     program, *arguments = shlex.split(text)

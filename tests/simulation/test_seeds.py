@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from recovery.sim.trials.checkers.booked_time import OVERBOOKED
 from recovery.sim.trials.coverage import by_unit_tests_only, never_hit
 from recovery.sim.trials.parallel_trials import in_processes
 from recovery.sim.trials.plan_generator import draw_plan
@@ -16,8 +15,6 @@ from recovery.sim.trials.summary import summarize, try_seed
 
 SEEDS = int(os.environ.get("SEEDS", "1000"))
 HOURS_LEAST = 2.0
-OVERBOOKED_SECONDS_MOST = 12_700.0
-"""In the first thousand seeds: 12,650 s measured, in 21 of them. Lower it with each cause that is corrected."""
 FIGURES = Path("build/seeds.txt")
 """Printed by `make`: pytest shows what a test prints only if the test fails."""
 
@@ -41,7 +38,6 @@ def test_no_seed_breaks_an_invariant(record_property: Callable[[str, object], No
         (f"{len(broken)} of {SEEDS} trials; recovery simulate --seed N --shrink shows one:", *broken[:20])
     )
     assert all(report.simulated_seconds >= HOURS_LEAST * 3600 for report in reports.values())
-    assert summary.lost_seconds.get(OVERBOOKED, 0.0) <= OVERBOOKED_SECONDS_MOST * max(1.0, SEEDS / 1000)
     assert not never_hit(summary.coverage), "nothing of this was met by any trial, so nothing of it is tested"
 
 

@@ -250,11 +250,16 @@ def _still_aside(ledger: Ledger) -> bool:
 
 
 def _restarts_once_started(context: ReconcileContext, ledger: Ledger) -> bool:
-    """Under RecreateGroupAfterStart the restart was only put off: that all run now is what it waited for."""
+    """Under RecreateGroupAfterStart the restart was only put off: that all run now is what it waited for.
+
+    Not where nothing tells of the loss any more: `judge` restarts for none then, so an incident that waited for the
+    restart would never end. A suspended Job has begun another run, or a node answers again.
+    """
     open_ = ledger.current_incident
     put_off = open_.pinned.restart == Restart.RECREATE_GROUP_AFTER_START and lifecycle.acts(ledger)
     may = barred(context.workload, context.policy, forced=open_.forced) is None
-    return put_off and may and ledger.phase is not Phase.HELD and not lifecycle.stood_aside(ledger)
+    seen = bool(lifecycle.present(context.snapshot, ledger))
+    return put_off and may and seen and ledger.phase is not Phase.HELD and not lifecycle.stood_aside(ledger)
 
 
 def _enforced_since(

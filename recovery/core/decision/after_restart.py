@@ -25,7 +25,7 @@ from recovery.core.decision.teardown import free_the_dead, left_alone, pod_delet
 from recovery.core.decision.verdict import EARLY, Call, Verdict
 from recovery.core.diagnosis import not_started
 from recovery.core.diagnosis.evidence import STALE_AFTER, Evidence, LossKind, fresh, gather
-from recovery.core.diagnosis.finishing import finishing
+from recovery.core.diagnosis.finishing import all_done, finishing, last_begun
 from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, place, pods_of, stands_still
 from recovery.core.diagnosis.trained import began_at
 from recovery.core.incident import attempt_limits, fencing, lifecycle, phases
@@ -102,19 +102,35 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     if withheld is not None and backoff.lives_on(context.snapshot, withheld):
         since = told(Sentence.LOST_AGAIN_SINCE, Reason.MEMBER_LOST_AGAIN, evidence=open_.evidence[-1])
         return _try_again(context, ledger, since, lost)
+    runs = _runs(context, ledger, found)
+    if runs is not None:
+        return runs
+    if ledger.phase is Phase.HELD:
+        return _held(context, ledger)
+    waits = found is Phase.SCHEDULING and ledger.phase is Phase.STARTING and _without_capacity(context.snapshot)
+    # Waiting for capacity does not count as starting, though all pods had a node before one of them was replaced.
+    reached_at = context.now if waits else phases.reached_at(context.snapshot, open_.target, found, context.now)
+    ledger = phases.enter(ledger, found if waits else phases.later(found, ledger.phase), reached_at)
+    if found in phases.GOING_DOWN or found is Phase.BACKOFF:
+        return _watch(context, ledger, found, ours=ours)
+    return _watch_for_black_holes(context, ledger, found, ours=ours)
+
+
+def _runs(context: ReconcileContext, ledger: Ledger, found: Phase) -> Plan | None:
+    """The new group is complete, or has trained to its end already. None: not yet."""
     if found is Phase.HEALTHY:
         waits_until = settling_until(context, ledger) if ledger.phase is Phase.HELD else None
         if waits_until is None:
             return whole_again(context, ledger)
         return as_before(ledger, requeue_at=waits_until)
-    if ledger.phase is Phase.HELD:
-        return _held(context, ledger)
-    waits = found is Phase.SCHEDULING and ledger.phase is Phase.STARTING and _without_capacity(context.snapshot)
-    # Waiting for capacity does not count as starting, though all pods had a node before one of them was replaced.
-    ledger = phases.enter(ledger, found if waits else phases.later(found, ledger.phase), context.now)
-    if found in phases.GOING_DOWN or found is Phase.BACKOFF:
-        return _watch(context, ledger, found, ours=ours)
-    return _watch_for_black_holes(context, ledger, found, ours=ours)
+    done = finishing(context.snapshot) if found not in phases.GOING_DOWN and all_done(context.snapshot) else None
+    return None if done is None else close(ledger, Outcome.SUPERSEDED, left_alone(done), _trained_since(context))
+
+
+def _trained_since(context: ReconcileContext) -> datetime:
+    """When a group that is done by now ran again, as far as that is known."""
+    begun_at = last_begun(context.snapshot)
+    return context.now if begun_at is None else phases.within_second(begun_at, context.now)
 
 
 def _watch_for_black_holes(context: ReconcileContext, ledger: Ledger, found: Phase, *, ours: bool) -> Plan:
@@ -269,6 +285,9 @@ def _try_again(
     """
     bar = barred(context.workload, context.policy)  # a person insisted on the restart that was made, not on another
     if bar is not None:
+        since = _lost_since(context.snapshot, ledger, context.now)
+        if backoff.all_met_after(context.snapshot, since):
+            return whole_again(context, lifecycle.more_evidence(ledger, since))
         return say(ledger, nothing_done(found, bar))
     if ledger.epoch != context.epoch:  # this reconcile has adopted a restart already
         return as_before(ledger, requeue_at=context.now)

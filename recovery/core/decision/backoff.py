@@ -106,6 +106,20 @@ def recovered_by_itself(snapshot: Snapshot, waits: Withheld, *, seen: bool) -> b
     return phases.joined_probe(snapshot) if any(younger) else not seen
 
 
+def all_met_after(snapshot: Snapshot, lost: tuple[Evidence, ...]) -> bool:
+    """The group runs whole, and all of its processes have begun, or say that they have joined, since the last of these
+    losses: nobody waits for a peer that is gone. False as well where there are none, or one bears no date."""
+    dates = [item.at for item in lost if item.at is not None]
+    if not dates or len(dates) < len(lost) or not group_runs_whole(snapshot):
+        return False
+    pods = (pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if pod.running)
+    return all(_began_after(pod, max(dates)) or _joined_after(pod, max(dates)) for pod in pods)
+
+
+def _joined_after(pod: PodFacts, moment: datetime) -> bool:
+    return pod.joined_probe and pod.ready_since is not None and pod.ready_since > moment
+
+
 def _began_after(pod: PodFacts, moment: datetime) -> bool:
     """The training of this pod began after that moment. In whole seconds, what began in the same one may be older."""
     if pod.created_at > moment:

@@ -8,6 +8,7 @@ what never comes is said, and restarts nothing.
 from datetime import datetime, timedelta
 
 from recovery.core.incident import lifecycle, phases
+from recovery.core.model.facts import Progress
 from recovery.core.model.ledger import Ledger, Outcome, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 from recovery.core.plan.actions import Plan
@@ -76,8 +77,7 @@ def _resuming(context: ReconcileContext, ledger: Ledger, ready_at: datetime) -> 
     """One reconcile of Resuming, the one that enters it included."""
     entered = phases.enter(ledger, Phase.RESUMING, ready_at)
     open_ = entered.current_incident
-    since = _since(entered)
-    progressed_at = _progressed_at(context, entered, since)
+    progressed_at = _progressed_at(context, entered)
     if progressed_at is not None:
         why = _why(entered, because(Reason.TRAINING_PROGRESSES, ranks=open_.ranks))
         return _recovered(entered, why, progressed_at, "progress", verified=True)
@@ -93,25 +93,45 @@ def _resuming(context: ReconcileContext, ledger: Ledger, ready_at: datetime) -> 
         )
         # Not later, even if no controller led meanwhile: since when it trains is not known.
         return _recovered(entered, _why(entered, unseen), max(deadline, ready_at), source, verified=verified)
+    announced = _new_report(context, entered)
+    if announced is not None:
+        entered = entered.with_incident(progress_at=announced.updated_at)
     if ledger.phase is not Phase.RESUMING:
         entered = say_of_attempt(entered, because(Reason.WAITING_FOR_PROGRESS, ranks=open_.ranks))
     return as_before(entered, requeue_at=deadline)
 
 
-def _progressed_at(context: ReconcileContext, ledger: Ledger, since: datetime) -> datetime | None:
-    """When the new incarnation reported progress. None: it has not.
+def _progressed_at(context: ReconcileContext, ledger: Ledger) -> datetime | None:
+    """When the new incarnation reported progress. None: it has not."""
+    progress = _new_report(context, ledger)
+    if progress is None or _announces(ledger, progress):
+        return None
+    return phases.within_second(progress.updated_at, context.now)
+
+
+def _new_report(context: ReconcileContext, ledger: Ledger) -> Progress | None:
+    """What the new incarnation has reported, unless that is known already. None: nothing.
 
     The old one had ended before the new one could join, so the date tells them apart, also where a write of the old one
     arrives late. Dates are whole seconds and rounded down: a report of the very second in which Rendezvous ended does
     not count, and the next one does. Where a node's clock is ahead, the last date of the old incarnation may lie beyond
-    `since`; as it stood when the incident opened, it is known not to be new.
+    `_since`; as it stood when the incident opened, it is known not to be new.
     """
     progress = context.workload.progress
-    if progress is None or progress.updated_at <= since:
+    if progress is None or progress.updated_at <= _since(ledger):
         return None
-    if progress.updated_at == ledger.current_incident.progress_at:
-        return None
-    return phases.within_second(progress.updated_at, context.now)
+    return None if progress.updated_at == ledger.current_incident.progress_at else progress
+
+
+def _announces(ledger: Ledger, progress: Progress) -> bool:
+    """The first report of the new incarnation says 0 %: it begins, and has made no step.
+
+    transformers reports so before its first step, whatever checkpoint it goes on from: in 5.4 to 5.23 that is
+    `KubeflowCallback.on_train_begin`. A second 0 % is progress: a percentage has no decimals, and a long training stays
+    at 0 for hours.
+    """
+    known_at = ledger.current_incident.progress_at
+    return progress.ratio == 0.0 and (known_at is None or known_at <= _since(ledger))
 
 
 def _why(ledger: Ledger, found: Explanation) -> Explanation:

@@ -165,7 +165,7 @@ def _runs(snapshot: Snapshot) -> dict[str, _Run]:
     ran = {job.uid: trained_at(job, pods[job.uid], snapshot.trained_at.get(job.uid)) for job in snapshot.jobs}
     found = {}
     for job in snapshot.jobs:
-        peers = [j for j in snapshot.jobs if (j.jobset_uid, j.restart_attempt) == (job.jobset_uid, job.restart_attempt)]
+        peers = [other for other in snapshot.jobs if _side_by_side(job, other)]
         moments = [moment for peer in peers if (moment := ran[peer.uid]) is not None]
         whole = len(moments) == len(peers) >= snapshot.expected_jobs
         by_rank: dict[int | str, list[PodFacts]] = {}
@@ -173,6 +173,17 @@ def _runs(snapshot: Snapshot) -> dict[str, _Run]:
             by_rank.setdefault(rank(pod), []).append(pod)
         found[job.uid] = _Run(max(moments) if whole else None, by_rank)
     return found
+
+
+def _side_by_side(one: JobFacts, other: JobFacts) -> bool:
+    """They are members of one group at one time. A Job that was asked to go before the other was created belongs to the
+    group before: where a pod or a finalizer keeps it, its successor comes later than the successors of the others."""
+    if (one.jobset_uid, one.restart_attempt) != (other.jobset_uid, other.restart_attempt):
+        return False
+    pairs = ((one, other), (other, one))
+    return all(
+        old.deleting_since is None or new.created_at < old.deleting_since for old, new in pairs if old is not new
+    )
 
 
 def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
@@ -194,7 +205,8 @@ def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
             lost_ranks.add(rank(pod))
     trained = trained_at(job, pods, snapshot.trained_at.get(job.uid))
     if trained is not None:
-        found.extend(_replaced(pod) for pod in replacements(job, pods, trained) if rank(pod) not in lost_ranks)
+        replaced = replacements(job, pods, trained, snapshot.trained_members.get(job.uid))
+        found.extend(_replaced(pod) for pod in replaced if rank(pod) not in lost_ranks)
     if reason is not None:
         found.append(_job_failing(job, reason))
     return found
@@ -238,14 +250,14 @@ def _lost(pod: PodFacts, job: JobFacts, job_kills: bool) -> Evidence | None:
         kind = LossKind.POD_DISRUPTED
         return Evidence(key, kind, text, pod.job_uid, at=at, pod=pod, disrupted_by=target.reason)
     ended = _first_exit(pod)
-    if pod.phase == "Failed" and _ended_before(ended, pod):
+    failed_at = _failed_at(pod, ended)
+    if pod.phase == "Failed" and _ended_before(ended, failed_at, pod):
         text = f"{place(pod)} failed{_exit_words(ended)}"
-        at = ended.finished_at if ended is not None else None
-        return Evidence(key, LossKind.POD_FAILED, text, pod.job_uid, at=at, pod=pod, exit=ended)
+        return Evidence(key, LossKind.POD_FAILED, text, pod.job_uid, at=failed_at, pod=pod, exit=ended)
     final = final_exit(pod, job)
-    if final is not None and _ended_before(final.exit, pod):
+    if final is not None and final.exit is not None and _ended_before(final.exit, final.exit.finished_at, pod):
         text = f"container {final.name} of {place(pod)} exited{_exit_words(final.exit)} for good{_kept_words(pod)}"
-        at = final.exit.finished_at if final.exit is not None else None
+        at = final.exit.finished_at
         return Evidence(key, LossKind.POD_FAILED, text, pod.job_uid, at=at, pod=pod, exit=final.exit)
     deleted_at = pod.deleting_since if pod.deleting_since is not None else pod.gone_at
     if deleted_at is None or job_kills:
@@ -284,7 +296,7 @@ def _kept_words(pod: PodFacts) -> str:
     return f", while {', '.join(others)} still run{'s' if len(others) == 1 else ''}" if others else ""
 
 
-def _ended_before(ended: ExitFacts | None, pod: PodFacts) -> bool:
+def _ended_before(ended: ExitFacts | None, ended_at: datetime | None, pod: PodFacts) -> bool:
     """The exit is not the consequence of a deletion. (Within one second the deletion is taken for the cause.)
 
     When all containers of a deleted pod have ended, its kubelet deletes it once more, at once and with a grace of 0,
@@ -293,11 +305,11 @@ def _ended_before(ended: ExitFacts | None, pod: PodFacts) -> bool:
     """
     if pod.deleting_since is None:
         return True
-    if ended is None or ended.finished_at is None:
+    if ended is None or ended_at is None:
         return False
     asked = ended.code in _ENDED_BY_REQUEST and ended.reason != "OOMKilled"
     dated_anew = asked and pod.deletion_grace_seconds == 0
-    return ended.finished_at < pod.deleting_since - (_LAST_DELETE_WITHIN if dated_anew else timedelta())
+    return ended_at < pod.deleting_since - (_LAST_DELETE_WITHIN if dated_anew else timedelta())
 
 
 def _restarts(pod: PodFacts) -> list[Evidence]:
@@ -306,7 +318,7 @@ def _restarts(pod: PodFacts) -> list[Evidence]:
         return []
     found = []
     for container in pod.containers:
-        if container.exit is not None and not _ended_before(container.exit, pod):
+        if container.exit is not None and not _ended_before(container.exit, container.exit.finished_at, pod):
             continue
         ended = container.exit if container.exit is not None else container.last_exit
         # An exit and the restart that follows it are one event: it is named by the restart that it leads to.
@@ -352,6 +364,22 @@ def _first_exit(pod: PodFacts) -> ExitFacts | None:
         if ended:
             return min(ended, key=lambda e: (e.finished_at is None, e.finished_at))
     return None
+
+
+def _failed_at(pod: PodFacts, ended: ExitFacts | None) -> datetime | None:
+    """When a pod that has ended was lost with this exit. None: the facts do not say.
+
+    The exit of another container harms no rank: the pod trains on until its training has ended as well, and only then
+    does its kubelet report phase Failed (`getPhase` in pkg/kubelet/kubelet_pods.go). Where it is not known which
+    container trains, that may be whichever ended last.
+    """
+    if ended is None or ended.finished_at is None:
+        return None
+    if all(each.exit is not ended for each in pod.other_containers):
+        return ended.finished_at
+    may_train = pod.containers if pod.training_known else pod.other_containers
+    ends = (each.exit.finished_at for each in may_train if each.exit is not None)
+    return max([ended.finished_at, *(moment for moment in ends if moment is not None)])
 
 
 def _exit_words(ended: ExitFacts | None) -> str:

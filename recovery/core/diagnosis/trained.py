@@ -180,11 +180,20 @@ def _before_replacements(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | 
     return None
 
 
-def replacements(job: JobFacts, pods: Sequence[PodFacts], trained_at: datetime) -> tuple[PodFacts, ...]:
+def replacements(
+    job: JobFacts, pods: Sequence[PodFacts], trained_at: datetime, trained_members: int | None = None
+) -> tuple[PodFacts, ...]:
     """Pods of `job` created after the group trained: each replaces a member that was lost.
+
+    `trained_members`: of how many members the group was then; None: not known. A higher rank has been added since.
 
     A Job that has counted no failure has replaced no pod: it was scaled up, or it ignores that failure.
     """
     if job.failed == 0:
         return ()
-    return tuple(p for p in pods if p.job_uid == job.uid and p.gone_at is None and p.created_at > trained_at)
+
+    def added(pod: PodFacts) -> bool:
+        return trained_members is not None and pod.index is not None and pod.index >= trained_members
+
+    made_since = (p for p in pods if p.job_uid == job.uid and p.gone_at is None and p.created_at > trained_at)
+    return tuple(pod for pod in made_since if not added(pod))

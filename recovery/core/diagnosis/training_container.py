@@ -6,13 +6,16 @@ sidecar which a webhook adds to the pods changes nothing.
 """
 
 from collections.abc import Collection
+from datetime import timedelta
 from enum import StrEnum
 
 import msgspec
 
 from recovery.core.model.annotations import TRAINING_CONTAINER_ANNOTATION
-from recovery.core.model.facts import ContainerTemplate, JobFacts, PodFacts, WorkloadFacts
+from recovery.core.model.facts import ContainerFacts, ContainerTemplate, JobFacts, PodFacts, WorkloadFacts
 
+_BACK_WITHIN = timedelta(seconds=1)
+"""How long after the start of its last container a kubelet may say Ready again, in the API's whole seconds."""
 TRAINER_CONTAINERS = frozenset({"node", "launcher"})
 """What Kubeflow Trainer calls the containers that it configures (`constants.Node`; `launcher` in older runtimes)."""
 
@@ -85,11 +88,24 @@ def assigned(pod: PodFacts, selection: Selection, *, node_answers: bool = True) 
         )
     if not others:
         return pod
-    if not pod.ready and mine and all(each.ready for each in mine) and not pod.ready_denied and node_answers:
+    only_others_are_not = not pod.ready and mine and all(each.ready for each in mine)
+    if (only_others_are_not and not pod.ready_denied and node_answers) or _ready_again(pod, others):
         started = [each.running_since for each in mine if each.running_since is not None]
-        since = max(started, default=None)
+        since = max(started, default=pod.ready_since)
         return msgspec.structs.replace(pod, containers=mine, other_containers=others, ready=True, ready_since=since)
     return msgspec.structs.replace(pod, containers=mine, other_containers=others)
+
+
+def _ready_again(pod: PodFacts, others: tuple[ContainerFacts, ...]) -> bool:
+    """Ready dates from the restart of another container, not from the training: the kubelet took it away meanwhile.
+
+    Not where Ready says that the rank has joined: that it runs does not date that.
+    """
+    since = pod.ready_since
+    if not pod.ready or since is None or pod.joined_probe:
+        return False
+    restarted = (each.running_since for each in others if each.restarts and each.running_since is not None)
+    return any(timedelta() <= since - began <= _BACK_WITHIN for began in restarted)
 
 
 def ended_well(pod: PodFacts) -> bool:

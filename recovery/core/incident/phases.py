@@ -6,7 +6,7 @@ But while our own suspension is in force and no pod is left, the GPUs are free f
 Which phase may follow which, and when, stands in `transitions`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -68,6 +68,46 @@ def position(snapshot: Snapshot, target: Target, ranks: int) -> Phase:
         if later(found, place) is found:
             found = place
     return found
+
+
+def reached_at(snapshot: Snapshot, target: Target, phase: Phase, now: datetime) -> datetime:
+    """When the group came to the phase in which `position` has found it, as far as its objects tell.
+
+    A controller that was held up sees it late. Dated by that, the phase would begin after the training did, and the
+    incident could not end when all ranks met.
+    """
+    read_at = now if snapshot.read_at is None else min(snapshot.read_at, now)
+    proven_at = _proven_at(snapshot, target, phase)
+    return read_at if proven_at is None else within_second(proven_at, now)
+
+
+def _proven_at(snapshot: Snapshot, target: Target, phase: Phase) -> datetime | None:
+    """The date of what makes it that phase. None: it bears none, as all that is gone."""
+    jobs = member_jobs(snapshot)
+    living = (pod for job in jobs for pod in pods_of(snapshot, job) if pod.phase not in {"Failed", "Succeeded"})
+    pods = [pod for pod in living if pod.deleting_since is None]
+    match phase:
+        case Phase.FENCING | Phase.TEARING_DOWN:
+            return _latest(job.deleting_since for job in snapshot.jobs if job.uid in target.job_uids)
+        case Phase.SCHEDULING:
+            # The first pod of each: a Job that has none yet is only waited for since it was seen (`_watch_for_pods`).
+            made = ([pod.created_at for pod in pods if pod.job_uid == job.uid] for job in jobs)
+            return _latest(min(times, default=None) for times in made)
+        case Phase.STARTING:
+            return _latest(pod.scheduled_at for pod in pods)
+        case Phase.RENDEZVOUS:
+            return _latest(each.running_since for pod in pods for each in pod.containers)
+    return None
+
+
+def _latest(moments: Iterable[datetime | None]) -> datetime | None:
+    """None: there are none, or one of them is not known."""
+    known: list[datetime] = []
+    for moment in moments:
+        if moment is None:
+            return None
+        known.append(moment)
+    return max(known, default=None)
 
 
 def may_live_unseen(snapshot: Snapshot, pod: PodFacts) -> bool:

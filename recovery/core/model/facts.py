@@ -113,6 +113,8 @@ class PodFacts(msgspec.Struct, frozen=True):
     resource_version: str = ""
     node: str = ""
     """Empty: not scheduled."""
+    scheduled_at: datetime | None = None
+    """When it was given its node (condition PodScheduled). None: it has none, or nothing says when."""
     accepted_at: datetime | None = None
     """When its kubelet took it in (`status.startTime`). None: it has not, or did not say."""
     phase: str = "Pending"
@@ -482,10 +484,16 @@ class Snapshot(msgspec.Struct, frozen=True):
     trained_at: Mapping[str, datetime] = {}
     """By Job UID: the first moment at which all its members are known to have run at once (`trained.all_ran_at`),
     remembered for as long as the Job exists. A Job that is not here has not trained."""
+    trained_members: Mapping[str, int] = {}
+    """By Job UID: of how many members the largest group was that is known to have run at once, less those that were
+    scaled away since. A Job that is not here: not known."""
     expected_jobs: int = 0
     """How many member Jobs the JobSet's spec asks for; 0: not known. Fewer may exist while JobSet makes them."""
     live: bool = False
     """Read from the API server for this decision, not from a cache."""
+    read_at: datetime | None = None
+    """When that reading began: a slow API server takes its time, and the facts are older than the decision. None: from
+    a cache."""
     undecodable: tuple[UndecodableObject, ...] = ()
     """Objects of the group that cannot be read, by kind and name. Where one could be read before, its last readable
     state is among the facts."""

@@ -248,8 +248,8 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A member had joined by its probe when the incident opened: the training script does tell. Only then does a
     rendezvous that takes too long mean anything."""
     progress_at: datetime | None = None
-    """The date of the progress that the training had shown when the incident opened. None: it had shown none, and
-    Resuming has no length."""
+    """The date of the progress that the training had shown when the incident opened; in Resuming, that of a report that
+    only says that the new incarnation begins. None: it had shown none, and Resuming has no length."""
     forced: bool = False
     """A person insisted on the latest restart: neither mode Observe nor a paused job holds it up."""
     fail_job: bool = False

@@ -170,6 +170,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> ObjectEntry[PodRecord]:
     job = meta.controller
     extended = sum(container.resources.gpus for container in pod.spec.containers)
     ready = next((c for c in status.conditions if c.type == "Ready" and c.status == "True"), None)
+    scheduled = next((c for c in status.conditions if c.type == "PodScheduled" and c.status == "True"), None)
     containers_ready = any(c.type == "ContainersReady" and c.status == "True" for c in status.conditions)
     sidecars = {container.name for container in pod.spec.init_containers if container.native_sidecar}
     init = tuple(_container(each) for each in status.init_container_statuses)
@@ -182,6 +183,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> ObjectEntry[PodRecord]:
         created_at=meta.created_at,
         resource_version=meta.resource_version,
         node=intern(pod.spec.node_name),
+        scheduled_at=clamped_if_any(scheduled.last_transition_time) if scheduled is not None else None,
         accepted_at=clamped_if_any(status.start_time),
         phase=intern(status.phase),
         gpus=extended or _claimed_gpus(pod),

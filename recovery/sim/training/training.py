@@ -45,6 +45,8 @@ EXITS_AFTER_VARIABLE = "EXITS_AFTER_SECONDS"
 TRAINING_CONTAINERS = frozenset({"node", "launcher"})
 """How Kubeflow Trainer's runtimes call the containers that train."""
 SIZE_POLL_SECONDS = 1.0
+ANNOUNCES_AFTER_SECONDS = 1.5
+"""When all ranks have met: in a later second of the API than they met in."""
 
 NCCL_TIMEOUT = Exit(134, message="Watchdog caught collective operation timeout")
 JOIN_TIMEOUT = Exit(1, message="rendezvous timed out: not all ranks joined")
@@ -357,6 +359,7 @@ class TrainingWorld:
         self._rounds.setdefault(group.training, []).append(formed)
         self._record(EventKind.ROUND_FORMED, formed)
         self._set_checkpoint(formed)
+        self._timers.after(ANNOUNCES_AFTER_SECONDS, lambda: self._announce(formed))
         self._set_report(formed)
         if formed.total_steps is not None:
             left_seconds = (formed.total_steps - formed.from_step) * formed.step_seconds
@@ -383,6 +386,11 @@ class TrainingWorld:
         every_seconds = self._settings.reports_every_seconds_of.get(formed.training)
         if every_seconds is not None:
             formed.next_report = self._timers.after(every_seconds, lambda: self._report(formed))
+
+    def _announce(self, formed: Round) -> None:
+        """A report of 0 %, whatever checkpoint it goes on from, as transformers sends it when training begins."""
+        if formed.training in self._settings.reports_every_seconds_of and formed.ended_at is None:
+            self._reports.put_nowait(_Report(formed.training, self._clock.now(), 0))
 
     def _report(self, formed: Round) -> None:
         now, total = self._clock.now(), formed.total_steps

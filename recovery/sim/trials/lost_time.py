@@ -6,8 +6,8 @@ account beside it, and every second that an incident books is one in which the t
 named account as well. Nothing here asks the controller, and nothing knows the API server.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
@@ -52,12 +52,17 @@ class Account(StrEnum):
     the training did before the incident was opened."""
     LIVED = "the processes of a lost pod lived on"
     """Its node was cut off, or it could not be ended: the API tells of a loss, and the training goes on."""
+    ADDED = "a rank that a resize has added failed"
+    """The ranks from before train on without it. Whether they have taken it in, and hang, nothing in the API tells."""
     OUTLIVES = "trains before a held incident is over"
-    """It is held for an error of its own, so it stays open until the group has outlived that error. If it ends in
-    another way before, its end is not dated back to when the training went on."""
+    """It is held for an error of its own, so it stays open until the group has outlived that error. If the group loses
+    a member before, or the incident ends in another way, its end is not dated back to when the training went on."""
     UNREPORTED = "trains before it reports progress"
     """In phase Resuming: the ranks have met, and the next report of the training is still to come. When it makes steps
     again only the report tells, so the time until then counts as lost."""
+    ENDED = "after the training has ended"
+    """Nothing trains, and nothing is lost: all ranks have made their last step. Their pods can still fail, by another
+    container, and their Jobs make them again: the group then needs a recovery in order to be Completed."""
     CLOCK = "a wrong clock of the controller's"
     UNMARKED = "undated, and no container is known to train"
 
@@ -84,8 +89,8 @@ class Booked:
     """Its end, or the end of the trace."""
     ending: str = ""
     """Outcome and reason, as in `Observed/LeftToKubernetes`. Empty: it is open."""
-    held: bool = False
-    """Its last phase is Held."""
+    outlives: tuple[tuple[datetime, datetime], ...] = ()
+    """Its phases Held for an error of its own, each from and until when."""
     verified: bool = False
     """All ranks have said that they have met."""
     manual: bool = False
@@ -94,6 +99,8 @@ class Booked:
     """When it was opened. None: not known; it could read everything."""
     resuming: tuple[tuple[datetime, datetime], ...] = ()
     """Its phases Resuming, each from and until when."""
+    settles: timedelta = timedelta()
+    """How long its policy has the verdict wait for late evidence (`settle`)."""
 
 
 @dataclass(frozen=True)
@@ -148,21 +155,39 @@ def outages(rounds: Sequence[Round], ends_at: datetime) -> Iterator[Outage]:
             yield Outage(each.ended_at, after.formed_at if after else ends_at, over=after is not None)
 
 
-def booked(incident: Incident, ends_at: datetime, opened_at: datetime | None = None) -> Booked:
-    """The time of an incident, open or closed. `ends_at`: of the trace. `opened_at`: by the server's clock."""
+def after_the_end(rounds: Sequence[Round], ends_at: datetime) -> Iterator[tuple[datetime, datetime]]:
+    """From when and until when a training had ended: until its ranks met once more, or the end of the trace."""
+    for number, each in enumerate(rounds, 1):
+        if each.ended_at is not None and each.outcome is TrainingOutcome.FINISHED:
+            yield each.ended_at, rounds[number].formed_at if number < len(rounds) else ends_at
+
+
+def booked(
+    incident: Incident,
+    ends_at: datetime,
+    opened_at: datetime | None = None,
+    judged: Collection[datetime] = (),
+) -> Booked:
+    """The time of an incident, open or closed. `ends_at`: of the trace. `opened_at`: by the server's clock. `judged`:
+    when those of its phases Held began that are for an error of its own; a restart takes that from the ledger."""
     closing = incident.closing
     return Booked(
         incident=incident.id,
         since=incident.started_at,
         until=closing.ended_at if closing is not None else ends_at,
         ending=f"{closing.outcome}/{closing.outcome_reason}" if closing is not None else "",
-        held=bool(incident.phases) and incident.phases[-1].phase is Phase.HELD,
+        outlives=tuple(
+            (span.started_at, span.ended_at or ends_at)
+            for span in incident.phases
+            if span.phase is Phase.HELD and span.started_at in judged
+        ),
         verified=closing is not None and closing.verified,
         manual=incident.disruption_class == DisruptionClass.MANUAL,
         opened_at=opened_at,
         resuming=tuple(
             (span.started_at, span.ended_at or ends_at) for span in incident.phases if span.phase is Phase.RESUMING
         ),
+        settles=timedelta(seconds=incident.pinned.settle_seconds),
     )
 
 
@@ -232,8 +257,19 @@ def _account(
     return Account.UNVERIFIED if unverified else f"after {earlier.ending}", earlier.incident
 
 
-def beyond(incident: Booked, stops: Sequence[Outage]) -> Iterator[Stretch]:
-    """The stretches of an incident in which the training did not stand still."""
+def beyond(
+    incident: Booked, stops: Sequence[Outage], ended: Sequence[tuple[datetime, datetime]] = ()
+) -> Iterator[Stretch]:
+    """The stretches of an incident that are no part of an outage. `ended`: from when and until when the training had
+    ended (`after_the_end`)."""
+    for stretch in _outside(incident, stops):
+        cuts = {cut for span in ended for cut in span if stretch.since < cut < stretch.until}
+        for since, until in pairwise(sorted({stretch.since, stretch.until, *cuts})):
+            over = any(end <= since < again for end, again in ended)
+            yield replace(stretch, since=since, until=until, account=Account.ENDED if over else stretch.account)
+
+
+def _outside(incident: Booked, stops: Sequence[Outage]) -> Iterator[Stretch]:
     inside = [each for each in stops if each.since < incident.until and each.until > incident.since]
     if not inside:
         yield Stretch(incident.since, incident.until, Account.NEVER, incident.incident)
@@ -243,19 +279,24 @@ def beyond(incident: Booked, stops: Sequence[Outage]) -> Iterator[Stretch]:
     for one, other in pairwise(inside):
         yield from _trained(one.until, other.since, Account.BETWEEN, incident)
     if inside[-1].until < incident.until:
-        late = Account.OUTLIVES if incident.held else Account.LATE
-        yield from _trained(inside[-1].until, incident.until, late, incident)
+        yield from _trained(inside[-1].until, incident.until, Account.LATE, incident)
 
 
 def _trained(since: datetime, until: datetime, account: Account, incident: Booked) -> Iterator[Stretch]:
-    """The parts that had passed when the incident was opened, and those in phase Resuming, are told apart."""
+    """The parts that had passed when the incident was opened, those in phase Resuming, and those in which the incident
+    waits until the group has outlived an error, are told apart."""
     opened_at = min(max(incident.opened_at or since, since), until)
     if since < opened_at:
         yield Stretch(since, opened_at, Account.BACKDATED, incident.incident)
-    cuts = {opened_at, until, *(cut for span in incident.resuming for cut in span if opened_at < cut < until)}
+    spans = (*incident.resuming, *incident.outlives)
+    cuts = {opened_at, until, *(cut for span in spans for cut in span if opened_at < cut < until)}
     for begin, end in pairwise(sorted(cuts)):
-        waits = any(since <= begin < until for since, until in incident.resuming)
-        yield Stretch(begin, end, Account.UNREPORTED if waits else account, incident.incident)
+        named = account
+        if any(since <= begin < until for since, until in incident.resuming):
+            named = Account.UNREPORTED
+        elif any(since <= begin < until for since, until in incident.outlives):
+            named = Account.OUTLIVES
+        yield Stretch(begin, end, named, incident.incident)
 
 
 def broken_sums(incident: Incident) -> Iterator[str]:

@@ -112,7 +112,8 @@ LAST_PHASE_DURATION = _of_job(
     MetricType.GAUGE,
     "seconds",
     "How long each phase of the open incident, or of the last one, took.",
-    "From the end of the phase until the next incident. A new leader does not know those of a recorded incident.",
+    "From the end of the phase until the next incident. After a change of leader there is none for an incident that is "
+    "recorded already.",
     'recovery_last_phase_duration_seconds{phase="Scheduling"}',
     one_of("phase", "A phase that has ended.", tuple(phase for phase in values.PHASES if phase != "Healthy")),
 )
@@ -150,7 +151,7 @@ BUDGET_REMAINING = _of_job(
     "recoveries",
     "Recoveries left in the window of the budget.",
     _SELECTED,
-    "recovery_restart_budget_remaining == 0",
+    "recovery_restart_budget_remaining == 0 and recovery_restart_budget_limit > 0",
 )
 BUDGET_LIMIT = _of_job(
     "restart_budget_limit",
@@ -174,13 +175,13 @@ JOB_PROGRESS_TIMESTAMP = _of_job(
     "seconds since the epoch",
     "When the TrainJob's status.trainerStatus was last updated.",
     "From when the job has first shown its progress.",
-    "time() - recovery_job_progress_timestamp_seconds > 900",
+    "time() - recovery_job_progress_timestamp_seconds > 1800 and recovery_job_progress_ratio < 1",
 )
 GPUS_NOT_STARTED = _of_job(
     "gpus_not_started",
     MetricType.GAUGE,
     "GPUs",
-    "GPUs that pods of a group hold which has never run whole, by what keeps it; 0 where none has a node.",
+    "GPUs held by the pods of a group of which not all members have ever run at once. 0: no pod has a node.",
     "From the first reconcile of a group that has not started until it has run whole.",
     "sum by (reason) (recovery_gpus_not_started)",
     one_of("reason", "What keeps the group from starting.", values.HINDRANCES),

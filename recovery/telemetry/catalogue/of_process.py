@@ -138,9 +138,9 @@ ADMISSION_UP = _of_process(
     "admission_up",
     MetricType.GAUGE,
     "0 or 1",
-    "Whether the admission webhooks are served: 1, or nothing is checked: 0.",
+    "Whether this replica serves the admission webhooks. Nothing is checked while no replica does.",
     "Where admission is switched on.",
-    "min(recovery_admission_up) == 0",
+    "max(recovery_admission_up) == 0",
 )
 ADMISSION_REQUESTS = _of_process(
     "admission_requests_total",
@@ -177,9 +177,18 @@ MISSING_PERMISSIONS = _of_process(
 
 
 def _of_system(name: str, kind: MetricType, unit: str, meaning: str, example: str) -> MetricRecord:
-    """As prometheus_client's ProcessCollector names them, on Linux only."""
+    """As prometheus_client's ProcessCollector names them, on Linux only. The example is of our processes: others have
+    these metrics as well."""
     when = "On Linux, from the start."
-    return MetricRecord(f"process_{name}", kind, meaning, unit, when, MetricSource.REPLICA, example)
+    return MetricRecord(
+        f"process_{name}",
+        kind,
+        meaning,
+        unit,
+        when,
+        MetricSource.REPLICA,
+        f"{example} and on (instance) recovery_leader",
+    )
 
 
 OF_SYSTEM = (
@@ -223,7 +232,7 @@ OF_SYSTEM = (
         MetricType.GAUGE,
         "file descriptors",
         "File descriptors that the process may have open.",
-        "process_open_fds / process_max_fds > 0.8",
+        "process_open_fds / process_max_fds",
     ),
 )
 """prometheus_client gives them HELP lines of its own."""

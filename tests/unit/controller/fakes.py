@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from recovery.core.model.config import ConfigFacts
-from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot
+from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot
 from recovery.core.model.ledger import WITHOUT_RESUMING, Ledger, LedgerObject
 from recovery.core.model.protection import Protection
 from recovery.core.plan.actions import Plan
@@ -145,6 +145,9 @@ class FakeStore:
 
     def snapshot(self, key: GroupKey) -> Snapshot:
         return self.cached.snapshot()
+
+    def progress(self, key: GroupKey) -> Progress | None:
+        raise NotImplementedError
 
     def policies(self, namespace: str) -> PolicySet:
         return PolicySet((self.policy,))

@@ -15,7 +15,7 @@ from recovery.controller.leadership_guard import LeadershipTerm
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, RestlessGroupError
 from recovery.controller.runner import Controller
 from recovery.core.model.config import ConfigFacts
-from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot
+from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot
 from recovery.core.model.ledger import Ledger, LedgerObject
 from recovery.core.policy.selection import PolicySet
 from recovery.ports import (
@@ -58,6 +58,9 @@ class Keys:
         self.changed = changed
 
     def snapshot(self, key: GroupKey) -> Snapshot:
+        raise NotImplementedError
+
+    def progress(self, key: GroupKey) -> Progress | None:
         raise NotImplementedError
 
     def policies(self, namespace: str) -> PolicySet:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from recovery.core.diagnosis.membership import member_count
 from recovery.core.diagnosis.trained import all_ran_at
 from recovery.core.model.annotations import SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import (
@@ -63,6 +64,7 @@ class World(msgspec.Struct, frozen=True):
     trained_at: dict[str, datetime]
     job_template: JobFacts
     """What JobSet makes Jobs of."""
+    trained_members: dict[str, int] = {}
     made: int = 1
     """How many Jobs there have been."""
     nodes: dict[str, NodeFacts] = {}
@@ -103,6 +105,7 @@ class World(msgspec.Struct, frozen=True):
             gone_nodes=self.gone_nodes,
             fleet=fleet if live else None,
             trained_at=self.trained_at,
+            trained_members=self.trained_members,
             live=live,
             undecodable=self.undecodable,
         )
@@ -167,18 +170,18 @@ class World(msgspec.Struct, frozen=True):
         return self.with_pod(index, other_containers=others)
 
     def _remember(self) -> "World":
-        """What the store remembers: the first moment at which all ran."""
-        known = dict(self.trained_at)
+        """What the store remembers: the first moment at which all ran, and how many they were."""
+        known, members = dict(self.trained_at), dict(self.trained_members)
         for job in self.jobs:
             ran_at = all_ran_at(job, self.pods) if job.uid not in known else None
             if ran_at is not None:
-                known[job.uid] = ran_at
-        return msgspec.structs.replace(self, trained_at=known)
+                known[job.uid], members[job.uid] = ran_at, member_count(job)
+        return msgspec.structs.replace(self, trained_at=known, trained_members=members)
 
     def controller_restarted(self) -> "World":
         """Forget what only a running controller knows: pods that vanished, and when the group trained."""
         pods = tuple(pod for pod in self.pods if pod.gone_at is None)
-        return msgspec.structs.replace(self, pods=pods, trained_at={})._remember()
+        return msgspec.structs.replace(self, pods=pods, trained_at={}, trained_members={})._remember()
 
     # --- nodes -----------------------------------------------------------------------------------------------------
 
@@ -370,6 +373,7 @@ class World(msgspec.Struct, frozen=True):
             jobs=tuple(job for job in self.jobs if job.uid != uid),
             pods=tuple(pod for pod in self.pods if pod.job_uid != uid),
             trained_at={key: value for key, value in self.trained_at.items() if key != uid},
+            trained_members={key: value for key, value in self.trained_members.items() if key != uid},
         )
 
     def restarted_by_jobset(self) -> "World":
@@ -402,8 +406,10 @@ class World(msgspec.Struct, frozen=True):
 
     # --- on the way to Ready ---------------------------------------------------------------------------------------
 
-    def scheduled(self, index: int) -> "World":
-        return self.with_pod(index, node=f"gpu-{index}", conditions=())
+    def scheduled(self, index: int, seconds: float | None = None) -> "World":
+        """It has a node. `seconds` None: nothing tells since when."""
+        since = whole(seconds) if seconds is not None else None
+        return self.with_pod(index, node=f"gpu-{index}", scheduled_at=since, conditions=())
 
     def unschedulable(self, index: int, message: str) -> "World":
         condition = Condition("PodScheduled", "False", "Unschedulable", message)
@@ -417,10 +423,10 @@ class World(msgspec.Struct, frozen=True):
     def pod_ready(self, index: int, seconds: float) -> "World":
         return self.with_pod(index, ready=True, ready_since=whole(seconds))
 
-    def all_scheduled(self) -> "World":
+    def all_scheduled(self, seconds: float | None = None) -> "World":
         world = self
         for index in range(self.job.parallelism):
-            world = world.scheduled(index)
+            world = world.scheduled(index, seconds)
         return world
 
     def all_started(self, seconds: float) -> "World":

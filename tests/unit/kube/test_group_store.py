@@ -190,8 +190,9 @@ async def test_that_all_members_ran_is_remembered(world: World) -> None:
     await world.tell(PODS, pod(1), type_="DELETED")
     await world.tell(PODS, pod(0), type_="DELETED")
     assert list(world.llm.trained_at) == [JOB_UID]
+    assert world.llm.trained_members == {JOB_UID: 2}
     await world.tell(JOBS, job(), type_="DELETED")
-    assert world.llm.trained_at == {}
+    assert world.llm.trained_at == world.llm.trained_members == {}
 
 
 async def test_that_all_members_ran_is_seen_in_passing(world: World) -> None:
@@ -366,6 +367,7 @@ async def test_a_report_of_progress_reconciles_no_group_and_is_there_to_be_read(
     assert world.llm.workload is not None
     assert world.llm.workload.progress is not None
     assert world.llm.workload.progress.updated_at.second == 6
+    assert world.store.progress(LLM) == world.llm.workload.progress
     assert world.llm.workload.resource_version == str(world.version)
 
 

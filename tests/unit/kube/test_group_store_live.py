@@ -12,6 +12,7 @@ from recovery.ports import (
     NODES,
     PODS,
     RECOVERY_POLICIES,
+    ApiRequest,
     ForbiddenError,
     NotFoundError,
     RefusedError,
@@ -60,11 +61,25 @@ async def test_it_sees_what_the_cache_would_see(world: World) -> None:
     await world.tell(PODS, *json.loads(world.api.objects["pods", ""])["items"])  # type: ignore[arg-type]
     cached = world.llm
     assert names(live) == names(cached)
-    assert msgspec.structs.replace(live, live=False, fleet=None, pods=(), jobs=(), workload=None, jobset=None) == (
+    as_cached = msgspec.structs.replace(live, live=False, read_at=None, fleet=None)
+    assert msgspec.structs.replace(as_cached, pods=(), jobs=(), workload=None, jobset=None) == (
         msgspec.structs.replace(cached, pods=(), jobs=(), workload=None, jobset=None)
     )
     selector = "jobset.sigs.k8s.io/jobset-name=llm"
     assert world.api.lists == [("pods", selector, ""), ("jobs", selector, "")], "pods before their owners"
+
+
+async def test_it_is_dated_by_its_beginning(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that answers slowly makes facts that are older than what is decided on them."""
+    answer = world.api.answer
+
+    async def slowly(request: ApiRequest) -> bytes:
+        world.clock.seconds += 3.0
+        return await answer(request)
+
+    monkeypatch.setattr(world.api, "answer", slowly)
+    before = world.clock.now()
+    assert (await world.store.read_live(LLM)).read_at == before < world.clock.now()
 
 
 async def test_what_is_not_there_is_none(world: World) -> None:

@@ -141,6 +141,34 @@ def test_that_it_has_trained_is_remembered(memory: JobHistories) -> None:
     assert not memory.pod_seen(pod(0)), "no need to ask again"
 
 
+def test_of_how_many_members_it_was_is_remembered(memory: JobHistories) -> None:
+    memory.train(job(), [pod(0), pod(1)])
+    memory.job_seen(job(members=3))
+    assert memory.trained_members(job(members=3)) == 2, "the third has been added, and has not run yet"
+
+
+def test_a_group_that_has_grown_counts_its_new_members_once_all_of_it_has_run(memory: JobHistories) -> None:
+    memory.train(job(), [pod(0), pod(1)])
+    memory.job_seen(job(members=3))
+    for index in range(3):
+        assert not memory.pod_seen(pod(index)), "it has trained already"
+    assert memory.trained_members(job(members=3)) == 3
+
+
+def test_a_group_that_was_made_smaller_has_added_what_comes_back(memory: JobHistories) -> None:
+    memory.train(job(), [pod(0), pod(1)])
+    memory.job_seen(job(members=1))
+    memory.job_seen(job(members=2))
+    assert memory.trained_members(job()) == 1
+
+
+def test_a_suspension_ends_of_how_many_members_it_was(memory: JobHistories) -> None:
+    memory.train(job(), [pod(0), pod(1)])
+    memory.job_seen(job(suspended=True))
+    assert memory.trained_members(job(members=3)) == 3, "as of a Job that is not remembered"
+    assert memory.trained_members(job("of another", members=3)) == 3
+
+
 def test_a_job_that_is_not_remembered_is_judged_by_its_pods_alone() -> None:
     memory = JobHistories()
     assert memory.train(job(), [pod(0), pod(1)]) == START + timedelta(seconds=1)

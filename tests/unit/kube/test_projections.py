@@ -89,6 +89,7 @@ class TestPods:
             created_at=at("09:25:46"),
             resource_version="573",
             node="gpu-0001",
+            scheduled_at=at("09:27:49"),
             accepted_at=at("09:27:54"),
             phase="Running",
             gpus=8,

@@ -3,17 +3,21 @@
 import msgspec
 import pytest
 
+from recovery.core.decision.after_restart import SETTLES_IN
 from recovery.core.fleet.totals import with_closed
 from recovery.core.incident.closed_incident import totals_of
 from recovery.core.model.config import ConfigFacts, ConfigSpec
 from recovery.core.model.fleet_ledger import FleetLedger, FleetTotals
 from recovery.core.model.ledger import IncidentTotals, Outcome, Phase
+from recovery.telemetry.idle_cells import BOOKED_WITHIN
 from recovery.telemetry.observer import Telemetry
 from tests.unit.telemetry.world import KEY, UID, Group, HeldStore, Scrape, SetClock
 
 INCIDENTS = "recovery_fleet_incidents_total"
 IDLE = "recovery_fleet_gpu_idle_seconds_total"
 RESTARTS = "recovery_fleet_group_restarts_total"
+LAG = (SETTLES_IN + BOOKED_WITHIN).total_seconds()
+"""What lasts counts up to so long ago."""
 
 
 class Fleet:
@@ -85,9 +89,9 @@ def test_an_incident_is_told_once_while_it_moves_from_its_ledger_to_the_totals(
     group.fails(gpus=10)
     group.attempt()
     group.enters(Phase.STARTING)
-    clock.seconds = 30
+    clock.seconds = 30 + LAG
     assert told(metrics) == (0, 300, 1)
-    group.closes()
+    group.closes(ago=LAG)
     assert told(metrics) == (1, 300, 1), "closed, and not in the totals yet"
     fleet.counts(group)
     assert told(metrics) == (1, 300, 1), "in the totals, and still in its ledger"
@@ -165,7 +169,7 @@ def test_by_reason_by_class_and_of_the_fleet_are_the_same_seconds(
     group.fails(ago=3, gpus=10)
     group.attempt()
     group.enters(Phase.STARTING)
-    clock.seconds = 30.7
+    clock.seconds = 30.7 + LAG
     scrape = Scrape(metrics)
     by_reason = sum(scrape.by("recovery_gpu_idle_seconds_total", "reason").values())
     assert scrape.by("recovery_gpu_idle_by_class_seconds_total", "failure_class") == {"Killed": by_reason}
@@ -179,20 +183,37 @@ def test_a_change_of_leader_in_an_incident_lowers_no_counter_and_counts_nothing_
     group.fails(gpus=10)
     group.attempt()
     group.enters(Phase.SCHEDULING)
-    clock.seconds = 12
+    clock.seconds = 12 + LAG
     before = counters(metrics)
     metrics.leadership_changed(leads=False)
-    clock.seconds = 15
+    clock.seconds = 15 + LAG
     new = leader(clock, store)
     after = counters(new)
     assert set(after) == set(before)
     assert all(after[each] >= value for each, value in before.items())
     assert told(new) == (0, 150, 1)
     assert Scrape(new).of_job("recovery_gpus_idle", reason="schedule") == 10, "right at its first scrape"
-    group.closes()
+    group.closes(ago=LAG)
     fleet.counts(group)
     assert told(new) == (1, 150, 1)
     assert counters(metrics) == {}, "the old leader tells nothing any more"
+
+
+def test_a_change_of_leader_right_after_an_incident_lowers_no_counter(
+    clock: SetClock, store: HeldStore, metrics: Telemetry, fleet: Fleet, group: Group
+) -> None:
+    """The old leader was scraped last before it read that the ranks were Ready. Prometheus would take a fall for a
+    restart, and count all that the job has ever cost once more."""
+    group.fails(gpus=10)
+    group.attempt()
+    group.enters(Phase.STARTING)
+    clock.seconds = 40
+    before = counters(metrics)
+    group.closes(ago=LAG)
+    fleet.counts(group)
+    group.is_recorded()
+    after = counters(leader(clock, store))
+    assert [each for each, value in before.items() if after[each] < value] == []
 
 
 def test_an_incident_between_the_last_scrape_of_one_leader_and_the_first_of_the_next_is_an_increase(
@@ -221,10 +242,10 @@ def test_a_leader_that_leads_again_does_not_tell_less_than_before(
     clock: SetClock, store: HeldStore, metrics: Telemetry, fleet: Fleet, group: Group
 ) -> None:
     group.fails(gpus=10)
-    clock.seconds = 10.9
+    clock.seconds = 10.9 + LAG
     before = counters(metrics)
     metrics.leadership_changed(leads=False)
-    group.closes(Outcome.OBSERVED, ago=0.9)
+    group.closes(Outcome.OBSERVED, ago=0.9 + LAG)
     fleet.counts(group)
     metrics.leadership_changed(leads=True)
     assert all(counters(metrics)[each] >= value for each, value in before.items())

@@ -5,6 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from recovery.core.decision.after_restart import SETTLES_IN
 from recovery.core.model.config import AllowSpec, ConfigFacts, ConfigSpec, QuarantineSpec
 from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot
 from recovery.core.model.fleet_ledger import Breaker, FleetLedger
@@ -15,6 +16,7 @@ from recovery.core.policy.selection import applicable
 from recovery.core.policy.spec import BudgetSpec, Mode, PolicySpec
 from recovery.telemetry.catalogue import of_jobs
 from recovery.telemetry.catalogue.label_values import FAILURE_CLASSES
+from recovery.telemetry.idle_cells import BOOKED_WITHIN
 from recovery.telemetry.observer import Telemetry
 from tests.unit.telemetry.fleets import NAMESPACE, snapshot_of
 from tests.unit.telemetry.world import BEGIN, KEY, UID, Group, HeldStore, Scrape, SetClock, workload
@@ -134,7 +136,7 @@ def test_gpus_that_our_suspension_has_given_back_are_released_and_not_idle(
     *ended, last = group.ledger.incident.phases
     released = PhaseSpan(last.phase, last.started_at, released=True)
     store.groups[UID] = msgspec.structs.replace(known, ledger=group.ledger.with_incident(phases=(*ended, released)))
-    clock.seconds = 10
+    clock.seconds = 10 + (SETTLES_IN + BOOKED_WITHIN).total_seconds()
     scrape = Scrape(metrics)
     assert scrape.of_job("recovery_gpus_released") == 16
     assert scrape.by("recovery_gpus_idle", "reason") == {}
@@ -143,14 +145,15 @@ def test_gpus_that_our_suspension_has_given_back_are_released_and_not_idle(
     assert scrape.value("recovery_fleet_gpu_released_seconds_total") == 160
 
 
-def test_progress_is_told_of_jobs_that_have_shown_it(store: HeldStore, metrics: Telemetry, snapshot: Snapshot) -> None:
+def test_progress_is_told_of_jobs_that_have_shown_it_though_a_report_starts_no_reconcile(
+    store: HeldStore, metrics: Telemetry, snapshot: Snapshot
+) -> None:
     select(store)
     assert Scrape(metrics).of_job("recovery_job_progress_timestamp_seconds") is None
     at = BEGIN + timedelta(seconds=90)
     for ratio in (None, 0.25):
         shown = msgspec.structs.replace(workload(f"uid-{KEY.name}"), progress=Progress(at, ratio))
-        found = msgspec.structs.replace(snapshot, workload=shown)
-        metrics.facts_read(KEY, found, applicable(store.policies(NAMESPACE), shown))
+        store.snapshots[KEY] = msgspec.structs.replace(snapshot, workload=shown)
         scrape = Scrape(metrics)
         assert scrape.of_job("recovery_job_progress_timestamp_seconds") == at.timestamp()
         assert scrape.of_job("recovery_job_progress_ratio") == ratio

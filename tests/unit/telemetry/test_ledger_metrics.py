@@ -7,16 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recovery.core.decision.after_restart import SETTLES_IN
+from recovery.core.decision.verdict import EARLY
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import SCHEMA_VERSION, AttemptAction, BudgetState, Outcome, Phase, Totals
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.spec import BudgetSpec, Mode, PolicySpec
+from recovery.telemetry.idle_cells import BOOKED_WITHIN
 from recovery.telemetry.jobs_found import FoundJobs
 from recovery.telemetry.ledger_metrics import LedgerCollector
 from recovery.telemetry.observer import Telemetry
 from tests.unit.telemetry.world import BEGIN, KEY, UID, Group, HeldStore, Scrape, SetClock, pod, workload
 
 IDLE_SECONDS = "recovery_gpu_idle_seconds_total"
+LAG = (SETTLES_IN + BOOKED_WITHIN).total_seconds()
+"""What lasts counts up to so long ago."""
 
 
 def total(metrics: Telemetry) -> float:
@@ -79,23 +84,28 @@ def test_idle_seconds_run_while_a_phase_runs_and_stay_when_it_is_over(
     clock: SetClock, metrics: Telemetry, group: Group
 ) -> None:
     group.fails(ago=2, gpus=10)
-    assert Scrape(metrics).by(IDLE_SECONDS, "reason") == {"detect": 20}
+    assert Scrape(metrics).by(IDLE_SECONDS, "reason") == {"detect": 20}, "booked as soon as it is over"
     group.attempt()
     group.enters(Phase.TEARING_DOWN)
-    clock.seconds = 3
+    clock.seconds = LAG
+    assert Scrape(metrics).by(IDLE_SECONDS, "reason") == {"detect": 20}, "it may have been over at once"
+    clock.seconds = LAG + 3
     assert Scrape(metrics).by(IDLE_SECONDS, "reason") == {"detect": 20, "teardown": 30}
     group.closes()
     group.is_recorded()
+    booked = {"detect": 20, "teardown": 10 * (LAG + 3)}
+    assert Scrape(metrics).by(IDLE_SECONDS, "reason") == booked
     clock.seconds = 100
-    assert Scrape(metrics).by(IDLE_SECONDS, "reason") == {"detect": 20, "teardown": 30}
+    assert Scrape(metrics).by(IDLE_SECONDS, "reason") == booked
 
 
 def test_seconds_of_a_decision_without_a_action_are_told_as_hung_before_and_after_they_are_booked(
     clock: SetClock, metrics: Telemetry, group: Group
 ) -> None:
     group.fails(gpus=10, mode="Observe")
-    clock.seconds = 60
+    clock.seconds = 60 + LAG
     assert Scrape(metrics).by(IDLE_SECONDS, "reason") == {"hung": 600}
+    clock.seconds = 60
     group.attempt(AttemptAction.ADOPTED)
     assert Scrape(metrics).by(IDLE_SECONDS, "reason") == {"hung": 600}
     group.enters(Phase.TEARING_DOWN)
@@ -109,31 +119,62 @@ def test_the_wait_for_progress_idles_for_a_reason_of_its_own(clock: SetClock, me
     group.attempt()
     group.enters(Phase.RESUMING)
     clock.seconds = 30
-    assert Scrape(metrics).by(IDLE_SECONDS, "reason") == {"resume": 300}
+    assert Scrape(metrics).by(IDLE_SECONDS, "reason") == {"resume": 10 * (30 - LAG)}
     assert Scrape(metrics).by("recovery_gpus_idle", "reason") == {"resume": 10}
     group.closes()
     assert Scrape(metrics).by(IDLE_SECONDS, "reason") == {"resume": 300}
 
 
-def test_a_counter_does_not_go_back_when_an_end_is_dated_before_the_last_scrape(
-    clock: SetClock, metrics: Telemetry, group: Group
+def test_an_end_that_is_dated_before_the_last_scrape_lowers_no_counter_also_of_the_next_leader(
+    clock: SetClock, store: HeldStore, metrics: Telemetry, group: Group
 ) -> None:
     group.fails(gpus=10)
     group.attempt()
     group.enters(Phase.STARTING)
-    clock.seconds = 30.8
-    assert total(metrics) == pytest.approx(308)
-    group.closes(ago=0.8)
-    assert group.ledger.totals.idle_gpu_seconds["Starting"] == 300
-    assert total(metrics) == pytest.approx(308)
+    clock.seconds = 40
+    before = total(metrics)
+    group.closes(ago=LAG)
+    booked = sum(group.ledger.totals.idle_gpu_seconds.values())
+    assert before == booked == total(metrics)
+    other = Telemetry(clock=clock, version="1.2.3")
+    other.follow(store)
+    other.leadership_changed(leads=True)
+    assert total(other) == booked
+
+
+def test_an_end_that_is_read_very_late_lowers_no_counter_of_the_same_leader(
+    clock: SetClock, metrics: Telemetry, group: Group
+) -> None:
+    """The API server was slow: longer than `BOOKED_WITHIN`."""
+    group.fails(gpus=10)
+    group.attempt()
+    group.enters(Phase.STARTING)
+    clock.seconds = 40.8
+    ahead = 10 * (40.8 - LAG)
+    assert total(metrics) == pytest.approx(ahead)
+    group.closes(ago=LAG + 0.8)
+    assert group.ledger.totals.idle_gpu_seconds["Starting"] == pytest.approx(ahead - 8)
+    assert total(metrics) == pytest.approx(ahead)
     group.is_recorded()
     group.fails(gpus=10)
     group.attempt()
     group.enters(Phase.STARTING)
-    clock.seconds += 0.5
-    assert total(metrics) == pytest.approx(308), "the seconds told too early are not told again"
+    clock.seconds += LAG + 0.5
+    assert total(metrics) == pytest.approx(ahead), "the seconds told too early are not told again"
     clock.seconds += 1
-    assert total(metrics) == pytest.approx(315)
+    assert total(metrics) == pytest.approx(ahead + 7)
+
+
+def test_a_job_that_is_held_for_an_error_may_train_for_long_before_that_is_believed(
+    clock: SetClock, metrics: Telemetry, group: Group
+) -> None:
+    group.fails(gpus=10)
+    group.enters(Phase.HELD)
+    clock.seconds = LAG + 1
+    assert Scrape(metrics).by(IDLE_SECONDS, "reason") == {"hung": 10}
+    group.is_held_for_an_error()
+    clock.seconds = (EARLY + BOOKED_WITHIN).total_seconds() + 2
+    assert Scrape(metrics).by(IDLE_SECONDS, "reason") == {"hung": 20}
 
 
 def test_a_new_leader_tells_the_same(clock: SetClock, store: HeldStore, metrics: Telemetry, group: Group) -> None:
@@ -170,7 +211,7 @@ def test_only_the_leader_tells_of_the_ledgers(
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from([*Phase, "attempt", "adopt", "close", "close-early", "scrape"]),
+        st.sampled_from([*Phase, "attempt", "adopt", "close", "close-early", "leader", "scrape"]),
         st.floats(min_value=0, max_value=100, allow_nan=False),
     ),
     max_size=30,
@@ -180,18 +221,17 @@ steps = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(steps)
 def test_whatever_happens_no_counter_goes_back_and_no_second_counts_twice(story: list[tuple[str, float]]) -> None:
+    """Also across a change of leader: the new one has the ledger alone."""
     clock, store = SetClock(), HeldStore()
-    jobs = FoundJobs()
-    jobs.follow(store)
-    collector = LedgerCollector(clock, jobs)
-    collector.follow(store)
-    collector.leads = True
+    collector = _new_leader(clock, store)
     group = Group(clock, store)
     before: dict[str, float] = {}
     for step, seconds in story:
         if group.ledger.incident is None:
             group.fails(gpus=10)
         _take(group, step)
+        if step == "leader":
+            collector = _new_leader(clock, store)
         clock.seconds += seconds
         samples = [sample for family in collector.collect() for sample in family.samples if sample.name == IDLE_SECONDS]
         now = {sample.labels["reason"]: sample.value for sample in samples}
@@ -201,6 +241,15 @@ def test_whatever_happens_no_counter_goes_back_and_no_second_counts_twice(story:
     assert sum(before.values()) >= sum(group.ledger.totals.idle_gpu_seconds.values()) - 0.1
 
 
+def _new_leader(clock: SetClock, store: HeldStore) -> LedgerCollector:
+    jobs = FoundJobs()
+    jobs.follow(store)
+    collector = LedgerCollector(clock, jobs)
+    collector.follow(store)
+    collector.leads = True
+    return collector
+
+
 def _take(group: Group, step: str) -> None:
     match step:
         case "attempt":
@@ -208,7 +257,7 @@ def _take(group: Group, step: str) -> None:
         case "adopt":
             group.attempt(AttemptAction.ADOPTED)
         case "close" | "close-early":
-            group.closes(ago=0.5 if step == "close-early" else 0)
+            group.closes(ago=LAG if step == "close-early" else 0)
             group.is_recorded()
         case Phase() if step not in {Phase.HEALTHY, Phase.DETECTED}:
             group.enters(Phase(step))

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from recovery.core.incident import lifecycle, phases
 from recovery.core.model.config import ConfigFacts
-from recovery.core.model.facts import GroupKey, NodeFacts, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.model.facts import GroupKey, NodeFacts, PodFacts, Progress, Snapshot, WorkloadFacts
 from recovery.core.model.ledger import (
     AttemptAction,
     Closing,
@@ -66,6 +66,10 @@ class HeldStore:
 
     def snapshot(self, key: GroupKey) -> Snapshot:
         return self.snapshots.get(key, Snapshot(key, None, None, (), ()))
+
+    def progress(self, key: GroupKey) -> Progress | None:
+        workload = self.snapshots[key].workload
+        return workload.progress if workload is not None else None
 
     def policies(self, namespace: str) -> PolicySet:
         return PolicySet(tuple(policy for policy in self.policy_facts if policy.namespace == namespace))
@@ -186,6 +190,10 @@ class Group:
         at = self._clock.now() - timedelta(seconds=ago)
         closing = Closing(outcome=outcome, outcome_reason=Reason.ALL_RANKS_READY, ended_at=at, source=source)
         self._write(lifecycle.close(self.ledger, closing))
+
+    def is_held_for_an_error(self) -> None:
+        """And not by its budget: only a person, or a restart of the kubelet's that lasts, ends it."""
+        self._write(self.ledger.with_incident(held_message="It holds the job.", held_reason=Reason.MEMBER_LOST))
 
     def is_recorded(self) -> None:
         """The closed incident goes into the history."""

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from recovery.core.decision.verdict import EARLY
 from recovery.core.model.facts import GroupKey
-from recovery.core.model.ledger import Incident, Outcome
+from recovery.core.model.ledger import Incident, Outcome, Phase
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     JOB_SETS,
@@ -30,6 +30,7 @@ from recovery.sim.trials.lost_time import (
     Circumstance,
     Dated,
     Stretch,
+    after_the_end,
     beyond,
     booked,
     broken_sums,
@@ -56,13 +57,17 @@ rest of a cascade before it decides, and again before it believes that all is we
 
 
 _RECOVERED = f"after {Outcome.RECOVERED}"
-OVERBOOKED = "booked beyond its bound"
-"""Of the time that incidents book although the training runs: the stretches that are longer than their account allows.
-They are summed up and not a violation yet, because some remain; `tests/simulation/test_seeds.py` bounds the sum."""
-_TRAINS = frozenset({Account.LATE, Account.BETWEEN, Account.NEVER, Account.UNREPORTED})
+_TRAINS = frozenset({Account.EARLY, Account.LATE, Account.BETWEEN, Account.NEVER, Account.UNREPORTED})
 """An incident lasts, and the training runs."""
-_BY_DATES = _TRAINS | {Account.UNEXPLAINED, Account.EARLY}
+_BY_DATES = _TRAINS | {Account.UNEXPLAINED}
 """What a wrong clock of the controller's can bring about."""
+_BY_LOSSES = _TRAINS - {Account.UNREPORTED}
+"""What the loss of a member can bring about without which the training goes on."""
+_ENDS_IN = timedelta(seconds=1)
+"""A process that heeds SIGTERM, or that the controller has taken down, has stopped so soon (`term_seconds` of the
+training model, and a moment for the kubelet)."""
+_MADE_AGAIN_IN = timedelta(minutes=10)
+"""A Job makes a pod that failed again so soon at the latest (MaxJobPodFailureBackOff)."""
 
 
 _OUTLIVED = frozenset({FaultKind.NODE_PARTITION, FaultKind.POD_STUCK})
@@ -76,6 +81,8 @@ class _Opened:
     workload_uid: str
     incident: Incident
     at: datetime
+    judged: frozenset[datetime] = frozenset()
+    """When those of its phases Held began that a verdict asked for: an error of the job itself."""
 
 
 class LostTimeBooked(CheckerRule):
@@ -112,8 +119,10 @@ class LostTimeBooked(CheckerRule):
         if made is None or made.after.incident is None:
             return
         which, incident = (made.workload_uid, made.after.incident.number), made.after.incident
-        opened_at = self._incidents[which].at if which in self._incidents else at
-        self._incidents[which] = _Opened(made.group, made.workload_uid, incident, opened_at)
+        known = self._incidents.get(which, _Opened(made.group, made.workload_uid, incident, at))
+        spans = incident.phases[-1:] if incident.held is not None else ()
+        held = frozenset(span.started_at for span in spans if span.phase is Phase.HELD)
+        self._incidents[which] = replace(known, incident=incident, judged=known.judged | held)
 
     def _note_dates(self, change: ObjectChange, at: datetime) -> None:
         """What an object says of a loss; once it is gone it says so no longer."""
@@ -184,7 +193,8 @@ class LostTimeBooked(CheckerRule):
 
     def _times(self, key: GroupKey, opened: Sequence[_Opened]) -> Iterator[Violation]:
         ends_at = self.evidence.ends_at
-        stops = list(outages(self.evidence.rounds(str(key)), ends_at))
+        rounds = self.evidence.rounds(str(key))
+        stops, ended = list(outages(rounds, ends_at)), list(after_the_end(rounds, ends_at))
         incidents = sorted((self._booked(each) for each in opened), key=lambda each: each.since)
         dated, circumstances = list(self._dated.get(key, {}).values()), self._circumstances.get(key, [])
         for stop in stops:
@@ -196,7 +206,7 @@ class LostTimeBooked(CheckerRule):
                 yield from self._judge(key, lost, unseen=unseen, asked=asked)
         for each in incidents:
             late = recovered_late(each, stops)
-            for stretch in beyond(each, stops):
+            for stretch in beyond(each, stops, ended):
                 yield from self._judge(key, stretch, each)
             # By Ready alone it may be wrong; the time that this costs is counted (`Account.UNVERIFIED`).
             early = late is not None and late < timedelta() and each.verified
@@ -207,18 +217,26 @@ class LostTimeBooked(CheckerRule):
     def _booked(self, opened: _Opened) -> Booked:
         state: LedgerState | None = self.world.ledgers.of(opened.workload_uid)
         gone_at = state.gone_at if state is not None else None
-        return booked(opened.incident, gone_at or self.evidence.ends_at, opened.at)
+        return booked(opened.incident, gone_at or self.evidence.ends_at, opened.at, opened.judged)
 
-    def _named(self, key: GroupKey, stretch: Stretch, *, unseen: bool, asked: bool) -> str:
+    def _named(
+        self, key: GroupKey, stretch: Stretch, incident: Booked | None = None, *, unseen: bool, asked: bool
+    ) -> str:
         """The account, told apart by what only a trial knows.
 
-        `unseen`: no incident is about that outage. `asked`: the first that is begins with a person's request.
+        `incident`: the one that books the stretch although the training ran. `unseen`: no incident is about that
+        outage. `asked`: the first that is begins with a person's request.
         """
         unmarked = self.evidence.jobs[key].marking is Marking.NOTHING
         if unmarked and stretch.account in {Account.UNDATED, Account.UNEXPLAINED}:
             return Account.UNMARKED
-        if stretch.account == Account.NEVER and self._lived_on(key, stretch):
-            return Account.LIVED
+        # The end of a recovery is dated by Ready, whatever was lost before.
+        recovered = stretch.account == Account.LATE and self._recovered(incident)
+        if stretch.account in _BY_LOSSES and not recovered:
+            if self._outlived_until(key, stretch) is not None:
+                return Account.LIVED
+            if self._made_larger(key, stretch):
+                return Account.ADDED
         if stretch.account == Account.UNEXPLAINED and asked:
             return Account.ASKED
         if unseen and stretch.account == Account.UNEXPLAINED and stretch.seconds > _TOLERANCE.total_seconds():
@@ -239,12 +257,10 @@ class LostTimeBooked(CheckerRule):
         unseen: bool = False,
         asked: bool = False,
     ) -> Iterator[Violation]:
-        told, account = self.evidence.lost_seconds, self._named(key, stretch, unseen=unseen, asked=asked)
+        told, account = self.evidence.lost_seconds, self._named(key, stretch, incident, unseen=unseen, asked=asked)
         told[account] = told.get(account, 0.0) + stretch.seconds
         most = self._most(key, stretch, account, incident)
-        if stretch.seconds > most.total_seconds() and account in _TRAINS:
-            told[OVERBOOKED] = told.get(OVERBOOKED, 0.0) + stretch.seconds
-        elif stretch.seconds > most.total_seconds():
+        if stretch.seconds > most.total_seconds():
             of = f" (incident {stretch.incident})" if stretch.incident else ""
             yield self.found(stretch.since, f"{stretch.seconds:.3f} s: {account}{of}", key)
 
@@ -254,21 +270,49 @@ class LostTimeBooked(CheckerRule):
             return _TOLERANCE
         if account.startswith(_RECOVERED):
             return _MEETS_IN
-        if account == Account.LATE and incident is not None and incident.ending.startswith(Outcome.RECOVERED):
+        if account == Account.LATE and self._recovered(incident):
             return _TOLERANCE + _PROBES_EACH
-        if account in _TRAINS:
-            undisturbed = timedelta(seconds=self.world.undisturbed.seconds(stretch.since, stretch.until))
-            reports = timedelta(seconds=self.evidence.jobs[key].reports_every_seconds or 0.0)
-            waits = reports if account == Account.UNREPORTED else timedelta()
-            return _SETTLES_IN + waits + timedelta(seconds=stretch.seconds) - undisturbed
-        return EARLY if account == Account.OUTLIVES else timedelta.max
+        rules = {
+            # What runs on while its verdict waits: on a node with a fault, or in a pod that was asked to go.
+            Account.EARLY: _TOLERANCE + _OPENS_IN + _ENDS_IN + (incident.settles if incident else timedelta()),
+            Account.LATE: _SETTLES_IN,
+            Account.BETWEEN: _SETTLES_IN,
+            Account.NEVER: _SETTLES_IN,
+            Account.UNREPORTED: _SETTLES_IN + timedelta(seconds=self.evidence.jobs[key].reports_every_seconds or 0.0),
+            Account.OUTLIVES: EARLY,
+            Account.LIVED: _SETTLES_IN + ((self._outlived_until(key, stretch) or stretch.since) - stretch.since),
+            Account.ADDED: _SETTLES_IN + _MADE_AGAIN_IN,
+        }
+        by_rule = rules.get(Account(account)) if account in set(Account) else None
+        if by_rule is None:
+            return timedelta.max
+        held_up = stretch.seconds - self.world.undisturbed.seconds(stretch.since, stretch.until)
+        return by_rule + timedelta(seconds=held_up)
 
-    def _lived_on(self, key: GroupKey, stretch: Stretch) -> bool:
-        """Something befell the job by which its processes outlive their pods."""
-        return any(
-            each.at <= stretch.until and stretch.since <= each.at + timedelta(seconds=each.fault.seconds)
+    @staticmethod
+    def _recovered(incident: Booked | None) -> bool:
+        return incident is not None and incident.ending.startswith(Outcome.RECOVERED)
+
+    def _outlived_until(self, key: GroupKey, stretch: Stretch) -> datetime | None:
+        """Until when something lasts by which processes of the job outlive their pods, and that befell it before.
+        None: nothing did."""
+        lasts = (
+            each.at + timedelta(seconds=each.fault.seconds)
             for each in self.evidence.happenings
             if each.fault.key.kind in _OUTLIVED and each.fault.job in {"", str(key)}
+            if each.at <= stretch.since + API_TIME
+        )
+        return max((until for until in lasts if until > stretch.since), default=None)
+
+    def _made_larger(self, key: GroupKey, stretch: Stretch) -> bool:
+        """A person has added ranks to the job since those met that train on."""
+        met = [each.formed_at for each in self.evidence.rounds(str(key)) if each.formed_at <= stretch.since]
+        return bool(met) and any(
+            each.fault.key.kind is FaultKind.USER_RESIZE
+            and each.fault.job == str(key)
+            and each.fault.pods_more > 0
+            and met[-1] <= each.at <= stretch.since + API_TIME
+            for each in self.evidence.happenings
         )
 
     def _happened(self, kind: FaultKind, key: GroupKey) -> bool:

@@ -1,8 +1,10 @@
 """From the trigger until all ranks are Ready: what may go wrong on the way."""
 
 import msgspec
+import pytest
 
 from recovery.core.diagnosis.membership import place
+from recovery.core.model.facts import ContainerFacts
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, DeletePods, TouchJob
@@ -112,6 +114,23 @@ def test_a_member_lost_before_all_ran_is_replaced_without_a_trigger() -> None:
     assert controller.recorded[0].closing.outcome is Outcome.RECOVERED
 
 
+def test_a_new_group_that_has_trained_to_its_end_is_waited_for_no_longer() -> None:
+    """Seed 516 of the simulation: all ranks exit 0 at once, and sidecars keep their pods Running. Nobody becomes Ready
+    any more, and no GPU waits for that."""
+    controller, back = recreated()
+    world = back.all_scheduled().all_started(20)
+    sidecar = ContainerFacts("log-shipper", ready=True, running_since=at(20))
+    for index in range(4):
+        controller.settle(world, 21 + index)
+        assert controller.recorded == [], "one still trains"
+        world = world.succeeded(index).with_other(index, sidecar).with_pod(index, phase="Running")
+    controller.settle(world, 60)
+    (incident,) = controller.recorded
+    assert incident.closing is not None
+    assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.SUPERSEDED, Reason.JOB_FINISHING)
+    assert incident.closing.ended_at == at(21), "within the second in which the last of them began"
+
+
 def test_each_such_loss_is_noted_once() -> None:
     controller, back = recreated()
     lost = back.all_scheduled().pod_deleted(1, 13)
@@ -142,6 +161,46 @@ def test_a_member_lost_after_all_ran_is_another_attempt_without_a_charge() -> No
     assert incident.closing is not None
     assert incident.closing.outcome is Outcome.RECOVERED
     assert controller.events == ["RecreatingGroup", "RecreatingGroup", "IncidentRecovered"]
+
+
+def test_a_paused_group_whose_ranks_were_all_replaced_since_the_loss_has_recovered() -> None:
+    """Seed 146 of the simulation: all ranks failed while a person kept the controller from acting, and their Job made
+    them again. They train, so no restart is due when the pause ends."""
+    controller, back = recreated()
+    running = back.all_scheduled().all_started(20)
+    controller.reconcile(running, 21)
+    world = running.paused()
+    for index in range(4):
+        world = world.pod_failed(index, 134, 25)
+    controller.reconcile(world, 26)
+    for index in range(3):
+        world = world.came_back(index, 30, 32 + index)
+    controller.settle(world, 36)
+    assert controller.recorded == [], "one has not come back"
+    controller.settle(world.came_back(3, 40, 42), 60)
+    (incident,) = controller.recorded
+    assert incident.closing is not None
+    assert (incident.closing.outcome, incident.closing.ended_at) == (Outcome.RECOVERED, at(43))
+    controller.settle(world.came_back(3, 40, 42).asked("recovery.trainjob.dev/paused", "false"), 70)
+    assert len(controller.triggers) == 1
+
+
+@pytest.mark.parametrize(
+    ("joined_probe", "ready_at", "recovered"), [(False, 33, False), (True, 33, True), (True, 22, False)]
+)
+def test_a_paused_group_that_kept_a_rank_has_only_where_that_rank_has_joined_since(
+    joined_probe: bool, ready_at: float, recovered: bool
+) -> None:
+    controller, back = recreated()
+    world = back.all_scheduled().all_started(20)
+    for index in range(4):
+        world = world.with_pod(index, joined_probe=joined_probe)
+    controller.reconcile(world, 21)
+    world = world.paused().pod_failed(0, 134, 25).came_back(0, 30, 32).with_pod(0, joined_probe=joined_probe)
+    for index in range(1, 4):
+        world = world.pod_ready(index, ready_at)
+    controller.settle(world, 60)
+    assert bool(controller.recorded) is recovered
 
 
 def test_a_container_restarted_in_place_on_the_way_counts_by_whether_all_had_run() -> None:

@@ -168,6 +168,13 @@ def test_added_pods_are_no_replacements() -> None:
     assert untouched(grown, 1) == NO_FAILURE
 
 
+def test_added_pods_are_no_replacements_of_members_that_the_job_has_lost_before() -> None:
+    """Seeds 536 and 828: the Job had counted failures, and was scaled up long after it ran whole again."""
+    repaired = training(4).pod_failed(3, 1, -900).came_back(3, -899, -890)
+    grown = repaired.with_job(parallelism=5, completions=5).replaced(4, 0).with_job(failed=1)
+    assert untouched(grown, 1) == BASELINE
+
+
 def test_a_pod_that_jobset_moves_for_exclusive_placement() -> None:
     world = training().evicted(1, 0, reason="ExclusivePlacementViolation")
     assert untouched(world, 1) == NO_FAILURE

@@ -58,6 +58,39 @@ def test_it_lasts_until_the_training_reports_progress() -> None:
     assert len(controller.triggers) == 1
 
 
+def test_a_first_report_of_0_percent_says_that_the_training_begins_and_not_that_it_progresses() -> None:
+    """transformers sends it before the first step, also where it goes on from a checkpoint."""
+    controller = Controller()
+    world = back(controller)
+    controller.reconcile(world, 9.5)
+    begun = reported(world, 12, 0.0)
+    controller.reconcile(begun, 12.2)
+    assert controller.phase() is Phase.RESUMING
+    noted = controller.ledger
+    assert controller.reconcile(begun, 13).ledger == noted
+    controller.settle(reported(world, 17, 0.41), 17.2)
+    assert end(controller)[1].ended_at == at(17.2)
+
+
+def test_a_second_report_of_0_percent_is_progress() -> None:
+    """The percentage has no decimals: of a month of training the first is seven hours."""
+    controller = Controller()
+    world = back(controller)
+    controller.reconcile(reported(world, 12, 0.0), 12.2)
+    controller.settle(reported(world, 17, 0.0), 17.2)
+    incident, closing = end(controller)
+    assert (closing.source, closing.ended_at) == ("progress", at(17.2))
+    assert spans(incident)[-1] == (Phase.RESUMING, 7.2)
+
+
+def test_a_training_that_only_began_is_waited_for_no_longer_than_the_timeout() -> None:
+    controller = Controller()
+    world = reported(back(controller), 12, 0.0)
+    assert controller.reconcile(world, 12.2).requeue_at == at(10 + 900)
+    controller.settle(world, 10.5 + 900)
+    assert end(controller)[1].outcome_reason is Reason.PROGRESS_NOT_SEEN
+
+
 def test_a_reconcile_that_changes_nothing_writes_nothing() -> None:
     controller = Controller()
     world = back(controller)

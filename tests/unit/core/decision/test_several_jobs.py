@@ -26,6 +26,7 @@ class Pair(msgspec.Struct, frozen=True):
                 jobs=(*launcher.jobs, *nodes.jobs),
                 pods=(*launcher.pods, *nodes.pods),
                 trained_at={**nodes.trained_at, **launcher.trained_at},
+                trained_members={**nodes.trained_members, **launcher.trained_members},
                 expected_jobs=2,
             )
         )
@@ -50,8 +51,11 @@ def launcher_of(world: World) -> World:
         for job in world.jobs
     )
     trained = {f"L-{uid}": moment for uid, moment in world.trained_at.items()}
+    members = {f"L-{uid}": count for uid, count in world.trained_members.items()}
     pods = tuple(map(renamed, world.pods))
-    return msgspec.structs.replace(world, jobs=jobs, pods=pods, trained_at=trained, job_template=jobs[0])
+    return msgspec.structs.replace(
+        world, jobs=jobs, pods=pods, trained_at=trained, trained_members=members, job_template=jobs[0]
+    )
 
 
 def pair() -> Pair:
@@ -171,3 +175,23 @@ def test_a_job_that_came_early_is_given_its_time_from_when_the_last_old_one_is_g
     assert len(controller.triggers) == 2, "no second attempt for the time that it waited for the other"
     reconcile(controller, both, 361)
     assert [touch.name for touch in controller.touches] == ["train-launcher-0"]
+
+
+def test_a_member_lost_while_an_old_job_still_goes_is_left_to_its_job() -> None:
+    """Seed 584: the new group was never whole, so nobody hangs; its Job replaces the pod, and the group meets."""
+    controller = Controller()
+    lost = pair().node(lambda w: w.pod_deleted(3, 0))
+    reconcile(controller, lost, 0.5)
+    going = lost.node(lambda w: w.job_deleted(0.6)).launch(lambda w: w.job_deleted(0.6))
+    back = training(1).job_gone().job_created(3).pods_created(3).all_ready(4)
+    reconcile(controller, Pair(going.nodes, launcher_of(back)), 5)
+    controller.done.clear()
+    reconcile(controller, Pair(going.nodes, launcher_of(back.pod_failed(0, 1, 10))), 10.5)
+    assert controller.triggers == []
+    assert controller.phase() is Phase.TEARING_DOWN
+    repaired = launcher_of(back.pod_failed(0, 1, 10).came_back(0, 20, 21))
+    reconcile(controller, Pair(going.nodes.recreated(22).all_ready(24), repaired), 24.5)
+    assert controller.triggers == []
+    closing = controller.ledger.current_incident.closing
+    assert closing is not None
+    assert closing.outcome is Outcome.RECOVERED

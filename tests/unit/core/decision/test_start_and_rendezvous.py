@@ -58,6 +58,20 @@ def test_after_start_that_is_barred_ends_like_any_other_that_runs_whole() -> Non
     assert controller.recorded[-1].closing.outcome is Outcome.OBSERVED  # type: ignore[union-attr]
 
 
+def test_after_start_ends_when_the_group_runs_whole_in_another_run_of_its_job() -> None:
+    """Seed 789 of the simulation: a suspension that no leader saw ended the run that had lost a member. Nothing is left
+    to restart for, so the incident must not stay open while the new run trains."""
+    controller = Controller(AFTER_START)
+    pending = training(4).pod_failed(3, 1, 0).replaced(3, 1)
+    controller.reconcile(pending, 1.5)
+    again = pending.resumed(20).all_ready(22)
+    controller.settle(again, 30)
+    assert controller.triggers == []
+    closing = controller.recorded[-1].closing
+    assert closing is not None
+    assert (closing.outcome, closing.ended_at) == (Outcome.OBSERVED, at(23))
+
+
 def on_the_way(controller: Controller) -> World:
     lost = probed(training(4)).pod_deleted(3, 0)
     controller.reconcile(lost, 0.2)

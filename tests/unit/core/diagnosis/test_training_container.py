@@ -102,6 +102,29 @@ def test_a_helper_that_ended_keeps_the_pod_from_being_ready_and_nothing_else() -
     assert (found.running, found.ready) == (True, True)
 
 
+BACK = ContainerFacts("log-shipper", ready=True, running_since=at(60), restarts=1)
+
+
+@pytest.mark.parametrize(
+    ("helper", "ready_at", "joined_probe", "since"),
+    [
+        (BACK, 60, False, 5),
+        (BACK, 61, False, 5),
+        (BACK, 62, False, 62),
+        (BACK, 7, False, 7),
+        (BACK, 60, True, 60),
+        (msgspec.structs.replace(BACK, restarts=0), 60, False, 60),
+    ],
+    ids=["restarted", "a second later", "long after", "before it", "Ready says joined", "started late"],
+)
+def test_ready_dates_from_the_training_where_another_container_was_restarted(
+    helper: ContainerFacts, ready_at: float, joined_probe: bool, since: float
+) -> None:
+    """Seed 956 of the simulation: the kubelet takes Ready from the pod until the sidecar is back, and dates it anew."""
+    before = pod(RUNS, helper, ready=True, ready_since=at(ready_at), joined_probe=joined_probe)
+    assert assigned(before, BY_NAME).ready_since == at(since)
+
+
 def test_a_training_container_that_is_not_ready_makes_a_rank_that_is_not() -> None:
     starts = msgspec.structs.replace(RUNS, ready=False)
     found = assigned(pod(starts, DONE), BY_NAME)
@@ -198,6 +221,34 @@ def test_restart_all_containers_is_a_restart_of_the_training_too() -> None:
 def test_a_training_that_exited_0_is_finishing_whatever_keeps_its_pod_running() -> None:
     world = with_helpers(ContainerFacts("log-shipper", running_since=at(-9))).container_exited(2, 0, 0)
     assert finishing(world.snapshot()) is not None
+
+
+OOM_KILLED = ContainerFacts("log-shipper", exit=ExitFacts(137, "OOMKilled", finished_at=at(-2400)))
+
+
+def test_a_pod_that_fails_by_a_sidecar_alone_is_lost_when_its_training_has_ended() -> None:
+    """Seeds 935 and 583: the pod had trained for 40 minutes since its sidecar was killed."""
+    trained_on = with_helpers(OOM_KILLED).container_exited(2, 0, 0)
+    (item,) = gather(trained_on.with_pod(2, phase="Failed").snapshot())
+    assert (item.kind, item.exit, item.at) == (LossKind.POD_FAILED, OOM_KILLED.exit, at(0))
+
+
+def test_a_pod_that_is_deleted_while_it_trains_is_not_lost_to_a_sidecar_that_died_before() -> None:
+    deleted = with_helpers(OOM_KILLED).pod_deleted(2, 0).container_exited(2, 0, 5)
+    (item,) = gather(deleted.with_pod(2, phase="Failed").snapshot())
+    assert (item.kind, item.at) == (LossKind.POD_DELETED, at(0))
+
+
+def test_a_pod_of_which_it_is_not_known_what_trains_fails_when_its_last_container_has_ended() -> None:
+    trainer = ContainerFacts("a", exit=ExitFacts(0, finished_at=at(0)))
+    (item,) = gather(
+        training()
+        .with_pod(
+            2, phase="Failed", ready=False, training_known=False, containers=(), other_containers=(OOM_KILLED, trainer)
+        )
+        .snapshot()
+    )
+    assert (item.kind, item.exit, item.at) == (LossKind.POD_FAILED, OOM_KILLED.exit, at(0))
 
 
 def test_without_a_known_training_container_exits_count_for_nothing_and_lost_pods_do() -> None:

@@ -1,5 +1,6 @@
 """Where the time went: contiguous phases from the failure itself, and every idle GPU-second booked once."""
 
+import msgspec
 import pytest
 
 from recovery.core.incident import phases
@@ -69,6 +70,53 @@ def test_it_ends_within_the_second_of_the_last_ready_however_late_it_is_seen() -
     controller = Controller()
     controller.settle(story(controller), 300)
     assert spans(controller.recorded[0])[-1] == ("Rendezvous", 15.5, 21)
+
+
+def test_each_phase_begins_within_the_second_of_what_proves_it_however_late_it_is_seen() -> None:
+    """Seeds 781 and 825 of the simulation: a watch that catches up tells of one thing after the other, long after all
+    ranks have met."""
+    controller = Controller()
+    world = training().pod_deleted(3, 0)
+    controller.reconcile(world, 0.4)
+    gone = world.job_deleted(3).all_deleted(3)
+    controller.reconcile(gone, 300)
+    made = gone.recreated(8)
+    controller.reconcile(made, 300.1)
+    placed = made.all_scheduled(10)
+    controller.reconcile(placed, 300.2)
+    controller.reconcile(placed.all_started(15), 300.3)
+    controller.settle(placed.all_ready(20), 300.4)
+    assert spans(controller.recorded[0]) == [
+        ("Detected", 0, 0.4),
+        ("Decided", 0.4, 4),
+        ("TearingDown", 4, 9),
+        ("Scheduling", 9, 11),
+        ("Starting", 11, 16),
+        ("Rendezvous", 16, 21),
+    ]
+
+
+def test_what_bears_no_date_was_so_when_the_reading_began() -> None:
+    """Seed 563 of the simulation: an API server that answers slowly shows a group that is gone when it is back."""
+    controller = Controller()
+    world = training().pod_deleted(3, 0)
+    controller.reconcile(world, 0.5)
+    gone = world.job_gone()
+    read = msgspec.structs.replace(gone.snapshot(live=True), read_at=at(2))
+    controller.write(controller.plan_on(read, read, 300))
+    controller.settle(gone.job_created(3).pods_created(3).all_ready(20), 301)
+    assert spans(controller.recorded[0])[-2:] == [("Decided", 0.5, 2), ("Scheduling", 2, 21)]
+
+
+def test_a_group_that_waits_for_capacity_once_more_does_so_from_when_it_is_seen() -> None:
+    controller = Controller()
+    world = training().pod_deleted(3, 0)
+    controller.reconcile(world, 0.5)
+    starting = world.recreated(8).all_scheduled(9)
+    controller.reconcile(starting, 9.5)
+    controller.reconcile(starting.pod_gone(1, 30).replaced(1, 30).unschedulable(1, "no nodes"), 31)
+    assert spans(controller.incident)[-1] == ("Starting", 9.5, 31)
+    assert controller.phase() is Phase.SCHEDULING
 
 
 def test_it_begins_at_the_failure_however_late_it_is_seen() -> None:

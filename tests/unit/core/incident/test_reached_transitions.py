@@ -127,7 +127,7 @@ def test_a_group_that_starts_goes_back_to_wait_for_capacity() -> None:
 
 
 def lost_while_the_other_job_goes(phase: Phase, limit: int) -> Controller:
-    """The launcher's Job is back and has lost its pod, while the nodes' Job still goes."""
+    """The launcher's Job is back and fails, while the nodes' Job still goes."""
     controller = Controller(policy(limit=limit))
     start = Pair(training(4).pod_deleted(3, 0), launcher_of(training(1)))
     reconcile(controller, start, 0.2)
@@ -135,7 +135,8 @@ def lost_while_the_other_job_goes(phase: Phase, limit: int) -> Controller:
     reconcile(controller, going, 302)
     assert controller.phase() is phase
     back = training(1).job_gone().job_created(303).pods_created(303).all_ready(304)
-    reconcile(controller, Pair(going.nodes, launcher_of(back.pod_failed(0, 1, 310))), 310.5)
+    failing = back.pod_failed(0, 1, 310).job_failing("BackoffLimitExceeded", 310)
+    reconcile(controller, Pair(going.nodes, launcher_of(failing)), 310.5)
     return controller
 
 

@@ -17,6 +17,7 @@ from recovery.sim.trials.lost_time import (
     Circumstance,
     Dated,
     Outage,
+    after_the_end,
     beyond,
     booked,
     broken_sums,
@@ -148,6 +149,21 @@ def test_an_incident_that_was_opened_when_all_was_well_again_is_told_apart() -> 
     assert found == [(Account.BACKDATED, 30.0), (Account.LATE, 10.0)]
 
 
+def test_time_after_the_training_has_ended_is_no_time_in_which_it_ran() -> None:
+    ended = ((at(200), at(300)), (at(400), at(500)))
+    found = [(each.account, each.seconds) for each in beyond(incident(190, 450), (), ended)]
+    assert found == [(Account.NEVER, 10.0), (Account.ENDED, 100.0), (Account.NEVER, 100.0), (Account.ENDED, 50.0)]
+    assert [each.account for each in beyond(incident(210, 290), (), ended)] == [Account.ENDED]
+
+
+def test_a_training_has_ended_until_its_ranks_meet_once_more() -> None:
+    made = [Round("t", ("job-1",), 2, at(met), 0, 1.0, None, at(until)) for met, until in ((1, 50), (60, 80), (90, 95))]
+    ends = (TrainingOutcome.FINISHED, TrainingOutcome.BROKEN, TrainingOutcome.FINISHED)
+    for each, outcome in zip(made, ends, strict=True):
+        each.outcome = outcome
+    assert list(after_the_end(made, at(200))) == [(at(50), at(60)), (at(95), at(200))]
+
+
 def test_time_until_the_first_report_of_progress_is_told_apart() -> None:
     waits = replace(incident(100.4, 200), resuming=((at(161), at(200)),))
     found = [(each.account, each.seconds) for each in beyond(waits, (OUTAGE,))]
@@ -155,6 +171,12 @@ def test_time_until_the_first_report_of_progress_is_told_apart() -> None:
     lost_again = replace(incident(100.4, 260), resuming=((at(161), at(190)),))
     found = [(each.account, each.seconds) for each in beyond(lost_again, (OUTAGE, Outage(at(190), at(260))))]
     assert found == [(Account.BETWEEN, 1.0), (Account.UNREPORTED, 29.0)]
+
+
+def test_time_until_a_held_group_has_outlived_its_error_is_told_apart() -> None:
+    held = replace(incident(100.4, 200), outlives=((at(150), at(190)),))
+    found = [(each.account, each.seconds) for each in beyond(held, (OUTAGE,))]
+    assert found == [(Account.OUTLIVES, 30.0), (Account.LATE, 10.0)]
 
 
 def test_how_late_a_recovery_is_told() -> None:
