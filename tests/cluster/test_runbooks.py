@@ -1,6 +1,6 @@
 """Each runbook, walked: the state of its alert is provoked, and every command of the page is run as it stands there.
 
-The alert itself is not needed for that. tests/prometheus fires alerts.
+The alert itself is not needed for that: tests/prometheus fires alerts. RecoveryRendezvousStuck is walked there.
 """
 
 import asyncio
