@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-RUNBOOKS = "https://github.com/trainjob-recovery/trainjob-recovery/blob/main/docs/runbooks"
-"""Where `runbook_url` leads. Whoever serves the pages elsewhere changes this line and runs `make manifests`."""
+RUNBOOKS = "https://runbooks.invalid"
+"""Where `runbook_url` leads until an installation puts its own address there, as docs/monitoring.md says.
+
+The pages have no public address. The top-level domain `invalid` is reserved, so no host can ever have this name (RFC
+2606).
+"""
 
 
 class AlertSeverity(StrEnum):

@@ -51,8 +51,8 @@ JOB_ALERTS = (
         f' and on ({_J}) {_PHASE}{{phase="Held"}} == 1',
         for_seconds=300,
         severity=AlertSeverity.CRITICAL,
-        summary=f"{_JOB} is held and keeps {{{{ $value }}}} GPUs.",
-        description=f"{_JOB} stopped training, waits for a person, and its {{{{ $value }}}} GPUs stay allocated. "
+        summary=f"{_JOB} is held and keeps its GPUs ({{{{ $value }}}}).",
+        description=f"{_JOB} stopped training, waits for a person, and its GPUs stay allocated. "
         f"{_EXPLAIN} Then run `recovery retry`, or suspend or delete the job.",
         per_job=True,
     ),
@@ -82,7 +82,7 @@ JOB_ALERTS = (
         f" and on ({_J}) {_LIMIT} > 1",
         for_seconds=60,
         severity=AlertSeverity.WARNING,
-        summary=f"{_JOB} has {{{{ $value }}}} recoveries left in its budget.",
+        summary=f"{_JOB} has little of its budget left (recoveries: {{{{ $value }}}}).",
         description=f"Most of the restart budget of {_JOB} is used up. {_EXPLAIN}",
         per_job=True,
     ),
@@ -91,8 +91,8 @@ JOB_ALERTS = (
         expr=f'{_PARTICIPANTS}{{state="joined"}} < ignoring (state) {_PARTICIPANTS}{{state="expected"}}',
         for_seconds=300,
         severity=AlertSeverity.CRITICAL,
-        summary=f"Only {{{{ $value }}}} members of {_JOB} have joined.",
-        description=f"The group of {_JOB} restarted, and after 5 minutes only {{{{ $value }}}} members are ready. "
+        summary=f"{_JOB} waits for members to join (joined: {{{{ $value }}}}).",
+        description=f"The group of {_JOB} restarted, and after 5 minutes some members are not ready. "
         f"The others wait for the rest. {_EXPLAIN}",
         per_job=True,
     ),
@@ -139,8 +139,8 @@ JOB_ALERTS = (
         expr=f"sum by ({_J}) ({job_series('recovery_gpus_not_started')}) > 0",
         for_seconds=1800,
         severity=AlertSeverity.WARNING,
-        summary=f"{_JOB} holds {{{{ $value }}}} GPUs and has not started for 30 minutes.",
-        description=f"Some pods of {_JOB} run and hold {{{{ $value }}}} GPUs, others cannot start. {_EXPLAIN}",
+        summary=f"{_JOB} holds GPUs ({{{{ $value }}}}) and has not started for 30 minutes.",
+        description=f"Some pods of {_JOB} run and hold GPUs, others cannot start. {_EXPLAIN}",
         per_job=True,
     ),
     Alert(

@@ -54,7 +54,8 @@ OWN_ALERTS = (
         severity=AlertSeverity.CRITICAL,
         summary="The circuit breaker is open: no job is recovered.",
         description="Too many recoveries were futile, so the controller only observes until a person closes the "
-        "breaker. Run `kubectl get recoveryconfig default -o yaml`, then `recovery reset-breaker`.",
+        "breaker. Run `kubectl get recoveryconfig default -o jsonpath={.status.breaker}`, "
+        "repair the cause, then run `recovery reset-breaker`.",
     ),
     Alert(
         name="RecoveryPaused",
@@ -63,7 +64,7 @@ OWN_ALERTS = (
         severity=AlertSeverity.WARNING,
         summary="Recovery has been paused for the whole cluster for an hour.",
         description="The RecoveryConfig sets spec.paused, or cannot be read. No job is recovered. "
-        "Run `kubectl get recoveryconfig default -o yaml`.",
+        "Run `kubectl get recoveryconfig default -o jsonpath={.spec}`.",
     ),
     Alert(
         name="RecoveryPermissionMissing",
@@ -83,14 +84,14 @@ OWN_ALERTS = (
         severity=AlertSeverity.WARNING,
         summary=f"{_REPLICA} has heard nothing of {{{{ $labels.resource }}}} for {{{{ $value | humanizeDuration }}}}.",
         description="The controller may act late: its cache of {{ $labels.resource }} is old. "
-        "Run `kubectl logs -n recovery-system deploy/recovery-controller`.",
+        "Run `kubectl logs -n recovery-system -l app.kubernetes.io/component=controller`.",
     ),
     Alert(
         name="RecoveryUndecodableObjects",
         expr="max by (resource) (recovery_undecodable_objects) > 0",
         for_seconds=300,
         severity=AlertSeverity.WARNING,
-        summary="The controller cannot read {{ $value }} {{ $labels.resource }}.",
+        summary="The controller cannot read {{ $value }} of the {{ $labels.resource }}.",
         description="The jobs to which these {{ $labels.resource }} belong are not recovered. "
         "Run `recovery status -A -o wide`.",
     ),
@@ -102,7 +103,7 @@ OWN_ALERTS = (
         severity=AlertSeverity.WARNING,
         summary=f"{{{{ $value | humanizePercentage }}}} of the requests of {_REPLICA} fail.",
         description=f"The API server refuses, throttles or does not answer {_REPLICA}. Recoveries take longer. "
-        "Run `kubectl get --raw /readyz?verbose`.",
+        "Run `kubectl get --raw '/readyz?verbose'`.",
     ),
     Alert(
         name="RecoveryQueueLag",
@@ -120,7 +121,7 @@ OWN_ALERTS = (
         severity=AlertSeverity.WARNING,
         summary="The admission webhooks are not served.",
         description="Policies and TrainJobs are accepted without a check. Recoveries go on. "
-        "Run `kubectl logs -n recovery-system deploy/recovery-controller`.",
+        "Run `kubectl logs -n recovery-system -l app.kubernetes.io/component=controller`.",
     ),
     Alert(
         name="RecoveryCertificateExpiring",
@@ -129,7 +130,7 @@ OWN_ALERTS = (
         severity=AlertSeverity.WARNING,
         summary="The certificate of the webhooks ends in {{ $value | humanizeDuration }}.",
         description="It was not renewed in time. When it has ended, nothing is checked any more. "
-        "Run `kubectl get secret,certificate -n recovery-system`.",
+        "Run `kubectl get secret -n recovery-system`.",
     ),
     Alert(
         name="RecoveryQuarantineHigh",
@@ -137,9 +138,10 @@ OWN_ALERTS = (
         f" {QUARANTINE_SHARE} * max({fleet_series('recovery_nodes_quarantined_limit')} > 0)",
         for_seconds=300,
         severity=AlertSeverity.WARNING,
-        summary="{{ $value }} nodes are quarantined, which is close to the cap.",
+        summary="The number of quarantined nodes ({{ $value }}) is close to the cap.",
         description="At the cap no further node is quarantined, and jobs may restart on faulty ones. "
-        "Run `kubectl get recoveryconfig default -o yaml`, repair nodes, then `recovery release`.",
+        "Run `kubectl get recoveryconfig default -o jsonpath={.status.quarantined}`, "
+        "repair nodes, then run `recovery release`.",
     ),
     Alert(
         name="RecoveryUnclassifiedFailures",
@@ -157,7 +159,7 @@ OWN_ALERTS = (
         expr=f"sum by (reason) ({fleet_series('recovery_unprotected_jobs')}) > 0",
         for_seconds=3600,
         severity=AlertSeverity.INFO,
-        summary="{{ $value }} jobs are not protected: {{ $labels.reason }}.",
+        summary="Some jobs ({{ $value }}) are not protected: {{ $labels.reason }}.",
         description="If one of them loses a member, its other ranks hang until a person acts. "
         "Run `recovery status -A -o wide`.",
     ),

@@ -79,7 +79,7 @@ async def a_member_does_not_join(job: Job, monitoring: Monitoring) -> None:
     await monitoring.scraped_twice()
     assert [value for _, value in await prometheus.query(expected)] == [RANKS]
     said = await monitoring.fires(ALERT, job)
-    assert said["summary"] == f"Only {RANKS - 1} members of {job.namespace}/{job.name} have joined."
+    assert said["summary"] == f"{job.namespace}/{job.name} waits for members to join (joined: {RANKS - 1})."
 
     shown = await follow(job.control_plane, ALERT, "recovery explain", job)
     assert "Rendezvous" in shown, shown

@@ -81,7 +81,7 @@ def test_a_job_of_the_fleet_leads_to_its_own_dashboard_and_an_alert_to_its_runbo
     text = json.dumps(body_of("fleet"))
     assert "/d/recovery-job?var-namespace=${__data.fields.namespace}" in text
     assert "/d/recovery-job?var-namespace=${__field.labels.namespace}" in text
-    assert "docs/runbooks/${__data.fields.alertname}.md" in text
+    assert "https://runbooks.invalid/${__data.fields.alertname}.md" in text
 
 
 def test_every_phase_and_every_class_has_a_colour() -> None:
