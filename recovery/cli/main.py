@@ -237,12 +237,12 @@ def report(
 
     if fleet:
         if job is not None or incident is not None:
-            raise typer.BadParameter("--fleet excludes JOB and --incident")
+            raise typer.BadParameter("--fleet reports on all jobs: leave JOB and --incident out")
         report_on_fleet(kubeconfig, context, namespace, since or DEFAULT_WINDOW, output)
     elif job is None:
-        raise typer.BadParameter("name a job, or say --fleet")
+        raise typer.BadParameter("name a job, or use --fleet for all jobs")
     elif since is not None:
-        raise typer.BadParameter("--since goes with --fleet")
+        raise typer.BadParameter("--since is only for --fleet: leave it out, or replace JOB by --fleet")
     else:
         report_on_job(kubeconfig, context, namespace, job, incident, output)
 
