@@ -84,7 +84,8 @@ class LedgerWriter:
                 "ledgers are not kept whole: this CRD is older than the controller; "
                 "kubectl apply --server-side -k manifests/crd",
                 crd=f"{RECOVERY_GROUPS.plural}.{RECOVERY_GROUPS.group}",
-                group=f"{namespace}/{known.name}",
+                job=f"{namespace}/{workload.name}",
+                ledger=known.name,
             )
         return msgspec.structs.replace(
             known,

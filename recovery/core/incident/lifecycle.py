@@ -44,6 +44,11 @@ MAX_HANDLED = 8192
 """More members than the largest group has: a key that is forgotten while its evidence is seen would open it again."""
 
 
+def incident_id(workload_uid: str, number: int) -> str:
+    """The id of the workload's incident of that number."""
+    return f"{workload_uid[:8]}-{number}"
+
+
 def open_incident(
     ledger: Ledger,
     snapshot: Snapshot,
@@ -71,7 +76,7 @@ def open_incident(
     ranks, gpus = _size(snapshot)
     progress = snapshot.workload.progress
     incident = Incident(
-        id=f"{uid[:8]}-{number}",
+        id=incident_id(uid, number),
         number=number,
         started_at=failed_at,
         detected_at=now,

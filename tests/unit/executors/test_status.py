@@ -95,7 +95,8 @@ async def test_a_ledger_that_its_crd_does_not_keep_whole_is_said_once_and_holds_
             "event": "ledgers are not kept whole: this CRD is older than the controller; "
             "kubectl apply --server-side -k manifests/crd",
             "crd": "recoverygroups.recovery.trainjob.dev",
-            "group": f"ml/{NAME}",
+            "job": "ml/train",
+            "ledger": NAME,
         }
     ]
 
