@@ -13,6 +13,7 @@ from recovery.core.diagnosis.evidence import Evidence, gather
 from recovery.core.diagnosis.membership import member_count, restarts_of
 from recovery.core.incident import budget, phases
 from recovery.core.incident.closed_incident import as_recorded, handling_of, restarts_of_incident
+from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import (
     Attempt,
@@ -20,7 +21,6 @@ from recovery.core.model.ledger import (
     ClosedIncident,
     Closing,
     Considered,
-    Handled,
     Incident,
     IncidentTotals,
     Ledger,

@@ -6,7 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from recovery.controller.reconciler import RestlessGroupError
-from recovery.core.model.ledger import Handled, Ledger
+from recovery.core.model.earlier_failures import Handled
+from recovery.core.model.ledger import Ledger
 from recovery.core.model.protection import ProtectionReason
 from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Mode
