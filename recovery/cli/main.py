@@ -222,8 +222,8 @@ def report(
             autocompletion=namespaces,
         ),
     ] = None,
-    incident: Annotated[str | None, typer.Option(metavar="ID", help="Tell of this incident only.")] = None,
-    fleet: Annotated[bool, typer.Option("--fleet", help="Tell of all jobs.")] = False,
+    incident: Annotated[str | None, typer.Option(metavar="ID", help="Report on this incident only.")] = None,
+    fleet: Annotated[bool, typer.Option("--fleet", help="Report on all jobs.")] = False,
     since: Annotated[
         timedelta | None,
         typer.Option(
@@ -232,7 +232,7 @@ def report(
     ] = None,
     output: Annotated[ReportFormat, typer.Option("--output", "-o", help="How it is printed.")] = ReportFormat.MD,
 ) -> None:
-    """Tell what incidents cost and what was done about them, also when the job is gone."""
+    """Show what incidents cost and what was done about them, also when the job is gone."""
     from recovery.cli.report import DEFAULT_WINDOW, report_on_fleet, report_on_job
 
     if fleet:
