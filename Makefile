@@ -118,7 +118,6 @@ test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulatio
 
 manifests: $(STAMP)  ## generate CRDs, the reference, metrics page, recording rules, alerts and dashboards
 	@$(BIN)/python -m recovery.crds
-	@$(BIN)/python -m recovery.telemetry.metrics_page
 	@$(BIN)/python -m recovery.dashboards
 
 lock: $(STAMP)  ## resolve pyproject.toml into the locks; UPGRADE=1 takes the newest of everything

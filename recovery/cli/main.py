@@ -222,8 +222,8 @@ def report(
             autocompletion=namespaces,
         ),
     ] = None,
-    incident: Annotated[str | None, typer.Option(metavar="ID", help="Tell of this incident only.")] = None,
-    fleet: Annotated[bool, typer.Option("--fleet", help="Tell of all jobs.")] = False,
+    incident: Annotated[str | None, typer.Option(metavar="ID", help="Report on this incident only.")] = None,
+    fleet: Annotated[bool, typer.Option("--fleet", help="Report on all jobs.")] = False,
     since: Annotated[
         timedelta | None,
         typer.Option(
@@ -232,17 +232,17 @@ def report(
     ] = None,
     output: Annotated[ReportFormat, typer.Option("--output", "-o", help="How it is printed.")] = ReportFormat.MD,
 ) -> None:
-    """Tell what incidents cost and what was done about them, also when the job is gone."""
+    """Show what incidents cost and what was done about them, also when the job is gone."""
     from recovery.cli.report import DEFAULT_WINDOW, report_on_fleet, report_on_job
 
     if fleet:
         if job is not None or incident is not None:
-            raise typer.BadParameter("--fleet excludes JOB and --incident")
+            raise typer.BadParameter("--fleet reports on all jobs: leave JOB and --incident out")
         report_on_fleet(kubeconfig, context, namespace, since or DEFAULT_WINDOW, output)
     elif job is None:
-        raise typer.BadParameter("name a job, or say --fleet")
+        raise typer.BadParameter("name a job, or use --fleet for all jobs")
     elif since is not None:
-        raise typer.BadParameter("--since goes with --fleet")
+        raise typer.BadParameter("--since is only for --fleet: leave it out, or replace JOB by --fleet")
     else:
         report_on_job(kubeconfig, context, namespace, job, incident, output)
 

@@ -1,13 +1,13 @@
 """`recovery report`: reads the records of incidents, and the ledgers for those that are open, and prints the report."""
 
 import sys
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 from typing import NoReturn
 
 from recovery.cli.connection import CommandError, chosen_namespace, connect, error_words, execute
 from recovery.cli.exit_codes import print_error
-from recovery.cli.job_lookup import find
+from recovery.cli.job_lookup import find, namespace_is_missing
 from recovery.cli.status_rows import ledger_problem
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.incident_record import IncidentRecord
@@ -50,52 +50,63 @@ async def _on_job(
     incident_id: str | None,
     output: ReportFormat,
 ) -> int:
+    left_out: list[str] = []
     async with connect(kubeconfig, context) as connection:
         key = GroupKey(await chosen_namespace(kubeconfig, context, namespace), job)
-        found = await _read(connection.client, key.namespace)
+        found = await _read(connection.client, key.namespace, left_out)
         now = connection.clock.now()
         mine = [record for record in found.records if record.job == key]
         if not mine:
             await find(connection.client, key)
     if incident_id is None:
-        _print(job_report(key, found, now), output)
+        _print(job_report(key, found, now), output, left_out)
         return 0
     named = [record for record in mine if record.incident.id == incident_id]
     if not named:
-        raise CommandError(f"there is no incident {incident_id!r} of job {key}")
+        ids = dict.fromkeys(record.incident.id for record in sorted(mine, key=_began, reverse=True))
+        has = f"it has {', '.join(ids)}" if ids else "it has none"
+        raise CommandError(f"there is no incident {incident_id!r} of job {key}: {has}")
     # Ids count from 1 again where a RecoveryGroup was deleted: the newest is meant, as recorded if it has been.
     record = max(named, key=lambda each: (each.incident.started_at, each.incident.closing is not None))
-    _print(incident_report(record, now), output)
+    _print(incident_report(record, now), output, left_out)
     return 0
 
 
 async def _on_fleet(
     kubeconfig: str | None, context: str | None, namespace: str | None, since: timedelta, output: ReportFormat
 ) -> int:
+    left_out: list[str] = []
     async with connect(kubeconfig, context) as connection:
-        found = await _read(connection.client, namespace)
-        _print(fleet_report(namespace, found, since, connection.clock.now()), output)
+        found = await _read(connection.client, namespace, left_out)
+        if namespace is not None and not found.records and await namespace_is_missing(connection.client, namespace):
+            raise CommandError(f"there is no namespace {namespace!r}")
+        _print(fleet_report(namespace, found, since, connection.clock.now()), output, left_out)
     return 0
 
 
-async def _read(client: ApiClient, namespace: str | None) -> RecordsFound:
-    """Ledgers first: an incident that is recorded while this reads is then in both, and never in neither."""
+def _began(record: IncidentRecord) -> datetime:
+    return record.incident.started_at
+
+
+async def _read(client: ApiClient, namespace: str | None, left_out: list[str]) -> RecordsFound:
+    """Ledgers first: an incident that is recorded while this reads is then in both, and never in neither.
+
+    Adds a line to `left_out` for each thing that the report lacks. The caller prints them with the report: a run that
+    fails prints only why it failed.
+    """
     try:
         groups = await read_all(client, RECOVERY_GROUPS, namespace, decode_recovery_group)
     except ForbiddenError as error:
-        print_error(f"open incidents are left out: {error_words(error)}")
+        left_out.append(f"open incidents are left out: {error_words(error)}")
         groups = None
     recorded = await read_records(client, namespace)
-    for undecodable in recorded.undecodable:
-        print_error(undecodable.sentence)
+    left_out.extend(each.sentence for each in recorded.undecodable)
     if groups is None:
         return RecordsFound(recorded.records, len(recorded.undecodable), ledgers_read=False)
-    for line in groups.unreadable:
-        print_error(line)
+    left_out.extend(groups.unreadable)
     ledgers = [entry.value for entry in groups.entries]
     unreadable = [each for each in ledgers if not each.readable]
-    for each in unreadable:
-        print_error(f"namespace {each.namespace}: {ledger_problem(each)}")
+    left_out.extend(f"namespace {each.namespace}: {ledger_problem(each)}" for each in unreadable)
     return RecordsFound(
         records=(*(record for each in ledgers for record in _open(each)), *recorded.records),
         unreadable=len(recorded.undecodable) + len(groups.undecodable) + len(unreadable),
@@ -109,5 +120,7 @@ def _open(group: LedgerObject) -> Iterator[IncidentRecord]:
         yield IncidentRecord(key, group.workload_kind, group.workload_uid, group.ledger.incident)
 
 
-def _print(report: AnyReport, output: ReportFormat) -> None:
+def _print(report: AnyReport, output: ReportFormat, left_out: Iterable[str]) -> None:
+    for line in left_out:
+        print_error(line)
     sys.stdout.write(rendered(report, output))

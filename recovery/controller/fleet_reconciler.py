@@ -89,7 +89,7 @@ class FleetReconciler:
 
         config = await self._fleet.swap(update)
         if config is not None:
-            _log_changes(before[0], config.fleet)
+            self._log_changes(before[0], config.fleet)
         return config
 
     def _next(self, config: ConfigFacts, nodes: Mapping[str, NodeFacts]) -> FleetLedger:
@@ -158,6 +158,31 @@ class FleetReconciler:
         if self._fleet.changed.is_set():
             await self._clock.sleep(_GATHER_SECONDS)
 
+    def _log_changes(self, before: FleetLedger, after: FleetLedger) -> None:
+        """What has become of each node, once it is true."""
+        was = {each.node: each for each in before.quarantined}
+        now = {each.node: each for each in after.quarantined}
+        for node, entry in was.items():
+            if node not in now:
+                self._log("quarantine ended", entry, why=entry.releasing or "its taint, or the node, is gone")
+            elif now[node].releasing and not entry.releasing:
+                self._log("releasing a node", entry, why=now[node].releasing)
+            elif now[node].applied and not entry.applied:
+                self._log("quarantined", entry, reason=entry.reason)
+        for node, entry in now.items():
+            if node not in was:
+                self._log("quarantine taken in", entry, by=entry.by, reason=entry.reason)
+
+    def _log(self, said: str, entry: Quarantined, **more: str) -> None:
+        """One line, with the incident that called for the quarantine and its job, as far as a ledger still tells."""
+        keys = {"incident": entry.incident} if entry.incident else {}
+        for known in self._store.ledger_objects() if entry.incident else ():
+            incident = known.ledger.incident
+            ids = {each.id for each in known.ledger.history} | ({incident.id} if incident is not None else set())
+            if entry.incident in ids:
+                keys["job"] = f"{known.namespace}/{known.group}"
+        _log.info(said, node=entry.node, **keys, **more)
+
     def _say(self, error: Exception) -> None:
         """One line for what is expected to happen, a traceback only for what is a bug."""
         if isinstance(error, ApiError | PolicyError):
@@ -178,24 +203,3 @@ def _pending(config: ConfigFacts) -> tuple[Quarantined, ...]:
     return tuple(
         each for each in config.fleet.quarantined if each.releasing or (may and not each.applied and not each.by)
     )
-
-
-def _log_changes(before: FleetLedger, after: FleetLedger) -> None:
-    """What has become of each node, once it is true."""
-    was = {each.node: each for each in before.quarantined}
-    now = {each.node: each for each in after.quarantined}
-    for node, entry in was.items():
-        if node not in now:
-            _log.info(
-                "quarantine ended",
-                node=node,
-                incident=entry.incident,
-                why=entry.releasing or "its taint, or the node, is gone",
-            )
-        elif now[node].releasing and not entry.releasing:
-            _log.info("releasing a node", node=node, incident=entry.incident, why=now[node].releasing)
-        elif now[node].applied and not entry.applied:
-            _log.info("quarantined", node=node, incident=entry.incident, reason=entry.reason)
-    for node, entry in now.items():
-        if node not in was:
-            _log.info("quarantine taken in", node=node, by=entry.by, incident=entry.incident, reason=entry.reason)

@@ -17,7 +17,7 @@ from recovery.core.decision.decide import decide
 from recovery.core.decision.protection import protection
 from recovery.core.incident.closed_incident import as_recorded, totals_of
 from recovery.core.incident.invariants import violations
-from recovery.core.incident.lifecycle import owing
+from recovery.core.incident.lifecycle import incident_id, owing
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
 from recovery.core.model.fleet_ledger import FleetChange
 from recovery.core.model.ledger import (
@@ -129,9 +129,23 @@ class Reconciler:
         if self._store.snapshot(key).workload is None:
             raise refused
         # The job that is there now must not wait for the record of one that is gone.
-        _log.warning("an incident of a deleted job is not recorded yet", job=str(key), error=str(refused))
+        _log.warning("an incident of a deleted job is not recorded yet", **self.log_keys(key), error=str(refused))
         later = self._clock.now() + _RECORD_AGAIN_AFTER
         return later if again is None else min(again, later)
+
+    def log_keys(self, key: GroupKey) -> dict[str, str]:
+        """What each log line about the group has: `job`, and `incident` while one is open."""
+        newest = {
+            each.workload_uid: each
+            for each in self._store.ledger_objects()
+            if (each.namespace, each.group) == (key.namespace, key.name)
+        }
+        for uid, ours in self._written.get(key, {}).items():
+            if uid not in newest or not _at_least(newest[uid], ours):
+                newest[uid] = ours
+        incidents = (each.ledger.incident for each in newest.values() if each.readable)
+        open_ = next((each.id for each in incidents if each is not None and each.closing is None), None)
+        return {"job": str(key)} if open_ is None else {"job": str(key), "incident": open_}
 
     async def _reconcile_present(self, key: GroupKey) -> datetime | None:
         snapshot = self._store.snapshot(key)
@@ -154,7 +168,7 @@ class Reconciler:
             try:
                 plan = await self._carry_out(key, workload, known, plan)
             except ReadAgainError as error:
-                _log.info("reading again", job=str(key), error=str(error), status=error.status)
+                _log.info("reading again", **self.log_keys(key), error=str(error), status=error.status)
                 if isinstance(error, UnknownOutcomeError):
                     await self._read_ledger(key, workload.uid)
                     raise  # the server has trouble of its own: with backoff, not at once
@@ -285,7 +299,12 @@ class Reconciler:
         except NotLeadingError:
             raise
         except ApiError as error:
-            _log.info("closed incidents are not in the fleet's totals yet", job=str(key), error=str(error))
+            _log.info(
+                "closed incidents are not in the fleet's totals yet",
+                job=str(key),
+                incident=", ".join(incident_id(each.workload_uid, each.number) for each in action.closed),
+                error=str(error),
+            )
             refused = isinstance(error, RefusedError)
             later = self._clock.now() + (_COUNT_AGAIN_AFTER_REFUSAL if refused else _COUNT_AGAIN_AFTER)
             return msgspec.structs.replace(

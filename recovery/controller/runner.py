@@ -206,7 +206,7 @@ class Duty:
         try:
             requeue_at = await self._reconciler.reconcile(key)
         except NotLeadingError as over:
-            _log.info("left to the next leader", job=str(key), error=str(over))
+            _log.info("left to the next leader", **self._reconciler.log_keys(key), error=str(over))
         except Exception as failure:  # noqa: BLE001 - the reconcile boundary
             error = type(failure).__name__
             if isinstance(failure, ForbiddenError):
@@ -227,7 +227,11 @@ class Duty:
 
     def _say(self, key: GroupKey, failure: Exception, retry_in_seconds: float) -> None:
         """One line for what is expected to happen, a traceback only for what is a bug."""
-        line = {"job": str(key), "error": str(failure), "retry_in_seconds": round(retry_in_seconds, 1)}
+        line = {
+            **self._reconciler.log_keys(key),
+            "error": str(failure),
+            "retry_in_seconds": round(retry_in_seconds, 1),
+        }
         match failure:
             case TryLaterError():
                 _log.info("nothing can be done yet", **line)

@@ -7,7 +7,8 @@ import structlog
 
 from recovery import api_verbs
 from recovery.core.model.facts import WorkloadFacts
-from recovery.core.model.ledger import Closing, Incident, Ledger, LedgerObject, schema_version_of
+from recovery.core.model.incident_record import decode_recorded
+from recovery.core.model.ledger import Incident, Ledger, LedgerObject, schema_version_of
 from recovery.ports import (
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,
@@ -40,6 +41,10 @@ class _Metadata(msgspec.Struct, rename="camel"):
 class _Written(msgspec.Struct):
     metadata: _Metadata
     status: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Recorded(msgspec.Struct):
+    spec: msgspec.Raw
 
 
 class LedgerWriter:
@@ -79,7 +84,8 @@ class LedgerWriter:
                 "ledgers are not kept whole: this CRD is older than the controller; "
                 "kubectl apply --server-side -k manifests/crd",
                 crd=f"{RECOVERY_GROUPS.plural}.{RECOVERY_GROUPS.group}",
-                group=f"{namespace}/{known.name}",
+                job=f"{namespace}/{workload.name}",
+                ledger=known.name,
             )
         return msgspec.structs.replace(
             known,
@@ -152,12 +158,11 @@ class LedgerWriter:
         another time than now. None: somebody has deleted the record, or this version cannot read it."""
         name = incident_name(workload, incident)
         try:
-            found = msgspec.json.decode(await api_verbs.get(self._api, RECOVERY_INCIDENTS, name, namespace=namespace))
+            answer = await api_verbs.get(self._api, RECOVERY_INCIDENTS, name, namespace=namespace)
         except NotFoundError:
             return None
         try:
-            known = msgspec.convert(found["spec"], Incident)
-            return msgspec.structs.replace(known, closing=msgspec.convert(found["spec"], Closing))
+            return decode_recorded(msgspec.json.decode(answer, type=_Recorded).spec)
         except UNDECODABLE:  # of another version; a new job of that name must not wait for it
             return None
 

@@ -2,13 +2,11 @@
 
 import msgspec
 
-from recovery.core.model import ledger_v3
 from recovery.core.model.facts import GroupKey, UndecodableObject
-from recovery.core.model.incident_record import IncidentRecord
-from recovery.core.model.ledger import Closing, Incident
+from recovery.core.model.incident_record import IncidentRecord, decode_recorded
+from recovery.core.model.ledger import Incident
 from recovery.decoding import decoded
 from recovery.kube.cluster_reader import read_all
-from recovery.kube.projections.ledger_bounds import check
 from recovery.kube.projections.metadata import Date, Metadata, ObjectEntry
 from recovery.ports import RECOVERY_INCIDENTS, ApiClient, UndecodableError
 
@@ -35,11 +33,6 @@ class _Name(msgspec.Struct, frozen=True, rename="camel"):
     workload_ref: _WorkloadReference = _WorkloadReference()
 
 
-class _Version(msgspec.Struct, frozen=True, rename="camel"):
-    schema_version: int = ledger_v3.NEWEST_VERSION
-    """Records of ledgers up to that version carry none."""
-
-
 class _Object(msgspec.Struct, frozen=True):
     metadata: Metadata
     spec: msgspec.Raw
@@ -53,10 +46,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 _decode_object = msgspec.json.Decoder(_Object).decode
-_decode_version = msgspec.json.Decoder(_Version).decode
 _decode_name = msgspec.json.Decoder(_Name).decode
-_decode_incident = msgspec.json.Decoder(Incident).decode
-_decode_closing = msgspec.json.Decoder(Closing).decode
 
 
 async def read_incident(client: ApiClient, key: GroupKey, incident_id: str) -> Incident | None:
@@ -91,7 +81,7 @@ def decode_record(raw: bytes | msgspec.Raw) -> ObjectEntry[IncidentRecord]:
             job=GroupKey(found.metadata.namespace, name.group),
             workload_kind=name.workload_ref.kind,
             workload_uid=name.workload_ref.uid,
-            incident=_decode_whole_incident(raw),
+            incident=decode_recorded(found.spec),
         )
     )
 
@@ -102,12 +92,4 @@ def _decode_named(raw: msgspec.Raw) -> ObjectEntry[_Named]:
 
 
 def _decode_whole_incident(raw: bytes | msgspec.Raw) -> Incident:
-    """A record is the incident with the fields of its closing beside its own."""
-    spec = _decode_object(raw).spec
-    incident = (
-        ledger_v3.decode_record(spec)
-        if _decode_version(spec).schema_version <= ledger_v3.NEWEST_VERSION
-        else msgspec.structs.replace(_decode_incident(spec), closing=_decode_closing(spec))
-    )
-    check(incident)
-    return incident
+    return decode_recorded(_decode_object(raw).spec)

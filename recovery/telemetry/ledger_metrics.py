@@ -226,7 +226,7 @@ def _gpus_idle(job: _Job) -> Samples:
     idle: dict[tuple[str, ...], float] = {(reason,): 0.0 for reason in REASONS}
     incident, span = open_incident(job.ledger), running_span(job.ledger)
     if incident is not None and not (span is not None and span.released):
-        # Observed, stood aside from, left to Kubernetes: nobody decides any more, the group just hangs.
+        # Observed, stood aside from, left to Kubernetes: no decision follows, and the group hangs.
         nothing_done = job.ledger.phase is Phase.DECIDED and not restarted(job.ledger)
         idle[(HUNG if nothing_done else IDLE_REASONS.get(job.ledger.phase, HUNG),)] = float(incident.gpus)
     return idle

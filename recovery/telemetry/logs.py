@@ -1,9 +1,9 @@
 """Logs on stderr: one JSON object a line, or readable lines for people.
 
-The keys are `ts`, `level`, `msg`, and what the line is about: `incident`, `job`, `phase`, `decision`. A line about a
-change of an incident has `incident` and `job`, so that a query by either finds its course. A line about a reconcile or
-a request that failed has `job` alone, and one about a quarantined node has `incident` and `node`. What libraries log
-through the standard library takes the same shape, so that no line breaks whoever parses them.
+The keys are `ts`, `level`, `msg`, and what the line is about: `incident`, `job`, `phase`, `decision`. Each line about a
+group has `job`, and `incident` while one is open. A line about a quarantined node has `node`, and the incident and the
+job that led to the quarantine. docs/monitoring.md lists the keys. What libraries log through the standard library has
+the same shape, so that a parser can read every line.
 """
 
 import logging

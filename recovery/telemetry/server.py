@@ -1,4 +1,4 @@
-"""The HTTP server for those who look after the controller: `/metrics`, `/healthz`, `/readyz`."""
+"""The HTTP server for those who operate the controller: `/metrics`, `/healthz`, `/readyz`."""
 
 import os
 from collections.abc import AsyncIterator, Callable, Sequence

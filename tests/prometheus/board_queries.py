@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from recovery.dashboards.__main__ import REPOSITORY
 from recovery.dashboards.rules import INTERVAL_SECONDS
+from recovery.generated_files import REPOSITORY
 from tests.prometheus.laid import Queries, Series
 
 BOARDS = ("fleet", "job")

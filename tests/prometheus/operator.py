@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from recovery.dashboards.__main__ import REPOSITORY
+from recovery.generated_files import REPOSITORY
 
 NAMESPACE, SERVICE, CONTAINER = "recovery-system", "recovery-controller-metrics", "controller"
 MONITORS = {

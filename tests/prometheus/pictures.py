@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from recovery.dashboards.__main__ import REPOSITORY
+from recovery.generated_files import REPOSITORY
 from tests.cluster.controlplane.build import MONITORING, provide
 from tests.prometheus.board_queries import BOARDS, Viewed
 from tests.prometheus.drawing import draw

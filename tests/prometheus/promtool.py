@@ -8,9 +8,9 @@ from pathlib import Path
 
 import yaml
 
-from recovery.dashboards.__main__ import REPOSITORY
 from recovery.dashboards.prometheus_files import ALERTS_FILE, RULES_FILE
 from recovery.dashboards.rules import INTERVAL_SECONDS, recording_groups
+from recovery.generated_files import REPOSITORY
 
 FILES = tuple(str(REPOSITORY / path) for path in (RULES_FILE, ALERTS_FILE))
 _ORDER = [*(group.name for group in recording_groups()), "recovery-alerts"]

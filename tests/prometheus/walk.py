@@ -6,7 +6,7 @@ import re
 import shlex
 import sys
 
-from recovery.dashboards.__main__ import REPOSITORY
+from recovery.generated_files import REPOSITORY
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Job

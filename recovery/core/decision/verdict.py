@@ -17,8 +17,9 @@ from recovery.core.diagnosis.matching import Answer, Match
 from recovery.core.fleet import quarantine, suspicion
 from recovery.core.fleet.storm import Storm, charged_before, storm_of
 from recovery.core.fleet.suspicion import may_be_the_nodes
+from recovery.core.model.earlier_failures import FailureMark
 from recovery.core.model.facts import NodeFacts
-from recovery.core.model.ledger import FailureMark, Ledger, Phase
+from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan.context import ReconcileContext

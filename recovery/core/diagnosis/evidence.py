@@ -22,8 +22,9 @@ from recovery.core.diagnosis.membership import (
 )
 from recovery.core.diagnosis.trained import pods_of_run, replacements, started_at, trained_at
 from recovery.core.diagnosis.training_container import restarts_in_place
+from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.facts import Condition, ContainerFacts, ExitFacts, JobFacts, PodFacts, Snapshot
-from recovery.core.model.ledger import Handled, Suspect
+from recovery.core.model.ledger import Suspect
 
 STALE_AFTER = timedelta(minutes=15)
 """Evidence older than this, of a rank that runs again, is a baseline."""

@@ -13,6 +13,7 @@ from recovery.core.diagnosis.evidence import Evidence, gather
 from recovery.core.diagnosis.membership import member_count, restarts_of
 from recovery.core.incident import budget, phases
 from recovery.core.incident.closed_incident import as_recorded, handling_of, restarts_of_incident
+from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import (
     Attempt,
@@ -20,7 +21,6 @@ from recovery.core.model.ledger import (
     ClosedIncident,
     Closing,
     Considered,
-    Handled,
     Incident,
     IncidentTotals,
     Ledger,
@@ -42,6 +42,11 @@ MAX_UNCOUNTED = 20
 MAX_CONSIDERED = 8
 MAX_HANDLED = 8192
 """More members than the largest group has: a key that is forgotten while its evidence is seen would open it again."""
+
+
+def incident_id(workload_uid: str, number: int) -> str:
+    """The id of the workload's incident of that number."""
+    return f"{workload_uid[:8]}-{number}"
 
 
 def open_incident(
@@ -71,7 +76,7 @@ def open_incident(
     ranks, gpus = _size(snapshot)
     progress = snapshot.workload.progress
     incident = Incident(
-        id=f"{uid[:8]}-{number}",
+        id=incident_id(uid, number),
         number=number,
         started_at=failed_at,
         detected_at=now,

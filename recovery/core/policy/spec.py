@@ -110,7 +110,8 @@ class BackoffSpec(msgspec.Struct, frozen=True, rename="camel"):
     max: str = "5m"
     """The longest delay; not shorter than `initial`."""
     reset_after: str = "30m"
-    """A group that has run whole for that long begins again at its first attempt."""
+    """A group that has run whole for that long begins again at its first attempt. The time counts from the end of the
+    last incident. For a job that reports progress, that is the end of phase Resuming."""
 
 
 class FencingSpec(msgspec.Struct, frozen=True, rename="camel"):

@@ -4,7 +4,8 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.kube.projections.metadata import EARLIEST, Date, clamped
+from recovery.core.model.ledger_bounds import EARLIEST
+from recovery.kube.projections.metadata import Date, clamped
 
 
 class _Involved(msgspec.Struct, frozen=True):

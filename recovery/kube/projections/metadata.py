@@ -2,23 +2,20 @@
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from sys import intern
 from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
 from recovery.core.model.facts import Condition
+from recovery.core.model.ledger_bounds import EARLIEST, LATEST
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 Date = Annotated[datetime, msgspec.Meta(tz=True)]
 """A date with its time zone. One without cannot be compared with any other, so an object that has one is refused."""
-EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-LATEST = datetime(9000, 1, 1, tzinfo=UTC)
-"""Dates are clamped to these two, so that a sum of a date and a duration never leaves what `datetime` can hold. The
-zero time of Go (`0001-01-01T00:00:00Z`) reads as EARLIEST: long ago. LATEST is a date that is still to come."""
 INT32_MAX = 2**31 - 1
 _WHOLE_NUMBER = re.compile("[0-9]{1,10}")
 

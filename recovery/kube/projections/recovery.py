@@ -18,10 +18,10 @@ from recovery.core.model.ledger import (
     LedgerObject,
     schema_version_of,
 )
+from recovery.core.model.ledger_bounds import check
 from recovery.core.model.ledger_restore import restore_account
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.spec import PolicySpec
-from recovery.kube.projections.ledger_bounds import check
 from recovery.kube.projections.metadata import Date, Metadata, ObjectEntry, clamped
 from recovery.ports import TRAIN_JOBS
 

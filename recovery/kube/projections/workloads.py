@@ -20,9 +20,9 @@ from recovery.core.model.facts import (
     ReplicatedJobFacts,
     WorkloadFacts,
 )
+from recovery.core.model.ledger_bounds import EARLIEST
 from recovery.kube.projections.containers import ContainerSpec, templates
 from recovery.kube.projections.metadata import (
-    EARLIEST,
     Date,
     Metadata,
     ObjectEntry,

@@ -14,8 +14,9 @@ from recovery.core.diagnosis.matching import Answer
 from recovery.core.diagnosis.training_container import SelectedBy, Selection
 from recovery.core.incident import budget
 from recovery.core.model.annotations import SUSPENDED_BY_ANNOTATION
+from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot, WorkloadFacts
-from recovery.core.model.ledger import Handled, Ledger
+from recovery.core.model.ledger import Ledger
 from recovery.core.model.reason import Explanation, Reason, as_said
 from recovery.core.model.rules import Rule, When
 from recovery.core.plan import steps

@@ -88,7 +88,35 @@ def test_a_job_without_incidents_has_a_report_that_says_so(cluster: PlainCluster
 def test_what_is_not_there_is_one_line(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     assert refused("lln") == "recovery: there is no TrainJob or JobSet 'lln' in namespace 'team-a'; did you mean llm?"
-    assert refused("llm", "--incident", "x") == "recovery: there is no incident 'x' of job team-a/llm"
+    assert refused("llm", "--incident", "x") == "recovery: there is no incident 'x' of job team-a/llm: it has none"
+
+
+def test_an_unknown_id_is_answered_with_the_known_ones_the_newest_first(cluster: PlainCluster) -> None:
+    for number, at in ((1, "2026-11-02T08:10:00Z"), (2, "2026-11-02T08:40:00Z")):
+        cluster.add_incident("llm", record(id=f"uid-team-{number}", startedAt=at))
+    assert refused("llm", "--incident", "x") == (
+        "recovery: there is no incident 'x' of job team-a/llm: it has uid-team-2, uid-team-1"
+    )
+
+
+def test_a_namespace_that_is_not_there_is_one_line(cluster: PlainCluster) -> None:
+    for arguments in (("--fleet", "-n", "team-x"), ("llm", "-n", "team-x")):
+        assert refused(*arguments) == "recovery: there is no namespace 'team-x'"
+
+
+def test_a_fleet_without_incidents_has_a_report_that_says_so(cluster: PlainCluster) -> None:
+    for arguments in (("--fleet", "--since", "7d"), ("--fleet", "-n", "team-b")):
+        result = report(*arguments)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert "There are no incidents." in result.stdout
+
+
+def test_a_run_that_fails_prints_only_why(cluster: PlainCluster) -> None:
+    """It reads ledgers first, and may not; that the report would lack something no longer matters."""
+    cluster.denied = {("list", "recoverygroups")}
+    assert refused("lln").startswith("recovery: there is no TrainJob or JobSet 'lln'")
+    cluster.denied |= {("list", "recoveryincidents")}
+    assert "recoveryincidents" in refused("--fleet")
 
 
 @pytest.mark.parametrize("arguments", [("llm",), ("--fleet",)])

@@ -24,6 +24,7 @@ from recovery.ports import (
     UnknownOutcomeError,
 )
 from recovery.sim.virtual_time import VirtualClock, virtual_time
+from tests.unit.controller.scene import Scene, lost
 from tests.unit.core.world import at
 from tests.unit.executors.fleet import Fleet, Store
 
@@ -408,3 +409,36 @@ async def test_who_no_longer_leads_ends_quietly() -> None:
     with capture_logs() as logs:
         await asyncio.wait_for(reviews.run(), 1)
     assert (logs, len(reviews.at_seconds)) == ([], 1)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+async def test_each_line_about_a_quarantine_names_its_incident_and_the_job_of_that(closed: bool) -> None:
+    scene = Scene()
+    await scene.reconcile()
+    assert scene.api.ledger.incident is not None
+    incident = scene.api.ledger.incident.id
+    if closed:
+        scene.store.becomes(lost().job_deleted(1).recreated(5).all_ready(20))
+        await scene.reconcile(21)
+        await scene.reconcile(22)
+        assert [each.id for each in scene.api.ledger.history] == [incident]
+    fleet = Fleet(spec=FOR_A_MINUTE)
+    store = Store(fleet)
+    await quarantine(fleet, incident=incident, release_at=at(60))
+    ledgers = tuple(scene.api.groups.values())
+    with capture_logs() as said:
+        for seconds in (20, 70):
+            fleet.clock.seconds = seconds
+            store.ledger_objects = lambda: ledgers  # type: ignore[method-assign]
+            await fleet_reconciler(fleet, store).reconcile()
+    assert [line["event"] for line in said] == ["quarantined", "releasing a node", "quarantine ended"]
+    assert {(line["node"], line["incident"], line["job"]) for line in said} == {("gpu-1", incident, "ml/train")}
+
+
+async def test_a_quarantine_by_hand_has_neither() -> None:
+    fleet = Fleet(spec=ALLOWED)
+    await quarantine_by_hand(fleet.client, fleet.wanted(incident="", by="jane"))
+    with capture_logs() as said:
+        await reconcile(fleet)
+    assert [(line["event"], line["node"]) for line in said] == [("quarantine taken in", "gpu-1")]
+    assert {"incident", "job"}.isdisjoint(said[0])

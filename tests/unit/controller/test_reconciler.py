@@ -3,9 +3,11 @@ came."""
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from recovery.controller.reconciler import RestlessGroupError
-from recovery.core.model.ledger import Handled, Ledger
+from recovery.core.model.earlier_failures import Handled
+from recovery.core.model.ledger import Ledger
 from recovery.core.model.protection import ProtectionReason
 from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Mode
@@ -19,6 +21,7 @@ from recovery.ports import (
     TryLaterError,
     UnknownOutcomeError,
 )
+from tests.unit.controller.fakes import KEY
 from tests.unit.controller.scene import NO_ANSWER, STALE, TRIGGERED, Scene, lost
 from tests.unit.core.world import at, training
 
@@ -387,3 +390,31 @@ async def test_a_suspension_that_is_refused_for_good_does_not_keep_the_old_pods(
         await scene.reconcile()
     assert [action for action in scene.actions if action.startswith("delete Pod")] != []
     assert scene.api.ledger.reason is Reason.API_REFUSES
+
+
+# --- what it logs ----------------------------------------------------------------------------------------------------
+
+
+async def test_each_line_about_a_group_names_its_open_incident_and_none_before_or_after() -> None:
+    scene = Scene(training(4))
+    await scene.reconcile()
+    assert scene.reconciler.log_keys(KEY) == {"job": "ml/train"}
+    scene.store.becomes(lost())
+    scene.api.next("delete", JOBS, STALE)
+    with capture_logs() as said:
+        await scene.reconcile()
+    assert "reading again" in {line["event"] for line in said}
+    assert scene.api.ledger.incident is not None
+    incident = scene.api.ledger.incident.id
+    assert {(line["job"], line["incident"]) for line in said} == {("ml/train", incident)}
+    assert scene.reconciler.log_keys(KEY) == {"job": "ml/train", "incident": incident}
+    scene.store.becomes(lost().job_deleted(1).recreated(5).all_ready(20))
+    await scene.reconcile(21)
+    assert scene.reconciler.log_keys(KEY) == {"job": "ml/train"}
+
+
+async def test_a_ledger_that_cannot_be_read_names_no_incident() -> None:
+    scene = Scene()
+    await scene.reconcile()
+    scene.api.put_group(scene.api.ledger, schema_version=99)
+    assert scene.new_process().log_keys(KEY) == {"job": "ml/train"}

@@ -130,6 +130,9 @@ class FakeReconciler:
         again = self.again_in.get(key)
         return clock.now() + timedelta(seconds=again.pop(0)) if again else None
 
+    def log_keys(self, key: GroupKey) -> dict[str, str]:
+        return {"job": str(key), "incident": "i-1"}
+
     def of(self, key: GroupKey) -> list[float]:
         """When reconciles of that group began."""
         return [at for reconciled, at in self.begun if reconciled == key]
@@ -355,6 +358,26 @@ async def test_what_goes_with_its_namespace_is_no_error(monkeypatch: pytest.Monk
         async with scene.running():
             await asyncio.sleep(5)
     assert [line["log_level"] for line in said if line.get("error")] == ["info"]
+
+
+@virtual_time
+async def test_the_line_of_a_reconcile_that_failed_names_the_job_and_its_open_incident(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch, ONE)
+    scene.reconciles.failures[ONE] = [
+        TryLaterError("gone"),
+        RestlessGroupError("it changes"),
+        LedgerUnreadableError("it is newer"),
+        InvariantError("no"),
+        ValueError("a bug"),
+        NotLeadingError("the term is over"),
+    ]
+    with capture_logs() as said:
+        async with scene.running():
+            await asyncio.sleep(300)
+    lines = [line for line in said if "error" in line]
+    assert [(line["job"], line["incident"]) for line in lines] == 6 * [("ml/one", "i-1")]
 
 
 @virtual_time

@@ -10,9 +10,9 @@ import pytest
 from recovery.core.diagnosis.signature import DisruptionClass
 from recovery.core.model.ledger import Phase
 from recovery.dashboards import palette
-from recovery.dashboards.__main__ import REPOSITORY
 from recovery.dashboards.boards import dashboard_files
 from recovery.dashboards.rules import recording_groups
+from recovery.generated_files import REPOSITORY
 from recovery.telemetry.catalogue import CATALOGUE
 from tests.prometheus.board_queries import BOARDS, Panel, body_of, panels
 

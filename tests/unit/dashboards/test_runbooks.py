@@ -8,9 +8,9 @@ import typer
 from typer.core import TyperGroup
 
 from recovery.cli.main import app
-from recovery.dashboards.__main__ import REPOSITORY
 from recovery.dashboards.alerts import ALERTS
 from recovery.dashboards.rules import KUBE_STATE_METRICS_LABELS
+from recovery.generated_files import REPOSITORY
 
 RUNBOOKS = REPOSITORY / "docs" / "runbooks"
 PAGES = {path.stem: path.read_text() for path in RUNBOOKS.glob("*.md") if path.stem != "README"}

@@ -95,7 +95,8 @@ async def test_a_ledger_that_its_crd_does_not_keep_whole_is_said_once_and_holds_
             "event": "ledgers are not kept whole: this CRD is older than the controller; "
             "kubectl apply --server-side -k manifests/crd",
             "crd": "recoverygroups.recovery.trainjob.dev",
-            "group": f"ml/{NAME}",
+            "job": "ml/train",
+            "ledger": NAME,
         }
     ]
 
@@ -269,3 +270,28 @@ async def test_an_open_incident_is_never_recorded() -> None:
         await LedgerWriter(LedgersApi()).record(
             "ml", reference_to(workload()), msgspec.structs.replace(closed(), closing=None)
         )
+
+
+async def read_back(spec: dict[str, Any]) -> Incident | None:
+    api = LedgersApi()
+    api.objects[RECOVERY_INCIDENTS, "train-0d2f5c9e-1-20261121120000"] = {"spec": spec}
+    return await LedgerWriter(api).recorded("ml", reference_to(workload()), closed())
+
+
+@pytest.mark.parametrize("version", ["this version", "version 3"])
+async def test_a_record_is_read_back_as_it_was_closed(version: str) -> None:
+    spec = (await recorded(LedgersApi()))["spec"] | {"endedAt": "2026-11-21T12:00:30Z"}
+    if version == "version 3":
+        del spec["schemaVersion"]
+    found = await read_back(spec)
+    assert found is not None
+    assert found.closing is not None
+    assert (found.closing.outcome, found.closing.ended_at) == (Outcome.RECOVERED, at(30))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"outcome": "Transcended"}, {"endedAt": "9999-12-31T23:59:59Z"}], ids=["a new word", "out of bounds"]
+)
+async def test_a_record_that_cannot_be_read_is_none(changes: dict[str, Any]) -> None:
+    spec = (await recorded(LedgersApi()))["spec"] | changes
+    assert await read_back(spec) is None

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from recovery.core.decision.decide import decide
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import Ledger
+from recovery.core.model.ledger_bounds import EARLIEST, LATEST
 from recovery.core.policy.selection import applicable
 from recovery.decoding import decoded
 from recovery.kube.cluster_reader import read_fleet, read_job, with_fleet
 from recovery.kube.projections.events import EventRecord, decode_event
-from recovery.kube.projections.metadata import EARLIEST, LATEST, ObjectEntry
+from recovery.kube.projections.metadata import ObjectEntry
 from recovery.kube.projections.nodes import decode_node, decode_renewal
 from recovery.kube.projections.pods import decode_pod
 from recovery.kube.projections.recovery import decode_config, decode_policy, decode_recovery_group

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from recovery.core.model.ledger_bounds import EARLIEST, LATEST
 from recovery.kube.projections.events import decode_event
-from recovery.kube.projections.metadata import EARLIEST, INT32_MAX, LATEST, Metadata
+from recovery.kube.projections.metadata import INT32_MAX, Metadata
 from recovery.kube.projections.nodes import decode_node, decode_renewal
 from recovery.kube.projections.pods import decode_pod
 from recovery.kube.projections.recovery import decode_policy

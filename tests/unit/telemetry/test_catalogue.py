@@ -1,7 +1,6 @@
 """The names of metrics are those that promlint accepts, and the docs and the collectors say what the catalogue says."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,6 @@ from recovery.telemetry.catalogue.label_values import (
     REASONS,
     badput_of,
 )
-from recovery.telemetry.metrics_page import PAGE, REPOSITORY, main
 from recovery.telemetry.observer import Telemetry
 from tests.unit.telemetry.world import Group, Scrape
 
@@ -114,23 +112,3 @@ def test_what_is_scraped_is_what_the_catalogue_says(metrics: Telemetry, group: G
         assert set(found) == set(record.label_names)
         for label, value in found.items():
             assert not record.values_of(label) or value in record.values_of(label)
-
-
-def test_the_page_says_what_the_catalogue_says() -> None:
-    """It fails on a drift: `make manifests` corrects it."""
-    assert main(["--check"], REPOSITORY) == 0
-
-
-def test_a_drift_of_the_page_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([], tmp_path) == 0
-    assert main(["--check"], tmp_path) == 0
-    (tmp_path / PAGE).write_text("changed by hand")
-    assert main(["--check"], tmp_path) == 1
-    assert "make manifests" in capsys.readouterr().err
-
-
-def test_the_page_names_every_metric_and_has_no_long_lines() -> None:
-    text = (REPOSITORY / PAGE).read_text()
-    assert all(f"### `{record.name}`" in text for record in CATALOGUE)
-    assert [line for line in text.splitlines() if len(line) > 120] == []
-    assert f"({PAGE})" in (REPOSITORY / "README.md").read_text()

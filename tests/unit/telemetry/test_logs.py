@@ -3,7 +3,9 @@
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,3 +119,16 @@ def test_the_format_that_is_asked_for_goes_before_what_the_stream_is(shown: str,
     structlog.get_logger().info("watching", job="team-a/llm")
     assert stream.getvalue().startswith("{") is is_json
     assert terminal or "\x1b" not in stream.getvalue(), "no colours in a file"
+
+
+@pytest.mark.parametrize("shown", ["json", "console"])
+def test_the_example_in_the_docs_is_a_line_of_that_format(shown: str) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "monitoring.md").read_text()
+    [shown_line] = re.findall(rf"```{shown}\n(.*)\n```", page)
+    [data] = re.findall(r"```json\n(.*)\n```", page)
+    line = json.loads(data)
+    stream = io.StringIO()
+    configure_logs("info", stream, shown)
+    log = structlog.get_logger()
+    log.info(line["msg"], **{key: value for key, value in line.items() if key not in {"ts", "level", "msg"}})
+    assert re.sub(r"2\d{3}-\S+Z", line["ts"], stream.getvalue()).rstrip() == shown_line

@@ -3,7 +3,8 @@
 import pytest
 
 from recovery.core.incident.lifecycle import MAX_HANDLED, with_keys
-from recovery.core.model.ledger import Handled, Phase
+from recovery.core.model.earlier_failures import Handled
+from recovery.core.model.ledger import Phase
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan.actions import FailJobSet
 from recovery.core.policy.resolved import Policy

@@ -1,11 +1,14 @@
 """Resuming: all ranks are Ready, and the training, which had reported progress before, has yet to do so again."""
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 
 from recovery.core.model.facts import Condition, Progress
 from recovery.core.model.ledger import SCHEMA_VERSION, WITHOUT_RESUMING, Closing, Incident, Outcome, Phase
 from recovery.core.model.reason import Reason
+from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, observing, policy
 from tests.unit.core.world import World, at, training
@@ -247,3 +250,17 @@ def test_only_a_ledger_that_has_the_phase_is_labelled_with_the_version_that_know
     assert controller.ledger.schema_version == SCHEMA_VERSION
     controller.settle(reported(world, 20), 21)
     assert controller.ledger.schema_version == WITHOUT_RESUMING
+
+
+@pytest.mark.parametrize(("lost_at", "in_row"), [(75, 2), (105, 1)])
+def test_backoff_reset_after_counts_from_its_end(lost_at: float, in_row: int) -> None:
+    """The group is whole at second 9, and reports progress at second 40."""
+    minute = Backoff(initial=timedelta(0), reset_after=timedelta(minutes=1))
+    controller = Controller(policy(backoff=minute))
+    world = back(controller)
+    controller.reconcile(world, 9.5)
+    world = reported(world, 40)
+    controller.settle(world, 41)
+    end(controller)
+    controller.reconcile(world.pod_deleted(3, lost_at), lost_at + 0.2)
+    assert controller.ledger.attempts_in_row == in_row

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts, ConfigSpec, why_opened
+from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.fleet_ledger import Breaker, FleetLedger, FleetLimits, Futile
-from recovery.core.model.ledger import Handled, Ledger, Outcome, Phase
+from recovery.core.model.ledger import Ledger, Outcome, Phase
 from recovery.core.model.reason import Reason, as_said, because
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan import kubernetes_events

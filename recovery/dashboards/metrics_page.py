@@ -1,19 +1,12 @@
-"""`python -m recovery.telemetry.metrics_page [--check]`: writes docs/metrics.md from the catalogue.
+"""docs/metrics.md: every metric of the catalogue, with its labels, its unit and an example query."""
 
-Exit code 0, or 1 with `--check` where the page does not say what the catalogue says.
-"""
-
-import argparse
-import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from textwrap import fill
 
 from recovery.telemetry.catalogue import JOB, MetricLabel, MetricRecord, of_fleet, of_jobs, of_process
 from recovery.telemetry.catalogue.label_values import BOOKED_REASONS, IDLE_REASONS, RESERVED_BADPUT, badput_of
 
 PAGE = "docs/metrics.md"
-REPOSITORY = Path(__file__).resolve().parents[2]
 _WIDTH = 120
 
 _HEAD = """\
@@ -147,20 +140,3 @@ def _item(text: str) -> str:
 
 def _wrapped(query: str) -> list[str]:
     return fill(query, _WIDTH, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False).splitlines()
-
-
-def main(arguments: list[str] | None = None, root: Path = REPOSITORY) -> int:
-    parser = argparse.ArgumentParser(prog="python -m recovery.telemetry.metrics_page", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; say whether the page has drifted")
-    target = root / PAGE
-    if not parser.parse_args(arguments).check:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(page())
-    if target.exists() and target.read_text() == page():
-        return 0
-    print(f"{PAGE} is not what the catalogue says; run `make manifests`", file=sys.stderr)
-    return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

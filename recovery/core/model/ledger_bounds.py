@@ -4,13 +4,17 @@ Only the controller writes these, but whoever may edit them can put there what n
 """
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
 from recovery.core.model.durations import DURATION_MAX
 from recovery.core.model.pinned_policy import PinnedPolicy
-from recovery.kube.projections.metadata import EARLIEST, LATEST
+
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = datetime(9000, 1, 1, tzinfo=UTC)
+"""Dates are clamped to these two, so that a sum of a date and a duration never leaves what `datetime` can hold. The
+zero time of Go (`0001-01-01T00:00:00Z`) reads as EARLIEST: long ago. LATEST is a date that is still to come."""
 
 _SECONDS_MAX = int(DURATION_MAX.total_seconds())
 _NUMBER_MAX = 2**63

@@ -1,0 +1,95 @@
+"""How many Events a condition makes that repeats or flaps: the API server keeps one object of each name."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from recovery.core.model.fleet_ledger import Breaker, FleetLedger
+from recovery.core.model.ledger import (
+    AttemptAction,
+    Closing,
+    Ledger,
+    Outcome,
+    Phase,
+    RequestAnswer,
+    Suspension,
+    Withheld,
+)
+from recovery.core.model.reason import Reason
+from recovery.core.plan.kubernetes_events import events, fleet_events
+from tests.unit.core.plan.test_kubernetes_events import AT, CAP, FIRST, OPEN, attempt, ledger
+
+RECONCILES = 1_000
+CLOSED = ledger(Phase.HEALTHY, attempts=(FIRST,), closing=Closing(Outcome.RECOVERED, Reason.ALL_RANKS_READY, AT))
+STANDS_ASIDE = attempt(1, AttemptAction.NONE)
+ANSWERED = Ledger(requests=(RequestAnswer("retry", AT, True, Reason.DEFAULT_RESTART, "it is retried"),))
+
+REFUSED = Ledger(requests=(RequestAnswer("retry", AT, False, Reason.REQUEST_EXPIRED, "it came too late"),))
+WITHHELD = Withheld(AT, AT)
+
+CHANGES: dict[str, tuple[Ledger, Ledger]] = {
+    "MemberLost": (Ledger(), OPEN),
+    "RecreatingGroup": (OPEN, ledger(attempts=(FIRST,))),
+    "ReplacingNode": (OPEN, ledger(attempts=(attempt(1, AttemptAction.REPLACE_NODE, "gpu-1"),))),
+    "RecreatingJobSet": (OPEN, ledger(attempts=(attempt(1, AttemptAction.RECREATE_JOB_SET),))),
+    "RestartAdopted": (OPEN, ledger(attempts=(attempt(1, AttemptAction.ADOPTED),))),
+    "StandingAside": (OPEN, ledger(attempts=(STANDS_ASIDE,))),
+    "Fencing": (ledger(attempts=(FIRST,)), ledger(Phase.FENCING, attempts=(FIRST,))),
+    "Held": (OPEN, ledger(Phase.HELD)),
+    "HeldUntilRetry": (OPEN, ledger(Phase.HELD, held_reason=Reason.SAME_ERROR_AGAIN, held_message="again")),
+    "FailingJob": (OPEN, ledger(Phase.HELD, fail_job=True)),
+    "RuleDecided": (ledger(Phase.HELD), ledger(Phase.HELD, rule="bad-gpu")),
+    "QuarantineRefused": (ledger(attempts=(FIRST,)), ledger(attempts=(FIRST,), considered=(CAP,))),
+    "RestartWithheld": (ledger(attempts=(FIRST,)), ledger(Phase.BACKOFF, attempts=(FIRST,), withheld=WITHHELD)),
+    "Resumed": (ledger(attempts=(FIRST,), suspension=Suspension(AT)), ledger(attempts=(FIRST,))),
+    "IncidentRecovered": (ledger(attempts=(FIRST,)), CLOSED),
+    "RequestAccepted": (Ledger(), ANSWERED),
+    "RequestRefused": (Ledger(), REFUSED),
+}
+"""By the reason of the Event: the ledger without the condition, and the ledger with it."""
+
+
+def names(ledgers: Sequence[Ledger], reason: str) -> set[str]:
+    """The objects of that reason that the API server keeps of these writes."""
+    return {each.key for before, after in pairwise(ledgers) for each in events(before, after) if each.reason == reason}
+
+
+@pytest.mark.parametrize("reason", CHANGES)
+def test_a_condition_that_lasts_makes_one_event_in_one_write(reason: str) -> None:
+    before, after = CHANGES[reason]
+    written = [before, *RECONCILES * [after]]
+    assert len(names(written, reason)) == 1
+    assert all(events(each, each) == () for each in written[1:3])
+
+
+@pytest.mark.parametrize("reason", CHANGES)
+def test_a_condition_that_flaps_within_an_attempt_makes_one_event(reason: str) -> None:
+    before, after = CHANGES[reason]
+    assert len(names(RECONCILES * [before, after], reason)) == 1
+
+
+def test_what_repeats_in_each_attempt_makes_one_event_an_attempt() -> None:
+    """The budget bounds the attempts."""
+    written = []
+    for number in range(1, 6):
+        attempts = tuple(attempt(each, AttemptAction.RECREATE_GROUP) for each in range(1, number + 1))
+        written += RECONCILES // 5 * [ledger(attempts=attempts), ledger(Phase.FENCING, attempts=attempts)]
+    assert len(names(written, "Fencing")) == 5
+    assert len(names(written, "RecreatingGroup")) == 4, "the first stands in the ledger from the start"
+
+
+def test_a_request_makes_one_event_however_long_its_answer_stands_in_the_ledger() -> None:
+    flapping = [Ledger(), *RECONCILES * [ANSWERED, Ledger(requests=ANSWERED.requests, epoch=1)]]
+    assert len(names(flapping, "RequestAccepted")) == 1
+
+
+def test_a_circuit_breaker_makes_two_events_each_time_it_opens() -> None:
+    """It stays open until a person closes it, so people bound this."""
+    opened = [Breaker(opened_at=AT + timedelta(hours=hour), reason=Reason.BREAKER_OPEN) for hour in range(3)]
+    written = [FleetLedger()]
+    for breaker in opened:
+        written += [*RECONCILES * [FleetLedger(breaker=breaker)], FleetLedger()]
+    found = [each for pair in pairwise(written) for each in fleet_events(*pair)]
+    assert len(found) == len({each.key for each in found}) == 6
