@@ -57,10 +57,9 @@ def written_late(leader: ControllerProcess, closed: Object) -> float:
     open, at the end of that second. Only the latter can lie before what a scrape has told of the running phase.
     """
     ended_at = moment(closed["endedAt"])
-    if ended_at.microsecond:
-        return 0.0
-    said = [line["ts"] for line in leader.lines() if line.get("incident") == closed["id"]]
-    return max(0.0, (max(map(moment, said)) - ended_at).total_seconds())
+    ours = [line for line in leader.lines() if line.get("incident") == closed["id"]]
+    said = [moment(line["ts"]) for line in ours if line["reason"] == closed["outcomeReason"]]
+    return 0.0 if ended_at.microsecond else max(0.0, (min(said) - ended_at).total_seconds())
 
 
 async def assert_never_falls(monitoring: Monitoring, began: float, ended: float) -> None:
