@@ -1,7 +1,7 @@
 """The row Controller: whether the controller itself works. Every replica tells of itself, so series are raw."""
 
 from recovery.dashboards.palette import BAD, GOOD, NEUTRAL, WARNING
-from recovery.dashboards.panels import AnyPanel, Query, bars, lines, one_number, states, words
+from recovery.dashboards.panels import CORES, AnyPanel, Query, bars, lines, one_number, states, words
 
 _P99 = "histogram_quantile(0.99, sum by (le{more}) (rate(recovery_{name}_bucket[$__rate_interval])))"
 
@@ -55,7 +55,8 @@ def _work() -> list[AnyPanel]:
     return [
         lines(
             "Reconciles: slowest of a hundred",
-            "p99 of one reconcile. More than a second: look at the latency of API requests first.",
+            "p99 of one reconcile, interpolated in the buckets of the histogram. More than a second: look at the"
+            " latency of API requests first.",
             [Query(_P99.format(name="reconcile_duration_seconds", more=", pod"), "{{pod}}")],
             unit="s",
             width=8,
@@ -83,7 +84,7 @@ def _work() -> list[AnyPanel]:
         ),
         lines(
             "CPU",
-            "CPU seconds per second. At the limit of the container, latency grows: raise the limit.",
+            "CPU time that the process uses, in cores. At the limit of the container, latency grows: raise the limit.",
             [
                 Query(
                     "sum by (pod)"
@@ -91,7 +92,7 @@ def _work() -> list[AnyPanel]:
                     "{{pod}}",
                 )
             ],
-            unit="none",
+            unit=CORES,
             width=8,
         ),
         lines(
@@ -130,9 +131,9 @@ def _api() -> list[AnyPanel]:
         ),
         lines(
             "Age of the last watch event",
-            "Since a watch last delivered anything, bookmarks included, on the slowest replica. More than five minutes:"
-            " see the runbook of RecoveryWatchStale.",
-            [Query("max by (resource) (time() - (recovery_watch_last_event_timestamp_seconds > 0))", "{{resource}}")],
+            "Since the quietest watch of each replica last delivered anything, bookmarks included. More than five"
+            " minutes: the runbook of RecoveryWatchStale says how to find the resource.",
+            [Query("max by (pod) (time() - (recovery_watch_last_event_timestamp_seconds > 0))", "{{pod}}")],
             unit="s",
             width=8,
         ),
@@ -160,8 +161,8 @@ def _admission() -> list[AnyPanel]:
         ),
         one_number(
             "Admission webhooks",
-            "Whether policies and jobs are checked when they are created.",
-            "min(recovery_admission_up)",
+            "Whether a replica serves the webhooks, so that policies and jobs are checked when they are created.",
+            "max(recovery_admission_up)",
             unit="none",
             steps=((None, NEUTRAL),),
             mappings=[words({"0": ("Down", BAD), "1": ("Up", GOOD)})],

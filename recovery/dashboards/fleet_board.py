@@ -26,6 +26,7 @@ from recovery.dashboards.panels import (
     observed,
     of_fleet,
     of_jobs,
+    oldest_incident,
     one_number,
     phase_number,
     rows,
@@ -79,11 +80,11 @@ def _now() -> list[AnyPanel]:
         one_number(
             "Oldest open incident",
             "How long the oldest open incident has lasted. More than ten minutes is overdue: see the runbook of"
-            " RecoveryOverdue.",
-            f"time() - min({of_jobs('incident_start_timestamp_seconds')})",
+            " RecoveryOverdue. In phase Resuming all members run, and the incident does not count.",
+            oldest_incident(),
             unit="s",
             steps=((None, WARNING), (600, BAD)),
-            if_none="None open",
+            if_none="None",
         ),
         one_number(
             "Share of GPUs idle",
@@ -236,8 +237,9 @@ def _incidents() -> list[AnyPanel]:
         ),
         bars(
             "Typical time of an incident, by handling",
-            "The median from the failure to the end, for incidents that closed in this time range, whole cluster."
-            " Compare the automatic ones with your target: the others contain the time until a person acted.",
+            "The median from the failure to the end, for incidents that closed in this time range, whole cluster. It is"
+            " interpolated in the buckets of a histogram, so of a few long incidents it is a rough figure. Compare the"
+            " automatic ones with your target: the others contain the time until a person acted.",
             Query(
                 "histogram_quantile(0.5, sum by (le, handling)"
                 f" ({observed('recovery_incident_duration_seconds_bucket')}))",
@@ -343,8 +345,8 @@ def _rendezvous() -> list[AnyPanel]:
         ),
         bars(
             "Time of a rendezvous, whole cluster",
-            "From the first member to the last, for what ended in this time range: half of them were faster than p50,"
-            " nineteen of twenty faster than p95.",
+            "From when all members ran until all had joined, for what ended in this time range: half of them were"
+            " faster than p50, nineteen of twenty faster than p95. Interpolated in the buckets of the histogram.",
             Query(
                 " or ".join(
                     f"label_replace(histogram_quantile({share}, sum by (le) ({observed(f'{seconds}_bucket')})),"
@@ -435,7 +437,7 @@ def _nodes() -> list[AnyPanel]:
         ),
         bars(
             "Unprotected jobs, whole cluster",
-            "Jobs that a policy selects and that the controller cannot recover. docs/install.md describes each reason.",
+            "Jobs that hang after a loss until a person acts. docs/commands.md describes each reason.",
             Query(f"{of_fleet('unprotected_jobs')} > 0", "{{reason}}"),
             unit="none",
             colors={},

@@ -18,12 +18,12 @@ def gpu_time_figures(whose: str, group: str) -> list[AnyPanel]:
         one_number(
             "Effective training time",
             f"ETTR: the share of {whose} GPU time in this time range in which no incident kept the GPUs idle. Work"
-            " that was done again after a checkpoint is not subtracted.",
+            " that was done again after a checkpoint is not subtracted. A job that never started has no incident.",
             f"1 - {idle} / {held}",
             unit="percentunit",
             steps=((None, BAD), (0.9, WARNING), (0.95, GOOD)),
             width=8,
-            decimals=2,
+            decimals=1,
         ),
         one_number(
             "GPU time lost",

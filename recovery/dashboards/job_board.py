@@ -23,6 +23,7 @@ from recovery.dashboards.panels import (
     lines,
     of_fleet,
     of_jobs,
+    oldest_incident,
     one_number,
     phase_number,
     rows,
@@ -70,11 +71,11 @@ def _now() -> list[AnyPanel]:
         one_number(
             "Open for",
             "How long the open incident has lasted. More than ten minutes is overdue: see the runbook of"
-            " RecoveryOverdue.",
-            f"time() - min({of_jobs('incident_start_timestamp_seconds')})",
+            " RecoveryOverdue. In phase Resuming all members run, and the incident does not count.",
+            oldest_incident(),
             unit="s",
             steps=((None, WARNING), (600, BAD)),
-            if_none="No incident",
+            if_none="None",
         ),
         one_number(
             "GPUs idle now",

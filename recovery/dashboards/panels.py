@@ -42,6 +42,9 @@ STEP = f"{INTERVAL_SECONDS}s"
 
 GPUS = "suffix: GPUs"
 GPU_HOURS = "suffix: GPU h"
+CORES = "suffix: cores"
+_WHOLE = frozenset({"none", GPUS})
+"""Units of things that are counted: an axis has no fractions of them."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,13 @@ def observed(series: str) -> str:
     more = f"increase({series}[{window}])"
     first = f"(min_over_time({series}[{window}]) unless {series} offset {window})"
     return f"({more} + {first} or {more})"
+
+
+def oldest_incident() -> str:
+    """A query: the age in seconds of the oldest incident that RecoveryOverdue may be about. That alert knows more."""
+    resuming = of_jobs("job_phase", 'phase="Resuming"')
+    started = of_jobs("incident_start_timestamp_seconds")
+    return f"time() - min({started} unless on (namespace, job_name) {resuming} == 1)"
 
 
 def phase_number() -> str:
@@ -226,6 +236,8 @@ def lines(
         .tooltip(common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI))
         .targets(_targets(queries, instant=False))
     )
+    if unit in _WHOLE:
+        panel.decimals(0)
     if stacked:
         panel.stacking(common.StackingConfig().mode(StackingMode.NORMAL).group("A"))
     if stacked or stepped:

@@ -3,6 +3,7 @@
 It is no Grafana: it shows positions, titles, units, colours and data, so that a person sees what the dashboard says.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -51,7 +52,7 @@ def _stat(panel: Panel, answer: Answer, box: Box, _view: Viewed) -> Iterable[str
     text = _shown(panel.body, found[0]) if found else panel.body["fieldConfig"]["defaults"].get("noValue", "No data")
     color = _threshold(panel.body, found[0]) if found else "#999999"
     yield f'<rect x="{x}" y="{y}" width="{wide}" height="{high}" rx="3" fill="{color}"/>'
-    size = min(34, high * 0.5, wide / max(1, len(text)) * 1.7)
+    size = min(34, high * 0.5, wide / max(1, len(text)) * 1.5)
     dark = color in ("#EE9900", "#999999", "#EEDD00", "#99EEDD", "transparent")
     yield _label(x + wide / 2, y + high / 2 + size / 3, text, size=size, anchor="middle", bold=True,
                  color=_TEXT if dark else "#FFFFFF")  # fmt: skip
@@ -98,8 +99,7 @@ def _lines(panel: Panel, answer: Answer, box: Box, view: Viewed) -> Iterable[str
         share = (at - view.begin.timestamp()) / (view.end - view.begin).total_seconds()
         return x + left + share * plot_wide, y + plot_high * (1 - min(value / top, 1.0))
 
-    for tick in range(5):
-        value = top * tick / 4
+    for value in _ticks(top, whole=defaults.get("decimals") == 0):
         _, ty = place(times[0], value)
         yield f'<line x1="{x + left}" x2="{x + wide}" y1="{ty:.1f}" y2="{ty:.1f}" stroke="{_EDGE}"/>'
         yield _label(x + left - 6, ty + 4, _shown(panel.body, value), size=10, anchor="end", color=_FAINT)
@@ -121,6 +121,15 @@ def _lines(panel: Panel, answer: Answer, box: Box, view: Viewed) -> Iterable[str
                 yield f'<polyline points="{_points(path)}" fill="none" stroke="{color}" stroke-width="2"/>'
         shown.append((name, color))
     yield from _legend(shown, x + left, y + high - 4, plot_wide)
+
+
+def _ticks(top: float, *, whole: bool) -> list[float]:
+    """At most six round values from 0 to the top. `whole`: no fractions."""
+    power = 10.0 ** math.floor(math.log10(top / 5))
+    step = next(power * each for each in (1, 2, 2.5, 5, 10) if top / (power * each) <= 5)
+    if whole:
+        step = max(1.0, math.ceil(step))
+    return [number * step for number in range(int(top / step + 1e-9) + 1)]
 
 
 def _states(panel: Panel, answer: Answer, box: Box, view: Viewed) -> Iterable[str]:
@@ -173,9 +182,13 @@ def _table(panel: Panel, answer: Answer, box: Box, _view: Viewed) -> Iterable[st
     if not merged:
         yield _nothing(panel, box)
         return
-    step = wide / len(columns)
-    for number, (field, properties) in enumerate(columns):
-        yield _label(x + number * step, y + 14, properties["displayName"], size=11, color=_FAINT, bold=True)
+    fixed = [properties.get("custom.width", 0) for _, properties in columns]
+    rest = (wide - sum(fixed)) / max(1, fixed.count(0))
+    left = x
+    for (field, properties), width in zip(columns, fixed, strict=True):
+        step, at = width or rest, left
+        left += step
+        yield _label(at, y + 14, properties["displayName"], size=11, color=_FAINT, bold=True)
         for index, each in enumerate(merged):
             value = each.get(field, "")
             color = _TEXT if not properties.get("links") else "#0072B2"
@@ -184,7 +197,7 @@ def _table(panel: Panel, answer: Answer, box: Box, _view: Viewed) -> Iterable[st
                 if isinstance(value, str)
                 else _of(value, properties.get("unit", "none"), None, properties.get("mappings", []))
             )
-            yield _label(x + number * step, y + 36 + 22 * index, _cut(text, step - 4, 12), color=color)
+            yield _label(at, y + 36 + 22 * index, _cut(text, step - 4, 12), color=color)
 
 
 _KINDS: Mapping[str, Callable[[Panel, Answer, Box, Viewed], Iterable[str]]] = {

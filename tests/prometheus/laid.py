@@ -16,6 +16,7 @@ from urllib.request import urlopen
 
 import yaml
 
+from recovery.dashboards.alert import Alert
 from recovery.dashboards.alerts import ALERTS, expression
 from recovery.dashboards.rules import INTERVAL_SECONDS, recording_groups
 from tests.cluster.controlplane.ports import PortClaims
@@ -145,13 +146,24 @@ def lay(recording: Recording, *, prometheus: Path, promtool: Path, folder: Path,
     for groups in ([jobs, fleet], *([group] for group in others)):
         rules = [{"record": rule.record, "expr": rule.expr} for group in groups for rule in group.rules]
         laid.evaluate(rules, begin, end)
-    laid.evaluate([_as_recorded(alert.name) for alert in ALERTS], begin, end)
+    for level in _explained_after_what_explains_them():
+        laid.evaluate([_as_recorded(alert) for alert in level], begin, end)
     return laid
 
 
-def _as_recorded(name: str) -> Mapping[str, str | Mapping[str, str]]:
+def _explained_after_what_explains_them() -> Iterator[list[Alert]]:
+    """An alert that stays silent while another fires has to see it: the one is evaluated before the other."""
+    left = list(ALERTS)
+    while left:
+        names = {alert.name for alert in left}
+        level = [alert for alert in left if names.isdisjoint(alert.explained_by)]
+        assert level, f"these alerts explain each other: {names}"
+        yield level
+        left = [alert for alert in left if alert not in level]
+
+
+def _as_recorded(alert: Alert) -> Mapping[str, str | Mapping[str, str]]:
     """The series that Prometheus writes while the alert fires. promtool evaluates recording rules only."""
-    [alert] = [each for each in ALERTS if each.name == name]
     expr = expression(alert)
     samples = max(1, alert.for_seconds // INTERVAL_SECONDS)
     lasting = f"count_over_time(({expr})[{max(alert.for_seconds, INTERVAL_SECONDS)}s:{INTERVAL_SECONDS}s]) >= {samples}"

@@ -23,7 +23,16 @@ _ENFORCED = {
     "teardown": {"graceSeconds": 10},
 }
 JOBS = (
-    JobPlan("team-a", "llm", PlannedRuntime.PREPARED, pods=8, grace_seconds=5, policy=_ENFORCED),
+    JobPlan(
+        "team-a",
+        "llm",
+        PlannedRuntime.PREPARED,
+        pods=8,
+        grace_seconds=5,
+        policy=_ENFORCED,
+        total_steps=120_000,
+        reports_every_seconds=20.0,
+    ),
     JobPlan(
         "team-a",
         "vision",
@@ -37,7 +46,7 @@ JOBS = (
     JobPlan("team-b", "late", PlannedRuntime.PREPARED, pods=2, grace_seconds=5, policy=_ENFORCED),
 )
 """At the end llm waits for its last member, vision is held because its budget is spent, speech is only watched, no
-policy selects search, and late has never run whole: one of its pods does not start."""
+policy selects search, and late has never run whole: one of its pods does not start. llm alone reports progress."""
 NEVER_STARTS = "late-node-0-1"
 
 

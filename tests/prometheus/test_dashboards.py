@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
+from recovery.dashboards.alerts import ALERTS
 from recovery.dashboards.palette import PHASE_REASONS
 from recovery.dashboards.rules import INTERVAL_SECONDS
 from recovery.ports import NODES
@@ -140,9 +141,11 @@ def _open_rows(truth: Truth, answers: Sequence[Answer]) -> None:
 
 
 def _alerts(truth: Truth, answers: Sequence[Answer]) -> None:
-    """Whoever waits with all its GPUs for longer than any threshold has an alert."""
-    found = {series.labels.get("job_name", "") for _, series in answers[0].named}
-    assert {span.job.split("/")[1] for span in truth.open} <= found
+    """Whoever waits with all its GPUs for longer than any threshold has an alert, and none that another explains."""
+    found = {(series.labels.get("job_name", ""), series.labels["alertname"]) for _, series in answers[0].named}
+    assert {span.job.split("/")[1] for span in truth.open} <= {job for job, _ in found}
+    explained_by = {alert.name: alert.explained_by for alert in ALERTS}
+    assert [(job, name) for job, name in found for other in explained_by[name] if (job, other) in found] == []
 
 
 def _incident_time(truth: Truth) -> float:
@@ -283,6 +286,7 @@ _OF_JOB: Mapping[str, Check] = {
     "Phase": _is(lambda _: list(PHASE_REASONS).index("Starting") + 1),
     "Open for": _is(_oldest_seconds, within=2),
     "GPUs of the job": _is(lambda truth: gpus_of(truth.selected[0])),
+    "Progress": _is(lambda truth: [ratio for at, ratio in truth.reports(JOBS[0]) if at <= truth.recording.ends_at][-1]),
     "Restarts left": _is(lambda truth: truth.selected[0].policy["budget"]["limit"] - _charged()),  # type: ignore[index]
     "Open incident": _open_rows,
     "Alerts that fire for these jobs": _alerts,
@@ -298,7 +302,6 @@ _OF_JOB: Mapping[str, Check] = {
 }
 EXPECTED = {"fleet": _FLEET, "job": _OF_JOB}
 SILENT = {
-    "job: Progress": "no training of the model reports progress",
     "job: GPUs of groups that never started": "the job has started",
 }
 """Panels that must be empty in this recording, and why."""
@@ -344,14 +347,7 @@ def test_a_panel_says_what_the_trace_says(panel: Panel, server: Queries, recordi
 
 
 _COMPARISON = re.compile(r" (==|!=|>=|<=|<|>) ")
-_NOT_RECORDED = frozenset(
-    {
-        "recovery_watch_restarts_total",
-        "recovery_api_requests_total",
-        "recovery_job_progress_ratio",
-        "recovery_job_progress_timestamp_seconds",
-    }
-)
+_NOT_RECORDED = frozenset({"recovery_watch_restarts_total", "recovery_api_requests_total"})
 """No watch ends early in the recording, and no request fails in its last minutes, which is what that example asks."""
 
 

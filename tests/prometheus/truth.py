@@ -5,6 +5,7 @@ from datetime import datetime
 
 from recovery.core.decision.after_restart import SETTLES_IN
 from recovery.ports import PODS
+from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.manifests import JOBSET_LABEL
 from recovery.sim.trials.plan import JobPlan
 from recovery.telemetry.idle_cells import BOOKED_WITHIN
@@ -62,9 +63,22 @@ class Truth:
     def _spans(self, job: JobPlan) -> list[IdleSpan]:
         ends_at = self.recording.ends_at
         return [
-            IdleSpan(str(job), self._first_sign(job, lost, until), until, until == ends_at, gpus_of(job))
-            for lost, until in self.recording.idle_spans(str(job))
+            IdleSpan(str(job), self._first_sign(job, lost, met), self._resumed(job, met), met == ends_at, gpus_of(job))
+            for lost, met in self.recording.idle_spans(str(job))
         ]
+
+    def _resumed(self, job: JobPlan, met: datetime) -> datetime:
+        """When the training said that it progresses. Where it never says so, when all ranks met."""
+        if job.reports_every_seconds is None:
+            return met
+        ends_at = self.recording.ends_at
+        return next((min(at, ends_at) for at, _ in self.reports(job) if at > met), met)
+
+    def reports(self, job: JobPlan) -> list[tuple[datetime, float]]:
+        """When the training reported progress, and how much of it, as it writes it: in whole percent."""
+        assert job.total_steps is not None
+        reported = self.recording.evidence.trace.of(str(job), EventKind.REPORTED)
+        return [(record.at, 100 * record.step // job.total_steps / 100) for record in reported]
 
     def _first_sign(self, job: JobPlan, lost: datetime, until: datetime) -> datetime:
         """The first pod of the job that the API shows as deleted or failed because of this loss."""

@@ -108,8 +108,10 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     if ledger.phase is Phase.HELD:
         return _held(context, ledger)
     waits = found is Phase.SCHEDULING and ledger.phase is Phase.STARTING and _without_capacity(context.snapshot)
-    # Waiting for capacity does not count as starting, though all pods had a node before one of them was replaced.
-    reached_at = context.now if waits else phases.reached_at(context.snapshot, open_.target, found, context.now)
+    # Waiting for capacity does not count as starting, though all pods had a node before one of them was replaced. Nor
+    # was an old pod torn down while its node did not answer, though its Job was deleted before.
+    undated = waits or (found is Phase.TEARING_DOWN and ledger.phase is Phase.FENCING)
+    reached_at = context.now if undated else phases.reached_at(context.snapshot, open_.target, found, context.now)
     ledger = phases.enter(ledger, found if waits else phases.later(found, ledger.phase), reached_at)
     if found in phases.GOING_DOWN or found is Phase.BACKOFF:
         return _watch(context, ledger, found, ours=ours)

@@ -264,6 +264,10 @@ class LostTimeBooked(CheckerRule):
             of = f" (incident {stretch.incident})" if stretch.incident else ""
             yield self.found(stretch.since, f"{stretch.seconds:.3f} s: {account}{of}", key)
 
+    def _reports_every(self, key: GroupKey) -> timedelta:
+        """Zero: the training reports no progress."""
+        return timedelta(seconds=self.evidence.jobs[key].reports_every_seconds or 0.0)
+
     def _most(self, key: GroupKey, stretch: Stretch, account: str, incident: Booked | None) -> timedelta:
         """How long a stretch of this account may be."""
         if account == Account.UNEXPLAINED:
@@ -278,7 +282,9 @@ class LostTimeBooked(CheckerRule):
             Account.LATE: _SETTLES_IN,
             Account.BETWEEN: _SETTLES_IN,
             Account.NEVER: _SETTLES_IN,
-            Account.UNREPORTED: _SETTLES_IN + timedelta(seconds=self.evidence.jobs[key].reports_every_seconds or 0.0),
+            # Two reports: where the one of 0 % that announces a training is not seen, a first one that says 0 % is
+            # taken for it.
+            Account.UNREPORTED: _SETTLES_IN + 2 * self._reports_every(key),
             Account.OUTLIVES: EARLY,
             Account.LIVED: _SETTLES_IN + ((self._outlived_until(key, stretch) or stretch.since) - stretch.since),
             Account.ADDED: _SETTLES_IN + _MADE_AGAIN_IN,

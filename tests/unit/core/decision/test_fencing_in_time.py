@@ -88,3 +88,17 @@ def test_without_a_policy_nothing_is_forced_and_fencing_goes_on_when_there_is_on
     controller.policy = policy_
     controller.reconcile(going, 800)
     assert controller.forced == ["train-node-0-2-10"]
+
+
+def test_an_old_pod_is_torn_down_only_from_when_its_node_answers_again() -> None:
+    """Its Job was deleted long before. What was waited for until then is the node, and the bill says so."""
+    controller = Controller(assume_dead(600))
+    silent = training().node_silent("gpu-2", 0).evicted(2, 300)
+    controller.reconcile(silent, 301)
+    going = silent.job_deleted(302).all_deleted(302)
+    controller.reconcile(going, 303)
+    assert controller.phase() is Phase.FENCING
+    controller.reconcile(going.node_back("gpu-2"), 500)
+    assert controller.phase() is Phase.TEARING_DOWN
+    fencing, _ = controller.incident.phases[-2:]
+    assert (fencing.phase, fencing.ended_at) == (Phase.FENCING, at(500))
