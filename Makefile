@@ -22,7 +22,7 @@ EXAMPLES_STAMP := $(EXAMPLES_VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv unit examples lint seeds simulation soak contract walks prometheus cluster cluster-build test-cluster demo bench test manifests lock clean check-go
+.PHONY: help venv unit examples lint seeds simulation soak contract walks prometheus pictures cluster cluster-build test-cluster demo bench test manifests lock clean check-go
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -95,6 +95,9 @@ contract: $(STAMP) check-go  ## what the modelled cluster promises (make unit), 
 
 walks: $(STAMP) check-go  ## random walks of small jobs, in the modelled cluster and on the real control plane; SEEDS=200: more
 	$(BIN)/python -m pytest tests/walks $(if $(SEEDS),--walks=$(SEEDS)) --timeout=0 --junitxml=build/walks.xml $(ARGS)
+
+pictures: $(STAMP) check-go  ## draw the dashboards and photograph reports into docs/images; needs Chromium
+	@$(BIN)/python -m tests.prometheus.pictures
 
 # Two control planes side by side: the tests mostly wait, for grace periods, leases and kubelets.
 test-cluster: $(STAMP) check-go  ## the tests that need a real control plane

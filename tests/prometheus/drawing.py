@@ -7,8 +7,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
+from itertools import pairwise
 from typing import Any
 
+from recovery.dashboards.rules import INTERVAL_SECONDS
 from tests.prometheus.board_queries import Panel, Target, Viewed, body_of
 from tests.prometheus.laid import Queries, Series
 
@@ -65,7 +67,7 @@ def _bars(panel: Panel, answer: Answer, box: Box, _view: Viewed) -> Iterable[str
         yield _nothing(panel, box)
         return
     row = min(26.0, high / len(found))
-    left = min(wide * 0.5, 12 + 7 * max(len(name) for name, _ in found))
+    left = min(wide * 0.6, 12 + 7 * max(len(name) for name, _ in found))
     top = max(value for _, value in found) or 1.0
     for index, (name, value) in enumerate(found):
         middle = y + index * row + row / 2
@@ -87,6 +89,7 @@ def _lines(panel: Panel, answer: Answer, box: Box, view: Viewed) -> Iterable[str
         return
     defaults = panel.body["fieldConfig"]["defaults"]
     stacked = defaults["custom"].get("stacking", {}).get("mode") == "normal"
+    stepped = defaults["custom"].get("lineInterpolation") == "stepAfter"
     times = sorted({at for _, series in found for at, _ in series.points})
     values = {name: dict(series.points) for name, series in found}
     totals = [sum(each.get(at, 0.0) for each in values.values()) for at in times]
@@ -117,7 +120,7 @@ def _lines(panel: Panel, answer: Answer, box: Box, view: Viewed) -> Iterable[str
             base = upper
         else:
             for run in _runs(each, times):
-                path = [place(*point) for point in run]
+                path = [place(*point) for point in (_steps(run) if stepped else run)]
                 yield f'<polyline points="{_points(path)}" fill="none" stroke="{color}" stroke-width="2"/>'
         shown.append((name, color))
     yield from _legend(shown, x + left, y + high - 4, plot_wide)
@@ -255,6 +258,9 @@ def _runs(values: Mapping[float, float], times: Sequence[float]) -> Iterable[lis
     run: list[tuple[float, float]] = []
     for at in times:
         value = values.get(at)
+        if run and at - run[-1][0] > 2 * INTERVAL_SECONDS:  # no series has a value there
+            yield run
+            run = []
         if value is not None and value == value:  # noqa: PLR0124 - not NaN
             run.append((at, value))
         elif run:
@@ -262,6 +268,12 @@ def _runs(values: Mapping[float, float], times: Sequence[float]) -> Iterable[lis
             run = []
     if run:
         yield run
+
+
+def _steps(run: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Each value holds until the next one."""
+    held = [(after, value) for (_, value), (after, _) in pairwise(run)]
+    return [run[0], *(point for pair in zip(held, run[1:], strict=True) for point in pair)]
 
 
 def _points(path: Iterable[tuple[float, float]]) -> str:
@@ -324,7 +336,7 @@ def _number(value: float, decimals: int | None) -> str:
 
 def _duration(seconds: float, decimals: int | None) -> str:
     if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
+        return f"{seconds * 1000:.3g} ms"
     for size, name in ((86400, "days"), (3600, "hours"), (60, "mins")):
         if seconds >= size:
             return f"{seconds / size:.1f} {name}"
