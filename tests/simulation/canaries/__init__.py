@@ -91,6 +91,7 @@ CANARIES = (
     Canary("pods made before the resume are another run", "RecordedOnce", decisions.pods_by_creation, _resumed, 21),
     Canary("a sidecar counts as a rank", "HealthyUntouched", decisions.all_containers_train, _has_sidecars, 5),
     Canary("progress of the old incarnation", "ProgressIsNew", decisions.any_progress_will_do, _reports, 11),
+    Canary("a training that only begins progresses", "ProgressIsNew", decisions.announced_is_progress, _reports, 11),
     Canary("deadline reset", "DeadlineHolds", decisions.deadlines_are_reset, _has_deadline, 3),
     Canary("forgotten watchdog", "WatchdogTouches", decisions.no_watchdog, _has(FaultKind.JOB_WITHOUT_PODS), 65),
     Canary(

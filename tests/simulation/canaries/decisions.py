@@ -60,10 +60,15 @@ def pods_by_creation(monkeypatch: pytest.MonkeyPatch) -> None:
 def any_progress_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the TrainJob tells of its progress is taken for news."""
 
-    def told(context: ReconcileContext, ledger: Ledger, since: datetime) -> datetime | None:
+    def told(context: ReconcileContext, ledger: Ledger) -> datetime | None:
         return context.now if context.workload.progress is not None else None
 
     monkeypatch.setattr("recovery.core.decision.resuming._progressed_at", told)
+
+
+def announced_is_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training that says 0 % when it begins is taken for one that has made a step."""
+    monkeypatch.setattr("recovery.core.decision.resuming._announces", lambda ledger, progress: False)
 
 
 def all_containers_train(monkeypatch: pytest.MonkeyPatch) -> None:
