@@ -143,8 +143,8 @@ def _now() -> list[AnyPanel]:
             ],
             [
                 BoardColumn("alertname", "Alert", link=TO_RUNBOOK),
-                BoardColumn("severity", "Severity"),
-                BoardColumn("job_name", "Job"),
+                BoardColumn("severity", "Severity", width=80),
+                BoardColumn("job_name", "Job", width=120),
             ],
             width=8,
             height=5,

@@ -38,7 +38,7 @@ IMAGES = REPOSITORY / "docs/images"
 TRIALS = 40
 """Each is the history of one job's cluster; together they are the fleet of the report."""
 WEEK = timedelta(days=7)
-SIZES = {"incident": (900, 2150), "fleet": (900, 3300)}
+SIZES = {"incident": (900, 2920), "fleet": (900, 4800)}
 """Of the pages in pixels: width, and a height that shows them whole."""
 
 

@@ -4,7 +4,8 @@ The controllers are the production program, and every scrape is what their regis
 """
 
 from collections.abc import Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from recovery.sim.trials.failure_signs import Sign
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.plan import JobPlan, PlannedRuntime, TrialPlan
 from tests.cluster.controlplane.build import Toolbox
-from tests.prometheus.recorder import Recording, Story, play
+from tests.prometheus.recorder import SCRAPE_SECONDS, Recording, Story, play
 from tests.prometheus.replay import replay, scrape_members
 
 HOURS = 2
@@ -30,6 +31,10 @@ JOBS = (
     JobPlan("team-b", "speech", PlannedRuntime.PREPARED, pods=4, grace_seconds=5, policy=_POLICY),
 )
 NODES = sum(job.pods for job in JOBS)
+GPUS = {str(job): job.pods * job.gpus_per_pod for job in JOBS}
+FIRST_LEADER = 0
+"""Which replica leads at first, in this story."""
+KILLED_AT_SECONDS = 3150.0
 FIRED = 'sum by (alertname, job_name) (count_over_time(ALERTS{alertstate="firing"}[3h])) > bool 0'
 FIRES_STILL = 'ALERTS{alertstate="firing"}'
 
@@ -82,21 +87,30 @@ def test_a_node_that_nothing_replaces_fires_what_its_runbook_is_about_and_nothin
 
 
 def test_a_leader_that_dies_in_mid_incident(promtool: Path, tmp_path: Path) -> None:
-    """No counter falls, nothing counts twice, and what the next leader tells first is what the ledger says."""
-    told: list[tuple[str, str]] = []
+    """The standby goes on. No counter falls, nothing counts twice, and each scrape of a leader tells what the ledgers
+    say, also the first one of the next."""
+    told: list[_Told] = []
 
     def compare(cluster: EmbeddedCluster, recording: Recording, at: datetime) -> None:
         scrape_members(cluster, recording, at)
-        told.extend(_phases_told_and_kept(cluster, recording, at))
+        told.append(_told(cluster, recording, at))
 
     faults = (
         _fault(0, FaultKind.NODE_POWER_LOSS, 3000, LARGE, 2, seconds=240.0),
-        _fault(1, FaultKind.PROCESS_KILL, 3150, LARGE, 0, 1, seconds=60.0),
+        _fault(1, FaultKind.PROCESS_KILL, KILLED_AT_SECONDS, LARGE, FIRST_LEADER, seconds=1200.0),
     )
     base = story(*faults, nodes=NODES)
     recording = play(Story(plan=base.plan, run_seconds=base.run_seconds, nodes=base.nodes, after_scrape=compare))
-    assert {kept for kept, _ in told} > {"Healthy"}, "a scrape fell into the incident"
-    assert [each for each in told if each[0] != each[1]] == []
+    killed_at = recording.evidence.began_at + timedelta(seconds=KILLED_AT_SECONDS + SCRAPE_SECONDS)
+    led = [each for each in told if each.leader]
+    before, after = [[each for each in led if (each.at > killed_at) == later] for later in (False, True)]
+    assert {each.leader for each in before} == {f"controller-{FIRST_LEADER}"}
+    assert {each.leader for each in after} == {f"controller-{1 - FIRST_LEADER}"}
+    assert before[-1].kept[LARGE] not in {"Healthy", ""}, "the leader dies in mid-incident"
+    assert after[0].kept[LARGE] not in {"Healthy", ""}, "and the next one leads in it"
+    for each in led:
+        assert each.shown == each.kept, each.at
+        assert each.idle == {job: GPUS[job] * (phase != "Healthy") for job, phase in each.kept.items()}, each.at
     counters = [job_series(name) for name in JOB_METRICS if name.endswith("_total")]
     counters += [fleet_series(name) for name in FLEET_METRICS if name.endswith("_total")]
     fell: list[tuple[str, Mapping[str, float]]] = [(f"sum(resets({series}[2h])) > 0", {}) for series in counters]
@@ -107,17 +121,34 @@ def test_a_leader_that_dies_in_mid_incident(promtool: Path, tmp_path: Path) -> N
     replay(promtool, tmp_path, recording, [*fell, *((expr, {"{}": 1.0}) for expr in once), (FIRED, {})])
 
 
-def _phases_told_and_kept(cluster: EmbeddedCluster, recording: Recording, at: datetime) -> list[tuple[str, str]]:
-    """Of each group: the phase in its ledger, and the one that the leader tells at that scrape."""
+@dataclass(frozen=True)
+class _Told:
+    """One scrape, by job: the phase that the ledger keeps, the one that the leader tells, and the GPUs that it calls
+    idle."""
+
+    at: datetime
+    leader: str
+    """Empty: no replica says that it leads."""
+    kept: Mapping[str, str]
+    shown: Mapping[str, str]
+    idle: Mapping[str, float]
+
+
+def _told(cluster: EmbeddedCluster, recording: Recording, at: datetime) -> _Told:
     scrape = [sample for sample in recording.samples if sample.at == at]
-    shown = {
-        (sample.labels["namespace"], sample.labels["job_name"]): sample.labels["phase"]
-        for sample in scrape
-        if sample.name == "recovery_job_phase" and sample.value == 1
+    leaders = [sample.replica for sample in scrape if sample.name == "recovery_leader" and sample.value == 1]
+    of_job = [
+        (f"{each.labels['namespace']}/{each.labels['job_name']}", each) for each in scrape if "job_name" in each.labels
+    ]
+    kept = dict.fromkeys((str(job) for job in JOBS), "Healthy")
+    for group in cluster.server.objects(RECOVERY_GROUPS):
+        job = f"{group['metadata']['namespace']}/{group['spec']['workloadRef']['name']}"
+        kept[job] = group.get("status", {}).get("phase", "Healthy")
+    phases = {
+        job: each.labels["phase"] for job, each in of_job if each.name == "recovery_job_phase" and each.value == 1
     }
-    kept = {
-        (group["metadata"]["namespace"], group["spec"]["workloadRef"]["name"]): group["status"]["phase"]
-        for group in cluster.server.objects(RECOVERY_GROUPS)
-        if "phase" in group.get("status", {})
-    }
-    return [(phase, shown[key]) for key, phase in kept.items() if key in shown]
+    idle: dict[str, float] = dict.fromkeys(kept, 0.0)
+    for job, each in of_job:
+        if each.name == "recovery_gpus_idle":
+            idle[job] += each.value
+    return _Told(at, leaders[0] if leaders else "", kept, phases, idle)
