@@ -21,6 +21,7 @@ from recovery.cli.preflight import (
     NODE_LEASES,
     OBSERVE,
     QUARANTINE,
+    RECORDS,
     WATCHED,
     absent_resources,
     denied,
@@ -158,11 +159,14 @@ async def check(
     if to_account := await denied(connection.client, ACCOUNTING):
         missing = permission_words(to_account)
         _log.warning("the totals of the fleet will be incomplete (manifests/rbac)", missing_permissions=missing)
+    if to_retain := await denied(connection.client, RECORDS):
+        missing = permission_words(to_retain)
+        _log.warning("records of incidents will never be deleted (manifests/rbac)", missing_permissions=missing)
     if to_fence := await denied(connection.client, NODE_LEASES):
         missing = f"{permission_words(to_fence)} in {NODE_LEASE_NAMESPACE}"
         _log.warning("fencing AssumeDead will go by the Ready condition of nodes alone", missing_permissions=missing)
     if telemetry is not None:
-        lacked = (*to_enforce, *to_quarantine, *to_account, *to_fence)
+        lacked = (*to_enforce, *to_quarantine, *to_account, *to_retain, *to_fence)
         telemetry.permissions_missing((each.verb, each.target) for each in lacked)
     if train_jobs:
         return WATCHED

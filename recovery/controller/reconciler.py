@@ -7,6 +7,7 @@ incident is recorded, and which incidents of vanished jobs have been recorded un
 """
 
 import asyncio
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import msgspec
@@ -132,6 +133,11 @@ class Reconciler:
         _log.warning("an incident of a deleted job is not recorded yet", **self.log_keys(key), error=str(refused))
         later = self._clock.now() + _RECORD_AGAIN_AFTER
         return later if again is None else min(again, later)
+
+    def ledgers_written(self) -> Iterator[LedgerObject]:
+        """Our last writes that the cache has not shown yet, those of jobs that are gone included."""
+        for written in self._written.values():
+            yield from written.values()
 
     def log_keys(self, key: GroupKey) -> dict[str, str]:
         """What each log line about the group has: `job`, and `incident` while one is open."""

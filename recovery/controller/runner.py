@@ -8,16 +8,19 @@ others'.
 """
 
 import asyncio
+from collections.abc import Iterator
 
 import structlog
 
 from recovery.controller.fleet_reconciler import FleetReconciler
+from recovery.controller.incident_sweeper import IncidentSweeper
 from recovery.controller.leadership import ROLES_READ_WITHIN_SECONDS, Leadership
 from recovery.controller.leadership_guard import LeadershipGuard, LeadershipTerm
 from recovery.controller.observer import ControllerObserver
 from recovery.controller.queue import GroupQueue
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, Reconciler, RestlessGroupError
 from recovery.core.model.facts import GroupKey
+from recovery.core.model.ledger import LedgerObject
 from recovery.executors.fleet_ledger import FleetWriter
 from recovery.ports import (
     ApiClient,
@@ -145,9 +148,14 @@ class Duty:
         fleet = FleetWriter(api, store, clock)
         self._fleet_reconciler = FleetReconciler(api=api, store=store, clock=clock, fleet=fleet)
         self._reconciler = Reconciler(api=api, store=store, clock=clock, observer=observer, fleet=fleet)
+        self._sweeper = IncidentSweeper(api=api, store=store, clock=clock, ledgers=self._ledgers)
         self._slots = asyncio.Semaphore(_RECONCILES_AT_ONCE)
         self._forbidden_since: dict[GroupKey, float] = {}
         """Of groups whose latest reconciles were all forbidden something: since when, by our monotonic clock."""
+
+    def _ledgers(self) -> Iterator[LedgerObject]:
+        yield from self._store.ledger_objects()
+        yield from self._reconciler.ledgers_written()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile every group, and each that changes, until `stop` is set and the reconciles in progress are over.
@@ -157,6 +165,7 @@ class Duty:
         running: set[asyncio.Task[None]] = set()
         resync = asyncio.create_task(self._resync())
         keeping = asyncio.create_task(self._fleet_reconciler.run())
+        sweeping = asyncio.create_task(self._sweeper.run())
         stopper = asyncio.create_task(self._close_when(stop))
         try:
             while (taken := await self.queue.take()) is not None:
@@ -171,9 +180,9 @@ class Duty:
             if running:
                 await asyncio.wait(running, timeout=_FINISH_SECONDS)
         finally:
-            for task in (resync, keeping, stopper, *running):
+            for task in (resync, keeping, sweeping, stopper, *running):
                 task.cancel()
-            await asyncio.gather(resync, keeping, stopper, *running, return_exceptions=True)
+            await asyncio.gather(resync, keeping, sweeping, stopper, *running, return_exceptions=True)
 
     async def _wait_for_slot(self, stopper: "asyncio.Task[None]") -> None:
         """Until one more reconcile may begin, or the end: those that hang in every slot must not hold up a stop."""

@@ -15,6 +15,8 @@ CONFIG = Overlay(
         "spec.suspicion.within": bounded_duration(longer_than_nothing("no suspicion would ever count")),
         "spec.circuitBreaker": {"description": f"{docstrings.of_type(CircuitBreakerSpec)} Absent: there is none."},
         "spec.circuitBreaker.recoveries": integer(1, 10000),
+        "spec.incidents.ttl": bounded_duration(longer_than_nothing("every record would be deleted at once")),
+        "spec.incidents.maxPerNamespace": integer(1, 100000),
         "spec.circuitBreaker.within": bounded_duration(longer_than_nothing("no recovery would ever count")),
     },
 )

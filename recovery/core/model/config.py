@@ -57,6 +57,15 @@ class CircuitBreakerSpec(msgspec.Struct, frozen=True, rename="camel"):
     """How long one counts."""
 
 
+class IncidentsSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """How many RecoveryIncidents are kept, and for how long. The oldest go first."""
+
+    ttl: str = "720h"
+    """How long one is kept after its incident ended."""
+    max_per_namespace: int = 1000
+    """Beyond this the oldest of the namespace are deleted before their time."""
+
+
 class ConfigSpec(msgspec.Struct, frozen=True, rename="camel"):
     """`spec` of the RecoveryConfig."""
 
@@ -69,6 +78,7 @@ class ConfigSpec(msgspec.Struct, frozen=True, rename="camel"):
     suspicion: SuspicionSpec = SuspicionSpec()
     circuit_breaker: CircuitBreakerSpec | None = None
     """None: there is none."""
+    incidents: IncidentsSpec = IncidentsSpec()
 
 
 class ConfigFacts(msgspec.Struct, frozen=True):

@@ -54,6 +54,10 @@ def config_problems(spec: ConfigSpec) -> Iterator[str]:
     if suspicion.suspicions < 1:
         yield f"spec.suspicion.suspicions: {suspicion.suspicions} would suspect every node; use 1 or more"
     yield from _no_time(suspicion.within, "spec.suspicion.within", "no suspicion would ever count")
+    if spec.incidents.max_per_namespace < 1:
+        most = spec.incidents.max_per_namespace
+        yield f"spec.incidents.maxPerNamespace: {most} would keep no record of any incident; use 1 or more"
+    yield from _no_time(spec.incidents.ttl, "spec.incidents.ttl", "every record would be deleted at once")
     if breaker is None:
         return
     if breaker.recoveries < 1:

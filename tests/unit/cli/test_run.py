@@ -150,6 +150,16 @@ async def test_with_the_roles_of_an_earlier_version_it_starts_and_says_that_the_
     assert [(each["log_level"], each["missing_permissions"]) for each in logs] == [("warning", lacking)]
 
 
+async def test_without_the_right_to_delete_records_it_starts_and_says_that_they_stay() -> None:
+    cluster = PlainCluster()
+    cluster.denied = {("delete", "recoveryincidents")}
+    with capture_logs() as logs:
+        await check(connection(cluster))
+    assert [(each["log_level"], each["missing_permissions"]) for each in logs] == [
+        ("warning", "delete recoveryincidents.recovery.trainjob.dev")
+    ]
+
+
 async def test_rights_to_lead_that_are_missing_are_named_with_their_namespace() -> None:
     cluster = PlainCluster()
     cluster.denied = {("create", "leases"), ("patch", "leases")}

@@ -194,10 +194,13 @@ async def test_a_record_that_is_put_off_is_not_forgotten_even_if_the_cache_has_n
     scene.api.next("create", RECOVERY_INCIDENTS, TryLaterError("too many requests", status=429))
     with pytest.raises(TryLaterError):
         await scene.reconcile(9)
+    (held,) = scene.reconciler.ledgers_written()
+    assert held.ledger.incident is not None, "the sweep of records must know of it"
     await scene.reconcile(10)
     assert [request.name for request in scene.api.writes] == [RECORD, RECORD]
     await scene.reconcile(11)
     assert len(scene.api.writes) == 2, "and it is forgotten then"
+    assert list(scene.reconciler.ledgers_written()) == []
 
 
 async def test_nobody_waits_for_a_record_that_has_no_namespace_any_more() -> None:

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from recovery import api_verbs
 from recovery.controller import runner
+from recovery.controller.incident_sweeper import FIRST_AFTER_SECONDS, SWEEP_SECONDS
 from recovery.controller.leadership import Leadership, SoleLeader
 from recovery.controller.leadership_guard import LeadershipTerm
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, RestlessGroupError
@@ -20,6 +21,7 @@ from recovery.core.model.ledger import Ledger, LedgerObject
 from recovery.core.policy.selection import PolicySet
 from recovery.ports import (
     JOBS,
+    RECOVERY_INCIDENTS,
     ApiClient,
     ForbiddenError,
     NamespaceTerminatingError,
@@ -173,8 +175,9 @@ class Scene:
         self.store = Keys(*keys)
         self.ears = Ears()
         self.stop = asyncio.Event()
+        self.api = LedgersApi()
         self.controller = Controller(
-            api=LedgersApi(),
+            api=self.api,
             store=self.store,
             clock=VirtualClock(),
             entropy=Chance(),
@@ -227,6 +230,25 @@ async def test_a_stop_before_the_caches_are_synced_ends_it(monkeypatch: pytest.M
         await asyncio.sleep(1)
         assert task.done()
     assert scene.reconciles.begun == []
+
+
+# --- beside the reconciles -------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_who_leads_sweeps_the_records_of_incidents_and_who_stands_by_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch, ONE, leadership=(elected := PinnedPolicy()))
+    async with scene.running():
+        await asyncio.sleep(2 * FIRST_AFTER_SECONDS)
+        assert scene.api.sent("list", RECOVERY_INCIDENTS) == []
+        elected.won.set()
+        await asyncio.sleep(FIRST_AFTER_SECONDS + 1)
+        assert len(scene.api.sent("list", RECOVERY_INCIDENTS)) == 1
+        elected.lost.set_result("another one leads")
+        await asyncio.sleep(2 * SWEEP_SECONDS)
+        assert len(scene.api.sent("list", RECOVERY_INCIDENTS)) == 1
 
 
 # --- level-triggered -------------------------------------------------------------------------------------------------

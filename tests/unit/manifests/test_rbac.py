@@ -2,7 +2,7 @@
 
 import pytest
 
-from recovery.cli.preflight import ACCOUNTING, ENFORCE, NODE_LEASES, OBSERVE, QUARANTINE, Permission, to_lead
+from recovery.cli.preflight import ACCOUNTING, ENFORCE, NODE_LEASES, OBSERVE, QUARANTINE, RECORDS, Permission, to_lead
 from tests.unit.manifests.kustomize import REPOSITORY, Object, objects, only, rights
 
 READ = {"get", "list", "watch"}
@@ -60,7 +60,7 @@ def test_observing_writes_nothing_but_its_own_objects_and_events() -> None:
 
 
 def test_the_controller_asks_at_its_start_for_exactly_what_the_roles_grant() -> None:
-    assert as_rights((*OBSERVE, *ACCOUNTING)) == rights(role("recovery-observe"))
+    assert as_rights((*OBSERVE, *ACCOUNTING, *RECORDS)) == rights(role("recovery-observe"))
     assert as_rights(ENFORCE) == rights(role("recovery-enforce"))
     assert as_rights(QUARANTINE) == rights(role("recovery-quarantine"))
     leader = only("rbac", "Role", "recovery-leader")

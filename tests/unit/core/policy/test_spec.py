@@ -11,6 +11,7 @@ from recovery.core.model.config import (
     CircuitBreakerSpec,
     ConfigFacts,
     ConfigSpec,
+    IncidentsSpec,
     QuarantineSpec,
     SuspicionSpec,
 )
@@ -178,6 +179,12 @@ BAD_CONFIGS = {
     "spec.suspicion.suspicions: 0 would suspect every node; use 1 or more": {"suspicion": SuspicionSpec(suspicions=0)},
     "spec.suspicion.within: must be longer than 0s, or no suspicion would ever count": {
         "suspicion": SuspicionSpec(within="0s")
+    },
+    "spec.incidents.ttl: must be longer than 0s, or every record would be deleted at once": {
+        "incidents": IncidentsSpec(ttl="0s")
+    },
+    "spec.incidents.maxPerNamespace: 0 would keep no record of any incident; use 1 or more": {
+        "incidents": IncidentsSpec(max_per_namespace=0)
     },
     "spec.circuitBreaker.recoveries: 0 would open the breaker at once; use 1 or more, or spec.paused to stop all "
     "recoveries": {"circuit_breaker": CircuitBreakerSpec(recoveries=0)},

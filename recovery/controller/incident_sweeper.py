@@ -1,0 +1,157 @@
+"""Deletes the records of closed incidents that `RecoveryConfig.spec.incidents` no longer keeps.
+
+It works beside the recoveries, and never in their way: one request at a time, a few in a second, and a pass that meets
+any trouble ends until the next one is due. A record whose incident a ledger still holds is left alone, because that
+incident may not be in the totals of the fleet yet.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import structlog
+
+from recovery.core.fleet.retention import IncidentRetention, RetainedIncident, incident_retention, surplus
+from recovery.core.fleet.totals import IncidentName, held_by
+from recovery.core.model.config import ConfigSpec
+from recovery.core.model.ledger import LedgerObject
+from recovery.core.policy.validation import config_problems
+from recovery.executors.incident_retention import delete_record, retained_pages
+from recovery.ports import (
+    RECOVERY_GROUPS,
+    ApiClient,
+    ApiError,
+    Clock,
+    ForbiddenError,
+    GroupStore,
+    NotLeadingError,
+    RefusedError,
+)
+
+_log = structlog.get_logger("recovery.controller")
+
+FIRST_AFTER_SECONDS = 300.0
+"""A new leader has recoveries to see to first."""
+SWEEP_SECONDS = 3600.0
+"""Between two passes."""
+NEXT_SOON_SECONDS = 60.0
+"""Between two passes, where the first one has left something to do."""
+DELETES_MAX = 500
+"""In one pass."""
+_BETWEEN_REQUESTS_SECONDS = 0.1
+
+
+class IncidentSweeper:
+    """Sweeps the RecoveryIncidents while this process leads."""
+
+    def __init__(
+        self,
+        *,
+        api: ApiClient,
+        store: GroupStore,
+        clock: Clock,
+        ledgers: Callable[[], Iterable[LedgerObject]],
+    ) -> None:
+        """`ledgers`: every ledger that may still ask to record or count an incident."""
+        self._api = api
+        self._store = store
+        self._clock = clock
+        self._ledgers = ledgers
+        self._told: type[Exception] | None = None
+        """The kind of trouble that was told of last. None: the last pass had none."""
+
+    async def run(self) -> None:
+        """Until cancelled, or until this process may no longer lead."""
+        await self._clock.sleep(FIRST_AFTER_SECONDS)
+        while True:
+            left = False
+            try:
+                left = await self.sweep()
+                self._told = None
+            except NotLeadingError:
+                return
+            except Exception as error:  # noqa: BLE001 - statistics must not end the groups' recoveries
+                self._say(error)
+            await self._clock.sleep(NEXT_SOON_SECONDS if left else SWEEP_SECONDS)
+
+    async def sweep(self) -> bool:
+        """One pass. Returns whether it has left something to do. Raises ApiError."""
+        retention = self._retention()
+        if retention is None or self._store.undecodable().get(RECOVERY_GROUPS.plural):
+            return False  # what a ledger that nobody can read holds is not known
+        due = await self._due(retention)
+        deleted = 0
+        for record in due[:DELETES_MAX]:
+            await self._clock.sleep(_BETWEEN_REQUESTS_SECONDS)
+            deleted += await self._delete(record)
+        if deleted:
+            _log.info("records of closed incidents are deleted: RecoveryConfig spec.incidents", count=deleted)
+        return len(due) > DELETES_MAX
+
+    async def _due(self, retention: IncidentRetention) -> list[RetainedIncident]:
+        """What is to be deleted, as far as one pass deletes it. Only the records that one namespace keeps are held in
+        memory."""
+        due: list[RetainedIncident] = []
+        kept: list[RetainedIncident] = []
+        async for page in retained_pages(self._api):
+            for namespace, records in _by_namespace(page):
+                if kept and kept[0].namespace != namespace:
+                    kept = []
+                kept += records
+                over = surplus(kept, retention, self._clock.now(), in_use=self._in_use())
+                due += over
+                gone = {each.uid for each in over}
+                kept = [each for each in kept if each.uid not in gone]
+            if len(due) > DELETES_MAX:
+                break
+            await self._clock.sleep(_BETWEEN_REQUESTS_SECONDS)
+        return due
+
+    async def _delete(self, record: RetainedIncident) -> bool:
+        """False: it has changed, is gone, or somebody refuses that it goes."""
+        if self._in_use()(record.incident):
+            return False
+        try:
+            return await delete_record(self._api, record)
+        except ForbiddenError:
+            raise
+        except RefusedError as error:  # a webhook's, which may be about this namespace alone
+            _log.warning("a record is not deleted", record=f"{record.namespace}/{record.name}", error=str(error))
+            return False
+
+    def _retention(self) -> IncidentRetention | None:
+        """None: the RecoveryConfig cannot be used, so nothing says what may go."""
+        config = self._store.config()
+        spec = config.spec if config is not None else ConfigSpec()
+        if (config is not None and config.unreadable) or any(config_problems(spec)):
+            return None
+        return incident_retention(spec)
+
+    def _in_use(self) -> Callable[[IncidentName], bool]:
+        held: set[IncidentName] = set()
+        unreadable: set[str] = set()
+        for group in self._ledgers():
+            if group.readable:
+                held.update(held_by(group.workload_uid, group.ledger))
+            else:
+                unreadable.add(group.workload_uid)
+        return lambda name: name in held or name[0] in unreadable
+
+    def _say(self, error: Exception) -> None:
+        """One line when a trouble begins, a traceback only for what is a bug."""
+        again = self._told is type(error)
+        self._told = type(error)
+        match error:
+            case ForbiddenError():
+                log = _log.info if again else _log.warning
+                log("records of closed incidents are never deleted: a permission is missing", error=str(error))
+            case ApiError():
+                _log.info("records of closed incidents are swept later", error=str(error))
+            case _:
+                _log.error("a sweep of incident records failed: this is a bug", error=str(error), exc_info=error)
+
+
+def _by_namespace(page: Iterable[RetainedIncident]) -> Iterator[tuple[str, list[RetainedIncident]]]:
+    """The records of each namespace, in the order of the page."""
+    found: dict[str, list[RetainedIncident]] = {}
+    for each in page:
+        found.setdefault(each.namespace, []).append(each)
+    yield from found.items()

@@ -1,0 +1,62 @@
+"""Which RecoveryIncidents are deleted: by their age, and beyond a number per namespace."""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core.fleet.totals import REMEMBERED_FOR, IncidentName
+from recovery.core.model.config import ConfigSpec
+from recovery.core.model.durations import parse_duration
+
+SETTLED_AFTER = REMEMBERED_FOR
+"""A record is kept for at least this long after it was made. It may still be about to be added to the totals of the
+fleet by a ledger that the cache has lost sight of."""
+
+
+class RetainedIncident(msgspec.Struct, frozen=True):
+    """A RecoveryIncident, as far as its retention depends on it."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    incident: IncidentName
+    created_at: datetime
+    ended_at: datetime
+    """When its incident ended; of folded ones the latest."""
+
+
+class IncidentRetention(msgspec.Struct, frozen=True):
+    """`RecoveryConfig.spec.incidents`, parsed."""
+
+    ttl: timedelta
+    max_per_namespace: int
+
+
+def incident_retention(spec: ConfigSpec) -> IncidentRetention:
+    """Raises DurationError where the time cannot be read."""
+    return IncidentRetention(parse_duration(spec.incidents.ttl, "spec.incidents.ttl"), spec.incidents.max_per_namespace)
+
+
+def surplus(
+    records: Iterable[RetainedIncident],
+    retention: IncidentRetention,
+    now: datetime,
+    *,
+    in_use: Callable[[IncidentName], bool],
+) -> tuple[RetainedIncident, ...]:
+    """The records of one namespace that are to be deleted, oldest first.
+
+    `in_use`: a ledger still holds the incident of that name, so it may not be in the totals of the fleet yet. Such a
+    record is kept whatever its age, and so is one that has just been made. They count towards the limit all the same.
+    """
+    newest_first = sorted(records, key=lambda each: (each.ended_at, each.name), reverse=True)
+    found = [
+        each
+        for place, each in enumerate(newest_first)
+        if (place >= retention.max_per_namespace or now - each.ended_at > retention.ttl)
+        and now - each.created_at >= SETTLED_AFTER
+        and not in_use(each.incident)
+    ]
+    return tuple(reversed(found))

@@ -1,0 +1,283 @@
+"""The IncidentSweeper deletes what the RecoveryConfig no longer keeps, slowly, and never what may still be counted."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from recovery.controller import incident_sweeper
+from recovery.controller.incident_sweeper import FIRST_AFTER_SECONDS, SWEEP_SECONDS, IncidentSweeper
+from recovery.core.fleet.totals import with_closed
+from recovery.core.incident.closed_incident import totals_of
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.fleet_ledger import FleetTotals
+from recovery.core.model.ledger import Incident, Ledger, LedgerObject
+from recovery.executors import incident_retention
+from recovery.executors.status import LedgerWriter, WorkloadReference
+from recovery.ports import (
+    RECOVERY_INCIDENTS,
+    ApiError,
+    ConflictError,
+    ExpiredError,
+    ForbiddenError,
+    NotLeadingError,
+    RefusedError,
+    TryLaterError,
+)
+from tests.unit.core.world import at
+from tests.unit.executors.fleet import Fleet, Store
+from tests.unit.report.records import record
+
+DAY = 86_400.0
+FORBIDDEN = ForbiddenError("recoveryincidents is forbidden: cannot delete", status=403)
+
+
+class Records:
+    """A modelled API server with records of closed incidents, and the sweeper of a process that leads."""
+
+    def __init__(self, spec: dict[str, Any] | None = None) -> None:
+        self.fleet = Fleet(nodes=0, spec=spec)
+        self.store = Store(self.fleet)
+        self.ledgers: list[LedgerObject] = []
+        self.sweeper = self.new_leader()
+
+    def new_leader(self) -> IncidentSweeper:
+        fleet = self.fleet
+        return IncidentSweeper(api=fleet.client, store=self.store, clock=fleet.clock, ledgers=lambda: self.ledgers)
+
+    async def add(self, number: int, *, days_ago: float, namespace: str = "ml", uid: str = "uid-1") -> Incident:
+        """Recorded when it ended."""
+        clock, now = self.fleet.clock, self.fleet.clock.seconds
+        clock.seconds = now - days_ago * DAY
+        began = at(clock.seconds - 20)
+        made = record(
+            GroupKey(namespace, "llm"), number=number, started_at=began, detected_at=began, id=f"inc-{number}"
+        )
+        whose = WorkloadReference("TrainJob", "llm", uid)
+        await LedgerWriter(self.fleet.client).record(namespace, whose, made.incident)
+        clock.seconds = now
+        self.fleet.client.requests.clear()
+        return made.incident
+
+    def holds(self, ledger: Ledger, uid: str = "uid-1", **changes: Any) -> None:
+        made = LedgerObject("llm-uid-1", "ml", "group-1", "1", uid, "llm", ledger)
+        self.ledgers.append(msgspec.structs.replace(made, **changes))
+
+    @property
+    def left(self) -> list[str]:
+        """Namespace and id of each record."""
+        found = self.fleet.server.objects(RECOVERY_INCIDENTS)
+        return sorted(f"{each['metadata']['namespace']}/{each['spec']['id']}" for each in found)
+
+    @property
+    def deletes(self) -> int:
+        return len(self.fleet.client.sent("delete", RECOVERY_INCIDENTS))
+
+
+def incidents(**spec: Any) -> dict[str, Any]:
+    return {"incidents": spec}
+
+
+@pytest.mark.parametrize("spec", [None, {}], ids=["no RecoveryConfig", "a RecoveryConfig that says nothing of it"])
+async def test_by_default_a_record_is_kept_for_thirty_days(spec: dict[str, Any] | None) -> None:
+    records = Records(spec)
+    await records.add(1, days_ago=31)
+    await records.add(2, days_ago=29)
+    assert not await records.sweeper.sweep()
+    assert records.left == ["ml/inc-2"]
+
+
+async def test_beyond_the_limit_of_a_namespace_the_oldest_of_that_namespace_go() -> None:
+    records = Records(incidents(maxPerNamespace=2))
+    for number in range(1, 5):
+        await records.add(number, days_ago=10 - number)
+    await records.add(1, days_ago=20, namespace="other", uid="uid-2")
+    await records.sweeper.sweep()
+    assert records.left == ["ml/inc-3", "ml/inc-4", "other/inc-1"]
+
+
+async def test_it_deletes_the_very_object_that_it_has_listed() -> None:
+    records = Records(incidents(ttl="24h"))
+    await records.add(1, days_ago=2)
+    (found,) = records.fleet.server.objects(RECOVERY_INCIDENTS)
+    await records.sweeper.sweep()
+    (asked,) = records.fleet.client.sent("delete", RECOVERY_INCIDENTS)
+    metadata = found["metadata"]
+    assert (asked.uid, asked.resource_version) == (metadata["uid"], metadata["resourceVersion"])
+
+
+async def test_one_that_has_changed_or_gone_meanwhile_is_left_to_the_next_pass() -> None:
+    records = Records(incidents(ttl="24h"))
+    for number in (1, 2):
+        await records.add(number, days_ago=3 - number / 10)
+    records.fleet.client.next("delete", RECOVERY_INCIDENTS, ConflictError("it has been modified", status=409))
+    await records.sweeper.sweep()
+    assert records.left == ["ml/inc-1"]
+    await records.sweeper.sweep()
+    assert records.left == []
+
+
+# --- what may still be counted -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["incident", "uncounted"])
+async def test_an_incident_that_a_ledger_still_holds_is_not_swept(where: str) -> None:
+    records = Records(incidents(ttl="24h"))
+    held = await records.add(1, days_ago=9)
+    await records.add(2, days_ago=8)
+    closed = totals_of("uid-1", held)
+    records.holds(Ledger(incident=held) if where == "incident" else Ledger(uncounted=(closed,)))
+    await records.sweeper.sweep()
+    assert records.left == ["ml/inc-1"]
+    records.ledgers.clear()
+    await records.sweeper.sweep()
+    assert records.left == []
+
+
+async def test_nothing_of_a_workload_is_swept_whose_ledger_cannot_be_read() -> None:
+    records = Records(incidents(ttl="24h"))
+    await records.add(1, days_ago=9)
+    await records.add(1, days_ago=9, namespace="other", uid="uid-2")
+    records.holds(Ledger(), schema_version=99)
+    await records.sweeper.sweep()
+    assert records.left == ["ml/inc-1"]
+
+
+async def test_a_ledger_that_comes_to_hold_it_during_the_pass_keeps_it() -> None:
+    records = Records(incidents(ttl="24h"))
+    await records.add(1, days_ago=9)
+    second = await records.add(2, days_ago=8)
+    api = records.fleet.client
+    api.next("delete", RECOVERY_INCIDENTS, meanwhile=lambda: records.holds(Ledger(incident=second)))
+    await records.sweeper.sweep()
+    assert records.left == ["ml/inc-2"]
+
+
+async def test_what_is_asked_again_after_its_record_was_swept_is_counted_once() -> None:
+    """The totals remember an incident for as long as a ledger may ask: they do not stand on its record."""
+    records = Records(incidents(ttl="24h"))
+    closed = totals_of("uid-1", await records.add(1, days_ago=9))
+    totals = with_closed(FleetTotals(), [closed], at(0), may_return=lambda _: True)
+    await records.sweeper.sweep()
+    assert records.left == []
+    assert with_closed(totals, [closed], at(1), may_return=lambda _: True) is totals
+
+
+@pytest.mark.parametrize("spec", [{"ttl": "0s"}, {"maxPerNamespace": 0}])
+async def test_under_a_config_that_cannot_be_used_nothing_goes(spec: dict[str, Any]) -> None:
+    records = Records({})
+    await records.add(1, days_ago=400)
+    config = records.store.config()
+    assert config is not None
+    limits = msgspec.convert(spec, type(config.spec.incidents))
+    wrong = msgspec.structs.replace(config, spec=msgspec.structs.replace(config.spec, incidents=limits))
+    records.store.config = lambda: wrong  # type: ignore[method-assign]
+    await records.sweeper.sweep()
+    assert records.left == ["ml/inc-1"]
+
+
+async def test_while_a_ledger_cannot_be_decoded_at_all_nothing_goes() -> None:
+    records = Records(incidents(ttl="24h"))
+    await records.add(1, days_ago=9)
+    records.store.undecodable = lambda: {"recoverygroups": 1}  # type: ignore[method-assign]
+    await records.sweeper.sweep()
+    assert records.left == ["ml/inc-1"]
+    assert records.fleet.client.sent("list", RECOVERY_INCIDENTS) == []
+
+
+# --- bounded work --------------------------------------------------------------------------------------------------
+
+
+async def test_it_lists_in_pages_and_the_limit_holds_across_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incident_retention, "PAGE_OBJECTS_MAX", 2)
+    records = Records(incidents(maxPerNamespace=3))
+    for number in range(1, 8):
+        await records.add(number, days_ago=10 - number)
+    await records.sweeper.sweep()
+    assert records.left == ["ml/inc-5", "ml/inc-6", "ml/inc-7"]
+    assert len(records.fleet.client.sent("list", RECOVERY_INCIDENTS)) == 4
+
+
+async def test_a_pass_deletes_so_many_at_most_and_the_next_one_comes_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incident_sweeper, "DELETES_MAX", 2)
+    records = Records(incidents(ttl="24h"))
+    for number in range(1, 6):
+        await records.add(number, days_ago=3)
+    left = [await records.sweeper.sweep() for _ in range(3)]
+    assert (left, records.deletes, records.left) == ([True, True, False], 5, [])
+
+
+async def test_requests_are_spread_out_and_one_at_a_time() -> None:
+    records = Records(incidents(ttl="24h"))
+    for number in range(1, 21):
+        await records.add(number, days_ago=3)
+    began = records.fleet.clock.seconds
+    await records.sweeper.sweep()
+    assert records.deletes == 20
+    assert records.fleet.clock.seconds - began >= 20 * 0.1, "a few requests in a second"
+
+
+async def test_one_that_a_webhook_refuses_does_not_keep_the_others() -> None:
+    records = Records(incidents(ttl="24h"))
+    for number in (1, 2):
+        await records.add(number, days_ago=3)
+    records.fleet.client.next("delete", RECOVERY_INCIDENTS, RefusedError("denied by a webhook", status=422))
+    await records.sweeper.sweep()
+    assert len(records.left) == 1
+
+
+# --- the loop ------------------------------------------------------------------------------------------------------
+
+
+class Passes:
+    """A sweeper each of whose passes is as the test scripts it."""
+
+    def __init__(self, *outcomes: bool | Exception) -> None:
+        fleet = Fleet(nodes=0)
+        self._clock, self._outcomes = fleet.clock, iter((*outcomes, NotLeadingError("the term is over")))
+        self._began = fleet.clock.seconds
+        self.after: list[float] = []
+        """Seconds from the beginning of the term to each pass."""
+        self.sweeper = IncidentSweeper(api=fleet.client, store=Store(fleet), clock=fleet.clock, ledgers=lambda: ())
+        self.sweeper.sweep = self._sweep  # type: ignore[method-assign]
+
+    async def _sweep(self) -> bool:
+        self.after.append(self._clock.seconds - self._began)
+        outcome = next(self._outcomes)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+async def test_a_new_leader_waits_then_sweeps_every_hour_and_sooner_where_something_is_left() -> None:
+    passes = Passes(True, False, False)
+    await passes.sweeper.run()
+    first = FIRST_AFTER_SECONDS
+    assert passes.after == [first, first + 60, first + 60 + SWEEP_SECONDS, first + 60 + 2 * SWEEP_SECONDS]
+
+
+async def test_without_the_right_to_delete_the_rest_works_and_that_is_said_once() -> None:
+    with capture_logs() as logs:
+        await Passes(FORBIDDEN, FORBIDDEN, FORBIDDEN).sweeper.run()
+    assert [(each["log_level"], each["error"]) for each in logs] == [
+        ("warning", str(FORBIDDEN)),
+        *[("info", str(FORBIDDEN))] * 2,
+    ]
+
+
+@pytest.mark.parametrize("trouble", [TryLaterError("429"), ExpiredError("410"), ApiError("none")])
+async def test_trouble_of_the_server_ends_a_pass_and_not_the_sweeper(trouble: Exception) -> None:
+    passes = Passes(trouble, False)
+    await passes.sweeper.run()
+    assert len(passes.after) == 3
+
+
+async def test_a_forbidden_delete_ends_the_pass_at_once() -> None:
+    records = Records(incidents(ttl="24h"))
+    for number in range(1, 6):
+        await records.add(number, days_ago=3)
+    records.fleet.client.next("delete", RECOVERY_INCIDENTS, FORBIDDEN, times=5)
+    with pytest.raises(ForbiddenError):
+        await records.sweeper.sweep()
+    assert records.deletes == 1
