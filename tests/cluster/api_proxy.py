@@ -8,8 +8,8 @@ it writes bears the token of the shipped ServiceAccount, which goes through to t
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -95,12 +95,15 @@ class ApiProxy:
     """Started by `ApiProxy.running(...)`; `url` is what a kubeconfig points at."""
 
     def __init__(self, control_plane: ControlPlane, token: str) -> None:
-        self._upstream = control_plane.server
+        self.upstream = control_plane.server
+        """The API server that requests from now on go to; what is open stays where it is."""
         self._token = token
         self._tls = ssl.create_default_context(cafile=str(control_plane.certificates.authority))
         self._holds: list[Hold] = []
         self._writing: set[asyncio.Task[web.Response]] = set()
         self._watches: dict[aiohttp.ClientResponse, web.Request] = {}
+        self._watches_speak = asyncio.Event()
+        self._watches_speak.set()
         self._session: aiohttp.ClientSession
         self.requests: list[SeenRequest] = []
         self.url = ""
@@ -143,6 +146,28 @@ class ApiProxy:
         reached = (seen for seen in self.requests if seen.is_write and seen.status is not None)
         return [seen for seen in reached if seen.resource != "leases" and matches(seen)]
 
+    @contextmanager
+    def silenced_watches(self) -> Iterator[None]:
+        """Watches, new ones too, are open and tell nothing meanwhile, not even bookmarks; no connection breaks.
+
+        What they had to tell comes afterwards, to those who still listen.
+        """
+        self._watches_speak.clear()
+        try:
+            yield
+        finally:
+            self._watches_speak.set()
+
+    @contextmanager
+    def cut_off(self) -> Iterator[None]:
+        """No request is answered and no watch tells anything meanwhile; no connection breaks."""
+        hold = self.hold(lambda _: True, every=True)
+        try:
+            with self.silenced_watches():
+                yield
+        finally:
+            hold.release()
+
     def cut_watches(self, *, broken: bool) -> int:
         """End all watches: in good order, as a server does whose time limit is over, or with a broken connection.
 
@@ -181,7 +206,7 @@ class ApiProxy:
                     return await self._pass_on(request, answer)
                 self._watches[answer] = request
                 try:
-                    return await self._pass_on(request, answer)
+                    return await self._pass_on(request, answer, self._watches_speak)
                 finally:
                     del self._watches[answer]
         # A write that is on its way arrives, whatever becomes of its sender, and is recorded.
@@ -198,7 +223,7 @@ class ApiProxy:
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_HEADERS}
         timeout = aiohttp.ClientTimeout(total=None)
         async with self._session.request(
-            request.method, self._upstream + request.path_qs, data=seen.body or None, headers=headers, timeout=timeout
+            request.method, self.upstream + request.path_qs, data=seen.body or None, headers=headers, timeout=timeout
         ) as answer:
             seen.status = answer.status
             yield answer
@@ -208,12 +233,16 @@ class ApiProxy:
             return web.Response(status=answer.status, headers=_passed(answer), body=await answer.read())
 
     @staticmethod
-    async def _pass_on(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
-        """Chunk by chunk: a watch must not wait for more."""
+    async def _pass_on(
+        request: web.Request, answer: aiohttp.ClientResponse, may_speak: asyncio.Event | None = None
+    ) -> web.StreamResponse:
+        """Chunk by chunk: a watch must not wait for more. `may_speak` None: always."""
         response = web.StreamResponse(status=answer.status, headers=_passed(answer))
         with suppress(ConnectionResetError, aiohttp.ClientError):
             await response.prepare(request)
             async for chunk in answer.content.iter_any():
+                if may_speak is not None:
+                    await may_speak.wait()
                 await response.write(chunk)
             await response.write_eof()
         return response

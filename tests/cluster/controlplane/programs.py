@@ -12,6 +12,7 @@ from tests.cluster.controlplane.processes import ManagedProcess
 
 ETCD = "etcd"
 APISERVER = "kube-apiserver"
+SECOND_APISERVER = "kube-apiserver-2"
 CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 JOBSET = "jobset"
@@ -26,6 +27,7 @@ class Ports:
     etcd: int
     etcd_peer: int
     apiserver: int
+    second_apiserver: int
     controller_manager: int
     scheduler: int
     jobset_webhook: int
@@ -35,7 +37,7 @@ class Ports:
 
     @classmethod
     def claim(cls, claims: PortClaims) -> "Ports":
-        return cls(*(claims.claim() for _ in range(9)))
+        return cls(*(claims.claim() for _ in range(10)))
 
 
 @dataclass(frozen=True)
@@ -82,12 +84,19 @@ class Programs:
         )
 
     def apiserver(self) -> ManagedProcess:
+        return self._apiserver(APISERVER, self.ports.apiserver)
+
+    def second_apiserver(self) -> ManagedProcess:
+        """Of the same etcd, as clusters with several control-plane nodes have it."""
+        return self._apiserver(SECOND_APISERVER, self.ports.second_apiserver)
+
+    def _apiserver(self, name: str, port: int) -> ManagedProcess:
         return self._process(
-            APISERVER,
+            name,
             f"--etcd-servers=http://127.0.0.1:{self.ports.etcd}",
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",
-            f"--secure-port={self.ports.apiserver}",
+            f"--secure-port={port}",
             *self._serving(),
             f"--client-ca-file={self.certificates.authority}",
             "--service-account-issuer=https://kubernetes.default.svc",
@@ -102,6 +111,7 @@ class Programs:
             # The default (400 and 200) is shared by priority levels; a thousand kubelet models need more than theirs.
             "--max-requests-inflight=3000",
             "--max-mutating-requests-inflight=1500",
+            program=APISERVER,
         )
 
     def controller_manager(self) -> ManagedProcess:
@@ -156,6 +166,7 @@ class Programs:
         path.write_text(text)
         return path
 
-    def _process(self, name: str, *arguments: str) -> ManagedProcess:
-        command = [str(self.toolbox.binary(name)), *arguments]
+    def _process(self, name: str, *arguments: str, program: str = "") -> ManagedProcess:
+        """`program` empty: it is called like the process."""
+        command = [str(self.toolbox.binary(program or name)), *arguments]
         return ManagedProcess(name, command, self.folder / "logs" / f"{name}.log", self.environment)

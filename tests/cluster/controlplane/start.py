@@ -118,6 +118,19 @@ class ControlPlane:
         self.stop_apiserver()
         await self.start_apiserver()
 
+    @asynccontextmanager
+    async def second_apiserver(self) -> AsyncIterator[str]:
+        """Another apiserver of the same etcd while this lasts; gives its URL. Nothing of the control plane uses it."""
+        process = self._parts.second_apiserver()
+        self._run(process)
+        port = self._parts.ports.second_apiserver
+        try:
+            await self._ready(process.name, port, "/readyz", self._tls)
+            yield f"https://127.0.0.1:{port}"
+        finally:
+            process.end()
+            del self.processes[process.name]
+
     def check_processes(self) -> None:
         """Raises an error if a process has ended, with what it said last."""
         for process in self.processes.values():
