@@ -6,8 +6,7 @@ cut off from the API server while the standby is not.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
 
@@ -105,20 +104,18 @@ async def test_no_watch_tells_anything_for_three_minutes(
     async with controller() as process:
         watched = {seen.resource for seen in proxy.requests if seen.is_watch}
         assert {"trainjobs", "jobsets", "jobs", "pods", "nodes", "recoverygroups", "recoverypolicies"} < watched
-        async with in_phase("TearingDown", torn_down, proxy):
-            silence = proxy.silenced_watches()
-            silence.__enter__()
-            ends_at = asyncio.get_running_loop().time() + SILENT_SECONDS
-            begun = len(proxy.requests)
-        try:
-            await lose(struck, 1)
-            await asyncio.sleep(ends_at - asyncio.get_running_loop().time())
-            during = proxy.requests[begun:]
-            assert {seen.resource for seen in during if seen.is_watch} == watched, "each is opened again"
-            assert deletes_of(struck, proxy) == [], "it cannot know"
-            assert process.leads()
-        finally:
-            silence.__exit__(None, None, None)
+        async with AsyncExitStack() as kept:
+            await kept.enter_async_context(in_phase("TearingDown", torn_down, proxy))
+            with proxy.silenced_watches():
+                over = asyncio.create_task(asyncio.sleep(SILENT_SECONDS))
+                begun = len(proxy.requests)
+                await kept.aclose()
+                await lose(struck, 1)
+                await over
+                during = proxy.requests[begun:]
+                assert {seen.resource for seen in during if seen.is_watch} == watched, "each is opened again"
+                assert deletes_of(struck, proxy) == [], "it cannot know"
+                assert process.leads()
         await assert_each_ends_once([torn_down, struck], proxy)
         assert (await ask(process, "/readyz"))[0] == 200
 

@@ -1,0 +1,341 @@
+"""A fleet of 200 training jobs with one controller, in virtual time: jobs come and go, nodes and programs fail.
+
+Each day is like the one before: at the same minute the same kind of failure strikes a job of the same age. What grows
+from one day to the next is kept, then, and does not come from chance.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from recovery.controller.leadership import Elector
+from recovery.kube.client import KubeApiClient
+from recovery.manager import Manager
+from recovery.ports import (
+    EVENTS,
+    NODES,
+    PODS,
+    RECOVERY_CONFIGS,
+    RECOVERY_POLICIES,
+    TRAIN_JOBS,
+    ApiRequest,
+    PatchKind,
+    Propagation,
+)
+from recovery.sim.api.client import ModelClient
+from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.kinds.trainjobs import CLUSTER_TRAINING_RUNTIMES
+from recovery.sim.api.metadata import timestamp
+from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
+from recovery.sim.kubelets.kubelet_context import KubeletSettings
+from recovery.sim.kubelets.node_run import NodeSpec
+from recovery.sim.training.training import TrainingSettings
+from recovery.sim.trials.manifests import JOBSET_LABEL, runtime_of, workload_of
+from recovery.sim.trials.plan import JobPlan, PlannedRuntime
+from recovery.sim.virtual_time import VirtualClock
+from recovery.telemetry.observer import Telemetry
+
+DAY_SECONDS = 86_400.0
+JOBS = 200
+PODS_PER_JOB = 2
+GPUS_PER_POD = 4
+SPARE_NODES = 12
+NAMESPACE_COUNT = 10
+TURNOVERS_PER_DAY = 100
+"""So often a job ends and another one begins: each trains for two days."""
+KEPT_SECONDS = 3600.0
+"""After which its user deletes a job that has ended."""
+FAILURES_PER_DAY = 48
+"""On 200 nodes. Llama 3 met 419 in 54 days on 2,048 nodes, which is less than one a day on 200. What does not grow at
+fifty times their rate does not grow at theirs."""
+CRASHES_AFTER_SECONDS = 60.0
+GIVEN_UP_SECONDS = 6 * 3600.0
+"""After which its user deletes a job that crashes again and again."""
+REPAIR_SECONDS = 4 * 3600.0
+REBOOT_SECONDS = 600.0
+EVENT_TTL = timedelta(hours=1)
+"""--event-ttl of kube-apiserver, which the model has not."""
+RECORD_TTL = timedelta(hours=24)
+"""Of RecoveryIncidents, so that seven days show how they go."""
+COMPACTION_SECONDS = 300.0
+"""--etcd-compaction-interval of kube-apiserver."""
+GPU_CONDITION = "GpuUnhealthy"
+
+POLICY: Body = {
+    "mode": "Enforce",
+    "rules": [
+        {
+            "name": "bad-gpu",
+            "when": {"onNodeConditions": [{"type": GPU_CONDITION, "status": "True"}]},
+            "action": "ReplaceNode",
+        }
+    ],
+}
+CONFIG: Body = {
+    "allow": {"cordon": True},
+    "quarantine": {"releaseAfter": "12h"},
+    "incidents": {"ttl": f"{RECORD_TTL // timedelta(hours=1)}h"},
+}
+
+
+class Failure(StrEnum):
+    """What befalls a job."""
+
+    GPU = "gpu"
+    """Off the bus: a node condition says so, and a rank exits."""
+    ILLEGAL_ACCESS = "illegal-access"
+    NETWORK = "network"
+    OUT_OF_MEMORY = "out-of-memory"
+    SEGMENTATION_FAULT = "segmentation-fault"
+    MAINTENANCE = "maintenance"
+    """Somebody deletes a pod."""
+    NODE_POWER = "node-power"
+    USER_ERROR = "user-error"
+    """A program that crashes a minute after each start."""
+
+
+FAILURES = (
+    Failure.GPU,
+    Failure.ILLEGAL_ACCESS,
+    Failure.MAINTENANCE,
+    Failure.GPU,
+    Failure.NETWORK,
+    Failure.USER_ERROR,
+    Failure.GPU,
+    Failure.OUT_OF_MEMORY,
+    Failure.MAINTENANCE,
+    Failure.ILLEGAL_ACCESS,
+    Failure.NODE_POWER,
+    Failure.SEGMENTATION_FAULT,
+)
+"""One after the other, and again: about the shares that Llama 3 and ByteRobust report."""
+EXITS = {
+    Failure.GPU: (14, "NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus."),
+    Failure.ILLEGAL_ACCESS: (1, "RuntimeError: CUDA error: an illegal memory access was encountered"),
+    Failure.NETWORK: (1, "NCCL error: remote process exited or there was a network error: connection reset by peer"),
+    Failure.OUT_OF_MEMORY: (137, ""),
+    Failure.SEGMENTATION_FAULT: (139, ""),
+}
+
+
+@dataclass
+class CountingClient(ModelClient):
+    """The controller's way to the server; it counts the requests that are answered at once."""
+
+    requests: int = 0
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        super().__init__(cluster.server, "recovery")
+        self.requests = 0
+
+    async def send(self, request: ApiRequest) -> bytes:
+        self.requests += 1
+        return await super().send(request)
+
+
+@dataclass
+class FleetWeek:
+    """The cluster, the controller and what happens to the jobs. It goes on while `running` does."""
+
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    struck: list[Failure] = field(default_factory=list)
+    """What has befallen jobs so far."""
+
+    def __post_init__(self) -> None:
+        entropy = random.Random("a week")
+        node_count = JOBS * PODS_PER_JOB * GPUS_PER_POD // 8 + SPARE_NODES
+        self.cluster = EmbeddedCluster(
+            clock=self.clock,
+            entropy=entropy,
+            nodes=[NodeSpec(name=f"node-{number}") for number in range(node_count)],
+            # A checkpoint an hour, so that training costs little.
+            training=TrainingSettings(step_seconds=10.0, checkpoint_every_steps=360),
+            settings=ClusterSettings(
+                manager_requests_per_second=500.0,
+                manager_burst=500,
+                kubelets=KubeletSettings(writes_leases=False, node_status_seconds=3600.0),
+            ),
+        )
+        self.client = CountingClient(self.cluster)
+        self.telemetry = Telemetry(clock=self.clock, version="week")
+        api = KubeApiClient(self.client, clock=self.clock, entropy=entropy)
+        elector = Elector(
+            api=api, clock=self.clock, entropy=entropy, namespace="recovery-system", identity="week", lease_seconds=60
+        )
+        self.manager = Manager(api, clock=self.clock, entropy=entropy, telemetry=self.telemetry, leadership=elector)
+        self._jobs: deque[JobPlan] = deque()
+        """Those that train, the oldest first."""
+        self._made = 0
+        self._shared_runtime = JobPlan("shared", "week", runtime=PlannedRuntime.PREPARED)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """All jobs train when it begins, and the first day starts."""
+        stop = asyncio.Event()
+        async with self.cluster.running():
+            await self.cluster.kubelets.nodes_ready()
+            self._create_shared()
+            for _ in range(JOBS):
+                self._begin_job()
+            self.cluster.start(self.manager.run(stop))
+            await self.clock.sleep(600.0)
+            everything = [
+                asyncio.create_task(work)
+                for work in (
+                    self._every(DAY_SECONDS / TURNOVERS_PER_DAY, self._turn_over),
+                    self._every(DAY_SECONDS / FAILURES_PER_DAY, self._strike),
+                    self._every(COMPACTION_SECONDS, self._compact),
+                    self._every(EVENT_TTL.total_seconds(), self._expire_events),
+                )
+            ]
+            try:
+                yield
+            finally:
+                for task in everything:
+                    task.cancel()
+                await asyncio.gather(*everything, return_exceptions=True)
+                stop.set()
+                await self.clock.sleep(60.0)
+
+    # What there is.
+
+    def _create_shared(self) -> None:
+        with self.cluster.server.acting("user"):
+            create = self.cluster.server.create
+            about: Body = {"apiVersion": RECOVERY_CONFIGS.api_version, "kind": RECOVERY_CONFIGS.kind}
+            create(RECOVERY_CONFIGS, {**about, "metadata": {"name": "default"}, "spec": CONFIG})
+            create(CLUSTER_TRAINING_RUNTIMES, runtime_of(self._shared_runtime))
+            for number in range(NAMESPACE_COUNT):
+                about = {"apiVersion": RECOVERY_POLICIES.api_version, "kind": RECOVERY_POLICIES.kind}
+                policy = {**about, "metadata": {"name": "default", "namespace": f"team-{number}"}, "spec": POLICY}
+                create(RECOVERY_POLICIES, policy, namespace=f"team-{number}")
+
+    def _begin_job(self) -> JobPlan:
+        self._made += 1
+        namespace = f"team-{self._made % NAMESPACE_COUNT}"
+        job = JobPlan(namespace, f"llm-{self._made:05}", pods=PODS_PER_JOB, gpus_per_pod=GPUS_PER_POD)
+        resource, body = workload_of(job)
+        body["spec"]["runtimeRef"] = {"name": f"{self._shared_runtime.namespace}-{self._shared_runtime.name}"}
+        with self.cluster.server.acting("user"):
+            self.cluster.server.create(resource, body, namespace=namespace)
+        self._jobs.append(job)
+        return job
+
+    def _delete_job(self, job: JobPlan) -> None:
+        with self.cluster.server.acting("user"):
+            self.cluster.server.delete(
+                TRAIN_JOBS, job.name, namespace=job.namespace, propagation=Propagation.BACKGROUND
+            )
+
+    def _pods(self, job: JobPlan) -> list[Body]:
+        """Those that run, in the order of their ranks."""
+        pods = [
+            pod
+            for pod in self.cluster.server.objects(PODS, job.namespace)
+            if pod["metadata"]["labels"].get(JOBSET_LABEL) == job.name
+            and pod["status"].get("phase") == "Running"
+            and "deletionTimestamp" not in pod["metadata"]
+        ]
+        return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
+
+    # What happens.
+
+    async def _every(self, seconds: float, act: Callable[[int], None]) -> None:
+        number = 0
+        while True:
+            await self.clock.sleep(seconds)
+            act(number)
+            number += 1
+
+    def _later(self, seconds: float, act: Callable[[], None]) -> None:
+        async def wait_and_act() -> None:
+            await self.clock.sleep(seconds)
+            act()
+
+        self.cluster.start(wait_and_act())
+
+    def _turn_over(self, _: int) -> None:
+        """The oldest job has finished, and another one begins."""
+        job = self._jobs.popleft()
+        names = [str(pod["metadata"]["name"]) for pod in self._pods(job)]
+        self.cluster.kubelets.exit_all(names, 0, namespace=job.namespace)
+        self._later(KEPT_SECONDS, lambda: self._delete_job(job))
+        self._begin_job()
+
+    def _strike(self, number: int) -> None:
+        """A job of an age that the time of the day decides."""
+        failure = FAILURES[number % len(FAILURES)]
+        if failure is Failure.USER_ERROR:
+            self._begin_broken_job()
+            self.struck.append(failure)
+            return
+        place = random.Random(f"failure {number % FAILURES_PER_DAY}").randrange(1, len(self._jobs) - 1)
+        job = self._jobs[place]
+        pods = self._pods(job)
+        if len(pods) < PODS_PER_JOB:
+            return
+        self.struck.append(failure)
+        pod, node = str(pods[0]["metadata"]["name"]), str(pods[0]["spec"]["nodeName"])
+        match failure:
+            case Failure.MAINTENANCE:
+                with self.cluster.server.acting("user"):
+                    self.cluster.server.delete(PODS, pod, namespace=job.namespace)
+            case Failure.NODE_POWER:
+                self.cluster.kubelets.reset_node(node, REBOOT_SECONDS)
+            case Failure.GPU:
+                self._say_unhealthy(node, unhealthy=True)
+                self._later(REPAIR_SECONDS, lambda: self._say_unhealthy(node, unhealthy=False))
+        if failure in EXITS:
+            code, message = EXITS[failure]
+            reason = "OOMKilled" if failure is Failure.OUT_OF_MEMORY else ""
+            self.cluster.kubelets.exit_container(pod, code, reason, message, namespace=job.namespace)
+
+    def _begin_broken_job(self) -> None:
+        """In place of the newest one, which its user deletes: each start of it ends in a crash."""
+        self._delete_job(self._jobs.pop())
+        job = self._begin_job()
+        self._jobs.pop()
+        prefix = f"{job.name}-"
+        self.cluster.kubelets.crash_loop(
+            prefix, CRASHES_AFTER_SECONDS, 1, "KeyError: 'learning_rate'", namespace=job.namespace
+        )
+
+        def give_up() -> None:
+            self._delete_job(job)
+            self.cluster.kubelets.end_crash_loop(prefix, namespace=job.namespace)
+            self._begin_job()
+
+        self._later(GIVEN_UP_SECONDS, give_up)
+
+    def _say_unhealthy(self, node: str, *, unhealthy: bool) -> None:
+        """As a node monitor writes it."""
+        condition = {
+            "type": GPU_CONDITION,
+            "status": "True" if unhealthy else "False",
+            "reason": "XidError" if unhealthy else "NoErrors",
+            "lastTransitionTime": timestamp(self.clock.now()),
+        }
+        with self.cluster.server.acting("monitor"):
+            self.cluster.server.patch(
+                NODES, node, {"status": {"conditions": [condition]}}, kind=PatchKind.STRATEGIC, subresource="status"
+            )
+
+    def _compact(self, _: int) -> None:
+        """As the API server does, and forget what the model alone keeps."""
+        self.cluster.server.compact()
+        self.cluster.trace.records.clear()
+
+    def _expire_events(self, _: int) -> None:
+        """As the API server does."""
+        oldest = self.clock.now() - EVENT_TTL
+        with self.cluster.server.acting("apiserver"):
+            for event in self.cluster.server.objects(EVENTS):
+                if datetime.fromisoformat(event["metadata"]["creationTimestamp"]) < oldest:
+                    self.cluster.server.delete(
+                        EVENTS, event["metadata"]["name"], namespace=event["metadata"]["namespace"]
+                    )
