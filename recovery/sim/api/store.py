@@ -51,13 +51,16 @@ class Link:
         self.following: HistoryEntry | None = None
 
 
-class HistoryEntry(Link):
-    """A change in the history."""
+class EncodedChange:
+    """A change, and the lines that watches tell of it.
+
+    It is no link of the history: an object that nobody changes holds its newest change for as long as it exists, and
+    would keep all that came after it.
+    """
 
     __slots__ = ("_departed", "_encoded", "_line", "change")
 
     def __init__(self, change: ObjectChange) -> None:
-        super().__init__()
         self.change = change
         self._encoded: bytes | None = None
         self._line: bytes | None = None
@@ -88,14 +91,24 @@ class HistoryEntry(Link):
         return self._encoded
 
 
+class HistoryEntry(Link):
+    """A change in the history."""
+
+    __slots__ = ("told",)
+
+    def __init__(self, told: EncodedChange) -> None:
+        super().__init__()
+        self.told = told
+
+
 class Record:
-    """An object as it stands. `entry`: its newest change; `number` counts the objects in the order of their making."""
+    """An object as it stands. `newest`: its newest change; `number` counts the objects in the order of their making."""
 
-    __slots__ = ("body", "entry", "number")
+    __slots__ = ("body", "newest", "number")
 
-    def __init__(self, body: Body, entry: HistoryEntry, number: int) -> None:
+    def __init__(self, body: Body, newest: EncodedChange, number: int) -> None:
         self.body = body
-        self.entry = entry
+        self.newest = newest
         self.number = number
 
 
@@ -139,13 +152,14 @@ class ResourceTable:
         """All objects as they were then, which must not be forgotten, by namespace and name, in that order (etcd's)."""
         bodies = {key: record.body for key, record in self.records.items()}
         for entry in reversed(self._entries):
-            if entry.change.revision <= revision:
+            change = entry.told.change
+            if change.revision <= revision:
                 break
-            key = key_of(entry.change.body)
-            if entry.change.before is None:
+            key = key_of(change.body)
+            if change.before is None:
                 del bodies[key]
             else:
-                bodies[key] = entry.change.before
+                bodies[key] = change.before
         return dict(sorted(bodies.items()))
 
     async def news(self, until_seconds: float) -> None:
@@ -197,7 +211,7 @@ class Store:
         key = key_of(body)
         self.made += 1
         entry = self._entry(table, "ADDED", body, None, actor)
-        table.records[key] = Record(body, entry, self.made)
+        table.records[key] = Record(body, entry.told, self.made)
         self._own(table.resource, key, (), _owners(body))
         self._tell(table, entry)
 
@@ -207,7 +221,7 @@ class Store:
         record = table.records[key]
         before = record.body
         entry = self._entry(table, "MODIFIED", body, before, actor)
-        record.body, record.entry = body, entry
+        record.body, record.newest = body, entry.told
         if before["metadata"].get("ownerReferences") is not body["metadata"].get("ownerReferences"):
             self._own(table.resource, key, _owners(before), _owners(body))
         self._tell(table, entry)
@@ -218,7 +232,7 @@ class Store:
         entry = self._entry(table, "DELETED", {**before, "metadata": dict(before["metadata"])}, before, actor)
         self._own(table.resource, key, _owners(before), ())
         self._tell(table, entry)
-        return entry.change.body
+        return entry.told.change.body
 
     def compact(self, revision: int) -> None:
         """Forget how it was before `revision`."""
@@ -231,7 +245,7 @@ class Store:
         assert not self._telling, "whoever is told of a change must not write: others have not heard of it yet"
         self.revision += 1
         body["metadata"]["resourceVersion"] = str(self.revision)
-        return HistoryEntry(ObjectChange(event, table.resource, body, before, self.revision, actor))
+        return HistoryEntry(EncodedChange(ObjectChange(event, table.resource, body, before, self.revision, actor)))
 
     def _tell(self, table: ResourceTable, entry: HistoryEntry) -> None:
         table.append(entry)
@@ -241,7 +255,7 @@ class Store:
         self._telling = True
         try:
             for told in self._told[table.resource]:
-                told(entry.change)
+                told(entry.told.change)
         finally:
             self._telling = False
 
@@ -266,7 +280,7 @@ def _owners(body: Body) -> list[str]:
 
 
 def _revision(entry: HistoryEntry) -> int:
-    return entry.change.revision
+    return entry.told.change.revision
 
 
 def _number(record: Record) -> int:

@@ -8,7 +8,7 @@ import msgspec
 from recovery.ports import PODS, Resource
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.selectors import Matches
-from recovery.sim.api.store import HistoryEntry, Link, ResourceTable, Store
+from recovery.sim.api.store import EncodedChange, Link, ResourceTable, Store
 
 BOOKMARK_SECONDS = 60.0
 """`defaultBookmarkFrequency` of apiserver's watch cache."""
@@ -38,7 +38,7 @@ async def watch(
     if after is None:
         place: Link = table.newest
         revision = store.revision
-        for newest in [table.records[key].entry for key in sorted(table.records)]:
+        for newest in [table.records[key].newest for key in sorted(table.records)]:
             if matches is None or matches(newest.change.body):
                 yield newest.added()
         if marks_initial_end:
@@ -51,7 +51,7 @@ async def watch(
     while True:
         while (entry := place.following) is not None:
             place = entry
-            line = entry.line() if matches is None else _selected(entry, matches)
+            line = entry.told.line() if matches is None else _selected(entry.told, matches)
             if line is not None:
                 yield line
         now_seconds = loop.time()
@@ -64,15 +64,15 @@ async def watch(
             await table.news(min(ends_at_seconds, bookmark_at_seconds))
 
 
-def _selected(entry: HistoryEntry, matches: Matches) -> bytes | None:
+def _selected(told: EncodedChange, matches: Matches) -> bytes | None:
     """The line of a change for a watch that does not see all objects. None: it concerns none that it sees."""
-    change = entry.change
+    change = told.change
     was_seen = change.before is not None and matches(change.before)
     if change.type == "DELETED":
-        return entry.line() if was_seen else None
+        return told.line() if was_seen else None
     if matches(change.body):
-        return entry.line() if was_seen else entry.added()
-    return entry.departed() if was_seen else None
+        return told.line() if was_seen else told.added()
+    return told.departed() if was_seen else None
 
 
 def _next_bookmark(now_seconds: float, ends_at_seconds: float) -> float:

@@ -1,6 +1,7 @@
 """Watches: what they tell, where they begin, how they end."""
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -232,6 +233,20 @@ async def test_a_stream_that_is_open_goes_on_over_a_compaction_and_a_position_th
             await asyncio.sleep(0.001)
             assert [told(line)[:2] for line in lines] == [("ADDED", "a"), ("MODIFIED", "a"), ("MODIFIED", "a")]
             assert later == lines[-1:]
+
+
+@virtual_time
+async def test_an_object_that_never_changes_keeps_no_history_alive() -> None:
+    """Over simulated days most of what is kept would be such history."""
+    gc.collect()  # What earlier tests have left.
+    server = serving()
+    made(server, PODS, pod("never-changed"))
+    made(server, PODS, pod("a"))
+    for number in range(100):
+        label(server, "a", str(number))
+    server.compact()
+    kept = [each for each in gc.get_objects() if isinstance(each, store.HistoryEntry)]
+    assert len(kept) == 1, "the place from which the next change follows"
 
 
 @virtual_time
