@@ -9,7 +9,6 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -123,30 +122,24 @@ EXITS = {
 }
 
 
-@dataclass
 class CountingClient(ModelClient):
-    """The controller's way to the server; it counts the requests that are answered at once."""
+    """The controller's way to the server."""
 
-    requests: int = 0
-
-    def __init__(self, cluster: EmbeddedCluster) -> None:
-        super().__init__(cluster.server, "recovery")
-        self.requests = 0
+    requests = 0
+    """So many were sent; watches are not counted."""
 
     async def send(self, request: ApiRequest) -> bytes:
         self.requests += 1
         return await super().send(request)
 
 
-@dataclass
 class FleetWeek:
     """The cluster, the controller and what happens to the jobs. It goes on while `running` does."""
 
-    clock: VirtualClock = field(default_factory=VirtualClock)
-    struck: list[Failure] = field(default_factory=list)
-    """What has befallen jobs so far."""
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.struck: list[Failure] = []
+        """What has befallen jobs so far."""
         entropy = random.Random("a week")
         node_count = JOBS * PODS_PER_JOB * GPUS_PER_POD // 8 + SPARE_NODES
         self.cluster = EmbeddedCluster(
@@ -161,7 +154,7 @@ class FleetWeek:
                 kubelets=KubeletSettings(writes_leases=False, node_status_seconds=3600.0),
             ),
         )
-        self.client = CountingClient(self.cluster)
+        self.client = CountingClient(self.cluster.server, "recovery")
         self.telemetry = Telemetry(clock=self.clock, version="week")
         api = KubeApiClient(self.client, clock=self.clock, entropy=entropy)
         elector = Elector(
