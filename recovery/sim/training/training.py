@@ -126,6 +126,7 @@ class Round:
     ended_at: datetime | None = None
     """When it made its last step. None: it goes on."""
     ranks: list[Rank] = field(default_factory=list, repr=False)
+    """None once it has an outcome: rounds are remembered, and processes with their pods need not be."""
     outcome: "TrainingOutcome | None" = None
     """None: it goes on, or a rank of it got SIGTERM and lives yet."""
     next_checkpoint: Timer | None = field(default=None, repr=False)
@@ -433,11 +434,12 @@ class TrainingWorld:
             return
         self._end_steps(broken)
         broken.outcome = TrainingOutcome.BROKEN
+        ranks, broken.ranks = broken.ranks, []
         self._record_of(lost, EventKind.RANK_LOST, exit_code=exit_code)
         if exit_code == 0 and len(broken.job_uids) > 1:
             return  # A launcher is done; what served it has nothing to hang in, and heeds SIGTERM.
         jitter = self._settings.nccl_jitter_seconds
-        for rank in broken.ranks:
+        for rank in ranks:
             if rank.state is RankState.TRAINING and rank is not lost:
                 rank.state = RankState.HUNG
                 self._record_of(rank, EventKind.RANK_HUNG)
@@ -448,9 +450,10 @@ class TrainingWorld:
         """All steps are done: every rank exits with 0, and what would start again finds the last checkpoint."""
         self._end_steps(finished)
         finished.outcome = TrainingOutcome.FINISHED
+        ranks, finished.ranks = finished.ranks, []
         self._checkpoints[finished.training] = finished.step_at(self._clock.now())
         self._record(EventKind.FINISHED, finished)
-        for rank in finished.ranks:
+        for rank in ranks:
             rank.process.end(Exit(0))
 
     # Ranks and groups.
