@@ -119,11 +119,12 @@ async def _run(
         watched = await stop.result_before(check(connection, namespace, telemetry))
         if watched is None:
             return stop.exit_code
-        leadership: Leadership = SoleLeader(connection.clock)
-        if election is not None and namespace is not None:
-            leadership = _candidate(connection, namespace, election.lease_seconds)
         own_namespace = await chosen_namespace(kubeconfig, context, namespace)
-        async with _admitting(admission, kubeconfig, context, own_namespace, connection, telemetry) as unserved:
+        lease_seconds = election.lease_seconds if election is not None else None
+        async with (
+            standing(kubeconfig, context, namespace, lease_seconds, telemetry) as leadership,
+            _admitting(admission, kubeconfig, context, own_namespace, connection, telemetry) as unserved,
+        ):
             await _control(connection, telemetry, leadership, watched, unserved, stop.event, metrics_host, metrics_port)
     _log.info("stopped")
     return stop.exit_code
@@ -170,6 +171,26 @@ async def check(
         "Trainer is not installed: JobSets are watched, TrainJobs are not; restart the controller after installing it"
     )
     return tuple(resource for resource in WATCHED if resource != TRAIN_JOBS)
+
+
+@asynccontextmanager
+async def standing(
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+    lease_seconds: int | None,
+    telemetry: Telemetry | None = None,
+) -> AsyncIterator[Leadership]:
+    """Stand for election on a session of its own. `namespace` or `lease_seconds` None: this is the only controller.
+
+    A renewal has seconds. On the session of the recoveries it would wait for a connection and for a place among the
+    requests in flight, behind whatever a storm has the groups read.
+    """
+    if namespace is None or lease_seconds is None:
+        yield SoleLeader(SystemClock())
+        return
+    async with connect(kubeconfig, context, telemetry) as own:
+        yield _candidate(own, namespace, lease_seconds)
 
 
 def _candidate(connection: Connection, namespace: str, lease_seconds: int) -> Elector:
