@@ -4,8 +4,9 @@ import asyncio
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -254,7 +255,7 @@ async def _control(
 
     def missing() -> Sequence[str]:
         synced, listed = program.store.synced(), telemetry.listed_resources
-        return waits_for(watched, listed, synced=synced, unserved=unserved())
+        return waits_for(watched, listed, synced=synced, stale=program.store.stale(), unserved=unserved())
 
     async with serve(host, port, registry=telemetry.registry, missing=missing):
         _log.info("starting", server=connection.server, version=version("trainjob-recovery"))
@@ -265,16 +266,23 @@ async def _control(
 
 
 def waits_for(
-    watched: Sequence[Resource], listed: Collection[str], *, synced: bool, unserved: str | None
+    watched: Sequence[Resource],
+    listed: Collection[str],
+    *,
+    synced: bool,
+    stale: Mapping[str, datetime],
+    unserved: str | None,
 ) -> Sequence[str]:
     """What keeps this process from being ready, for `/readyz`; empty: it is ready.
 
     A Service sends webhooks to ready pods only, so a replica that serves none must not be ready. Nothing else depends
     on this answer: the process stands for election and recovers jobs all the same, and `/healthz` does not restart it.
 
-    `listed`: plurals of the resources. `unserved`: why no webhooks are served; None: they are, or none are asked for.
+    `listed`: plurals of the resources. `stale`: those of which nothing is heard any more, and since when.
+    `unserved`: why no webhooks are served; None: they are, or none are asked for.
     """
     unlisted = [] if synced else [resource.plural for resource in watched if resource.plural not in listed]
     if not synced and not unlisted:
         unlisted = ["a watch that was refused"]
+    unlisted += [f"{plural} (nothing heard since {since:%H:%M:%S})" for plural, since in stale.items()]
     return unlisted if unserved is None else [*unlisted, f"admission webhooks ({unserved})"]
