@@ -92,6 +92,8 @@ class WatchEnd(StrEnum):
     """The server refuses it: a permission or the CRD is missing."""
     UNREACHABLE = "Unreachable"
     """No answer, or one that nobody understands."""
+    SILENT = "Silent"
+    """The connection stands and nothing comes on it, not even bookmarks: everything is listed again."""
 
 
 class ApiRequest(msgspec.Struct, frozen=True):
@@ -200,6 +202,10 @@ class TryLaterError(ApiError):
     ) -> None:
         super().__init__(message, status=status, reason=reason)
         self.retry_after_seconds = retry_after_seconds
+
+
+class SilentWatchError(TryLaterError):
+    """A watch has said nothing for longer than a server that is well lets it be silent."""
 
 
 class RefusedError(ApiError):
@@ -314,6 +320,10 @@ class GroupStore(Protocol):
 
     def undecodable(self) -> Mapping[str, int]:
         """How many objects of each resource, by plural, cannot be read now; 0 where all can."""
+        ...
+
+    def stale(self) -> Mapping[str, datetime]:
+        """The resources of which the watch tells nothing, by plural, and when it last did. Empty: all are current."""
         ...
 
     def nodes(self) -> Mapping[str, NodeFacts]:

@@ -4,8 +4,9 @@ import asyncio
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -120,11 +121,12 @@ async def _run(
         watched = await stop.result_before(check(connection, namespace, telemetry))
         if watched is None:
             return stop.exit_code
-        leadership: Leadership = SoleLeader(connection.clock)
-        if election is not None and namespace is not None:
-            leadership = _candidate(connection, namespace, election.lease_seconds)
         own_namespace = await chosen_namespace(kubeconfig, context, namespace)
-        async with _admitting(admission, kubeconfig, context, own_namespace, connection, telemetry) as unserved:
+        lease_seconds = election.lease_seconds if election is not None else None
+        async with (
+            standing(kubeconfig, context, namespace, lease_seconds, telemetry) as leadership,
+            _admitting(admission, kubeconfig, context, own_namespace, connection, telemetry) as unserved,
+        ):
             await _control(connection, telemetry, leadership, watched, unserved, stop.event, metrics_host, metrics_port)
     _log.info("stopped")
     return stop.exit_code
@@ -174,6 +176,26 @@ async def check(
         "Trainer is not installed: JobSets are watched, TrainJobs are not; restart the controller after installing it"
     )
     return tuple(resource for resource in WATCHED if resource != TRAIN_JOBS)
+
+
+@asynccontextmanager
+async def standing(
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+    lease_seconds: int | None,
+    telemetry: Telemetry | None = None,
+) -> AsyncIterator[Leadership]:
+    """Stand for election on a session of its own. `namespace` or `lease_seconds` None: this is the only controller.
+
+    A renewal has seconds. On the session of the recoveries it would wait for a connection and for a place among the
+    requests in flight, behind whatever a storm has the groups read.
+    """
+    if namespace is None or lease_seconds is None:
+        yield SoleLeader(SystemClock())
+        return
+    async with connect(kubeconfig, context, telemetry) as own:
+        yield _candidate(own, namespace, lease_seconds)
 
 
 def _candidate(connection: Connection, namespace: str, lease_seconds: int) -> Elector:
@@ -237,7 +259,7 @@ async def _control(
 
     def missing() -> Sequence[str]:
         synced, listed = program.store.synced(), telemetry.listed_resources
-        return waits_for(watched, listed, synced=synced, unserved=unserved())
+        return waits_for(watched, listed, synced=synced, stale=program.store.stale(), unserved=unserved())
 
     async with serve(host, port, registry=telemetry.registry, missing=missing):
         _log.info("starting", server=connection.server, version=version("trainjob-recovery"))
@@ -248,16 +270,23 @@ async def _control(
 
 
 def waits_for(
-    watched: Sequence[Resource], listed: Collection[str], *, synced: bool, unserved: str | None
+    watched: Sequence[Resource],
+    listed: Collection[str],
+    *,
+    synced: bool,
+    stale: Mapping[str, datetime],
+    unserved: str | None,
 ) -> Sequence[str]:
     """What keeps this process from being ready, for `/readyz`; empty: it is ready.
 
     A Service sends webhooks to ready pods only, so a replica that serves none must not be ready. Nothing else depends
     on this answer: the process stands for election and recovers jobs all the same, and `/healthz` does not restart it.
 
-    `listed`: plurals of the resources. `unserved`: why no webhooks are served; None: they are, or none are asked for.
+    `listed`: plurals of the resources. `stale`: those of which nothing is heard any more, and since when.
+    `unserved`: why no webhooks are served; None: they are, or none are asked for.
     """
     unlisted = [] if synced else [resource.plural for resource in watched if resource.plural not in listed]
     if not synced and not unlisted:
         unlisted = ["a watch that was refused"]
+    unlisted += [f"{plural} (nothing heard since {since:%H:%M:%S})" for plural, since in stale.items()]
     return unlisted if unserved is None else [*unlisted, f"admission webhooks ({unserved})"]

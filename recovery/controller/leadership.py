@@ -5,17 +5,24 @@ has stood still for its whole duration; clocks of different machines are never c
 client-go: a term is counted from before its last renewal was sent; a lease that was deleted is not made again by others
 before its holder's term is over (except by a candidate that has never seen it); and a leader that loses stands by again
 instead of ending.
+
+A leader to which the API server tells nothing any more may be the only one, on a connection of its own. It must not
+stop: where nobody hears anything, nobody else would go on with what is begun. So it offers the lease, in an annotation
+beside its renewals, and keeps it. A standby reads the Lease every few seconds anyway; one that knows current facts
+accepts in a second annotation. Then the leader ends its term, and names that standby as the holder. A standby proves
+that it is current when it is asked, so that none has to advertise it, and two terms never overlap.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 import structlog
 
 from recovery.controller.leadership_guard import LeadershipTerm
-from recovery.controller.lease import Lease, LeaseClient, LeaseRecord, MalformedLeaseError
+from recovery.controller.lease import Handover, Lease, LeaseClient, LeaseRecord, MalformedLeaseError
 from recovery.ports import (
     AlreadyExistsError,
     ApiClient,
@@ -41,6 +48,10 @@ is. What is still forbidden after this time is missing for good."""
 class Leadership(Protocol):
     """How a process comes to lead, and how long."""
 
+    def follow(self, current: Callable[[], bool]) -> None:
+        """`current`: whether the facts that this process has are current. Until this is called they count as such."""
+        ...
+
     async def acquire(self) -> LeadershipTerm:
         """Stand by until this process leads."""
         ...
@@ -59,6 +70,9 @@ class SoleLeader:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+
+    def follow(self, current: Callable[[], bool]) -> None:
+        """There is nobody to lead in its place."""
 
     async def acquire(self) -> LeadershipTerm:
         """At once."""
@@ -122,9 +136,17 @@ class Elector:
         self._forbidden_since: float | None = None
         """Since when every try has been forbidden, by our monotonic clock. None: the latest was not."""
         self._said = ("", logging.NOTSET)
+        self._current: Callable[[], bool] = lambda: True
+        self._successor = ""
+        """Identity of the standby to be named as the holder, once nothing more is done here. Empty: nobody."""
+
+    def follow(self, current: Callable[[], bool]) -> None:
+        self._current = current
 
     async def acquire(self) -> LeadershipTerm:
-        """Stand by until we hold the lease."""
+        """Stand by until we hold the lease. What was done in the term before must be over."""
+        if self._successor:
+            await self._hand_over()
         while True:
             term = await self._campaign()
             if term is not None:
@@ -173,6 +195,7 @@ class Elector:
             async with asyncio.timeout(self._times.attempt_seconds):
                 found = await self._read_lease()
                 if self._is_anothers():
+                    await self._accept(found)
                     return None
                 sent_at = self._clock.monotonic_seconds()
                 await self._write(found)
@@ -205,9 +228,47 @@ class Elector:
             if found is not None and found.spec.holder_identity != self._identity:
                 other = found.spec.holder_identity
                 raise _LostError(f"{other} holds the lease" if other else "somebody has released the lease") from None
+            if found is not None and self._is_accepted(found.handover):
+                self._successor = found.handover.accepted_by
+                raise _LostError(f"what it knows of the cluster is stale, and {self._successor} knows more") from None
             sent_at = self._clock.monotonic_seconds()
             await self._write(found)
         term.extend(sent_at)
+
+    def _is_accepted(self, handover: Handover) -> bool:
+        """Our offer has been accepted, and we still would rather not lead."""
+        return handover.offered_by == self._identity and bool(handover.accepted_by) and not self._current()
+
+    async def _accept(self, found: Lease | None) -> None:
+        """Say that we would lead, where the leader would rather not and nobody else has said so."""
+        if found is None or not self._current():
+            return
+        handover = found.handover
+        if handover.offered_by != found.spec.holder_identity or handover.accepted_by:
+            return
+        self._seen = await self._leases.agree(found, Handover(handover.offered_by, self._identity))
+
+    async def _hand_over(self) -> None:
+        """Name the successor as the holder. It has the whole lease to begin; then anybody may take it."""
+        successor, self._successor = self._successor, ""
+        if self._seen is None:
+            return
+        now = self._now()
+        record = LeaseRecord(
+            holder_identity=successor,
+            lease_duration_seconds=self._times.lease_seconds,
+            acquire_time=now,
+            renew_time=now,
+            lease_transitions=(self._seen.spec.lease_transitions or 0) + 1,
+        )
+        try:
+            async with asyncio.timeout(self._times.attempt_seconds):
+                self._seen = await self._leases.replace(self._seen, record)
+            self._may_be_ours = False
+            self._unchanged_since = self._clock.monotonic_seconds()
+            _log.info("the lease is handed over", successor=successor)
+        except (TimeoutError, ApiError, MalformedLeaseError) as error:
+            _log.warning("the lease is not handed over", successor=successor, error=self._words(error))
 
     async def _read_lease(self) -> Lease | None:
         """Read the lease, and note when its record last changed. Metadata does not count: it is no sign of life."""
@@ -258,7 +319,10 @@ class Elector:
             lease_transitions=(known.lease_transitions or 0) + (not ours) if known is not None else 0,
         )
         self._may_be_ours = True
-        self._seen = await (self._leases.create(record) if found is None else self._leases.replace(found, record))
+        offer = Handover() if self._current() else Handover(offered_by=self._identity)
+        self._seen = await (
+            self._leases.create(record) if found is None else self._leases.replace(found, record, offer)
+        )
         self._deleted_since = None
         self._unchanged_since = self._clock.monotonic_seconds()
 

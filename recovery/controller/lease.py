@@ -4,16 +4,20 @@ Only the compare-and-swap makes it a lock: every write names the resourceVersion
 refuses it (409) if anybody wrote in between. The times in it are for people: no candidate compares them with its clock.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import msgspec
 
 from recovery import api_verbs
-from recovery.decoding import ObjectVersion
+from recovery.core.model.annotations import OWN_ANNOTATION_PREFIX
 from recovery.ports import LEASES, UNDECODABLE, ApiClient, ForbiddenError, NotFoundError, PatchKind
 
 LEASE_NAME = "recovery-controller"
+OFFERED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}lease-offered-by"
+"""On the Lease: the leader of that identity knows only stale facts. It goes on leading until another accepts."""
+ACCEPTED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}lease-accepted-by"
+"""On the Lease, beside the offer: the standby of that identity knows current facts, and leads when it is the holder."""
 
 
 class MalformedLeaseError(Exception):
@@ -32,11 +36,32 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
     """How often it went from one holder to another."""
 
 
+class Handover(msgspec.Struct, frozen=True):
+    """What leader and standbys have agreed on. It is written beside the record, which it does not change."""
+
+    offered_by: str = ""
+    """Identity of the leader that would rather not lead. Empty: the leader keeps the lease."""
+    accepted_by: str = ""
+    """Identity of the standby that would take it. Empty: none would."""
+
+
+class LeaseMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    """Metadata as far as the next write is tied to it."""
+
+    resource_version: str
+    annotations: dict[str, str] | None = None
+
+
 class Lease(msgspec.Struct, frozen=True):
     """A record, and the version of the object that it was read from."""
 
-    metadata: ObjectVersion
+    metadata: LeaseMetadata
     spec: LeaseRecord = LeaseRecord()
+
+    @property
+    def handover(self) -> Handover:
+        found = self.metadata.annotations or {}
+        return Handover(found.get(OFFERED_ANNOTATION, ""), found.get(ACCEPTED_ANNOTATION, ""))
 
 
 class LeaseClient:
@@ -65,12 +90,21 @@ class LeaseClient:
         with self._permitted("create"):
             return self._decoded(await api_verbs.create(self._api, LEASES, body, namespace=self._namespace))
 
-    async def replace(self, known: Lease, record: LeaseRecord) -> Lease:
-        """Put `record` in place of what `known` was read as. Raises ConflictError if somebody wrote meanwhile."""
-        body = [
-            {"op": "replace", "path": "/metadata/resourceVersion", "value": known.metadata.resource_version},
-            {"op": "add", "path": "/spec", "value": record},
-        ]
+    async def replace(self, known: Lease, record: LeaseRecord, handover: Handover | None = None) -> Lease:
+        """Put `record` in place of what `known` was read as, and `handover` beside it; None: nothing is offered.
+
+        Raises ConflictError if somebody wrote meanwhile.
+        """
+        spec = {"op": "add", "path": "/spec", "value": record}
+        return await self._patch(known, (spec, *_annotated(known, handover or Handover())))
+
+    async def agree(self, known: Lease, handover: Handover) -> Lease:
+        """Write `handover` beside the record that `known` has. Raises ConflictError if somebody wrote meanwhile."""
+        return await self._patch(known, _annotated(known, handover))
+
+    async def _patch(self, known: Lease, changes: Iterable[object]) -> Lease:
+        version = {"op": "replace", "path": "/metadata/resourceVersion", "value": known.metadata.resource_version}
+        body = [version, *changes]
         with self._permitted("patch"):
             answer = await api_verbs.patch(
                 self._api, LEASES, LEASE_NAME, body, kind=PatchKind.JSON, namespace=self._namespace
@@ -94,3 +128,15 @@ class LeaseClient:
         except ForbiddenError as error:
             right = f"{verb} {LEASES.plural}.{LEASES.group} in namespace {self._namespace}"
             raise ForbiddenError(f"a permission is missing: {right}", status=403, reason=error.reason) from error
+
+
+def _annotated(known: Lease, handover: Handover) -> Iterable[object]:
+    """The change that makes the annotations say `handover`, other people's kept. Empty: they do."""
+    if known.handover == handover:
+        return ()
+    annotations = dict(known.metadata.annotations or {})
+    for key, identity in ((OFFERED_ANNOTATION, handover.offered_by), (ACCEPTED_ANNOTATION, handover.accepted_by)):
+        annotations.pop(key, None)
+        if identity:
+            annotations[key] = identity
+    return ({"op": "add", "path": "/metadata/annotations", "value": annotations},)

@@ -67,6 +67,7 @@ class Controller:
         self._entropy = entropy
         self._observer = observer
         self._leadership = leadership
+        leadership.follow(lambda: store.synced() and not store.stale())
         self._duty: Duty | None = None
         """None: standing by."""
 

@@ -8,6 +8,7 @@ after. Nothing here depends on their order, and what is decided on absence is re
 import asyncio
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -170,6 +171,7 @@ class KubeGroupStore:
             nodes=self._nodes,
             gone_nodes=absent,
             unknown_nodes=self._undecodable.nodes(),
+            stale=self.stale(),
         )
 
     def nodes(self) -> Mapping[str, NodeFacts]:
@@ -203,6 +205,10 @@ class KubeGroupStore:
     def collected(self) -> Iterable[GroupKey]:
         return tuple(self._collected)
 
+    def stale(self) -> Mapping[str, datetime]:
+        found = ((informer.resource.plural, informer.stale_since) for informer in self._informers)
+        return {plural: since for plural, since in found if since is not None}
+
     def undecodable(self) -> Mapping[str, int]:
         counts = self._undecodable.counts()
         if self._config is not None and self._config.unreadable:
@@ -230,6 +236,7 @@ class KubeGroupStore:
             unknown_nodes=doubtful - asked.keys(),
             vanished=self._vanished(before, parts),
             live=True,
+            stale=self.stale(),
         )
         lost = self._lost_nodes.of_late(self._clock.now())
         fleet = fleet_facts(snapshot, self._capacity, lost, tuple(self._waiting_besides(key)))
@@ -284,7 +291,13 @@ class KubeGroupStore:
             readability_changed=self._readability_changed,
             taken_over=taken_over,
             forget_undecodable=forget_undecodable,
+            freshness_changed=self._notify_all,
         )
+
+    def _notify_all(self) -> None:
+        """What is known of a whole resource has become stale, or is current again."""
+        for key in self.keys():
+            self._notify(key)
 
     def _readability_changed(self, found: UndecodableObject) -> None:
         """A group that knows the object by its last readable state is notified when that state is put again."""

@@ -4,6 +4,7 @@ Requests bypass kubernetes_asyncio's generated methods and go to its connection 
 for a write in place of 3.4. Nothing is sent twice from here, but once more after a 401; `client` says what may be.
 """
 
+import asyncio
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import suppress
@@ -14,19 +15,17 @@ from yarl import URL
 from recovery.kube.errors import error_from_answer, error_from_failure
 from recovery.kube.observer import NoObserver, RequestObserver
 from recovery.kube.session import USER_AGENT, Session, SessionError
-from recovery.kube.watch_lines import split_lines
-from recovery.ports import ApiRequest, Clock, UnauthorizedError
+from recovery.kube.watch_lines import WATCH_IDLE_SECONDS_MAX, split_lines
+from recovery.ports import ApiRequest, Clock, SilentWatchError, UnauthorizedError
 
 REQUEST_SECONDS_MAX = 30.0
 CONNECT_SECONDS_MAX = 10.0
 
-WATCH_GRACE_SECONDS = 10.0
-"""How much longer than its time limit a silent watch is left open before it counts as dead."""
 DEAD_PEER_IDLE_SECONDS = 10
 DEAD_PEER_PROBE_SECONDS = 5
 DEAD_PEER_PROBES = 3
 """TCP keep-alive on watches: an API server that went away without a word is noticed after 25 s of silence, not after
-the minutes of the watch's own time limit."""
+the `WATCH_IDLE_SECONDS_MAX` after which one counts as broken that somebody on the way keeps alive."""
 
 
 class HttpTransport:
@@ -39,21 +38,23 @@ class HttpTransport:
         clock: Clock,
         observer: RequestObserver | None = None,
         request_seconds_max: float = REQUEST_SECONDS_MAX,
+        watch_idle_seconds_max: float = WATCH_IDLE_SECONDS_MAX,
     ) -> None:
         self._session = session
         self._clock = clock
         self._observer: RequestObserver = observer or NoObserver()
         self._timeout = aiohttp.ClientTimeout(total=request_seconds_max, sock_connect=CONNECT_SECONDS_MAX)
+        self._request_seconds_max = request_seconds_max
+        self._watch_timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_SECONDS_MAX, sock_read=watch_idle_seconds_max
+        )
 
     async def send(self, request: ApiRequest) -> bytes:
         response = await self._authorized(request, self._timeout)
         return await response.read()
 
     async def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=CONNECT_SECONDS_MAX, sock_read=request.timeout_seconds + WATCH_GRACE_SECONDS
-        )
-        response = await self._authorized(request, timeout)
+        response = await self._authorized(request, self._watch_timeout)
         try:
             _notice_dead_peer(response)
             async for line in split_lines(_chunks(request, response)):
@@ -81,15 +82,18 @@ class HttpTransport:
         """
         code, started = "cancelled", self._clock.monotonic_seconds()
         try:
-            response = await self._session.pool.request(
-                request.method,
-                URL(request.url(self._session.server), encoded=True),
-                data=request.body,
-                headers=await self._headers(request),
-                timeout=timeout,
-                allow_redirects=False,
-                **self._session.connection_arguments(),
-            )
+            headers = await self._headers(request)
+            # A watch may be silent for longer, but its response begins at once, or the server is not well.
+            async with asyncio.timeout(self._request_seconds_max):
+                response = await self._session.pool.request(
+                    request.method,
+                    URL(request.url(self._session.server), encoded=True),
+                    data=request.body,
+                    headers=headers,
+                    timeout=timeout,
+                    allow_redirects=False,
+                    **self._session.connection_arguments(),
+                )
             code = str(response.status)
             if not 200 <= response.status < 300:
                 raise error_from_answer(request, response.status, response.headers, await response.read())
@@ -120,7 +124,9 @@ async def _chunks(request: ApiRequest, response: aiohttp.ClientResponse) -> Asyn
     try:
         async for chunk in response.content.iter_any():
             yield chunk
-    except (aiohttp.ClientError, TimeoutError) as error:
+    except TimeoutError as error:
+        raise SilentWatchError(f"{request}: the connection stands, and nothing comes on it") from error
+    except aiohttp.ClientError as error:
         raise error_from_failure(request, error) from error
 
 

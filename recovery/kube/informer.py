@@ -9,12 +9,17 @@ etcd always). And what the server refuses for good is an error at the start, whe
 deleted under us, a role taken away) only takes `synced` back, which is told once: a controller that ended itself would
 not see it return. When it does, the list says what became of everything; of a CRD that was deleted, nothing is left.
 
+A watch may also fall silent while its connection stands: a server that hangs, a load balancer that keeps TCP alive.
+Silence for `WATCH_IDLE_SECONDS_MAX` ends it, and a list follows, which says what is true even where the server has
+merely nothing to tell. Where attempts fail as well and that much time has passed, what is known is `stale`.
+
 An object that cannot be read (`recovery.decoding`) is kept apart, by what its metadata says, and the watch goes on.
 """
 
 import re
 from collections.abc import Callable
 from contextlib import aclosing
+from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
 import msgspec
@@ -26,7 +31,7 @@ from recovery.kube.errors import ApiStatus, error_from_status
 from recovery.kube.observer import InformerObserver
 from recovery.kube.projections.metadata import ObjectEntry
 from recovery.kube.response_envelopes import read_bookmark, read_page
-from recovery.kube.watch_lines import WatchEvent, decode_event
+from recovery.kube.watch_lines import WATCH_IDLE_SECONDS_MAX, WatchEvent, decode_event
 from recovery.ports import (
     UNDECODABLE,
     ApiClient,
@@ -39,6 +44,7 @@ from recovery.ports import (
     NoSuchResourceError,
     RefusedError,
     Resource,
+    SilentWatchError,
     TryLaterError,
     UnauthorizedError,
     UndecodableError,
@@ -57,6 +63,8 @@ RESUME_BACKOFF_SECONDS_MAX = 2.0
 """Between attempts to go on where a stream stood: cheap for the server, and until one succeeds nothing is seen."""
 LIST_BACKOFF_SECONDS_MAX = 5.0
 """Between attempts to list."""
+STALE_AFTER_FAILURES = 2
+"""The watch that ended and the attempt after it. One failure is every rolling restart of the API server."""
 
 T = TypeVar("T")
 Key = tuple[str, str]
@@ -94,6 +102,7 @@ class Informer(Generic[T]):
         readability_changed: Callable[[UndecodableObject], None] = _ignore,
         taken_over: Callable[[], None] = nothing,
         forget_undecodable: bool = False,
+        freshness_changed: Callable[[], None] = nothing,
     ) -> None:
         """What is reported, in the order in which it happened, and why.
 
@@ -102,6 +111,7 @@ class Informer(Generic[T]):
         be read any more, or for another reason than before, or this is over. `taken_over`: all of a list has been put
         and dropped; until then (`taking_over`) what was put is a part of it, in no order. `forget_undecodable`: an
         object that cannot be read counts as absent, else its last readable state stays; it is reported in either case.
+        `freshness_changed`: what is known has become stale, or is current again.
         """
         self._client = client
         self.resource = resource
@@ -113,6 +123,7 @@ class Informer(Generic[T]):
         self._observer = observer
         self._readability_changed = readability_changed
         self._taken_over = taken_over
+        self._freshness_changed = freshness_changed
         self.taking_over = False
         """A list is being put: what has been put of it says nothing yet about what else is there."""
         self._label_selector = label_selector
@@ -128,6 +139,14 @@ class Informer(Generic[T]):
         """The objects that cannot be read now. Those without a name in their metadata count as one."""
         self.synced = False
         """The objects were listed, and nothing has been refused since."""
+        self.stale_since: datetime | None = None
+        """When the server last told anything; nothing has been heard for too long since. None: not stale."""
+        self._heard_at_seconds = clock.monotonic_seconds()
+        """When what is known was last confirmed to be current, by the clock's monotonic time."""
+        self._failed_attempts = 0
+        """Attempts since then that failed, or ended without a word."""
+        self._told_anything = False
+        """In the attempt that is being made, or was made last."""
 
     async def run(self) -> None:
         """Until cancelled. Raises RefusedError if the first list is refused; nothing else ends it."""
@@ -135,11 +154,15 @@ class Informer(Generic[T]):
         while True:
             began, resumes = self._clock.monotonic_seconds(), bool(self._position)
             error: ApiError | None = None
+            self._told_anything = False
             try:
                 await self._follow()
             except ApiError as failure:
                 error = failure
             lived_seconds = self._clock.monotonic_seconds() - began
+            if error is not None or not self._told_anything:
+                self._failed_attempts += 1
+            self._consider_stale()
             if error is not None:
                 self._consider(error)
             elif lived_seconds < WATCH_SECONDS_MIN:
@@ -157,6 +180,9 @@ class Informer(Generic[T]):
         known, reason = False, WatchEnd.UNREACHABLE
         if isinstance(error, ExpiredError):
             reason, self._position = WatchEnd.EXPIRED, ""
+        elif isinstance(error, SilentWatchError):
+            # Not where it stood: to go on there may be silent again, and would not say whether anything was missed.
+            reason, self._position = WatchEnd.SILENT, ""
         elif isinstance(error, RefusedError):
             reason = WatchEnd.FORBIDDEN
             if self._lists_otherwise(error):
@@ -169,6 +195,23 @@ class Informer(Generic[T]):
                 self.synced = False
         if not known:
             self._tell(reason, str(error))
+
+    def _consider_stale(self) -> None:
+        """Called when an attempt has ended."""
+        unheard_seconds = self._clock.monotonic_seconds() - self._heard_at_seconds
+        failed = self._failed_attempts >= STALE_AFTER_FAILURES and unheard_seconds >= WATCH_IDLE_SECONDS_MAX
+        if self._started and failed and self.stale_since is None:
+            self.stale_since = self._clock.now() - timedelta(seconds=unheard_seconds)
+            self._freshness_changed()
+
+    def _heard(self) -> None:
+        """The server has just told what is new, or that nothing is."""
+        self._heard_at_seconds = self._clock.monotonic_seconds()
+        self._failed_attempts = 0
+        self._told_anything = True
+        if self.stale_since is not None:
+            self.stale_since = None
+            self._freshness_changed()
 
     def _tell(self, reason: WatchEnd, message: str) -> None:
         self._observer.watch_restarted(self.resource.plural, reason, message)
@@ -195,6 +238,8 @@ class Informer(Generic[T]):
             async for line in lines:
                 self._observer.watch_event(self.resource.plural)
                 event = self._event(line)
+                if listing is None:
+                    self._heard()  # while a list is collected, nothing is known of what is in it
                 if event.type == "BOOKMARK":
                     listing = self._bookmark(event, listing)
                 elif listing is not None:
@@ -280,6 +325,7 @@ class Informer(Generic[T]):
         self._move_on(resource_version)
         self._started = self.synced = True
         self._refused_as = None
+        self._heard()
         self._observer.listed(self.resource.plural, len(self.objects))
 
     def _apply(self, event: WatchEvent) -> None:

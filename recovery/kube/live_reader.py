@@ -8,11 +8,9 @@ written on an owner before the pods go. Read the other way round, or all at once
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
 from typing import TypeVar
 
 import msgspec
-import structlog
 
 from recovery import api_verbs
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
@@ -21,9 +19,9 @@ from recovery.core.model.ledger import LedgerObject
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 from recovery.decoding import decoded
+from recovery.kube.node_reads import NodeReads
 from recovery.kube.projections.events import EventRecord, decode_event
 from recovery.kube.projections.metadata import ObjectEntry
-from recovery.kube.projections.nodes import decode_node, decode_renewal
 from recovery.kube.projections.pods import decode_pod
 from recovery.kube.projections.recovery import decode_config, decode_policy, decode_recovery_group
 from recovery.kube.projections.workloads import decode_job, decode_job_set, decode_train_job
@@ -34,9 +32,6 @@ from recovery.ports import (
     EVENTS,
     JOB_SETS,
     JOBS,
-    LEASES,
-    NODE_LEASE_NAMESPACE,
-    NODES,
     PODS,
     RECOVERY_CONFIGS,
     RECOVERY_GROUPS,
@@ -56,11 +51,6 @@ T = TypeVar("T")
 Undecodable = Callable[[Resource, str, str], None]
 """Told the resource, the object's name (`namespace/name`, or the name alone), and what is wrong with it."""
 
-_log = structlog.get_logger("recovery.kube")
-
-NODES_IN_FLIGHT_MAX = 64
-"""Of one reconcile: a rack that is lost is some dozen nodes, each read once for each group on it."""
-
 
 class LiveReader:
     """Consistent reads of one group. All methods raise ApiError; an object that cannot be read is an UndecodableError,
@@ -70,8 +60,7 @@ class LiveReader:
         """`train_jobs` False: Trainer is not installed, so no TrainJob is asked for."""
         self._client = client
         self._train_jobs = train_jobs
-        self._leases_refused = False
-        """It was said in the log that Leases of nodes may not be read."""
+        self._nodes = NodeReads(client)
 
     async def parts(self, key: GroupKey) -> Parts:
         """Every object of the group; a missing TrainJob or JobSet is None, not an error.
@@ -123,15 +112,10 @@ class LiveReader:
 
         A node that cannot be read, or whose Lease cannot, is left out: nothing is known about it.
         """
-        slots = asyncio.Semaphore(NODES_IN_FLIGHT_MAX)
         found: dict[str, NodeFacts | None] = {}
 
         async def read(name: str) -> None:
-            async with slots:
-                node = await self.node(name)
-                if node is not None and not node.reachable:
-                    node = msgspec.structs.replace(node, lease_renewed_at=await self._lease_renewed_at(name))
-                found[name] = node
+            found[name] = await self._nodes.read(name)
 
         asked = tuple(names)
         await asyncio.gather(*(_or_undecodable(read(name)) for name in asked))
@@ -139,20 +123,7 @@ class LiveReader:
 
     async def node(self, name: str) -> NodeFacts | None:
         """None: it does not exist."""
-        return await self._object(NODES, None, name, decode_node)
-
-    async def _lease_renewed_at(self, node: str) -> datetime | None:
-        """None: it has no Lease, or Leases may not be read; then nothing is known beyond the node's own conditions."""
-        try:
-            body = await api_verbs.get(self._client, LEASES, node, namespace=NODE_LEASE_NAMESPACE)
-        except NotFoundError:
-            return None
-        except ForbiddenError as error:
-            if not self._leases_refused:
-                _log.warning("Leases of nodes may not be read: AssumeDead goes by Ready alone", error=str(error))
-                self._leases_refused = True
-            return None
-        return decoded(LEASES, decode_renewal, body)
+        return await self._nodes.node(name)
 
     async def _policies(self, resource: Resource, namespace: str | None, undecodable: Undecodable) -> list[PolicyFacts]:
         body = await api_verbs.list_page(self._client, resource, namespace=namespace)

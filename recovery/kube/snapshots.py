@@ -5,6 +5,7 @@ One function for both, so that a decision on live facts sees what a decision on 
 
 from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
+from types import MappingProxyType
 
 import msgspec
 
@@ -72,12 +73,13 @@ def snapshot_of(
     unknown_nodes: Container[str] = frozenset(),
     vanished: Iterable[PodFacts] = (),
     live: bool = False,
+    stale: Mapping[str, datetime] = MappingProxyType({}),
 ) -> Snapshot:
     """`vanished`: pods found gone by this very reading, besides those that the watch has told of. `gone_nodes`: those
     that do not exist, whatever `nodes` says. `unknown_nodes`: those of which nothing is known, whatever both say."""
     undecodable = tuple(sorted(parts.undecodable, key=lambda each: (each.kind, each.name)))
     if parts.foreign:
-        return Snapshot(key, parts.workload, None, (), (), live=live, undecodable=undecodable)
+        return Snapshot(key, parts.workload, None, (), (), live=live, stale=stale, undecodable=undecodable)
     adapter = adapter_of(parts.workload)
     jobset = parts.jobset.facts if parts.jobset is not None else None
     by_name = sorted(parts.jobs, key=lambda job: job.name)
@@ -111,6 +113,7 @@ def snapshot_of(
         trained_members={job.uid: incarnations.trained_members(job) for job in jobs if job.uid in trained_at},
         expected_jobs=_expected_jobs(adapter, jobset, parts.jobs, members),
         live=live,
+        stale=stale,
         undecodable=undecodable,
     )
 

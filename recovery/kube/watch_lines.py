@@ -8,6 +8,15 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
+WATCH_IDLE_SECONDS_MAX = 150.0
+"""A watch that has said nothing for so long counts as broken, though its connection stands.
+
+An API server sends each watch a bookmark about once a minute, also where nothing changes (`defaultBookmarkFrequency`
+and `dispatchEvents` in `pkg/storage/cacher/cacher.go` of k8s.io/apiserver): two of them and more are missing by then.
+Not every server does: one without a watch cache sends none, and one older than Kubernetes 1.34 (where this was read)
+may send none after its start until something changes. So a list follows the silence, and says what is true.
+"""
+
 
 async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Each line without its newline, in time linear in its length. What follows the last newline was cut off."""

@@ -17,6 +17,7 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 from recovery.ports import Clock, GroupStore, WatchEnd
 from recovery.telemetry.admission_metrics import AdmissionMetrics
+from recovery.telemetry.cache_metrics import CacheCollector
 from recovery.telemetry.catalogue import of_process
 from recovery.telemetry.catalogue.label_values import CONTROLLER
 from recovery.telemetry.families import counter, gauge, histogram
@@ -26,7 +27,6 @@ from recovery.telemetry.groups_not_started import StartCollector
 from recovery.telemetry.incident_instruments import IncidentInstruments
 from recovery.telemetry.jobs_found import FoundJobs
 from recovery.telemetry.ledger_metrics import LedgerCollector
-from recovery.telemetry.undecodable_objects import UndecodableCollector
 from recovery.telemetry.unprotected_jobs import ProtectionCollector
 
 _OWN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -46,14 +46,14 @@ class Metrics:
         self._totals = FleetTotalsCollector(clock, self._jobs)
         self._starts = StartCollector()
         self._protections = ProtectionCollector()
-        self._undecodable = UndecodableCollector()
+        self._caches = CacheCollector()
         self._collectors = (
             self._ledgers,
             self._fleet,
             self._totals,
             self._starts,
             self._protections,
-            self._undecodable,
+            self._caches,
         )
         for collector in self._collectors:
             self.registry.register(collector)

@@ -30,7 +30,7 @@ from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, pl
 from recovery.core.diagnosis.trained import began_at
 from recovery.core.incident import attempt_limits, fencing, lifecycle, phases
 from recovery.core.incident.attempt_limits import restart_of
-from recovery.core.incident.preconditions import barred
+from recovery.core.incident.preconditions import barred, no_trigger
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Outcome, Phase, Told
 from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, as_said, because, told
@@ -285,7 +285,8 @@ def _try_again(
     but never more of them than the budget allows. `lost` empty: nothing was, it took too long. `verdict` None: it is
     still to be found.
     """
-    bar = barred(context.workload, context.policy)  # a person insisted on the restart that was made, not on another
+    # A person insisted on the restart that was made, not on another.
+    bar = no_trigger(context.snapshot, context.workload, context.policy)
     if bar is not None:
         since = _lost_since(context.snapshot, ledger, context.now)
         if backoff.all_met_after(context.snapshot, since):

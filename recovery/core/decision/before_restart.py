@@ -18,7 +18,7 @@ from recovery.core.diagnosis.membership import member_count, member_jobs, place,
 from recovery.core.fleet import storm as storms
 from recovery.core.incident import attempt_limits, lifecycle
 from recovery.core.incident.attempt_limits import Refusal
-from recovery.core.incident.preconditions import barred
+from recovery.core.incident.preconditions import no_trigger
 from recovery.core.model.facts import PodFacts, Snapshot
 from recovery.core.model.ledger import Considered, Incident, Ledger
 from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, told
@@ -51,7 +51,7 @@ def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] 
         after = stand_aside(ledger, stands_aside(found, decided), now)
         return as_before(after, actions=free_the_dead(context, after))
     # To an incident that only observes the mode is no bar, nor a job that is paused.
-    bar = barred(context.workload, policy, forced=open_.forced or observes)
+    bar = no_trigger(snapshot, context.workload, policy, forced=open_.forced or observes)
     if bar is not None:
         return say(ledger, nothing_done(found, bar))
     pending = waits_for(snapshot, ledger)

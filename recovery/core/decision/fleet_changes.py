@@ -14,6 +14,7 @@ from recovery.core.diagnosis.evidence import Evidence
 from recovery.core.fleet import quarantine
 from recovery.core.fleet.suspicion import suspicion_of
 from recovery.core.incident.attempt_limits import restart_of
+from recovery.core.incident.preconditions import stale_nodes
 from recovery.core.model.fleet_ledger import FleetChange, Futile, Quarantined, Suspicion
 from recovery.core.model.ledger import Ledger
 from recovery.core.model.reason import Explanation, Sentence, told
@@ -43,6 +44,9 @@ def refused(context: ReconcileContext, policy: Policy, wanted: Quarantined, memb
     fleet = context.snapshot.fleet
     if fleet is None:
         return None
+    unseen = stale_nodes(context.snapshot)
+    if unseen is not None:
+        return unseen
     answer = quarantine.spared(policy.fleet, wanted.node, fleet, members)
     if answer is not None:
         return answer.why

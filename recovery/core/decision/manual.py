@@ -16,7 +16,7 @@ from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.incident import budget, lifecycle, phases, requests
 from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.closed_incident import by_a_person
-from recovery.core.incident.preconditions import barred, ended, suspended, unread
+from recovery.core.incident.preconditions import barred, ended, no_trigger, suspended, unread
 from recovery.core.incident.requests import Request, Verb
 from recovery.core.model.ledger import Ledger, Outcome, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
@@ -117,7 +117,7 @@ def _no_restart(context: ReconcileContext, policy: Policy, asked: Request) -> Ex
     if policy.mode is Mode.OBSERVE and not asked.force:
         why = policy.breaker or told(Sentence.IN_MODE_OBSERVE, Reason.OBSERVE_MODE, policy=policy.name)
         return told(Sentence.FORCE_OVERRIDES, why.reason, why=why)
-    return finishing(context.snapshot) or barred(workload, policy, forced=asked.force)
+    return finishing(context.snapshot) or no_trigger(context.snapshot, workload, policy, forced=asked.force)
 
 
 def _open(context: ReconcileContext, policy: Policy, ledger: Ledger, asked: Request) -> Plan:

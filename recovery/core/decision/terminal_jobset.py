@@ -8,11 +8,11 @@ import msgspec
 
 from recovery.core.decision import backoff
 from recovery.core.decision.after_restart import not_carried_out, say_after_a_while
-from recovery.core.decision.before_restart import enforced_now, native_decision, seen_then, would_words
+from recovery.core.decision.before_restart import enforced_now, native_decision, nothing_done, seen_then, would_words
 from recovery.core.decision.hold import failed_because
 from recovery.core.diagnosis.evidence import LossKind, fresh, gather
 from recovery.core.incident import attempt_limits, lifecycle, phases
-from recovery.core.incident.preconditions import barred
+from recovery.core.incident.preconditions import barred, stale
 from recovery.core.model.facts import JobSetFacts
 from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase, Target
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
@@ -49,6 +49,9 @@ def failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Pl
     if not wanted or (open_.mode == Mode.OBSERVE and enforced_now(context)):
         why = told(Sentence.LEFT_AS_IT_IS, gave_up.reason, gave_up=gave_up)
         return close(ledger, Outcome.FAILED, why, ended_at)
+    unseen = stale(snapshot)
+    if unseen is not None:  # that passes, and a record that says why the JobSet was not recreated would not
+        return say(ledger, nothing_done(gave_up, unseen))
     refused = _not_made_anew(context, ledger)
     if refused is not None:
         why = told(Sentence.NOT_RECREATED, gave_up.reason, gave_up=gave_up, refused=refused)

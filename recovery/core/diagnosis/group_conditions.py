@@ -12,6 +12,7 @@ from recovery.core.model.facts import Snapshot
 POD_KEPT_RUNNING = "PodKeptRunning"
 TRAINING_CONTAINER_UNKNOWN = "TrainingContainerUnknown"
 UNDECODABLE = "Undecodable"
+STALE_FACTS = "StaleFacts"
 _SENTENCES_MAX = 3
 
 
@@ -25,8 +26,19 @@ class GroupCondition(msgspec.Struct, frozen=True):
 
 def conditions_of(snapshot: Snapshot, finish_timeout: timedelta, now: datetime) -> tuple[GroupCondition, ...]:
     """`finish_timeout`: how long a pod may stay Running after its training has failed for good."""
-    found = (_training_container_unknown(snapshot), _kept_running(snapshot, finish_timeout, now))
+    found = (_training_container_unknown(snapshot), _kept_running(snapshot, finish_timeout, now), _stale(snapshot))
     return tuple(each for each in found if each is not None)
+
+
+def _stale(snapshot: Snapshot) -> GroupCondition | None:
+    if not snapshot.stale:
+        return None
+    since = min(snapshot.stale.values()).isoformat(timespec="seconds")
+    message = (
+        f"The API server has told nothing of {', '.join(sorted(snapshot.stale))} since {since}: what has begun "
+        "goes on, and nothing new is begun on what may be out of date"
+    )
+    return GroupCondition(STALE_FACTS, "WatchSilent", message)
 
 
 def undecodable(snapshot: Snapshot) -> GroupCondition | None:

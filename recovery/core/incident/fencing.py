@@ -9,7 +9,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from recovery.core.incident.preconditions import stale_nodes
 from recovery.core.model.facts import NodeFacts, PodFacts, Snapshot
+from recovery.core.model.reason import Explanation
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import FencingMode, PolicyError
 
@@ -64,11 +66,17 @@ def _fate(
         return Fate(f"node {name} is out of service", dead_since=out.since or node.ready_since or noticed)
     if node.ready or node.reachable:
         return None
-    return _assumed(node, policy, now)
+    return _assumed(node, policy, now, unseen=stale_nodes(snapshot))
 
 
-def _assumed(node: NodeFacts, policy: Policy | PolicyError | None, now: datetime) -> Fate:
-    """A node that does not answer: whether that may be taken for its death."""
+def _assumed(
+    node: NodeFacts, policy: Policy | PolicyError | None, now: datetime, *, unseen: Explanation | None
+) -> Fate:
+    """A node that does not answer: whether that may be taken for its death.
+
+    `unseen`: why what is known of nodes may be out of date. Proof that a node is dead is read live, and
+    counts all the same.
+    """
     since = node.ready_since or now
     silent = f"node {node.name} has not answered since {since:%H:%M:%S} ({node.ready_reason or 'unreachable'})"
     waits = "its processes may live until its Node object is deleted or tainted out-of-service"
@@ -76,6 +84,8 @@ def _assumed(node: NodeFacts, policy: Policy | PolicyError | None, now: datetime
         return Fate(f"{silent}, and {waits}")
     if not policy.may_assume_dead:
         return Fate(f"{silent}, and {waits}: RecoveryConfig does not allow assumeDead")
+    if unseen is not None:
+        return Fate(f"{silent}, and is not taken for dead while nothing is heard of nodes")
     heard = max(since, node.lease_renewed_at) if node.lease_renewed_at is not None else since
     dead_at = heard + policy.assume_dead_after
     if now < dead_at:

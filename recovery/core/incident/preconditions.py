@@ -55,6 +55,49 @@ def unread(snapshot: Snapshot) -> Explanation | None:
     return because(Reason.UNDECODABLE, first=snapshot.undecodable[0].sentence, more=more)
 
 
+_TRIGGERS_STAND_ON = (
+    "trainjobs",
+    "jobsets",
+    "jobs",
+    "pods",
+    "recoverypolicies",
+    "clusterrecoverypolicies",
+    "recoveryconfigs",
+)
+"""Plurals of what a trigger stands on. It is read live as well, but not all of it: which members were lost before, what
+has trained and since when comes from the watches alone."""
+_NODES_STAND_ON = ("nodes",)
+"""Plural of what fencing and quarantine stand on."""
+
+
+def stale(snapshot: Snapshot) -> Explanation | None:
+    """Why nothing new may be begun: what the group is known by may be out of date. None: it is current.
+
+    What the ledger has begun goes on: it stands on what was current when it was decided.
+    """
+    return _stale(snapshot, _TRIGGERS_STAND_ON)
+
+
+def stale_nodes(snapshot: Snapshot) -> Explanation | None:
+    """Why no node may be quarantined or its pods be taken for dead. None: what is known of nodes is current."""
+    return _stale(snapshot, _NODES_STAND_ON)
+
+
+def _stale(snapshot: Snapshot, resources: tuple[str, ...]) -> Explanation | None:
+    found = [plural for plural in resources if plural in snapshot.stale]
+    if not found:
+        return None
+    since = min(snapshot.stale[plural] for plural in found)
+    return because(Reason.STALE_FACTS, resources=", ".join(found), since=since.isoformat(timespec="seconds"))
+
+
+def no_trigger(
+    snapshot: Snapshot, workload: WorkloadFacts, policy: Policy | PolicyError | None, *, forced: bool = False
+) -> Explanation | None:
+    """Why no new restart may be begun now. `forced`: as in `barred`; that facts are stale bars a person's as well."""
+    return barred(workload, policy, forced=forced) or stale(snapshot)
+
+
 def barred(workload: WorkloadFacts, policy: Policy | PolicyError | None, *, forced: bool = False) -> Explanation | None:
     """Why no workload may be written now, whatever the incident's terms: these act before the next write.
 

@@ -23,6 +23,8 @@ class Reason(StrEnum):
     """The TrainJob, or the bare JobSet, does not exist."""
     UNDECODABLE = "Undecodable"
     """An object of the group cannot be read, so nothing is done about the group."""
+    STALE_FACTS = "StaleFacts"
+    """The API server tells nothing of a resource any more, so nothing new is done on what is known of it."""
     NO_POLICY = "NoPolicy"
     """No RecoveryPolicy selects the job."""
     POLICY_INVALID = "PolicyInvalid"

@@ -134,6 +134,16 @@ UNDECODABLE_OBJECTS = _of_process(
     "max by (resource) (recovery_undecodable_objects) > 0",
     _RESOURCE,
 )
+STALE_WATCHES = _of_process(
+    "stale_watches",
+    MetricType.GAUGE,
+    "0 or 1",
+    "1 while the API server tells nothing of a resource, and what is known of it may be out of date. No restart is "
+    "begun on stale facts. Where nodes are stale, none is quarantined and no silent one is taken for dead.",
+    "From the first list. It is exported at 0 as well.",
+    "max by (resource) (recovery_stale_watches) > 0",
+    _RESOURCE,
+)
 ADMISSION_UP = _of_process(
     "admission_up",
     MetricType.GAUGE,
@@ -251,6 +261,7 @@ OF_PROCESS = (
     WATCH_RESTARTS,
     WATCH_LAST_EVENT,
     UNDECODABLE_OBJECTS,
+    STALE_WATCHES,
     ADMISSION_UP,
     ADMISSION_REQUESTS,
     CERTIFICATE_EXPIRY,

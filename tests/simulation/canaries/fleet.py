@@ -10,6 +10,7 @@ from recovery.core.incident import fencing
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import NodeFacts
 from recovery.core.model.fleet_ledger import FleetLedger
+from recovery.core.model.reason import Explanation
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 from recovery.executors import node_quarantine
@@ -37,10 +38,12 @@ def assumes_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the policy says about fencing is enough: the RecoveryConfig has been asked when the policy was admitted."""
     assumed = fencing._assumed
 
-    def by_policy(node: NodeFacts, policy: Policy | PolicyError | None, now: datetime) -> fencing.Fate:
+    def by_policy(
+        node: NodeFacts, policy: Policy | PolicyError | None, now: datetime, *, unseen: Explanation | None
+    ) -> fencing.Fate:
         if isinstance(policy, Policy):
             policy = msgspec.structs.replace(policy, may_assume_dead=True)
-        return assumed(node, policy, now)
+        return assumed(node, policy, now, unseen=unseen)
 
     monkeypatch.setattr("recovery.core.incident.fencing._assumed", by_policy)
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -180,17 +181,21 @@ async def test_all_that_is_missing_is_one_line() -> None:
 # --- readiness ------------------------------------------------------------------------------------------------------
 
 
+HEARD = datetime(2026, 11, 23, 4, 5, 6, tzinfo=UTC)
+
+
 @pytest.mark.parametrize(
-    ("listed", "synced", "unserved", "missing"),
+    ("listed", "synced", "stale", "unserved", "missing"),
     [
-        ((), False, None, ["pods", "nodes"]),
-        (("nodes",), False, "not listening yet", ["pods", "admission webhooks (not listening yet)"]),
-        (("pods", "nodes"), False, None, ["a watch that was refused"]),
-        (("pods", "nodes"), True, "OSError: no disk", ["admission webhooks (OSError: no disk)"]),
-        (("pods", "nodes"), True, None, []),
+        ((), False, {}, None, ["pods", "nodes"]),
+        (("nodes",), False, {}, "not listening yet", ["pods", "admission webhooks (not listening yet)"]),
+        (("pods", "nodes"), False, {}, None, ["a watch that was refused"]),
+        (("pods", "nodes"), True, {}, "OSError: no disk", ["admission webhooks (OSError: no disk)"]),
+        (("pods", "nodes"), True, {"nodes": HEARD}, None, ["nodes (nothing heard since 04:05:06)"]),
+        (("pods", "nodes"), True, {}, None, []),
     ],
 )
-def test_it_is_ready_when_all_caches_are_listed_and_the_webhooks_served(
-    listed: tuple[str, ...], synced: bool, unserved: str | None, missing: list[str]
+def test_it_is_ready_when_all_caches_are_current_and_the_webhooks_served(
+    listed: tuple[str, ...], synced: bool, stale: dict[str, datetime], unserved: str | None, missing: list[str]
 ) -> None:
-    assert waits_for((PODS, NODES), listed, synced=synced, unserved=unserved) == missing
+    assert waits_for((PODS, NODES), listed, synced=synced, stale=stale, unserved=unserved) == missing

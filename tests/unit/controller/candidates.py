@@ -52,6 +52,9 @@ class Candidate:
             identity=name,
             lease_seconds=LEASE,
         )
+        self.current = True
+        """What it knows of the cluster is."""
+        self.elector.follow(lambda: self.current)
         self.term: LeadershipTerm | None = None
         self.led_at: list[float] = []
         self.lost: list[tuple[float, str]] = []

@@ -158,6 +158,9 @@ class FakeStore:
     def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         return self.lagging if self.lags else self._of(workload_uid)
 
+    def stale(self) -> Mapping[str, datetime]:
+        return {}
+
     def undecodable(self) -> Mapping[str, int]:
         return {}
 

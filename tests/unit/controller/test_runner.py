@@ -71,6 +71,9 @@ class Keys:
     def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         raise NotImplementedError
 
+    def stale(self) -> Mapping[str, datetime]:
+        return {}
+
     def undecodable(self) -> Mapping[str, int]:
         return {}
 
@@ -148,6 +151,8 @@ class PinnedPolicy:
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.released_at: list[float] = []
         self.term: LeadershipTerm | None = None
+
+    def follow(self, current: Callable[[], bool]) -> None: ...
 
     async def acquire(self) -> LeadershipTerm:
         await self.won.wait()

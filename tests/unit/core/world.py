@@ -76,6 +76,8 @@ class World(msgspec.Struct, frozen=True):
     waiting: tuple[WaitingGroup, ...] = ()
     """Other groups that wait for nodes."""
     undecodable: tuple[UndecodableObject, ...] = ()
+    stale: dict[str, datetime] = {}
+    """Since when nothing is heard of a resource, by plural."""
     allowed: frozenset[str] = frozenset()
     """Rules of `consistency` that it breaks on purpose."""
 
@@ -107,6 +109,7 @@ class World(msgspec.Struct, frozen=True):
             trained_at=self.trained_at,
             trained_members=self.trained_members,
             live=live,
+            stale=self.stale,
             undecodable=self.undecodable,
         )
         if not any(each is self for each in _CHECKED):
@@ -160,6 +163,10 @@ class World(msgspec.Struct, frozen=True):
         """One more object of the group cannot be read. Its last readable state is among the facts."""
         found = UndecodableObject(kind=kind, namespace="ml", name=name, uid=f"uid-{name}", problem=problem)
         return msgspec.structs.replace(self, undecodable=(*self.undecodable, found))
+
+    def unheard(self, *plurals: str, seconds: float = -180) -> "World":
+        """The watches of these resources tell nothing since then; none named: all tell again."""
+        return msgspec.structs.replace(self, stale={plural: at(seconds) for plural in plurals})
 
     def readable(self) -> "World":
         """All can be read."""

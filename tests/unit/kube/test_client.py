@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from recovery.ports import (
     PatchKind,
     Propagation,
     RefusedError,
+    SilentWatchError,
     TestFailedError,
     TryLaterError,
     UnauthorizedError,
@@ -263,6 +264,39 @@ async def test_a_watch_that_breaks_delivers_what_came_and_then_says_so(client: K
     assert [await anext(lines), await anext(lines)] == [b"1", b"2"]
     with pytest.raises(TryLaterError, match="watch pods: the connection broke in the middle of the answer"):
         await anext(lines)
+
+
+async def test_a_watch_on_which_nothing_comes_is_given_up_though_its_connection_stands(
+    server: Server, tmp_path: Path, clock: FakeClock
+) -> None:
+    release = asyncio.Event()
+
+    async def silent(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"1\n")
+        await release.wait()
+        return response
+
+    async def headless(_: web.Request) -> web.StreamResponse:
+        await release.wait()
+        return web.Response()
+
+    async with open_session(kubeconfig=server.kubeconfig(tmp_path)) as session:
+        patient = HttpTransport(session, clock=clock, watch_idle_seconds_max=0.05)
+        hurried = HttpTransport(session, clock=clock, request_seconds_max=0.05)
+        server.script.extend([silent, headless])
+        lines = watching(patient)
+        assert await anext(lines) == b"1"
+        with pytest.raises(SilentWatchError, match="nothing comes on it"):
+            await anext(lines)
+        with pytest.raises(TryLaterError, match="no answer in time"):
+            await anext(watching(hurried))
+        release.set()
+
+
+def watching(transport: HttpTransport) -> AsyncGenerator[bytes, None]:
+    return api_verbs.watch(transport, PODS, resource_version="7", send_initial_events=False, timeout_seconds=300)
 
 
 async def test_a_watch_from_a_forgotten_position_is_expired(client: KubeApiClient, server: Server) -> None:

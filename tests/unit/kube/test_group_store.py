@@ -9,6 +9,7 @@ import pytest
 from recovery.core.model.facts import GroupKey, Snapshot
 from recovery.kube.group_store import COLLECTED_SECONDS
 from recovery.kube.projections.recovery import UNREADABLE_SCHEMA_VERSION
+from recovery.kube.watch_lines import WATCH_IDLE_SECONDS_MAX
 from recovery.ports import (
     JOB_SETS,
     JOBS,
@@ -18,6 +19,8 @@ from recovery.ports import (
     RECOVERY_POLICIES,
     TRAIN_JOBS,
     NoSuchResourceError,
+    SilentWatchError,
+    TryLaterError,
 )
 from tests.unit.kube.store_world import (
     ALL,
@@ -381,3 +384,20 @@ async def test_a_report_that_a_recovery_waits_for_reconciles_the_group(world: Wo
     await world.tell(TRAIN_JOBS, reporting(1))
     await world.tell(RECOVERY_GROUPS, load("recoverygroup-v5"))
     assert await world.tell(TRAIN_JOBS, reporting(6)) == {"default/llm": 1}
+
+
+async def test_when_a_resource_becomes_stale_every_group_is_notified_and_its_facts_say_so(world: World) -> None:
+    heard = world.clock.now()
+    world.notified.clear()
+    world.api.feeds["pods"].put_nowait(SilentWatchError("nothing comes"))
+    await world.settle()
+    world.clock.seconds += WATCH_IDLE_SECONDS_MAX
+    world.api.feeds["pods"].put_nowait(TryLaterError("no answer in time"))
+    await world.settle()
+    assert world.store.stale().keys() == {"pods"}
+    assert abs(world.store.stale()["pods"] - heard).total_seconds() < 1
+    assert world.store.snapshot(LLM).stale == world.store.stale()
+    assert world.notified[str(LLM)] == 1
+    await world.end_lists(PODS)
+    assert (world.store.stale(), world.store.snapshot(LLM).stale) == ({}, {})
+    assert world.notified[str(LLM)] == 2

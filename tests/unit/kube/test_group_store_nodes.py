@@ -8,7 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from recovery.core.model.facts import NodeFacts
-from recovery.kube.live_reader import NODES_IN_FLIGHT_MAX, LiveReader
+from recovery.kube.live_reader import LiveReader
+from recovery.kube.node_reads import NODES_IN_FLIGHT_MAX
 from recovery.ports import (
     LEASES,
     NODES,

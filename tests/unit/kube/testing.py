@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -105,7 +105,7 @@ class ScriptedApi(FakeApi):
 
     def __init__(self) -> None:
         super().__init__()
-        self.streams: deque[Sequence[bytes | Exception]] = deque()
+        self.streams: deque[Iterable[bytes | Exception]] = deque()
         self.pages: deque[bytes | Exception] = deque()
         self.objects: dict[tuple[str, str], bytes | Exception] = {}
         self.watches: list[Watched] = []

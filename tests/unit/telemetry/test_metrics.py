@@ -1,5 +1,7 @@
 """What is observed as it happens: ended phases, recoveries, decisions, and the controller's own health."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from recovery.controller.observer import ControllerObserver
@@ -63,6 +65,7 @@ NAMES = {
     "watch_restarts": "counter",
     "watch_last_event_timestamp_seconds": "gauge",
     "undecodable_objects": "gauge",
+    "stale_watches": "gauge",
     "api_requests": "counter",
     "api_request_duration_seconds": "histogram",
 }
@@ -285,3 +288,13 @@ def test_objects_that_cannot_be_read_are_counted_by_resource_whoever_leads(
             if name == "recovery_undecodable_objects"
         }
         assert found == {"pods": pods, "nodes": 0}, "0 is told, so that an alert sees it end"
+
+
+def test_stale_watches_are_told_by_resource_whoever_leads(metrics: Telemetry, store: HeldStore) -> None:
+    metrics.leadership_changed(leads=False)
+    store.undecodable_objects = {"pods": 0, "nodes": 0}
+    for since, pods in (({"pods": datetime(2026, 11, 2, 8, tzinfo=UTC)}, 1), ({}, 0)):
+        store.stale_since = since
+        scrape = Scrape(metrics)
+        assert scrape.value("recovery_stale_watches", resource="pods") == pods
+        assert scrape.value("recovery_stale_watches", resource="nodes") == 0

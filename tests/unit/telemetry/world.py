@@ -57,6 +57,7 @@ class HeldStore:
         self.policy_facts: tuple[PolicyFacts, ...] = ()
         self.config_facts: ConfigFacts | None = None
         self.undecodable_objects: dict[str, int] = {}
+        self.stale_since: dict[str, datetime] = {}
 
     def synced(self) -> bool:
         return True
@@ -88,6 +89,9 @@ class HeldStore:
 
     def collected(self) -> Iterable[GroupKey]:
         raise AssertionError("metrics are not about them")
+
+    def stale(self) -> Mapping[str, datetime]:
+        return self.stale_since
 
     def undecodable(self) -> Mapping[str, int]:
         return self.undecodable_objects

@@ -31,7 +31,12 @@ LEASE_LIVES = training().node_silent("gpu-2", 0, lease_seconds=30)
         pytest.param(
             LEASE_LIVES, ASSUME, 90, True, "AssumeDead", id="so does that end"
         ),
+        pytest.param(SILENT.unheard("nodes"), ASSUME, 60, False, "nothing is heard of nodes", id="nodes are stale"),
+        pytest.param(SILENT.unheard("pods"), ASSUME, 60, True, "AssumeDead", id="others are"),
         pytest.param(SILENT.node_deleted("gpu-2"), policy(), 1, True, "was deleted", id="proven: the Node is gone"),
+        pytest.param(
+            SILENT.node_deleted("gpu-2").unheard("nodes"), policy(), 1, True, "was deleted", id="proof is read live"
+        ),
         pytest.param(
             SILENT.node_out_of_service("gpu-2", 1), policy(), 2, True, "out of service", id="proven: out-of-service"
         ),

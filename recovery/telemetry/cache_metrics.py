@@ -1,4 +1,4 @@
-"""The metric of objects that cannot be read, counted in the caches at every scrape."""
+"""The metrics of the caches: what cannot be read, and what is stale. They are counted at every scrape."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,18 +6,18 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from recovery.ports import GroupStore
-from recovery.telemetry.catalogue.of_process import UNDECODABLE_OBJECTS
+from recovery.telemetry.catalogue.of_process import STALE_WATCHES, UNDECODABLE_OBJECTS
 from recovery.telemetry.families import filled
 
 
-class UndecodableCollector(Collector):
+class CacheCollector(Collector):
     """A prometheus collector over a store; without one it is silent. Every replica has caches, and tells of them."""
 
     def __init__(self) -> None:
         self._store: GroupStore | None = None
 
     def follow(self, store: GroupStore) -> None:
-        """Tell of the objects of this store from now on."""
+        """Tell of the caches of this store from now on."""
         self._store = store
 
     def describe(self) -> Iterable[Metric]:
@@ -27,4 +27,6 @@ class UndecodableCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         if self._store is None:
             return
-        yield filled(UNDECODABLE_OBJECTS, {(resource,): count for resource, count in self._store.undecodable().items()})
+        undecodable, stale = self._store.undecodable(), self._store.stale()
+        yield filled(UNDECODABLE_OBJECTS, {(resource,): count for resource, count in undecodable.items()})
+        yield filled(STALE_WATCHES, {(resource,): int(resource in stale) for resource in undecodable})
