@@ -29,6 +29,7 @@ from recovery.core.plan.actions import Plan
 from recovery.core.sentences import render
 from recovery.kube.cluster_reader import JobReading, read_job, with_fleet
 from recovery.kube.incident_records import read_incident
+from recovery.report.enforce_words import enforce_sentence
 
 
 def show_explanation(
@@ -148,6 +149,8 @@ class _Explanation:
             _print("Incident", explain_lines.incident_lines(ledger.incident, now))
         elif plan.ledger.incident is not None:
             _print("Incident, as it would be opened now", explain_lines.incident_lines(plan.ledger.incident, now))
+        if ledger.totals.enforce_estimate.restarts:
+            _print("With Enforce", (enforce_sentence(ledger.totals.enforce_estimate),))
         if ledger.history:
             _print("History", explain_lines.history_lines(ledger.history, now))
 

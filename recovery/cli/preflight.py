@@ -74,9 +74,12 @@ ACCOUNTING = (
 """What the totals of the fleet need, and the circuit breaker and the ledger of quarantined nodes with them. Roles of an
 earlier version lack it. It does not keep the controller from starting: jobs are recovered without it."""
 
-RECORDS = (Permission("delete", RECOVERY_INCIDENTS),)
-"""What the retention of records needs (RecoveryConfig `spec.incidents`). Roles of an earlier version lack it. All else
-works without it, and the records stay."""
+RECORDS = (
+    Permission("delete", RECOVERY_INCIDENTS),
+    Permission("patch", RECOVERY_INCIDENTS, "status"),
+)
+"""What keeps records few: their retention (RecoveryConfig `spec.incidents`), and one record for several incidents under
+Observe. Roles of an earlier version lack it. All else works without it."""
 
 ENFORCE = (
     Permission("delete", JOBS),

@@ -61,7 +61,7 @@ async def _on_job(
     if incident_id is None:
         _print(job_report(key, found, now), output, left_out)
         return 0
-    named = [record for record in mine if record.incident.id == incident_id]
+    named = [record for record in mine if record.has_id(incident_id)]
     if not named:
         ids = dict.fromkeys(record.incident.id for record in sorted(mine, key=_began, reverse=True))
         has = f"it has {', '.join(ids)}" if ids else "it has none"

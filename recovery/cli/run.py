@@ -163,7 +163,7 @@ async def check(
         _log.warning("the totals of the fleet will be incomplete (manifests/rbac)", missing_permissions=missing)
     if to_retain := await denied(connection.client, RECORDS):
         missing = permission_words(to_retain)
-        _log.warning("records of incidents will never be deleted (manifests/rbac)", missing_permissions=missing)
+        _log.warning("records of incidents will only become more (manifests/rbac)", missing_permissions=missing)
     if to_fence := await denied(connection.client, NODE_LEASES):
         missing = f"{permission_words(to_fence)} in {NODE_LEASE_NAMESPACE}"
         _log.warning("fencing AssumeDead will go by the Ready condition of nodes alone", missing_permissions=missing)

@@ -22,12 +22,14 @@ from recovery.cli.status_rows import (
     rows_of,
     with_readiness,
 )
+from recovery.core.model.enforce_estimate import EnforceEstimate, summed
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.protection import Protection
 from recovery.core.sentences import render
 from recovery.kube.cluster_reader import read_fleet
 from recovery.kube.unready_groups import read_unready_groups
 from recovery.ports import TryLaterError
+from recovery.report.enforce_words import enforce_sentence
 
 WATCH_SECONDS = 2.0
 """Between two readings of `--watch`."""
@@ -66,6 +68,9 @@ async def _status(
         if not rows:
             place = "in the cluster" if where is None else f"in namespace {where}"
             print_error(f"no TrainJobs or JobSets {place}")
+        estimate = summed(row.enforce_estimate for row in rows.values())
+        if estimate.restarts and output in {Output.TABLE, Output.WIDE}:
+            print_error(enforce_sentence(estimate))
         if watch:
             await _watch(connection, where, _Changes(output, with_namespace=all_namespaces), rows, lines)
         _print(rows, connection.clock.now(), output, with_namespace=all_namespaces)
@@ -142,7 +147,7 @@ class _Changes:
         if row is None or self._output is not Output.TABLE:
             return row
         code = Protection(row.protection.reason, row.kind, row.job)
-        return msgspec.structs.replace(row, reason="", message="", protection=code)
+        return msgspec.structs.replace(row, reason="", message="", protection=code, enforce_estimate=EnforceEstimate())
 
 
 async def _watch(

@@ -14,6 +14,7 @@ from recovery.core.diagnosis.group_conditions import UNDECODABLE
 from recovery.core.incident import budget
 from recovery.core.incident.preconditions import paused
 from recovery.core.model.annotations import RESUME_AT_ANNOTATION
+from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
 from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
 from recovery.core.model.protection import Protection
@@ -21,6 +22,7 @@ from recovery.core.plan.suspension import in_force, marked_by
 from recovery.core.policy.selection import PolicySet
 from recovery.core.sentences.protection import remedy, sentence
 from recovery.kube.cluster_reader import Fleet
+from recovery.report.enforce_words import enforce_account
 
 HEADER = ("JOB", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "POLICY", "PROTECTED", "AGE")
 WIDE_HEADER = (*HEADER, "KIND", "NEXT-ATTEMPT", "REMEDY", "REASON")
@@ -80,6 +82,8 @@ class JobRow(msgspec.Struct, frozen=True):
     """The sentence that goes with the cause; empty if there never was an incident, and nothing else is to be said."""
     protection: Protection
     """Whether a loss starts a recovery, and if not, why not."""
+    enforce_estimate: EnforceEstimate
+    """Of its incidents in mode Observe."""
 
 
 def rows_of(fleet: Fleet, now: datetime) -> dict[GroupKey, JobRow]:
@@ -145,6 +149,7 @@ def job_row(
         reason=str(last.reason or ""),
         message=seen.reason or _restrained_words(last) or last.message,
         protection=protection(workload, snapshot, group, selection.decides, now),
+        enforce_estimate=ledger.totals.enforce_estimate if ledger is not None else EnforceEstimate(),
     )
 
 
@@ -209,6 +214,7 @@ def as_data(row: JobRow) -> dict[str, Any]:
         "createdAt": stamp(row.created_at),
         "reason": row.reason,
         "message": row.message,
+        "withEnforce": msgspec.to_builtins(enforce_account(row.enforce_estimate)),
         "protection": {
             "protected": row.protection.protected,
             "reason": str(row.protection.reason),

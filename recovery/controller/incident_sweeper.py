@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 import structlog
 
 from recovery.core.fleet.retention import IncidentRetention, RetainedIncident, incident_retention, surplus
-from recovery.core.fleet.totals import IncidentName, held_by
+from recovery.core.fleet.totals import held_by
 from recovery.core.model.config import ConfigSpec
 from recovery.core.model.ledger import LedgerObject
 from recovery.core.policy.validation import config_problems
@@ -107,7 +107,7 @@ class IncidentSweeper:
 
     async def _delete(self, record: RetainedIncident) -> bool:
         """False: it has changed, is gone, or somebody refuses that it goes."""
-        if self._in_use()(record.incident):
+        if self._in_use()(record):
             return False
         try:
             return await delete_record(self._api, record)
@@ -125,15 +125,17 @@ class IncidentSweeper:
             return None
         return incident_retention(spec)
 
-    def _in_use(self) -> Callable[[IncidentName], bool]:
-        held: set[IncidentName] = set()
+    def _in_use(self) -> Callable[[RetainedIncident], bool]:
+        held: dict[str, set[int]] = {}
         unreadable: set[str] = set()
         for group in self._ledgers():
-            if group.readable:
-                held.update(held_by(group.workload_uid, group.ledger))
-            else:
+            if not group.readable:
                 unreadable.add(group.workload_uid)
-        return lambda name: name in held or name[0] in unreadable
+            for uid, number, _ in held_by(group.workload_uid, group.ledger) if group.readable else ():
+                held.setdefault(uid, set()).add(number)
+        return lambda record: (
+            record.workload_uid in unreadable or any(map(record.tells_of, held.get(record.workload_uid, ())))
+        )
 
     def _say(self, error: Exception) -> None:
         """One line when a trouble begins, a traceback only for what is a bug."""

@@ -17,6 +17,7 @@ from recovery.controller.observer import ControllerObserver
 from recovery.core.decision.decide import decide
 from recovery.core.decision.protection import protection
 from recovery.core.incident.closed_incident import as_recorded, totals_of
+from recovery.core.incident.folding import folds_with, recorded_alone
 from recovery.core.incident.invariants import violations
 from recovery.core.incident.lifecycle import incident_id, owing
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
@@ -243,7 +244,9 @@ class Reconciler:
         `incident`: as it was closed here. None: as the ledger has it.
         """
         closed = as_recorded(incident if incident is not None else ledger.current_incident)
-        created = await self._ledgers.record(key.namespace, whose, closed)
+        _, fold = folds_with(ledger, closed)
+        folded = fold is not None and await self._ledgers.fold(key.namespace, whose, fold)
+        created = folded or await self._ledgers.record(key.namespace, whose, closed)
         try:
             if not created:
                 closed = await self._ledgers.recorded(key.namespace, whose, closed) or closed
@@ -271,6 +274,8 @@ class Reconciler:
         for action in plan.first:
             if isinstance(action, CountIncidents):
                 plan = await self._counted(key, plan, action)
+            elif isinstance(action, RecordIncident):
+                plan = await self._recorded_in(key, workload, plan, action)
             else:
                 await self._do(key, workload, action)
         before = known.ledger if known is not None else Ledger()
@@ -295,6 +300,16 @@ class Reconciler:
             raise failures[0][1]
         if wordy:
             await self._write(key, workload, known, plan.ledger)
+        return plan
+
+    async def _recorded_in(self, key: GroupKey, workload: WorkloadFacts, plan: Plan, action: RecordIncident) -> Plan:
+        """Record the incident: in the record that it shares, else in one of its own, which later ones then share."""
+        whose = reference_to(workload)
+        if action.fold is not None:
+            if await self._ledgers.fold(key.namespace, whose, action.fold):
+                return plan
+            plan = msgspec.structs.replace(plan, ledger=recorded_alone(plan.ledger, action.incident))
+        await self._ledgers.record(key.namespace, whose, action.incident)
         return plan
 
     async def _counted(self, key: GroupKey, plan: Plan, action: CountIncidents) -> Plan:
@@ -349,7 +364,7 @@ class Reconciler:
         said = note(known.ledger, because(Reason.API_REFUSES, evidence=evidence, error=str(refused)))
         await self._write(key, workload, known, summarise(said, workload, self._clock.now()))
 
-    async def _do(self, key: GroupKey, workload: WorkloadFacts, action: Action) -> None:  # noqa: C901 - an arm for each
+    async def _do(self, key: GroupKey, workload: WorkloadFacts, action: Action) -> None:
         match action:
             case DeleteJob():
                 await group_recreate.delete_job(self._api, key.namespace, action)
@@ -369,11 +384,9 @@ class Reconciler:
                 await suspension.resume(self._api, key.namespace, workload, action)
             case FailJobSet():
                 await job_failure.fail_jobset(self._api, key.namespace, action, self._clock.now())
-            case RecordIncident():
-                await self._ledgers.record(key.namespace, reference_to(workload), action.incident)
             case EmitEvent():
                 await events.emit(self._api, key.namespace, workload, action, self._clock.now())
-            case CountIncidents() | ReadLive():
+            case CountIncidents() | RecordIncident() | ReadLive():
                 raise AssertionError(
                     f"{type(action).__name__} is done by the reconcile itself, before its ledger write"
                 )

@@ -148,8 +148,9 @@ read; the few defaults are there so that a printer column shows 0 and not an emp
 limits: a ledger that is refused would stop the recovery that it stands for.
 """
 _RECORD = """
-The record of one closed incident: what reports and replays read. Written once, never changed, not owned by the
-workload, so that it outlives it.
+The record of one closed incident: what reports and replays read. Its spec is written once and never changed. Under
+Observe, incidents of one kind that follow each other share a record: its status counts them. A record is not owned by
+the workload, so that it outlives it.
 """
 
 
@@ -237,8 +238,10 @@ def _incident() -> Definition:
             Column("Outcome", ".spec.outcome"),
             Column("Idle-GPU-s", ".spec.idleGpuSeconds", "number"),
             Column("Started", ".spec.startedAt", "date"),
+            Column("Count", ".status.count", "integer", "Incidents that share the record; empty: one"),
             Column("Reason", ".spec.reason", wide=True),
             Column("Message", ".spec.message", wide=True),
         ),
         ledger_schemas.record(),
+        ledger_schemas.folded(),
     )

@@ -6,6 +6,7 @@ Numbers and texts carry no limits here: a ledger that is refused would stop the 
 import msgspec
 
 from recovery.core.model.fleet_ledger import FleetLedger
+from recovery.core.model.folded_incidents import FoldedIncidents
 from recovery.core.model.ledger import ClosedIncident, Closing, Incident, Ledger, LedgerCondition
 from recovery.crds.policy_overlay import UNBUILT_ACTIONS
 from recovery.crds.schema import RULES, GeneratorError, Overlay, Schema, of_struct
@@ -115,6 +116,11 @@ def record() -> Schema:
         "properties": head["properties"] | fields,
         RULES: [unchanged],
     }
+
+
+def folded() -> Schema:
+    """`status` of a RecoveryIncident: absent until another incident shares the record."""
+    return of_struct(FoldedIncidents, "status", Overlay(says={"status.count": {"minimum": 1}}, defaults=frozenset()))
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -7,6 +7,7 @@ import msgspec
 
 from recovery import api_verbs
 from recovery.core.fleet.retention import RetainedIncident
+from recovery.core.model.folded_incidents import NumberRange
 from recovery.decoding import at_any_depth
 from recovery.ports import (
     RECOVERY_INCIDENTS,
@@ -43,14 +44,20 @@ class _WorkloadReference(msgspec.Struct, frozen=True):
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     number: int
-    started_at: datetime
     ended_at: datetime
     workload_ref: _WorkloadReference = _WorkloadReference()
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    ended_at: datetime | None = None
+    """None: it is the record of one incident."""
+    numbers: tuple[NumberRange, ...] = ()
 
 
 class _Record(msgspec.Struct, frozen=True):
     metadata: _Metadata
     spec: _Spec
+    status: _Status = _Status()
 
 
 _decode_page = msgspec.json.Decoder(_Page).decode
@@ -81,16 +88,17 @@ def _retained(raw: msgspec.Raw) -> RetainedIncident | None:
         found = at_any_depth(_decode_record, raw)
     except UNDECODABLE:
         return None
-    if any(each.tzinfo is None for each in (found.spec.started_at, found.spec.ended_at)):
+    if any(each is not None and each.tzinfo is None for each in (found.spec.ended_at, found.status.ended_at)):
         return None
     return RetainedIncident(
         namespace=found.metadata.namespace,
         name=found.metadata.name,
         uid=found.metadata.uid,
         resource_version=found.metadata.resource_version,
-        incident=(found.spec.workload_ref.uid, found.spec.number, found.spec.started_at),
+        workload_uid=found.spec.workload_ref.uid,
+        numbers=found.status.numbers or (NumberRange(found.spec.number, found.spec.number),),
         created_at=found.metadata.creation_timestamp,
-        ended_at=found.spec.ended_at,
+        ended_at=max(found.spec.ended_at, found.status.ended_at or found.spec.ended_at),
     )
 
 

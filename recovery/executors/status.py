@@ -1,12 +1,14 @@
 """The ledger's way to the API server: RecoveryGroup.status by compare-and-swap, and the record of a closed incident."""
 
-from datetime import UTC
+from datetime import UTC, datetime
 
 import msgspec
 import structlog
 
 from recovery import api_verbs
+from recovery.core.incident.lifecycle import incident_id
 from recovery.core.model.facts import WorkloadFacts
+from recovery.core.model.folded_incidents import FoldedIncidents
 from recovery.core.model.incident_record import decode_recorded
 from recovery.core.model.ledger import Incident, Ledger, LedgerObject, schema_version_of
 from recovery.ports import (
@@ -17,6 +19,7 @@ from recovery.ports import (
     ApiClient,
     NotFoundError,
     PatchKind,
+    RefusedError,
 )
 from recovery.workloads import resource_of
 from recovery.workloads.naming import recovery_group_name
@@ -41,6 +44,15 @@ class _Metadata(msgspec.Struct, rename="camel"):
 class _Written(msgspec.Struct):
     metadata: _Metadata
     status: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _FoldedStatus(msgspec.Struct):
+    count: int = 1
+
+
+class _Folded(msgspec.Struct):
+    metadata: _Metadata
+    status: _FoldedStatus = msgspec.field(default_factory=_FoldedStatus)
 
 
 class _Recorded(msgspec.Struct):
@@ -153,6 +165,36 @@ class LedgerWriter:
             return False
         return True
 
+    async def fold(self, namespace: str, workload: WorkloadReference, fold: FoldedIncidents) -> bool:
+        """Write the fold into the record of its first incident. Doing so again changes nothing.
+
+        False: that record is gone, or may not be changed, so the incident needs a record of its own. Raises other
+        ApiErrors.
+        """
+        name = _record_name(workload, incident_id(workload.uid, fold.first_number), fold.started_at)
+        try:
+            answer = await api_verbs.get(self._api, RECOVERY_INCIDENTS, name, namespace=namespace)
+            found = msgspec.json.decode(answer, type=_Folded)
+            if found.status.count >= fold.count:
+                return True
+            body = {
+                "metadata": {"uid": found.metadata.uid, "resourceVersion": found.metadata.resource_version},
+                "status": fold,
+            }
+            await api_verbs.patch(
+                self._api,
+                RECOVERY_INCIDENTS,
+                name,
+                body,
+                kind=PatchKind.MERGE,
+                namespace=namespace,
+                subresource="status",
+            )
+        except (NotFoundError, RefusedError, *UNDECODABLE) as error:  # an older CRD has no status: 404 as well
+            _log.info("a record is not shared by the next incident", record=name, error=str(error))
+            return False
+        return True
+
     async def recorded(self, namespace: str, workload: WorkloadReference, incident: Incident) -> Incident | None:
         """The closed incident as its RecoveryIncident has it: one whose job is gone may have been closed before, at
         another time than now. None: somebody has deleted the record, or this version cannot read it."""
@@ -182,5 +224,9 @@ def reference_to(workload: WorkloadFacts) -> WorkloadReference:
 
 def incident_name(workload: WorkloadReference, incident: Incident) -> str:
     """The name of its RecoveryIncident: it follows from what an incident never changes, so a repeat is recognised."""
-    began = incident.started_at.astimezone(UTC).strftime("%Y%m%d%H%M%S")
-    return f"{workload.name[:180]}-{incident.id}-{began}"
+    return _record_name(workload, incident.id, incident.started_at)
+
+
+def _record_name(workload: WorkloadReference, incident: str, started_at: datetime) -> str:
+    began = started_at.astimezone(UTC).strftime("%Y%m%d%H%M%S")
+    return f"{workload.name[:180]}-{incident}-{began}"

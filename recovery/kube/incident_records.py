@@ -3,8 +3,10 @@
 import msgspec
 
 from recovery.core.model.facts import GroupKey, UndecodableObject
-from recovery.core.model.incident_record import IncidentRecord, decode_recorded
+from recovery.core.model.folded_incidents import FoldedIncidents
+from recovery.core.model.incident_record import IncidentRecord, decode_recorded, has_id
 from recovery.core.model.ledger import Incident
+from recovery.core.model.ledger_bounds import check
 from recovery.decoding import decoded
 from recovery.kube.cluster_reader import read_all
 from recovery.kube.projections.metadata import Date, Metadata, ObjectEntry
@@ -36,6 +38,7 @@ class _Name(msgspec.Struct, frozen=True, rename="camel"):
 class _Object(msgspec.Struct, frozen=True):
     metadata: Metadata
     spec: msgspec.Raw
+    status: FoldedIncidents | None = None
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -43,6 +46,8 @@ class _Named(msgspec.Struct, frozen=True):
 
     name: _Name
     whole: msgspec.Raw
+    fold: FoldedIncidents | None
+    """None: it is the record of one."""
 
 
 _decode_object = msgspec.json.Decoder(_Object).decode
@@ -52,11 +57,15 @@ _decode_name = msgspec.json.Decoder(_Name).decode
 async def read_incident(client: ApiClient, key: GroupKey, incident_id: str) -> Incident | None:
     """A closed incident from its record, which outlives its job; None: there is none, or no longer. Raises ApiError.
 
+    Of incidents that share a record it is the first: the record has no details of the others.
+
     Ids count from 1 again where a RecoveryGroup was deleted: of several records of one id the newest is meant.
     """
     records = await read_all(client, RECOVERY_INCIDENTS, key.namespace, _decode_named)
     mine = [
-        entry for entry in records.entries if entry.value.name.id == incident_id and entry.value.name.group == key.name
+        entry
+        for entry in records.entries
+        if entry.value.name.group == key.name and has_id(incident_id, entry.value.name.id, entry.value.fold)
     ]
     if not mine:
         if records.undecodable:  # what was asked for may be this one
@@ -82,13 +91,22 @@ def decode_record(raw: bytes | msgspec.Raw) -> ObjectEntry[IncidentRecord]:
             workload_kind=name.workload_ref.kind,
             workload_uid=name.workload_ref.uid,
             incident=decode_recorded(found.spec),
+            fold=_checked(found.status),
         )
     )
 
 
+def _checked(fold: FoldedIncidents | None) -> FoldedIncidents | None:
+    if fold is not None:
+        check(fold, "$.status")
+        if not fold.numbers:
+            raise ValueError("Expected a range of numbers - at `$.status.numbers`")
+    return fold
+
+
 def _decode_named(raw: msgspec.Raw) -> ObjectEntry[_Named]:
     found = _decode_object(raw)
-    return found.metadata.entry(_Named(_decode_name(found.spec), raw))
+    return found.metadata.entry(_Named(_decode_name(found.spec), raw, _checked(found.status)))
 
 
 def _decode_whole_incident(raw: bytes | msgspec.Raw) -> Incident:

@@ -8,6 +8,7 @@ from statistics import fmean, median
 import msgspec
 
 from recovery.core.model.ledger import IncidentHandling, Outcome
+from recovery.report.enforce_words import EnforceAccount
 from recovery.report.incident_account import IncidentAccount
 from recovery.report.phase_accounts import summed
 from recovery.report.platform_ways import Basis, Way
@@ -45,6 +46,7 @@ class GroupTotals(msgspec.Struct, frozen=True, rename="camel"):
     """Sums over incidents."""
 
     incidents: int
+    """Each of those that share a record."""
     open_incidents: int
     by_class: dict[str, int]
     by_outcome: dict[str, int]
@@ -62,12 +64,14 @@ class GroupTotals(msgspec.Struct, frozen=True, rename="camel"):
     """One for each handling."""
     platform: tuple[WaySum, ...]
     """Empty: no incident can be compared."""
+    with_enforce: EnforceAccount
+    """Of incidents in mode Observe."""
 
 
 def totals_of(accounts: Sequence[IncidentAccount]) -> GroupTotals:
     """Each sum over GPU-seconds is the same, whatever it is split by."""
     return GroupTotals(
-        incidents=len(accounts),
+        incidents=sum(each.incidents for each in accounts),
         open_incidents=sum(each.ended_at is None for each in accounts),
         by_class=_counted(accounts, lambda each: each.failure_class),
         by_outcome=_counted(accounts, lambda each: each.outcome),
@@ -83,11 +87,14 @@ def totals_of(accounts: Sequence[IncidentAccount]) -> GroupTotals:
         ),
         recovery_times=tuple(_times(handling, accounts) for handling in IncidentHandling),
         platform=tuple(found for way in Way if (found := _way_sum(way, accounts)).incidents),
+        with_enforce=_with_enforce(accounts),
     )
 
 
 def _counted(accounts: Iterable[IncidentAccount], key: Callable[[IncidentAccount], str]) -> dict[str, int]:
-    counts = Counter(key(each) for each in accounts)
+    counts: Counter[str] = Counter()
+    for each in accounts:
+        counts[key(each)] += each.incidents
     return {str(name): count for name, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))}
 
 
@@ -116,4 +123,14 @@ def _way_sum(way: Way, accounts: Iterable[IncidentAccount]) -> WaySum:
         measured_idle_gpu_seconds=round(sum(each.idle_gpu_seconds for each, _ in pairs), 3),
         saved_gpu_seconds=round(sum(found.saved_gpu_seconds for _, found in pairs), 3),
         jobs_ended=sum(found.ends_job for _, found in pairs),
+    )
+
+
+def _with_enforce(accounts: Sequence[IncidentAccount]) -> EnforceAccount:
+    found = [each.with_enforce for each in accounts]
+    return EnforceAccount(
+        restarts=sum(each.restarts for each in found),
+        idle_gpu_seconds=round(sum(each.idle_gpu_seconds for each in found), 3),
+        platform_idle_gpu_seconds=round(sum(each.platform_idle_gpu_seconds for each in found), 3),
+        saved_gpu_seconds=round(sum(each.saved_gpu_seconds for each in found), 3),
     )

@@ -6,10 +6,12 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.incident.closed_incident import handling_of, restarts_of_incident
+from recovery.core.model.folded_incidents import FoldedNode
 from recovery.core.model.incident_record import IncidentRecord
-from recovery.core.model.ledger import Attempt, AttemptAction, Incident, IncidentHandling
+from recovery.core.model.ledger import Attempt, AttemptAction, Incident, IncidentHandling, Phase
 from recovery.core.model.reason import Reason
-from recovery.report.phase_accounts import PhaseAccount, phase_accounts, summed
+from recovery.report.enforce_words import EnforceAccount, enforce_account
+from recovery.report.phase_accounts import BADPUT, PhaseAccount, phase_accounts, summed
 from recovery.report.platform_ways import PlatformComparison, compare
 
 OPEN = "Open"
@@ -78,6 +80,11 @@ class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
 
     id: str
     number: int
+    incidents: int
+    """Incidents that the record tells of: under Observe those of one kind share one. Its details are of the first;
+    `durationSeconds`, `restarts` and the sums of GPU-seconds are of all of them."""
+    latest_started_at: datetime
+    """When the failure of the latest of them happened."""
     namespace: str
     job: str
     workload_kind: str
@@ -96,6 +103,8 @@ class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
     """Of the group: the controller's, and the platform's own that it adopted."""
     would: str
     """What Enforce would have done. Empty: mode is Enforce, or it would be left to Kubernetes."""
+    with_enforce: EnforceAccount
+    """What that would have saved."""
     reason: Reason
     """Why the latest thing was done, or not done."""
     message: str
@@ -104,7 +113,7 @@ class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
     """When the failure happened, as far as the evidence dates it."""
     detected_at: datetime
     ended_at: datetime | None
-    """None: it is open."""
+    """Of several the latest. None: it is open."""
     duration_seconds: float
     """Up to now, where it is open."""
     detection_seconds: float
@@ -130,6 +139,8 @@ class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
     alternatives: tuple[AlternativeAccount, ...]
     attempts: tuple[AttemptAccount, ...]
     writes: tuple[ApiWrite, ...]
+    suspected_nodes: dict[str, FoldedNode]
+    """By name: the nodes on which failures showed first."""
     storm: str
     """Id of the storm that it was part of. Empty: none."""
     platform: PlatformComparison
@@ -137,13 +148,19 @@ class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
 
 def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
     """The figures of one incident; those of an open one up to now."""
-    incident, closing = record.incident, record.incident.closing
+    incident, closing, fold = record.incident, record.incident.closing, record.fold
     phases = phase_accounts(incident, now)
     ended_at = closing.ended_at if closing is not None else None
     whole = max(0.0, ((ended_at or now) - incident.started_at).total_seconds())
+    by_phase = [(phase.phase, phase.idle_gpu_seconds) for phase in phases]
+    if fold is not None:
+        by_phase = [(_known(name), seconds) for name, seconds in fold.idle_gpu_seconds.items()]
+    released = sum(phase.released_gpu_seconds for phase in phases) if fold is None else fold.released_gpu_seconds
     return IncidentAccount(
         id=incident.id,
         number=incident.number,
+        incidents=record.count,
+        latest_started_at=incident.started_at if fold is None else fold.latest_started_at,
         namespace=record.job.namespace,
         job=record.job.name,
         workload_kind=record.workload_kind,
@@ -154,14 +171,15 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
         outcome=OPEN if closing is None else closing.outcome,
         outcome_reason=None if closing is None else closing.outcome_reason,
         handling=handling_of(incident),
-        restarts=restarts_of_incident(incident),
+        restarts=restarts_of_incident(incident) if fold is None else fold.restarts,
         would=incident.would,
+        with_enforce=enforce_account(record.enforce_estimate),
         reason=incident.reason,
         message=incident.message,
         started_at=incident.started_at,
         detected_at=incident.detected_at,
-        ended_at=ended_at,
-        duration_seconds=whole,
+        ended_at=ended_at if fold is None else fold.ended_at,
+        duration_seconds=whole if fold is None else fold.duration_seconds,
         detection_seconds=max(0.0, (incident.detected_at - incident.started_at).total_seconds()),
         unaccounted_seconds=round(whole - sum(phase.duration_seconds for phase in phases), 6),
         verified=closing is not None and closing.verified,
@@ -169,10 +187,10 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
         charged=incident.charged,
         gpus=incident.gpus,
         ranks=incident.ranks,
-        idle_gpu_seconds=round(sum(phase.idle_gpu_seconds for phase in phases), 3),
-        released_gpu_seconds=round(sum(phase.released_gpu_seconds for phase in phases), 3),
-        idle_gpu_seconds_by_phase=summed((phase.phase, phase.idle_gpu_seconds) for phase in phases),
-        idle_gpu_seconds_by_badput=summed((phase.badput, phase.idle_gpu_seconds) for phase in phases),
+        idle_gpu_seconds=round(sum(seconds for _, seconds in by_phase), 3),
+        released_gpu_seconds=round(released, 3),
+        idle_gpu_seconds_by_phase=summed(by_phase),
+        idle_gpu_seconds_by_badput=summed((BADPUT[phase], seconds) for phase, seconds in by_phase),
         decided_by=_decided_by(incident),
         phases=phases,
         evidence=incident.evidence,
@@ -182,9 +200,22 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
         ),
         attempts=tuple(_attempt(each) for each in incident.attempts),
         writes=tuple(sorted(_writes(incident), key=lambda write: write.at)),
+        suspected_nodes=_suspected_nodes(record, sum(seconds for _, seconds in by_phase)),
         storm=incident.storm,
         platform=compare(incident, phases),
     )
+
+
+def _known(phase: str) -> Phase:
+    """What a phase of a newer version is, nobody here knows: it counts as one in which nothing is done."""
+    return Phase(phase) if phase in set(Phase) else Phase.DECIDED
+
+
+def _suspected_nodes(record: IncidentRecord, idle_gpu_seconds: float) -> dict[str, FoldedNode]:
+    if record.fold is not None:
+        return record.fold.nodes
+    nodes = sorted({suspect.node for suspect in record.incident.suspects if suspect.node})
+    return {node: FoldedNode(1, round(idle_gpu_seconds, 3)) for node in nodes}
 
 
 def _decided_by(incident: Incident) -> DecidedBy:

@@ -78,7 +78,13 @@ def subject(account: IncidentAccount) -> str:
 def incident_sections(account: IncidentAccount, *, level: int = 2) -> Iterator[DocumentSection]:
     """The sections of one incident, under headings of that level."""
     found = (
-        section("Summary", key_figures(account), Paragraph(account.message, quoted=True), _verification(account)),
+        section(
+            "Summary",
+            key_figures(account),
+            Paragraph(account.message, quoted=True),
+            _shared(account),
+            _verification(account),
+        ),
         section("Timeline", *_timeline(account)),
         section("Evidence", Bullets(account.evidence) if account.evidence else None, _suspects(account)),
         section("Decision", Paragraph(_decision(account)), _alternatives(account)),
@@ -104,6 +110,17 @@ def key_figures(account: IncidentAccount) -> KeyFigures:
             KeyFigure("Class", account.failure_class, account.cause),
             KeyFigure("Budget", "charged" if account.charged else "not charged", f"limit {_budget(account)}"),
         )
+    )
+
+
+def _shared(account: IncidentAccount) -> Paragraph | None:
+    """None: the record tells of one incident."""
+    if account.incidents == 1:
+        return None
+    return Paragraph(
+        f"{account.incidents:,} incidents of this kind share the record, the latest began at "
+        f"{moment_words(account.latest_started_at)}. Duration and GPU-hours are of all of them, the details below of "
+        "the first."
     )
 
 

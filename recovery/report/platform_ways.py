@@ -11,6 +11,11 @@ from enum import StrEnum
 import msgspec
 
 from recovery.core.diagnosis.classify import DisruptionClass
+from recovery.core.incident.counterfactual import (
+    COLLECTIVE_TIMEOUT_SECONDS,
+    RESTART_SECONDS_PER_POD,
+    WITHOUT_BASELINE,
+)
 from recovery.core.model.ledger import AttemptAction, Incident, Outcome, Phase
 from recovery.report.phase_accounts import PhaseAccount
 
@@ -89,7 +94,7 @@ class PlatformComparison(msgspec.Struct, frozen=True, rename="camel"):
 
 _COLLECTIVE_TIMEOUT = FigureInput(
     name="collectiveTimeout",
-    value=600.0,
+    value=COLLECTIVE_TIMEOUT_SECONDS,
     unit="s",
     basis=Basis.DOCUMENTED,
     source="PyTorch, torch.distributed.init_process_group: the default timeout of the NCCL backend is 10 minutes",
@@ -113,7 +118,7 @@ _NO_EVICTION = FigureInput(
 )
 _SECONDS_PER_POD = FigureInput(
     name="restartPerPod",
-    value=0.15,
+    value=RESTART_SECONDS_PER_POD,
     unit="s",
     basis=Basis.MEASURED,
     source="JobSet's own restart on a real control plane at stock limits, grace 0: 5.0 s for 32 pods, 19.4 s for 128",
@@ -123,7 +128,6 @@ _RANKS_THAT_END_JOB = 8
 """So many container restarts under `backoffLimit: 6` failed the JobSet for good, measured among 16 pods."""
 
 _OURS = {AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE}
-_WITHOUT_BASELINE = {DisruptionClass.MANUAL, DisruptionClass.JOB_FAILED}
 _PLACED_AGAIN = frozenset({Phase.TEARING_DOWN, Phase.SCHEDULING})
 """JobSet gives the old pods their own grace, which is never shorter, and waits for the same capacity."""
 _COMING_UP = frozenset({Phase.STARTING, Phase.RENDEZVOUS, "Resuming"})
@@ -152,7 +156,7 @@ def _not_compared(incident: Incident) -> NotCompared | None:
         return NotCompared.NOT_RECOVERED
     if not any(attempt.action in _OURS for attempt in incident.attempts):
         return NotCompared.NOT_RESTARTED_BY_CONTROLLER
-    if incident.disruption_class in _WITHOUT_BASELINE:
+    if incident.disruption_class in WITHOUT_BASELINE:
         return NotCompared.NO_BASELINE
     return None if incident.gpus > 0 else NotCompared.NO_GPUS
 

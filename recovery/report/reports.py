@@ -9,6 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from recovery.core.model.facts import GroupKey
+from recovery.core.model.folded_incidents import FoldedNode
 from recovery.core.model.incident_record import IncidentRecord
 from recovery.report.group_totals import GroupTotals, totals_of
 from recovery.report.incident_account import IncidentAccount, account_of
@@ -98,6 +99,8 @@ class FleetIncident(msgspec.Struct, frozen=True, rename="camel"):
     outcome: str
     handling: str
     started_at: datetime
+    incidents: int
+    """Incidents that share the record. The duration and the GPU-seconds are of all of them."""
     duration_seconds: float
     idle_gpu_seconds: float
 
@@ -166,17 +169,34 @@ def fleet_report(namespace: str | None, found: RecordsFound, since: timedelta, n
 
 def _ends(record: IncidentRecord, now: datetime) -> datetime:
     closing = record.incident.closing
+    if record.fold is not None:
+        return record.fold.ended_at
     return now if closing is None else closing.ended_at
 
 
 def _distinct(records: Iterable[IncidentRecord]) -> list[IncidentRecord]:
-    """Each incident once. A ledger keeps a closed incident until it has been recorded, and both may be read."""
+    """Each incident once. A ledger keeps a closed incident until it has been recorded, by itself or in the record that
+    it shares, and both may be read."""
     found: dict[tuple[GroupKey, str, datetime], IncidentRecord] = {}
     for record in records:
         key = (record.job, record.incident.id, record.incident.started_at)
         if key not in found or found[key].incident.closing is None:
             found[key] = record
-    return list(found.values())
+    shared = [record for record in found.values() if record.fold is not None and record.fold.count > 1]
+    return [record for record in found.values() if not any(_is_told_by(record, other) for other in shared)]
+
+
+def _is_told_by(record: IncidentRecord, shared: IncidentRecord) -> bool:
+    """The incident of the record is one of those that share the other record."""
+    same = (record.job, record.workload_uid) == (shared.job, shared.workload_uid)
+    fold = shared.fold
+    return (
+        same
+        and record is not shared
+        and fold is not None
+        and fold.covers(record.incident.number)
+        and fold.started_at <= record.incident.started_at <= fold.latest_started_at
+    )
 
 
 def _newest_first(records: Iterable[IncidentRecord], now: datetime) -> tuple[IncidentAccount, ...]:
@@ -198,16 +218,28 @@ def _coverage(records: Sequence[IncidentRecord], found: RecordsFound, start: dat
 
 def _missing(records: Iterable[IncidentRecord], start: datetime | None) -> int:
     """Numbers between two records of one workload that no record has; those that began before the window aside."""
-    numbers: defaultdict[tuple[GroupKey, str], dict[int, datetime]] = defaultdict(dict)
+    numbers: defaultdict[tuple[GroupKey, str], list[tuple[int, int, datetime]]] = defaultdict(list)
     for record in records:
-        numbers[record.job, record.workload_uid][record.incident.number] = record.incident.started_at
+        numbers[record.job, record.workload_uid] += _numbers_of(record)
     missing = 0
     for known in numbers.values():
-        ordered = sorted(known)
-        for one, other in pairwise(ordered):
-            if start is None or known[other] >= start:
-                missing += other - one - 1
+        known.sort()
+        for (_, one, _), (other, _, began_at) in pairwise(known):
+            if start is None or began_at >= start:
+                missing += max(0, other - one - 1)
     return missing
+
+
+def _numbers_of(record: IncidentRecord) -> list[tuple[int, int, datetime]]:
+    """First and last number, and when they began. Of those that share a record only two dates are known."""
+    incident, fold = record.incident, record.fold
+    if fold is None:
+        return [(incident.number, incident.number, incident.started_at)]
+    first, *others = fold.numbers
+    return [
+        (first.first, first.last, fold.started_at),
+        *((each.first, each.last, fold.latest_started_at) for each in others),
+    ]
 
 
 def _worst_jobs(accounts: Iterable[IncidentAccount]) -> tuple[WorstJob, ...]:
@@ -222,7 +254,7 @@ def _worst_job(namespace: str, job: str, accounts: Sequence[IncidentAccount]) ->
     return WorstJob(
         namespace=namespace,
         job=job,
-        incidents=len(accounts),
+        incidents=sum(each.incidents for each in accounts),
         restarts=sum(each.restarts for each in accounts),
         idle_gpu_seconds=round(sum(each.idle_gpu_seconds for each in accounts), 3),
         released_gpu_seconds=round(sum(each.released_gpu_seconds for each in accounts), 3),
@@ -230,21 +262,21 @@ def _worst_job(namespace: str, job: str, accounts: Sequence[IncidentAccount]) ->
 
 
 def _worst_nodes(accounts: Iterable[IncidentAccount]) -> tuple[WorstNode, ...]:
-    suspected: defaultdict[str, list[IncidentAccount]] = defaultdict(list)
+    suspected: defaultdict[str, list[FoldedNode]] = defaultdict(list)
     replaced: defaultdict[str, int] = defaultdict(int)
     for each in accounts:
-        for node in sorted({suspect.node for suspect in each.suspects if suspect.node}):
-            suspected[node].append(each)
-        for node in sorted({node for attempt in each.attempts for node in attempt.nodes}):
-            replaced[node] += 1
+        for name, node in each.suspected_nodes.items():
+            suspected[name].append(node)
+        for name in sorted({node for attempt in each.attempts for node in attempt.nodes}):
+            replaced[name] += 1
     nodes = (
         WorstNode(
-            node=node,
-            incidents=len(suspected.get(node, ())),
-            replaced=replaced.get(node, 0),
-            idle_gpu_seconds=round(sum(each.idle_gpu_seconds for each in suspected.get(node, ())), 3),
+            node=name,
+            incidents=sum(each.incidents for each in suspected.get(name, ())),
+            replaced=replaced.get(name, 0),
+            idle_gpu_seconds=round(sum(each.idle_gpu_seconds for each in suspected.get(name, ())), 3),
         )
-        for node in sorted({*suspected, *replaced})
+        for name in sorted({*suspected, *replaced})
     )
     return tuple(sorted(nodes, key=lambda each: (-each.incidents, -each.idle_gpu_seconds, each.node))[:WORST_MAX])
 
@@ -258,6 +290,7 @@ def _brief(account: IncidentAccount) -> FleetIncident:
         outcome=account.outcome,
         handling=account.handling,
         started_at=account.started_at,
+        incidents=account.incidents,
         duration_seconds=account.duration_seconds,
         idle_gpu_seconds=account.idle_gpu_seconds,
     )

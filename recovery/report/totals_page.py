@@ -18,6 +18,7 @@ from recovery.report.document import (
     Tone,
     section,
 )
+from recovery.report.enforce_words import ENFORCE_BASIS, EnforceAccount, enforce_sentence
 from recovery.report.group_totals import GroupTotals
 from recovery.report.incident_page import FOOTER, TONES, incident_sections
 from recovery.report.platform_page import sums_table
@@ -123,6 +124,12 @@ def _cost_sections(totals: GroupTotals) -> Iterator[DocumentSection | None]:
         _split("Idle GPU-hours by badput type", "Type (ml-goodput-measurement)", totals.idle_gpu_seconds_by_badput, {}),
     )
     yield section("Without the controller", sums_table(totals.platform))
+    yield section("With Enforce", _with_enforce(totals.with_enforce))
+
+
+def _with_enforce(estimate: EnforceAccount) -> Paragraph | None:
+    """None: no incident in mode Observe called for a restart."""
+    return Paragraph(f"{enforce_sentence(estimate)} {ENFORCE_BASIS}") if estimate.restarts else None
 
 
 def _split(
@@ -247,6 +254,7 @@ def _worst_nodes(report: FleetReport) -> DataTable | None:
 _INCIDENT_COLUMNS = (
     TableColumn("Began (UTC)", ColumnKind.TIME),
     TableColumn("Incident"),
+    TableColumn("Count", ColumnKind.NUMBER),
     TableColumn("Class"),
     TableColumn("Outcome"),
     TableColumn("Handling"),
@@ -267,6 +275,7 @@ def _job_incidents(report: JobReport) -> DataTable | None:
                 (
                     utc_cell(each.started_at),
                     each.id,
+                    f"{each.incidents:,}",
                     each.failure_class,
                     each.outcome,
                     each.handling,
@@ -292,6 +301,7 @@ def _fleet_incidents(report: FleetReport) -> DataTable | None:
                     utc_cell(each.started_at),
                     f"{each.namespace}/{each.job}",
                     each.id,
+                    f"{each.incidents:,}",
                     each.failure_class,
                     each.outcome,
                     each.handling,

@@ -16,12 +16,20 @@ from prometheus_client.registry import Collector
 
 from recovery.core.fleet.totals import IncidentName, name_of
 from recovery.core.incident.closed_incident import restarts_of_incident, totals_of
+from recovery.core.model.enforce_estimate import EnforceEstimate, summed
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import FleetTotals
 from recovery.core.model.ledger import Incident, IncidentTotals, Ledger, LedgerObject
 from recovery.ports import Clock, GroupStore
 from recovery.telemetry.catalogue import of_fleet
-from recovery.telemetry.catalogue.label_values import COUNTED_REASONS, FAILURE_CLASSES, SCOPE, badput_of, known_class
+from recovery.telemetry.catalogue.label_values import (
+    COUNTED_REASONS,
+    ENFORCE_OR_PLATFORM,
+    FAILURE_CLASSES,
+    SCOPE,
+    badput_of,
+    known_class,
+)
 from recovery.telemetry.families import filled, preset_labels
 from recovery.telemetry.idle_cells import (
     IdleCell,
@@ -50,12 +58,14 @@ class _Sums(msgspec.Struct, frozen=True):
     idle: Mapping[IdleCell, float] = _NO_CELLS
     released: float = 0.0
     restarts: float = 0.0
+    would: EnforceEstimate = EnforceEstimate()
 
 
 def _added(parts: Iterable[_Sums]) -> _Sums:
     ended: dict[_Ended, float] = {}
     idle: IdleCells = {}
     released = restarts = 0.0
+    parts = tuple(parts)
     for part in parts:
         for key, count in part.ended.items():
             ended[key] = ended.get(key, 0.0) + count
@@ -63,7 +73,7 @@ def _added(parts: Iterable[_Sums]) -> _Sums:
             idle[cell] = idle.get(cell, 0.0) + seconds
         released += part.released
         restarts += part.restarts
-    return _Sums(ended, idle, released, restarts)
+    return _Sums(ended, idle, released, restarts, summed(part.would for part in parts))
 
 
 class FleetTotalsCollector(Collector):
@@ -119,9 +129,20 @@ class FleetTotalsCollector(Collector):
         for cell, seconds in self._idle.raised(sums.idle).items():
             idle[cell.reason, cell.failure_class, badput_of(cell.reason)] = thousandths(seconds)
         yield filled(of_fleet.FLEET_GPU_IDLE_SECONDS, idle)
-        others = self._others.raised({"released": sums.released, "restarts": sums.restarts})
+        others = self._others.raised(
+            {
+                "released": sums.released,
+                "restarts": sums.restarts,
+                "would restart": sums.would.restarts,
+                "enforce": sums.would.idle_gpu_seconds,
+                "platform": sums.would.platform_idle_gpu_seconds,
+            }
+        )
         yield filled(of_fleet.FLEET_GPU_RELEASED_SECONDS, {(): thousandths(others["released"])})
         yield filled(of_fleet.FLEET_GROUP_RESTARTS, {(SCOPE,): others["restarts"]})
+        yield filled(of_fleet.FLEET_WOULD_RESTART, {(): others["would restart"]})
+        by: dict[tuple[str, ...], float] = {(each,): thousandths(others[each]) for each in ENFORCE_OR_PLATFORM}
+        yield filled(of_fleet.FLEET_WOULD_GPU_IDLE_SECONDS, by)
 
     def _sums(self, store: GroupStore) -> _Sums:
         config, now = store.config(), self._clock.now()
@@ -172,7 +193,7 @@ def _of_closed(each: IncidentTotals) -> _Sums:
     for phase, seconds in each.idle_gpu_seconds.items():
         add(idle, each.disruption_class, phase, seconds)
     ended: dict[_Ended, float] = {(known_class(each.disruption_class), str(each.outcome), str(each.handling)): 1.0}
-    return _Sums(ended, idle, each.released_gpu_seconds, each.restarts)
+    return _Sums(ended, idle, each.released_gpu_seconds, each.restarts, each.enforce_estimate)
 
 
 def _of_totals(totals: FleetTotals) -> _Sums:
@@ -183,4 +204,4 @@ def _of_totals(totals: FleetTotals) -> _Sums:
                 key = (known_class(name), outcome, handling)
                 ended[key] = ended.get(key, 0.0) + count
     idle = booked_by_class(totals.idle_gpu_seconds_by_class)
-    return _Sums(ended, idle, totals.released_gpu_seconds, totals.restarts)
+    return _Sums(ended, idle, totals.released_gpu_seconds, totals.restarts, totals.enforce_estimate)

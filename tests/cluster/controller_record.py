@@ -19,7 +19,7 @@ from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import ControllerProcess, Job
 
-OWN = frozenset({"recoverygroups", "recoverygroups/status", "recoveryincidents", "events"})
+OWN = frozenset({"recoverygroups", "recoverygroups/status", "recoveryincidents", "recoveryincidents/status", "events"})
 """What the controller may write to without touching a workload."""
 _QUESTIONS = frozenset({"selfsubjectaccessreviews"})
 """Posted, but stored nowhere: at its start the controller asks what it may do."""

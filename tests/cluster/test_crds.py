@@ -14,6 +14,7 @@ from msgspec import inspect
 
 from recovery.core.model.config import CONFIG_NAME, ConfigSpec
 from recovery.core.model.fleet_ledger import FleetLedger
+from recovery.core.model.folded_incidents import FoldedIncidents
 from recovery.core.model.ledger import ClosedIncident, Closing, Incident, Ledger
 from recovery.core.policy.resolved import PolicyFacts, resolve
 from recovery.core.policy.spec import PolicySpec
@@ -540,7 +541,23 @@ async def test_a_record_keeps_everything_and_never_changes(control_plane: Contro
             "patch", "rinc/llm-1-1", "-n", namespace, "--type=merge", '-p={"spec":{"cause":"another"}}'
         )
     shown = await control_plane.kubectl("get", "rinc", "-n", namespace)
-    assert shown.splitlines()[0].split() == ["NAME", "JOB", "CLASS", "CAUSE", "OUTCOME", "IDLE-GPU-S", "STARTED"]
+    assert shown.splitlines()[0].split() == [
+        "NAME",
+        "JOB",
+        "CLASS",
+        "CAUSE",
+        "OUTCOME",
+        "IDLE-GPU-S",
+        "STARTED",
+        "COUNT",
+    ]
+    shared = json.loads(msgspec.json.encode(sample(inspect.type_info(FoldedIncidents))))
+    patch = json.dumps({"status": shared})
+    await control_plane.kubectl(
+        "patch", "rinc/llm-1-1", "-n", namespace, "--subresource=status", "--type=merge", f"-p={patch}"
+    )
+    found = json.loads(await control_plane.kubectl("get", "rinc/llm-1-1", "-n", namespace, "-o", "json"))
+    assert (found["spec"], found["status"]) == (spec, shared)
 
 
 async def test_the_controller_may_do_what_it_does_and_no_more(control_plane: ControlPlane, namespace: str) -> None:
@@ -566,6 +583,7 @@ async def test_the_controller_may_do_what_it_does_and_no_more(control_plane: Con
         ),
         *(("get", "recoveryincidents"), ("list", "recoveryincidents"), ("list", "events")),
         *(("create", "recoverygroups"), ("patch", "recoverygroups/status"), ("create", "recoveryincidents")),
+        *(("patch", "recoveryincidents/status"), ("delete", "recoveryincidents")),
         *(("delete", "jobs"), ("patch", "jobs"), ("delete", "pods"), ("create", "events")),
         *(("patch", "trainjobs"), ("patch", "jobsets"), ("delete", "jobsets"), ("patch", "jobsets/status")),
         *(("get", "nodes"), ("patch", "nodes"), ("patch", "recoveryconfigs/status")),  # within RecoveryConfig's caps

@@ -21,6 +21,7 @@ from recovery.core.diagnosis.finishing import finishing
 from recovery.core.fleet.storm import seen_at_the_end
 from recovery.core.incident import fencing, lifecycle, phases, requests
 from recovery.core.incident.closed_incident import as_recorded, totals_of
+from recovery.core.incident.folding import folds_with
 from recovery.core.incident.preconditions import left_alone, paused, unread
 from recovery.core.model.facts import Fault, JobSetFacts, Snapshot
 from recovery.core.model.ledger import Incident, Ledger, Phase
@@ -283,14 +284,15 @@ def _record(context: ReconcileContext, ledger: Ledger) -> Plan:
     closed = as_recorded(ledger.current_incident)
     why = because(Reason.INCIDENT_RECORDED, incident=closed.id, message=closed.message)
     after = lifecycle.into_history(ledger, context.snapshot)
+    folds, fold = folds_with(ledger, closed)
     requeue_at = context.now if _has_waited(context, after) else None
     plan = answer(after, why, requeue_at=requeue_at)
     # Before the ledger forgets it: a crash in between repeats these two, and both recognise that.
     count = CountIncidents((*ledger.uncounted, totals_of(context.workload.uid, closed)))
     return msgspec.structs.replace(
         plan,
-        ledger=msgspec.structs.replace(after, uncounted=()),
-        first=(RecordIncident(closed), count),
+        ledger=msgspec.structs.replace(after, uncounted=(), folds=folds),
+        first=(RecordIncident(closed, fold), count),
     )
 
 

@@ -246,24 +246,27 @@ def _lost(pod: PodFacts, job: JobFacts, job_kills: bool) -> Evidence | None:
         return Evidence(key, LossKind.NODE_LOST, text, pod.job_uid, at=at, pod=pod)
     if target is not None:
         # A drain, a preemption or a taint is the cause; how the container then exited is its consequence.
-        text = f"{place(pod)} was disrupted: {target.reason or 'DisruptionTarget'}"
+        text = f"{place(pod)} was disrupted: {target.reason or 'DisruptionTarget'}{_device_words(pod.containers)}"
         at = _earliest(target.since, pod.deleting_since)
         kind = LossKind.POD_DISRUPTED
         return Evidence(key, kind, text, pod.job_uid, at=at, pod=pod, disrupted_by=target.reason)
     ended = _first_exit(pod)
     failed_at = _failed_at(pod, ended)
     if pod.phase == "Failed" and _ended_before(ended, failed_at, pod):
-        text = f"{place(pod)} failed{_exit_words(ended)}"
+        text = f"{place(pod)} failed{_exit_words(ended)}{_device_words(pod.containers)}"
         return Evidence(key, LossKind.POD_FAILED, text, pod.job_uid, at=failed_at, pod=pod, exit=ended)
     final = final_exit(pod, job)
     if final is not None and final.exit is not None and _ended_before(final.exit, final.exit.finished_at, pod):
-        text = f"container {final.name} of {place(pod)} exited{_exit_words(final.exit)} for good{_kept_words(pod)}"
+        devices = _device_words(pod.containers)
+        how = f"exited{_exit_words(final.exit)} for good{_kept_words(pod)}{devices}"
+        text = f"container {final.name} of {place(pod)} {how}"
         at = final.exit.finished_at
         return Evidence(key, LossKind.POD_FAILED, text, pod.job_uid, at=at, pod=pod, exit=final.exit)
     deleted_at = pod.deleting_since if pod.deleting_since is not None else pod.gone_at
     if deleted_at is None or job_kills:
         return None
-    return Evidence(key, LossKind.POD_DELETED, f"{place(pod)} was deleted", pod.job_uid, at=deleted_at, pod=pod)
+    text = f"{place(pod)} was deleted{_device_words(pod.containers)}"
+    return Evidence(key, LossKind.POD_DELETED, text, pod.job_uid, at=deleted_at, pod=pod)
 
 
 def final_exit(pod: PodFacts, job: JobFacts) -> ContainerFacts | None:
@@ -326,7 +329,8 @@ def _restarts(pod: PodFacts) -> list[Evidence]:
         number = container.restarts + (1 if container.exit is not None else 0)
         if number == 0 or (container.exit is not None and container.exit.code == 0):
             continue
-        text = f"container {container.name} of {place(pod)} exited{_exit_words(ended)}{_restart_words(container)}"
+        how = f"exited{_exit_words(ended)}{_restart_words(container)}{_device_words((container,))}"
+        text = f"container {container.name} of {place(pod)} {how}"
         at = (ended.finished_at if ended is not None else None) or container.running_since
         key = f"{pod.uid}/{container.name}/{number}"
         found.append(Evidence(key, LossKind.CONTAINER_RESTARTED, text, pod.job_uid, at=at, pod=pod, exit=ended))
@@ -388,6 +392,15 @@ def _exit_words(ended: ExitFacts | None) -> str:
         return ""
     reason = f" ({ended.reason})" if ended.reason and ended.reason not in {"Error", "Completed"} else ""
     return f" with exit code {ended.code}{reason}"
+
+
+def _device_words(containers: Iterable[ContainerFacts]) -> str:
+    """The devices of training containers that are the sign of the node, not only how the process ended."""
+    devices = tuple(dict.fromkeys(device for each in containers for device in each.unhealthy_devices))
+    if not devices:
+        return ""
+    others = f" and {len(devices) - 1} more" if len(devices) > 1 else ""
+    return f", and the kubelet reports {devices[0]}{others} as Unhealthy"
 
 
 def _restart_words(container: ContainerFacts) -> str:

@@ -5,9 +5,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.fleet.totals import REMEMBERED_FOR, IncidentName
+from recovery.core.fleet.totals import REMEMBERED_FOR
 from recovery.core.model.config import ConfigSpec
 from recovery.core.model.durations import parse_duration
+from recovery.core.model.folded_incidents import NumberRange
 
 SETTLED_AFTER = REMEMBERED_FOR
 """A record is kept for at least this long after it was made. It may still be about to be added to the totals of the
@@ -21,10 +22,16 @@ class RetainedIncident(msgspec.Struct, frozen=True):
     name: str
     uid: str
     resource_version: str
-    incident: IncidentName
+    workload_uid: str
+    numbers: tuple[NumberRange, ...]
+    """Of the incidents that it tells of."""
     created_at: datetime
     ended_at: datetime
-    """When its incident ended; of folded ones the latest."""
+    """When the latest of them ended."""
+
+    def tells_of(self, number: int) -> bool:
+        """The incident of that number of the workload is one of them."""
+        return any(each.first <= number <= each.last for each in self.numbers)
 
 
 class IncidentRetention(msgspec.Struct, frozen=True):
@@ -44,19 +51,19 @@ def surplus(
     retention: IncidentRetention,
     now: datetime,
     *,
-    in_use: Callable[[IncidentName], bool],
+    in_use: Callable[[RetainedIncident], bool],
 ) -> tuple[RetainedIncident, ...]:
     """The records of one namespace that are to be deleted, oldest first.
 
-    `in_use`: a ledger still holds the incident of that name, so it may not be in the totals of the fleet yet. Such a
-    record is kept whatever its age, and so is one that has just been made. They count towards the limit all the same.
+    `in_use`: a ledger still holds one of its incidents, so it may not be in the totals of the fleet yet. Such a record
+    is kept whatever its age, and so is one that has just been made. They count towards the limit all the same.
     """
     newest_first = sorted(records, key=lambda each: (each.ended_at, each.name), reverse=True)
     found = [
         each
         for place, each in enumerate(newest_first)
         if (place >= retention.max_per_namespace or now - each.ended_at > retention.ttl)
-        and now - each.created_at >= SETTLED_AFTER
-        and not in_use(each.incident)
+        and now - max(each.created_at, each.ended_at) >= SETTLED_AFTER
+        and not in_use(each)
     ]
     return tuple(reversed(found))

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from recovery.core.model.enforce_estimate import summed
 from recovery.core.model.fleet_ledger import CountedIncident, FleetTotals
 from recovery.core.model.ledger import Incident, IncidentTotals, Ledger
 
@@ -79,4 +80,5 @@ def _added(totals: FleetTotals, closed: IncidentTotals) -> FleetTotals:
         else totals.idle_gpu_seconds_by_class,
         released_gpu_seconds=round(totals.released_gpu_seconds + closed.released_gpu_seconds, 3),
         restarts=totals.restarts + closed.restarts,
+        enforce_estimate=summed((totals.enforce_estimate, closed.enforce_estimate)),
     )

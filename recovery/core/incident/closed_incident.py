@@ -55,4 +55,5 @@ def totals_of(workload_uid: str, incident: Incident) -> IncidentTotals:
         idle_gpu_seconds=idle,
         released_gpu_seconds=round(sum(span.released_gpu_seconds for span in incident.phases), 3),
         restarts=restarts_of_incident(incident),
+        enforce_estimate=incident.enforce_estimate,
     )

@@ -51,6 +51,7 @@ def _totals(before: Ledger, after: Ledger) -> list[str]:
         ("restarts", old.restarts, new.restarts),
         ("charged", old.charged, new.charged),
         *((f"failures of {key}", value, new.failures.get(key, 0)) for key, value in old.failures.items()),
+        ("restarts that Enforce would have made", old.enforce_estimate.restarts, new.enforce_estimate.restarts),
         ("released GPU-seconds", old.released_gpu_seconds, new.released_gpu_seconds),
         *((f"idle in {key}", value, new.idle_gpu_seconds.get(key, 0)) for key, value in old.idle_gpu_seconds.items()),
         *(

@@ -13,7 +13,10 @@ from recovery.core.diagnosis.evidence import Evidence, gather
 from recovery.core.diagnosis.membership import member_count, restarts_of
 from recovery.core.incident import budget, phases
 from recovery.core.incident.closed_incident import as_recorded, handling_of, restarts_of_incident
+from recovery.core.incident.counterfactual import enforce_estimate
+from recovery.core.incident.folding import fingerprint_of
 from recovery.core.model.earlier_failures import Handled
+from recovery.core.model.enforce_estimate import summed
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import (
     Attempt,
@@ -84,6 +87,8 @@ def open_incident(
         cause=disruption.cause,
         mode=policy.mode,
         pinned=pinned_policy_of(policy),
+        fingerprint=fingerprint_of(disruption),
+        opened_by=disruption.root.evidence.key,
         target=target_of(snapshot),
         gpus=gpus,
         ranks=ranks,
@@ -245,7 +250,12 @@ def close(ledger: Ledger, closing: Closing) -> Ledger:
     closing = msgspec.structs.replace(closing, ended_at=ended_at)
     open_ = ledger.current_incident
     incident = msgspec.structs.replace(as_recorded(open_), closing=closing, suspension=None, withheld=None)
-    return msgspec.structs.replace(ledger, phase=Phase.HEALTHY, incident=incident)
+    estimate = enforce_estimate(incident, ledger.history[0].started_at if ledger.history else None)
+    totals = ledger.totals
+    if estimate.restarts:
+        incident = msgspec.structs.replace(incident, enforce_estimate=estimate)
+        totals = msgspec.structs.replace(totals, enforce_estimate=summed((totals.enforce_estimate, estimate)))
+    return msgspec.structs.replace(ledger, phase=Phase.HEALTHY, incident=incident, totals=totals)
 
 
 def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:

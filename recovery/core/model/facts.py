@@ -58,7 +58,7 @@ class ContainerFacts(msgspec.Struct, frozen=True):
     waiting_message: str = ""
     unhealthy_devices: tuple[str, ...] = ()
     """Devices that the kubelet reports as Unhealthy for this container (`allocatedResourcesStatus`, KEP-4680), those of
-    DRA claims included: `nvidia.com/gpu: GPU-1f2e`."""
+    DRA claims included: `nvidia.com/gpu: GPU-1f2e`, with the driver's message behind it if there is one."""
 
 
 class Toleration(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.ledger import IncidentTotals
 from recovery.core.model.reason import Reason
 
@@ -92,6 +93,7 @@ class FleetTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """GPU-seconds in which our own suspensions had freed the GPUs. No part of the idle ones."""
     restarts: int = 0
     """Of groups, ours and adopted ones of the platform."""
+    enforce_estimate: EnforceEstimate = EnforceEstimate()
     counted: tuple[CountedIncident, ...] = ()
     """What must not be counted again, oldest first. An incident is dropped ten minutes after it was counted, unless
     its RecoveryGroup has not forgotten it by then; beyond 4000 the oldest are dropped."""

@@ -3,7 +3,9 @@
 import msgspec
 
 from recovery.core.model import ledger_v3
+from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.facts import GroupKey
+from recovery.core.model.folded_incidents import FoldedIncidents
 from recovery.core.model.ledger import Closing, Incident
 from recovery.core.model.ledger_bounds import check
 
@@ -17,6 +19,35 @@ class IncidentRecord(msgspec.Struct, frozen=True):
     workload_uid: str
     """Empty: the record does not say."""
     incident: Incident
+    """Of several that share the record the first."""
+    fold: FoldedIncidents | None = None
+    """All that share the record. None: it is the record of one."""
+
+    @property
+    def count(self) -> int:
+        """How many incidents it tells of."""
+        return 1 if self.fold is None else self.fold.count
+
+    @property
+    def enforce_estimate(self) -> EnforceEstimate:
+        """Of all of them."""
+        return self.incident.enforce_estimate if self.fold is None else self.fold.enforce_estimate
+
+    def has_id(self, incident_id: str) -> bool:
+        """It tells of the incident of that id."""
+        return has_id(incident_id, self.incident.id, self.fold)
+
+
+def has_id(incident_id: str, own_id: str, fold: FoldedIncidents | None) -> bool:
+    """The record of the incident `own_id` tells of that incident: it is the same, or one that shares the record.
+
+    An id is the beginning of the workload's UID, and the number of the incident.
+    """
+    if own_id == incident_id:
+        return True
+    whose, _, number = incident_id.rpartition("-")
+    shared = fold is not None and whose == own_id.rpartition("-")[0] and number.isdecimal() and len(number) < 20
+    return shared and fold is not None and fold.covers(int(number))
 
 
 class _Version(msgspec.Struct, frozen=True, rename="camel"):

@@ -11,6 +11,8 @@ from enum import StrEnum
 import msgspec
 
 from recovery.core.model.earlier_failures import FailureMark, Handled
+from recovery.core.model.enforce_estimate import EnforceEstimate
+from recovery.core.model.folded_incidents import FoldedIncidents
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 
@@ -221,6 +223,10 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     mode: str
     """Observe or Enforce, as it was when the incident opened."""
     pinned: PinnedPolicy = msgspec.field(name="terms")
+    fingerprint: str = ""
+    """Tells its failure from others: class, cause, signature, rank. Never parsed. Empty: an older version opened it."""
+    opened_by: str = ""
+    """Key of the evidence that opened it."""
     target: Target = Target()
     """What the latest trigger was aimed at, or would be."""
     gpus: int = 0
@@ -262,6 +268,8 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     Empty: it has not been decided, it would be left to Kubernetes, or mode is Enforce."""
     would_message: str = ""
     """The sentence that tells `would`: it stays when the platform restarts the group. Empty: there is none."""
+    enforce_estimate: EnforceEstimate = EnforceEstimate()
+    """Of a closed one: what `would` would have saved."""
     too_late: bool = False
     """The policy enforces by now, and the loss came before that: it is left to a person, and that has been said."""
     exhausted: Reason | None = None
@@ -346,6 +354,7 @@ class IncidentTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     """By phase."""
     released_gpu_seconds: float = 0.0
     restarts: int = 0
+    enforce_estimate: EnforceEstimate = EnforceEstimate()
 
 
 class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -365,6 +374,7 @@ class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     above. What an earlier version has booked has no class, and is read as of class Unknown (`ledger_restore`)."""
     released_gpu_seconds: float = 0.0
     """GPU-seconds in which our own suspension had freed the GPUs. No part of the idle ones."""
+    enforce_estimate: EnforceEstimate = EnforceEstimate()
 
 
 class BudgetState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -437,6 +447,8 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     uncounted: tuple[IncidentTotals, ...] = ()
     """Closed incidents that could not be added to the totals of the fleet when they were recorded, oldest first, at
     most 20. They are added as soon as the API server takes it."""
+    folds: tuple[FoldedIncidents, ...] = ()
+    """Incidents under Observe that later ones of the same kind share a record with, at most 8."""
     conditions: tuple[LedgerCondition, ...] = ()
     cause: str = ""
     """For the printer column: what the open incident, or the last one, was about."""

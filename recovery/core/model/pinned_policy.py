@@ -31,3 +31,5 @@ class PinnedPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     rules: tuple[Rule, ...] = ()
     override_native: bool = False
     settle_seconds: float = 0.0
+    reset_after_seconds: float = 0.0
+    """0: an older version opened the incident."""

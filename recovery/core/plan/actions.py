@@ -10,6 +10,7 @@ import msgspec
 
 from recovery.core.diagnosis.not_started import NotStarted
 from recovery.core.model.fleet_ledger import FleetChange
+from recovery.core.model.folded_incidents import FoldedIncidents
 from recovery.core.model.ledger import Incident, IncidentTotals, Ledger
 from recovery.core.model.reason import Reason
 
@@ -143,6 +144,8 @@ class RecordIncident(msgspec.Struct, frozen=True):
     """Create the RecoveryIncident of a closed incident; one that exists already is this one (its name is its id)."""
 
     incident: Incident
+    fold: FoldedIncidents | None = None
+    """It is the latest of these, and shares the record of the first. None: it has a record of its own."""
 
 
 class CountIncidents(msgspec.Struct, frozen=True):

@@ -26,4 +26,5 @@ def pinned_policy_of(policy: Policy) -> PinnedPolicy:
         rules=policy.rules,
         override_native=policy.override_native,
         settle_seconds=policy.settle.total_seconds(),
+        reset_after_seconds=policy.backoff.reset_after.total_seconds(),
     )

@@ -45,6 +45,7 @@ _ON_ITS_WAY = frozenset({"Initialized", "Ready", "ContainersReady", "PodReadyToS
 """Conditions that only tell how far the pod is; PodScheduled=True is one more."""
 _EXIT_MESSAGE_MAX = 4096
 """The kubelet cuts a termination message there (`MaxPodTerminationMessageLogLength`); nothing else does."""
+_DEVICE_MESSAGE_MAX = 128
 _MESSAGE_MAX = 1024
 """Of a pod's message, of its conditions' and of why a container waits: what a sentence quotes, and no more."""
 
@@ -126,6 +127,8 @@ class _ContainerState(msgspec.Struct, frozen=True):
 class _ResourceHealth(msgspec.Struct, frozen=True):
     id: str = msgspec.field(name="resourceID")
     health: str = ""
+    message: str | None = None
+    """From Kubernetes 1.36 on, what the DRA driver says of it (gate ResourceHealthStatusMessage)."""
 
 
 class _ResourceStatus(msgspec.Struct, frozen=True):
@@ -264,7 +267,7 @@ def _container(raw: _ContainerStatus) -> ContainerFacts:
 def _unhealthy(raw: Iterable[_ResourceStatus]) -> tuple[str, ...]:
     """`Unknown` is what a device plugin that has gone away leaves behind: no fault (KEP-4680)."""
     return tuple(
-        f"{resource.name}: {device.id}"
+        f"{resource.name}: {device.id}{f' ({device.message[:_DEVICE_MESSAGE_MAX]})' if device.message else ''}"
         for resource in raw
         for device in resource.resources
         if device.health == "Unhealthy"

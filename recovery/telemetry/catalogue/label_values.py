@@ -64,6 +64,7 @@ HANDLINGS = ("automatic", "manual", "held")
 SOURCES = ("ready", "joined-probe", "progress")
 MODES = ("observe", "enforce")
 NO_MODE = "none"
+ENFORCE_OR_PLATFORM = ("enforce", "platform")
 PHASES = tuple(Phase)
 WORKLOAD_KINDS = ("TrainJob", "JobSet")
 HINDRANCES = tuple(Hindrance)

@@ -72,6 +72,25 @@ FLEET_GROUP_RESTARTS = _of_fleet(
     "increase(recovery_fleet_group_restarts_total[1h])",
     _SCOPE,
 )
+FLEET_WOULD_RESTART = _of_fleet(
+    "fleet_would_restart_total",
+    MetricType.COUNTER,
+    "restarts",
+    "Restarts of groups that Enforce would have made in incidents of mode Observe.",
+    f"{_LEADS} It rises when such an incident has ended.",
+    "increase(recovery_fleet_would_restart_total[7d])",
+)
+FLEET_WOULD_GPU_IDLE_SECONDS = _of_fleet(
+    "fleet_would_gpu_idle_seconds_total",
+    MetricType.COUNTER,
+    "GPU-seconds",
+    "Idle GPU-seconds of those incidents, with the restarts of Enforce and without. An estimate: "
+    "[reports.md](reports.md#how-figures-are-made) has the formulas. The difference is what Enforce would have saved.",
+    f"{_LEADS} It rises when such an incident has ended.",
+    '(increase(recovery_fleet_would_gpu_idle_seconds_total{by="platform"}[7d]) '
+    '- ignoring(by) increase(recovery_fleet_would_gpu_idle_seconds_total{by="enforce"}[7d])) / 3600',
+    one_of("by", "`enforce`: with its restarts. `platform`: without them.", values.ENFORCE_OR_PLATFORM),
+)
 JOBS = _of_fleet(
     "jobs",
     MetricType.GAUGE,
@@ -213,6 +232,8 @@ OF_FLEET = (
     FLEET_GPU_IDLE_SECONDS,
     FLEET_GPU_RELEASED_SECONDS,
     FLEET_GROUP_RESTARTS,
+    FLEET_WOULD_RESTART,
+    FLEET_WOULD_GPU_IDLE_SECONDS,
     JOBS,
     PAUSED,
     CIRCUIT_BREAKER_OPEN,

@@ -10,7 +10,7 @@ from recovery.cli.main import app
 from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.ports import PODS
 from tests.unit.cli.cluster import PlainCluster
-from tests.unit.cli.test_status import open_incident
+from tests.unit.cli.test_status import WOULD_WORDS, observed, open_incident
 from tests.unit.fake_api import Object
 
 
@@ -206,6 +206,14 @@ def history() -> Object:
             }
         ],
     }
+
+
+def test_what_enforce_would_have_done_is_told(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy()
+    cluster.add_group("llm", observed())
+    assert section(explain("llm"), "With Enforce") == [WOULD_WORDS.format(3, "2.00")]
+    assert json.loads(explain("llm", "-o", "json"))["withEnforce"]["restarts"] == 3
 
 
 def test_past_incidents_are_listed(cluster: PlainCluster) -> None:

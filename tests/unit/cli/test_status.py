@@ -104,6 +104,33 @@ def test_an_incident_is_reported_from_its_recovery_group(cluster: PlainCluster) 
     assert (cells["IDLE-GPUS"], cells["RESTARTS"], cells["BUDGET"]) == ("16", "1", "9/10")
 
 
+WOULD = {"restarts": 3, "idleGpuSeconds": 600.0, "platformIdleGpuSeconds": 7800.0}
+WOULD_WORDS = "Under Observe, Enforce would have made {} restarts and saved {} GPU-hours (estimated)."
+
+
+def observed() -> Object:
+    """`status` of a RecoveryGroup under Observe."""
+    found = open_incident("Decided")
+    return found | {"totals": found["totals"] | {"enforceEstimate": WOULD}}
+
+
+def test_what_enforce_would_have_done_is_said_once_for_all_jobs_of_the_listing(cluster: PlainCluster) -> None:
+    for name in ("llm", "vlm"):
+        cluster.add_job(name)
+        cluster.add_group(name, observed())
+    cluster.add_policy()
+    assert WOULD_WORDS.format(6, "4.00") in status().stderr
+    assert "Enforce would" not in status("-o", "json").stderr
+    (first, _) = json.loads(status("-o", "json").stdout)
+    assert first["withEnforce"] == WOULD | {"savedGpuSeconds": 7200.0}
+
+
+def test_where_enforce_would_have_done_nothing_nothing_is_said_of_it(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy()
+    assert "Enforce would" not in status().stderr
+
+
 @pytest.mark.parametrize(
     ("change", "phase"),
     [
@@ -272,6 +299,12 @@ def test_json_holds_what_the_table_holds_and_the_sentence(cluster: PlainCluster)
             "createdAt": "2026-11-02T08:00:00Z",
             "reason": "DefaultRestart",
             "message": "pod llm-1 failed with exit code 137",
+            "withEnforce": {
+                "restarts": 0,
+                "idleGpuSeconds": 0.0,
+                "platformIdleGpuSeconds": 0.0,
+                "savedGpuSeconds": 0.0,
+            },
             "protection": {
                 "protected": True,
                 "reason": "Protected",

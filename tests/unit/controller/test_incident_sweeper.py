@@ -12,6 +12,7 @@ from recovery.core.fleet.totals import with_closed
 from recovery.core.incident.closed_incident import totals_of
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import FleetTotals
+from recovery.core.model.folded_incidents import FoldedIncidents, NumberRange
 from recovery.core.model.ledger import Incident, Ledger, LedgerObject
 from recovery.executors import incident_retention
 from recovery.executors.status import LedgerWriter, WorkloadReference
@@ -46,13 +47,15 @@ class Records:
         fleet = self.fleet
         return IncidentSweeper(api=fleet.client, store=self.store, clock=fleet.clock, ledgers=lambda: self.ledgers)
 
-    async def add(self, number: int, *, days_ago: float, namespace: str = "ml", uid: str = "uid-1") -> Incident:
+    async def add(
+        self, number: int, *, days_ago: float, namespace: str = "ml", uid: str = "uid-1", id_: str = ""
+    ) -> Incident:
         """Recorded when it ended."""
         clock, now = self.fleet.clock, self.fleet.clock.seconds
         clock.seconds = now - days_ago * DAY
         began = at(clock.seconds - 20)
         made = record(
-            GroupKey(namespace, "llm"), number=number, started_at=began, detected_at=began, id=f"inc-{number}"
+            GroupKey(namespace, "llm"), number=number, started_at=began, detected_at=began, id=id_ or f"inc-{number}"
         )
         whose = WorkloadReference("TrainJob", "llm", uid)
         await LedgerWriter(self.fleet.client).record(namespace, whose, made.incident)
@@ -114,6 +117,27 @@ async def test_one_that_has_changed_or_gone_meanwhile_is_left_to_the_next_pass()
     records.fleet.client.next("delete", RECOVERY_INCIDENTS, ConflictError("it has been modified", status=409))
     await records.sweeper.sweep()
     assert records.left == ["ml/inc-1"]
+    await records.sweeper.sweep()
+    assert records.left == []
+
+
+async def test_a_record_that_several_incidents_share_is_as_old_as_the_latest_of_them() -> None:
+    records = Records(incidents(ttl="24h"))
+    first = await records.add(1, days_ago=40, id_="uid-1-1")
+    loop = FoldedIncidents(
+        fingerprint="Killed/Exit137//llm-5",
+        numbers=(NumberRange(1, 9),),
+        count=9,
+        started_at=first.started_at,
+        latest_started_at=at(records.fleet.clock.seconds - DAY / 2),
+        latest_evidence="pod-5/node/9",
+        ended_at=at(records.fleet.clock.seconds - DAY / 2),
+    )
+    writer = LedgerWriter(records.fleet.client)
+    assert await writer.fold("ml", WorkloadReference("TrainJob", "llm", "uid-1"), loop)
+    await records.sweeper.sweep()
+    assert records.left == ["ml/uid-1-1"]
+    records.fleet.clock.seconds += DAY
     await records.sweeper.sweep()
     assert records.left == []
 

@@ -180,6 +180,20 @@ class TestPods:
         (container,) = decode_pod(changed("pod_pending", status__containerStatuses=[running])).value.facts.containers
         assert container.unhealthy_devices == ("nvidia.com/gpu: GPU-2", "claim:gpu/req-0: gpu.example.com/pool/0")
 
+    def test_what_a_driver_says_of_an_unhealthy_device_is_kept_and_bounded(self) -> None:
+        """Kubernetes 1.36, gate ResourceHealthStatusMessage; null where the driver says nothing."""
+        devices = [
+            {"resourceID": "GPU-1", "health": "Unhealthy", "message": "ECC error count exceeded threshold"},
+            {"resourceID": "GPU-2", "health": "Unhealthy", "message": None},
+            {"resourceID": "GPU-3", "health": "Unhealthy", "message": "x" * 5000},
+        ]
+        running = {"name": "node", "allocatedResourcesStatus": [{"name": "claim:gpu/req-0", "resources": devices}]}
+        (container,) = decode_pod(changed("pod_pending", status__containerStatuses=[running])).value.facts.containers
+        one, two, three = container.unhealthy_devices
+        assert one == "claim:gpu/req-0: GPU-1 (ECC error count exceeded threshold)"
+        assert two == "claim:gpu/req-0: GPU-2"
+        assert len(three) < 200
+
     def test_where_it_could_run_is_kept_once_for_all_that_ask_for_the_same(self) -> None:
         tolerations = [
             {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},

@@ -55,6 +55,7 @@ def test_observing_writes_nothing_but_its_own_objects_and_events() -> None:
         (OWN_GROUP, "recoverygroups/status"),
         (OWN_GROUP, "recoveryconfigs/status"),
         (OWN_GROUP, "recoveryincidents"),
+        (OWN_GROUP, "recoveryincidents/status"),
         ("", "events"),
     }
 

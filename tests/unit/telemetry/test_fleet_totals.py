@@ -7,6 +7,7 @@ from recovery.core.decision.after_restart import SETTLES_IN
 from recovery.core.fleet.totals import with_closed
 from recovery.core.incident.closed_incident import totals_of
 from recovery.core.model.config import ConfigFacts, ConfigSpec
+from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.fleet_ledger import FleetLedger, FleetTotals
 from recovery.core.model.ledger import IncidentTotals, Outcome, Phase
 from recovery.telemetry.idle_cells import BOOKED_WITHIN
@@ -249,3 +250,32 @@ def test_a_leader_that_leads_again_does_not_tell_less_than_before(
     fleet.counts(group)
     metrics.leadership_changed(leads=True)
     assert all(counters(metrics)[each] >= value for each, value in before.items())
+
+
+def test_what_enforce_would_have_done_is_told_once_and_outlives_the_job(
+    metrics: Telemetry, store: HeldStore, fleet: Fleet, group: Group
+) -> None:
+    group.fails(gpus=10)
+    group.closes(Outcome.OBSERVED)
+    assert group.ledger.incident is not None
+    estimate = EnforceEstimate(restarts=1, idle_gpu_seconds=30.0, platform_idle_gpu_seconds=6000.0)
+    owed = msgspec.structs.replace(totals_of(UID, group.ledger.incident), enforce_estimate=estimate)
+    group.is_recorded()
+    known = store.groups[UID]
+    store.groups[UID] = msgspec.structs.replace(known, ledger=msgspec.structs.replace(known.ledger, uncounted=(owed,)))
+    assert would(metrics) == (1, 30, 6000)
+    fleet.adds(owed)
+    assert would(metrics) == (1, 30, 6000)
+    store.groups.clear()
+    assert would(metrics) == (1, 30, 6000)
+
+
+def would(metrics: Telemetry) -> tuple[float, float, float]:
+    """Restarts, and idle GPU-seconds with Enforce and without."""
+    scrape, idle = Scrape(metrics), "recovery_fleet_would_gpu_idle_seconds_total"
+    restarts = scrape.value("recovery_fleet_would_restart_total")
+    enforce, platform = scrape.value(idle, by="enforce"), scrape.value(idle, by="platform")
+    assert restarts is not None
+    assert enforce is not None
+    assert platform is not None
+    return restarts, enforce, platform

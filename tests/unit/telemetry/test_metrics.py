@@ -30,6 +30,8 @@ NAMES = {
     "fleet_gpu_idle_seconds": "counter",
     "fleet_gpu_released_seconds": "counter",
     "fleet_group_restarts": "counter",
+    "fleet_would_restart": "counter",
+    "fleet_would_gpu_idle_seconds": "counter",
     "jobs": "gauge",
     "paused": "gauge",
     "nodes_quarantined_limit": "gauge",

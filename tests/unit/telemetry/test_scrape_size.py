@@ -17,8 +17,9 @@ SERIES_OF_JOB = 52 + len(Phase)
 and 7 more."""
 SERIES_OF_INCIDENT = 9
 """More, while it is open: its start and its info, members joined and expected, and the phases that have ended."""
-SERIES_OF_OTHERS = 526
-"""195 + 117 of them are the counters of the fleet, the rest histograms and the process itself."""
+SERIES_OF_OTHERS = 526 + 3
+"""195 + 117 of them are the counters of the fleet, 3 tell what Enforce would have done, the rest are histograms and the
+process itself."""
 SERIES_OF_PHASE = 20
 """Of the histogram of phases, for a phase that is added."""
 BYTES_MAX = 1_700_000

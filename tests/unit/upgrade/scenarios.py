@@ -327,7 +327,7 @@ SCENARIOS: dict[str, Callable[[], Iterator[Step]]] = {
     )
 }
 
-_TEXTS = {"reason", "note", "message", "why", "incident"}
+_TEXTS = {"reason", "note", "message", "why", "incident", "fold"}
 """Fields of actions that are written otherwise by each version."""
 
 

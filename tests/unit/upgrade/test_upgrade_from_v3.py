@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from recovery.core.model.config import why_opened
+from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import (
@@ -73,7 +74,8 @@ def test_each_ledger_is_the_one_that_this_version_would_have_written(name: str) 
 
 
 def as_accounted_then(ledger: Ledger) -> Ledger:
-    """Without what version 3 does not write: classes of GPU time, released time, handling, the count of restarts."""
+    """Without what version 3 does not write: classes of GPU time, released time, handling, the count of restarts, and
+    what lets incidents share a record."""
     totals, incident = ledger.totals, ledger.incident
     spans = incident.phases if incident is not None else ()
     # The released spans of an incident that is forgotten are not told apart from idle ones any more.
@@ -87,9 +89,14 @@ def as_accounted_then(ledger: Ledger) -> Ledger:
         merged.append(PhaseSpan(one.phase, one.started_at, span.ended_at, joined))
     return msgspec.structs.replace(
         ledger,
+        folds=(),
         idle_gpus=0 if ledger.phase in {Phase.BACKOFF, Phase.HELD} else ledger.idle_gpus,
         totals=msgspec.structs.replace(
-            totals, idle_gpu_seconds={"all": idle}, idle_gpu_seconds_by_class={}, released_gpu_seconds=0.0
+            totals,
+            idle_gpu_seconds={"all": idle},
+            idle_gpu_seconds_by_class={},
+            released_gpu_seconds=0.0,
+            enforce_estimate=EnforceEstimate(),
         ),
         history=tuple(
             msgspec.structs.replace(
@@ -101,7 +108,14 @@ def as_accounted_then(ledger: Ledger) -> Ledger:
             for each in ledger.history
         ),
         incident=msgspec.structs.replace(
-            incident, restarts=0, handling=IncidentHandling.AUTOMATIC, phases=tuple(merged)
+            incident,
+            restarts=0,
+            handling=IncidentHandling.AUTOMATIC,
+            phases=tuple(merged),
+            fingerprint="",
+            opened_by="",
+            enforce_estimate=EnforceEstimate(),
+            pinned=msgspec.structs.replace(incident.pinned, reset_after_seconds=0.0),
         )
         if incident is not None
         else None,

@@ -7,8 +7,10 @@ import msgspec
 
 from recovery.core.fleet.totals import IncidentName, held_by, with_closed
 from recovery.core.incident.closed_incident import totals_of
+from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import FleetTotals
+from recovery.core.model.folded_incidents import FoldedIncidents
 from recovery.core.model.ledger import Closing, Incident, IncidentTotals
 from recovery.ports import RECOVERY_CONFIGS, RECOVERY_INCIDENTS
 from recovery.sim.api.store import ObjectChange
@@ -46,6 +48,8 @@ class FleetTotalsFold(CheckerRule):
         if change.resource == RECOVERY_INCIDENTS:
             if change.type == "ADDED":
                 self._record(change, at)
+            elif change.type == "MODIFIED" and change.body.get("status"):
+                self._record_shared(change, at)
             return
         if change.type == "DELETED":
             self._config_since, self._totals = None, FleetTotals()
@@ -68,6 +72,38 @@ class FleetTotalsFold(CheckerRule):
         adds = totals_of(spec["workloadRef"]["uid"], incident)
         name = (adds.workload_uid, adds.number, adds.started_at)
         self._recorded[name] = _Recorded(at, self.world.group_of(RECOVERY_INCIDENTS, change.body), adds)
+
+    def _record_shared(self, change: ObjectChange, at: datetime) -> None:
+        """One more incident is in the record: what it adds is what the sums of the record rise by."""
+        spec, fold = change.body["spec"], msgspec.convert(change.body["status"], FoldedIncidents)
+        old = (change.before or {}).get("status")
+        uid = spec["workloadRef"]["uid"]
+        if old is None:
+            before = self._recorded[uid, spec["number"], msgspec.convert(spec["startedAt"], datetime)].adds
+            idle, released, restarts = before.idle_gpu_seconds, before.released_gpu_seconds, before.restarts
+            estimate = before.enforce_estimate
+        else:
+            was = msgspec.convert(old, FoldedIncidents)
+            idle, released, restarts = was.idle_gpu_seconds, was.released_gpu_seconds, was.restarts
+            estimate = was.enforce_estimate
+        risen = {key: round(seconds - idle.get(key, 0.0), 3) for key, seconds in fold.idle_gpu_seconds.items()}
+        adds = IncidentTotals(
+            workload_uid=uid,
+            number=fold.latest_number,
+            started_at=fold.latest_started_at,
+            disruption_class=spec["class"],
+            outcome=spec["outcome"],
+            idle_gpu_seconds={key: seconds for key, seconds in risen.items() if seconds},
+            released_gpu_seconds=round(fold.released_gpu_seconds - released, 3),
+            restarts=fold.restarts - restarts,
+            enforce_estimate=EnforceEstimate(
+                fold.enforce_estimate.restarts - estimate.restarts,
+                round(fold.enforce_estimate.idle_gpu_seconds - estimate.idle_gpu_seconds, 3),
+                round(fold.enforce_estimate.platform_idle_gpu_seconds - estimate.platform_idle_gpu_seconds, 3),
+            ),
+        )
+        name = (adds.workload_uid, adds.number, adds.started_at)
+        self._recorded.setdefault(name, _Recorded(at, self.world.group_of(RECOVERY_INCIDENTS, change.body), adds))
 
     def ended(self) -> Iterator[Violation]:
         at = self.evidence.ends_at
@@ -95,6 +131,10 @@ class FleetTotalsFold(CheckerRule):
         return undisturbed and ends < self.evidence.ends_at
 
     def _differences(self, fold: FleetTotals, told: FleetTotals) -> Iterator[str]:
+        estimate, of_totals = fold.enforce_estimate, told.enforce_estimate
+        saved = abs(estimate.saved_gpu_seconds - of_totals.saved_gpu_seconds)
+        if estimate.restarts != of_totals.restarts or saved > self.ROUNDING:
+            yield f"Enforce is estimated as {of_totals}, the records say {estimate}"
         for what in ("incidents", "restarts"):
             if getattr(fold, what) != getattr(told, what):
                 yield f"{what} are {getattr(told, what)}, the records say {getattr(fold, what)}"

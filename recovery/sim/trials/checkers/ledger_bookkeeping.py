@@ -185,7 +185,7 @@ class RecordedOnce(CheckerRule):
 
     def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         if change.resource == RECOVERY_INCIDENTS:
-            if change.type == "ADDED":
+            if change.type != "DELETED":
                 yield from self._record(change, at)
             return
         made = self.written(change)
@@ -197,9 +197,11 @@ class RecordedOnce(CheckerRule):
 
     def _record(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         spec, name = change.body["spec"], change.body["metadata"]["name"]
-        which = (spec["workloadRef"]["uid"], spec["number"])
+        status = change.body.get("status")
+        number = status["numbers"][-1]["last"] if status else spec["number"]
+        which = (spec["workloadRef"]["uid"], number)
         known = self._recorded.get(which)
-        if known is not None:
+        if known is not None and (known != name or change.type == "ADDED"):
             group = self.world.group_of(RECOVERY_INCIDENTS, change.body)
             yield self.found(at, f"incident {which[1]} is recorded as {known} and as {name}", group)
         self._recorded[which] = name

@@ -11,6 +11,7 @@ from recovery.core.model.rules import Rule, RuleAction, When
 from recovery.core.plan.actions import ReadLive
 from recovery.core.policy.spec import Mode, OnExhausted, OnTerminalFailure, Restart
 from tests.unit.core.decision.test_verdicts import MAY, on_exit
+from tests.unit.core.diagnosis.test_losses import with_device
 from tests.unit.core.driver import Controller, observing, policy
 from tests.unit.core.world import World, at, training
 
@@ -73,6 +74,14 @@ VERDICTS: dict[str, tuple[dict[str, object], World, str, str, Reason | None]] = 
         "",
         f"Enforce would now quarantine node gpu-2 and {RESTART} (no rule matched, so the default of policy default "
         "(RecreateGroupOnPodRestart) applies, and XidOffTheBus is proof enough against node gpu-2)",
+        None,
+    ),
+    "an Unhealthy device is proof as well": (
+        {"limits": MAY},
+        with_device(failed(1), 2, "nvidia.com/gpu: GPU-1f2e"),
+        "",
+        f"Enforce would now quarantine node gpu-2 and {RESTART} (no rule matched, so the default of policy default "
+        "(RecreateGroupOnPodRestart) applies, and DeviceUnhealthy is proof enough against node gpu-2)",
         None,
     ),
     "the default": ({}, failed(1), "", f"policy default is in mode Observe: Enforce would now {RESTART};", None),

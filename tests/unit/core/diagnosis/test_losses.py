@@ -39,12 +39,46 @@ def test_a_deleted_pod_recreates_the_whole_group() -> None:
     )
 
 
+def with_device(world: World, rank: int, *devices: str) -> World:
+    """The kubelet reports these devices of the training as Unhealthy."""
+    (container,) = world.pod(rank).containers
+    return world.with_pod(rank, containers=(msgspec.structs.replace(container, unhealthy_devices=devices),))
+
+
 LOSSES = {
     "a pod failed": (
         training().pod_failed(3, 137, 0),
         "Killed",
         "Exit137",
         "pod train-node-0-3-10 (rank 3, node gpu-3) failed with exit code 137; ",
+    ),
+    "a device of the training is Unhealthy": (
+        with_device(training().pod_failed(3, 1, 0), 3, "nvidia.com/gpu: GPU-1f2e", "nvidia.com/gpu: GPU-77aa"),
+        "HardwareFault",
+        "DeviceUnhealthy",
+        "pod train-node-0-3-10 (rank 3, node gpu-3) failed with exit code 1, and the kubelet reports "
+        "nvidia.com/gpu: GPU-1f2e and 1 more as Unhealthy; ",
+    ),
+    "a container whose device is Unhealthy was restarted in place": (
+        with_device(training(restart_policy="OnFailure").container_restarted(2, 1, 0), 2, "nvidia.com/gpu: GPU-1f2e"),
+        "HardwareFault",
+        "DeviceUnhealthy",
+        "container node of pod train-node-0-2-10 (rank 2, node gpu-2) exited with exit code 1 and was restarted in "
+        "place (restart 1), and the kubelet reports nvidia.com/gpu: GPU-1f2e as Unhealthy; ",
+    ),
+    "a taint on a device": (
+        training().evicted(3, 0, reason="DeletionByDeviceTaintManager"),
+        "HardwareFault",
+        "DeletionByDeviceTaintManager",
+        "pod train-node-0-3-10 (rank 3, node gpu-3) was disrupted: DeletionByDeviceTaintManager; ",
+    ),
+    "a device of a sidecar is Unhealthy, which is no sign of the training": (
+        training()
+        .with_other(3, ContainerFacts("log", running_since=at(-60), unhealthy_devices=("example.com/nic: n-1",)))
+        .pod_failed(3, 1, 0),
+        "Unknown",
+        "Exit1",
+        "pod train-node-0-3-10 (rank 3, node gpu-3) failed with exit code 1; ",
     ),
     "out of memory": (
         training().pod_failed(3, 137, 0, reason="OOMKilled"),

@@ -2,8 +2,10 @@
 
 from datetime import timedelta
 
+import msgspec
+
 from recovery.core.fleet.retention import SETTLED_AFTER, IncidentRetention, RetainedIncident, surplus
-from recovery.core.fleet.totals import IncidentName
+from recovery.core.model.folded_incidents import NumberRange
 from tests.unit.core.world import at
 
 HOUR = timedelta(hours=1)
@@ -12,13 +14,12 @@ NOW = at(1_000_000)
 
 def record(number: int, *, age: timedelta, made: timedelta | None = None) -> RetainedIncident:
     """`age`: since its incident ended; `made`: since the object was created. None: the same."""
-    ended = NOW - age
-    name: IncidentName = ("uid-1", number, ended)
-    return RetainedIncident("ml", f"train-{number}", f"record-{number}", "7", name, NOW - (made or age), ended)
+    made_at, numbers = NOW - (made or age), (NumberRange(number, number),)
+    return RetainedIncident("ml", f"train-{number}", f"record-{number}", "7", "uid-1", numbers, made_at, NOW - age)
 
 
 def swept(*records: RetainedIncident, ttl: timedelta = HOUR, most: int = 100, held: tuple[int, ...] = ()) -> list[str]:
-    found = surplus(records, IncidentRetention(ttl, most), NOW, in_use=lambda name: name[1] in held)
+    found = surplus(records, IncidentRetention(ttl, most), NOW, in_use=lambda each: any(map(each.tells_of, held)))
     return [each.name for each in found]
 
 
@@ -43,3 +44,9 @@ def test_one_that_was_just_made_stays_even_beyond_the_limit() -> None:
     soon = SETTLED_AFTER - timedelta(seconds=1)
     assert swept(record(1, age=2 * HOUR, made=soon), record(2, age=HOUR / 2, made=soon), most=1) == []
     assert swept(record(1, age=2 * HOUR, made=SETTLED_AFTER)) == ["train-1"]
+
+
+def test_one_that_several_incidents_share_stays_while_a_ledger_holds_any_of_them() -> None:
+    shared = msgspec.structs.replace(record(1, age=3 * HOUR), numbers=(NumberRange(1, 4), NumberRange(7, 9)))
+    assert [swept(shared, held=(number,)) for number in (1, 3, 8)] == [[], [], []]
+    assert swept(shared, held=(5,)) == ["train-1"]

@@ -9,7 +9,7 @@ from recovery.core.incident.lifecycle import into_history
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import BudgetState, Ledger, Outcome, RequestAnswer, Totals
 from recovery.core.model.reason import Reason
-from recovery.ports import PODS, RECOVERY_GROUPS, TRAIN_JOBS
+from recovery.ports import PODS, RECOVERY_GROUPS, RECOVERY_INCIDENTS, TRAIN_JOBS
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.ledger_bookkeeping import (
     LedgerSuccession,
@@ -166,6 +166,20 @@ class TestRecordedOnce:
         case.record(name="llm-1-early")
         case.record(name="llm-1-late")
         assert case.found == ["incident 1 is recorded as llm-1-early and as llm-1-late"]
+
+    def test_incidents_that_share_a_record_are_recorded_in_it(self) -> None:
+        case = Case(RecordedOnce)
+        case.ledger(opened(1000, number=3))
+        case.record()
+        case.put(RECOVERY_INCIDENTS, "llm-1", {"status": {"numbers": [{"first": 1, "last": 2}]}}, by=CONTROLLER)
+        assert case.end() == []
+
+    def test_one_that_shares_a_record_and_has_its_own_is_found(self) -> None:
+        case = Case(RecordedOnce)
+        case.record()
+        case.record(2, name="llm-2")
+        case.put(RECOVERY_INCIDENTS, "llm-1", {"status": {"numbers": [{"first": 1, "last": 2}]}}, by=CONTROLLER)
+        assert case.found == ["incident 2 is recorded as llm-2 and as llm-1"]
 
     def test_a_gap_in_the_numbers_is_found(self) -> None:
         case = Case(RecordedOnce)

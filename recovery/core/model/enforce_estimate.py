@@ -1,0 +1,32 @@
+"""What Enforce would have done in incidents of mode Observe, and what it would have saved: an estimate."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+
+class EnforceEstimate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What Enforce would have done in incidents of mode Observe. The GPU-seconds are an estimate, and leave out what is
+    the same in both cases."""
+
+    restarts: int = 0
+    """Of the group, that Enforce would have made."""
+    idle_gpu_seconds: float = 0.0
+    """Idle GPU-seconds of these incidents with the restarts of Enforce."""
+    platform_idle_gpu_seconds: float = 0.0
+    """Idle GPU-seconds of these incidents without them."""
+
+    @property
+    def saved_gpu_seconds(self) -> float:
+        """What Enforce would have saved. Negative: it would have cost more."""
+        return round(self.platform_idle_gpu_seconds - self.idle_gpu_seconds, 3)
+
+
+def summed(estimates: Iterable[EnforceEstimate]) -> EnforceEstimate:
+    """The sum of the estimates."""
+    restarts, idle_gpu_seconds, platform_idle_gpu_seconds = 0, 0.0, 0.0
+    for each in estimates:
+        restarts += each.restarts
+        idle_gpu_seconds += each.idle_gpu_seconds
+        platform_idle_gpu_seconds += each.platform_idle_gpu_seconds
+    return EnforceEstimate(restarts, round(idle_gpu_seconds, 3), round(platform_idle_gpu_seconds, 3))
