@@ -235,9 +235,9 @@ class ApiServer:
 
     # What only a test or a fault does.
 
-    def compact(self) -> None:
-        """Forget the history: a watch or a page from before now is answered with 410."""
-        self._store.compact(self._store.revision)
+    def compact(self, revision: int | None = None) -> None:
+        """Forget the history before that revision: a watch or a page from there is answered with 410. None: before now."""
+        self._store.compact(self._store.revision if revision is None else revision)
 
     # Within.
 

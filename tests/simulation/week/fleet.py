@@ -164,6 +164,8 @@ class FleetWeek:
         self._jobs: deque[JobPlan] = deque()
         """Those that train, the oldest first."""
         self._made = 0
+        self._compacted_next = 0
+        """The revision of the last compaction's moment."""
         self._shared_runtime = JobPlan("shared", "week", runtime=PlannedRuntime.PREPARED)
 
     @asynccontextmanager
@@ -319,8 +321,9 @@ class FleetWeek:
             )
 
     def _compact(self, _: int) -> None:
-        """As the API server does, and forget what the model alone keeps."""
-        self.cluster.server.compact()
+        """As the API server does: what is older than five minutes. And forget what the model alone keeps."""
+        self.cluster.server.compact(self._compacted_next)
+        self._compacted_next = self.cluster.server.revision
         self.cluster.trace.records.clear()
 
     def _expire_events(self, _: int) -> None:
