@@ -236,7 +236,7 @@ class ApiServer:
     # What only a test or a fault does.
 
     def compact(self, revision: int | None = None) -> None:
-        """Forget the history before that revision: a watch or a page from there is answered with 410. None: before now."""
+        """Forget the history before that revision (None: before now): asking for it is answered with 410."""
         self._store.compact(self._store.revision if revision is None else revision)
 
     # Within.
