@@ -51,6 +51,10 @@ def _resumed(plan: TrialPlan) -> bool:
     return plan.manager_burst < 30 and any(job.policy is not None for job in plan.jobs)
 
 
+def _observes(plan: TrialPlan) -> bool:
+    return any((job.policy or {}).get("mode") == "Observe" for job in plan.jobs)
+
+
 def _has_sidecars(plan: TrialPlan) -> bool:
     return any(fault.key.kind is FaultKind.SIDECAR_KILL for fault in plan.faults)
 
@@ -85,6 +89,13 @@ CANARIES = (
     Canary("edge-triggered", "ConvergesAfterHealing", watching.only_changes, _rough, 12),
     Canary("no UID precondition", "OnlyTargets", writes.deletes_by_name, _any, 2),
     Canary("two charges for one incident", "OneCharge", ledgers.a_charge_for_each_attempt, _has(*_AGAIN), 12),
+    Canary(
+        "incidents that share a record are not counted",
+        "FleetTotalsFold",
+        ledgers.shared_records_are_counted_already,
+        _observes,
+        51,
+    ),
     Canary("incidents begin when noticed", "LostTimeBooked", ledgers.incidents_begin_when_noticed, _any, 2),
     Canary("native decision ignored", "NativeFirst", decisions.no_native_decision, _exits_by_policy, 54),
     Canary("baseline taken for a failure", "BaselineUntouched", decisions.no_baseline, _has(*_OFF_AND_ON), 113),

@@ -6,12 +6,15 @@ import msgspec
 import pytest
 
 from recovery import api_verbs
+from recovery.core.decision import decide
 from recovery.core.diagnosis.classify import Disruption
 from recovery.core.incident import lifecycle
 from recovery.core.incident.invariants import violations
 from recovery.core.model.facts import Snapshot, WorkloadFacts
 from recovery.core.model.ledger import AttemptAction, Ledger, LedgerObject, Target
 from recovery.core.model.reason import Reason
+from recovery.core.plan.actions import CountIncidents, Plan, RecordIncident
+from recovery.core.plan.context import ReconcileContext
 from recovery.core.policy.resolved import Policy
 from recovery.executors.status import LedgerWriter
 from recovery.ports import RECOVERY_GROUPS, PatchKind
@@ -93,3 +96,19 @@ def incidents_begin_when_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         return open_as_dated(ledger, snapshot, policy, as_noticed, now, ended_at=ended_at)
 
     monkeypatch.setattr("recovery.core.incident.lifecycle.open_incident", open_incident)
+
+
+def shared_records_are_counted_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An incident that shares the record of another one is left out of the totals: that record is in them already."""
+    record = decide._record
+
+    def without_what_is_shared(context: ReconcileContext, ledger: Ledger) -> Plan:
+        plan = record(context, ledger)
+        recorded, count = plan.first
+        assert isinstance(recorded, RecordIncident)
+        assert isinstance(count, CountIncidents)
+        if recorded.fold is None:
+            return plan
+        return msgspec.structs.replace(plan, first=(recorded, CountIncidents(count.closed[:-1])))
+
+    monkeypatch.setattr(decide, "_record", without_what_is_shared)
