@@ -13,7 +13,8 @@ from tests.unit.controller.leases import LeaseServer
 
 
 class Weather:
-    """All that can go wrong, by a seed: slow ways, lost answers, no way at all, frozen processes, wrong dates, stale facts."""
+    """All that can go wrong, by a seed: slow ways, lost answers, no way at all, frozen processes, wrong dates,
+    stale facts."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
