@@ -112,14 +112,7 @@ class LiveReader:
 
         A node that cannot be read, or whose Lease cannot, is left out: nothing is known about it.
         """
-        found: dict[str, NodeFacts | None] = {}
-
-        async def read(name: str) -> None:
-            found[name] = await self._nodes.read(name)
-
-        asked = tuple(names)
-        await asyncio.gather(*(_or_undecodable(read(name)) for name in asked))
-        return {name: found[name] for name in asked if name in found}
+        return await self._nodes.read(names)
 
     async def node(self, name: str) -> NodeFacts | None:
         """None: it does not exist."""

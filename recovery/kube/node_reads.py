@@ -6,6 +6,8 @@ one that was sent before it. So no answer is older than its question, which is w
 """
 
 import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
@@ -15,12 +17,26 @@ from recovery import api_verbs
 from recovery.core.model.facts import NodeFacts
 from recovery.decoding import decoded
 from recovery.kube.projections.nodes import decode_node, decode_renewal
-from recovery.ports import LEASES, NODE_LEASE_NAMESPACE, NODES, ApiClient, ForbiddenError, NotFoundError
+from recovery.ports import (
+    LEASES,
+    NODE_LEASE_NAMESPACE,
+    NODES,
+    ApiClient,
+    ForbiddenError,
+    NotFoundError,
+    UndecodableError,
+)
 
 _log = structlog.get_logger("recovery.kube")
 
 NODES_IN_FLIGHT_MAX = 64
 """Of the whole process. A rack that is lost is some dozen nodes; of several racks the reads go one after the other."""
+
+
+def _heeded(reading: asyncio.Task[NodeFacts | None]) -> None:
+    """An error that nobody waits for any more is nobody's."""
+    if not reading.cancelled():
+        reading.exception()
 
 
 class NodeReads:
@@ -34,13 +50,25 @@ class NodeReads:
         self._leases_refused = False
         """It was said in the log that Leases of nodes may not be read."""
 
-    async def read(self, name: str) -> NodeFacts | None:
-        """None: it does not exist. Raises ApiError, and UndecodableError for a node or a Lease that cannot be read."""
+    async def read(self, names: Iterable[str]) -> Mapping[str, NodeFacts | None]:
+        """None: it does not exist. One that cannot be read, or whose Lease cannot, is left out. Raises ApiError."""
+        readings = {name: self._reading(name) for name in names}
+        if readings:
+            # Not `gather`: whoever gives up must not take the answers away from the others.
+            await asyncio.wait(readings.values())
+        found: dict[str, NodeFacts | None] = {}
+        for name, reading in readings.items():
+            with suppress(UndecodableError):
+                found[name] = reading.result()
+        return found
+
+    def _reading(self, name: str) -> asyncio.Task[NodeFacts | None]:
+        """The read that answers a question that is asked now."""
         reading = self._unsent.get(name)
         if reading is None:
             reading = self._unsent[name] = asyncio.create_task(self._read(name))
-        # Whoever gives up must not take the answer away from the others.
-        return await asyncio.shield(reading)
+            reading.add_done_callback(_heeded)
+        return reading
 
     async def _read(self, name: str) -> NodeFacts | None:
         try:

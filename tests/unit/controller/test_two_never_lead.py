@@ -13,7 +13,8 @@ from tests.unit.controller.leases import LeaseServer
 
 
 class Weather:
-    """All that can go wrong, by a seed: slow ways, lost answers, no way at all, frozen processes, wrong dates."""
+    """All that can go wrong, by a seed: slow ways, lost answers, no way at all, frozen processes, wrong dates,
+    stale facts."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -43,7 +44,7 @@ class Weather:
         return self.chance.uniform(0, worst) if self.chance.random() > 0.03 else self.chance.uniform(0, 40)
 
     async def disturb(self, candidate: Candidate) -> None:
-        match self.chance.choice(["freeze", "cut", "end", "kill", "date", "annotate", "delete"]):
+        match self.chance.choice(["freeze", "cut", "end", "kill", "date", "annotate", "delete", "stale"]):
             case "freeze":
                 candidate.clock.running.clear()
                 await asyncio.sleep(self.chance.uniform(0, 40))
@@ -60,6 +61,8 @@ class Weather:
                 self.join(self.chance.randint(10, 10**6))
             case "date":
                 candidate.clock.ahead = timedelta(days=self.chance.randint(-9, 9))
+            case "stale":
+                candidate.current = not candidate.current
             case "annotate" if self.server.lease is not None:
                 self.server.touch()
             case "delete" if all(each.elector._seen is not None for each in self.candidates):
