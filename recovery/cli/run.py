@@ -13,8 +13,9 @@ import msgspec
 import structlog
 
 from recovery.admission.settings import AdmissionSettings
+from recovery.background import BackgroundTaskError, endless, first_of
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, execute
-from recovery.cli.exit_codes import EXIT_INTERRUPTED
+from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_INTERRUPTED
 from recovery.cli.preflight import (
     ACCOUNTING,
     ENFORCE,
@@ -31,7 +32,7 @@ from recovery.cli.preflight import (
 )
 from recovery.controller.clock import SystemClock
 from recovery.controller.leadership import Elector, Leadership, SoleLeader
-from recovery.manager import Manager, first_of
+from recovery.manager import Manager
 from recovery.ports import NODE_LEASE_NAMESPACE, TRAIN_JOBS, Resource
 from recovery.telemetry.event_loop_lag import measure_lag
 from recovery.telemetry.logs import configure_logs
@@ -94,7 +95,7 @@ def run_controller(
     election: Election | None,
     admission: AdmissionSettings | None,
 ) -> None:
-    """Run until SIGTERM (exit code 0) or SIGINT (130); whatever keeps it from running is one line and 1.
+    """Run until SIGTERM (exit code 0) or SIGINT (130); whatever keeps it from running, or ends it, is one line and 1.
 
     `election` None: this is the only controller. `admission` None: no webhooks are served.
     """
@@ -124,7 +125,15 @@ async def _run(
             leadership = _candidate(connection, namespace, election.lease_seconds)
         own_namespace = await chosen_namespace(kubeconfig, context, namespace)
         async with _admitting(admission, kubeconfig, context, own_namespace, connection, telemetry) as unserved:
-            await _control(connection, telemetry, leadership, watched, unserved, stop.event, metrics_host, metrics_port)
+            try:
+                await _control(
+                    connection, telemetry, leadership, watched, unserved, stop.event, metrics_host, metrics_port
+                )
+            except BackgroundTaskError as error:
+                _log.error(
+                    "ending: a background task has ended", task=error.task, error=error.why, exc_info=error.__cause__
+                )
+                return EXIT_FAILURE
     _log.info("stopped")
     return stop.exit_code
 
@@ -239,7 +248,7 @@ async def _control(
         _log.info("starting", server=connection.server, version=version("trainjob-recovery"))
         await first_of(
             asyncio.create_task(program.run(stop)),
-            asyncio.create_task(measure_lag(clock, telemetry.event_loop_lagged)),
+            asyncio.create_task(endless("event loop lag", lambda: measure_lag(clock, telemetry.event_loop_lagged))),
         )
 
 

@@ -24,7 +24,7 @@ from kopf._core.reactor import inventory
 from structlog.testing import capture_logs
 
 from recovery.admission import serve, webhooks
-from recovery.admission.certificates import Certificates, make_certificates
+from recovery.admission.certificates import Certificates, SelfMade, make_certificates
 from recovery.admission.serve import AdmissionServer, ClusterAccess, serve_admission
 from recovery.admission.settings import AdmissionSettings
 from recovery.controller.clock import SystemClock
@@ -457,6 +457,33 @@ async def test_each_reason_for_not_serving_is_logged_once_until_the_webhooks_are
         "OSError: no disk",
         None,
     ]
+
+
+async def test_a_certificate_keeper_that_ends_is_named_and_admission_begins_again(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would otherwise be served with a certificate that nobody renews."""
+    ends = threading.Event()
+
+    async def keep(_: SelfMade) -> None:
+        while not ends.is_set():
+            await asyncio.sleep(0.01)
+        ends.clear()
+
+    async def reconcile(made: SelfMade) -> None:
+        each = make_certificates(["127.0.0.1"], datetime.now(UTC), Certificates())
+        made.file.write_bytes(each.serving + each.key)
+
+    monkeypatch.setattr(SelfMade, "keep", keep)
+    monkeypatch.setattr(SelfMade, "reconcile", reconcile)
+    monkeypatch.setattr(serve, "RETRY_SECONDS", 0.02)
+    with capture_logs() as lines:
+        async with folder.admission(self_made=True) as admission:
+            await comes(lambda: admission.up)
+            ends.set()
+            await comes(lambda: any(line["log_level"] == "error" for line in lines) and admission.up)
+    [line] = [line for line in lines if line["log_level"] == "error"]
+    assert line["error"] == "BackgroundTaskError: the background task 'certificate keeper' has ended: it returned"
 
 
 async def test_it_is_not_up_when_its_certificate_has_gone(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
