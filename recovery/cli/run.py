@@ -244,7 +244,7 @@ async def _control(
         synced, listed = program.store.synced(), telemetry.listed_resources
         return waits_for(watched, listed, synced=synced, unserved=unserved())
 
-    async with serve(host, port, registry=telemetry.registry, missing=missing):
+    async with serve(host, port, exposed=telemetry, clock=clock, missing=missing):
         _log.info("starting", server=connection.server, version=version("trainjob-recovery"))
         await first_of(
             asyncio.create_task(program.run(stop)),

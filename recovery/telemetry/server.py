@@ -2,17 +2,22 @@
 
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import structlog
 from aiohttp import web
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
+
+from recovery.http_server import HttpLimits, PartsResponse, listen
+from recovery.ports import Clock
+from recovery.telemetry.exposition import Exposed, Exposition, chosen_format
 
 _log = structlog.get_logger("recovery.telemetry")
 
 _CLOSE_SECONDS = 1.0
 """How long a stop waits for a scrape in progress."""
+
+METRICS_LIMITS = HttpLimits(connections=32, body_bytes=4096, unread_bytes=256 * 1024)
+"""Some Prometheus replicas, the kubelet's probes and a few people; nobody sends a body."""
 
 
 class ServerError(Exception):
@@ -21,16 +26,18 @@ class ServerError(Exception):
 
 @asynccontextmanager
 async def serve(
-    host: str, port: int, *, registry: CollectorRegistry, missing: Callable[[], Sequence[str]]
+    host: str, port: int, *, exposed: Exposed, clock: Clock, missing: Callable[[], Sequence[str]]
 ) -> AsyncIterator[int]:
     """Serve while the context lasts; gives the port, which the system chose if `port` is 0. Raises ServerError.
 
     `missing` names what the controller still waits for before it can work; it is ready when that is nothing.
     """
+    exposition = Exposition(exposed, clock)
 
-    async def metrics(request: web.Request) -> web.Response:
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+    async def metrics(request: web.Request) -> web.StreamResponse:
+        text_format = chosen_format(request.headers.get("Accept", ""))
+        body = await exposition.body(text_format)
+        return PartsResponse(body.parts, headers={"Content-Type": text_format})
 
     async def healthz(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")  # an event loop that hangs does not answer at all
@@ -41,22 +48,17 @@ async def serve(
             return web.Response(status=503, text=f"not ready, waiting for: {', '.join(waits_for)}\n")
         return web.Response(text="ok\n")
 
-    application = web.Application()
-    application.add_routes(
-        [web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/readyz", readyz)],
-    )
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=_CLOSE_SECONDS)
-    await runner.setup()
-    try:
+    routes = [web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/readyz", readyz)]
+    async with AsyncExitStack() as stack:
         try:
-            await web.TCPSite(runner, host, port).start()
+            bound = await stack.enter_async_context(
+                listen(routes, host, port, limits=METRICS_LIMITS, close_seconds=_CLOSE_SECONDS)
+            )
         except OSError as error:
             raise ServerError(f"cannot serve metrics on {host}:{port}: {_words(error)}") from error
-        bound = int(runner.addresses[0][1])
+        stack.push_async_callback(exposition.end)
         _log.info("serving /metrics, /healthz and /readyz", address=f"{host}:{bound}")
         yield bound
-    finally:
-        await runner.cleanup()
 
 
 def _words(error: OSError) -> str:

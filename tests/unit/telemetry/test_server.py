@@ -4,6 +4,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from recovery.controller.clock import SystemClock
 from recovery.telemetry.observer import Telemetry
 from recovery.telemetry.server import ServerError, serve
 
@@ -17,7 +18,7 @@ async def get(port: int, path: str, **headers: str) -> tuple[int, str, str]:
 
 
 async def test_metrics_are_prometheus_text(metrics: Telemetry) -> None:
-    async with serve("127.0.0.1", 0, registry=metrics.registry, missing=tuple) as port:
+    async with serve("127.0.0.1", 0, exposed=metrics, clock=SystemClock(), missing=tuple) as port:
         status, text, content_type = await get(port, "/metrics")
         _, _, open_metrics = await get(port, "/metrics", Accept="application/openmetrics-text;version=1.0.0")
     assert status == 200
@@ -28,7 +29,7 @@ async def test_metrics_are_prometheus_text(metrics: Telemetry) -> None:
 
 async def test_it_is_healthy_before_it_is_ready_and_says_what_is_missing(metrics: Telemetry) -> None:
     missing = ["pods", "nodes"]
-    async with serve("127.0.0.1", 0, registry=metrics.registry, missing=lambda: missing) as port:
+    async with serve("127.0.0.1", 0, exposed=metrics, clock=SystemClock(), missing=lambda: missing) as port:
         assert (await get(port, "/healthz"))[0] == 200
         assert (await get(port, "/readyz"))[:2] == (503, "not ready, waiting for: pods, nodes\n")
         missing.clear()
@@ -36,14 +37,14 @@ async def test_it_is_healthy_before_it_is_ready_and_says_what_is_missing(metrics
 
 
 async def test_a_port_in_use_is_one_clear_error(metrics: Telemetry) -> None:
-    async with serve("127.0.0.1", 0, registry=metrics.registry, missing=tuple) as port:
+    async with serve("127.0.0.1", 0, exposed=metrics, clock=SystemClock(), missing=tuple) as port:
         with pytest.raises(ServerError, match=f"^cannot serve metrics on 127.0.0.1:{port}: Address already in use$"):
-            async with serve("127.0.0.1", port, registry=metrics.registry, missing=tuple):
+            async with serve("127.0.0.1", port, exposed=metrics, clock=SystemClock(), missing=tuple):
                 pass
 
 
 async def test_the_port_is_free_again_afterwards(metrics: Telemetry) -> None:
-    async with serve("127.0.0.1", 0, registry=metrics.registry, missing=tuple) as port:
+    async with serve("127.0.0.1", 0, exposed=metrics, clock=SystemClock(), missing=tuple) as port:
         pass
-    async with serve("127.0.0.1", port, registry=metrics.registry, missing=tuple) as again:
+    async with serve("127.0.0.1", port, exposed=metrics, clock=SystemClock(), missing=tuple) as again:
         assert again == port
