@@ -9,9 +9,8 @@ Nothing is ever refused for a defect of ours: what a webhook did not mean to rai
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import kopf
 import structlog
 
 from recovery.admission.accepted import in_one_line
+from recovery.admission.https_server import HttpsServer
 from recovery.admission.launches import (
     LAUNCHES,
     asks_to_be_prepared,
@@ -88,13 +88,13 @@ async def serve_webhooks(
     """
     _quieten()
     settings = kopf.OperatorSettings()
-    settings.admission.server = _Server(
+    settings.admission.server = HttpsServer(
         listening,
-        addr=host,
+        host=host,
         port=port,
-        certfile=certificate,
-        pkeyfile=key,
-        file_check_interval=CERTIFICATE_RECONCILE_SECONDS,
+        certificate=certificate,
+        key=key,
+        check_seconds=CERTIFICATE_RECONCILE_SECONDS,
     )
     settings.posting.enabled = False
     settings.scanning.disabled = True  # else it watches all CRDs and namespaces
@@ -111,29 +111,6 @@ async def serve_webhooks(
         clusterwide=True,
         stop_flag=stop,
     )
-
-
-class _Server(kopf.WebhookServer):
-    """kopf's server, telling when it listens, and remembering nothing of what passes."""
-
-    def __init__(self, listening: Callable[[bool], None], **settings: Any) -> None:
-        super().__init__(**settings)
-        self._listening = listening
-
-    async def __call__(self, fn: Any) -> AsyncIterator[Any]:
-        try:
-            async for client_config in super().__call__(partial(fn, memories=_NoMemories())):
-                self._listening(True)
-                yield client_config
-        finally:
-            self._listening(False)
-
-
-class _NoMemories:
-    """In place of kopf's, which keep a memo of every object that is changed until its deletion is watched: for ever."""
-
-    async def recall_memo(self, *_: Any, **__: Any) -> kopf.Memo:
-        return kopf.Memo()
 
 
 def _registry(judge: Judge, runtimes: Runtimes, session: Session, reviewed: Reviewed) -> kopf.OperatorRegistry:

@@ -10,7 +10,7 @@ import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from structlog.testing import capture_logs
 
 from recovery.admission import serve, webhooks
 from recovery.admission.certificates import Certificates, SelfMade, make_certificates
+from recovery.admission.https_server import WEBHOOK_LIMITS
 from recovery.admission.serve import AdmissionServer, ClusterAccess, serve_admission
 from recovery.admission.settings import AdmissionSettings
 from recovery.controller.clock import SystemClock
@@ -336,6 +337,28 @@ async def test_nothing_is_remembered_of_what_passes(folder: Folder, monkeypatch:
         await comes(lambda: admission.up)
         assert not (await folder.review(made, asked(RESERVED, JOB)))["allowed"]
     assert remembered == []
+
+
+async def test_clients_that_send_half_a_request_keep_no_review_out(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """More than may connect, and each with almost as much as one may send."""
+    made = folder.certify()
+    trusting = ssl.create_default_context(cadata=made.authorities.decode())
+    half = b"POST /recoverypolicies HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 900_000
+    held: list[asyncio.StreamWriter] = []
+    async with folder.admission() as admission:
+        await comes(lambda: admission.up)
+        for _ in range(WEBHOOK_LIMITS.connections + 10):
+            _, writer = await asyncio.open_connection("127.0.0.1", folder.port, ssl=trusting)
+            held.append(writer)
+            with suppress(ConnectionError):
+                writer.write(half)
+                await writer.drain()
+        assert (await folder.review(made, asked(recovery_policy())))["allowed"]
+        for writer in held:
+            writer.transport.abort()
+    assert caplog.records == []
 
 
 # --- how it lives --------------------------------------------------------------------------------------------------
