@@ -12,6 +12,7 @@ import errno
 import logging
 import socket
 import ssl
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -125,6 +126,7 @@ class _Connection(asyncio.Protocol):
         self._http.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None  # they refer to each other, and the buffers of both would wait for the garbage collector
         self.arrived()
         self._gate.lost(self._http)
         self._http.connection_lost(error)
@@ -214,10 +216,11 @@ class _Gate:
         try:
             async with asyncio.timeout(self.limits.request_seconds):
                 await request.read()
-        except TimeoutError:
-            raise web.HTTPRequestTimeout(headers={"Connection": "close"}) from None
-        except (ConnectionError, web.RequestPayloadError):  # it would be logged with a traceback
-            raise web.HTTPBadRequest(headers={"Connection": "close"}) from None
+        except (TimeoutError, ConnectionError, web.RequestPayloadError) as error:
+            _let_go(error)
+            refusal = web.HTTPRequestTimeout if isinstance(error, TimeoutError) else web.HTTPBadRequest
+            # Not the error itself, which would be logged with a traceback.
+            raise refusal(headers={"Connection": "close"}) from None
         connection.complete()
         try:
             response = await handler(request)
@@ -291,6 +294,14 @@ async def listen(
             each.close()
         await runner.cleanup()
         gate.cut_all()
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Free what has been read of a body. A traceback holds its frames until the garbage collector comes, which goes by
+    the number of objects and not by their size."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def _not_of_a_client(record: logging.LogRecord) -> bool:
