@@ -48,8 +48,9 @@ class HttpLimits(msgspec.Struct, frozen=True):
     body."""
     response_seconds: float = 10.0
     """For a client to take its response."""
-    idle_seconds: float = 75.0
-    """From a response until the next request of the same connection has its head."""
+    idle_seconds: float = 360.0
+    """From a response until the next request of the same connection has its head. Clients close sooner: the API server
+    after 90 s, Prometheus after 5 minutes. If we did, a review could meet a connection that has just been closed."""
 
 
 class PartsResponse(web.StreamResponse):
