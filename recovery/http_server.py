@@ -321,8 +321,15 @@ async def _sockets(host: str | None, port: int) -> list[socket.socket]:
                 each = socket.socket(family, kind, protocol)
             except OSError:  # the kernel does not have this family
                 continue
+            try:
+                shared = port or (sockets[0].getsockname()[1] if sockets else 0)
+                _bind(each, (address[0], shared, *address[2:]))
+            except OSError as error:
+                each.close()
+                if not host and error.errno == errno.EADDRNOTAVAIL:  # it has, and the family is disabled
+                    continue
+                raise
             sockets.append(each)
-            _bind(each, (address[0], port or (sockets[0].getsockname()[1] if len(sockets) > 1 else 0), *address[2:]))
     except OSError:
         for each in sockets:
             each.close()

@@ -17,9 +17,10 @@ import structlog
 
 from recovery.admission.accepted import Register
 from recovery.admission.certificates import SelfMade, expires_at
+from recovery.admission.reviews import Reviewed
 from recovery.admission.runtimes import Runtimes
 from recovery.admission.settings import AdmissionSettings
-from recovery.admission.webhooks import WEBHOOKS, Reviewed, not_counted, serve_webhooks
+from recovery.admission.webhooks import WEBHOOKS, not_counted, serve_webhooks
 from recovery.background import endless
 from recovery.kube.client import KubeApiClient
 from recovery.kube.http import HttpTransport
@@ -160,7 +161,7 @@ class AdmissionServer:
             beside = [group.create_task(endless(name, work)) for name, work in works.items()]
             await serve_webhooks(
                 register.judge,
-                Runtimes(client),
+                Runtimes(client, self._clock),
                 session,
                 host=self._settings.host,
                 port=self._settings.port,

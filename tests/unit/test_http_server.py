@@ -1,6 +1,7 @@
 """What clients can take of a server of ours, over real sockets."""
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
@@ -9,6 +10,7 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -270,6 +272,23 @@ async def test_without_a_host_it_listens_on_all_families() -> None:
                 client.setblocking(False)
                 async with asyncio.timeout(5):
                     await asyncio.get_running_loop().sock_connect(client, (address, port))
+
+
+async def test_without_a_host_a_family_that_is_disabled_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with net.ipv6.conf.all.disable_ipv6: there are sockets of it, and no address."""
+
+    class NoIpv6(socket.socket):
+        def bind(self, address: Any) -> None:
+            if self.family == socket.AF_INET6:
+                raise OSError(errno.EADDRNOTAVAIL, "no address")
+            super().bind(address)
+
+    monkeypatch.setattr(socket, "socket", NoIpv6)
+    async with listen([], "", 0, limits=PATIENT, close_seconds=0.1) as port:
+        await asyncio.open_connection("127.0.0.1", port)
+    with pytest.raises(OSError, match="no address"):
+        async with listen([], "::1", 0, limits=PATIENT, close_seconds=0.1):
+            pass
 
 
 async def test_the_end_cuts_those_that_wait() -> None:

@@ -180,6 +180,7 @@ def asked(new: Object, old: Object | None = None) -> Object:
     plural = {"RecoveryPolicy": "recoverypolicies"}.get(kind, kind.lower() + "s")
     return {
         "uid": "1",
+        "namespace": new["metadata"].get("namespace", ""),
         "resource": {"group": new["apiVersion"].partition("/")[0], "version": "v1alpha1", "resource": plural},
         "operation": "UPDATE" if old is not None else "CREATE",
         "userInfo": {"username": "ann"},
@@ -274,6 +275,38 @@ async def test_train_jobs_and_runtimes_are_refused_with_a_line_for_each_error(
     assert [line.partition(": ")[0] for line in lines] == refused
     assert answer["allowed"] is not bool(refused)
     assert not {"patch", "warnings"} & set(answer)
+
+
+BIG = merged(NO_NODES, {"metadata": {"annotations": {"notes": "x" * 1024 * 1024}}})
+
+
+async def test_one_over_the_bound_is_admitted_with_a_warning_and_a_deep_one_refused_with_a_message(
+    folder: Folder,
+) -> None:
+    deep: Object = {}
+    for _ in range(400):
+        deep = {"deeper": deep}
+    made = folder.certify()
+    async with folder.admission() as admission:
+        await comes(lambda: admission.up)
+        big = await folder.review(made, asked(BIG))
+        nested = await folder.review(made, asked(merged(JOB, {"spec": {"trainer": deep}})))
+    assert big["allowed"]
+    assert "too large to be checked" in big["warnings"][0]
+    assert nested["status"] == {"code": 422, "message": "the object is nested more than 100 levels deep"}
+    assert folder.reviews == [("trainjobs", "warned"), ("trainjobs", "refused")]
+
+
+async def test_an_object_of_another_namespace_than_its_request_gets_no_verdict_and_nothing_is_read_for_it(
+    cluster: Cluster127, folder: Folder
+) -> None:
+    made = folder.certify()
+    theirs = merged(JOB, {"metadata": {"namespace": "victim"}, "spec": {"runtimeRef": {"kind": "TrainingRuntime"}}})
+    async with folder.admission() as admission:
+        await comes(lambda: admission.up)
+        with pytest.raises(aiohttp.ContentTypeError, match="400"):
+            await folder.review(made, {**asked(theirs), "namespace": "team"})
+    assert not [path for _, path, _ in cluster.requests if "victim" in path]
 
 
 CPUS = {"requests": {"cpu": 4, "nvidia.com/gpu": None}, "limits": {"cpu": 8, "nvidia.com/gpu": None}}

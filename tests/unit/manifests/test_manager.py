@@ -161,7 +161,7 @@ def test_every_flag_of_the_deployment_is_one_of_recovery_run() -> None:
 def test_probes_scrapes_and_the_process_agree_on_the_port() -> None:
     ports = {port["name"]: port["containerPort"] for port in container()["ports"]}
     assert f"--metrics-address={run_options()['--metrics-address']}" in container()["args"]
-    assert run_options()["--metrics-address"] == f"0.0.0.0:{ports['metrics']}"
+    assert run_options()["--metrics-address"] == f":{ports['metrics']}"
     for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
         assert container()[probe]["httpGet"] == {"path": path, "port": "metrics"}
 
