@@ -95,11 +95,11 @@ class HttpsServer:
             self._reviewed(path, read.outcome)
             return web.json_response(read.body)
 
-        async def of_namespace(data: Any, *, webhook: Any = None, sslpeer: Any = None, **_: Any) -> Any:
-            headers = {REQUEST_NAMESPACE: read.namespace}
-            return await review(data, webhook=webhook, sslpeer=sslpeer, headers=headers)
+        async def of_namespace(data: Any, **more: Any) -> Any:
+            return await review(data, **{**more, "headers": {REQUEST_NAMESPACE: read.namespace}})
 
-        return await kopf.WebhookServer._serve(of_namespace, request)
+        kopfs: Any = of_namespace
+        return await kopf.WebhookServer._serve(kopfs, request)
 
     def _digest(self) -> bytes:
         """Of the files, because mounted Secrets change without a notice. Raises OSError."""
