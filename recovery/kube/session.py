@@ -15,8 +15,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import yaml
@@ -24,6 +22,8 @@ from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.client.rest import RESTClientObject
 from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
 from kubernetes_asyncio.config.incluster_config import SERVICE_HOST_ENV_NAME
+
+from recovery.kube.environment_proxy import environment_proxy
 
 USER_AGENT = "trainjob-recovery"
 CONNECTIONS_MAX = 200
@@ -70,7 +70,7 @@ class Session:
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=READ_BUFFER_BYTES,
         )
-        self._proxy = self._rest.proxy or _environment_proxy(self.server)
+        self._proxy = self._rest.proxy or environment_proxy(self.server, os.environ)
         self.credentials_version = 0
         """Raised by every refresh, so that a burst of 401 causes one refresh and not one each."""
 
@@ -153,12 +153,6 @@ async def _load(kubeconfig: str | None, context: str | None) -> Configuration:
     if not str(configuration.host).startswith(("https://", "http://")):
         raise SessionError(f"kubeconfig {kubeconfig}: the cluster of the context names no http(s) server")
     return configuration
-
-
-def _environment_proxy(server: str) -> str | None:
-    """What HTTP_PROXY, HTTPS_PROXY and NO_PROXY say for this server."""
-    parts = urlsplit(server)
-    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 
 
 def _require_file(kubeconfig: str) -> None:
