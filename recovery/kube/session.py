@@ -1,7 +1,7 @@
 """Where the cluster is and how to prove who we are, all by kubernetes_asyncio, behind one small class.
 
-kubernetes_asyncio reads kubeconfigs (tokens, token files, client certificates, exec plugins, OIDC, passwords) and the
-service account of a pod, and it builds the connection pool with the right TLS context. What is ours is the order in
+kubernetes_asyncio reads kubeconfigs (tokens, token files, client certificates, OIDC, passwords) and the service account
+of a pod, and it builds the connection pool with the right TLS context. What is ours is the order in
 which the sources are tried, one clear line for each way in which they fail, and the refresh after a 401: the source is
 simply read again from its beginning, which runs exec plugins again, reads token files again and sees an edited
 kubeconfig. (kubernetes_asyncio's own `refresh_token` is a polling loop, for two of these sources only.) The token of a
@@ -20,10 +20,11 @@ import aiohttp
 import yaml
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.client.rest import RESTClientObject
-from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes_asyncio.config import ConfigException, load_incluster_config
 from kubernetes_asyncio.config.incluster_config import SERVICE_HOST_ENV_NAME
 
 from recovery.kube.environment_proxy import environment_proxy
+from recovery.kube.kubeconfig import load_kubeconfig
 
 USER_AGENT = "trainjob-recovery"
 CONNECTIONS_MAX = 200
@@ -146,8 +147,7 @@ async def _load(kubeconfig: str | None, context: str | None) -> Configuration:
             return configuration
         _require_file(kubeconfig)
         async with asyncio.timeout(LOAD_SECONDS_MAX):
-            # persist_config: kubernetes_asyncio 36 calls its own persister with an argument that it does not take.
-            await load_kube_config(kubeconfig, context, client_configuration=configuration, persist_config=False)
+            await load_kubeconfig(kubeconfig, context, configuration)
     except _LOAD_ERRORS as error:
         raise SessionError(_explain(kubeconfig, context, error)) from error
     if not str(configuration.host).startswith(("https://", "http://")):
