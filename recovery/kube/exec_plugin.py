@@ -97,7 +97,7 @@ async def _output(settings: Settings, command: str, environment: Mapping[str, st
     except OSError as error:
         missing = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be run ({error.strerror})"
         raise ConfigException(_joined(f"exec: {command} {missing}", str(settings.get("installHint") or ""))) from error
-    assert plugin.stdout is not None and plugin.stderr is not None, "both are pipes"  # noqa: PT018
+    assert plugin.stdout is not None and plugin.stderr is not None, "both are pipes"
     said = bytearray()
 
     async def listen(stderr: asyncio.StreamReader) -> None:
