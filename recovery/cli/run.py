@@ -244,7 +244,13 @@ async def _control(
         synced, listed = program.store.synced(), telemetry.listed_resources
         return waits_for(watched, listed, synced=synced, unserved=unserved())
 
-    async with serve(host, port, exposed=telemetry, clock=clock, missing=missing):
+    async def alive() -> tuple[bool, str]:
+        if connection.contact is None:
+            return True, "ok"
+        health = await connection.contact.health()
+        return not health.restart_helps, health.words
+
+    async with serve(host, port, exposed=telemetry, clock=clock, missing=missing, alive=alive):
         _log.info("starting", server=connection.server, version=version("trainjob-recovery"))
         await first_of(
             asyncio.create_task(program.run(stop)),

@@ -97,7 +97,8 @@ async def _output(settings: Settings, command: str, environment: Mapping[str, st
     except OSError as error:
         missing = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be run ({error.strerror})"
         raise ConfigException(_joined(f"exec: {command} {missing}", str(settings.get("installHint") or ""))) from error
-    assert plugin.stdout is not None and plugin.stderr is not None, "both are pipes"
+    assert plugin.stdout is not None, "a pipe"
+    assert plugin.stderr is not None, "a pipe"
     said = bytearray()
 
     async def listen(stderr: asyncio.StreamReader) -> None:

@@ -10,7 +10,8 @@ from recovery.kube.exec_plugin import run_plugin
 
 class _Loader(KubeConfigLoader):
     async def load_from_exec_plugin(self) -> bool:
-        assert self._user is not None and self._cluster is not None, "asked of a user with a plugin"
+        assert self._user is not None, "asked of a user with a plugin"
+        assert self._cluster is not None, "the context has been read"
         credentials = await run_plugin(
             self._user["exec"].value, _folder(self._user), self._cluster.value, _folder(self._cluster)
         )

@@ -9,10 +9,10 @@ from recovery.telemetry.observer import Telemetry
 from recovery.telemetry.server import ServerError, serve
 
 
-async def get(port: int, path: str, **headers: str) -> tuple[int, str, str]:
+async def get(port: int, path: str, host: str = "127.0.0.1", **headers: str) -> tuple[int, str, str]:
     async with (
         aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{port}{path}", headers=headers) as answer,
+        session.get(f"http://{host}:{port}{path}", headers=headers) as answer,
     ):
         return answer.status, await answer.text(), answer.headers["Content-Type"]
 
@@ -34,6 +34,14 @@ async def test_it_is_healthy_before_it_is_ready_and_says_what_is_missing(metrics
         assert (await get(port, "/readyz"))[:2] == (503, "not ready, waiting for: pods, nodes\n")
         missing.clear()
         assert (await get(port, "/readyz"))[:2] == (200, "ok\n")
+
+
+async def test_health_is_what_the_process_says_of_itself(metrics: Telemetry) -> None:
+    async def at_fault() -> tuple[bool, str]:
+        return False, "at fault"
+
+    async with serve("::1", 0, exposed=metrics, clock=SystemClock(), missing=tuple, alive=at_fault) as port:
+        assert (await get(port, "/healthz", host="[::1]"))[:2] == (503, "at fault\n")
 
 
 async def test_a_port_in_use_is_one_clear_error(metrics: Telemetry) -> None:
