@@ -4,8 +4,8 @@ The command runs it on a real API server, the simulation on a modelled one; both
 """
 
 import asyncio
-from typing import Any
 
+from recovery.background import endless, first_of
 from recovery.controller.leadership import Leadership
 from recovery.controller.runner import Controller
 from recovery.kube.group_store import KubeGroupStore
@@ -35,18 +35,9 @@ class Manager:
         telemetry.follow_queue(lambda: self._controller.queue_depth)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set and its reconciles are over. Raises RefusedError if a first list is refused."""
-        await first_of(asyncio.create_task(self._controller.run(stop)), asyncio.create_task(self.store.run()))
+        """Until `stop` is set and its reconciles are over.
 
-
-async def first_of(*tasks: asyncio.Task[Any]) -> None:
-    """Wait until one of the tasks ends, then end the others. Raises what the first one raised."""
-    try:
-        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in tasks:
-        if task in ended:
-            task.result()
+        Raises RefusedError if a first list is refused, and BackgroundTaskError if a task ends that must not.
+        """
+        watches = endless("watches", self.store.run)
+        await first_of(asyncio.create_task(self._controller.run(stop)), asyncio.create_task(watches))

@@ -4,7 +4,7 @@ Pure: objects in, sentences out. What is refused is what surely fails by the obj
 and whatever cannot be known, of a runtime that could not be read, is not told.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -51,8 +51,12 @@ class RuntimeName(msgspec.Struct, frozen=True):
     name: str
 
 
-def runtime_name(body: Body) -> RuntimeName | None:
-    """Of the object that is judged. None: it is a runtime itself, or what its job depends on is not in this cluster."""
+def runtime_name(body: Body, namespace: str) -> RuntimeName | None:
+    """Of the object that is judged. None: it is a runtime itself, or what its job depends on is not in this cluster.
+
+    `namespace`: of the request. What the object says of its own is not asked: our rights reach further than its
+    writer's.
+    """
     job = read(document_of(body)).view
     if not isinstance(job, TrainJob) or job.managed_by not in TRAINER_MANAGES or not job.runtime.name:
         return None
@@ -61,7 +65,7 @@ def runtime_name(body: Body) -> RuntimeName | None:
     if job.runtime.kind in ("", CLUSTER_TRAINING_RUNTIMES.kind):
         return RuntimeName(CLUSTER_TRAINING_RUNTIMES, "", job.runtime.name)
     if job.runtime.kind == TRAINING_RUNTIMES.kind:
-        return RuntimeName(TRAINING_RUNTIMES, job.namespace, job.runtime.name)
+        return RuntimeName(TRAINING_RUNTIMES, namespace, job.runtime.name) if namespace else None
     return None
 
 
@@ -72,6 +76,9 @@ def verdict_of(new: Body, old: Body | None, runtime: Body | None) -> AdmissionVe
     A change is refused for what was not wrong before it, so that whatever is in the cluster can be changed all the
     same. A TrainJob that is created suspended is not refused for what depends on its runtime: whoever suspends it,
     Kueue for one, may patch that before it starts.
+
+    Of a TrainingRuntime nothing is quoted. Nobody has proved to be the API server, and so any client in the network
+    can ask in the name of any namespace.
     """
     found = [finding for finding in _findings(new, runtime) if finding.code.severity is not Severity.NOTE]
     refused = [finding for finding in found if _is_error(finding) and finding.place.document == _SUBJECT]
@@ -81,11 +88,12 @@ def verdict_of(new: Body, old: Body | None, runtime: Body | None) -> AdmissionVe
     if refused and old is None and _suspended(new):
         alone = _fields(_findings(new, None))
         refused = [finding for finding in refused if _field(finding) in alone]
+    known = set(_findings(new, None)) if _of_a_namespace(runtime) else None
     fatal = set(refused)
     warned = sorted((finding for finding in found if finding not in fatal), key=_turn)
     return AdmissionVerdict(
-        tuple(_limited([_told(each, runtime) for each in refused], REFUSALS_MAX)),
-        tuple(_limited([_told(each, runtime) for each in warned], WARNINGS_MAX, WARNING_CHARACTERS_MAX)),
+        tuple(_limited([_told(each, runtime, known) for each in refused], REFUSALS_MAX)),
+        tuple(_limited([_told(each, runtime, known) for each in warned], WARNINGS_MAX, WARNING_CHARACTERS_MAX)),
     )
 
 
@@ -136,11 +144,20 @@ def _turn(finding: LintFinding) -> tuple[bool, bool]:
     return finding.place.document != _SUBJECT, not _is_error(finding)
 
 
-def _told(finding: LintFinding, runtime: Body | None) -> str:
-    """One line; the API server shows no control characters in a warning."""
+def _of_a_namespace(runtime: Body | None) -> bool:
+    return runtime is not None and runtime.get("kind") == TRAINING_RUNTIMES.kind
+
+
+def _told(finding: LintFinding, runtime: Body | None, known: Set[LintFinding] | None) -> str:
+    """One line; the API server shows no control characters in a warning.
+
+    `known`: the findings that can be told in full. None: all of them.
+    """
     where = ""
     if finding.place.document == _RUNTIME and runtime is not None:
         where = f"{runtime.get('kind')} {runtime.get('metadata', {}).get('name')}: "
+    if known is not None and finding not in known:
+        return f"{where}{finding.code.name}: {finding.code.title} (`recovery lint --cluster` says where)"
     mend = f" ({finding.mend})" if finding.mend else ""
     line = " ".join(f"{where}{finding.code.name}: {finding.message}{mend}".split())
     return line if len(line) <= LINE_CHARACTERS_MAX else f"{line[: LINE_CHARACTERS_MAX - 1]}…"

@@ -2,6 +2,8 @@
 
 No cache: what is not in one may have been made a moment ago, together with the job. And no waiting: a runtime that is
 not had in time is not known, and the job is admitted without it.
+
+Whoever reaches the webhooks makes us read, so the reads have a rate. Above it a runtime is not known either.
 """
 
 import asyncio
@@ -11,10 +13,12 @@ import structlog
 
 from recovery import api_verbs
 from recovery.admission.launches import Body, runtime_name
-from recovery.ports import ApiClient, ApiError, NotFoundError
+from recovery.ports import ApiClient, ApiError, Clock, NotFoundError
 
 READ_SECONDS_MAX = 1.5
 """Well below the webhooks' timeoutSeconds (manifests/admission/launch): an answer that comes late is none."""
+READS_PER_SECOND_MAX = 20.0
+"""And as many at once. Each is a get of one object by its name."""
 
 _log = structlog.get_logger("recovery.admission")
 
@@ -22,13 +26,21 @@ _log = structlog.get_logger("recovery.admission")
 class Runtimes:
     """Those of the cluster."""
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: ApiClient, clock: Clock) -> None:
         self._client = client
+        self._clock = clock
+        self._reads_left = READS_PER_SECOND_MAX
+        self._counted_at_seconds = clock.monotonic_seconds()
+        self._complained = False
+        """That there are too many reads, since there were not."""
 
-    async def of(self, body: Body) -> Body | None:
-        """None: the object has none, or it cannot be read."""
-        wanted = runtime_name(body)
-        if wanted is None:
+    async def of(self, body: Body, namespace: str) -> Body | None:
+        """`namespace`: of the request that carries the object. A runtime is read from there, or from the cluster.
+
+        None: the object has none, or it cannot be read.
+        """
+        wanted = runtime_name(body, namespace)
+        if wanted is None or not self._may_read():
             return None
         try:
             async with asyncio.timeout(READ_SECONDS_MAX):
@@ -46,3 +58,19 @@ class Runtimes:
             return None
         found: Body = json.loads(raw)
         return found
+
+    def _may_read(self) -> bool:
+        now = self._clock.monotonic_seconds()
+        earned = (now - self._counted_at_seconds) * READS_PER_SECOND_MAX
+        self._reads_left, self._counted_at_seconds = min(READS_PER_SECOND_MAX, self._reads_left + earned), now
+        if self._reads_left >= 1:
+            self._reads_left -= 1
+            self._complained = False
+            return True
+        if not self._complained:
+            _log.warning(
+                "too many TrainJobs at once: what depends on their runtimes is not judged",
+                reads_per_second_max=READS_PER_SECOND_MAX,
+            )
+            self._complained = True
+        return False

@@ -17,9 +17,11 @@ import structlog
 
 from recovery.admission.accepted import Register
 from recovery.admission.certificates import SelfMade, expires_at
+from recovery.admission.reviews import Reviewed
 from recovery.admission.runtimes import Runtimes
 from recovery.admission.settings import AdmissionSettings
-from recovery.admission.webhooks import WEBHOOKS, Reviewed, not_counted, serve_webhooks
+from recovery.admission.webhooks import WEBHOOKS, not_counted, serve_webhooks
+from recovery.background import endless
 from recovery.kube.client import KubeApiClient
 from recovery.kube.http import HttpTransport
 from recovery.kube.session import Session, open_session
@@ -152,13 +154,14 @@ class AdmissionServer:
         register = Register(client, clock=self._clock, entropy=self._entropy)
         async with asyncio.TaskGroup() as group:
             # Made before kopf starts: of the tasks that it finds it leaves its hands.
-            beside = [group.create_task(informer.run()) for informer in register.informers.values()]
-            beside.append(group.create_task(register.keep_conditions()))
+            works = {f"watch of {resource.plural}": each.run for resource, each in register.informers.items()}
+            works["conditions"] = register.keep_conditions
             if made is not None:
-                beside.append(group.create_task(made.keep()))
+                works["certificate keeper"] = made.keep
+            beside = [group.create_task(endless(name, work)) for name, work in works.items()]
             await serve_webhooks(
                 register.judge,
-                Runtimes(client),
+                Runtimes(client, self._clock),
                 session,
                 host=self._settings.host,
                 port=self._settings.port,

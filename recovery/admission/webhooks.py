@@ -9,9 +9,7 @@ Nothing is ever refused for a defect of ours: what a webhook did not mean to rai
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from enum import StrEnum
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ import kopf
 import structlog
 
 from recovery.admission.accepted import in_one_line
+from recovery.admission.https_server import REQUEST_NAMESPACE, HttpsServer
 from recovery.admission.launches import (
     LAUNCHES,
     asks_to_be_prepared,
@@ -29,6 +28,7 @@ from recovery.admission.launches import (
     verdict_of,
 )
 from recovery.admission.objects import JUDGED, JudgedObject, from_request
+from recovery.admission.reviews import UNPROCESSABLE, Reviewed, ReviewOutcome
 from recovery.admission.runtimes import Runtimes
 from recovery.admission.verdict import AdmissionVerdict
 from recovery.kube.session import USER_AGENT, Session
@@ -36,8 +36,6 @@ from recovery.ports import TRAIN_JOBS, Resource
 
 CERTIFICATE_RECONCILE_SECONDS = 10.0
 """Between checks whether the certificate on disk is another one."""
-UNPROCESSABLE = 422
-"""As the API server itself answers for an invalid object."""
 
 PREPARE_PATH = "prepare-trainjobs"
 """Of the one webhook that changes anything."""
@@ -48,21 +46,8 @@ Judge = Callable[[JudgedObject], AdmissionVerdict]
 
 WEBHOOKS = (*(resource.plural for resource in (*JUDGED, *LAUNCHES)), PREPARE_PATH)
 """The path of each webhook."""
-
-
-class ReviewOutcome(StrEnum):
-    """What came of a review."""
-
-    ALLOWED = "allowed"
-    WARNED = "warned"
-    """Allowed, with warnings for the user."""
-    REFUSED = "refused"
-    ERROR = "error"
-    """A defect of ours: allowed, unchecked."""
-
-
-Reviewed = Callable[[str, ReviewOutcome], None]
-"""Called with the path of the webhook after each review."""
+_PLURALS = {path: path for path in WEBHOOKS} | {PREPARE_PATH: TRAIN_JOBS.plural}
+"""By path, the resource that it is for."""
 
 
 def not_counted(_webhook: str, _outcome: ReviewOutcome) -> None:
@@ -88,13 +73,15 @@ async def serve_webhooks(
     """
     _quieten()
     settings = kopf.OperatorSettings()
-    settings.admission.server = _Server(
+    settings.admission.server = HttpsServer(
         listening,
-        addr=host,
+        plurals=_PLURALS,
+        reviewed=reviewed,
+        host=host,
         port=port,
-        certfile=certificate,
-        pkeyfile=key,
-        file_check_interval=CERTIFICATE_RECONCILE_SECONDS,
+        certificate=certificate,
+        key=key,
+        check_seconds=CERTIFICATE_RECONCILE_SECONDS,
     )
     settings.posting.enabled = False
     settings.scanning.disabled = True  # else it watches all CRDs and namespaces
@@ -111,29 +98,6 @@ async def serve_webhooks(
         clusterwide=True,
         stop_flag=stop,
     )
-
-
-class _Server(kopf.WebhookServer):
-    """kopf's server, telling when it listens, and remembering nothing of what passes."""
-
-    def __init__(self, listening: Callable[[bool], None], **settings: Any) -> None:
-        super().__init__(**settings)
-        self._listening = listening
-
-    async def __call__(self, fn: Any) -> AsyncIterator[Any]:
-        try:
-            async for client_config in super().__call__(partial(fn, memories=_NoMemories())):
-                self._listening(True)
-                yield client_config
-        finally:
-            self._listening(False)
-
-
-class _NoMemories:
-    """In place of kopf's, which keep a memo of every object that is changed until its deletion is watched: for ever."""
-
-    async def recall_memo(self, *_: Any, **__: Any) -> kopf.Memo:
-        return kopf.Memo()
 
 
 def _registry(judge: Judge, runtimes: Runtimes, session: Session, reviewed: Reviewed) -> kopf.OperatorRegistry:
@@ -222,13 +186,14 @@ def _launch_review(resource: Resource, runtimes: Runtimes) -> Any:
         old: Mapping[str, Any] | None,
         warnings: list[str],
         userinfo: Mapping[str, Any],
+        headers: Mapping[str, str],
         **_: Any,
     ) -> None:
         body, before = dict(new), dict(old) if old is not None else None
         metadata = body.get("metadata", {})
         if "deletionTimestamp" in metadata or not changed(body, before):
             return
-        verdict = verdict_of(body, before, await runtimes.of(body))
+        verdict = verdict_of(body, before, await runtimes.of(body, headers[REQUEST_NAMESPACE]))
         warnings.extend(verdict.warnings)
         if not verdict.errors:
             return
@@ -241,9 +206,11 @@ def _launch_review(resource: Resource, runtimes: Runtimes) -> Any:
 
 
 def _preparation(runtimes: Runtimes) -> Any:
-    async def prepare(new: Mapping[str, Any], patch: kopf.Patch, **_: Any) -> None:
+    async def prepare(new: Mapping[str, Any], patch: kopf.Patch, headers: Mapping[str, str], **_: Any) -> None:
         body = dict(new)
-        changes = changes_of(body, await runtimes.of(body)) if asks_to_be_prepared(body) else ()
+        if not asks_to_be_prepared(body):
+            return
+        changes = changes_of(body, await runtimes.of(body, headers[REQUEST_NAMESPACE]))
         if not changes:
             return
         for change in changes:

@@ -13,6 +13,7 @@ class Address(NamedTuple):
     """Where a server listens. Port 0: the system chooses."""
 
     host: str
+    """Empty: all addresses, of IPv4 and of IPv6."""
     port: int
 
 
@@ -23,7 +24,7 @@ def parse_address(text: str) -> Address:
     bracketed = host == f"[{bare}]"
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535 or (":" in bare) != bracketed:
         raise typer.BadParameter(f"{text!r} is not an address like 127.0.0.1:8080, [::1]:8080 or :8080")
-    return Address(bare or "0.0.0.0", int(port))  # noqa: S104 - scraped from outside the pod
+    return Address(bare, int(port))
 
 
 def parse_seeds(text: str) -> range:

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, NoReturn
 
 import msgspec
@@ -14,9 +15,10 @@ from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_INTERRUPTED, print_error
 from recovery.cli.preflight import absent_resources, install_words
 from recovery.controller.clock import SystemClock
 from recovery.kube.client import KubeApiClient
+from recovery.kube.contact import ApiContact, reaches_anew
 from recovery.kube.http import HttpTransport
 from recovery.kube.kubeconfig_context import default_namespace
-from recovery.kube.observer import RequestObserver
+from recovery.kube.observer import NoObserver, RequestObserver
 from recovery.kube.session import SessionError, open_session
 from recovery.ports import (
     ApiClient,
@@ -48,6 +50,8 @@ class Connection(msgspec.Struct, frozen=True):
     """URL."""
     clock: Clock
     entropy: Entropy
+    contact: ApiContact | None = None
+    """Whether it is reached. None: nobody keeps count."""
 
 
 @asynccontextmanager
@@ -57,9 +61,10 @@ async def connect(
     """A session for as long as the context lasts. Raises SessionError; names what is not installed by CommandError."""
     clock, entropy = SystemClock(), random.Random()  # noqa: S311 - spreads retries, guards no secret
     async with open_session(kubeconfig=kubeconfig, context=context) as session:
-        client = KubeApiClient(HttpTransport(session, clock=clock, observer=observer), clock=clock, entropy=entropy)
+        contact = ApiContact(clock, partial(reaches_anew, kubeconfig, context), observer or NoObserver())
+        client = KubeApiClient(HttpTransport(session, clock=clock, observer=contact), clock=clock, entropy=entropy)
         try:
-            yield Connection(client, session.server, clock, entropy)
+            yield Connection(client, session.server, clock, entropy, contact)
         except NoSuchResourceError as error:
             raise CommandError(install_words(await absent_resources(client)) or str(error)) from error
 

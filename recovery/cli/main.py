@@ -117,7 +117,7 @@ def run(
     metrics_address: Annotated[
         Address,
         typer.Option(parser=parse_address, metavar="HOST:PORT", help="For /metrics, /healthz and /readyz."),
-    ] = "0.0.0.0:8080",  # type: ignore[assignment]
+    ] = ":8080",  # type: ignore[assignment]
     log_level: LogLevel = LogLevel.INFO,
     log_format: Annotated[
         LogFormat | None,

@@ -14,8 +14,9 @@ import msgspec
 import structlog
 
 from recovery.admission.settings import AdmissionSettings
+from recovery.background import BackgroundTaskError, endless, first_of
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, execute
-from recovery.cli.exit_codes import EXIT_INTERRUPTED
+from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_INTERRUPTED
 from recovery.cli.preflight import (
     ACCOUNTING,
     ENFORCE,
@@ -33,7 +34,7 @@ from recovery.cli.preflight import (
 )
 from recovery.controller.clock import SystemClock
 from recovery.controller.leadership import Elector, Leadership, SoleLeader
-from recovery.manager import Manager, first_of
+from recovery.manager import Manager
 from recovery.ports import NODE_LEASE_NAMESPACE, TRAIN_JOBS, Resource
 from recovery.telemetry.event_loop_lag import measure_lag
 from recovery.telemetry.logs import configure_logs
@@ -96,7 +97,7 @@ def run_controller(
     election: Election | None,
     admission: AdmissionSettings | None,
 ) -> None:
-    """Run until SIGTERM (exit code 0) or SIGINT (130); whatever keeps it from running is one line and 1.
+    """Run until SIGTERM (exit code 0) or SIGINT (130); whatever keeps it from running, or ends it, is one line and 1.
 
     `election` None: this is the only controller. `admission` None: no webhooks are served.
     """
@@ -127,7 +128,15 @@ async def _run(
             standing(kubeconfig, context, namespace, lease_seconds, telemetry) as leadership,
             _admitting(admission, kubeconfig, context, own_namespace, connection, telemetry) as unserved,
         ):
-            await _control(connection, telemetry, leadership, watched, unserved, stop.event, metrics_host, metrics_port)
+            try:
+                await _control(
+                    connection, telemetry, leadership, watched, unserved, stop.event, metrics_host, metrics_port
+                )
+            except BackgroundTaskError as error:
+                _log.error(
+                    "ending: a background task has ended", task=error.task, error=error.why, exc_info=error.__cause__
+                )
+                return EXIT_FAILURE
     _log.info("stopped")
     return stop.exit_code
 
@@ -261,11 +270,17 @@ async def _control(
         synced, listed = program.store.synced(), telemetry.listed_resources
         return waits_for(watched, listed, synced=synced, stale=program.store.stale(), unserved=unserved())
 
-    async with serve(host, port, registry=telemetry.registry, missing=missing):
+    async def alive() -> tuple[bool, str]:
+        if connection.contact is None:
+            return True, "ok"
+        health = await connection.contact.health()
+        return not health.restart_helps, health.words
+
+    async with serve(host, port, exposed=telemetry, clock=clock, missing=missing, alive=alive):
         _log.info("starting", server=connection.server, version=version("trainjob-recovery"))
         await first_of(
             asyncio.create_task(program.run(stop)),
-            asyncio.create_task(measure_lag(clock, telemetry.event_loop_lagged)),
+            asyncio.create_task(endless("event loop lag", lambda: measure_lag(clock, telemetry.event_loop_lagged))),
         )
 
 

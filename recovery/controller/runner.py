@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import structlog
 
+from recovery.background import BackgroundTaskError, endless, first_of
 from recovery.controller.fleet_reconciler import FleetReconciler
 from recovery.controller.incident_sweeper import IncidentSweeper
 from recovery.controller.leadership import ROLES_READ_WITHIN_SECONDS, Leadership
@@ -161,12 +162,26 @@ class Duty:
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile every group, and each that changes, until `stop` is set and the reconciles in progress are over.
 
-        Cancelled, it ends them at once.
+        Cancelled, it ends them at once. Raises BackgroundTaskError if a task ends that must not.
         """
+        await first_of(
+            asyncio.create_task(self._reconcile_until(stop)),
+            asyncio.create_task(endless("resync", self._resync)),
+            asyncio.create_task(endless("fleet review", self._review_fleet)),
+            asyncio.create_task(endless("sweep of incidents", self._sweep)),
+        )
+
+    async def _reconcile_until(self, stop: asyncio.Event) -> None:
+        """The work of `run`. A failure outside the reconcile boundary is a bug that would leave its group unwatched."""
         running: set[asyncio.Task[None]] = set()
-        resync = asyncio.create_task(self._resync())
-        keeping = asyncio.create_task(self._fleet_reconciler.run())
-        sweeping = asyncio.create_task(self._sweeper.run())
+        failures: list[BaseException] = []
+
+        def over(task: asyncio.Task[None]) -> None:
+            running.discard(task)
+            if not task.cancelled() and (failure := task.exception()) is not None:
+                failures.append(failure)
+                self.queue.close()
+
         stopper = asyncio.create_task(self._close_when(stop))
         try:
             while (taken := await self.queue.take()) is not None:
@@ -177,13 +192,16 @@ class Duty:
                     break
                 task = asyncio.create_task(self._reconcile(key))
                 running.add(task)
-                task.add_done_callback(running.discard)
+                task.add_done_callback(over)
+            if failures:
+                error = failures[0]
+                raise BackgroundTaskError("reconciles", f"{type(error).__name__}: {error}") from error
             if running:
                 await asyncio.wait(running, timeout=_FINISH_SECONDS)
         finally:
-            for task in (resync, keeping, sweeping, stopper, *running):
+            for task in (stopper, *running):
                 task.cancel()
-            await asyncio.gather(resync, keeping, sweeping, stopper, *running, return_exceptions=True)
+            await asyncio.gather(stopper, *running, return_exceptions=True)
 
     async def _wait_for_slot(self, stopper: "asyncio.Task[None]") -> None:
         """Until one more reconcile may begin, or the end: those that hang in every slot must not hold up a stop."""
@@ -196,6 +214,16 @@ class Duty:
     async def _close_when(self, stop: asyncio.Event) -> None:
         await stop.wait()
         self.queue.close()
+
+    async def _review_fleet(self) -> None:
+        """It returns when a write was refused because the term is over; the end of the term cancels this task."""
+        await self._fleet_reconciler.run()
+        await asyncio.Event().wait()
+
+    async def _sweep(self) -> None:
+        """It returns for the same reason."""
+        await self._sweeper.run()
+        await asyncio.Event().wait()
 
     async def _resync(self) -> None:
         """Level-triggered: every group is reconciled once in a while, changed or not; it costs no request.

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from recovery.background import BackgroundTaskError, endless
 from recovery.core.diagnosis.training_container import Selection, assigned, select
 from recovery.core.incident.fencing import OUT_OF_SERVICE_TAINT
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
@@ -142,16 +143,19 @@ class KubeGroupStore:
         self._undecodable = UndecodableObjects(self._informers)
 
     async def run(self) -> None:
-        """Keep everything current until cancelled. Raises RefusedError if a resource cannot be listed at the start."""
-        refused: RefusedError | None = None
+        """Keep everything current until cancelled.
+
+        Raises RefusedError if a resource cannot be listed at the start, BackgroundTaskError if a watch ends by a bug.
+        """
+        ended: list[Exception] = []
         try:
             async with asyncio.TaskGroup() as tasks:
                 for informer in self._informers:
-                    tasks.create_task(informer.run())
-        except* RefusedError as group:
-            refused = next(error for error in group.exceptions if isinstance(error, RefusedError))
-        if refused is not None:
-            raise refused
+                    tasks.create_task(endless(f"watch of {informer.resource.plural}", informer.run))
+        except* (RefusedError, BackgroundTaskError) as group:
+            ended.extend(group.exceptions)
+        if ended:
+            raise ended[0]
 
     def synced(self) -> bool:
         return all(informer.synced for informer in self._informers)

@@ -1,29 +1,32 @@
 """Where the cluster is and how to prove who we are, all by kubernetes_asyncio, behind one small class.
 
-kubernetes_asyncio reads kubeconfigs (tokens, token files, client certificates, exec plugins, OIDC, passwords) and the
-service account of a pod, and it builds the connection pool with the right TLS context. What is ours is the order in
+kubernetes_asyncio reads kubeconfigs (tokens, token files, client certificates, OIDC, passwords) and the service account
+of a pod, and it builds the connection pool with the right TLS context. What is ours is the order in
 which the sources are tried, one clear line for each way in which they fail, and the refresh after a 401: the source is
 simply read again from its beginning, which runs exec plugins again, reads token files again and sees an edited
 kubeconfig. (kubernetes_asyncio's own `refresh_token` is a polling loop, for two of these sources only.) The token of a
-service account is also read again once a minute, by kubernetes_asyncio's hook. A client certificate, unlike a token,
-belongs to the TLS context: one that is replaced on disk is seen by the next process.
+service account is also read again once a minute, by kubernetes_asyncio's hook. A CA file or a client certificate that
+is replaced on disk is read again for the next connections; those that are open stay as they are.
 """
 
 import asyncio
 import os
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+import structlog
 import yaml
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.client.rest import RESTClientObject
-from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes_asyncio.config import ConfigException, load_incluster_config
 from kubernetes_asyncio.config.incluster_config import SERVICE_HOST_ENV_NAME
+
+from recovery.kube.environment_proxy import environment_proxy
+from recovery.kube.kubeconfig import load_kubeconfig
 
 USER_AGENT = "trainjob-recovery"
 CONNECTIONS_MAX = 200
@@ -32,6 +35,8 @@ READ_BUFFER_BYTES = 1 << 20
 """Of one response, before the socket is left unread: some hundred pods, so that a burst costs few wake-ups."""
 LOAD_SECONDS_MAX = 60.0
 """An exec plugin that hangs (a cloud tool waiting for a login) must not hang us."""
+CERTIFICATE_CHECK_SECONDS = 10.0
+"""Between checks whether the files of certificates are others."""
 
 # What kubernetes_asyncio lets through for a malformed kubeconfig besides its own exception: it indexes into whatever
 # the YAML holds, asserts, and lets file, base64 and YAML errors pass.
@@ -47,6 +52,12 @@ _LOAD_ERRORS = (
     RuntimeError,
     TimeoutError,
 )
+
+
+_log = structlog.get_logger("recovery.kube")
+
+
+_CERTIFICATE_FILES = ("ssl_ca_cert", "cert_file", "key_file")
 
 
 class SessionError(Exception):
@@ -70,7 +81,11 @@ class Session:
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=READ_BUFFER_BYTES,
         )
-        self._proxy = self._rest.proxy or _environment_proxy(self.server)
+        self._certificates = _stamp(configuration)
+        self._tls = _tls_context(configuration)
+        self._certificates_checked_seconds = asyncio.get_running_loop().time()
+        self._complaint = ""
+        self._proxy = self._rest.proxy or environment_proxy(self.server, os.environ)
         self.credentials_version = 0
         """Raised by every refresh, so that a burst of 401 causes one refresh and not one each."""
 
@@ -80,8 +95,11 @@ class Session:
         return str(self._configuration.host).rstrip("/")
 
     def connection_arguments(self) -> dict[str, Any]:
-        """What each aiohttp request needs besides URL and headers: proxy and TLS server name, where configured."""
-        arguments: dict[str, Any] = {}
+        """What each aiohttp request needs besides URL and headers: the TLS context as the files of certificates are
+        now, and proxy and TLS server name, where configured."""
+        self._read_replaced_certificates()
+        # By its context a connection is found again in the pool, so those of a context before are not used any more.
+        arguments: dict[str, Any] = {"ssl": self._tls} if self._tls is not None else {}
         if self._proxy:
             arguments["proxy"] = self._proxy
         if self._rest.server_hostname:
@@ -104,7 +122,29 @@ class Session:
             fresh = await _load(self._kubeconfig, self._context)
             self._configuration.api_key = fresh.api_key
             self._configuration.refresh_api_key_hook = fresh.refresh_api_key_hook
+            for name in _CERTIFICATE_FILES:
+                setattr(self._configuration, name, getattr(fresh, name))
+            self._certificates_checked_seconds = 0.0
             self.credentials_version += 1
+
+    def _read_replaced_certificates(self) -> None:
+        """A pair of which one half is replaced cannot be read; the old one goes on until the other half is there."""
+        now = asyncio.get_running_loop().time()
+        if self._tls is None or now - self._certificates_checked_seconds < CERTIFICATE_CHECK_SECONDS:
+            return
+        self._certificates_checked_seconds = now
+        try:
+            found = _stamp(self._configuration)
+            if found == self._certificates:
+                return
+            self._tls = _tls_context(self._configuration)
+        except OSError as error:  # ssl.SSLError is one
+            if _one_line(error) != self._complaint:
+                _log.warning("replaced certificates cannot be read; the old ones are used", error=_one_line(error))
+            self._complaint = _one_line(error)
+            return
+        self._certificates, self._complaint = found, ""
+        _log.info("replaced certificates were read")
 
     async def close(self) -> None:
         await self.pool.close()
@@ -146,8 +186,7 @@ async def _load(kubeconfig: str | None, context: str | None) -> Configuration:
             return configuration
         _require_file(kubeconfig)
         async with asyncio.timeout(LOAD_SECONDS_MAX):
-            # persist_config: kubernetes_asyncio 36 calls its own persister with an argument that it does not take.
-            await load_kube_config(kubeconfig, context, client_configuration=configuration, persist_config=False)
+            await load_kubeconfig(kubeconfig, context, configuration)
     except _LOAD_ERRORS as error:
         raise SessionError(_explain(kubeconfig, context, error)) from error
     if not str(configuration.host).startswith(("https://", "http://")):
@@ -155,10 +194,24 @@ async def _load(kubeconfig: str | None, context: str | None) -> Configuration:
     return configuration
 
 
-def _environment_proxy(server: str) -> str | None:
-    """What HTTP_PROXY, HTTPS_PROXY and NO_PROXY say for this server."""
-    parts = urlsplit(server)
-    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+def _stamp(configuration: Configuration) -> tuple[tuple[str, int, int, int], ...]:
+    """Another one after any of the files of certificates was written or replaced. Raises OSError."""
+    paths = [path for name in _CERTIFICATE_FILES if (path := getattr(configuration, name))]
+    return tuple((path, (at := os.stat(path)).st_mtime_ns, at.st_ino, at.st_size) for path in paths)
+
+
+def _tls_context(configuration: Configuration) -> ssl.SSLContext | None:
+    """As kubernetes_asyncio's RESTClientObject makes it. None: the server is one of plain HTTP. Raises OSError."""
+    if not str(configuration.host).startswith("https://"):
+        return None
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
 
 
 def _require_file(kubeconfig: str) -> None:

@@ -6,7 +6,7 @@ lag behind each other; no value falls within one process meanwhile. Without a Re
 incidents that have ended while it led, and counts from 0.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from typing import TypeAlias
 
@@ -43,9 +43,13 @@ from recovery.telemetry.idle_cells import (
     thousandths,
 )
 from recovery.telemetry.jobs_found import FoundJobs
+from recovery.telemetry.pieces import Pieces, complete
 
 _Ended: TypeAlias = tuple[str, ...]
 """Class, outcome and handling of incidents that have ended."""
+
+_LEDGERS_AT_ONCE = 50
+"""Between two turns of others: less than a millisecond."""
 
 _NO_CELLS: Mapping[IdleCell, float] = {}
 _NONE_ENDED: Mapping[_Ended, float] = {}
@@ -117,9 +121,31 @@ class FleetTotalsCollector(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
+        return complete(self.pieces())
+
+    def pieces(self) -> Pieces:
+        """As `MadeInPieces` says."""
         if self._store is None or not self.leads:
-            return
-        sums = self._sums(self._store)
+            return iter(())
+        config = self._store.config()
+        return self._families(
+            config.fleet.totals if config is not None else FleetTotals(),
+            tuple(self._store.ledger_objects()),
+            frozenset(job.workload_uid for job in self._jobs.present().values()),
+            (self._remembered, self._remembered_which),
+            self._clock.now(),
+        )
+
+    def _families(
+        self,
+        totals: FleetTotals,
+        groups: Sequence[LedgerObject],
+        present: Set[str],
+        remembered: tuple[_Sums, frozenset[IncidentName]],
+        now: datetime,
+    ) -> Pieces:
+        """`present`: UIDs of the workloads that exist."""
+        sums = yield from self._sums(totals, groups, present, remembered, now)
         reached = self._ended.raised(sums.ended)
         ended: dict[tuple[str, ...], float] = dict.fromkeys(preset_labels(of_fleet.FLEET_INCIDENTS), 0.0)
         yield filled(of_fleet.FLEET_INCIDENTS, {**ended, **reached})
@@ -144,22 +170,29 @@ class FleetTotalsCollector(Collector):
         by: dict[tuple[str, ...], float] = {(each,): thousandths(others[each]) for each in ENFORCE_OR_PLATFORM}
         yield filled(of_fleet.FLEET_WOULD_GPU_IDLE_SECONDS, by)
 
-    def _sums(self, store: GroupStore) -> _Sums:
-        config, now = store.config(), self._clock.now()
-        totals = config.fleet.totals if config is not None else FleetTotals()
+    def _sums(
+        self,
+        totals: FleetTotals,
+        groups: Sequence[LedgerObject],
+        present: Set[str],
+        remembered: tuple[_Sums, frozenset[IncidentName]],
+        now: datetime,
+    ) -> Generator[None, None, _Sums]:
+        remembered_sums, remembered_which = remembered
         counted = {(each.workload_uid, each.number, each.started_at) for each in totals.counted}
-        present = {job.workload_uid for job in self._jobs.present().values()}
-        parts = [_of_totals(totals), self._remembered]
+        parts = [_of_totals(totals), remembered_sums]
         still_there: set[IncidentName] = set()
-        for group in store.ledger_objects():
+        for number, group in enumerate(groups, 1):
+            if number % _LEDGERS_AT_ONCE == 0:
+                yield
             if not group.readable:
                 continue
             for which, part in _parts(group, now, running=group.workload_uid in present):
-                if which in self._remembered_which:
+                if which in remembered_which:
                     still_there.add(which)
                 elif which not in counted:
                     parts.append(part)
-        self._remembered_which = frozenset(still_there)
+        self._remembered_which -= remembered_which - still_there  # more may have ended meanwhile
         return _added(parts)
 
 

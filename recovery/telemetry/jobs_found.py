@@ -5,7 +5,7 @@ progress does not, so it is none of the answers.) Only who leads reconciles. A s
 reconcile of a job in this term reads that job itself, once: else the first scrape of a new leader would lack jobs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
 import msgspec
@@ -65,16 +65,28 @@ class FoundJobs:
             return {}
         present: dict[GroupKey, FoundJob] = {}
         for key in tuple(store.keys()):
-            found = self._found.get(key)
-            if found is None:
-                snapshot = store.snapshot(key)
-                if snapshot.workload is None:
-                    continue
-                found = _found(snapshot, applicable(store.policies(key.namespace), snapshot.workload))
+            found = self._found.get(key) or _read_in(store, key)
             if found is not None:
                 present[key] = found
         self._found = present
         return present
+
+    def read_others(self) -> Iterator[None]:
+        """Read the jobs that no reconcile of this term has read, one at each step."""
+        for key in tuple(self._store.keys()) if self._store is not None else ():
+            if self._store is not None and key not in self._found:
+                found = _read_in(self._store, key)
+                if found is not None:
+                    self._found[key] = found
+                yield
+
+
+def _read_in(store: GroupStore, key: GroupKey) -> FoundJob | None:
+    """None: there is no such workload any more."""
+    snapshot = store.snapshot(key)
+    if snapshot.workload is None:
+        return None
+    return _found(snapshot, applicable(store.policies(key.namespace), snapshot.workload))
 
 
 def _found(snapshot: Snapshot, policy: Policy | PolicyError | None) -> FoundJob | None:

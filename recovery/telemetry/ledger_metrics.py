@@ -9,7 +9,7 @@ Two things are remembered all the same: how far a counter had come (`idle_cells`
 because the ledger drops them once the incident is recorded.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -48,9 +48,13 @@ from recovery.telemetry.idle_cells import (
     thousandths,
 )
 from recovery.telemetry.jobs_found import FoundJob, FoundJobs
+from recovery.telemetry.pieces import Pieces, complete
 
 _MEETING = frozenset({"Starting", "Rendezvous", "Resuming"})
 """Phases in which the members of a restarted group come together."""
+
+_JOBS_AT_ONCE = 20
+"""Between two turns of others: some 300 samples, less than a millisecond."""
 
 _RELEASED = None
 """In place of a cell: the GPU-seconds that a suspension has released."""
@@ -74,6 +78,8 @@ class _Job(msgspec.Struct, frozen=True):
 Samples = Mapping[tuple[str, ...], float]
 _Values = Callable[[_Job], Samples]
 """One job's values by the values of the labels that come after those of a job."""
+_Cells = dict[IdleCell | None, float]
+"""GPU-seconds of one job."""
 
 
 class LedgerCollector(Collector):
@@ -103,69 +109,72 @@ class LedgerCollector(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
+        return complete(self.pieces())
+
+    def pieces(self) -> Pieces:
+        """As `MadeInPieces` says."""
         if self._store is None or not self.leads:
-            return
-        now = self._clock.now()
+            return iter(())
         jobs = _jobs(self._store, self._found.present())
+        self._last_phases = {job.key: self._phases_of(job) for job in jobs if job.readable}
+        return self._families(jobs, dict(self._last_phases), self._clock.now())
+
+    def _families(
+        self, jobs: Sequence[_Job], last_phases: Mapping[GroupKey, Mapping[str, float]], now: datetime
+    ) -> Pieces:
         ledgers = [job for job in jobs if job.readable]
-        self._last_phases = {job.key: self._phases_of(job) for job in ledgers}
-        by_reason, by_class, released = self._gpu_seconds(ledgers, now)
-        left = {job.key: _budget(job, now) for job in ledgers}
-        yield _filled(of_jobs.JOB_GPUS, jobs, _gpus)
-        yield _filled(of_jobs.JOB_INFO, jobs, _info)
-        yield _filled(of_jobs.JOB_PROGRESS, jobs, _progress)
-        yield _filled(of_jobs.JOB_PROGRESS_TIMESTAMP, jobs, _progress_timestamp)
+        told = yield from self._gpu_seconds(ledgers, now)
+        of_all: tuple[tuple[MetricRecord, _Values], ...] = (
+            (of_jobs.JOB_GPUS, _gpus),
+            (of_jobs.JOB_INFO, _info),
+            (of_jobs.JOB_PROGRESS, _progress),
+            (of_jobs.JOB_PROGRESS_TIMESTAMP, _progress_timestamp),
+        )
         of_ledgers: tuple[tuple[MetricRecord, _Values], ...] = (
-            (of_jobs.GPU_IDLE_SECONDS, by_reason),
-            (of_jobs.GPU_IDLE_BY_CLASS_SECONDS, by_class),
-            (of_jobs.GPU_RELEASED_SECONDS, released),
+            (of_jobs.GPU_IDLE_SECONDS, lambda job: _by_reason(told[job.group_uid])),
+            (of_jobs.GPU_IDLE_BY_CLASS_SECONDS, lambda job: _by_class(told[job.group_uid])),
+            (of_jobs.GPU_RELEASED_SECONDS, lambda job: {(): thousandths(told[job.group_uid][_RELEASED])}),
             (of_jobs.FAILURES, _failures),
             (of_jobs.GROUP_RESTARTS, lambda job: {(SCOPE,): job.ledger.totals.restarts}),
             (of_jobs.GPUS_IDLE, _gpus_idle),
             (of_jobs.GPUS_RELEASED, _gpus_released),
             (of_jobs.JOB_PHASE, lambda job: {(phase,): float(phase is job.ledger.phase) for phase in PHASES}),
-            (of_jobs.LAST_PHASE_DURATION, self._last_phase_samples),
+            (
+                of_jobs.LAST_PHASE_DURATION,
+                lambda job: {(phase,): seconds for phase, seconds in last_phases[job.key].items()},
+            ),
             (of_jobs.INCIDENT_START, _incident_start),
             (of_jobs.INCIDENT_INFO, _incident_info),
             (of_jobs.RENDEZVOUS_PARTICIPANTS, _participants),
-            (of_jobs.BUDGET_REMAINING, lambda job: {(): left[job.key][0]}),
-            (of_jobs.BUDGET_LIMIT, lambda job: {(): left[job.key][1]}),
+            (of_jobs.BUDGET_REMAINING, lambda job: {(): _budget(job, now)[0]}),
+            (of_jobs.BUDGET_LIMIT, lambda job: {(): _budget(job, now)[1]}),
         )
+        for record, values in of_all:
+            yield from _filled(record, jobs, values)
         for record, values in of_ledgers:
-            yield _filled(record, ledgers, values)
+            yield from _filled(record, ledgers, values)
 
-    def _gpu_seconds(self, jobs: Sequence[_Job], now: datetime) -> tuple[_Values, _Values, _Values]:
-        """What is booked, and what surely counts of the phase that lasts: idle by reason, by class, and released."""
+    def _gpu_seconds(self, jobs: Sequence[_Job], now: datetime) -> Generator[None, None, Mapping[str, _Cells]]:
+        """What is booked, and what surely counts of the phase that lasts, by UID of the RecoveryGroup."""
         values: dict[tuple[str, IdleCell | None], float] = {}
-        for job in jobs:
+        for job in _in_turns(jobs):
+            if job is None:
+                yield
+                continue
             running, released = running_of(job.ledger, now)
             booked = booked_in(job.ledger.totals)
             values |= {(job.group_uid, cell): seconds for cell, seconds in merged(booked, running).items()}
             values[job.group_uid, _RELEASED] = job.ledger.totals.released_gpu_seconds + released
-        uids = {job.group_uid for job in jobs}
-        self._reached.keep_only(lambda key: key[0] in uids)
-        told = self._reached.raised(values)
-        reasons = {(job.group_uid, reason): 0.0 for job in jobs for reason in COUNTED_REASONS}
-        classes = {(job.group_uid, name): 0.0 for job in jobs for name in FAILURE_CLASSES}
-        for (uid, cell), seconds in told.items():
-            if cell is not None:
-                reasons[uid, cell.reason] += seconds
-                classes[uid, cell.failure_class] += seconds
-        return (
-            lambda job: {
-                (reason, badput_of(reason)): thousandths(reasons[job.group_uid, reason]) for reason in COUNTED_REASONS
-            },
-            lambda job: {(name,): thousandths(classes[job.group_uid, name]) for name in FAILURE_CLASSES},
-            lambda job: {(): thousandths(told[job.group_uid, _RELEASED])},
-        )
+        told: dict[str, _Cells] = {job.group_uid: {} for job in jobs}
+        self._reached.keep_only(lambda key: key[0] in told)
+        for (uid, cell), seconds in self._reached.raised(values).items():
+            told[uid][cell] = seconds
+        return told
 
     def _phases_of(self, job: _Job) -> Mapping[str, float]:
         if job.ledger.incident is not None:
             return _phase_durations(job.ledger.incident)
         return self._last_phases.get(job.key, {})
-
-    def _last_phase_samples(self, job: _Job) -> Samples:
-        return {(phase,): seconds for phase, seconds in self._last_phases[job.key].items()}
 
 
 def _jobs(store: GroupStore, present: Mapping[GroupKey, FoundJob]) -> tuple[_Job, ...]:
@@ -181,13 +190,40 @@ def _jobs(store: GroupStore, present: Mapping[GroupKey, FoundJob]) -> tuple[_Job
     return tuple(jobs)
 
 
-def _filled(record: MetricRecord, jobs: Iterable[_Job], values: _Values) -> Metric:
+def _in_turns(jobs: Iterable[_Job]) -> Iterator[_Job | None]:
+    """All of them. None: others may have a turn now."""
+    for number, job in enumerate(jobs, 1):
+        yield job
+        if number % _JOBS_AT_ONCE == 0:
+            yield None
+
+
+def _filled(record: MetricRecord, jobs: Iterable[_Job], values: _Values) -> Pieces:
     made = family(record)
-    for job in jobs:
+    for job in _in_turns(jobs):
+        if job is None:
+            yield None
+            continue
         of_job = (job.key.namespace, job.key.name)
         for labels, value in values(job).items():
             made.add_metric((*of_job, *labels), value)
-    return made
+    yield made
+
+
+def _by_reason(cells: _Cells) -> Samples:
+    seconds = dict.fromkeys(COUNTED_REASONS, 0.0)
+    for cell, spent in cells.items():
+        if cell is not None:
+            seconds[cell.reason] += spent
+    return {(reason, badput_of(reason)): thousandths(spent) for reason, spent in seconds.items()}
+
+
+def _by_class(cells: _Cells) -> Samples:
+    seconds = dict.fromkeys(FAILURE_CLASSES, 0.0)
+    for cell, spent in cells.items():
+        if cell is not None:
+            seconds[cell.failure_class] += spent
+    return {(name,): thousandths(spent) for name, spent in seconds.items()}
 
 
 def _gpus(job: _Job) -> Samples:

@@ -8,6 +8,8 @@ observed after its ledger write has succeeded.
 from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from recovery.core.diagnosis.not_started import NotStarted
 from recovery.core.model.facts import GroupKey, Snapshot
@@ -27,10 +29,24 @@ from recovery.telemetry.groups_not_started import StartCollector
 from recovery.telemetry.incident_instruments import IncidentInstruments
 from recovery.telemetry.jobs_found import FoundJobs
 from recovery.telemetry.ledger_metrics import LedgerCollector
+from recovery.telemetry.pieces import Pieces
 from recovery.telemetry.unprotected_jobs import ProtectionCollector
 
 _OWN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 """For what this process does itself: a trigger is due within 250 ms of its pod event."""
+
+
+class _Nested(Collector):
+    """A registry in a registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        return self._registry.collect()
 
 
 class Metrics:
@@ -39,6 +55,12 @@ class Metrics:
     def __init__(self, *, clock: Clock, version: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
+        """All metrics."""
+        self._instruments = CollectorRegistry()
+        """Those that are made in one go."""
+        self.registry.register(_Nested(self._instruments))
+        self.terms = 0
+        """How often this process has begun or ceased to lead: what was exposed before is out of date."""
         self._clock = clock
         self._jobs = FoundJobs()
         self._ledgers = LedgerCollector(clock, self._jobs)
@@ -55,14 +77,15 @@ class Metrics:
             self._protections,
             self._caches,
         )
+        self._in_pieces = (self._ledgers, self._totals)
         for collector in self._collectors:
-            self.registry.register(collector)
-        self._incidents = IncidentInstruments(self.registry)
+            (self.registry if collector in self._in_pieces else self._instruments).register(collector)
+        self._incidents = IncidentInstruments(self._instruments)
         self._own_instruments()
-        gauge(of_process.BUILD_INFO, self.registry).labels(version).set(1)
+        gauge(of_process.BUILD_INFO, self._instruments).labels(version).set(1)
 
     def _own_instruments(self) -> None:
-        registry = self.registry
+        registry = self._instruments
         self._reconcile = histogram(of_process.RECONCILE_DURATION, registry, _OWN_SECONDS)
         self._reconcile_errors = counter(of_process.RECONCILE_ERRORS, registry)
         self._reconcile_errors.labels(CONTROLLER)
@@ -90,11 +113,19 @@ class Metrics:
 
     def follow_process(self) -> None:
         """Tell of the memory, the CPU time and the files of this process, where the system says them."""
-        ProcessCollector(registry=self.registry)
+        ProcessCollector(registry=self._instruments)
 
     def admission(self, webhooks: Sequence[str]) -> AdmissionMetrics:
         """The metrics of a server of these webhooks. Without a call there are none."""
-        return AdmissionMetrics(self.registry, webhooks)
+        return AdmissionMetrics(self._instruments, webhooks)
+
+    def pieces(self) -> Pieces:
+        """All metrics, each of the same moment: that of the first family."""
+        yield from self._jobs.read_others()
+        begun = [collector.pieces() for collector in self._in_pieces]
+        yield from tuple(self._instruments.collect())
+        for pieces in begun:
+            yield from pieces
 
     def permissions_missing(self, missing: Iterable[tuple[str, str]]) -> None:
         """The controller was refused these at its start: verb and resource of each."""
@@ -138,6 +169,7 @@ class Metrics:
         self._jobs.forget()
         self._starts.forget()
         self._protections.forget()
+        self.terms += 1
         self._leader.set(leads)
         self._leader_transitions.inc()
 

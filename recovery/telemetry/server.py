@@ -1,39 +1,62 @@
 """The HTTP server for those who operate the controller: `/metrics`, `/healthz`, `/readyz`."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import structlog
 from aiohttp import web
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
+
+from recovery.http_server import HttpLimits, PartsResponse, listen
+from recovery.ports import Clock
+from recovery.telemetry.exposition import Exposed, Exposition, chosen_format
 
 _log = structlog.get_logger("recovery.telemetry")
 
 _CLOSE_SECONDS = 1.0
 """How long a stop waits for a scrape in progress."""
 
+METRICS_LIMITS = HttpLimits(connections=32, body_bytes=4096, unread_bytes=256 * 1024)
+"""Some Prometheus replicas, the kubelet's probes and a few people; nobody sends a body."""
+
 
 class ServerError(Exception):
     """The server cannot listen; the message is one line that names the address."""
 
 
+Alive = Callable[[], Awaitable[tuple[bool, str]]]
+
+
+async def _answers() -> tuple[bool, str]:
+    """Who answers is alive."""
+    return True, "ok"
+
+
 @asynccontextmanager
 async def serve(
-    host: str, port: int, *, registry: CollectorRegistry, missing: Callable[[], Sequence[str]]
+    host: str,
+    port: int,
+    *,
+    exposed: Exposed,
+    clock: Clock,
+    missing: Callable[[], Sequence[str]],
+    alive: Alive = _answers,
 ) -> AsyncIterator[int]:
     """Serve while the context lasts; gives the port, which the system chose if `port` is 0. Raises ServerError.
 
     `missing` names what the controller still waits for before it can work; it is ready when that is nothing.
+    `alive` says whether the process should go on, and a line about it; an event loop that hangs does not answer at all.
     """
+    exposition = Exposition(exposed, clock)
 
-    async def metrics(request: web.Request) -> web.Response:
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+    async def metrics(request: web.Request) -> web.StreamResponse:
+        text_format = chosen_format(request.headers.get("Accept", ""))
+        body = await exposition.body(text_format)
+        return PartsResponse(body.parts, headers={"Content-Type": text_format})
 
     async def healthz(_request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")  # an event loop that hangs does not answer at all
+        goes_on, words = await alive()
+        return web.Response(status=200 if goes_on else 503, text=f"{words}\n")
 
     async def readyz(_request: web.Request) -> web.Response:
         waits_for = missing()
@@ -41,22 +64,17 @@ async def serve(
             return web.Response(status=503, text=f"not ready, waiting for: {', '.join(waits_for)}\n")
         return web.Response(text="ok\n")
 
-    application = web.Application()
-    application.add_routes(
-        [web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/readyz", readyz)],
-    )
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=_CLOSE_SECONDS)
-    await runner.setup()
-    try:
+    routes = [web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/readyz", readyz)]
+    async with AsyncExitStack() as stack:
         try:
-            await web.TCPSite(runner, host, port).start()
+            bound = await stack.enter_async_context(
+                listen(routes, host, port, limits=METRICS_LIMITS, close_seconds=_CLOSE_SECONDS)
+            )
         except OSError as error:
             raise ServerError(f"cannot serve metrics on {host}:{port}: {_words(error)}") from error
-        bound = int(runner.addresses[0][1])
+        stack.push_async_callback(exposition.end)
         _log.info("serving /metrics, /healthz and /readyz", address=f"{host}:{bound}")
         yield bound
-    finally:
-        await runner.cleanup()
 
 
 def _words(error: OSError) -> str:

@@ -54,6 +54,11 @@ class Row:
     """From the pod's event to the Job's deletionTimestamp, both as seen on a watch of their own."""
     api_reads: int
     api_writes: int
+    """Reads and writes of the controller."""
+    jobset_requests: int
+    controller_requests: int
+    """Requests of all clients for single pods and Jobs, from the kill until all train: what the ways of deleting the
+    old pods cost the API server and the controller-manager, whose limits they share."""
 
 
 CASES = [
@@ -102,7 +107,7 @@ class Bench:
         """Both arms after each other, and the fresh start that each begins with."""
         name = f"bench-{case.pods}-{case.grace_seconds}"
         async with self._training(case, f"{name}-own", own_restart=True) as (job, fresh_own):
-            jobset_seconds, _ = await self._kill(job)
+            jobset_seconds, _, jobset_requests = await self._kill(job)
         async with self._training(case, f"{name}-ctl", own_restart=False) as (job, fresh_ctl):
             asked = {} if case.asked_grace_seconds is None else {"graceSeconds": case.asked_grace_seconds}
             await apply(self._control_plane, job.namespace, policy(teardown=asked))
@@ -111,7 +116,7 @@ class Bench:
             account = await self._control_plane.kubeconfig_for_service_account(*shipped)
             async with ControllerProcess.running(account, log) as controller:
                 before = await _api_calls(controller)
-                controller_seconds, trigger_milliseconds = await self._kill(job)
+                controller_seconds, trigger_milliseconds, controller_requests = await self._kill(job)
                 if controller_seconds is not None:
                     await job.closed_incidents(1)
                 after = await _api_calls(controller)
@@ -123,6 +128,8 @@ class Bench:
             trigger_milliseconds=trigger_milliseconds,
             api_reads=after[0] - before[0],
             api_writes=after[1] - before[1],
+            jobset_requests=jobset_requests,
+            controller_requests=controller_requests,
         )
 
     @asynccontextmanager
@@ -143,14 +150,17 @@ class Bench:
             while await job.pods():
                 await asyncio.sleep(0.5)
 
-    async def _kill(self, job: Job) -> tuple[float | None, float]:
-        """Seconds from the kill of one rank until all train again, and milliseconds from its event to the trigger."""
+    async def _kill(self, job: Job) -> tuple[float | None, float, int]:
+        """Seconds from the kill of one rank until all train again, milliseconds from its event to the trigger, and
+        requests meanwhile."""
+        before = await _requests(self._control_plane)
         victim = await job.pod_of_rank(KILLED_RANK)
         async with JobWatch.running(self._fleet.api, job.namespace, victim, job.child) as watch:
             killed = self._fleet.clock.now()
             self._fleet.kubelets.exit_container(victim, 137, namespace=job.namespace)
             seconds = await self._trains_since(job, killed)
-            return seconds, watch.trigger_milliseconds()
+            requests = await _requests(self._control_plane) - before
+            return seconds, watch.trigger_milliseconds(), requests
 
     async def _trains_since(self, job: Job, since: datetime) -> float | None:
         """From the model's trace: when the first round after `since` was formed."""
@@ -182,12 +192,24 @@ async def _api_calls(controller: ControllerProcess) -> tuple[int, int]:
     return reads, writes
 
 
+async def _requests(control_plane: ControlPlane) -> int:
+    """For single pods and Jobs so far, by the API server's own metrics."""
+    text = await control_plane.kubectl("get", "--raw", "/metrics")
+    counted = 0
+    for series, count in re.findall(r"^apiserver_request_total\{([^}]*)\} ([0-9.e+]+)", text, re.MULTILINE):
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', series))
+        single = labels["verb"] in {"GET", "DELETE", "PATCH", "POST"} and not labels["subresource"]
+        if single and labels["resource"] in {"pods", "jobs"}:
+            counted += int(float(count))
+    return counted
+
+
 def table(rows: list[Row]) -> str:
     """Markdown, for the README."""
     lines = [
         "| limits | pods | grace s | fresh start s | JobSet's own s | controller s | of JobSet's own | trigger ms | "
-        "API reads | API writes |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "API reads | API writes | JobSet's requests | all requests |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         case = row.case
@@ -200,7 +222,8 @@ def table(rows: list[Row]) -> str:
         lines.append(
             f"| {case.limits} | {case.pods} | {grace} | {row.fresh_start_seconds:.1f} "
             f"| {_seconds(row.jobset_seconds)} | {_seconds(row.controller_seconds)} | {ratio} "
-            f"| {row.trigger_milliseconds:.0f} | {row.api_reads} | {row.api_writes} |"
+            f"| {row.trigger_milliseconds:.0f} | {row.api_reads} | {row.api_writes} "
+            f"| {row.jobset_requests} | {row.controller_requests} |"
         )
     return "\n".join(lines)
 

@@ -14,6 +14,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from recovery.ports import TRAIN_JOBS, Resource
+from recovery.telemetry.exposition import FRESH_SECONDS
 from tests.cluster.acts import annotate
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.patience import GUARD_SECONDS
@@ -59,8 +60,9 @@ async def has_reconciled(controller: ControllerProcess, *jobs: Job, kind: Resour
 
     A change of the TrainJob that means nothing asks for the reconcile, or of the JobSet that is the job's own workload.
     The news of the other watches came before it. Twice, because the first reconcile to end may have begun before the
-    call.
+    call. What was exposed before the call is not given again by then.
     """
+    await asyncio.sleep(FRESH_SECONDS)
     async with asyncio.timeout(GUARD_SECONDS):
         for job in (each for each in jobs for _ in range(2)):
             before = (await scrape(controller)).sum(RECONCILES)

@@ -105,7 +105,7 @@ def test_the_key_that_signed_is_kept_nowhere() -> None:
 @pytest.mark.parametrize(
     ("host", "names"),
     [
-        ("0.0.0.0", [SERVICE]),
+        ("", [SERVICE]),
         ("::", [SERVICE]),
         ("10.1.2.3", [SERVICE]),
         ("127.0.0.1", NAMES),

@@ -183,9 +183,9 @@ def test_notes_are_left_to_the_lint() -> None:
 
 REFERENCES: dict[str, tuple[Object, RuntimeName | None]] = {
     "by default": ({"runtimeRef": {"name": "a"}}, RuntimeName(CLUSTER_TRAINING_RUNTIMES, "", "a")),
-    "of the namespace": (
+    "of the namespace of the request, not of the job": (
         {"runtimeRef": {"name": "a", "kind": "TrainingRuntime"}},
-        RuntimeName(TRAINING_RUNTIMES, "research", "a"),
+        RuntimeName(TRAINING_RUNTIMES, "team", "a"),
     ),
     "of another group": ({"runtimeRef": {"name": "a", "apiGroup": "other.example"}}, None),
     "of another kind": ({"runtimeRef": {"name": "a", "kind": "Other"}}, None),
@@ -200,15 +200,47 @@ REFERENCES: dict[str, tuple[Object, RuntimeName | None]] = {
 
 @pytest.mark.parametrize(("spec", "expected"), REFERENCES.values(), ids=REFERENCES.keys())
 def test_where_the_runtime_is(spec: Object, expected: RuntimeName | None) -> None:
-    assert runtime_name(job(spec)) == expected
+    assert runtime_name(job(spec), "team") == expected
 
 
 @pytest.mark.parametrize("body", [RUNTIME, {"kind": "TrainJob"}, {**JOB, "spec": "text"}, {**JOB, "metadata": None}])
 def test_what_is_no_train_job_has_none_and_nothing_breaks(body: Object) -> None:
-    assert (runtime_name(body) is None) is (body.get("metadata", {}) is not None)
+    assert (runtime_name(body, "team") is None) is (body.get("metadata", {}) is not None)
     assert changed(body, None)
     assert not asks_to_be_prepared(body)
     assert changes_of(body, RUNTIME) == ()
+
+
+# --- what anybody may read -------------------------------------------------------------------------------------------
+
+
+OF_NAMESPACE: Object = {"runtimeRef": {"kind": "TrainingRuntime"}}
+
+
+def of_namespace(spec: Object | None = None) -> Object:
+    """The TrainingRuntime that such a job refers to."""
+    namespace = {"kind": "TrainingRuntime", "metadata": {"namespace": JOB["metadata"]["namespace"]}}
+    found: Object = merged(runtime(spec), namespace)
+    return found
+
+
+def test_nothing_is_quoted_of_a_training_runtime_because_anybody_can_ask() -> None:
+    """In the name of any namespace: nobody has proved to be the API server."""
+    secret = {"mlPolicy": {"torch": {"envInjection": {"targets": [{"jobName": "node", "containerNames": ["hidden"]}]}}}}
+    theirs = of_namespace(secret)
+    verdict = verdict_of(job({**RESERVED, **OF_NAMESPACE}), None, theirs)
+    told = " ".join((*verdict.errors, *verdict.warnings))
+    assert codes(verdict.errors) == ["reserved-env"]
+    assert "injection-target" in told
+    assert "recovery lint --cluster" in told
+    assert "hidden" not in told
+    assert "hidden" in " ".join(verdict_of(job(), None, runtime(secret)).warnings), "of one of the cluster it is"
+
+
+def test_what_is_wrong_with_the_job_itself_is_told_in_full_with_a_training_runtime_too() -> None:
+    theirs = of_namespace()
+    bad = job({**NO_NODES, **OF_NAMESPACE})
+    assert verdict_of(bad, None, theirs).errors == verdict_of(job(NO_NODES), None, runtime()).errors
 
 
 # --- preparing -------------------------------------------------------------------------------------------------------

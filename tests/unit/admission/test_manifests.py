@@ -95,7 +95,7 @@ def test_a_certificate_of_our_own_making_takes_one_secret_and_one_configuration(
 
 def test_one_of_cert_manager_takes_no_right_but_for_the_condition() -> None:
     assert rights("cert-manager") == {("ClusterRole", plural, "", "patch") for plural in OWN}
-    assert only("cert-manager", "Certificate")["spec"]["dnsNames"] == serving_names(NAMESPACE, "0.0.0.0")
+    assert only("cert-manager", "Certificate")["spec"]["dnsNames"] == serving_names(NAMESPACE, "")
 
 
 LAUNCH_SECONDS = 3
@@ -185,7 +185,7 @@ def test_the_manager_is_told_to_serve(way: str) -> None:
     operations = yaml.safe_load(patch["patch"])
     arguments = [op["value"] for op in operations if op["path"].endswith("/args/-")]
     ports = [op["value"] for op in operations if op["path"].endswith("/ports/-")]
-    assert arguments[0] == "--admission-address=0.0.0.0:9443"
+    assert arguments[0] == "--admission-address=:9443"
     assert ports == [{"name": "admission", "containerPort": 9443}]
 
 

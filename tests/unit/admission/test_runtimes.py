@@ -1,6 +1,7 @@
 """The runtime of a TrainJob is read when the job is judged, and not waited for."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from structlog.testing import capture_logs
 from recovery.admission import runtimes
 from recovery.admission.runtimes import Runtimes
 from recovery.ports import ApiRequest
-from tests.unit.admission.api import PolicyApi
+from tests.unit.admission.api import PolicyApi, StillClock
 from tests.unit.fake_api import Object
 
 RUNTIME = {"kind": "ClusterTrainingRuntime", "metadata": {"name": "torch"}, "spec": {"mlPolicy": {}}}
@@ -30,7 +31,7 @@ class SilentApi(PolicyApi):
 async def of_job(api: PolicyApi) -> tuple[Any, list[str]]:
     """What is read, and what is logged."""
     with capture_logs() as lines:
-        found = await Runtimes(api).of(JOB)
+        found = await Runtimes(api, StillClock()).of(JOB, "team")
     return found, [line["event"] for line in lines]
 
 
@@ -53,3 +54,37 @@ async def test_one_that_may_not_be_read_or_does_not_come_in_time_is_said_and_not
         found, [said] = await of_job(api)
         assert found is None
         assert "what depends on it is not judged" in said
+
+
+THEIRS: Object = {"kind": "TrainingRuntime", "metadata": {"name": "torch", "namespace": "victim"}, "spec": {}}
+
+
+def of_a_namespace(name: str) -> Object:
+    """The job names a TrainingRuntime, and itself as being in that namespace."""
+    reference = {"name": "torch", "kind": "TrainingRuntime"}
+    return {**JOB, "metadata": {"name": "llm", "namespace": name}, "spec": {"runtimeRef": reference}}
+
+
+@pytest.mark.parametrize(("namespace", "found"), [("victim", True), ("team", False), ("", False)])
+async def test_it_is_read_from_the_namespace_of_the_request_and_never_from_one_that_the_object_names(
+    namespace: str, found: bool
+) -> None:
+    api = PolicyApi(THEIRS)
+    read = await Runtimes(api, StillClock()).of(of_a_namespace("victim"), namespace)
+    assert (read is not None) is found
+    assert {request.namespace for request in api.requests} <= {namespace}
+
+
+async def test_reads_have_a_rate_and_above_it_nothing_is_known_and_that_is_said_once() -> None:
+    api, clock = PolicyApi(RUNTIME), StillClock()
+    read = Runtimes(api, clock)
+    at_once = int(runtimes.READS_PER_SECOND_MAX)
+    with capture_logs() as lines:
+        found = [await read.of(JOB, "team") for _ in range(at_once + 5)]
+    assert [each is not None for each in found] == [True] * at_once + [False] * 5
+    assert [line["event"] for line in lines] == [
+        "too many TrainJobs at once: what depends on their runtimes is not judged"
+    ]
+    clock.time += timedelta(seconds=1)
+    assert await read.of(JOB, "team") is not None
+    assert len(api.requests) == at_once + 1

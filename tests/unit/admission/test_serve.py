@@ -10,7 +10,7 @@ import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ from kopf._core.reactor import inventory
 from structlog.testing import capture_logs
 
 from recovery.admission import serve, webhooks
-from recovery.admission.certificates import Certificates, make_certificates
+from recovery.admission.certificates import Certificates, SelfMade, make_certificates
+from recovery.admission.https_server import WEBHOOK_LIMITS
 from recovery.admission.serve import AdmissionServer, ClusterAccess, serve_admission
 from recovery.admission.settings import AdmissionSettings
 from recovery.controller.clock import SystemClock
@@ -179,6 +180,7 @@ def asked(new: Object, old: Object | None = None) -> Object:
     plural = {"RecoveryPolicy": "recoverypolicies"}.get(kind, kind.lower() + "s")
     return {
         "uid": "1",
+        "namespace": new["metadata"].get("namespace", ""),
         "resource": {"group": new["apiVersion"].partition("/")[0], "version": "v1alpha1", "resource": plural},
         "operation": "UPDATE" if old is not None else "CREATE",
         "userInfo": {"username": "ann"},
@@ -275,6 +277,38 @@ async def test_train_jobs_and_runtimes_are_refused_with_a_line_for_each_error(
     assert not {"patch", "warnings"} & set(answer)
 
 
+BIG = merged(NO_NODES, {"metadata": {"annotations": {"notes": "x" * 1024 * 1024}}})
+
+
+async def test_one_over_the_bound_is_admitted_with_a_warning_and_a_deep_one_refused_with_a_message(
+    folder: Folder,
+) -> None:
+    deep: Object = {}
+    for _ in range(400):
+        deep = {"deeper": deep}
+    made = folder.certify()
+    async with folder.admission() as admission:
+        await comes(lambda: admission.up)
+        big = await folder.review(made, asked(BIG))
+        nested = await folder.review(made, asked(merged(JOB, {"spec": {"trainer": deep}})))
+    assert big["allowed"]
+    assert "too large to be checked" in big["warnings"][0]
+    assert nested["status"] == {"code": 422, "message": "the object is nested more than 100 levels deep"}
+    assert folder.reviews == [("trainjobs", "warned"), ("trainjobs", "refused")]
+
+
+async def test_an_object_of_another_namespace_than_its_request_gets_no_verdict_and_nothing_is_read_for_it(
+    cluster: Cluster127, folder: Folder
+) -> None:
+    made = folder.certify()
+    theirs = merged(JOB, {"metadata": {"namespace": "victim"}, "spec": {"runtimeRef": {"kind": "TrainingRuntime"}}})
+    async with folder.admission() as admission:
+        await comes(lambda: admission.up)
+        with pytest.raises(aiohttp.ContentTypeError, match="400"):
+            await folder.review(made, {**asked(theirs), "namespace": "team"})
+    assert not [path for _, path, _ in cluster.requests if "victim" in path]
+
+
 CPUS = {"requests": {"cpu": 4, "nvidia.com/gpu": None}, "limits": {"cpu": 8, "nvidia.com/gpu": None}}
 MISCOUNTED = merged(JOB, {"spec": {"trainer": {"numProcPerNode": None, "resourcesPerNode": CPUS}}})
 PREPARED = merged(
@@ -336,6 +370,28 @@ async def test_nothing_is_remembered_of_what_passes(folder: Folder, monkeypatch:
         await comes(lambda: admission.up)
         assert not (await folder.review(made, asked(RESERVED, JOB)))["allowed"]
     assert remembered == []
+
+
+async def test_clients_that_send_half_a_request_keep_no_review_out(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """More than may connect, and each with almost as much as one may send."""
+    made = folder.certify()
+    trusting = ssl.create_default_context(cadata=made.authorities.decode())
+    half = b"POST /recoverypolicies HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 900_000
+    held: list[asyncio.StreamWriter] = []
+    async with folder.admission() as admission:
+        await comes(lambda: admission.up)
+        for _ in range(WEBHOOK_LIMITS.connections + 10):
+            _, writer = await asyncio.open_connection("127.0.0.1", folder.port, ssl=trusting)
+            held.append(writer)
+            with suppress(ConnectionError):
+                writer.write(half)
+                await writer.drain()
+        assert (await folder.review(made, asked(recovery_policy())))["allowed"]
+        for writer in held:
+            writer.transport.abort()
+    assert caplog.records == []
 
 
 # --- how it lives --------------------------------------------------------------------------------------------------
@@ -457,6 +513,33 @@ async def test_each_reason_for_not_serving_is_logged_once_until_the_webhooks_are
         "OSError: no disk",
         None,
     ]
+
+
+async def test_a_certificate_keeper_that_ends_is_named_and_admission_begins_again(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would otherwise be served with a certificate that nobody renews."""
+    ends = threading.Event()
+
+    async def keep(_: SelfMade) -> None:
+        while not ends.is_set():
+            await asyncio.sleep(0.01)
+        ends.clear()
+
+    async def reconcile(made: SelfMade) -> None:
+        each = make_certificates(["127.0.0.1"], datetime.now(UTC), Certificates())
+        made.file.write_bytes(each.serving + each.key)
+
+    monkeypatch.setattr(SelfMade, "keep", keep)
+    monkeypatch.setattr(SelfMade, "reconcile", reconcile)
+    monkeypatch.setattr(serve, "RETRY_SECONDS", 0.02)
+    with capture_logs() as lines:
+        async with folder.admission(self_made=True) as admission:
+            await comes(lambda: admission.up)
+            ends.set()
+            await comes(lambda: any(line["log_level"] == "error" for line in lines) and admission.up)
+    [line] = [line for line in lines if line["log_level"] == "error"]
+    assert line["error"] == "BackgroundTaskError: the background task 'certificate keeper' has ended: it returned"
 
 
 async def test_it_is_not_up_when_its_certificate_has_gone(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from recovery.cli.main import app
     ("text", "address"),
     [
         ("127.0.0.1:8080", Address("127.0.0.1", 8080)),
-        (":9090", Address("0.0.0.0", 9090)),
+        (":9090", Address("", 9090)),
         ("[::1]:0", Address("::1", 0)),
         ("metrics.local:65535", Address("metrics.local", 65535)),
     ],

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,11 +12,12 @@ import pytest
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
+from recovery.background import BackgroundTaskError, first_of
 from recovery.cli import run
 from recovery.cli.connection import CommandError, Connection
+from recovery.cli.exit_codes import EXIT_FAILURE
 from recovery.cli.main import app
 from recovery.cli.run import Election, StopSignal, check, waits_for
-from recovery.manager import first_of
 from recovery.ports import NODES, PODS, ForbiddenError
 from tests.unit.cli.cluster import Middle, PlainCluster, StoppedClock
 from tests.unit.fake_api import Object
@@ -67,6 +70,29 @@ async def test_the_first_part_that_ends_ends_the_others_and_its_error_is_the_err
     with pytest.raises(ForbiddenError):
         await first_of(asyncio.create_task(last()), asyncio.create_task(refused()))
     assert cancelled
+
+
+async def test_a_background_task_that_ends_ends_the_process_with_one_line_and_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @asynccontextmanager
+    async def connect(*_: object) -> AsyncIterator[Connection]:
+        yield connection(PlainCluster())
+
+    async def control(*_: object) -> None:
+        raise BackgroundTaskError("resync", "it returned")
+
+    monkeypatch.setattr(run, "connect", connect)
+    monkeypatch.setattr(run, "_control", control)
+    with capture_logs() as logs:
+        exit_code = await run._run(None, None, "127.0.0.1", 0, Election("ops", 15), None)
+    assert exit_code == EXIT_FAILURE
+    [line] = [line for line in logs if line["log_level"] == "error"]
+    assert (line["event"], line["task"], line["error"]) == (
+        "ending: a background task has ended",
+        "resync",
+        "it returned",
+    )
 
 
 # --- the election ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from recovery import api_verbs
+from recovery.background import BackgroundTaskError
 from recovery.controller import runner
+from recovery.controller.fleet_reconciler import FleetReconciler
 from recovery.controller.incident_sweeper import FIRST_AFTER_SECONDS, SWEEP_SECONDS
 from recovery.controller.leadership import Leadership, SoleLeader
 from recovery.controller.leadership_guard import LeadershipTerm
@@ -631,3 +633,62 @@ async def test_a_standby_that_is_told_to_stop_ends_at_once(monkeypatch: pytest.M
         await asyncio.sleep(0.001)
         assert task.done()
     assert scene.ears.leads == []
+
+
+# --- what runs beside the reconciles ---------------------------------------------------------------------------------
+
+
+async def _ended(scene: Scene) -> BackgroundTaskError:
+    """What the controller ends with, by itself."""
+    with pytest.raises(BackgroundTaskError) as raised:
+        await asyncio.wait_for(scene.controller.run(scene.stop), 60)
+    return raised.value
+
+
+@virtual_time
+async def test_a_resync_that_fails_ends_the_controller_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, ONE)
+    monkeypatch.setattr(scene.store, "collected", lambda: 1 / 0)
+    error = await _ended(scene)
+    assert (error.task, error.why) == ("resync", "ZeroDivisionError: division by zero")
+
+
+@virtual_time
+async def test_a_resync_that_fails_ends_the_reconciles_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, ONE)
+    scene.reconciles.seconds = 3600
+    asyncio.get_running_loop().call_later(5, lambda: monkeypatch.setattr(scene.store, "collected", lambda: 1 / 0))
+    with pytest.raises(BackgroundTaskError):
+        await asyncio.wait_for(scene.controller.run(scene.stop), 601)
+    assert scene.reconciles.at_once == 0
+
+
+@virtual_time
+async def test_a_review_of_the_fleet_that_fails_ends_the_controller_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(_: FleetReconciler) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(FleetReconciler, "run", fails)
+    assert (await _ended(Scene(monkeypatch, ONE))).task == "fleet review"
+
+
+@virtual_time
+async def test_a_review_that_finds_its_term_over_leaves_the_end_to_the_election(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def returns(_: FleetReconciler) -> None:
+        return
+
+    monkeypatch.setattr(FleetReconciler, "run", returns)
+    scene = Scene(monkeypatch, ONE)
+    async with scene.running():
+        await asyncio.sleep(700)
+    assert len(scene.reconciles.of(ONE)) == 2
+
+
+@virtual_time
+async def test_a_bug_around_a_reconcile_ends_the_controller_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its group would not be queued again, and nobody would know."""
+    scene = Scene(monkeypatch, ONE)
+    monkeypatch.setattr(scene.ears, "reconcile_finished", lambda *_: 1 / 0)
+    assert (await _ended(scene)).task == "reconciles"

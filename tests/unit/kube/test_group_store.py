@@ -6,6 +6,7 @@ from itertools import permutations
 
 import pytest
 
+from recovery.background import BackgroundTaskError
 from recovery.core.model.facts import GroupKey, Snapshot
 from recovery.kube.group_store import COLLECTED_SECONDS
 from recovery.kube.projections.recovery import UNREADABLE_SCHEMA_VERSION
@@ -57,6 +58,14 @@ async def test_what_is_missing_at_the_start_is_one_plain_error() -> None:
         world.api.feeds[resource.plural].put_nowait(NoSuchResourceError("the CRD is not installed"))
     with pytest.raises(NoSuchResourceError, match="not installed"):
         await world.store.run()
+
+
+async def test_a_watch_that_ends_by_a_bug_ends_all_by_its_name() -> None:
+    world = World()
+    world.api.feeds["pods"].put_nowait(ZeroDivisionError("division by zero"))
+    with pytest.raises(BackgroundTaskError) as raised:
+        await world.store.run()
+    assert (raised.value.task, raised.value.why) == ("watch of pods", "ZeroDivisionError: division by zero")
 
 
 async def test_a_snapshot_has_all_parts_of_the_group(world: World) -> None:

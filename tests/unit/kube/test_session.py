@@ -78,7 +78,7 @@ async def test_the_environment_names_the_kubeconfig(kubeconfig: str, monkeypatch
         ("three", "there is no context 'three'"),
         ("nowhere", "Expected object with name c3"),
         ("odd", "names no http(s) server"),
-        ("plugin", "exec: process returned 3. log in"),
+        ("plugin", "exec: sh exited with 3: log in"),
     ],
 )
 async def test_a_context_that_leads_nowhere_is_named(kubeconfig: str, context: str, line: str) -> None:
@@ -131,7 +131,7 @@ async def test_credentials_that_do_not_come_are_not_waited_for(
     async def hang(*_: object, **__: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(session_module, "load_kube_config", hang)
+    monkeypatch.setattr(session_module, "load_kubeconfig", hang)
     monkeypatch.setattr(session_module, "LOAD_SECONDS_MAX", 0.01)
     assert await failure(kubeconfig) == f"kubeconfig {kubeconfig}: credentials did not come within 0 s"
 

@@ -19,6 +19,7 @@ OPTIONAL = {
     MANIFESTS / "admission" / "cert-manager",
     LAUNCH / "base",
     LAUNCH / "self-made",
+    MANIFESTS / "network-policy",
 }
 """Folders that a cluster applies if it has what they need, or wants what they do."""
 
@@ -136,6 +137,27 @@ def test_there_is_time_to_finish_and_to_release_the_lease() -> None:
     assert pod()["terminationGracePeriodSeconds"] > needed_seconds
 
 
+def test_the_key_of_the_webhooks_reaches_no_disk() -> None:
+    [tmp] = [volume for volume in pod()["volumes"] if volume["name"] == "tmp"]
+    assert tmp["emptyDir"]["medium"] == "Memory"
+
+
+def test_the_network_policy_is_for_the_pods_of_the_controller_and_for_their_ports() -> None:
+    policy = only("network-policy", "NetworkPolicy")["spec"]
+    assert (
+        deployment()["spec"]["template"]["metadata"]["labels"].items() >= policy["podSelector"]["matchLabels"].items()
+    )
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    let_in = {port["port"]: rule.get("from") for rule in policy["ingress"] for port in rule["ports"]}
+    [admission] = [int(each.rpartition(":")[2]) for each in set(patched_arguments()) if "--admission-address=" in each]
+    [metrics] = [port["containerPort"] for port in container()["ports"] if port["name"] == "metrics"]
+    assert let_in.keys() == {admission, metrics}
+    assert let_in[metrics], "of a namespace only"
+    assert let_in[admission] is None, "no selector knows the API server: closed to it, all webhooks would fail open"
+    let_out = {(port["protocol"], port["port"]) for rule in policy["egress"] for port in rule["ports"]}
+    assert let_out == {("TCP", 443), ("TCP", 6443), ("UDP", 53), ("TCP", 53)}
+
+
 # --- the command and its ports -------------------------------------------------------------------------------------
 
 
@@ -161,7 +183,7 @@ def test_every_flag_of_the_deployment_is_one_of_recovery_run() -> None:
 def test_probes_scrapes_and_the_process_agree_on_the_port() -> None:
     ports = {port["name"]: port["containerPort"] for port in container()["ports"]}
     assert f"--metrics-address={run_options()['--metrics-address']}" in container()["args"]
-    assert run_options()["--metrics-address"] == f"0.0.0.0:{ports['metrics']}"
+    assert run_options()["--metrics-address"] == f":{ports['metrics']}"
     for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
         assert container()[probe]["httpGet"] == {"path": path, "port": "metrics"}
 

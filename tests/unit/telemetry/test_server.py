@@ -4,20 +4,21 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from recovery.controller.clock import SystemClock
 from recovery.telemetry.observer import Telemetry
 from recovery.telemetry.server import ServerError, serve
 
 
-async def get(port: int, path: str, **headers: str) -> tuple[int, str, str]:
+async def get(port: int, path: str, host: str = "127.0.0.1", **headers: str) -> tuple[int, str, str]:
     async with (
         aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{port}{path}", headers=headers) as answer,
+        session.get(f"http://{host}:{port}{path}", headers=headers) as answer,
     ):
         return answer.status, await answer.text(), answer.headers["Content-Type"]
 
 
 async def test_metrics_are_prometheus_text(metrics: Telemetry) -> None:
-    async with serve("127.0.0.1", 0, registry=metrics.registry, missing=tuple) as port:
+    async with serve("127.0.0.1", 0, exposed=metrics, clock=SystemClock(), missing=tuple) as port:
         status, text, content_type = await get(port, "/metrics")
         _, _, open_metrics = await get(port, "/metrics", Accept="application/openmetrics-text;version=1.0.0")
     assert status == 200
@@ -28,22 +29,30 @@ async def test_metrics_are_prometheus_text(metrics: Telemetry) -> None:
 
 async def test_it_is_healthy_before_it_is_ready_and_says_what_is_missing(metrics: Telemetry) -> None:
     missing = ["pods", "nodes"]
-    async with serve("127.0.0.1", 0, registry=metrics.registry, missing=lambda: missing) as port:
+    async with serve("127.0.0.1", 0, exposed=metrics, clock=SystemClock(), missing=lambda: missing) as port:
         assert (await get(port, "/healthz"))[0] == 200
         assert (await get(port, "/readyz"))[:2] == (503, "not ready, waiting for: pods, nodes\n")
         missing.clear()
         assert (await get(port, "/readyz"))[:2] == (200, "ok\n")
 
 
+async def test_health_is_what_the_process_says_of_itself(metrics: Telemetry) -> None:
+    async def at_fault() -> tuple[bool, str]:
+        return False, "at fault"
+
+    async with serve("::1", 0, exposed=metrics, clock=SystemClock(), missing=tuple, alive=at_fault) as port:
+        assert (await get(port, "/healthz", host="[::1]"))[:2] == (503, "at fault\n")
+
+
 async def test_a_port_in_use_is_one_clear_error(metrics: Telemetry) -> None:
-    async with serve("127.0.0.1", 0, registry=metrics.registry, missing=tuple) as port:
+    async with serve("127.0.0.1", 0, exposed=metrics, clock=SystemClock(), missing=tuple) as port:
         with pytest.raises(ServerError, match=f"^cannot serve metrics on 127.0.0.1:{port}: Address already in use$"):
-            async with serve("127.0.0.1", port, registry=metrics.registry, missing=tuple):
+            async with serve("127.0.0.1", port, exposed=metrics, clock=SystemClock(), missing=tuple):
                 pass
 
 
 async def test_the_port_is_free_again_afterwards(metrics: Telemetry) -> None:
-    async with serve("127.0.0.1", 0, registry=metrics.registry, missing=tuple) as port:
+    async with serve("127.0.0.1", 0, exposed=metrics, clock=SystemClock(), missing=tuple) as port:
         pass
-    async with serve("127.0.0.1", port, registry=metrics.registry, missing=tuple) as again:
+    async with serve("127.0.0.1", port, exposed=metrics, clock=SystemClock(), missing=tuple) as again:
         assert again == port

@@ -1,0 +1,49 @@
+"""Tasks that run for as long as the process, or a term of it, lives.
+
+A task that nobody awaits can end in silence: asyncio logs its exception when the task is collected, and logs nothing
+when it returns. The process would then go on without its resync or without a watch. So each such task runs in
+`endless`, and somebody awaits it with `first_of` or in a TaskGroup.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from recovery.ports import ApiError
+
+
+class BackgroundTaskError(Exception):
+    """A task that must not end has ended. The process ends with it."""
+
+    def __init__(self, task: str, why: str) -> None:
+        super().__init__(f"the background task {task!r} has ended: {why}")
+        self.task = task
+        """Its name."""
+        self.why = why
+
+
+async def endless(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Do work that only a cancellation ends. Raises BackgroundTaskError when it ends by itself or fails.
+
+    An ApiError is an answer of the API server and no bug, so it is raised as it is.
+    """
+    try:
+        await work()
+    except (ApiError, BackgroundTaskError):
+        raise
+    except Exception as error:
+        raise BackgroundTaskError(name, f"{type(error).__name__}: {error}") from error
+    raise BackgroundTaskError(name, "it returned")
+
+
+async def first_of(*tasks: asyncio.Task[Any]) -> None:
+    """Wait until one of the tasks ends, then end the others. Raises what the first one raised."""
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in tasks:
+        if task in ended:
+            task.result()

@@ -1,0 +1,348 @@
+"""An aiohttp application behind limits: how many connect, how long a request may take to arrive, and how large it is.
+
+aiohttp bounds the size of one body, and nothing else. 150 clients that each send half a body and then wait would keep
+270 MB of the process that leads. Anybody who reaches the port can do that, so each server of ours listens through here.
+
+When all connections are taken, the one that has been waited for longest gives way to the next. So whoever holds
+connections open keeps nobody else out: a real request is complete within milliseconds.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+import structlog
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.log import server_logger
+
+_log = structlog.get_logger("recovery.http")
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_BACKLOG = 128
+_ACCEPT_AGAIN_SECONDS = 0.1
+"""Without a file descriptor for one more connection."""
+_LINGERING_SECONDS = 1.0
+"""For the rest of a request that was refused: a client that still sends would not read the answer."""
+
+
+class HttpLimits(msgspec.Struct, frozen=True):
+    """What a server takes from its clients."""
+
+    connections: int = 64
+    body_bytes: int = 1024 * 1024
+    """Of one request. A larger one is answered with 413."""
+    unread_bytes: int = 16 * 1024 * 1024
+    """Of all requests that have not arrived completely."""
+    handshake_seconds: float = 5.0
+    """For TLS."""
+    request_seconds: float = 10.0
+    """From the connection until its first request has arrived, and from the head of any request to the end of its
+    body."""
+    response_seconds: float = 10.0
+    """For a client to take its response."""
+    idle_seconds: float = 360.0
+    """From a response until the next request of the same connection has its head. Clients close sooner: the API server
+    after 90 s, Prometheus after 5 minutes. If we did, a review could meet a connection that has just been closed."""
+
+
+class PartsResponse(web.StreamResponse):
+    """A large body, of which the connection holds one part at a time."""
+
+    def __init__(self, parts: Sequence[bytes], headers: dict[str, str]) -> None:
+        super().__init__(headers=headers)
+        self.content_length = sum(map(len, parts))
+        self.parts = parts
+
+
+class _Connection(asyncio.Protocol):
+    """One client: hands everything on to aiohttp's protocol, and knows how long it has been waited for."""
+
+    def __init__(self, gate: "_Gate", http: web.RequestHandler) -> None:
+        self._gate = gate
+        self._http = http
+        self._transport: asyncio.Transport | None = None
+        """None: its handshake is not over."""
+        self._deadline: asyncio.TimerHandle | None = None
+        self.handshake: asyncio.Task[None] | None = None
+        """None: it is over."""
+        self.unread_bytes = 0
+        """What has come of a request that is not complete."""
+        self.working = False
+        """Its request is complete and its response is being made: only then it does not give way."""
+
+    def expects_request_within(self, seconds: float) -> None:
+        self.arrived()
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self.cut)
+
+    def arrived(self) -> None:
+        """What was waited for is here."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def complete(self) -> None:
+        """The whole request is here."""
+        self.arrived()
+        self._gate.unread_bytes -= self.unread_bytes
+        self.unread_bytes, self.working = 0, True
+
+    def cut(self) -> None:
+        """End it now."""
+        self.arrived()
+        if self._transport is not None:
+            self._transport.abort()
+        elif self.handshake is not None:
+            self.handshake.cancel()
+        self._gate.lost(self._http)
+
+    # --- asyncio.Protocol ------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.expects_request_within(self._gate.limits.request_seconds)
+        self._http.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.working:
+            self.unread_bytes += len(data)
+            self._gate.received(len(data))
+        self._http.data_received(data)
+
+    def eof_received(self) -> None:
+        self._http.eof_received()
+
+    def pause_writing(self) -> None:
+        self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._http.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None  # they refer to each other, and the buffers of both would wait for the garbage collector
+        self.arrived()
+        self._gate.lost(self._http)
+        self._http.connection_lost(error)
+
+
+class _Gate:
+    """All connections of a server."""
+
+    def __init__(self, server: web.Server, limits: HttpLimits, context: ssl.SSLContext | None) -> None:
+        self._server = server
+        self.limits = limits
+        self._context = context
+        self._connections: dict[object, _Connection] = {}
+        """By aiohttp's protocol; the one that has been waited for longest comes first."""
+        self.unread_bytes = 0
+
+    async def accept_from(self, listening: socket.socket) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                client, _ = await asyncio.get_running_loop().sock_accept(listening)
+            except OSError:  # no file descriptor is left, or the client has gone already
+                await asyncio.sleep(_ACCEPT_AGAIN_SECONDS)
+                continue
+            try:
+                self._admit(client)
+            except Exception as error:  # noqa: BLE001 - the boundary: one client must not end the server
+                _log.error("a connection was dropped: this is a bug", error=str(error), exc_info=error)
+                client.close()
+
+    def _admit(self, client: socket.socket) -> None:
+        if len(self._connections) >= self.limits.connections and not self._one_gives_way():
+            client.close()
+            return
+        http = self._server()
+        connection = self._connections[http] = _Connection(self, http)
+        connection.handshake = asyncio.create_task(self._shake_hands(client, connection, http))
+
+    async def _shake_hands(self, client: socket.socket, connection: _Connection, http: object) -> None:
+        timeout = None if self._context is None else self.limits.handshake_seconds
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(
+                lambda: connection, client, ssl=self._context, ssl_handshake_timeout=timeout
+            )
+        except OSError:  # so are all errors of TLS; they are the client's own
+            self.lost(http)
+        finally:
+            connection.handshake = None
+
+    def lost(self, http: object) -> None:
+        """A connection has ended."""
+        connection = self._connections.pop(http, None)
+        if connection is not None:
+            self.unread_bytes -= connection.unread_bytes
+
+    def received(self, count: int) -> None:
+        """Bytes of a request that is not complete."""
+        self.unread_bytes += count
+        while self.unread_bytes > self.limits.unread_bytes and self._one_gives_way(only_unread=True):
+            pass
+
+    def _one_gives_way(self, *, only_unread: bool = False) -> bool:
+        """Cut the connection that has been waited for longest. False: every one is being answered.
+
+        `only_unread`: one of which part of a request is here.
+        """
+        for connection in self._connections.values():
+            if not connection.working and (connection.unread_bytes or not only_unread):
+                connection.cut()
+                return True
+        return False
+
+    def cut_all(self) -> None:
+        for connection in tuple(self._connections.values()):
+            connection.cut()
+
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Read the whole request, then answer it."""
+        connection = self._connections.get(request.protocol)
+        if connection is None:  # it was cut meanwhile
+            raise web.HTTPServiceUnavailable
+        connection.arrived()
+        if (request.content_length or 0) > self.limits.body_bytes:
+            raise web.HTTPRequestEntityTooLarge(self.limits.body_bytes, request.content_length or 0)
+        try:
+            async with asyncio.timeout(self.limits.request_seconds):
+                await request.read()
+        except (TimeoutError, ConnectionError, web.RequestPayloadError) as error:
+            _let_go(error)
+            refusal = web.HTTPRequestTimeout if isinstance(error, TimeoutError) else web.HTTPBadRequest
+            # Not the error itself, which would be logged with a traceback.
+            raise refusal(headers={"Connection": "close"}) from None
+        connection.complete()
+        try:
+            response = await handler(request)
+        finally:
+            self._answered(request.protocol)
+        try:
+            async with asyncio.timeout(self.limits.response_seconds):
+                await response.prepare(request)
+                for part in response.parts if isinstance(response, PartsResponse) else ():
+                    await response.write(part)
+                await response.write_eof()
+        except TimeoutError:
+            connection.cut()
+        return response
+
+    def _answered(self, http: object) -> None:
+        """The response is made. This connection is the last one to give way now."""
+        connection = self._connections.pop(http, None)
+        if connection is not None:
+            connection.working = False
+            self._connections[http] = connection
+
+
+@asynccontextmanager
+async def listen(
+    routes: list[web.RouteDef],
+    host: str | None,
+    port: int,
+    *,
+    limits: HttpLimits,
+    close_seconds: float,
+    context: ssl.SSLContext | None = None,
+) -> AsyncIterator[int]:
+    """Serve these routes while the context lasts; gives the port, which the system chose if `port` is 0.
+
+    `host` None or empty: all addresses of all families. `close_seconds`: how long the end waits for responses in the
+    making. `context` None: no TLS. Raises OSError if it cannot listen.
+    """
+    gates: list[_Gate] = []
+
+    @web.middleware
+    async def limited(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        return await gates[0].middleware(request, handler)
+
+    application = web.Application(middlewares=[limited], client_max_size=limits.body_bytes)
+    application.add_routes(routes)
+    runner = web.AppRunner(
+        application,
+        access_log=None,
+        shutdown_timeout=close_seconds,
+        keepalive_timeout=limits.idle_seconds,
+        lingering_time=_LINGERING_SECONDS,
+    )
+    if _not_of_a_client not in server_logger.filters:
+        server_logger.addFilter(_not_of_a_client)
+    await runner.setup()
+    assert runner.server is not None
+    gate = _Gate(runner.server, limits, context)
+    gates.append(gate)
+    sockets: list[socket.socket] = []
+    accepting: list[asyncio.Task[None]] = []
+    try:
+        sockets.extend(await _sockets(host, port))
+        accepting.extend(asyncio.create_task(gate.accept_from(each)) for each in sockets)
+        yield int(sockets[0].getsockname()[1])
+    finally:
+        for task in accepting:
+            task.cancel()
+        await asyncio.gather(*accepting, return_exceptions=True)
+        for each in sockets:
+            each.close()
+        await runner.cleanup()
+        gate.cut_all()
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Free what has been read of a body. A traceback holds its frames until the garbage collector comes, which goes by
+    the number of objects and not by their size."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+def _not_of_a_client(record: logging.LogRecord) -> bool:
+    """False for a request that is no HTTP: anybody could fill the log with tracebacks."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
+
+
+async def _sockets(host: str | None, port: int) -> list[socket.socket]:
+    """Listening, on all addresses of the host. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            try:
+                each = socket.socket(family, kind, protocol)
+            except OSError:  # the kernel does not have this family
+                continue
+            try:
+                shared = port or (sockets[0].getsockname()[1] if sockets else 0)
+                _bind(each, (address[0], shared, *address[2:]))
+            except OSError as error:
+                each.close()
+                if not host and error.errno == errno.EADDRNOTAVAIL:  # it has, and the family is disabled
+                    continue
+                raise
+            sockets.append(each)
+    except OSError:
+        for each in sockets:
+            each.close()
+        raise
+    if not sockets:
+        raise OSError(errno.EADDRNOTAVAIL, "no address to listen on")
+    return sockets
+
+
+def _bind(listening: socket.socket, address: tuple[object, ...]) -> None:
+    listening.setblocking(False)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if listening.family == socket.AF_INET6:
+        listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # the other family has its own socket
+    listening.bind(address)
+    listening.listen(_BACKLOG)

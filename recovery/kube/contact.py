@@ -1,0 +1,82 @@
+"""Whether requests reach the API server, and whether a new process would reach it if this one does not.
+
+A restart helps only if this process is at fault: a connection pool that is stuck, or a kubeconfig that names another
+server by now. While the API server is down it does harm: a process that starts without it ends, and the kubelet waits
+up to five minutes before it starts the next one. So a process that reaches nothing tries what a new one would do, and
+calls itself unhealthy only if that succeeds.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+import msgspec
+
+from recovery.kube.observer import RequestObserver
+from recovery.kube.session import SessionError, open_session
+from recovery.ports import Clock
+
+SILENCE_SECONDS = 300.0
+"""Without an answer, until a new session is tried. Longer than a restart of an API server, and than any request."""
+TRIAL_SECONDS_MAX = 3.0
+"""Below the timeout of the liveness probe (manifests/manager). A trial that takes longer counts as failed."""
+TRIAL_INTERVAL_SECONDS = 10.0
+"""Between trials: anybody can ask for `/healthz`."""
+
+_NO_ANSWER = frozenset({"timeout", "connection"})
+
+
+class Health(msgspec.Struct, frozen=True):
+    """What `/healthz` answers."""
+
+    restart_helps: bool
+    words: str
+    """One line."""
+
+
+class ApiContact:
+    """A `RequestObserver` that remembers since when no request has been answered, and hands everything on."""
+
+    def __init__(self, clock: Clock, reaches_anew: Callable[[], Awaitable[bool]], observer: RequestObserver) -> None:
+        """`reaches_anew`: whether a session that is opened now gets an answer."""
+        self._clock = clock
+        self._reaches_anew = reaches_anew
+        self._observer = observer
+        self._failing_since_seconds: float | None = None
+        """None: the last request was answered, or none has been sent."""
+        self._tried_at_seconds = float("-inf")
+        self._trial: asyncio.Task[bool] | None = None
+        """The last trial. None: there has been none."""
+
+    def request_finished(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        self._observer.request_finished(verb, resource, code, seconds)
+        if code not in _NO_ANSWER:
+            if code.isdigit():
+                self._failing_since_seconds = None
+        elif self._failing_since_seconds is None:
+            self._failing_since_seconds = self._clock.monotonic_seconds()
+
+    async def health(self) -> Health:
+        now = self._clock.monotonic_seconds()
+        if self._failing_since_seconds is None or now - self._failing_since_seconds < SILENCE_SECONDS:
+            return Health(False, "ok")
+        words = f"no request has reached the API server for {now - self._failing_since_seconds:.0f} s"
+        if self._trial is None or now - self._tried_at_seconds >= TRIAL_INTERVAL_SECONDS:
+            self._tried_at_seconds = now
+            self._trial = asyncio.ensure_future(self._reaches_anew())
+        if await asyncio.shield(self._trial):
+            return Health(True, f"{words}, and a new session reaches it: this process is at fault")
+        return Health(False, f"ok, but {words}; a new session does not reach it either")
+
+
+async def reaches_anew(kubeconfig: str | None, context: str | None) -> bool:
+    """Open a session as a new process would, and send one request. Any answer counts."""
+    try:
+        async with (
+            asyncio.timeout(TRIAL_SECONDS_MAX),
+            open_session(kubeconfig=kubeconfig, context=context) as session,
+            session.pool.get(f"{session.server}/version", **session.connection_arguments()),
+        ):
+            return True
+    except (SessionError, aiohttp.ClientError, OSError):  # TimeoutError is an OSError
+        return False

@@ -1,0 +1,300 @@
+"""What clients can take of a server of ours, over real sockets."""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+from aiohttp import web
+
+from recovery.admission.certificates import Certificates, make_certificates
+from recovery.http_server import HttpLimits, PartsResponse, listen
+
+PATIENT = HttpLimits(connections=4, body_bytes=1000, unread_bytes=2000)
+"""Its times are far beyond those of a test."""
+HASTY = msgspec.structs.replace(
+    PATIENT, handshake_seconds=0.05, request_seconds=0.05, response_seconds=0.05, idle_seconds=0.05
+)
+PART = b"x" * 100_000
+PARTS = 200
+
+
+@dataclass
+class Served:
+    """A server, and what has come of it."""
+
+    port: int
+    bodies: list[bytes] = field(default_factory=list)
+    """Of requests that came through."""
+
+    async def client(self, sends: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(sends)
+        await writer.drain()
+        return reader, writer
+
+    async def post(self, body: bytes) -> int:
+        """The status of a real request."""
+        async with (
+            asyncio.timeout(10),
+            aiohttp.ClientSession() as session,
+            session.post(f"http://127.0.0.1:{self.port}/", data=body) as answer,
+        ):
+            return answer.status
+
+
+@asynccontextmanager
+async def serving(limits: HttpLimits, *, context: ssl.SSLContext | None = None) -> AsyncIterator[Served]:
+    served = Served(0)
+
+    async def take(request: web.Request) -> web.Response:
+        served.bodies.append(await request.read())
+        return web.Response(text="taken")
+
+    async def large(_: web.Request) -> web.StreamResponse:
+        return PartsResponse([PART] * PARTS, headers={"Content-Type": "text/plain"})
+
+    routes = [web.post("/", take), web.get("/large", large)]
+    async with listen(routes, "127.0.0.1", 0, limits=limits, close_seconds=0.1, context=context) as served.port:
+        yield served
+
+
+def half(declared: int = 900, sent: int = 500) -> bytes:
+    """A request of which part of the body is missing."""
+    return f"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {declared}\r\n\r\n".encode() + b"x" * sent
+
+
+async def is_cut(reader: asyncio.StreamReader) -> bytes:
+    """What came before the end. Fails if it does not end."""
+    received = b""
+    async with asyncio.timeout(10):
+        try:
+            while part := await reader.read(65536):
+                received += part
+        except ConnectionError:
+            pass
+    return received
+
+
+async def test_a_request_is_answered_and_its_connection_serves_the_next_one() -> None:
+    async with serving(PATIENT) as served:
+        reader, writer = await served.client(half(declared=5, sent=5))
+        assert (await reader.readuntil(b"taken")).startswith(b"HTTP/1.1 200")
+        writer.write(half(declared=4, sent=4))
+        assert (await reader.readuntil(b"taken")).startswith(b"HTTP/1.1 200")
+        assert served.bodies == [b"x" * 5, b"x" * 4]
+
+
+async def test_a_large_response_comes_whole() -> None:
+    async with (
+        serving(PATIENT) as served,
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{served.port}/large") as answer,
+    ):
+        assert len(await answer.read()) == len(PART) * PARTS
+        assert answer.headers["Content-Length"] == str(len(PART) * PARTS)
+
+
+@pytest.mark.parametrize("path", [b"/", b"/unknown"])
+async def test_when_all_connections_are_taken_the_one_that_was_waited_for_longest_gives_way(
+    path: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(PATIENT) as served:
+        waiting = [await served.client(half(sent=9).replace(b"/", path, 1)) for _ in range(4)]
+        for _ in range(3):
+            assert await served.post(b"real") == 200
+            await is_cut(waiting.pop(0)[0])
+            await asyncio.sleep(0.05)  # the real one has gone
+            waiting.append(await served.client(half(sent=9).replace(b"/", path, 1)))
+        assert served.bodies == [b"real"] * 3
+        assert not any(reader.at_eof() for reader, _ in waiting)
+    assert caplog.records == []
+
+
+async def test_silent_connections_keep_nobody_out() -> None:
+    async with serving(PATIENT) as served:
+        silent = [await served.client() for _ in range(20)]
+        assert await served.post(b"real") == 200
+        ends = [asyncio.create_task(is_cut(reader)) for reader, _ in silent]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        assert await served.post(b"real") == 200
+        assert sum(not end.done() for end in ends) <= PATIENT.connections
+        for end in ends:
+            end.cancel()
+
+
+async def test_one_that_is_being_answered_does_not_give_way() -> None:
+    answers = asyncio.Event()
+
+    async def wait(_: web.Request) -> web.Response:
+        await answers.wait()
+        return web.Response(text="done")
+
+    routes = [web.post("/", wait)]
+    async with listen(routes, "127.0.0.1", 0, limits=PATIENT, close_seconds=0.1) as port:
+        served = Served(port)
+        asking = [asyncio.create_task(served.post(b"real")) for _ in range(4)]
+        await asyncio.sleep(0.1)
+        reader, _ = await served.client(half())
+        assert await is_cut(reader) == b"", "the newest is refused instead"
+        answers.set()
+        assert await asyncio.gather(*asking) == [200] * 4
+
+
+async def test_bodies_that_do_not_come_are_held_up_to_a_sum() -> None:
+    limits = msgspec.structs.replace(PATIENT, connections=100)
+    async with serving(limits) as served:
+        clients = [await served.client(half(sent=900, declared=901)) for _ in range(20)]
+        ends = [asyncio.create_task(is_cut(reader)) for reader, _ in clients]
+        async with asyncio.timeout(10):
+            while sum(end.done() for end in ends) < 18:
+                await asyncio.sleep(0.01)
+        assert await served.post(b"x" * 900) == 200
+        for end in ends:
+            end.cancel()
+
+
+@pytest.mark.parametrize(
+    "request_head",
+    [b"Content-Length: 1001", b"Transfer-Encoding: chunked"],
+    ids=["by its length", "in chunks"],
+)
+async def test_a_body_that_is_too_large_is_refused(request_head: bytes) -> None:
+    async with serving(PATIENT) as served:
+        body = b"3e9\r\n" + b"x" * 1001 + b"\r\n0\r\n\r\n" if b"chunked" in request_head else b""
+        reader, _ = await served.client(b"POST / HTTP/1.1\r\nHost: a\r\n" + request_head + b"\r\n\r\n" + body)
+        async with asyncio.timeout(10):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 413")
+        assert served.bodies == []
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (b"", b""),
+        (b"POST / HTTP/1.1\r\nHost: a\r\n", b""),
+        (half(), b"HTTP/1.1 408"),
+        (b"not HTTP\r\n\r\n", b"HTTP/1.0 400"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", b"HTTP/1.0 400"),
+        (b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n", None),
+    ],
+    ids=["no request", "half a head", "half a body", "no HTTP", "bad chunks", "a response that is not read"],
+)
+async def test_what_does_not_arrive_in_time_ends_the_connection(
+    sent: bytes, answer: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And it is nothing to log: anybody could fill the log with it."""
+    with caplog.at_level(logging.INFO):
+        async with serving(HASTY) as served:
+            reader, writer = await served.client(sent)
+            if answer is None:
+                await asyncio.sleep(0.3)
+            received = await is_cut(reader)
+            writer.close()
+    if answer is None:
+        assert 0 < len(received) < len(PART) * PARTS
+    else:
+        assert received.startswith(answer)
+    assert caplog.records == []
+
+
+async def test_an_idle_connection_ends_and_so_does_one_with_half_the_next_head() -> None:
+    async with serving(HASTY) as served:
+        for more in (b"", b"POST / HTTP/1.1\r\n"):
+            reader, writer = await served.client(half(declared=1, sent=1))
+            await reader.readuntil(b"taken")
+            writer.write(more)
+            assert await is_cut(reader) == b""
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> ssl.SSLContext:
+    made = make_certificates(["127.0.0.1"], datetime.now(UTC), Certificates())
+    (tmp_path / "tls.pem").write_bytes(made.serving + made.key)
+    context = ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "tls.pem")
+    return context
+
+
+def trusting() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+async def test_handshakes_that_do_not_go_on_end_and_keep_nobody_out(
+    tls: ssl.SSLContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        async with serving(PATIENT, context=tls) as served:
+            silent = [await served.client() for _ in range(PATIENT.connections)]
+            async with (
+                asyncio.timeout(10),
+                aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting())) as session,
+                session.post(f"https://127.0.0.1:{served.port}/", data=b"real") as answer,
+            ):
+                assert answer.status == 200
+            await is_cut(silent[0][0])
+        async with serving(HASTY, context=tls) as served:
+            reader, _ = await served.client()
+            await is_cut(reader)
+            reader, _ = await served.client(b"GET / HTTP/1.1\r\n\r\n" * 20)
+            await is_cut(reader)
+    assert caplog.records == []
+
+
+async def test_nothing_is_left_of_those_who_went_away() -> None:
+    async with serving(PATIENT) as served:
+        for _ in range(3 * PATIENT.connections):
+            _, writer = await served.client(half(sent=900, declared=901))
+            writer.close()
+            await writer.wait_closed()
+        await asyncio.sleep(0.05)
+        kept = [await served.client(half(sent=1)) for _ in range(PATIENT.connections - 1)]
+        assert await served.post(b"x" * 1000) == 200
+        assert not any(reader.at_eof() for reader, _ in kept)
+
+
+async def test_without_a_host_it_listens_on_all_families() -> None:
+    async with listen([], None, 0, limits=PATIENT, close_seconds=0.1) as port:
+        for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+            with closing(socket.socket(family)) as client:
+                client.setblocking(False)
+                async with asyncio.timeout(5):
+                    await asyncio.get_running_loop().sock_connect(client, (address, port))
+
+
+async def test_without_a_host_a_family_that_is_disabled_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with net.ipv6.conf.all.disable_ipv6: there are sockets of it, and no address."""
+
+    class NoIpv6(socket.socket):
+        def bind(self, address: Any) -> None:
+            if self.family == socket.AF_INET6:
+                raise OSError(errno.EADDRNOTAVAIL, "no address")
+            super().bind(address)
+
+    monkeypatch.setattr(socket, "socket", NoIpv6)
+    async with listen([], "", 0, limits=PATIENT, close_seconds=0.1) as port:
+        await asyncio.open_connection("127.0.0.1", port)
+    with pytest.raises(OSError, match="no address"):
+        async with listen([], "::1", 0, limits=PATIENT, close_seconds=0.1):
+            pass
+
+
+async def test_the_end_cuts_those_that_wait() -> None:
+    async with serving(PATIENT) as served:
+        reader, _ = await served.client(half())
+        await asyncio.sleep(0.05)
+    await is_cut(reader)
+    with pytest.raises(ConnectionRefusedError):
+        await served.client()
