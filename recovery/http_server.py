@@ -232,6 +232,7 @@ class _Gate:
                 await response.prepare(request)
                 for part in response.parts if isinstance(response, PartsResponse) else ():
                     await response.write(part)
+                    await asyncio.sleep(0)  # a socket that takes all of it at once would keep the event loop
                 await response.write_eof()
         except TimeoutError:
             connection.cut()

@@ -33,6 +33,7 @@ from recovery.cli.preflight import (
     to_lead,
 )
 from recovery.controller.clock import SystemClock
+from recovery.controller.heap import spare_the_caches
 from recovery.controller.leadership import Elector, Leadership, SoleLeader
 from recovery.manager import Manager
 from recovery.ports import NODE_LEASE_NAMESPACE, TRAIN_JOBS, Resource
@@ -280,6 +281,7 @@ async def _control(
         _log.info("starting", server=connection.server, version=version("trainjob-recovery"))
         await first_of(
             asyncio.create_task(program.run(stop)),
+            asyncio.create_task(endless("heap", lambda: spare_the_caches(program.store.synced, clock))),
             asyncio.create_task(endless("event loop lag", lambda: measure_lag(clock, telemetry.event_loop_lagged))),
         )
 

@@ -21,6 +21,8 @@ FRESH_SECONDS = 1.0
 """For so long after it was made an exposition is given to whoever asks."""
 SLICE_SECONDS = 0.005
 """After so much work the event loop gets a turn, for as long as the work took: a scrape has half of it at most."""
+_PART_CHARACTERS = 64 * 1024
+"""Of a part of the response, which is sent in one go."""
 _LINES_AT_ONCE = 100
 """Between two checks of the time: half a millisecond."""
 
@@ -97,14 +99,19 @@ class Exposition:
     async def _make(self, text_format: TextFormat, term: int) -> Body:
         async with self._one_at_a_time:
             parts: list[bytes] = []
+            part: list[str] = []
             began = self._clock.monotonic_seconds()
             for text in _texts(self._exposed.pieces(), text_format):
                 if text:
-                    parts.append(text.encode())
+                    part.append(text)
+                if sum(map(len, part)) >= _PART_CHARACTERS:
+                    parts.append("".join(part).encode())
+                    part.clear()
                 spent = self._clock.monotonic_seconds() - began
                 if spent >= SLICE_SECONDS:
                     await self._clock.sleep(spent)
                     began = self._clock.monotonic_seconds()
+            parts.append("".join(part).encode())
             made = Body(tuple(parts), self._clock.monotonic_seconds(), term)
         self._kept[text_format] = made
         return made
