@@ -135,6 +135,7 @@ class KubeGroupStore:
             self._put_pod,
             self._drop_pod,
             label_selector=GROUPS_SELECTOR,
+            replacing=self._replace_pod,
             taken_over=self._pods_taken_over,
         )
         self._informers = tuple(self._make_informers(train_jobs=train_jobs))
@@ -251,7 +252,14 @@ class KubeGroupStore:
         if train_jobs:
             yield self._informer(TRAIN_JOBS, decode_train_job, self._put_train_job, self._drop_train_job)
         yield self._informer(JOB_SETS, decode_job_set, self._put_jobset, self._drop_jobset)
-        yield self._informer(JOBS, decode_job, self._put_job, self._drop_job, label_selector=GROUPS_SELECTOR)
+        yield self._informer(
+            JOBS,
+            decode_job,
+            self._put_job,
+            self._drop_job,
+            label_selector=GROUPS_SELECTOR,
+            replacing=self._replace_job,
+        )
         yield self._pods_informer
         yield self._nodes_informer
         # A policy that cannot be read allows nothing; a fact that cannot be read stays what it was.
@@ -268,6 +276,7 @@ class KubeGroupStore:
         drop: Callable[[ObjectEntry[T]], None],
         *,
         label_selector: str = "",
+        replacing: Callable[[ObjectEntry[T], ObjectEntry[T]], None] = nothing,
         taken_over: Callable[[], None] = nothing,
         forget_undecodable: bool = False,
     ) -> Informer[T]:
@@ -281,6 +290,7 @@ class KubeGroupStore:
             entropy=self._entropy,
             observer=self._observer,
             label_selector=label_selector,
+            replacing=replacing,
             readability_changed=self._readability_changed,
             taken_over=taken_over,
             forget_undecodable=forget_undecodable,
@@ -379,6 +389,13 @@ class KubeGroupStore:
             self._train(key, job)
         self._notify(key)
 
+    def _replace_job(self, before: ObjectEntry[JobRecord], after: ObjectEntry[JobRecord]) -> None:
+        """A Job with another label belongs to another group. What is remembered of it goes with its UID."""
+        key = before.value.group
+        if key != after.value.group:
+            _remove(self._jobs, key, before.name)
+            self._notify(key)
+
     def _drop_job(self, entry: ObjectEntry[JobRecord]) -> None:
         key = entry.value.group
         self._incarnations.job_gone(entry.uid)
@@ -399,12 +416,23 @@ class KubeGroupStore:
         self._pod_seen(key, pod)
         self._notify(key)
 
-    def _drop_pod(self, entry: ObjectEntry[PodRecord]) -> None:
-        key = entry.value.group
-        before = _remove(self._pods, key, entry.name)
+    def _replace_pod(self, before: ObjectEntry[PodRecord], after: ObjectEntry[PodRecord]) -> None:
+        """A pod with another label belongs to another group. It still exists, so the group that it leaves lost none."""
+        if before.value.facts.job_uid != after.value.facts.job_uid:
+            self._incarnations.pod_left(before.value.facts)
+        if before.value.group != after.value.group:
+            self._take_out(before.value.group, before.name)
+            self._notify(before.value.group)
+
+    def _take_out(self, key: GroupKey, pod_name: str) -> None:
+        before = _remove(self._pods, key, pod_name)
         if before is not None:
             self._to_place.changed(key, before, None)
             self._count_on_node(before.facts.node, key, -1)
+
+    def _drop_pod(self, entry: ObjectEntry[PodRecord]) -> None:
+        key = entry.value.group
+        self._take_out(key, entry.name)
         self._incarnations.pod_gone(entry.value.facts, self._clock.now())
         self._notify(key)
 
