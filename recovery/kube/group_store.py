@@ -24,20 +24,18 @@ from recovery.core.model.facts import (
     Progress,
     Snapshot,
     UndecodableObject,
-    WaitingGroup,
     WorkloadFacts,
 )
 from recovery.core.model.fleet_ledger import FleetTotals
 from recovery.core.model.ledger import LedgerObject, Phase
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
-from recovery.kube.capacity import Capacity
-from recovery.kube.fleet_facts import LostNodes, fleet_facts
+from recovery.kube.fleet_facts import FleetIndex
 from recovery.kube.informer import Informer, nothing
 from recovery.kube.job_history import JobHistories
 from recovery.kube.live_reader import LiveReader
 from recovery.kube.observer import InformerObserver, NoObserver
-from recovery.kube.pending_groups import PodsToPlace, waiting_group
+from recovery.kube.pending_groups import PodsToPlace
 from recovery.kube.projections.metadata import ObjectEntry
 from recovery.kube.projections.nodes import decode_node
 from recovery.kube.projections.pods import PodRecord, decode_pod
@@ -115,8 +113,7 @@ class KubeGroupStore:
         self._pods: dict[GroupKey, dict[str, PodRecord]] = {}
         self._to_place = PodsToPlace()
         self._nodes: dict[str, NodeFacts] = {}
-        self._capacity = Capacity(self._nodes)
-        self._lost_nodes = LostNodes()
+        self._fleet = FleetIndex(self._nodes, self._to_place, self._kept_parts, clock=clock, known=self._notify)
         self._pods_on_node: dict[str, dict[GroupKey, int]] = {}
         self._policies: dict[str, dict[str, PolicyFacts]] = {}
         """By namespace; those of the cluster have none."""
@@ -146,6 +143,7 @@ class KubeGroupStore:
         refused: RefusedError | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._fleet.run())
                 for informer in self._informers:
                     tasks.create_task(informer.run())
         except* RefusedError as group:
@@ -232,9 +230,7 @@ class KubeGroupStore:
             vanished=self._vanished(before, parts),
             live=True,
         )
-        lost = self._lost_nodes.of_late(self._clock.now())
-        fleet = fleet_facts(snapshot, self._capacity, lost, tuple(self._waiting_besides(key)))
-        return msgspec.structs.replace(snapshot, fleet=fleet, read_at=read_at)
+        return msgspec.structs.replace(snapshot, fleet=self._fleet.facts(snapshot), read_at=read_at)
 
     async def read_config_live(self) -> ConfigFacts | None:
         return await self._live.config(self._report)
@@ -304,20 +300,16 @@ class KubeGroupStore:
             self._notify_groups_on(found.name)
 
     def _parts(self, key: GroupKey) -> Parts:
+        return msgspec.structs.replace(self._kept_parts(key), undecodable=self._undecodable.of(key))
+
+    def _kept_parts(self, key: GroupKey) -> Parts:
+        """Without those that cannot be read."""
         return Parts(
             train_job=self._train_jobs.get(key),
             jobset=self._jobsets.get(key),
             jobs=tuple(self._jobs.get(key, {}).values()),
             pods=tuple(self._pods.get(key, {}).values()),
-            undecodable=self._undecodable.of(key),
         )
-
-    def _waiting_besides(self, own: GroupKey) -> Iterator[WaitingGroup]:
-        """The other groups that wait, as the watches tell of them."""
-        for key, asking in self._to_place.groups():
-            group = waiting_group(key, self._parts(key), asking, self._capacity) if key != own else None
-            if group is not None:
-                yield group
 
     def _vanished(self, before: Parts, live: Parts) -> Iterable[PodFacts]:
         """Pods that were known before the reading began, and that it did not find under a Job that lives on.
@@ -344,6 +336,7 @@ class KubeGroupStore:
                 yield name
 
     def _notify(self, key: GroupKey) -> None:
+        self._fleet.group_changed(key)
         for changed in self._subscribers:
             changed(key)
 
@@ -486,14 +479,12 @@ class KubeGroupStore:
     def _put_node(self, entry: ObjectEntry[NodeFacts]) -> None:
         before, node = self._nodes.get(entry.name), entry.value
         self._nodes[entry.name] = node
-        self._capacity.changed(before, node)
-        self._lost_nodes.seen(before, node, self._clock.now(), listed=not self._nodes_informer.synced)
+        self._fleet.node_seen(before, node, listed=not self._nodes_informer.synced)
         if before is None or _what_counts(before) != _what_counts(node):
             self._notify_groups_on(entry.name)
 
     def _drop_node(self, entry: ObjectEntry[NodeFacts]) -> None:
-        self._capacity.changed(self._nodes.pop(entry.name, None), None)
-        self._lost_nodes.gone(entry.value, self._clock.now())
+        self._fleet.node_gone(self._nodes.pop(entry.name, None), entry.value)
         self._notify_groups_on(entry.name)
 
     def _notify_groups_on(self, node: str) -> None:

@@ -24,6 +24,7 @@ async def waiting(world: World) -> tuple[WaitingGroup, ...]:
         world.api.objects[plural, "mine"] = json.dumps(body).encode()
     fleet = (await world.store.read_live(MINE)).fleet
     assert fleet is not None
+    assert fleet.waiting is not None
     return fleet.waiting
 
 
