@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.bench import idle_jobs, nodes, recoveries, scrapes, simulation
+from tests.bench import capacity, idle_jobs, nodes, recoveries, scrapes, simulation
 
 
 def _simulation() -> None:
@@ -43,6 +43,12 @@ def _scrapes() -> None:
     _keep("scrapes", [asdict(row) for row in rows])
 
 
+def _capacity() -> None:
+    rows = capacity.measure()
+    print(capacity.table(rows), flush=True)
+    _keep("capacity", [asdict(row) for row in rows])
+
+
 def _keep(part: str, rows: list[dict[str, object]]) -> None:
     target = Path(f"build/bench-{part}.json")
     target.parent.mkdir(exist_ok=True)
@@ -55,6 +61,7 @@ PARTS = {
     "nodes": _nodes,
     "idle-jobs": _idle_jobs,
     "scrapes": _scrapes,
+    "capacity": _capacity,
 }
 
 
