@@ -72,7 +72,7 @@ async def test_relabelled_jobs_leave_nothing(world: World) -> None:
         await world.tell(JOBS, *(relabelled(job(), f"g-{number}") for number in range(start, start + 1000)))
     assert sizes(world) == once
     await world.tell(JOBS, relabelled(job(), f"g-{RELABELS - 1}"), type_="DELETED")
-    assert sizes(world)["_jobs"] == 0
+    assert sizes(world)["_objects._jobs"] == 0
 
 
 async def test_pods_that_change_their_job_leave_nothing(world: World) -> None:
