@@ -321,8 +321,11 @@ def main() -> None:
     finished = train(args, join(args), termination)
     # Only here: after an exception it might wait for peers that are gone, and a process that ends closes all anyway.
     dist.destroy_process_group()
-    if not finished:
-        sys.exit(128 + signal.SIGTERM)  # never 0: Kubernetes would take the training for complete
+    sys.stdout.flush()
+    # Threads of gloo go on after that. One that still needs the interpreter while it shuts down aborts the process
+    # (pytorch/pytorch#190489), and a finished training counts as failed. So the interpreter does not shut down.
+    # Never 0 before the last step: Kubernetes would take the training for complete.
+    os._exit(0 if finished else 128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":
