@@ -22,7 +22,10 @@ COST_MAX = 20_000
 """What the demands of one group may cost: about 20 ms. A group of 5,000 pods that name a node each costs 10,000."""
 NODES_AT_ONCE_MAX = 200
 """So many nodes that have changed are taken account of while somebody asks: 5 ms. More are left to the background."""
-_NAMES_KEPT_MAX = 64
+_NAMES_KEPT_MAX = 512
+"""So many sets of nodes are remembered by name: 40 KB each where they have all of 5,000 nodes."""
+_NAMED_AT_COST = 20
+"""So many nodes are named in the time that the unit of cost takes."""
 _TOLERATIONS_KEPT_MAX = 1024
 
 
@@ -63,6 +66,8 @@ class Capacity:
         self._kept_off_states = 0
         self._names: OrderedDict[NodeSet, tuple[str, ...]] = OrderedDict()
         self._names_kinds = 0
+        self.naming_cost = 0
+        """What it has cost so far to name nodes, in the unit of `cost`."""
 
     @property
     def nodes(self) -> int:
@@ -188,8 +193,11 @@ class Capacity:
             self._names_kinds = self._index.kinds
         if nodes not in self._names:
             self._names[nodes] = self._index.names(nodes)
+            self.naming_cost += len(self._names[nodes]) // _NAMED_AT_COST
             if len(self._names) > _NAMES_KEPT_MAX:
                 self._names.popitem(last=False)
+        else:
+            self._names.move_to_end(nodes)
         return self._names[nodes]
 
 

@@ -21,6 +21,8 @@ NodeSet = int
 _KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 _STATE_TAINTS = "node.kubernetes.io/"
 """Prefix of the taints that tell how a node is at the moment: not-ready, unreachable, unschedulable, disk-pressure."""
+_FEW_OF = 10
+"""A set with one in so many of all nodes, or fewer, is named bit by bit."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
@@ -128,8 +130,17 @@ class NodeIndex:
 
     def names(self, nodes: NodeSet) -> tuple[str, ...]:
         """In alphabetical order."""
+        if nodes.bit_count() * _FEW_OF <= len(self._names):
+            return tuple(sorted(self._few(nodes)))
         bits = reversed(f"{nodes:b}")
         return tuple(sorted(name for name, bit in zip(self._names, bits, strict=False) if bit == "1"))
+
+    def _few(self, nodes: NodeSet) -> Iterator[str]:
+        """Bit by bit, without the positions between them."""
+        while nodes:
+            lowest = nodes & -nodes
+            yield self._names[lowest.bit_length() - 1]
+            nodes ^= lowest
 
     def _new_bit(self, name: str) -> NodeSet:
         if self._free:

@@ -79,9 +79,11 @@ class WaitingGroups:
         self._parts = parts
         self._counted: dict[GroupKey, _Counted] = {}
         self._changed: dict[GroupKey, None] = {}
-        """Groups to be counted again, the longest first."""
+        """Groups that have changed and are to be counted again, the longest first."""
+        self._moved: dict[GroupKey, None] = {}
+        """Groups of which only the nodes have changed since they were counted."""
         self._states = 0
-        """What `Capacity.states` was when all of them were to be counted again."""
+        """What `Capacity.states` was when that was asked last."""
 
     def changed(self, key: GroupKey) -> None:
         """Something of the group has changed. Constant work."""
@@ -90,6 +92,7 @@ class WaitingGroups:
         else:
             self._counted.pop(key, None)
             self._changed.pop(key, None)
+            self._moved.pop(key, None)
 
     def besides(self, own: GroupKey) -> tuple[WaitingGroup, ...] | None:
         """The other groups that wait. None: that is not known yet, as too much has changed for it to be counted now;
@@ -104,44 +107,65 @@ class WaitingGroups:
         to be current."""
         if self._states != self._capacity.states:
             self._states = self._capacity.states
-            self._changed |= dict.fromkeys(self._counted)
+            self._moved = dict.fromkeys(self._counted)
         cost = 0
         while self._changed and cost < most:
             key = next(iter(self._changed))
             del self._changed[key]
+            self._moved.pop(key, None)
             cost += self._count(key)
-        return bool(self._changed)
+        while self._moved and cost < most:
+            key = next(iter(self._moved))
+            del self._moved[key]
+            cost += self._count_on_nodes(key)
+        return bool(self._changed or self._moved)
 
     def _count(self, key: GroupKey) -> int:
-        """Returns what it has cost."""
+        """The group has changed. Returns what it has cost."""
         wanted = self._to_place.of(key)
         parts, before = self._parts(key), self._counted.get(key)
         asked = _asked_by_members(parts, wanted)
-        if not asked:
-            self._counted[key] = _Counted((), None, None)
-            return 1
         demands = scarce(tuple(dict.fromkeys(demand for _, _, demand in asked)))
-        fitting = before.fitting if before is not None and before.demands == demands else None
-        cost = 1 + len(wanted)
+        counted = frozenset(demands)
+        replicated_jobs = {name for _, name, demand in asked if demand in counted}
+        jobs = (job for job in parts.jobs if job.replicated_job in replicated_jobs and not _over(job))
+        self._counted[key] = _Counted(
+            demands=demands,
+            fitting=before.fitting if before is not None and before.demands == demands else None,
+            members=sum(map(member_count, jobs)),
+            sharing=pods_per_node(PodRoom(), (record.facts for record in parts.pods)),
+        )
+        return 1 + len(wanted) + len(parts.pods) + self._count_on_nodes(key)
+
+    def _count_on_nodes(self, key: GroupKey) -> int:
+        """The nodes have changed, or the group has. Returns what it has cost."""
+        counted, cost, named = self._counted.get(key), 1, self._capacity.naming_cost
+        if counted is None:
+            return cost
+        fitting = counted.fitting
         if fitting is None or not self._capacity.still_fit(fitting):
-            more = self._capacity.cost(demands)
-            if more > COST_MAX:
-                self._counted[key] = _Counted((), None, None)
-                return cost
-            cost += more
-            fitting = self._capacity.fitting(demands)
-        room = self._capacity.room_on(fitting)
-        self._counted[key] = _Counted(demands, fitting, _waiting(key, parts, asked, demands, room))
-        return cost
+            more = self._capacity.cost(counted.demands)
+            fitting = None
+            if 0 < more <= COST_MAX:
+                cost += more
+                fitting = self._capacity.fitting(counted.demands)
+        room = self._capacity.room_on(fitting) if fitting is not None else PodRoom()
+        self._counted[key] = msgspec.structs.replace(counted, fitting=fitting, waiting=_waiting(key, counted, room))
+        return cost + self._capacity.naming_cost - named
 
 
 class _Counted(msgspec.Struct, frozen=True):
     """A group with pods to place, as of when it was counted."""
 
     demands: tuple[Demand, ...]
+    """What its members ask for that have to be placed; empty: it has none."""
     fitting: FittingNodes | None
-    """None: it has no members to place, or they ask for too much to be examined."""
-    waiting: WaitingGroup | None
+    """None: not known, or they ask for too much to be examined."""
+    members: int
+    """Of its ReplicatedJobs of which some have to be placed."""
+    sharing: int
+    """How many of its pods share a node, where they ask for no accelerators."""
+    waiting: WaitingGroup | None = None
     """None: it does not wait."""
 
 
@@ -162,17 +186,12 @@ def _asked_by_members(parts: Parts, wanted: tuple[MemberDemand, ...]) -> tuple[M
     )
 
 
-def _waiting(
-    key: GroupKey, parts: Parts, asked: tuple[MemberDemand, ...], demands: tuple[Demand, ...], room: PodRoom
-) -> WaitingGroup | None:
+def _waiting(key: GroupKey, counted: _Counted, room: PodRoom) -> WaitingGroup | None:
     """None: it does not wait, or for more nodes than there are of its kind, so that no quarantine makes a difference.
 
     Its members that have a node count as well: what is feasible is counted free or not.
     """
-    counted = frozenset(demands)
-    replicated_jobs = {name for _, name, demand in asked if demand in counted}
-    jobs = [job for job in parts.jobs if job.replicated_job in replicated_jobs and not _over(job)]
-    needed = -(-sum(map(member_count, jobs)) // pods_per_node(room, (record.facts for record in parts.pods)))
+    needed = -(-counted.members // (room.pods_by_gpus or counted.sharing))
     return WaitingGroup(key, needed, room.feasible) if 0 < needed <= room.in_all else None
 
 

@@ -1,9 +1,10 @@
 """For how long the event loop stands still while many pods wait: 5,000 nodes, 500 groups, 50,000 pods.
 
-Every pod names the node that it wants by its hostname, so that no two ask for the same. Two arms in one run: the plain
-definition, in which a trigger compares every demand with every node (before), and the index (now). Counted is the
-longest callback while triggers come, a node changes before each, and pods go and come. The plain arm is measured on a
-few of the groups and multiplied: in full it takes minutes.
+Every pod names the node that it wants by its hostname, so that no two of a group ask for the same. Two arms in one run:
+the plain definition, in which a trigger compares every demand with every node (before), and the index (now). Counted is
+the longest callback while triggers come, a node changes before each, and pods go and come. The plain arm is measured on
+a few of the groups and multiplied: in full it takes minutes. CPU time counts, so that other programs on the machine do
+not.
 """
 
 import asyncio
@@ -88,7 +89,7 @@ def _node(number: int) -> NodeFacts:
 
 
 def _pod(group: int, number: int) -> PodFacts:
-    name = f"gpu-{(group * PODS + number) % NODES:04}"
+    name = f"gpu-{(group * 97 + number * 41) % NODES:04}"
     demand = Demand(selector=(("kubernetes.io/hostname", name),), gpus=8)
     uid = f"{group}-{number}"
     return PodFacts(uid, uid, f"job-{group}", f"job-{group}", number, CREATED_AT, phase="Pending", demand=demand)
@@ -110,10 +111,10 @@ def _fed() -> _Feed:
 def _plainly(feed: _Feed) -> Row:
     """As it was until now: one callback, for each trigger."""
     keys = list(feed.pods)[:PLAIN_GROUPS]
-    began_seconds = time.perf_counter()
+    began_seconds = time.process_time()
     for key in keys:
         plain_room(tuple(record.facts.demand for record in feed.pods[key].values()), feed.nodes.values())
-    seconds = (time.perf_counter() - began_seconds) * GROUPS / PLAIN_GROUPS
+    seconds = (time.process_time() - began_seconds) * GROUPS / PLAIN_GROUPS
     return Row("every demand with every node", seconds * 1000, 0.0)
 
 
@@ -123,12 +124,12 @@ class _Longest:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.milliseconds = 0.0
         self._loop = loop
-        self._last_seconds = time.perf_counter()
+        self._last_seconds = time.process_time()
         self._handle = loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         """Every task that is ready runs once between two of these, so it is rather more than the longest."""
-        now_seconds = time.perf_counter()
+        now_seconds = time.process_time()
         self.milliseconds = max(self.milliseconds, (now_seconds - self._last_seconds) * 1000)
         self._last_seconds = now_seconds
         self._handle = self._loop.call_soon(self._turn)
@@ -142,10 +143,10 @@ async def _indexed(feed: _Feed) -> Row:
     longest = _Longest(asyncio.get_running_loop())
     await asyncio.sleep(0)
     keys = list(feed.pods)
-    began_seconds = time.perf_counter()
+    began_seconds = time.process_time()
     while feed.index.facts(feed.snapshot(keys[0])).waiting is None:
         await _told(feed)
-    answered = (time.perf_counter() - began_seconds) * 1000
+    answered = (time.process_time() - began_seconds) * 1000
     for number in range(TRIGGERS):
         key = keys[number % GROUPS]
         feed.put_node(msgspec.structs.replace(feed.nodes[f"gpu-{number:04}"], ready=bool(number % 2)))
@@ -178,6 +179,6 @@ def measure() -> list[Row]:
 
 def table(rows: list[Row]) -> str:
     """Markdown."""
-    lines = ["| 50,000 pods wait on 5,000 nodes | longest callback ms | answered after ms |", "|---|---|---|"]
+    lines = ["| 50,000 pods wait on 5,000 nodes | longest callback CPU ms | answered after CPU ms |", "|---|---|---|"]
     lines += [f"| {row.arm} | {row.longest_milliseconds:.1f} | {row.answered_milliseconds:.0f} |" for row in rows]
     return "\n".join(lines)

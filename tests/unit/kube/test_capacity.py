@@ -316,6 +316,16 @@ class TestCost:
         assert (counted.nodes, asked.behind) == (NODES_AT_ONCE_MAX, 1)
         assert room(asked, ANY).in_all == len(nodes)
 
+    def test_groups_that_could_run_on_the_same_nodes_share_their_names(self) -> None:
+        asked = capacity(*(node(f"n{number}") for number in range(NODES_AT_ONCE_MAX)))
+        assert room(asked, ANY).feasible is room(asked, Demand(gpus=8)).feasible
+        assert asked.naming_cost == NODES_AT_ONCE_MAX // 20, "the second costs nothing"
+
+    def test_few_nodes_of_many_have_the_same_names(self) -> None:
+        names = [f"n{number}" for number in range(100)]
+        asked = capacity(*(node(name, labels={"kubernetes.io/hostname": name}) for name in names))
+        assert room(asked, pinned("n7"), pinned("n31"), pinned("n2")).feasible == ("n2", "n31", "n7")
+
     def test_nodes_that_come_and_go_leave_nothing(self) -> None:
         nodes: dict[str, NodeFacts] = {}
         asked = Capacity(nodes)
