@@ -6,5 +6,6 @@ decoded into projections that name only what `core` reads. Measured on two cores
 socket to the subscriber, 50,000 pods of 8 KB listed in 1.6 s and 60 MB, 3,400 to 7,000 writes a second.
 
 `session` connects; `client` is `ports.ApiClient`; `informer` keeps one resource current and `group_store` all of
-them, as `ports.GroupStore`; `job_history` remembers what the objects do not.
+them, as `ports.GroupStore`: `group_objects` by group, `ledger_index` the ledgers, `fleet_facts` what concerns all
+nodes. `job_history` remembers what the objects do not.
 """

@@ -1,29 +1,32 @@
-"""Which nodes would take which pods, all nodes counted, free or not. Remembered, but for nodes that have changed since.
+"""Which nodes would take which pods, all nodes counted, free or not.
 
 What a node must be like is read as the scheduler reads it: `ToleratesTaint` in `k8s.io/api/core/v1`, selector and
 required affinity in `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`. CPU, memory, volumes, devices of DRA
 claims, fields in affinity terms (`matchFields`) and the affinities between pods are not read.
 """
 
-import re
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
-from itertools import chain
+from functools import reduce
+from itertools import chain, islice
+from operator import or_
 
 import msgspec
 
 from recovery.core.model.facts import Demand, LabelRequirement, NodeFacts, PodFacts, Taint, Toleration
-from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
+from recovery.kube.node_index import NodeIndex, NodeSet, admits, passes
 
-ANSWERS_MAX = 250
-"""So many are remembered: exclusive placement gives each group a node selector of its own."""
-CHANGES_MAX = 10_000
-"""So many changes of nodes are written down before everything is checked again."""
-
-_KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
-_STATE_TAINTS = "node.kubernetes.io/"
-"""Prefix of the taints that tell how a node is at the moment: not-ready, unreachable, unschedulable, disk-pressure."""
-_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
+DEMANDS_KEPT_MAX = 4096
+"""For so many demands it is remembered which nodes fit. Pods that name a node each have a demand of their own."""
+COST_MAX = 20_000
+"""What the demands of one group may cost: about 20 ms. A group of 5,000 pods that name a node each costs 10,000."""
+NODES_AT_ONCE_MAX = 200
+"""So many nodes that have changed are taken account of while somebody asks: 5 ms. More are left to the background."""
+_NAMES_KEPT_MAX = 512
+"""So many sets of nodes are remembered by name: 40 KB each where they have all of 5,000 nodes."""
+_NAMED_AT_COST = 20
+"""So many nodes are named in the time that the unit of cost takes."""
+_TOLERATIONS_KEPT_MAX = 1024
 
 
 class PodRoom(msgspec.Struct, frozen=True):
@@ -37,76 +40,165 @@ class PodRoom(msgspec.Struct, frozen=True):
     """How many of the largest pods the smallest feasible node has accelerators for; 0: they ask for none."""
 
 
-class _Answer:
-    """Where pods of certain demands could run, as of the last time that somebody asked."""
+class FittingNodes(msgspec.Struct, frozen=True):
+    """The nodes that are of the right kind for certain demands, in whatever state they are."""
 
-    def __init__(self, demands: tuple[Demand, ...]) -> None:
-        self._demands = demands
-        self._fitting: set[str] = set()
-        self._feasible: dict[str, int] = {}
-        """Their accelerators, by name."""
-        self.room = PodRoom()
-        self.changes = 0
-        """How many changes of nodes have been taken account of."""
-
-    def recheck(self, names: Iterable[str], nodes: Mapping[str, NodeFacts]) -> None:
-        """The nodes of these names are new, gone or different."""
-        for name in names:
-            node = nodes.get(name)
-            self._fitting.discard(name)
-            self._feasible.pop(name, None)
-            if node is not None and any(_fits(demand, node) for demand in self._demands):
-                self._fitting.add(name)
-                if _open(node, self._demands):
-                    self._feasible[name] = node.gpus
-        gpus = max((demand.gpus for demand in self._demands), default=0)
-        by_gpus = max(1, min(self._feasible.values(), default=0) // gpus) if gpus else 0
-        self.room = PodRoom(tuple(sorted(self._feasible)), len(self._fitting), by_gpus)
+    by_tolerations: dict[tuple[Toleration, ...], NodeSet]
+    gpus: int
+    """Of the largest pod."""
+    kinds: int
+    """What `NodeIndex.kinds` was."""
 
 
 class Capacity:
-    """All nodes, and what was asked about them. Constant work for each event: it is only written down which node it was
-    about, and checked when somebody asks."""
+    """All nodes, and what was asked about them. An event only writes down which node it was about."""
 
     def __init__(self, nodes: Mapping[str, NodeFacts]) -> None:
         """`nodes`: by name, kept current by its owner, who tells of each change."""
         self._nodes = nodes
-        self._answers: dict[tuple[Demand, ...], _Answer] = {}
-        self._changes: list[str] = []
-        """Names of nodes that have changed since there are answers, in that order."""
+        self._index = NodeIndex()
+        self._changed = dict.fromkeys(nodes)
+        """Names of nodes that have changed and are not indexed yet, the longest first."""
+        self._fitting: OrderedDict[Demand, NodeSet] = OrderedDict()
+        self._fitting_kinds = 0
+        self._kept_off_by_kind: dict[tuple[Toleration, ...], NodeSet] = {}
+        self._kept_off_by_state: dict[tuple[Toleration, ...], NodeSet] = {}
+        self._kept_off_states = 0
+        self._names: OrderedDict[NodeSet, tuple[str, ...]] = OrderedDict()
+        self._names_kinds = 0
+        self.naming_cost = 0
+        """What it has cost so far to name nodes, in the unit of `cost`."""
 
     @property
     def nodes(self) -> int:
         """How many there are."""
         return len(self._nodes)
 
+    @property
+    def behind(self) -> int:
+        """How many nodes have changed and are not taken account of."""
+        return len(self._changed)
+
+    @property
+    def states(self) -> int:
+        """Grows whenever an answer may have become another one."""
+        return self._index.states
+
     def changed(self, before: NodeFacts | None, after: NodeFacts | None) -> None:
         """A node is there (`before` None), gone (`after` None) or another. Most changes are news of the kubelet's that
         decide nothing here."""
         node = after or before
-        if node is None or (before is not None and after is not None and _admits(before) == _admits(after)):
+        if node is None or (before is not None and after is not None and admits(before) == admits(after)):
             return
-        if self._answers:
-            self._changes.append(node.name)
-        if len(self._changes) > CHANGES_MAX:
-            self._forget()
+        self._changed[node.name] = None
 
-    def room(self, demands: tuple[Demand, ...]) -> PodRoom:
-        """For pods that ask for one of these. Linear in the nodes the first time, then in those that have changed."""
-        answer = self._answers.get(demands)
-        if answer is None:
-            if len(self._answers) >= ANSWERS_MAX:
-                self._forget()
-            answer = self._answers[demands] = _Answer(demands)
-            answer.recheck(self._nodes, self._nodes)
-        elif answer.changes < len(self._changes):
-            answer.recheck(dict.fromkeys(self._changes[answer.changes :]), self._nodes)
-        answer.changes = len(self._changes)
-        return answer.room
+    def current(self) -> bool:
+        """Every change is taken account of, a few of them now. False: too many have changed since, call `index_some`
+        before anything is asked."""
+        if len(self._changed) <= NODES_AT_ONCE_MAX:
+            self.index_some(NODES_AT_ONCE_MAX)
+        return not self._changed
 
-    def _forget(self) -> None:
-        self._answers.clear()
-        self._changes.clear()
+    def index_some(self, most: int) -> None:
+        """Take account of so many of the nodes that have changed."""
+        for name in tuple(islice(self._changed, most)):
+            del self._changed[name]
+            node = self._nodes.get(name)
+            if node is None:
+                self._index.drop(name)
+            else:
+                self._index.put(node)
+
+    def cost(self, demands: Iterable[Demand]) -> int:
+        """How many sets of nodes have to be combined to find those that fit: each takes a microsecond or less."""
+        asked = tuple(demands)
+        tolerations = {demand.tolerations for demand in asked}
+        return sum(map(self._cost, asked)) + sum(map(len, tolerations)) * self._index.taints
+
+    def still_fit(self, fitting: FittingNodes) -> bool:
+        """No node has come, gone or become of another kind since."""
+        return fitting.kinds == self._index.kinds
+
+    def fitting(self, demands: tuple[Demand, ...]) -> FittingNodes:
+        """Of the nodes that are indexed, those of the right kind for pods that ask for one of these."""
+        by_tolerations: dict[tuple[Toleration, ...], NodeSet] = {}
+        for demand in demands:
+            known = by_tolerations.get(demand.tolerations, 0)
+            by_tolerations[demand.tolerations] = known | self._fits(demand)
+        largest = max((demand.gpus for demand in demands), default=0)
+        return FittingNodes(by_tolerations, largest, self._index.kinds)
+
+    def room_on(self, fitting: FittingNodes) -> PodRoom:
+        """Where pods could run, as the nodes that fit are now."""
+        feasible = in_all = 0
+        for tolerations, nodes in fitting.by_tolerations.items():
+            in_all |= nodes
+            feasible |= nodes & self._index.open & ~self._kept_off_now(tolerations)
+        fewest = self._index.fewest_gpus(feasible)
+        by_gpus = max(1, fewest // fitting.gpus) if fitting.gpus else 0
+        return PodRoom(self._named(feasible), in_all.bit_count(), by_gpus)
+
+    def room(self, demands: tuple[Demand, ...]) -> PodRoom | None:
+        """For pods that ask for one of these. None: it is not known, as not every change of a node is taken account of
+        yet, or because these would cost more than COST_MAX."""
+        if not self.current() or self.cost(demands) > COST_MAX:
+            return None
+        return self.room_on(self.fitting(demands))
+
+    def _cost(self, demand: Demand) -> int:
+        requirements = chain.from_iterable(demand.affinity or ())
+        return 1 + len(demand.selector) + sum(1 + self._values(each) for each in requirements)
+
+    def _values(self, requirement: LabelRequirement) -> int:
+        """How many values of the label are looked at."""
+        compares = requirement.operator in ("Gt", "Lt")
+        return self._index.values(requirement.key) if compares else len(requirement.values)
+
+    def _fits(self, demand: Demand) -> NodeSet:
+        """The nodes of the right kind, in whatever state they are."""
+        if self._fitting_kinds != self._index.kinds:
+            self._fitting.clear()
+            self._kept_off_by_kind.clear()
+            self._fitting_kinds = self._index.kinds
+        found = self._fitting.get(demand)
+        if found is None:
+            kept_off = self._remembered(self._kept_off_by_kind, demand.tolerations, passing=False)
+            found = self._fitting[demand] = _matching_demand(demand, self._index) & ~kept_off
+            if len(self._fitting) > DEMANDS_KEPT_MAX:
+                self._fitting.popitem(last=False)
+        else:
+            self._fitting.move_to_end(demand)
+        return found
+
+    def _kept_off_now(self, tolerations: tuple[Toleration, ...]) -> NodeSet:
+        """Nodes with a taint of their present state that these do not tolerate."""
+        if self._kept_off_states != self._index.states:
+            self._kept_off_by_state.clear()
+            self._kept_off_states = self._index.states
+        return self._remembered(self._kept_off_by_state, tolerations, passing=True)
+
+    def _remembered(
+        self, known: dict[tuple[Toleration, ...], NodeSet], tolerations: tuple[Toleration, ...], *, passing: bool
+    ) -> NodeSet:
+        if tolerations not in known:
+            if len(known) >= _TOLERATIONS_KEPT_MAX:
+                known.clear()
+            known[tolerations] = _kept_off(tolerations, self._index, passing=passing)
+        return known[tolerations]
+
+    def _named(self, nodes: NodeSet) -> tuple[str, ...]:
+        """One tuple for all groups that could run on the same nodes: hundreds of groups may name thousands of nodes."""
+        if self._names_kinds != self._index.kinds:
+            self._names.clear()
+            self._names_kinds = self._index.kinds
+        if nodes not in self._names:
+            self._names[nodes] = self._index.names(nodes)
+            self.naming_cost += len(self._names[nodes]) // _NAMED_AT_COST
+            if len(self._names) > _NAMES_KEPT_MAX:
+                self._names.popitem(last=False)
+        else:
+            self._names.move_to_end(nodes)
+        return self._names[nodes]
 
 
 def scarce(demands: tuple[Demand, ...]) -> tuple[Demand, ...]:
@@ -123,38 +215,36 @@ def pods_per_node(room: PodRoom, pods: Iterable[PodFacts]) -> int:
     return max(chain(shared.values(), (1,)))
 
 
-def _admits(node: NodeFacts) -> object:
-    """Everything that `_fits` and `_open` read, with the times left out at which taints were set."""
-    taints = [(taint.key, taint.value, taint.effect) for taint in node.taints]
-    return node.ready, node.unschedulable, node.deleting_since is None, node.gpus, taints, node.labels
+def _matching_demand(demand: Demand, index: NodeIndex) -> NodeSet:
+    """By accelerators, selector and affinity; taints are left out."""
+    found = index.with_gpus(demand.gpus) if demand.gpus else index.all
+    for key, value in demand.selector:
+        found &= index.with_label(key, value)
+    if demand.affinity is not None:
+        found &= reduce(or_, (_matching(term, index) for term in demand.affinity), 0)
+    return found
 
 
-def _fits(demand: Demand, node: NodeFacts) -> bool:
-    """The node is of the right kind, in whatever state it is."""
-    if node.gpus < demand.gpus or any(node.labels.get(key) != value for key, value in demand.selector):
-        return False
-    if demand.affinity is not None and not any(_matches(term, node.labels) for term in demand.affinity):
-        return False
-    return not any(_keeps_off(taint, demand) for taint in node.taints if not _passes(taint))
+def _matching(term: tuple[LabelRequirement, ...], index: NodeIndex) -> NodeSet:
+    """A term without requirements matches no node."""
+    found = index.all if term else 0
+    for requirement in term:
+        found &= index.meeting(requirement)
+    return found
 
 
-def _open(node: NodeFacts, demands: Iterable[Demand]) -> bool:
-    """Its state lets new pods in: those of one of the demands that it fits."""
-    if not node.ready or node.unschedulable or node.deleting_since is not None:
-        return False
-    passing = [taint for taint in node.taints if _passes(taint)]
-    return not passing or any(
-        _fits(demand, node) and not any(_keeps_off(taint, demand) for taint in passing) for demand in demands
+def _kept_off(tolerations: tuple[Toleration, ...], index: NodeIndex, *, passing: bool) -> NodeSet:
+    """The nodes that have a taint which none of these tolerates. `passing`: of those that tell of a state that ends,
+    else of the others."""
+    return reduce(
+        or_,
+        (
+            nodes
+            for taint, nodes in index.tainted()
+            if passes(taint) is passing and not any(_tolerates(each, taint) for each in tolerations)
+        ),
+        0,
     )
-
-
-def _passes(taint: Taint) -> bool:
-    """It tells of a state that ends, and not of what the node is for."""
-    return taint.key == QUARANTINE_TAINT or taint.key.startswith(_STATE_TAINTS)
-
-
-def _keeps_off(taint: Taint, demand: Demand) -> bool:
-    return taint.effect in _KEEPS_OFF and not any(_tolerates(each, taint) for each in demand.tolerations)
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -164,32 +254,3 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     if toleration.operator == "Exists":
         return toleration.key in ("", taint.key)
     return toleration.operator in ("", "Equal") and (toleration.key, toleration.value) == (taint.key, taint.value)
-
-
-def _matches(term: tuple[LabelRequirement, ...], labels: Mapping[str, str]) -> bool:
-    """A term without requirements matches no node."""
-    return bool(term) and all(_meets(labels.get(requirement.key), requirement) for requirement in term)
-
-
-def _meets(value: str | None, requirement: LabelRequirement) -> bool:
-    """`value` None: the node has no such label. An operator that nobody knows matches nothing."""
-    match requirement.operator:
-        case "In":
-            return value in requirement.values
-        case "NotIn":
-            return value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            return _compares(value, requirement)
-    return False
-
-
-def _compares(value: str | None, requirement: LabelRequirement) -> bool:
-    """Whole numbers both, and exactly one to compare with; else no."""
-    if value is None or len(requirement.values) != 1 or not all(map(_NUMBER.fullmatch, (value, *requirement.values))):
-        return False
-    left, right = int(value), int(requirement.values[0])
-    return left > right if requirement.operator == "Gt" else left < right

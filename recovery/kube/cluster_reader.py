@@ -175,6 +175,7 @@ async def with_fleet(client: ApiClient, snapshot: Snapshot, now: datetime) -> Sn
     for entry in sorted(listed.entries, key=lambda entry: entry.value.ready_since or now):
         lost.seen(None, entry.value, now, listed=True)
     capacity = Capacity({entry.name: entry.value for entry in listed.entries})
+    capacity.index_some(capacity.nodes)  # a command has nothing else to do meanwhile
     return msgspec.structs.replace(snapshot, fleet=fleet_facts(snapshot, capacity, lost.of_late(now), ()))
 
 

@@ -1,9 +1,17 @@
 """What a decision about one group has to know of all nodes: which were lost of late, and where the group could run."""
 
+import asyncio
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
-from recovery.core.model.facts import FleetFacts, LostNode, NodeFacts, Snapshot, WaitingGroup
-from recovery.kube.capacity import Capacity, pods_per_node, scarce
+from recovery.core.model.facts import FleetFacts, GroupKey, LostNode, NodeFacts, Snapshot, WaitingGroup
+from recovery.kube.capacity import NODES_AT_ONCE_MAX, Capacity, pods_per_node, scarce
+from recovery.kube.pending_groups import COST_AT_ONCE_MAX, PodsToPlace, WaitingGroups
+from recovery.kube.snapshots import Parts
+from recovery.ports import Clock
+
+_PAUSE_SECONDS = 1.0
+"""Between two times of catching up."""
 
 LOST_FOR = timedelta(minutes=15)
 """So long a lost node is reported. The pods of one that is silent are evicted five minutes later (the toleration that
@@ -68,16 +76,98 @@ def rack_of(node: NodeFacts) -> str:
     return next((node.labels[label] for label in _RACK_LABELS if node.labels.get(label)), "")
 
 
+class FleetIndex:
+    """What decisions have to know of all nodes and of the groups that wait. Constant work for each event.
+
+    What takes longer than a few milliseconds is done by `run`, in slices, so that neither the reconcile that asks nor
+    any other task waits for it.
+    """
+
+    def __init__(
+        self,
+        nodes: Mapping[str, NodeFacts],
+        to_place: PodsToPlace,
+        parts: Callable[[GroupKey], Parts],
+        *,
+        clock: Clock,
+        known: Callable[[GroupKey], None],
+    ) -> None:
+        """`nodes`: by name, kept current by its owner. `parts`: of a group. `known`: what was not known when the facts
+        of this group were asked for is known now."""
+        self._clock = clock
+        self._known = known
+        self._lost = LostNodes()
+        self._capacity = Capacity(nodes)
+        self._waiting = WaitingGroups(to_place, self._capacity, parts)
+        self._asked: dict[GroupKey, None] = {}
+        """Groups whose facts were not all known."""
+        self._behind = asyncio.Event()
+
+    def node_seen(self, before: NodeFacts | None, node: NodeFacts, *, listed: bool) -> None:
+        """`before` None: it was not known. `listed`: nor was any other, this is the first list."""
+        self._lost.seen(before, node, self._clock.now(), listed=listed)
+        self._capacity.changed(before, node)
+        self._look_behind()
+
+    def node_gone(self, before: NodeFacts | None, node: NodeFacts) -> None:
+        """`before`: as it was known until now. `node`: the last that was seen of it."""
+        self._lost.gone(node, self._clock.now())
+        self._capacity.changed(before, None)
+        self._look_behind()
+
+    def group_changed(self, key: GroupKey) -> None:
+        """An object of the group has changed."""
+        self._waiting.changed(key)
+
+    def facts(self, snapshot: Snapshot) -> FleetFacts:
+        """For a decision about the group of the snapshot. What is not known yet becomes so soon, and `known` tells."""
+        waiting = self._waiting.besides(snapshot.key)
+        found = fleet_facts(snapshot, self._capacity, self._lost.of_late(self._clock.now()), waiting)
+        if waiting is None or not self._capacity.current():
+            self._asked[snapshot.key] = None
+            self._behind.set()
+        return found
+
+    async def run(self) -> None:
+        """Catch up whenever that takes more than a moment, in slices of some milliseconds. Until cancelled."""
+        while True:
+            await self._behind.wait()
+            self._behind.clear()
+            while self._catch_up():
+                await self._clock.sleep(0)
+            asked, self._asked = self._asked, {}
+            for key in asked:
+                self._known(key)
+            # Where everything changes all the time, counting it takes a small share of the time.
+            await self._clock.sleep(_PAUSE_SECONDS)
+
+    def _look_behind(self) -> None:
+        if self._capacity.behind > NODES_AT_ONCE_MAX:
+            self._behind.set()
+
+    def _catch_up(self) -> bool:
+        """One slice. Returns whether there is more to do."""
+        if self._capacity.behind:
+            self._capacity.index_some(NODES_AT_ONCE_MAX)
+            return True
+        return self._waiting.count_some(COST_AT_ONCE_MAX)
+
+
 def fleet_facts(
-    snapshot: Snapshot, capacity: Capacity, lost: tuple[LostNode, ...], waiting: tuple[WaitingGroup, ...]
+    snapshot: Snapshot,
+    capacity: Capacity,
+    lost: tuple[LostNode, ...],
+    waiting: tuple[WaitingGroup, ...] | None,
 ) -> FleetFacts:
-    """`waiting`: the other groups that do."""
+    """`waiting`: the other groups that do. None: it is not known yet."""
     demands = tuple(dict.fromkeys(pod.demand for pod in snapshot.pods))
-    counted = capacity.room(scarce(demands))
+    room, counted = capacity.room(demands), capacity.room(scarce(demands))
+    if room is None or counted is None:
+        return FleetFacts(nodes=capacity.nodes, lost=lost, feasible=None, waiting=waiting)
     return FleetFacts(
         nodes=capacity.nodes,
         lost=lost,
-        feasible=capacity.room(demands).feasible,
+        feasible=room.feasible,
         with_accelerators=counted.feasible if any(demand.gpus for demand in demands) else None,
         pods_per_node=pods_per_node(counted, snapshot.pods),
         waiting=waiting,

@@ -15,41 +15,37 @@ from typing import Any, TypeVar
 import msgspec
 
 from recovery.background import BackgroundTaskError, endless
-from recovery.core.diagnosis.training_container import Selection, assigned, select
 from recovery.core.incident.fencing import OUT_OF_SERVICE_TAINT
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
 from recovery.core.model.facts import (
     GroupKey,
-    JobFacts,
     NodeFacts,
     PodFacts,
     Progress,
     Snapshot,
     UndecodableObject,
-    WaitingGroup,
-    WorkloadFacts,
 )
 from recovery.core.model.fleet_ledger import FleetTotals
 from recovery.core.model.ledger import LedgerObject, Phase
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
-from recovery.kube.capacity import Capacity
-from recovery.kube.fleet_facts import LostNodes, fleet_facts
+from recovery.kube.fleet_facts import FleetIndex
+from recovery.kube.group_objects import GroupObjects
 from recovery.kube.informer import Informer, nothing
-from recovery.kube.job_history import JobHistories
+from recovery.kube.ledger_index import LedgerIndex
 from recovery.kube.live_reader import LiveReader
+from recovery.kube.nested_index import remove
 from recovery.kube.observer import InformerObserver, NoObserver
-from recovery.kube.pending_groups import PodsToPlace, waiting_group
 from recovery.kube.projections.metadata import ObjectEntry
 from recovery.kube.projections.nodes import decode_node
-from recovery.kube.projections.pods import PodRecord, decode_pod
+from recovery.kube.projections.pods import decode_pod
 from recovery.kube.projections.recovery import (
     UNREADABLE_SCHEMA_VERSION,
     decode_config,
     decode_policy,
     decode_recovery_group,
 )
-from recovery.kube.projections.workloads import JobRecord, JobSetRecord, decode_job, decode_job_set, decode_train_job
+from recovery.kube.projections.workloads import decode_job, decode_job_set, decode_train_job
 from recovery.kube.snapshots import Parts, snapshot_of
 from recovery.kube.undecodable_objects import UndecodableObjects
 from recovery.ports import (
@@ -69,23 +65,11 @@ from recovery.ports import (
     Resource,
 )
 from recovery.workloads.jobset import GROUPS_SELECTOR
-from recovery.workloads.naming import recovery_group_name
 
 T = TypeVar("T")
 
 _CLUSTER = ""
 """The namespace of what has none."""
-
-COLLECTED_SECONDS = 120.0
-"""For how long a ledger that vanished in the middle of an incident is remembered: enough for its record to be tried
-several times, and an end to trying where the whole namespace is gone."""
-
-
-class _Collected(msgspec.Struct, frozen=True):
-    """The last that was seen of a ledger, and when that was, by the clock's monotonic time."""
-
-    ledger: LedgerObject
-    at_seconds: float
 
 
 class KubeGroupStore:
@@ -106,38 +90,27 @@ class KubeGroupStore:
         self._entropy = entropy
         self._observer: InformerObserver = observer or NoObserver()
         self._live = LiveReader(client, train_jobs=train_jobs)
-        self._incarnations = JobHistories()
-        self._selections: dict[str, Selection] = {}
-        """Which containers train, by Job UID."""
-        self._train_jobs: dict[GroupKey, WorkloadFacts] = {}
-        self._bare: set[GroupKey] = set()
-        """The JobSets that nothing controls: workloads, unless a TrainJob has the name."""
-        self._jobsets: dict[GroupKey, JobSetRecord] = {}
-        self._jobs: dict[GroupKey, dict[str, JobFacts]] = {}
-        self._pods: dict[GroupKey, dict[str, PodRecord]] = {}
-        self._to_place = PodsToPlace()
+        self._objects = GroupObjects(
+            clock, notify=self._notify, resumes=self._resumes, lists_pods=lambda: self._pods_informer.taking_over
+        )
+        self._ledgers = LedgerIndex(clock, notify=self._notify, report=self._report)
         self._nodes: dict[str, NodeFacts] = {}
-        self._capacity = Capacity(self._nodes)
-        self._lost_nodes = LostNodes()
-        self._pods_on_node: dict[str, dict[GroupKey, int]] = {}
+        self._fleet = FleetIndex(
+            self._nodes, self._objects.to_place, self._objects.parts, clock=clock, known=self._notify
+        )
         self._policies: dict[str, dict[str, PolicyFacts]] = {}
         """By namespace; those of the cluster have none."""
         self._config: ConfigFacts | None = None
-        self._ledgers_of: dict[GroupKey, dict[str, LedgerObject]] = {}
-        """By name and UID of the workload: a copy that was restored into another namespace is not this one's."""
-        self._collected: dict[GroupKey, dict[str, _Collected]] = {}
-        """Ledgers that vanished in the middle of an incident: nobody else has what is still to be recorded."""
         self._subscribers: list[Callable[[GroupKey], None]] = []
-        self._whole: dict[str, GroupKey] = {}
-        """Job UIDs of which all members run, as far as the list tells that is being taken over."""
         self._nodes_informer = self._informer(NODES, decode_node, self._put_node, self._drop_node)
         self._pods_informer = self._informer(
             PODS,
             decode_pod,
-            self._put_pod,
-            self._drop_pod,
+            self._objects.put_pod,
+            self._objects.drop_pod,
             label_selector=GROUPS_SELECTOR,
-            taken_over=self._pods_taken_over,
+            replacing=self._objects.replace_pod,
+            taken_over=self._objects.pods_taken_over,
         )
         self._informers = tuple(self._make_informers(train_jobs=train_jobs))
         self._undecodable = UndecodableObjects(self._informers)
@@ -150,6 +123,7 @@ class KubeGroupStore:
         ended: list[Exception] = []
         try:
             async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(endless("index of the fleet", self._fleet.run))
                 for informer in self._informers:
                     tasks.create_task(endless(f"watch of {informer.resource.plural}", informer.run))
         except* (RefusedError, BackgroundTaskError) as group:
@@ -161,7 +135,7 @@ class KubeGroupStore:
         return all(informer.synced for informer in self._informers)
 
     def keys(self) -> Iterable[GroupKey]:
-        return (*self._train_jobs, *(key for key in self._bare if key not in self._train_jobs))
+        return self._objects.workloads()
 
     def snapshot(self, key: GroupKey) -> Snapshot:
         parts = self._parts(key)
@@ -171,7 +145,7 @@ class KubeGroupStore:
         return snapshot_of(
             key,
             parts,
-            incarnations=self._incarnations,
+            incarnations=self._objects.histories,
             nodes=self._nodes,
             gone_nodes=absent,
             unknown_nodes=self._undecodable.nodes(),
@@ -189,25 +163,20 @@ class KubeGroupStore:
         return PolicySet((*own.values(), *of_cluster.values()), self._config)
 
     def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
-        return self._ledgers_of.get(key, {}).get(workload_uid)
+        return self._ledgers.of(key, workload_uid)
 
     def progress(self, key: GroupKey) -> Progress | None:
-        workload = self._train_jobs.get(key)
-        return workload.progress if workload is not None else None
+        return self._objects.progress(key)
 
     def ledger_objects(self) -> Iterable[LedgerObject]:
-        return tuple(ledger for ledgers in self._ledgers_of.values() for ledger in ledgers.values())
+        return self._ledgers.all()
 
     def orphans(self, key: GroupKey) -> Sequence[LedgerObject]:
-        workload = self._parts(key).workload
-        present = workload.uid if workload is not None else ""
-        since = self._clock.monotonic_seconds() - COLLECTED_SECONDS
-        collected = {uid: each.ledger for uid, each in self._collected.get(key, {}).items() if each.at_seconds > since}
-        orphans = {**collected, **self._ledgers_of.get(key, {})}
-        return tuple(ledger for uid, ledger in orphans.items() if uid != present)
+        workload = self._objects.parts(key).workload
+        return self._ledgers.orphans(key, workload.uid if workload is not None else "")
 
     def collected(self) -> Iterable[GroupKey]:
-        return tuple(self._collected)
+        return self._ledgers.collected()
 
     def stale(self) -> Mapping[str, datetime]:
         found = ((informer.resource.plural, informer.stale_since) for informer in self._informers)
@@ -234,7 +203,7 @@ class KubeGroupStore:
         snapshot = snapshot_of(
             key,
             parts,
-            incarnations=self._incarnations,
+            incarnations=self._objects.histories,
             nodes=ChainMap(found, self._nodes),
             gone_nodes=asked.keys() - found.keys(),
             unknown_nodes=doubtful - asked.keys(),
@@ -242,9 +211,7 @@ class KubeGroupStore:
             live=True,
             stale=self.stale(),
         )
-        lost = self._lost_nodes.of_late(self._clock.now())
-        fleet = fleet_facts(snapshot, self._capacity, lost, tuple(self._waiting_besides(key)))
-        return msgspec.structs.replace(snapshot, fleet=fleet, read_at=read_at)
+        return msgspec.structs.replace(snapshot, fleet=self._fleet.facts(snapshot), read_at=read_at)
 
     async def read_config_live(self) -> ConfigFacts | None:
         return await self._live.config(self._report)
@@ -260,16 +227,25 @@ class KubeGroupStore:
 
     def _make_informers(self, *, train_jobs: bool) -> Iterator[Informer[Any]]:
         if train_jobs:
-            yield self._informer(TRAIN_JOBS, decode_train_job, self._put_train_job, self._drop_train_job)
-        yield self._informer(JOB_SETS, decode_job_set, self._put_jobset, self._drop_jobset)
-        yield self._informer(JOBS, decode_job, self._put_job, self._drop_job, label_selector=GROUPS_SELECTOR)
+            yield self._informer(
+                TRAIN_JOBS, decode_train_job, self._objects.put_train_job, self._objects.drop_train_job
+            )
+        yield self._informer(JOB_SETS, decode_job_set, self._objects.put_jobset, self._objects.drop_jobset)
+        yield self._informer(
+            JOBS,
+            decode_job,
+            self._objects.put_job,
+            self._objects.drop_job,
+            label_selector=GROUPS_SELECTOR,
+            replacing=self._objects.replace_job,
+        )
         yield self._pods_informer
         yield self._nodes_informer
         # A policy that cannot be read allows nothing; a fact that cannot be read stays what it was.
         for policies in (RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES):
             yield self._informer(policies, decode_policy, self._put_policy, self._drop_policy, forget_undecodable=True)
         yield self._informer(RECOVERY_CONFIGS, decode_config, self._put_config, self._drop_config)
-        yield self._informer(RECOVERY_GROUPS, decode_recovery_group, self._put_ledger, self._drop_ledger)
+        yield self._informer(RECOVERY_GROUPS, decode_recovery_group, self._ledgers.put, self._ledgers.drop)
 
     def _informer(
         self,
@@ -279,6 +255,7 @@ class KubeGroupStore:
         drop: Callable[[ObjectEntry[T]], None],
         *,
         label_selector: str = "",
+        replacing: Callable[[ObjectEntry[T], ObjectEntry[T]], None] = nothing,
         taken_over: Callable[[], None] = nothing,
         forget_undecodable: bool = False,
     ) -> Informer[T]:
@@ -292,6 +269,7 @@ class KubeGroupStore:
             entropy=self._entropy,
             observer=self._observer,
             label_selector=label_selector,
+            replacing=replacing,
             readability_changed=self._readability_changed,
             taken_over=taken_over,
             forget_undecodable=forget_undecodable,
@@ -311,20 +289,7 @@ class KubeGroupStore:
             self._notify_groups_on(found.name)
 
     def _parts(self, key: GroupKey) -> Parts:
-        return Parts(
-            train_job=self._train_jobs.get(key),
-            jobset=self._jobsets.get(key),
-            jobs=tuple(self._jobs.get(key, {}).values()),
-            pods=tuple(self._pods.get(key, {}).values()),
-            undecodable=self._undecodable.of(key),
-        )
-
-    def _waiting_besides(self, own: GroupKey) -> Iterator[WaitingGroup]:
-        """The other groups that wait, as the watches tell of them."""
-        for key, asking in self._to_place.groups():
-            group = waiting_group(key, self._parts(key), asking, self._capacity) if key != own else None
-            if group is not None:
-                yield group
+        return msgspec.structs.replace(self._objects.parts(key), undecodable=self._undecodable.of(key))
 
     def _vanished(self, before: Parts, live: Parts) -> Iterable[PodFacts]:
         """Pods that were known before the reading began, and that it did not find under a Job that lives on.
@@ -351,142 +316,27 @@ class KubeGroupStore:
                 yield name
 
     def _notify(self, key: GroupKey) -> None:
+        self._fleet.group_changed(key)
         for changed in self._subscribers:
             changed(key)
 
-    def _put_train_job(self, entry: ObjectEntry[WorkloadFacts]) -> None:
-        key = GroupKey(entry.namespace, entry.name)
-        known = self._train_jobs.get(key)
-        self._train_jobs[key] = entry.value
-        self._select_again(key)
-        if known is None or not _only_progresses(known, entry.value) or self._awaits_progress(key, entry.value):
-            self._notify(key)
-
-    def _awaits_progress(self, key: GroupKey, workload: WorkloadFacts) -> bool:
-        found = self.ledger_object(key, workload.uid)
+    def _resumes(self, key: GroupKey, workload_uid: str) -> bool:
+        found = self._ledgers.of(key, workload_uid)
         return found is not None and found.ledger.phase is Phase.RESUMING
-
-    def _drop_train_job(self, entry: ObjectEntry[WorkloadFacts]) -> None:
-        key = GroupKey(entry.namespace, entry.name)
-        self._train_jobs.pop(key, None)
-        self._notify(key)
-
-    def _put_jobset(self, entry: ObjectEntry[JobSetRecord]) -> None:
-        key = GroupKey(entry.namespace, entry.name)
-        self._jobsets[key] = entry.value
-        if entry.value.workload is not None:
-            self._bare.add(key)
-        else:
-            self._bare.discard(key)
-        self._select_again(key)
-        self._notify(key)
-
-    def _drop_jobset(self, entry: ObjectEntry[JobSetRecord]) -> None:
-        key = GroupKey(entry.namespace, entry.name)
-        self._jobsets.pop(key, None)
-        self._bare.discard(key)
-        self._notify(key)
-
-    def _put_job(self, entry: ObjectEntry[JobRecord]) -> None:
-        key, job = entry.value.group, entry.value.facts
-        self._jobs.setdefault(key, {})[entry.name] = job
-        whole = self._incarnations.job_seen(job)
-        self._select_again(key)
-        if whole:
-            self._train(key, job)
-        self._notify(key)
-
-    def _drop_job(self, entry: ObjectEntry[JobRecord]) -> None:
-        key = entry.value.group
-        self._incarnations.job_gone(entry.uid)
-        self._selections.pop(entry.uid, None)
-        _remove(self._jobs, key, entry.name)
-        self._notify(key)
-
-    def _put_pod(self, entry: ObjectEntry[PodRecord]) -> None:
-        key, pod = entry.value.group, entry.value.facts
-        mine = self._pods.setdefault(key, {})
-        before = mine.get(entry.name)
-        mine[entry.name] = entry.value
-        self._to_place.changed(key, before, entry.value)
-        before_node = before.facts.node if before is not None else ""
-        if before_node != pod.node:
-            self._count_on_node(before_node, key, -1)
-            self._count_on_node(pod.node, key, 1)
-        self._pod_seen(key, pod)
-        self._notify(key)
-
-    def _drop_pod(self, entry: ObjectEntry[PodRecord]) -> None:
-        key = entry.value.group
-        before = _remove(self._pods, key, entry.name)
-        if before is not None:
-            self._to_place.changed(key, before, None)
-            self._count_on_node(before.facts.node, key, -1)
-        self._incarnations.pod_gone(entry.value.facts, self._clock.now())
-        self._notify(key)
-
-    def _pod_seen(self, key: GroupKey, pod: PodFacts) -> None:
-        """Whether it runs is for its training containers to say, which its Job knows."""
-        job = next((job for job in self._jobs.get(key, {}).values() if job.uid == pod.job_uid), None)
-        selection = self._selections.get(pod.job_uid)
-        whole = self._incarnations.pod_seen(pod if selection is None else assigned(pod, selection))
-        if not whole or job is None:
-            return
-        if self._pods_informer.taking_over:
-            # The rest of the list may tell of an earlier moment at which all ran: of a pod that ended since.
-            self._whole[job.uid] = key
-        else:
-            self._train(key, job)
-
-    def _pods_taken_over(self) -> None:
-        """Groups of which a list of pods has told that all members run have trained, at the earliest since when."""
-        whole, self._whole = self._whole, {}
-        for job_uid, key in whole.items():
-            job = next((job for job in self._jobs.get(key, {}).values() if job.uid == job_uid), None)
-            if job is not None:
-                self._train(key, job)
-
-    def _select_again(self, key: GroupKey) -> None:
-        """The group's Jobs or its workload have changed, and with them, rarely, which containers train."""
-        workload = self._parts(key).workload
-        for job in self._jobs.get(key, {}).values():
-            selection = select(job, workload)
-            if self._selections.get(job.uid) == selection:
-                continue
-            self._selections[job.uid] = selection
-            for pod in self._pods.get(key, {}).values():
-                if pod.facts.job_uid == job.uid:
-                    self._pod_seen(key, pod.facts)
-
-    def _train(self, key: GroupKey, job: JobFacts) -> None:
-        pods = [pod.facts for pod in self._pods.get(key, {}).values() if pod.facts.job_uid == job.uid]
-        known = (*pods, *self._incarnations.vanished(job.uid))
-        selection = self._selections[job.uid]
-        self._incarnations.train(job, [assigned(pod, selection) for pod in known])
-
-    def _count_on_node(self, node: str, key: GroupKey, change: int) -> None:
-        if not node:
-            return
-        groups = self._pods_on_node.setdefault(node, {})
-        groups[key] = groups.get(key, 0) + change
-        if not groups[key]:
-            _remove(self._pods_on_node, node, key)
 
     def _put_node(self, entry: ObjectEntry[NodeFacts]) -> None:
         before, node = self._nodes.get(entry.name), entry.value
         self._nodes[entry.name] = node
-        self._capacity.changed(before, node)
-        self._lost_nodes.seen(before, node, self._clock.now(), listed=not self._nodes_informer.synced)
+        self._fleet.node_seen(before, node, listed=not self._nodes_informer.synced)
         if before is None or _what_counts(before) != _what_counts(node):
             self._notify_groups_on(entry.name)
 
     def _drop_node(self, entry: ObjectEntry[NodeFacts]) -> None:
-        self._capacity.changed(self._nodes.pop(entry.name, None), None)
-        self._lost_nodes.gone(entry.value, self._clock.now())
+        self._fleet.node_gone(self._nodes.pop(entry.name, None), entry.value)
         self._notify_groups_on(entry.name)
 
     def _notify_groups_on(self, node: str) -> None:
-        for key in tuple(self._pods_on_node.get(node, ())):
+        for key in self._objects.on_node(node):
             self._notify(key)
 
     def _put_policy(self, entry: ObjectEntry[PolicyFacts]) -> None:
@@ -494,7 +344,7 @@ class KubeGroupStore:
         self._notify_governed(entry.namespace)
 
     def _drop_policy(self, entry: ObjectEntry[PolicyFacts]) -> None:
-        _remove(self._policies, entry.namespace, entry.name)
+        remove(self._policies, entry.namespace, entry.name)
         self._notify_governed(entry.namespace)
 
     def _put_config(self, entry: ObjectEntry[ConfigFacts]) -> None:
@@ -520,72 +370,14 @@ class KubeGroupStore:
             if namespace in (_CLUSTER, key.namespace):
                 self._notify(key)
 
-    def _put_ledger(self, entry: ObjectEntry[LedgerObject]) -> None:
-        """An object without the name that its workload gives it is nobody's ledger: no leader would read it."""
-        ledger = entry.value
-        name, title = recovery_group_name(ledger.group, ledger.workload_uid), f"{entry.namespace}/{entry.name}"
-        if entry.name != name:
-            self._report(RECOVERY_GROUPS, title, f"is ignored: the RecoveryGroup of that workload is called {name}")
-            return
-        if ledger.schema_version == UNREADABLE_SCHEMA_VERSION:
-            self._report(RECOVERY_GROUPS, title, ledger.ledger.message)
-        key = GroupKey(entry.namespace, ledger.group)
-        self._ledgers_of.setdefault(key, {})[ledger.workload_uid] = ledger
-        _remove(self._collected, key, ledger.workload_uid)
-        self._notify(key)
-
-    def _drop_ledger(self, entry: ObjectEntry[LedgerObject]) -> None:
-        ledger = entry.value
-        key = GroupKey(entry.namespace, ledger.group)
-        known = self.ledger_object(key, ledger.workload_uid)
-        if known is not None and known.uid == entry.uid:
-            _remove(self._ledgers_of, key, ledger.workload_uid)
-            if ledger.readable and ledger.ledger.incident is not None:
-                self._remember(key, ledger)
-            self._notify(key)
-
-    def _remember(self, key: GroupKey, ledger: LedgerObject) -> None:
-        """The garbage collector may take a ledger away in the same moment in which its workload is seen to go."""
-        now = self._clock.monotonic_seconds()
-        for other, uid in [
-            (other, uid)
-            for other, collected in self._collected.items()
-            for uid, each in collected.items()
-            if each.at_seconds <= now - COLLECTED_SECONDS
-        ]:
-            _remove(self._collected, other, uid)
-        self._collected.setdefault(key, {})[ledger.workload_uid] = _Collected(ledger, now)
-
     def _report(self, resource: Resource, name: str, message: str) -> None:
         self._observer.undecodable(resource.plural, name, message)
-
-
-def _only_progresses(before: WorkloadFacts, after: WorkloadFacts) -> bool:
-    """Training processes report every few seconds: without this each report would reconcile the group."""
-    same = msgspec.structs.replace(after, progress=before.progress, resource_version=before.resource_version)
-    return after.progress != before.progress and same == before
 
 
 def _what_counts(node: NodeFacts) -> object:
     """What decisions read of a node. Words of its conditions are not in it: some monitors write times into them."""
     conditions = tuple((each.type, each.status, each.reason, each.since) for each in node.conditions)
     return node.uid, node.ready, node.reachable, node.unschedulable, node.taints, conditions, node.deleting_since
-
-
-K = TypeVar("K")
-N = TypeVar("N")
-V = TypeVar("V")
-
-
-def _remove(index: dict[K, dict[N, V]], key: K, name: N) -> V | None:
-    """Take one out of an index of indexes, leaving no empty ones behind."""
-    inner = index.get(key)
-    if inner is None:
-        return None
-    found = inner.pop(name, None)
-    if not inner:
-        del index[key]
-    return found
 
 
 def _but_totals(config: ConfigFacts) -> ConfigFacts:

@@ -76,12 +76,8 @@ _NUMBER = re.compile("[0-9]{1,20}")
 _decode_status = msgspec.json.Decoder(ApiStatus).decode
 
 
-def nothing() -> None:
-    """What is done where nothing has to follow a list."""
-
-
-def _ignore(_: UndecodableObject) -> None:
-    """For those who keep nothing that depends on what cannot be read."""
+def nothing(*_: object) -> None:
+    """For those who do not have to follow what is reported."""
 
 
 class Informer(Generic[T]):
@@ -99,7 +95,8 @@ class Informer(Generic[T]):
         entropy: Entropy,
         observer: InformerObserver,
         label_selector: str = "",
-        readability_changed: Callable[[UndecodableObject], None] = _ignore,
+        replacing: Callable[[ObjectEntry[T], ObjectEntry[T]], None] = nothing,
+        readability_changed: Callable[[UndecodableObject], None] = nothing,
         taken_over: Callable[[], None] = nothing,
         forget_undecodable: bool = False,
         freshness_changed: Callable[[], None] = nothing,
@@ -107,10 +104,12 @@ class Informer(Generic[T]):
         """What is reported, in the order in which it happened, and why.
 
         `put`: an object is new or has changed. `drop`: it is gone, and the entry is the last state known of it; where
-        a name is used again, the old UID is dropped before the new one is put. `readability_changed`: the object cannot
-        be read any more, or for another reason than before, or this is over. `taken_over`: all of a list has been put
-        and dropped; until then (`taking_over`) what was put is a part of it, in no order. `forget_undecodable`: an
-        object that cannot be read counts as absent, else its last readable state stays; it is reported in either case.
+        a name is used again, the old UID is dropped before the new one is put. `replacing`: the second state of one
+        object is about to replace the first, and is put or dropped next; an index by something that may change removes
+        the first one here. `readability_changed`: the object cannot be read any more, or
+        for another reason than before, or this is over. `taken_over`: all of a list has been put and dropped; until
+        then (`taking_over`) what was put is a part of it, in no order. `forget_undecodable`: an object that cannot be
+        read counts as absent, else its last readable state stays; it is reported in either case.
         `freshness_changed`: what is known has become stale, or is current again.
         """
         self._client = client
@@ -118,6 +117,7 @@ class Informer(Generic[T]):
         self._decode = decode
         self._put_object = put
         self._drop_object = drop
+        self._replacing = replacing
         self._clock = clock
         self._entropy = entropy
         self._observer = observer
@@ -338,7 +338,9 @@ class Informer(Generic[T]):
             known = self.objects.get(key)
             if known is not None and found.uid in ("", known.uid):
                 del self.objects[key]
-                self._drop_object(found if isinstance(found, ObjectEntry) else _of_version(known, found))
+                last = found if isinstance(found, ObjectEntry) else _of_version(known, found)
+                self._replacing(known, last)
+                self._drop_object(last)
             self._readable(key)
         else:
             self._take(key, found)
@@ -362,6 +364,8 @@ class Informer(Generic[T]):
             self._drop_object(known)
         self.objects[key] = entry
         if not same:
+            if known is not None and known.uid == entry.uid:
+                self._replacing(known, entry)
             self._put_object(entry)
         self._readable(key)
 

@@ -89,14 +89,20 @@ class JobHistories:
         self._no_longer_running(mine, pod)
         job = mine.job
         if job is None:
-            if not mine.running:
-                del self._by_job[pod.job_uid]
+            self._forget_if_empty(pod.job_uid, mine)
             return
         if job.deleting_since is not None or job.suspended:
             return
         before = mine.gone.get(pod.index)
         if before is None or before.created_at <= pod.created_at:
             mine.gone[pod.index] = msgspec.structs.replace(pod, gone_at=now)
+
+    def pod_left(self, pod: PodFacts) -> None:
+        """Take note that a pod belongs to another Job, or to none, from now on. It exists, so it is no loss."""
+        mine = self._by_job.get(pod.job_uid)
+        if mine is not None:
+            self._no_longer_running(mine, pod)
+            self._forget_if_empty(pod.job_uid, mine)
 
     def vanished(self, job_uid: str) -> Iterable[PodFacts]:
         """The last that was seen of the Job's vanished pods."""
@@ -123,6 +129,11 @@ class JobHistories:
         mine = self._by_job.get(job.uid)
         known = mine.trained_members if mine is not None else None
         return member_count(job) if known is None else known
+
+    def _forget_if_empty(self, job_uid: str, mine: _JobHistory) -> None:
+        """Nothing but a pod that runs keeps the memory of a Job that is not known."""
+        if mine.job is None and not mine.running:
+            del self._by_job[job_uid]
 
     def _no_longer_running(self, mine: _JobHistory, pod: PodFacts) -> None:
         if pod.index is not None and mine.running.get(pod.index) == pod.uid:

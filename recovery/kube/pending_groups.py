@@ -4,17 +4,22 @@ A group waits while one of its members has no node yet, or is on its way out and
 suspended, ours included, has no pods to tell what it will ask for, and is not known of here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+import msgspec
 
 from recovery.core.diagnosis.membership import member_count
 from recovery.core.model.facts import Demand, GroupKey, JobFacts, JobSetFacts, PodFacts, WaitingGroup, WorkloadFacts
-from recovery.kube.capacity import Capacity, pods_per_node, scarce
+from recovery.kube.capacity import COST_MAX, Capacity, FittingNodes, PodRoom, pods_per_node, scarce
 from recovery.kube.projections.pods import PodRecord
 from recovery.kube.snapshots import Parts
 from recovery.workloads import adapter_of
 
-MemberDemand = tuple[str, Demand]
-"""What some pods ask for, with the name of their ReplicatedJob."""
+COST_AT_ONCE_MAX = 5_000
+"""What may be counted while somebody asks, in the unit of `Capacity.cost`: 5 to 10 ms."""
+
+MemberDemand = tuple[str, str, Demand]
+"""What some pods ask for, with the UID of their Job and the name of their ReplicatedJob."""
 
 _ENDED = frozenset({"Succeeded", "Failed"})
 
@@ -44,35 +49,149 @@ class PodsToPlace:
         """Those with pods to place, and what those ask for."""
         return ((key, tuple(counts)) for key, counts in self._counts.items())
 
+    def has(self, key: GroupKey) -> bool:
+        """The group has pods to place."""
+        return key in self._counts
+
+    def of(self, key: GroupKey) -> tuple[MemberDemand, ...]:
+        """What the group's pods ask for that have to be placed; empty: it has none."""
+        return tuple(self._counts.get(key, ()))
+
 
 def _demand_of(record: PodRecord | None) -> MemberDemand | None:
     """None: the pod is not there, or has its place, or needs none any more."""
     if record is None or not _to_place(record.facts):
         return None
-    return record.replicated_job, record.facts.demand
+    return record.facts.job_uid, record.replicated_job, record.facts.demand
 
 
 def _to_place(pod: PodFacts) -> bool:
     return pod.phase not in _ENDED and (not pod.node or pod.deleting_since is not None)
 
 
-def waiting_group(
-    key: GroupKey, parts: Parts, wanted: tuple[MemberDemand, ...], capacity: Capacity
-) -> WaitingGroup | None:
+class WaitingGroups:
+    """The groups that wait, each counted again only when it, or a node, has changed."""
+
+    def __init__(self, to_place: PodsToPlace, capacity: Capacity, parts: Callable[[GroupKey], Parts]) -> None:
+        """`parts`: of a group, as far as they are known. Whoever changes any of them tells of it."""
+        self._to_place = to_place
+        self._capacity = capacity
+        self._parts = parts
+        self._counted: dict[GroupKey, _Counted] = {}
+        self._changed: dict[GroupKey, None] = {}
+        """Groups that have changed and are to be counted again, the longest first."""
+        self._moved: dict[GroupKey, None] = {}
+        """Groups of which only the nodes have changed since they were counted."""
+        self._states = 0
+        """What `Capacity.states` was when that was asked last."""
+
+    def changed(self, key: GroupKey) -> None:
+        """Something of the group has changed. Constant work."""
+        if self._to_place.has(key):
+            self._changed[key] = None
+        else:
+            self._counted.pop(key, None)
+            self._changed.pop(key, None)
+            self._moved.pop(key, None)
+
+    def besides(self, own: GroupKey) -> tuple[WaitingGroup, ...] | None:
+        """The other groups that wait. None: that is not known yet, as too much has changed for it to be counted now;
+        call `count_some` before it is asked again."""
+        if not self._capacity.current() or self.count_some(COST_AT_ONCE_MAX):
+            return None
+        waiting = ((key, counted.waiting) for key, counted in self._counted.items() if key != own)
+        return tuple(each for _, each in waiting if each is not None)
+
+    def count_some(self, most: int) -> bool:
+        """Count groups that have changed, until that has cost so much. Returns whether there are more. The nodes have
+        to be current."""
+        if self._states != self._capacity.states:
+            self._states = self._capacity.states
+            self._moved = dict.fromkeys(self._counted)
+        cost = 0
+        while self._changed and cost < most:
+            key = next(iter(self._changed))
+            del self._changed[key]
+            self._moved.pop(key, None)
+            cost += self._count(key)
+        while self._moved and cost < most:
+            key = next(iter(self._moved))
+            del self._moved[key]
+            cost += self._count_on_nodes(key)
+        return bool(self._changed or self._moved)
+
+    def _count(self, key: GroupKey) -> int:
+        """The group has changed. Returns what it has cost."""
+        wanted = self._to_place.of(key)
+        parts, before = self._parts(key), self._counted.get(key)
+        asked = _asked_by_members(parts, wanted)
+        demands = scarce(tuple(dict.fromkeys(demand for _, _, demand in asked)))
+        counted = frozenset(demands)
+        replicated_jobs = {name for _, name, demand in asked if demand in counted}
+        jobs = (job for job in parts.jobs if job.replicated_job in replicated_jobs and not _over(job))
+        self._counted[key] = _Counted(
+            demands=demands,
+            fitting=before.fitting if before is not None and before.demands == demands else None,
+            members=sum(map(member_count, jobs)),
+            sharing=pods_per_node(PodRoom(), (record.facts for record in parts.pods)),
+        )
+        return 1 + len(wanted) + len(parts.pods) + self._count_on_nodes(key)
+
+    def _count_on_nodes(self, key: GroupKey) -> int:
+        """The nodes have changed, or the group has. Returns what it has cost."""
+        counted, cost, named = self._counted.get(key), 1, self._capacity.naming_cost
+        if counted is None:
+            return cost
+        fitting = counted.fitting
+        if fitting is None or not self._capacity.still_fit(fitting):
+            more = self._capacity.cost(counted.demands)
+            fitting = None
+            if 0 < more <= COST_MAX:
+                cost += more
+                fitting = self._capacity.fitting(counted.demands)
+        room = self._capacity.room_on(fitting) if fitting is not None else PodRoom()
+        self._counted[key] = msgspec.structs.replace(counted, fitting=fitting, waiting=_waiting(key, counted, room))
+        return cost + self._capacity.naming_cost - named
+
+
+class _Counted(msgspec.Struct, frozen=True):
+    """A group with pods to place, as of when it was counted."""
+
+    demands: tuple[Demand, ...]
+    """What its members ask for that have to be placed; empty: it has none."""
+    fitting: FittingNodes | None
+    """None: not known, or they ask for too much to be examined."""
+    members: int
+    """Of its ReplicatedJobs of which some have to be placed."""
+    sharing: int
+    """How many of its pods share a node, where they ask for no accelerators."""
+    waiting: WaitingGroup | None = None
+    """None: it does not wait."""
+
+
+def _asked_by_members(parts: Parts, wanted: tuple[MemberDemand, ...]) -> tuple[MemberDemand, ...]:
+    """What its members ask for; empty: it is no group that waits, or those that do are no members.
+
+    Pods of Jobs that are not known are none: anybody can make a pod with the labels of a group.
+    """
+    workload, jobset = parts.workload, parts.jobset
+    if workload is None or jobset is None or parts.foreign or _at_rest(workload, jobset.facts):
+        return ()
+    adapter = adapter_of(workload)
+    known = {job.uid for job in parts.jobs}
+    return tuple(
+        (job_uid, name, demand)
+        for job_uid, name, demand in wanted
+        if job_uid in known and adapter.is_member(name, jobset.facts, None)
+    )
+
+
+def _waiting(key: GroupKey, counted: _Counted, room: PodRoom) -> WaitingGroup | None:
     """None: it does not wait, or for more nodes than there are of its kind, so that no quarantine makes a difference.
 
     Its members that have a node count as well: what is feasible is counted free or not.
     """
-    workload, jobset = parts.workload, parts.jobset
-    if workload is None or jobset is None or parts.foreign or _at_rest(workload, jobset.facts):
-        return None
-    adapter = adapter_of(workload)
-    asked = [each for each in wanted if adapter.is_member(each[0], jobset.facts, None)]
-    demands = scarce(tuple(dict.fromkeys(demand for _, demand in asked)))
-    replicated_jobs = {name for name, demand in asked if demand in demands}
-    jobs = [job for job in parts.jobs if job.replicated_job in replicated_jobs and not _over(job)]
-    room = capacity.room(demands)
-    needed = -(-sum(map(member_count, jobs)) // pods_per_node(room, (record.facts for record in parts.pods)))
+    needed = -(-counted.members // (room.pods_by_gpus or counted.sharing))
     return WaitingGroup(key, needed, room.feasible) if 0 < needed <= room.in_all else None
 
 

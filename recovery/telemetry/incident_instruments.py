@@ -25,6 +25,7 @@ _REFUSALS = {
     Reason.QUARANTINE_CAP: "cap",
     Reason.QUARANTINE_NOT_ALLOWED: "permission",
     Reason.QUARANTINE_LAST_NODES: "feasible",
+    Reason.FEASIBLE_NODES_UNKNOWN: "feasible",
 }
 """The label under which a refused quarantine is counted."""
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.bench import attacks, idle_jobs, nodes, recoveries, scrapes, simulation
+from tests.bench import attacks, capacity, idle_jobs, nodes, recoveries, scrapes, simulation
 
 
 def _simulation() -> None:
@@ -49,6 +49,12 @@ def _attacks() -> None:
     _keep("attacks", [asdict(row) for row in rows])
 
 
+def _capacity() -> None:
+    rows = capacity.measure()
+    print(capacity.table(rows), flush=True)
+    _keep("capacity", [asdict(row) for row in rows])
+
+
 def _keep(part: str, rows: list[dict[str, object]]) -> None:
     target = Path(f"build/bench-{part}.json")
     target.parent.mkdir(exist_ok=True)
@@ -62,6 +68,7 @@ PARTS = {
     "idle-jobs": _idle_jobs,
     "scrapes": _scrapes,
     "attacks": _attacks,
+    "capacity": _capacity,
 }
 
 

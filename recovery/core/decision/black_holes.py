@@ -308,6 +308,11 @@ def _ask(
             requeue_at = context.now if case.enough else requeue_at
             continue
         refused = fleet_changes.refused(context, policy, wanted, members)
+        if refused is not None and refused.reason is Reason.FEASIBLE_NODES_UNKNOWN:
+            # What stands in the ledger is never asked for again, so the suspicion waits for its quarantine.
+            suspicions.pop()
+            requeue_at = context.now + fleet_changes.UNKNOWN_AGAIN_AFTER
+            continue
         if refused is not None:
             said.append(told(Sentence.HOLE_NOT_QUARANTINED, refused.reason, held=held, refused=refused))
             continue

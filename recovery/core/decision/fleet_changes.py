@@ -17,16 +17,23 @@ from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.preconditions import stale_nodes
 from recovery.core.model.fleet_ledger import FleetChange, Futile, Quarantined, Suspicion
 from recovery.core.model.ledger import Ledger
-from recovery.core.model.reason import Explanation, Sentence, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, told
 from recovery.core.plan.actions import Action, ChangeFleet
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import message_of
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
 
+UNKNOWN_AGAIN_AFTER = timedelta(seconds=30)
+"""When the fleet is asked again at the latest. The store tells as soon as it knows, mostly within a second."""
+
 
 def admitted(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Verdict:
-    """ReplaceNode within the caps, or RecreateGroup with the reason why the node is not quarantined."""
+    """ReplaceNode within the caps, or RecreateGroup with the reason why the node is not quarantined.
+
+    While it is not known whether the node may go, a group that has lost a member restarts without a quarantine, and
+    one whose members all run waits: it loses nothing by that.
+    """
     fleet = context.snapshot.fleet
     if verdict.call is not Call.REPLACE_NODE or fleet is None or not isinstance(context.policy, Policy):
         return verdict
@@ -36,6 +43,10 @@ def admitted(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Ver
     why = refused(context, context.policy, wanted, ledger.current_incident.ranks)
     if why is None:
         return verdict
+    if why.reason is Reason.FEASIBLE_NODES_UNKNOWN and verdict.still_runs:
+        return msgspec.structs.replace(
+            verdict, call=Call.WAIT, why=why, node="", requeue_at=context.now + UNKNOWN_AGAIN_AFTER
+        )
     return not_replaced(verdict, told(Sentence.NOT_QUARANTINED, why.reason, node=wanted.node, why=why))
 
 

@@ -272,11 +272,12 @@ def not_replaced(wish: Verdict, refused: Explanation) -> Verdict:
 
 def _keeps_pods_off(context: ReconcileContext, node: NodeFacts) -> bool:
     """It is cordoned, or tainted so that this group's pods do not tolerate it. A taint alone says nothing: GPU nodes of
-    most clouds have one that all training pods tolerate. Without the fleet (a reconcile from the cache) only the
-    cordon is known.
+    most clouds have one that all training pods tolerate. Without the fleet (a reconcile from the cache), and before
+    it is known which nodes take the pods, only the cordon is known.
     """
     fleet = context.snapshot.fleet
-    return node.unschedulable or (fleet is not None and node.ready and node.name not in fleet.feasible)
+    feasible = fleet.feasible if fleet is not None else None
+    return node.unschedulable or (feasible is not None and node.ready and node.name not in feasible)
 
 
 def _case_against(context: ReconcileContext, ledger: Ledger, root: Finding) -> Explanation | None:

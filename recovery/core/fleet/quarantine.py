@@ -24,7 +24,14 @@ from recovery.core.model.fleet_ledger import (
 )
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 
-QUARANTINE_REFUSALS = frozenset({Reason.QUARANTINE_CAP, Reason.QUARANTINE_NOT_ALLOWED, Reason.QUARANTINE_LAST_NODES})
+QUARANTINE_REFUSALS = frozenset(
+    {
+        Reason.QUARANTINE_CAP,
+        Reason.QUARANTINE_NOT_ALLOWED,
+        Reason.QUARANTINE_LAST_NODES,
+        Reason.FEASIBLE_NODES_UNKNOWN,
+    }
+)
 """The reasons for which a node is not quarantined."""
 
 
@@ -166,10 +173,12 @@ def admitted(
 
 def spared(ledger: FleetLedger, wanted: str, fleet: FleetFacts, members: int) -> Refused | None:
     """The node is among the last on which the group could run, or another group that waits: it is not taken away.
-    None: enough are left.
+    None: enough are left. While that is not known the node is spared: it may be the last one.
 
     `members`: pods of the group. Nodes that stand in the ledger count as taken away: their taint may be on its way.
     """
+    if fleet.feasible is None or fleet.waiting is None:
+        return Refused(because(Reason.FEASIBLE_NODES_UNKNOWN))
     taken = {entry.node for entry in ledger.quarantined} - {wanted}
     needed = -(-members // max(1, fleet.pods_per_node))
     feasible = fleet.with_accelerators if fleet.with_accelerators is not None else fleet.feasible

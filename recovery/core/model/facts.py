@@ -427,16 +427,18 @@ class FleetFacts(msgspec.Struct, frozen=True):
     """How many there are."""
     lost: tuple[LostNode, ...] = ()
     """Those lost within the last 15 minutes, back meanwhile or not, by time."""
-    feasible: tuple[str, ...] = ()
+    feasible: tuple[str, ...] | None = ()
     """Nodes on which a pod of the group could run: Ready, not cordoned, without a taint that keeps it off, with the
-    labels that it asks for and enough accelerators in all (free or not), by name."""
+    labels that it asks for and enough accelerators in all (free or not), by name. None: it is not known yet, or the
+    pods ask for too much to be examined."""
     with_accelerators: tuple[str, ...] | None = None
     """Those of them that would take a member which asks for accelerators: many nodes that would take a launcher make no
     place for its workers. None: no member asks for any, or it is not known."""
     pods_per_node: int = 1
     """How many pods of the group one such node has room for."""
-    waiting: tuple[WaitingGroup, ...] = ()
-    """The other groups that wait for nodes; not those that want more nodes than there are of the kind."""
+    waiting: tuple[WaitingGroup, ...] | None = ()
+    """The other groups that wait for nodes; not those that want more nodes than there are of the kind. None: it is not
+    known yet."""
 
 
 class UndecodableObject(msgspec.Struct, frozen=True):

@@ -143,6 +143,8 @@ class Reason(StrEnum):
     """RecoveryConfig does not allow quarantine."""
     QUARANTINE_LAST_NODES = "QuarantineLastNodes"
     """The node is among the last on which a group can run."""
+    FEASIBLE_NODES_UNKNOWN = "FeasibleNodesUnknown"
+    """It is not known yet which nodes the group, or one that waits, could run on without the node."""
     NODE_UNKNOWN = "NodeUnknown"
     """No node is known for the failure."""
 

@@ -32,6 +32,7 @@ TEXTS: dict[Sentence | Reason, Text] = {
     Sentence.TOO_FEW_NODES: (
         "it is among the last on which {whose} can run: the group needs {needed} and only {left} fit its pods"
     ),
+    Reason.FEASIBLE_NODES_UNKNOWN: "it is not known yet whether enough other nodes fit the pods of all groups",
     Reason.NODE_PROVEN: "{proof} is proof enough against node {node}",
     Reason.NODE_SUSPECTED: _suspected,
     Reason.NODE_SUSPECTED_TWICE: "node {node} is the suspect of this incident for the second time",

@@ -222,7 +222,7 @@ QUARANTINE_REFUSALS = _of_fleet(
     one_of(
         "reason",
         "`cap`: as many nodes are quarantined as may be. `permission`: the RecoveryConfig does not allow it. "
-        "`feasible`: the job would have too few nodes left.",
+        "`feasible`: a job would have too few nodes left, or it is not known yet whether it would.",
         values.REFUSALS,
     ),
 )

@@ -78,7 +78,7 @@ def all_containers_train(monkeypatch: pytest.MonkeyPatch) -> None:
         return Selection(SelectedBy.ANNOTATION, tuple(container.name for container in job.containers))
 
     monkeypatch.setattr("recovery.kube.snapshots.select", select)
-    monkeypatch.setattr("recovery.kube.group_store.select", select)
+    monkeypatch.setattr("recovery.kube.group_objects.select", select)
 
 
 def no_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:

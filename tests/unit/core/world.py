@@ -73,8 +73,10 @@ class World(msgspec.Struct, frozen=True):
     lost_nodes: tuple[LostNode, ...] = ()
     """Of the whole cluster."""
     cluster_nodes: int = 100
-    waiting: tuple[WaitingGroup, ...] = ()
-    """Other groups that wait for nodes."""
+    waiting: tuple[WaitingGroup, ...] | None = ()
+    """Other groups that wait for nodes. None: it is not known yet."""
+    feasible_known: bool = True
+    """It is known which nodes take the pods of the group."""
     undecodable: tuple[UndecodableObject, ...] = ()
     stale: dict[str, datetime] = {}
     """Since when nothing is heard of a resource, by plural."""
@@ -95,7 +97,7 @@ class World(msgspec.Struct, frozen=True):
             if not node.ready or node.unschedulable or any(taint.key != TOLERATED for taint in node.taints)
         }
         names = (f"gpu-{number}" for number in range(self.cluster_nodes))
-        feasible = tuple(name for name in names if name not in off)
+        feasible = tuple(name for name in names if name not in off) if self.feasible_known else None
         fleet = FleetFacts(self.cluster_nodes, self.lost_nodes, feasible, waiting=self.waiting)
         snapshot = Snapshot(
             key=GroupKey("ml", "train"),

@@ -6,7 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.core.model.facts import Condition, Demand, LabelRequirement, NodeFacts, PodFacts, Taint, Toleration
-from recovery.kube.capacity import ANSWERS_MAX, CHANGES_MAX, Capacity, pods_per_node
+from recovery.kube import capacity as capacity_module
+from recovery.kube.capacity import COST_MAX, DEMANDS_KEPT_MAX, NODES_AT_ONCE_MAX, Capacity, PodRoom, pods_per_node
+from recovery.kube.node_index import NodeIndex
+from tests.unit.kube.plain_capacity import plain_room
 from tests.unit.kube.testing import START
 
 ANY = Demand()
@@ -20,11 +23,60 @@ def node(
     return msgspec.structs.replace(NodeFacts(name, ready=True, gpus=gpus, taints=taints), **changes)
 
 
-STATES = (node(), node(gpus=4), node(ready=False), node(taint="node.kubernetes.io/not-ready"), node(taint="x"), None)
+LABELS: tuple[dict[str, str], ...] = (
+    {},
+    {"gpu": "h100"},
+    {"gpu": "h100", "memory": "80"},
+    {"gpu": "a100", "memory": "forty"},
+    {"memory": "-5"},
+)
+TAINTS = (
+    Taint("team", "a"),
+    Taint("team", "b", effect="NoExecute"),
+    Taint("team", "b", effect="PreferNoSchedule"),
+    Taint("node.kubernetes.io/not-ready", effect="NoExecute"),
+    Taint("recovery.trainjob.dev/quarantined", "i-1"),
+)
+TOLERATIONS = (
+    Toleration(operator="Exists"),
+    Toleration("team", operator="Exists", effect="NoExecute"),
+    Toleration("team", value="a"),
+    Toleration("team", operator="Gt", value="a"),
+    Toleration("node.kubernetes.io/not-ready", operator="Exists"),
+)
+REQUIREMENTS = st.builds(
+    LabelRequirement,
+    st.sampled_from(["gpu", "memory", "other"]),
+    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Near"]),
+    st.lists(st.sampled_from(["h100", "a100", "80", "40", "-5"]), max_size=2).map(tuple),
+)
+DEMANDS = st.builds(
+    Demand,
+    selector=st.sampled_from([(), (("gpu", "h100"),), (("gpu", "h100"), ("memory", "80")), (("other", ""),)]),
+    affinity=st.none() | st.lists(st.lists(REQUIREMENTS, max_size=2).map(tuple), max_size=2).map(tuple),
+    tolerations=st.lists(st.sampled_from(TOLERATIONS), max_size=2).map(tuple),
+    gpus=st.sampled_from([0, 4, 8, 16]),
+)
+NODES = st.builds(
+    NodeFacts,
+    st.sampled_from("abcdefgh"),
+    ready=st.booleans(),
+    unschedulable=st.sampled_from([False, False, True]),
+    deleting_since=st.sampled_from([None, None, START]),
+    gpus=st.sampled_from([0, 4, 8, 16]),
+    labels=st.sampled_from(LABELS),
+    taints=st.lists(st.sampled_from(TAINTS), max_size=2).map(tuple),
+)
 
 
 def capacity(*nodes: NodeFacts) -> Capacity:
     return Capacity({each.name: each for each in nodes})
+
+
+def room(asked: Capacity, *demands: Demand) -> PodRoom:
+    found = asked.room(demands)
+    assert found is not None
+    return found
 
 
 def requires(*terms: tuple[LabelRequirement, ...]) -> Demand:
@@ -60,7 +112,7 @@ class TestAffinity:
     def test_what_each_operator_asks_of_a_label(self, requirement: LabelRequirement, h100: bool, without: bool) -> None:
         nodes = capacity(node("h100", labels={"gpu": "h100", "memory": "80"}), node("without"))
         wanted = [name for name, fits in (("h100", h100), ("without", without)) if fits]
-        assert list(nodes.room((requires((requirement,)),)).feasible) == wanted
+        assert list(room(nodes, requires((requirement,))).feasible) == wanted
 
     @pytest.mark.parametrize(
         ("demand", "feasible"),
@@ -77,7 +129,7 @@ class TestAffinity:
         """An empty term matches nothing, and no term at all does not either."""
         fast = node("b", labels={"gpu": "h100", "fast": ""})
         nodes = capacity(node("a", labels={"gpu": "h100"}), fast, node("c", labels={"gpu": "a100"}))
-        assert "".join(nodes.room((demand,)).feasible) == feasible
+        assert "".join(room(nodes, demand).feasible) == feasible
 
 
 class TestStates:
@@ -93,120 +145,198 @@ class TestStates:
         ],
     )
     def test_a_node_that_takes_nothing_at_the_moment_is_one_of_the_kind(self, state: dict[str, object]) -> None:
-        room = capacity(node(**state), node("b")).room((ANY,))  # type: ignore[arg-type]
-        assert (room.feasible, room.in_all) == (("b",), 2)
+        found = room(capacity(node(**state), node("b")), ANY)  # type: ignore[arg-type]
+        assert (found.feasible, found.in_all) == (("b",), 2)
 
     @pytest.mark.parametrize("other", [{"taint": "team-b"}, {"gpus": 4}])
     def test_one_of_another_kind_is_not(self, other: dict[str, object]) -> None:
-        room = capacity(node(**other), node("b")).room((Demand(gpus=8),))  # type: ignore[arg-type]
-        assert (room.feasible, room.in_all) == (("b",), 1)
+        found = room(capacity(node(**other), node("b")), Demand(gpus=8))  # type: ignore[arg-type]
+        assert (found.feasible, found.in_all) == (("b",), 1)
 
     def test_what_a_pod_tolerates_lets_it_in(self) -> None:
         nodes = capacity(node("a", taint="node.kubernetes.io/disk-pressure"), node("b", taint="team-b"))
-        assert nodes.room((EVERYTHING,)).feasible == ("a", "b")
+        assert room(nodes, EVERYTHING).feasible == ("a", "b")
 
     def test_the_pod_that_tolerates_the_state_must_be_the_one_that_fits(self) -> None:
         large = Demand(gpus=8)
         small = Demand(gpus=16, tolerations=EVERYTHING.tolerations)
-        room = capacity(node(taint="node.kubernetes.io/disk-pressure")).room((large, small))
-        assert (room.feasible, room.in_all) == ((), 1)
+        found = room(capacity(node(taint="node.kubernetes.io/disk-pressure")), large, small)
+        assert (found.feasible, found.in_all) == ((), 1)
 
 
 class TestPodsPerNode:
     def test_by_the_accelerators_of_the_smallest_feasible_node(self) -> None:
         nodes = capacity(node("a", gpus=16), node("b", gpus=32), node("c", gpus=8, ready=False))
-        assert pods_per_node(nodes.room((Demand(gpus=8),)), ()) == 2
+        assert pods_per_node(room(nodes, Demand(gpus=8)), ()) == 2
 
     def test_one_where_none_is_feasible(self) -> None:
-        assert pods_per_node(capacity().room((Demand(gpus=8),)), ()) == 1
+        assert pods_per_node(room(capacity(), Demand(gpus=8)), ()) == 1
 
     def test_of_pods_without_as_many_as_share_one(self) -> None:
         pods = [PodFacts(f"p{number}", f"p{number}", "job", "job", number, START, node="a") for number in range(3)]
-        assert pods_per_node(capacity(node()).room((ANY,)), pods) == 3
+        assert pods_per_node(room(capacity(node()), ANY), pods) == 3
 
 
-class TestRemembered:
-    def test_until_a_node_changes_in_what_counts(self) -> None:
-        nodes = {"a": node("a")}
-        asked = Capacity(nodes)
-        first = asked.room((ANY,))
-        news = node("a", conditions=(Condition("GpuUnhealthy", "True"),), resource_version="9", lease_renewed_at=START)
-        asked.changed(nodes["a"], news)
-        assert asked.room((ANY,)) is first, "that a condition is new lets no pod in and keeps none off"
-        nodes["a"] = node("a", unschedulable=True)
-        asked.changed(news, nodes["a"])
-        assert asked.room((ANY,)).feasible == ()
-
-    @pytest.mark.parametrize(
-        "change",
-        [
-            {"ready": False},
-            {"unschedulable": True},
-            {"deleting_since": START},
-            {"gpus": 4},
-            {"taints": (Taint("t"),)},
-            {"labels": {"gpu": "a100"}},
-        ],
-    )
-    def test_each_of_these_counts(self, change: dict[str, object]) -> None:
-        demand = Demand(gpus=8, selector=(("gpu", "h100"),))
-        before = node(labels={"gpu": "h100"})
-        nodes = {"a": before}
-        asked = Capacity(nodes)
-        assert asked.room((demand,)).feasible == ("a",)
-        nodes["a"] = msgspec.structs.replace(before, **change)
-        asked.changed(before, nodes["a"])
-        assert asked.room((demand,)).feasible == ()
-
-    @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(STATES), st.booleans()), max_size=12))
-    @settings(max_examples=60, deadline=None)
-    def test_after_any_changes_it_answers_as_if_it_were_asked_for_the_first_time(
-        self, changes: list[tuple[str, NodeFacts | None, bool]]
-    ) -> None:
-        """`None`: the node is gone. The booleans: whether somebody asks in between."""
+class TestAsPlainlyDefined:
+    @given(st.lists(st.tuples(NODES, st.booleans(), st.booleans()), max_size=16), st.lists(DEMANDS, max_size=4))
+    @settings(max_examples=300, deadline=None)
+    def test_after_any_changes(self, changes: list[tuple[NodeFacts, bool, bool]], demands: list[Demand]) -> None:
+        """The booleans: whether the node is gone, and whether somebody asks in between."""
         nodes: dict[str, NodeFacts] = {}
         asked = Capacity(nodes)
-        asks = ((ANY,), (Demand(gpus=8),), (Demand(gpus=4), EVERYTHING))
-        for name, state, now in changes:
-            before = nodes.pop(name, None)
-            after = msgspec.structs.replace(state, name=name) if state is not None else None
-            if after is not None:
-                nodes[name] = after
-            asked.changed(before, after)
+        wanted = tuple(dict.fromkeys(demands))
+        for after, gone, now in changes:
+            before = nodes.pop(after.name, None)
+            if not gone:
+                nodes[after.name] = after
+            asked.changed(before, None if gone else after)
             if now:
-                asked.room(asks[0])
-        assert [asked.room(each) for each in asks] == [Capacity(nodes).room(each) for each in asks]
+                assert asked.room(wanted) == plain_room(wanted, nodes.values())
+        assert asked.room(wanted) == plain_room(wanted, nodes.values())
 
-    def test_only_what_has_changed_is_reconciled(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @given(st.lists(st.tuples(NODES, st.booleans()), max_size=16), st.lists(DEMANDS, min_size=1, max_size=4))
+    @settings(max_examples=100, deadline=None)
+    def test_nodes_that_still_fit_need_not_be_found_again(
+        self, changes: list[tuple[NodeFacts, bool]], demands: list[Demand]
+    ) -> None:
+        nodes: dict[str, NodeFacts] = {}
+        asked = Capacity(nodes)
+        wanted = tuple(dict.fromkeys(demands))
+        fitting = asked.fitting(wanted)
+        for after, gone in changes:
+            before = nodes.pop(after.name, None)
+            if not gone:
+                nodes[after.name] = after
+            asked.changed(before, None if gone else after)
+            assert asked.current()
+            if not asked.still_fit(fitting):
+                fitting = asked.fitting(wanted)
+            assert asked.room_on(fitting) == plain_room(wanted, nodes.values())
+
+
+def pinned(name: str) -> Demand:
+    return Demand(selector=(("kubernetes.io/hostname", name),), gpus=8)
+
+
+class Counted:
+    """How many demands were compared with the index, and how many nodes were indexed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.demands = self.nodes = 0
+        matching, put = capacity_module._matching_demand, NodeIndex.put
+
+        def count_demand(demand: Demand, index: NodeIndex) -> int:
+            self.demands += 1
+            return matching(demand, index)
+
+        def count_node(index: NodeIndex, each: NodeFacts) -> None:
+            self.nodes += 1
+            put(index, each)
+
+        monkeypatch.setattr(capacity_module, "_matching_demand", count_demand)
+        monkeypatch.setattr(NodeIndex, "put", count_node)
+
+
+class TestCost:
+    def test_an_event_examines_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         nodes = {f"n{number}": node(f"n{number}") for number in range(50)}
         asked = Capacity(nodes)
         asked.room((ANY,))
-        rechecked: list[str] = []
-
-        def fits(_: Demand, each: NodeFacts) -> bool:
-            rechecked.append(each.name)
-            return False
-
-        monkeypatch.setattr("recovery.kube.capacity._fits", fits)
+        counted = Counted(monkeypatch)
         before, nodes["n7"] = nodes["n7"], node("n7", ready=False)
         asked.changed(before, nodes["n7"])
-        assert rechecked == [], "an event looks at nothing"
+        assert (counted.nodes, counted.demands) == (0, 0)
         asked.room((ANY,))
         asked.room((ANY,))
-        assert rechecked == ["n7"]
+        assert (counted.nodes, counted.demands) == (1, 0), "only the node, as it is of the same kind"
 
-    def test_however_many_ask_for_something_else_few_answers_are_kept(self) -> None:
-        asked = capacity(node())
-        for number in range(3 * ANSWERS_MAX):
-            asked.room((Demand(selector=(("group", str(number)),)),))
-        assert len(asked._answers) <= ANSWERS_MAX
-
-    def test_however_often_nodes_change_while_nobody_asks_little_is_written_down(self) -> None:
-        nodes = {"a": node()}
+    def test_news_that_decide_nothing_count_for_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        nodes = {"a": node("a")}
         asked = Capacity(nodes)
         asked.room((ANY,))
-        for ready in [False, True] * CHANGES_MAX + [False]:
-            before, nodes["a"] = nodes["a"], node(ready=ready)
-            asked.changed(before, nodes["a"])
-        assert len(asked._changes) <= CHANGES_MAX
-        assert asked.room((ANY,)).feasible == ()
+        counted = Counted(monkeypatch)
+        news = node("a", conditions=(Condition("GpuUnhealthy", "True"),), resource_version="9", lease_renewed_at=START)
+        asked.changed(nodes["a"], news)
+        assert asked.room((ANY,)) is not None
+        assert (counted.nodes, asked.behind) == (0, 0)
+
+    def test_each_demand_is_examined_once_however_many_nodes_and_askers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        names = [f"n{number}" for number in range(NODES_AT_ONCE_MAX)]
+        asked = capacity(*(node(name, labels={"kubernetes.io/hostname": name}) for name in names))
+        counted = Counted(monkeypatch)
+        demands = tuple(pinned(name) for name in names)
+        for _ in range(20):
+            found = asked.room(demands)
+        assert found is not None
+        assert len(found.feasible) == len(names)
+        assert (counted.demands, counted.nodes) == (len(names), len(names))
+
+    def test_a_node_that_comes_has_every_demand_examined_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        nodes = {"a": node("a")}
+        asked = Capacity(nodes)
+        asked.room((ANY,))
+        counted = Counted(monkeypatch)
+        nodes["b"] = node("b")
+        asked.changed(None, nodes["b"])
+        assert room(asked, ANY).feasible == ("a", "b")
+        assert counted.demands == 1
+
+    def test_few_demands_are_remembered_and_the_latest_stay(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked = capacity(node())
+        for number in range(2 * DEMANDS_KEPT_MAX):
+            asked.room((pinned(str(number)),))
+            asked.room((ANY,))
+        assert len(asked._fitting) <= DEMANDS_KEPT_MAX
+        counted = Counted(monkeypatch)
+        asked.room((ANY,))
+        asked.room((pinned(str(2 * DEMANDS_KEPT_MAX - 1)),))
+        assert counted.demands == 0
+
+    @pytest.mark.parametrize(
+        "demand",
+        [
+            Demand(selector=tuple((str(number), "") for number in range(COST_MAX))),
+            requires((label("In", *map(str, range(COST_MAX))),)),
+            Demand(tolerations=tuple(Toleration(str(number)) for number in range(COST_MAX))),
+        ],
+    )
+    def test_who_asks_for_too_much_gets_no_answer(self, demand: Demand, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked = capacity(node(taint="team"))
+        counted = Counted(monkeypatch)
+        assert asked.room((demand,)) is None
+        assert counted.demands == 0
+
+    def test_after_many_nodes_have_changed_nobody_waits_for_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        nodes = {f"n{number}": node(f"n{number}") for number in range(NODES_AT_ONCE_MAX + 1)}
+        asked = Capacity(nodes)
+        counted = Counted(monkeypatch)
+        assert asked.room((ANY,)) is None
+        assert counted.nodes == 0
+        asked.index_some(NODES_AT_ONCE_MAX)
+        assert (counted.nodes, asked.behind) == (NODES_AT_ONCE_MAX, 1)
+        assert room(asked, ANY).in_all == len(nodes)
+
+    def test_groups_that_could_run_on_the_same_nodes_share_their_names(self) -> None:
+        asked = capacity(*(node(f"n{number}") for number in range(NODES_AT_ONCE_MAX)))
+        assert room(asked, ANY).feasible is room(asked, Demand(gpus=8)).feasible
+        assert asked.naming_cost == NODES_AT_ONCE_MAX // 20, "the second costs nothing"
+
+    def test_few_nodes_of_many_have_the_same_names(self) -> None:
+        names = [f"n{number}" for number in range(100)]
+        asked = capacity(*(node(name, labels={"kubernetes.io/hostname": name}) for name in names))
+        assert room(asked, pinned("n7"), pinned("n31"), pinned("n2")).feasible == ("n2", "n31", "n7")
+
+    def test_nodes_that_come_and_go_leave_nothing(self) -> None:
+        nodes: dict[str, NodeFacts] = {}
+        asked = Capacity(nodes)
+        for number in range(1000):
+            name = f"n{number}"
+            nodes[name] = node(name, gpus=number, taint=f"t{number}", labels={f"key-{number}": "x", "name": name})
+            asked.changed(None, nodes[name])
+            assert asked.current()
+            asked.changed(nodes.pop(name), None)
+        assert room(asked, ANY) == PodRoom()
+        index = asked._index
+        kept = (index._nodes, index._bits, index._with_key, index._with_label, index._with_gpus, index._with_taint)
+        assert [len(each) for each in kept] == [0] * len(kept)
+        assert len(index._names) == 1, "the bit is used again"

@@ -72,7 +72,7 @@ class TestLost:
         world.clock.seconds = LOST_FOR.total_seconds() + 2
         await world.tell(NODES, node("c"))
         await world.tell(NODES, node("c"), type_="DELETED")
-        assert list(world.store._lost_nodes._lost) == ["a", "c"], "nothing is left behind"
+        assert list(world.store._fleet._lost._lost) == ["a", "c"], "nothing is left behind"
 
     async def test_after_a_quarter_of_an_hour_it_is_reported_no_more(self, world: World) -> None:
         await world.tell(NODES, node("a"), node("b"))
@@ -82,7 +82,7 @@ class TestLost:
         world.clock.seconds += 1
         assert await lost(world) == []
         await world.tell(NODES, node("b"), type_="DELETED")
-        assert list(world.store._lost_nodes._lost) == ["b"], "nothing is left behind"
+        assert list(world.store._fleet._lost._lost) == ["b"], "nothing is left behind"
 
     async def test_a_clock_that_is_ahead_is_no_loss_without_end(self, world: World) -> None:
         """It would be part of every storm to come, and keep what was lost before it from being forgotten."""
@@ -93,7 +93,7 @@ class TestLost:
         world.clock.seconds += LOST_FOR.total_seconds()
         assert await lost(world) == []
         await world.tell(NODES, node("b"), type_="DELETED")
-        assert list(world.store._lost_nodes._lost) == ["b"], "nothing is left behind"
+        assert list(world.store._fleet._lost._lost) == ["b"], "nothing is left behind"
 
     async def test_a_node_that_goes_on_being_silent_is_lost_once(self, world: World) -> None:
         world.clock.seconds = 1

@@ -8,7 +8,7 @@ import pytest
 
 from recovery.background import BackgroundTaskError
 from recovery.core.model.facts import GroupKey, Snapshot
-from recovery.kube.group_store import COLLECTED_SECONDS
+from recovery.kube.ledger_index import COLLECTED_SECONDS
 from recovery.kube.projections.recovery import UNREADABLE_SCHEMA_VERSION
 from recovery.kube.watch_lines import WATCH_IDLE_SECONDS_MAX
 from recovery.ports import (
@@ -95,9 +95,9 @@ async def test_deleted_objects_leave_the_snapshot(world: World) -> None:
     await world.tell(TRAIN_JOBS, load("trainjob"), type_="DELETED")
     assert world.llm == Snapshot(LLM, None, None, (), ())
     assert list(world.store.keys()) == []
-    assert not world.store._pods
-    assert not world.store._pods_on_node
-    assert not world.store._jobs
+    assert not world.store._objects._pods
+    assert not world.store._objects._pods_on_node
+    assert not world.store._objects._jobs
 
 
 async def test_initializers_are_no_members(world: World) -> None:
@@ -261,7 +261,7 @@ async def test_ledgers_of_other_workloads_of_the_name_are_orphans(world: World) 
     assert {orphan.workload_uid for orphan in world.store.orphans(LLM)} == {"earlier", WORKLOAD_UID}
     await world.tell(RECOVERY_GROUPS, ledger("earlier"), load("recoverygroup"), type_="DELETED")
     assert world.store.orphans(LLM) == ()
-    assert list(world.store._ledgers_of) == [GroupKey("default", "other")], "nothing is left behind"
+    assert list(world.store._ledgers._ledgers_of) == [GroupKey("default", "other")], "nothing is left behind"
 
 
 async def test_a_ledger_that_was_collected_in_mid_incident_stays_an_orphan_for_a_while(world: World) -> None:

@@ -24,6 +24,7 @@ async def waiting(world: World) -> tuple[WaitingGroup, ...]:
         world.api.objects[plural, "mine"] = json.dumps(body).encode()
     fleet = (await world.store.read_live(MINE)).fleet
     assert fleet is not None
+    assert fleet.waiting is not None
     return fleet.waiting
 
 
@@ -179,12 +180,12 @@ class TestIndex:
         self, world: World
     ) -> None:
         await world.tell(PODS, *(unplaced(index) for index in range(40)))
-        [(key, asking)] = world.store._to_place.groups()
+        [(key, asking)] = world.store._objects.to_place.groups()
         assert (key, len(asking)) == (LLM, 1)
         await world.tell(PODS, *(placed(index) for index in range(39)))
-        assert [key for key, _ in world.store._to_place.groups()] == [LLM]
+        assert [key for key, _ in world.store._objects.to_place.groups()] == [LLM]
         await world.tell(PODS, unplaced(39), type_="DELETED")
-        assert world.store._to_place._counts == {}, "nothing is left behind"
+        assert world.store._objects.to_place._counts == {}, "nothing is left behind"
 
     @pytest.mark.parametrize(
         ("then", "waits"),
@@ -193,7 +194,7 @@ class TestIndex:
     async def test_a_pod_that_changes(self, world: World, then: Body, waits: bool) -> None:
         await world.tell(PODS, unplaced(0))
         await world.tell(PODS, then)
-        assert bool(world.store._to_place._counts) is waits
+        assert bool(world.store._objects.to_place._counts) is waits
 
     async def test_a_pod_event_asks_nothing_about_nodes_or_other_pods(
         self, world: World, monkeypatch: pytest.MonkeyPatch

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from recovery.core.decision.fleet_changes import UNKNOWN_AGAIN_AFTER
 from recovery.core.model.annotations import RELEASE_ANNOTATION
 from recovery.core.model.facts import ContainerFacts, ExitFacts
 from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Quarantined, Suspicion
@@ -216,6 +217,16 @@ def test_the_last_feasible_nodes_are_spared() -> None:
     small = msgspec.structs.replace(BLAMED["its container cannot be made"], cluster_nodes=4)
     assert "but it is not quarantined: it is among the last" in one.reconcile(small, 130).message
     assert quarantined(one) == []
+
+
+def test_a_suspicion_waits_with_its_quarantine_until_it_is_known_which_nodes_are_left() -> None:
+    """What stands in the ledger is never asked for again: a suspicion now would cost the quarantine."""
+    one, world = controller(SUSPECTED), BLAMED["its container cannot be made"]
+    plan = one.reconcile(msgspec.structs.replace(world, feasible_known=False), 130)
+    assert (quarantined(one), suspected(one)) == ([], [])
+    assert plan.requeue_at == at(130) + UNKNOWN_AGAIN_AFTER
+    one.reconcile(world, 131)
+    assert quarantined(one) == ["gpu-2"]
 
 
 def test_two_black_holes_are_quarantined_one_after_the_other_because_the_caps_count_what_stands() -> None:

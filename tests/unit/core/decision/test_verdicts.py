@@ -1,8 +1,11 @@
 """What a disruption calls for: rules, defaults, escalation, what comes back. Facts in, plan and sentence out."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
+from recovery.core.decision.fleet_changes import UNKNOWN_AGAIN_AFTER
 from recovery.core.model.facts import Condition, GroupKey, Taint, WaitingGroup
 from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Quarantined, Suspicion
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
@@ -211,6 +214,15 @@ def test_so_are_those_of_another_group_that_waits_and_the_group_is_recreated_all
     assert [change.quarantine for change in controller.fleet_changes] in ([], [()])
 
 
+@pytest.mark.parametrize("unknown", [{"feasible_known": False}, {"waiting": None}])
+def test_a_restart_does_not_wait_until_it_is_known_which_nodes_are_left(unknown: dict[str, Any]) -> None:
+    controller = Controller(policy(rules=(on_exit(42, RuleAction.REPLACE_NODE),), limits=MAY))
+    controller.reconcile(msgspec.structs.replace(failed(), **unknown), 1)
+    assert controller.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
+    assert [each.reason for each in controller.incident.considered] == [Reason.FEASIBLE_NODES_UNKNOWN]
+    assert [change.quarantine for change in controller.fleet_changes] in ([], [()])
+
+
 def test_a_node_that_is_suspected_again_is_replaced_by_default() -> None:
     before = FleetLedger(suspicions=(Suspicion("gpu-2", "other-7", at(-3600)),))
     controller = Controller(policy(limits=MAY, fleet=before))
@@ -347,6 +359,19 @@ def test_a_fault_under_a_running_member_is_left_alone_where_its_node_may_not_be_
         controller.settle(faulty, 60)
         assert controller.workload_actions == []
         assert controller.ledger.incident is None
+
+
+def test_a_group_that_still_runs_waits_until_it_is_known_which_nodes_are_left() -> None:
+    when = When(on_node_conditions=(NodeConditionRule("GpuPcieWatch"),))
+    faulty = training().with_node("gpu-2", conditions=(Condition("GpuPcieWatch", "True", since=at(0)),))
+    controller = Controller(policy(rules=(Rule("gpu", RuleAction.REPLACE_NODE, when),), limits=MAY))
+    plan = controller.reconcile(msgspec.structs.replace(faulty, waiting=None), 1)
+    assert plan.requeue_at == at(1) + UNKNOWN_AGAIN_AFTER
+    assert controller.incident.reason is Reason.FEASIBLE_NODES_UNKNOWN
+    assert controller.workload_actions == []
+    controller.reconcile(faulty, 2)
+    assert controller.incident.attempts[-1].nodes == ("gpu-2",)
+    assert [node.node for change in controller.fleet_changes for node in change.quarantine] == ["gpu-2"]
 
 
 def test_a_node_that_others_have_cordoned_needs_no_quarantine() -> None:

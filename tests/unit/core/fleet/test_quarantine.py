@@ -204,6 +204,14 @@ def test_the_last_nodes_of_a_waiting_group_are_spared(
         assert refused.why.reason is Reason.QUARANTINE_LAST_NODES
 
 
+@pytest.mark.parametrize(
+    "fleet",
+    [FleetFacts(nodes=9, feasible=None), FleetFacts(nodes=9, feasible=tuple("abcdefgh"), waiting=None)],
+)
+def test_while_nobody_knows_which_nodes_are_left_none_is_taken(fleet: FleetFacts) -> None:
+    assert spared(FleetLedger(), "a", fleet, 2) == Refused(because(Reason.FEASIBLE_NODES_UNKNOWN))
+
+
 def test_the_sentence_tells_how_many_are_needed() -> None:
     refused = spared(FleetLedger(), "a", FleetFacts(nodes=9, feasible=("a", "b")), 2)
     assert refused == Refused(

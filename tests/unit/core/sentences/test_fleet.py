@@ -24,6 +24,10 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         ("it is among the last on which the group can run: the group needs 3 and only 2 fit its pods"),
     ),
     (
+        because(Reason.FEASIBLE_NODES_UNKNOWN),
+        "it is not known yet whether enough other nodes fit the pods of all groups",
+    ),
+    (
         because(Reason.NODE_PROVEN, proof="XidOffTheBus", node="gpu-2"),
         "XidOffTheBus is proof enough against node gpu-2",
     ),

@@ -1,0 +1,211 @@
+"""The objects of all groups as the watches tell of them: TrainJobs, JobSets, Jobs and pods, by the name of their group.
+
+An event costs the same in every cluster: each index is kept by what the one object was and is.
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from recovery.core.diagnosis.training_container import Selection, assigned, select
+from recovery.core.model.facts import GroupKey, JobFacts, PodFacts, Progress, WorkloadFacts
+from recovery.kube.job_history import JobHistories
+from recovery.kube.nested_index import remove
+from recovery.kube.pending_groups import PodsToPlace
+from recovery.kube.projections.metadata import ObjectEntry
+from recovery.kube.projections.pods import PodRecord
+from recovery.kube.projections.workloads import JobRecord, JobSetRecord
+from recovery.kube.snapshots import Parts
+from recovery.ports import Clock
+
+
+class GroupObjects:
+    """Informers put and drop here what they are told, and each group that this changes is notified."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        notify: Callable[[GroupKey], None],
+        resumes: Callable[[GroupKey, str], bool],
+        lists_pods: Callable[[], bool],
+    ) -> None:
+        """`notify`: the group has changed. `resumes`: the incident of the workload of that UID waits for the training
+        to report. `lists_pods`: the pods that are put are those of a list, in no order, until `pods_taken_over`."""
+        self._clock = clock
+        self._notify = notify
+        self._resumes = resumes
+        self._lists_pods = lists_pods
+        self.histories = JobHistories()
+        self.to_place = PodsToPlace()
+        self._selections: dict[str, Selection] = {}
+        """Which containers train, by Job UID."""
+        self._train_jobs: dict[GroupKey, WorkloadFacts] = {}
+        self._bare: set[GroupKey] = set()
+        """The JobSets that nothing controls: workloads, unless a TrainJob has the name."""
+        self._jobsets: dict[GroupKey, JobSetRecord] = {}
+        self._jobs: dict[GroupKey, dict[str, JobFacts]] = {}
+        self._pods: dict[GroupKey, dict[str, PodRecord]] = {}
+        self._pods_on_node: dict[str, dict[GroupKey, int]] = {}
+        self._whole: dict[str, GroupKey] = {}
+        """Job UIDs of which all members run, as far as the list tells that is being taken over."""
+
+    def workloads(self) -> Iterable[GroupKey]:
+        """The groups that have one."""
+        return (*self._train_jobs, *(key for key in self._bare if key not in self._train_jobs))
+
+    def parts(self, key: GroupKey) -> Parts:
+        """Those of the group, without what cannot be read."""
+        return Parts(
+            train_job=self._train_jobs.get(key),
+            jobset=self._jobsets.get(key),
+            jobs=tuple(self._jobs.get(key, {}).values()),
+            pods=tuple(self._pods.get(key, {}).values()),
+        )
+
+    def progress(self, key: GroupKey) -> Progress | None:
+        """What the training of the group has reported last. None: nothing."""
+        workload = self._train_jobs.get(key)
+        return workload.progress if workload is not None else None
+
+    def on_node(self, name: str) -> tuple[GroupKey, ...]:
+        """The groups that have pods there."""
+        return tuple(self._pods_on_node.get(name, ()))
+
+    def put_train_job(self, entry: ObjectEntry[WorkloadFacts]) -> None:
+        key = GroupKey(entry.namespace, entry.name)
+        known = self._train_jobs.get(key)
+        self._train_jobs[key] = entry.value
+        self._select_again(key)
+        if known is None or not _only_progresses(known, entry.value) or self._resumes(key, entry.value.uid):
+            self._notify(key)
+
+    def drop_train_job(self, entry: ObjectEntry[WorkloadFacts]) -> None:
+        key = GroupKey(entry.namespace, entry.name)
+        self._train_jobs.pop(key, None)
+        self._notify(key)
+
+    def put_jobset(self, entry: ObjectEntry[JobSetRecord]) -> None:
+        key = GroupKey(entry.namespace, entry.name)
+        self._jobsets[key] = entry.value
+        if entry.value.workload is not None:
+            self._bare.add(key)
+        else:
+            self._bare.discard(key)
+        self._select_again(key)
+        self._notify(key)
+
+    def drop_jobset(self, entry: ObjectEntry[JobSetRecord]) -> None:
+        key = GroupKey(entry.namespace, entry.name)
+        self._jobsets.pop(key, None)
+        self._bare.discard(key)
+        self._notify(key)
+
+    def put_job(self, entry: ObjectEntry[JobRecord]) -> None:
+        key, job = entry.value.group, entry.value.facts
+        self._jobs.setdefault(key, {})[entry.name] = job
+        whole = self.histories.job_seen(job)
+        self._select_again(key)
+        if whole:
+            self._train(key, job)
+        self._notify(key)
+
+    def replace_job(self, before: ObjectEntry[JobRecord], after: ObjectEntry[JobRecord]) -> None:
+        """A Job with another label belongs to another group. What is remembered of it goes with its UID."""
+        key = before.value.group
+        if key != after.value.group:
+            remove(self._jobs, key, before.name)
+            self._notify(key)
+
+    def drop_job(self, entry: ObjectEntry[JobRecord]) -> None:
+        key = entry.value.group
+        self.histories.job_gone(entry.uid)
+        self._selections.pop(entry.uid, None)
+        remove(self._jobs, key, entry.name)
+        self._notify(key)
+
+    def put_pod(self, entry: ObjectEntry[PodRecord]) -> None:
+        key, pod = entry.value.group, entry.value.facts
+        mine = self._pods.setdefault(key, {})
+        before = mine.get(entry.name)
+        mine[entry.name] = entry.value
+        self.to_place.changed(key, before, entry.value)
+        before_node = before.facts.node if before is not None else ""
+        if before_node != pod.node:
+            self._count_on_node(before_node, key, -1)
+            self._count_on_node(pod.node, key, 1)
+        self._pod_seen(key, pod)
+        self._notify(key)
+
+    def replace_pod(self, before: ObjectEntry[PodRecord], after: ObjectEntry[PodRecord]) -> None:
+        """A pod with another label belongs to another group. It still exists, so the group that it leaves lost none."""
+        if before.value.facts.job_uid != after.value.facts.job_uid:
+            self.histories.pod_left(before.value.facts)
+        if before.value.group != after.value.group:
+            self._take_out(before.value.group, before.name)
+            self._notify(before.value.group)
+
+    def _take_out(self, key: GroupKey, pod_name: str) -> None:
+        before = remove(self._pods, key, pod_name)
+        if before is not None:
+            self.to_place.changed(key, before, None)
+            self._count_on_node(before.facts.node, key, -1)
+
+    def drop_pod(self, entry: ObjectEntry[PodRecord]) -> None:
+        key = entry.value.group
+        self._take_out(key, entry.name)
+        self.histories.pod_gone(entry.value.facts, self._clock.now())
+        self._notify(key)
+
+    def _pod_seen(self, key: GroupKey, pod: PodFacts) -> None:
+        """Whether it runs is for its training containers to say, which its Job knows."""
+        job = next((job for job in self._jobs.get(key, {}).values() if job.uid == pod.job_uid), None)
+        selection = self._selections.get(pod.job_uid)
+        whole = self.histories.pod_seen(pod if selection is None else assigned(pod, selection))
+        if not whole or job is None:
+            return
+        if self._lists_pods():
+            # The rest of the list may tell of an earlier moment at which all ran: of a pod that ended since.
+            self._whole[job.uid] = key
+        else:
+            self._train(key, job)
+
+    def pods_taken_over(self) -> None:
+        """Groups of which a list of pods has told that all members run have trained, at the earliest since when."""
+        whole, self._whole = self._whole, {}
+        for job_uid, key in whole.items():
+            job = next((job for job in self._jobs.get(key, {}).values() if job.uid == job_uid), None)
+            if job is not None:
+                self._train(key, job)
+
+    def _select_again(self, key: GroupKey) -> None:
+        """The group's Jobs or its workload have changed, and with them, rarely, which containers train."""
+        workload = self.parts(key).workload
+        for job in self._jobs.get(key, {}).values():
+            selection = select(job, workload)
+            if self._selections.get(job.uid) == selection:
+                continue
+            self._selections[job.uid] = selection
+            for pod in self._pods.get(key, {}).values():
+                if pod.facts.job_uid == job.uid:
+                    self._pod_seen(key, pod.facts)
+
+    def _train(self, key: GroupKey, job: JobFacts) -> None:
+        pods = [pod.facts for pod in self._pods.get(key, {}).values() if pod.facts.job_uid == job.uid]
+        known = (*pods, *self.histories.vanished(job.uid))
+        selection = self._selections[job.uid]
+        self.histories.train(job, [assigned(pod, selection) for pod in known])
+
+    def _count_on_node(self, node: str, key: GroupKey, change: int) -> None:
+        if not node:
+            return
+        groups = self._pods_on_node.setdefault(node, {})
+        groups[key] = groups.get(key, 0) + change
+        if not groups[key]:
+            remove(self._pods_on_node, node, key)
+
+
+def _only_progresses(before: WorkloadFacts, after: WorkloadFacts) -> bool:
+    """Training processes report every few seconds: without this each report would reconcile the group."""
+    same = msgspec.structs.replace(after, progress=before.progress, resource_version=before.resource_version)
+    return after.progress != before.progress and same == before

@@ -1,0 +1,207 @@
+"""Nodes by what pods ask of them, as sets that cost little to combine.
+
+Each node has a bit, and a set of nodes is a whole number: that of 5,000 nodes has 625 bytes, and two of them are
+combined within a microsecond. So a question costs as much as it has words, however many nodes there are.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from operator import or_
+from typing import TypeVar
+
+from recovery.core.model.facts import LabelRequirement, NodeFacts, Taint
+from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
+
+K = TypeVar("K")
+
+NodeSet = int
+"""A set of nodes: the bits of those in it."""
+
+_KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
+_STATE_TAINTS = "node.kubernetes.io/"
+"""Prefix of the taints that tell how a node is at the moment: not-ready, unreachable, unschedulable, disk-pressure."""
+_FEW_OF = 10
+"""A set with one in so many of all nodes, or fewer, is named bit by bit."""
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+class NodeIndex:
+    """Nodes by label, taint, accelerators and state. A node that changes costs as much as it has labels."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, NodeFacts] = {}
+        """As they are indexed, by name."""
+        self._bits: dict[str, NodeSet] = {}
+        self._names: list[str] = []
+        """By position of the bit; empty where the bit is free."""
+        self._free: list[int] = []
+        self._with_key: dict[str, NodeSet] = {}
+        self._with_label: dict[str, dict[str, NodeSet]] = {}
+        self._with_gpus: dict[int, NodeSet] = {}
+        self._with_taint: dict[Taint, NodeSet] = {}
+        self.all: NodeSet = 0
+        self.open: NodeSet = 0
+        """Those whose state lets new pods in, but for taints: Ready, not cordoned, not being deleted."""
+        self.kinds = 0
+        """Grows whenever a node comes, goes or becomes another kind of node."""
+        self.states = 0
+        """Grows whenever anything changes that decides where a pod may run."""
+
+    def put(self, node: NodeFacts) -> None:
+        """The node is new, or has changed."""
+        before = self._nodes.get(node.name)
+        if before is not None and admits(before) == admits(node):
+            return
+        self._nodes[node.name] = node
+        bit = self._bits.get(node.name) or self._new_bit(node.name)
+        self.states += 1
+        if before is None or _kind(before) != _kind(node):
+            self.kinds += 1
+            if before is not None:
+                self._take_out_kind(before, bit)
+            self._put_in_kind(node, bit)
+        if before is not None:
+            for taint in _taints(before):
+                _take_out(self._with_taint, taint, bit)
+        for taint in _taints(node):
+            self._with_taint[taint] = self._with_taint.get(taint, 0) | bit
+        if node.ready and not node.unschedulable and node.deleting_since is None:
+            self.open |= bit
+        else:
+            self.open &= ~bit
+
+    def drop(self, name: str) -> None:
+        """The node is gone."""
+        node = self._nodes.pop(name, None)
+        if node is None:
+            return
+        bit = self._bits.pop(name)
+        self._take_out_kind(node, bit)
+        for taint in _taints(node):
+            _take_out(self._with_taint, taint, bit)
+        self.all &= ~bit
+        self.open &= ~bit
+        position = bit.bit_length() - 1
+        self._names[position] = ""
+        self._free.append(position)
+        self.kinds += 1
+        self.states += 1
+
+    def with_label(self, key: str, value: str) -> NodeSet:
+        return self._with_label.get(key, {}).get(value, 0)
+
+    def with_gpus(self, least: int) -> NodeSet:
+        """Those that have so many accelerators or more."""
+        return reduce(or_, (nodes for gpus, nodes in self._with_gpus.items() if gpus >= least), 0)
+
+    def fewest_gpus(self, nodes: NodeSet) -> int:
+        """The accelerators of that one of them which has fewest; 0 of none."""
+        return min((gpus for gpus, having in self._with_gpus.items() if having & nodes), default=0)
+
+    @property
+    def taints(self) -> int:
+        """How many different taints keep pods off."""
+        return len(self._with_taint)
+
+    def tainted(self) -> Iterable[tuple[Taint, NodeSet]]:
+        """Each taint that keeps pods off, and the nodes that have it."""
+        return self._with_taint.items()
+
+    def meeting(self, requirement: LabelRequirement) -> NodeSet:
+        """An operator that nobody knows matches nothing."""
+        values = self._with_label.get(requirement.key, {})
+        match requirement.operator:
+            case "In":
+                return reduce(or_, (values.get(value, 0) for value in requirement.values), 0)
+            case "NotIn":
+                return self.all & ~reduce(or_, (values.get(value, 0) for value in requirement.values), 0)
+            case "Exists":
+                return self._with_key.get(requirement.key, 0)
+            case "DoesNotExist":
+                return self.all & ~self._with_key.get(requirement.key, 0)
+            case "Gt" | "Lt":
+                return reduce(or_, (nodes for value, nodes in values.items() if _compares(value, requirement)), 0)
+        return 0
+
+    def values(self, key: str) -> int:
+        """How many values the label has on all nodes."""
+        return len(self._with_label.get(key, ()))
+
+    def names(self, nodes: NodeSet) -> tuple[str, ...]:
+        """In alphabetical order."""
+        if nodes.bit_count() * _FEW_OF <= len(self._names):
+            return tuple(sorted(self._few(nodes)))
+        bits = reversed(f"{nodes:b}")
+        return tuple(sorted(name for name, bit in zip(self._names, bits, strict=False) if bit == "1"))
+
+    def _few(self, nodes: NodeSet) -> Iterator[str]:
+        """Bit by bit, without the positions between them."""
+        while nodes:
+            lowest = nodes & -nodes
+            yield self._names[lowest.bit_length() - 1]
+            nodes ^= lowest
+
+    def _new_bit(self, name: str) -> NodeSet:
+        if self._free:
+            position = self._free.pop()
+            self._names[position] = name
+        else:
+            position = len(self._names)
+            self._names.append(name)
+        bit = self._bits[name] = 1 << position
+        self.all |= bit
+        return bit
+
+    def _put_in_kind(self, node: NodeFacts, bit: NodeSet) -> None:
+        self._with_gpus[node.gpus] = self._with_gpus.get(node.gpus, 0) | bit
+        for key, value in node.labels.items():
+            self._with_key[key] = self._with_key.get(key, 0) | bit
+            values = self._with_label.setdefault(key, {})
+            values[value] = values.get(value, 0) | bit
+
+    def _take_out_kind(self, node: NodeFacts, bit: NodeSet) -> None:
+        _take_out(self._with_gpus, node.gpus, bit)
+        for key, value in node.labels.items():
+            _take_out(self._with_key, key, bit)
+            values = self._with_label[key]
+            _take_out(values, value, bit)
+            if not values:
+                del self._with_label[key]
+
+
+def admits(node: NodeFacts) -> object:
+    """Everything that decides which pods the node takes, with the times left out at which taints were set."""
+    return node.ready, node.unschedulable, node.deleting_since is None, tuple(_taints(node)), node.gpus, node.labels
+
+
+def passes(taint: Taint) -> bool:
+    """It tells of a state that ends, and not of what the node is for."""
+    return taint.key == QUARANTINE_TAINT or taint.key.startswith(_STATE_TAINTS)
+
+
+def _kind(node: NodeFacts) -> object:
+    """What the node is for, in whatever state it is."""
+    return node.gpus, node.labels, tuple(taint for taint in _taints(node) if not passes(taint))
+
+
+def _taints(node: NodeFacts) -> Iterator[Taint]:
+    """Those that keep pods off, without the time at which they were set."""
+    return (Taint(each.key, each.value, each.effect) for each in node.taints if each.effect in _KEEPS_OFF)
+
+
+def _take_out(index: dict[K, NodeSet], key: K, bit: NodeSet) -> None:
+    """Leaving no empty sets behind."""
+    rest = index.get(key, 0) & ~bit
+    if rest:
+        index[key] = rest
+    else:
+        index.pop(key, None)
+
+
+def _compares(value: str, requirement: LabelRequirement) -> bool:
+    """Whole numbers both, and exactly one to compare with; else no."""
+    if len(requirement.values) != 1 or not all(map(_NUMBER.fullmatch, (value, *requirement.values))):
+        return False
+    left, right = int(value), int(requirement.values[0])
+    return left > right if requirement.operator == "Gt" else left < right
