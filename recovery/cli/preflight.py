@@ -74,6 +74,10 @@ ACCOUNTING = (
 """What the totals of the fleet need, and the circuit breaker and the ledger of quarantined nodes with them. Roles of an
 earlier version lack it. It does not keep the controller from starting: jobs are recovered without it."""
 
+POLICY_STATUS = tuple(Permission("patch", each, "status") for each in (RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES))
+"""What keeps the moment since which a policy enforces. Roles of an earlier version lack it. Without it any edit of the
+policy makes a baseline of the losses before the edit."""
+
 ENFORCE = (
     Permission("delete", JOBS),
     Permission("patch", JOBS),

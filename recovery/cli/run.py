@@ -20,6 +20,7 @@ from recovery.cli.preflight import (
     ENFORCE,
     NODE_LEASES,
     OBSERVE,
+    POLICY_STATUS,
     QUARANTINE,
     WATCHED,
     absent_resources,
@@ -158,11 +159,16 @@ async def check(
     if to_account := await denied(connection.client, ACCOUNTING):
         missing = permission_words(to_account)
         _log.warning("the totals of the fleet will be incomplete (manifests/rbac)", missing_permissions=missing)
+    if to_record := await denied(connection.client, POLICY_STATUS):
+        _log.warning(
+            "an edit of a policy will make earlier losses a baseline (manifests/rbac)",
+            missing_permissions=permission_words(to_record),
+        )
     if to_fence := await denied(connection.client, NODE_LEASES):
         missing = f"{permission_words(to_fence)} in {NODE_LEASE_NAMESPACE}"
         _log.warning("fencing AssumeDead will go by the Ready condition of nodes alone", missing_permissions=missing)
     if telemetry is not None:
-        lacked = (*to_enforce, *to_quarantine, *to_account, *to_fence)
+        lacked = (*to_enforce, *to_quarantine, *to_account, *to_record, *to_fence)
         telemetry.permissions_missing((each.verb, each.target) for each in lacked)
     if train_jobs:
         return WATCHED

@@ -15,6 +15,7 @@ from recovery.controller.fleet_reconciler import FleetReconciler
 from recovery.controller.leadership import ROLES_READ_WITHIN_SECONDS, Leadership
 from recovery.controller.leadership_guard import LeadershipGuard, LeadershipTerm
 from recovery.controller.observer import ControllerObserver
+from recovery.controller.policy_reconciler import PolicyReconciler
 from recovery.controller.queue import GroupQueue
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, Reconciler, RestlessGroupError
 from recovery.core.model.facts import GroupKey
@@ -133,7 +134,7 @@ class Controller:
 
 
 class Duty:
-    """What the leader does in one term: the queue, the reconciles of groups, and the fleet's own."""
+    """What the leader does in one term: the queue, the reconciles of groups, the fleet's and the policies'."""
 
     def __init__(
         self, *, api: ApiClient, store: GroupStore, clock: Clock, entropy: Entropy, observer: ControllerObserver
@@ -144,6 +145,7 @@ class Duty:
         self.queue = GroupQueue(clock, entropy)
         fleet = FleetWriter(api, store, clock)
         self._fleet_reconciler = FleetReconciler(api=api, store=store, clock=clock, fleet=fleet)
+        self._policy_reconciler = PolicyReconciler(api=api, store=store, clock=clock)
         self._reconciler = Reconciler(api=api, store=store, clock=clock, observer=observer, fleet=fleet)
         self._slots = asyncio.Semaphore(_RECONCILES_AT_ONCE)
         self._forbidden_since: dict[GroupKey, float] = {}
@@ -157,6 +159,7 @@ class Duty:
         running: set[asyncio.Task[None]] = set()
         resync = asyncio.create_task(self._resync())
         keeping = asyncio.create_task(self._fleet_reconciler.run())
+        recording = asyncio.create_task(self._policy_reconciler.run())
         stopper = asyncio.create_task(self._close_when(stop))
         try:
             while (taken := await self.queue.take()) is not None:
@@ -171,9 +174,9 @@ class Duty:
             if running:
                 await asyncio.wait(running, timeout=_FINISH_SECONDS)
         finally:
-            for task in (resync, keeping, stopper, *running):
+            for task in (resync, keeping, recording, stopper, *running):
                 task.cancel()
-            await asyncio.gather(resync, keeping, stopper, *running, return_exceptions=True)
+            await asyncio.gather(resync, keeping, recording, stopper, *running, return_exceptions=True)
 
     async def _wait_for_slot(self, stopper: "asyncio.Task[None]") -> None:
         """Until one more reconcile may begin, or the end: those that hang in every slot must not hold up a stop."""
