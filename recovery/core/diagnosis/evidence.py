@@ -97,8 +97,9 @@ def fresh(
 ) -> tuple[Evidence, ...]:
     """The evidence that is neither a baseline nor dealt with already.
 
-    `since`: when the policy came to be, or its mode was last written; evidence from before is a baseline. None: the
-    Jobs are younger than that, and no kubelet's clock shall make their evidence look older.
+    `since`: when the policy came to be, or its mode became Enforce; evidence from before is a baseline, unless the lost
+    rank still does not run. None: the Jobs are younger than that, and no kubelet's clock shall make their evidence look
+    older.
     """
     keys = frozenset(handled.keys)
     begun = _runs(snapshot)
@@ -108,7 +109,7 @@ def fresh(
         if item.key in keys or run is None or run.trained_at is None:
             return True
         if item.at is not None:
-            if since is not None and item.at < since.replace(microsecond=0):
+            if since is not None and item.at < since.replace(microsecond=0) and not run.is_unfilled(item):
                 return True
             if now - item.at > STALE_AFTER and run.runs_again(item):
                 return True
@@ -134,6 +135,11 @@ class _Run(msgspec.Struct, frozen=True):
         if item.pod is None:
             return False
         return any(p.running and p.ready and p.deleting_since is None for p in self.pods_by_rank[rank(item.pod)])
+
+    def is_unfilled(self, item: Evidence) -> bool:
+        """A rank was lost, and no pod of it runs: the others wait for it, however old the loss is."""
+        lost = item.pod is not None and item.kind is not LossKind.NODE_FAULT
+        return lost and not item.inferred and not self.runs_again(item)
 
     def before_training(self, item: Evidence) -> bool:
         """The loss came before the group ran whole for the first time."""

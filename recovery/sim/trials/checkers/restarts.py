@@ -99,8 +99,8 @@ def _took_too_long(job: JobView, pinned: PinnedPolicy, at: datetime) -> bool:
 
 
 class BaselineUntouched(CheckerRule):
-    """What was lost before the policy was there, or was switched to Enforce, or more than 15 minutes ago in a group
-    that runs whole, is a baseline and no reason for a restart (design.md, "What is a failure")."""
+    """What was lost before the policy was there, or was switched to Enforce, or more than 15 minutes ago, is a baseline
+    in a group that runs whole, and no reason for a restart (design.md, "What is a failure")."""
 
     hears = frozenset({RECOVERY_GROUPS})
 
@@ -118,7 +118,7 @@ class BaselineUntouched(CheckerRule):
         if newest is None:
             return  # `JustifiedRestart` has its say
         lag = self.world.undisturbed.watch_lag()
-        if newest.at < group.since.replace(microsecond=0) - lag:
+        if newest.at < group.since.replace(microsecond=0) - lag and _runs_whole(targets):
             if at - group.since <= LONGEST_RECONCILE and self._is_held_up(group.since - LONGEST_RECONCILE, at):
                 return  # It may have been read, and the write have been sent, before that.
             what = f"its policy has been what it is since {group.since:%H:%M:%S}"
