@@ -20,7 +20,7 @@ from recovery.core.diagnosis.membership import (
     restarts_of,
     stands_still,
 )
-from recovery.core.diagnosis.trained import pods_of_run, replacements, started_at, trained_at
+from recovery.core.diagnosis.trained import holes, pods_of_run, replacements, started_at, trained_at
 from recovery.core.diagnosis.training_container import restarts_in_place
 from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.facts import Condition, ContainerFacts, ExitFacts, JobFacts, PodFacts, Snapshot
@@ -214,9 +214,17 @@ def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
     if trained is not None:
         replaced = replacements(job, pods, trained, snapshot.trained_members.get(job.uid))
         found.extend(_replaced(pod) for pod in replaced if rank(pod) not in lost_ranks)
+        if reason is None and dying_since is None:
+            trained_members = snapshot.trained_members.get(job.uid, member_count(job))
+            found.extend(_hole(index, job) for index in holes(job, pods) if index < trained_members)
     if reason is not None:
         found.append(_job_failing(job, reason))
     return found
+
+
+def _hole(index: int, job: JobFacts) -> Evidence:
+    text = f"rank {index} of Job {job.name} has no pod"
+    return Evidence(f"{job.uid}/{index}/missing", LossKind.POD_DELETED, text, job.uid)
 
 
 def _deleted_alone(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:

@@ -90,6 +90,20 @@ def test_an_old_baseline_does_not_come_back_to_life_when_another_member_is_lost(
     assert len(controller.incident.evidence) == 1
 
 
+def test_a_rank_without_a_pod_is_found_by_a_controller_that_has_just_started() -> None:
+    """Nobody watched when its pod went, and nobody has replaced it: a quota may refuse that."""
+    world = training().pod_gone(1, -1000).with_job(failed=1).controller_restarted()
+    controller = Controller(policy(since=-1))
+    controller.reconcile(world, 10)
+    assert len(controller.triggers) == 1
+
+
+def test_a_job_that_never_had_all_its_pods_is_left_alone_by_a_controller_that_has_just_started() -> None:
+    world = group(born=-1000).all_started(-900)
+    world = msgspec.structs.replace(world, pods=world.pods[:3]).controller_restarted()
+    assert untouched(world, 10, since=-1) == NO_FAILURE
+
+
 # --- before the group has trained ----------------------------------------------------------------------------------
 
 
