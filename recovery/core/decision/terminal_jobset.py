@@ -11,6 +11,7 @@ from recovery.core.decision.after_restart import not_carried_out, say_after_a_wh
 from recovery.core.decision.before_restart import enforced_now, native_decision, seen_then, would_words
 from recovery.core.decision.hold import failed_because
 from recovery.core.diagnosis.evidence import LossKind, fresh, gather
+from recovery.core.diagnosis.resized import resized
 from recovery.core.incident import attempt_limits, lifecycle, phases
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.facts import JobSetFacts
@@ -71,7 +72,7 @@ def _not_made_anew(context: ReconcileContext, ledger: Ledger) -> Explanation | N
     if bar is not None:
         return bar
     refusal = attempt_limits.refused(ledger, context.now)
-    return None if refusal is None else refusal.why
+    return resized(context.snapshot) if refusal is None else refusal.why
 
 
 def _recreate(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger, gave_up: Explanation) -> Plan:
