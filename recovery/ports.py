@@ -16,6 +16,7 @@ import msgspec
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot, UndecodableObject
 from recovery.core.model.ledger import LedgerObject
+from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 
 
@@ -296,6 +297,10 @@ class GroupStore(Protocol):
 
     def policies(self, namespace: str) -> PolicySet:
         """The namespace's policies, the cluster's, and the RecoveryConfig."""
+        ...
+
+    def every_policy(self) -> Iterable[PolicyFacts]:
+        """Every RecoveryPolicy and ClusterRecoveryPolicy known."""
         ...
 
     def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:

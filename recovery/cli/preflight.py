@@ -81,6 +81,10 @@ RECORDS = (
 """What keeps records few: their retention (RecoveryConfig `spec.incidents`), and one record for several incidents under
 Observe. Roles of an earlier version lack it. All else works without it."""
 
+POLICY_STATUS = tuple(Permission("patch", each, "status") for each in (RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES))
+"""What keeps the moment since which a policy enforces. Roles of an earlier version lack it. Without it any edit of the
+policy makes a baseline of the losses before the edit."""
+
 ENFORCE = (
     Permission("delete", JOBS),
     Permission("patch", JOBS),

@@ -22,9 +22,11 @@ from recovery.cli.preflight import (
     ENFORCE,
     NODE_LEASES,
     OBSERVE,
+    POLICY_STATUS,
     QUARANTINE,
     RECORDS,
     WATCHED,
+    Permission,
     absent_resources,
     denied,
     install_words,
@@ -162,23 +164,8 @@ async def check(
         lacking.append(f"in namespace {lease_namespace} ({grants}): {permission_words(refused)}")
     if lacking:
         raise CommandError(f"permissions are missing, {'; and '.join(lacking)}")
-    to_enforce = await denied(connection.client, needed(ENFORCE, train_jobs=train_jobs))
-    to_quarantine = await denied(connection.client, QUARANTINE)
-    if to_enforce:
-        _log.warning("policies in mode Enforce will be refused", missing_permissions=permission_words(to_enforce))
-    elif to_quarantine:
-        _log.warning("no node will be quarantined", missing_permissions=permission_words(to_quarantine))
-    if to_account := await denied(connection.client, ACCOUNTING):
-        missing = permission_words(to_account)
-        _log.warning("the totals of the fleet will be incomplete (manifests/rbac)", missing_permissions=missing)
-    if to_retain := await denied(connection.client, RECORDS):
-        missing = permission_words(to_retain)
-        _log.warning("records of incidents will only become more (manifests/rbac)", missing_permissions=missing)
-    if to_fence := await denied(connection.client, NODE_LEASES):
-        missing = f"{permission_words(to_fence)} in {NODE_LEASE_NAMESPACE}"
-        _log.warning("fencing AssumeDead will go by the Ready condition of nodes alone", missing_permissions=missing)
+    lacked = await _not_needed_for_a_start(connection, train_jobs=train_jobs)
     if telemetry is not None:
-        lacked = (*to_enforce, *to_quarantine, *to_account, *to_retain, *to_fence)
         telemetry.permissions_missing((each.verb, each.target) for each in lacked)
     if train_jobs:
         return WATCHED
@@ -186,6 +173,35 @@ async def check(
         "Trainer is not installed: JobSets are watched, TrainJobs are not; restart the controller after installing it"
     )
     return tuple(resource for resource in WATCHED if resource != TRAIN_JOBS)
+
+
+_OPTIONAL = (
+    (ACCOUNTING, "", "the totals of the fleet will be incomplete (manifests/rbac)"),
+    (RECORDS, "", "records of incidents will only become more (manifests/rbac)"),
+    (POLICY_STATUS, "", "an edit of a policy will make earlier losses a baseline (manifests/rbac)"),
+    (
+        NODE_LEASES,
+        f" in {NODE_LEASE_NAMESPACE}",
+        "fencing AssumeDead will go by the Ready condition of nodes alone",
+    ),
+)
+"""Permissions without which something is missing and no job is worse off: which, where, and what is missing then."""
+
+
+async def _not_needed_for_a_start(connection: Connection, *, train_jobs: bool) -> list[Permission]:
+    """The permissions that are missing and that a start does without; each is told in the log."""
+    to_enforce = await denied(connection.client, needed(ENFORCE, train_jobs=train_jobs))
+    to_quarantine = await denied(connection.client, QUARANTINE)
+    if to_enforce:
+        _log.warning("policies in mode Enforce will be refused", missing_permissions=permission_words(to_enforce))
+    elif to_quarantine:
+        _log.warning("no node will be quarantined", missing_permissions=permission_words(to_quarantine))
+    missing = [*to_enforce, *to_quarantine]
+    for permissions, where, words in _OPTIONAL:
+        if refused := await denied(connection.client, permissions):
+            _log.warning(words, missing_permissions=f"{permission_words(refused)}{where}")
+            missing.extend(refused)
+    return missing
 
 
 @asynccontextmanager

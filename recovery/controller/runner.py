@@ -18,6 +18,7 @@ from recovery.controller.incident_sweeper import IncidentSweeper
 from recovery.controller.leadership import ROLES_READ_WITHIN_SECONDS, Leadership
 from recovery.controller.leadership_guard import LeadershipGuard, LeadershipTerm
 from recovery.controller.observer import ControllerObserver
+from recovery.controller.policy_reconciler import PolicyReconciler
 from recovery.controller.queue import GroupQueue
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, Reconciler, RestlessGroupError
 from recovery.core.model.facts import GroupKey
@@ -138,7 +139,7 @@ class Controller:
 
 
 class Duty:
-    """What the leader does in one term: the queue, the reconciles of groups, and the fleet's own."""
+    """What the leader does in one term: the queue, the reconciles of groups, the fleet's and the policies'."""
 
     def __init__(
         self, *, api: ApiClient, store: GroupStore, clock: Clock, entropy: Entropy, observer: ControllerObserver
@@ -149,6 +150,7 @@ class Duty:
         self.queue = GroupQueue(clock, entropy)
         fleet = FleetWriter(api, store, clock)
         self._fleet_reconciler = FleetReconciler(api=api, store=store, clock=clock, fleet=fleet)
+        self._policy_reconciler = PolicyReconciler(api=api, store=store, clock=clock)
         self._reconciler = Reconciler(api=api, store=store, clock=clock, observer=observer, fleet=fleet)
         self._sweeper = IncidentSweeper(api=api, store=store, clock=clock, ledgers=self._ledgers)
         self._slots = asyncio.Semaphore(_RECONCILES_AT_ONCE)
@@ -169,6 +171,7 @@ class Duty:
             asyncio.create_task(endless("resync", self._resync)),
             asyncio.create_task(endless("fleet review", self._review_fleet)),
             asyncio.create_task(endless("sweep of incidents", self._sweep)),
+            asyncio.create_task(endless("policy review", self._review_policies)),
         )
 
     async def _reconcile_until(self, stop: asyncio.Event) -> None:
@@ -218,6 +221,11 @@ class Duty:
     async def _review_fleet(self) -> None:
         """It returns when a write was refused because the term is over; the end of the term cancels this task."""
         await self._fleet_reconciler.run()
+        await asyncio.Event().wait()
+
+    async def _review_policies(self) -> None:
+        """It returns for the same reason."""
+        await self._policy_reconciler.run()
         await asyncio.Event().wait()
 
     async def _sweep(self) -> None:

@@ -160,7 +160,7 @@ def definitions() -> tuple[Definition, ...]:
 
 
 def _policies() -> tuple[Definition, ...]:
-    spec, status = of_struct(PolicySpec, "spec", POLICY), ledger_schemas.accepted_status()
+    spec, status = of_struct(PolicySpec, "spec", POLICY), ledger_schemas.policy_status()
     return (
         Definition(
             RECOVERY_POLICIES,

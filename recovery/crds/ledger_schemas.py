@@ -8,6 +8,7 @@ import msgspec
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.folded_incidents import FoldedIncidents
 from recovery.core.model.ledger import ClosedIncident, Closing, Incident, Ledger, LedgerCondition
+from recovery.core.policy.enforcement import Enforcement
 from recovery.crds.policy_overlay import UNBUILT_ACTIONS
 from recovery.crds.schema import RULES, GeneratorError, Overlay, Schema, of_struct
 from recovery.crds.schema_keywords import one_of, rule, text
@@ -144,6 +145,14 @@ def accepted_status() -> Schema:
         "status.conditions[].observedGeneration": {"minimum": 0},
     }
     return of_struct(_Status, "status", Overlay(says=limits, defaults=frozenset()))
+
+
+def policy_status() -> Schema:
+    """`status` of a policy: whether it is accepted, and since when it enforces."""
+    status = accepted_status()
+    limits: dict[str, Schema] = {"status.enforcedGeneration": {"minimum": 0}}
+    own = of_struct(Enforcement, "status", Overlay(says=limits, defaults=frozenset()))["properties"]
+    return status | {"description": "Written by the controller only.", "properties": status["properties"] | own}
 
 
 def fleet_status() -> Schema:

@@ -162,6 +162,9 @@ class KubeGroupStore:
         own, of_cluster = self._policies.get(namespace, {}), self._policies.get(_CLUSTER, {})
         return PolicySet((*own.values(), *of_cluster.values()), self._config)
 
+    def every_policy(self) -> Iterable[PolicyFacts]:
+        return tuple(policy for policies in self._policies.values() for policy in policies.values())
+
     def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         return self._ledgers.of(key, workload_uid)
 

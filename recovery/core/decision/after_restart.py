@@ -27,9 +27,10 @@ from recovery.core.diagnosis import not_started
 from recovery.core.diagnosis.evidence import STALE_AFTER, Evidence, LossKind, fresh, gather
 from recovery.core.diagnosis.finishing import all_done, finishing, last_begun
 from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, place, pods_of, stands_still
+from recovery.core.diagnosis.resized import resized
 from recovery.core.diagnosis.trained import began_at
 from recovery.core.incident import attempt_limits, fencing, lifecycle, phases
-from recovery.core.incident.attempt_limits import restart_of
+from recovery.core.incident.attempt_limits import Refusal, restart_of
 from recovery.core.incident.preconditions import barred, no_trigger
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Outcome, Phase, Told
@@ -206,6 +207,10 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
         # From all of it: a suspension would hold up what the user's own policy has decided.
         found = because(Reason.MEMBER_LOST, evidence=open_.evidence[0])
         return say(suspension.want(ledger, None), stands_aside(found, decided))
+    changed = resized(snapshot) if restart.reason is not Reason.RESTARTED_BY_HAND else None
+    if changed is not None:
+        found = because(Reason.MEMBER_LOST, evidence=open_.evidence[0])
+        return hold_back(context, ledger, found, Refusal(changed, None, exhausted=False))
     ledger = say_as_attempted(ledger, restart)
     return as_before(ledger, actions=takedown(context, ledger))
 

@@ -11,10 +11,11 @@ from recovery.core.decision import fleet_changes
 from recovery.core.decision import verdict as verdicts
 from recovery.core.decision.hold import hold_back
 from recovery.core.decision.teardown import free_the_dead, trigger
-from recovery.core.decision.verdict import Call, Verdict
+from recovery.core.decision.verdict import Alternative, Call, Verdict
 from recovery.core.diagnosis import native_policies
 from recovery.core.diagnosis.evidence import Evidence
 from recovery.core.diagnosis.membership import member_count, member_jobs, place, pods_of
+from recovery.core.diagnosis.resized import resized
 from recovery.core.fleet import storm as storms
 from recovery.core.incident import attempt_limits, lifecycle
 from recovery.core.incident.attempt_limits import Refusal
@@ -115,7 +116,7 @@ def _observe(context: ReconcileContext, ledger: Ledger, found: Explanation, verd
     """
     if enforced_now(context):
         return _observed(context, ledger, found)
-    verdict = fleet_changes.admitted(context, ledger, verdict)
+    verdict = fleet_changes.admitted(context, ledger, _with_size_kept(context, verdict))
     ledger = _noted(ledger, verdict, context.now)
     refusal = attempt_limits.refused(ledger, context.now, free=not verdict.charge)
     call, reason, would = verdict.call, verdict.why.reason, _would(context, ledger, verdict)
@@ -214,7 +215,7 @@ def carry_out(
 ) -> Plan:
     """What the verdict calls for, as far as the budget and the caps allow it."""
     now = context.now
-    verdict = fleet_changes.admitted(context, ledger, verdict)
+    verdict = fleet_changes.admitted(context, ledger, _with_size_kept(context, verdict))
     ledger = _noted(ledger, verdict, now)
     match verdict.call:
         case Call.WAIT:
@@ -233,6 +234,17 @@ def carry_out(
         else _next_restart(context, found, verdict, attempt)
     )
     return trigger(context, ledger, why, verdict=verdict, lost=lost)
+
+
+def _with_size_kept(context: ReconcileContext, verdict: Verdict) -> Verdict:
+    """No restart where a user has resized a Job: the next one would have the size of the template."""
+    if verdict.call not in {Call.RECREATE_GROUP, Call.REPLACE_NODE}:
+        return verdict
+    why = resized(context.snapshot)
+    if why is None:
+        return verdict
+    considered = (*verdict.considered, Alternative(verdict.call, why, verdict.node))
+    return msgspec.structs.replace(verdict, call=Call.HOLD, why=why, node="", considered=considered)
 
 
 def _first_restart(context: ReconcileContext, ledger: Ledger, found: Explanation, verdict: Verdict) -> Explanation:

@@ -11,6 +11,8 @@ from recovery.core.decision.after_restart import not_carried_out, say_after_a_wh
 from recovery.core.decision.before_restart import enforced_now, native_decision, nothing_done, seen_then, would_words
 from recovery.core.decision.hold import failed_because
 from recovery.core.diagnosis.evidence import LossKind, fresh, gather
+from recovery.core.diagnosis.finishing import finishing
+from recovery.core.diagnosis.resized import resized
 from recovery.core.incident import attempt_limits, lifecycle, phases
 from recovery.core.incident.preconditions import barred, stale
 from recovery.core.model.facts import JobSetFacts
@@ -68,13 +70,16 @@ def failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Pl
 def _not_made_anew(context: ReconcileContext, ledger: Ledger) -> Explanation | None:
     if context.workload.kind != _MADE_ANEW_BY_TRAINER:
         return told(Sentence.NOBODY_RECREATES_IT, Reason.PLATFORM_GAVE_UP)
+    done = finishing(context.snapshot)
+    if done is not None:
+        return done
     # To an incident that only observes the mode is no bar, nor a job that is paused.
     observes = ledger.current_incident.mode == Mode.OBSERVE
     bar = barred(context.workload, context.policy, forced=observes)
     if bar is not None:
         return bar
     refusal = attempt_limits.refused(ledger, context.now)
-    return None if refusal is None else refusal.why
+    return resized(context.snapshot) if refusal is None else refusal.why
 
 
 def _recreate(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger, gave_up: Explanation) -> Plan:

@@ -20,7 +20,7 @@ from recovery.core.diagnosis.membership import (
     restarts_of,
     stands_still,
 )
-from recovery.core.diagnosis.trained import pods_of_run, replacements, started_at, trained_at
+from recovery.core.diagnosis.trained import holes, pods_of_run, replacements, started_at, trained_at
 from recovery.core.diagnosis.training_container import restarts_in_place
 from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.facts import Condition, ContainerFacts, ExitFacts, JobFacts, PodFacts, Snapshot
@@ -97,8 +97,9 @@ def fresh(
 ) -> tuple[Evidence, ...]:
     """The evidence that is neither a baseline nor dealt with already.
 
-    `since`: when the policy came to be, or its mode was last written; evidence from before is a baseline. None: the
-    Jobs are younger than that, and no kubelet's clock shall make their evidence look older.
+    `since`: when the policy came to be, or its mode became Enforce; evidence from before is a baseline, unless the lost
+    rank still does not run. None: the Jobs are younger than that, and no kubelet's clock shall make their evidence look
+    older.
     """
     keys = frozenset(handled.keys)
     begun = _runs(snapshot)
@@ -108,7 +109,7 @@ def fresh(
         if item.key in keys or run is None or run.trained_at is None:
             return True
         if item.at is not None:
-            if since is not None and item.at < since.replace(microsecond=0):
+            if since is not None and item.at < since.replace(microsecond=0) and not run.is_unfilled(item):
                 return True
             if now - item.at > STALE_AFTER and run.runs_again(item):
                 return True
@@ -134,6 +135,11 @@ class _Run(msgspec.Struct, frozen=True):
         if item.pod is None:
             return False
         return any(p.running and p.ready and p.deleting_since is None for p in self.pods_by_rank[rank(item.pod)])
+
+    def is_unfilled(self, item: Evidence) -> bool:
+        """A rank was lost, and no pod of it runs: the others wait for it, however old the loss is."""
+        lost = item.pod is not None and item.kind is not LossKind.NODE_FAULT
+        return lost and not item.inferred and not self.runs_again(item)
 
     def before_training(self, item: Evidence) -> bool:
         """The loss came before the group ran whole for the first time."""
@@ -208,9 +214,17 @@ def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
     if trained is not None:
         replaced = replacements(job, pods, trained, snapshot.trained_members.get(job.uid))
         found.extend(_replaced(pod) for pod in replaced if rank(pod) not in lost_ranks)
+        if reason is None and dying_since is None:
+            trained_members = snapshot.trained_members.get(job.uid, member_count(job))
+            found.extend(_hole(index, job) for index in holes(job, pods) if index < trained_members)
     if reason is not None:
         found.append(_job_failing(job, reason))
     return found
+
+
+def _hole(index: int, job: JobFacts) -> Evidence:
+    text = f"rank {index} of Job {job.name} has no pod"
+    return Evidence(f"{job.uid}/{index}/missing", LossKind.POD_DELETED, text, job.uid)
 
 
 def _deleted_alone(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:

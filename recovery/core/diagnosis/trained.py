@@ -3,10 +3,11 @@
 Before that moment a lost member harms nobody: the others still wait for it, and its Job replaces it. After it, the
 others hang. The answer is remembered by the store while the controller runs. After a restart of the controller it is
 inferred from what the API objects still tell: the earlier process of a restarted container (`lastState.terminated` has
-its start and its end), and the creation times of replaced pods. The inference can err only where nobody watched while a
-member was lost on the way to the first full group and was replaced after all the others ran; then a group that never
-trained is taken for one that did, and is recreated once, within its budget. The other way round would be worse: a group
-of which one member was replaced while nobody watched hangs, with all its pods Ready.
+its start and its end), the creation times of replaced pods, and ranks that have no pod. The inference can err only
+where nobody watched while a member was lost on the way to the first full group and was replaced, or left a hole, after
+all the others ran. Then a group that never trained is taken for one that did, and is recreated once, within its budget.
+The other way round would be worse: a group of which one member was replaced while nobody watched hangs, with all its
+pods Ready.
 """
 
 from collections.abc import Iterable, Sequence
@@ -89,7 +90,7 @@ def all_ran_at(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
     `pods`: its pods, those that vanished under it included.
     """
     members = pods_of_run(job, pods)
-    known = (_first_overlap(job, members), _before_replacements(job, members))
+    known = (_first_overlap(job, members), _before_replacements(job, members), _before_hole(job, members))
     return min((moment for moment in known if moment is not None), default=None)
 
 
@@ -178,6 +179,43 @@ def _before_replacements(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | 
         if later.created_at > first and rank(later) not in replaced:
             return ran_at
     return None
+
+
+def holes(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[int, ...]:
+    """Ranks of an Indexed Job of which nothing is known, not even an end, although a higher rank has a pod.
+
+    The Job controller creates pods in the order of their index. So each of these ranks had a pod once. The ranks above
+    the highest one that is known may never have had one: a quota may refuse them.
+    """
+    if job.completions is None or job.succeeded:
+        return ()
+    known = {pod.index for pod in pods if pod.job_uid == job.uid and pod.index is not None}
+    return tuple(index for index in range(min(max(known, default=0), member_count(job))) if index not in known)
+
+
+def _before_hole(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
+    """Infer from ranks without a pod: they were lost after all the others ran.
+
+    A member whose Ready says that it has joined all the others proves it. Else all ranks but the holes run, none of
+    them is a replacement, and the Job has counted a failure for each hole: then those failures are the holes'. A Job
+    that was resumed may have counted them in an earlier run, so it proves nothing.
+    """
+    missing = holes(job, pods)
+    members = sorted((pod for pod in pods if pod.gone_at is None), key=lambda pod: (pod.created_at, pod.index or 0))
+    if not missing or any(pod.gone_at is not None for pod in pods):
+        return None
+    joined = [pod.ready_since for pod in members if pod.joined_probe and pod.ready and pod.ready_since is not None]
+    if joined:
+        return min(joined)
+    whole_but_holes = len({pod.index for pod in members}) == len(members) == member_count(job) - len(missing)
+    if not whole_but_holes or job.failed < len(missing) or resumed_at(job) is not None:
+        return None
+    starts = [started_at(pod) for pod in members]
+    known = [start for start in starts if start is not None]
+    in_order = all((one.index or 0) < (two.index or 0) for one, two in pairwise(members))
+    if len(known) != len(starts) or not in_order or members[-1].created_at > max(known):
+        return None
+    return max(known)
 
 
 def replacements(

@@ -294,6 +294,12 @@ class ReplicatedJobFacts(msgspec.Struct, frozen=True):
     ancestor: str = ""
     waits_for_complete: tuple[str, ...] = ()
     """The ReplicatedJobs that `dependsOn` wants Complete before this one starts."""
+    size_known: bool = False
+    """The next two are read from the template."""
+    parallelism: int | None = None
+    """Of the Job template. None: absent, and the API server takes 1."""
+    completions: int | None = None
+    """Of the Job template. None: absent."""
 
 
 class JobSetFacts(msgspec.Struct, frozen=True):

@@ -123,6 +123,8 @@ class Reason(StrEnum):
     """The node is the suspect of this incident for the second time, so it is replaced."""
     SAME_ERROR_AGAIN = "SameErrorAgain"
     """The same error comes back early wherever it runs: a restart does not help."""
+    USER_RESIZED = "UserResized"
+    """A user has given a Job another size than its JobSet's template has, and a restart would undo that."""
     BAD_CHECKPOINT = "BadCheckpoint"
     """The same error comes back at the same training step: a checkpoint is suspected."""
     SETTLING = "Settling"

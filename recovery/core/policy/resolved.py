@@ -9,6 +9,7 @@ from recovery.core.model.durations import parse_duration
 from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits
 from recovery.core.model.reason import Explanation
 from recovery.core.model.rules import Rule
+from recovery.core.policy.enforcement import Enforcement, enforcement
 from recovery.core.policy.spec import (
     FencingMode,
     Mode,
@@ -41,8 +42,22 @@ class PolicyFacts(msgspec.Struct, frozen=True):
     spec: PolicySpec
     created_at: datetime
     mode_since: datetime
-    """When `spec.mode` was last written: evidence from before it is a baseline, never a failure."""
+    """When an owner of `spec.mode` last wrote, whatever it wrote."""
     deleting: bool = False
+    resource_version: str = ""
+    recorded: Enforcement = Enforcement()
+    """What the status says about the mode."""
+
+    @property
+    def enforcement(self) -> Enforcement:
+        """What the status has to say about the mode."""
+        return enforcement(
+            self.recorded,
+            enforces=self.spec.mode is Mode.ENFORCE,
+            generation=self.generation,
+            created_at=self.created_at,
+            mode_since=self.mode_since,
+        )
 
     @property
     def title(self) -> str:
@@ -114,7 +129,7 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
         budget_window=parse_duration(spec.budget.window, "spec.budget.window"),
         grace_seconds=spec.teardown.grace_seconds,
         start_timeout=parse_duration(spec.timeouts.start, "spec.timeouts.start"),
-        since=max(facts.created_at, facts.mode_since),
+        since=facts.enforcement.enforced_since or max(facts.created_at, facts.mode_since),
         rendezvous_timeout=parse_duration(spec.timeouts.rendezvous, "spec.timeouts.rendezvous"),
         resume_timeout=parse_duration(spec.timeouts.resume, "spec.timeouts.resume"),
         finish_timeout=parse_duration(spec.timeouts.finish, "spec.timeouts.finish"),

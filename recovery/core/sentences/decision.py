@@ -125,6 +125,9 @@ _VERDICTS: dict[Sentence | Reason, Text] = {
     ),
     Sentence.NOT_QUARANTINED: "node {node} is not quarantined: {why}",
     Reason.SAME_ERROR_AGAIN: _same_error,
+    Reason.USER_RESIZED: (
+        "Job {job} has {size} pods and the template in its JobSet has {template}, so a restart would undo that size"
+    ),
     Reason.BAD_CHECKPOINT: (
         "exit code {code} with the same message ({message}) came at the same step ({step}) as before the restart: a "
         "suspected bad checkpoint"

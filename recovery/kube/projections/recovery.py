@@ -20,6 +20,7 @@ from recovery.core.model.ledger import (
 )
 from recovery.core.model.ledger_bounds import check
 from recovery.core.model.ledger_restore import restore_account
+from recovery.core.policy.enforcement import Enforcement
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.spec import PolicySpec
 from recovery.kube.projections.metadata import Date, Metadata, ObjectEntry, clamped
@@ -51,9 +52,15 @@ class _PolicyMetadata(Metadata, frozen=True, rename="camel"):
     managed_fields: tuple[_ManagedFields, ...] = ()
 
 
+class _PolicyStatus(msgspec.Struct, frozen=True, rename="camel"):
+    enforced_since: Date | None = None
+    enforced_generation: int | None = None
+
+
 class _Policy(msgspec.Struct, frozen=True):
     metadata: _PolicyMetadata
     spec: PolicySpec = PolicySpec()
+    status: _PolicyStatus = _PolicyStatus()
 
 
 _decode_policy = msgspec.json.Decoder(_Policy).decode
@@ -72,15 +79,22 @@ def decode_policy(raw: bytes | msgspec.Raw) -> ObjectEntry[PolicyFacts]:
         created_at=meta.created_at,
         mode_since=_mode_since(meta),
         deleting=meta.deletion_timestamp is not None,
+        resource_version=meta.resource_version,
+        recorded=_recorded(policy.status),
     )
     return meta.entry(facts)
+
+
+def _recorded(status: _PolicyStatus) -> Enforcement:
+    since = status.enforced_since
+    return Enforcement(None if since is None else clamped(since), status.enforced_generation)
 
 
 def _mode_since(meta: _PolicyMetadata) -> datetime:
     """When somebody who owns `spec.mode` last wrote, which is not before the mode itself was written.
 
-    The server dates owners, not fields: an owner who later edits another field moves this on. That errs on the side of
-    more baseline, never of acting on evidence from before Enforce.
+    The server dates owners, not fields: an owner who later edits another field moves this on. So it serves only until
+    the status says since when the policy enforces (`core.policy.enforcement`).
     """
     written = [
         clamped(owner.time)

@@ -150,6 +150,8 @@ class _PodTemplate(msgspec.Struct, frozen=True):
 
 class _JobTemplateSpec(msgspec.Struct, frozen=True):
     template: _PodTemplate = _PodTemplate()
+    parallelism: int | None = None
+    completions: int | None = None
 
 
 class _JobTemplate(msgspec.Struct, frozen=True):
@@ -173,7 +175,13 @@ class _ReplicatedJob(msgspec.Struct, frozen=True, rename="camel"):
         ancestor = self.template.metadata.labels.ancestor or self.template.spec.template.metadata.labels.ancestor
         waits_for = tuple(each.name for each in self.depends_on if each.status == DEPENDENCY_COMPLETE)
         return ReplicatedJobFacts(
-            name=self.name, replicas=self.replicas, ancestor=ancestor, waits_for_complete=waits_for
+            name=self.name,
+            replicas=self.replicas,
+            ancestor=ancestor,
+            waits_for_complete=waits_for,
+            size_known=True,
+            parallelism=self.template.spec.parallelism,
+            completions=self.template.spec.completions,
         )
 
 

@@ -99,6 +99,9 @@ CANARIES = (
     Canary("incidents begin when noticed", "LostTimeBooked", ledgers.incidents_begin_when_noticed, _any, 2),
     Canary("native decision ignored", "NativeFirst", decisions.no_native_decision, _exits_by_policy, 54),
     Canary("baseline taken for a failure", "BaselineUntouched", decisions.no_baseline, _has(*_OFF_AND_ON), 113),
+    Canary(
+        "a user's size is undone", "ResizeKept", decisions.sizes_of_users_are_undone, _has(FaultKind.USER_RESIZE), 27
+    ),
     Canary("pods made before the resume are another run", "RecordedOnce", decisions.pods_by_creation, _resumed, 21),
     Canary("a sidecar counts as a rank", "HealthyUntouched", decisions.all_containers_train, _has_sidecars, 5),
     Canary("progress of the old incarnation", "ProgressIsNew", decisions.any_progress_will_do, _reports, 11),

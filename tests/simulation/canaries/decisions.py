@@ -46,6 +46,16 @@ def no_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recovery.core.decision.decide.fresh", fresh)
 
 
+def sizes_of_users_are_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Job that its user has resized is restarted in the size of the template."""
+
+    def resized(snapshot: Snapshot) -> None:
+        return None
+
+    monkeypatch.setattr("recovery.core.decision.before_restart.resized", resized)
+    monkeypatch.setattr("recovery.core.decision.after_restart.resized", resized)
+
+
 def pods_by_creation(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run begins when the Job says that it was resumed: pods that are older belong to the one before."""
 

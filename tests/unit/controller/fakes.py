@@ -152,6 +152,9 @@ class FakeStore:
     def policies(self, namespace: str) -> PolicySet:
         return PolicySet((self.policy,))
 
+    def every_policy(self) -> Iterable[PolicyFacts]:
+        return (self.policy,)
+
     async def read_policies_live(self, namespace: str) -> PolicySet:
         return PolicySet((self.live_policy or self.policy,))
 

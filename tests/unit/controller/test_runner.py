@@ -20,6 +20,7 @@ from recovery.controller.runner import Controller
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot
 from recovery.core.model.ledger import Ledger, LedgerObject
+from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 from recovery.ports import (
     JOBS,
@@ -69,6 +70,9 @@ class Keys:
 
     def policies(self, namespace: str) -> PolicySet:
         raise NotImplementedError
+
+    def every_policy(self) -> Iterable[PolicyFacts]:
+        return ()
 
     def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         raise NotImplementedError

@@ -372,7 +372,9 @@ class TestWorkloads:
     def test_a_job_set(self) -> None:
         record = decode_job_set(fixture("jobset")).value
         assert record.owner_uid == "1a93898b-ffca-4ca8-9e18-ad099985668f"
-        assert record.facts.replicated_jobs == (ReplicatedJobFacts("node", 1, "trainer"),)
+        assert record.facts.replicated_jobs == (
+            ReplicatedJobFacts("node", 1, "trainer", size_known=True, parallelism=4, completions=4),
+        )
         assert (record.facts.restarts, record.facts.terminal_state, record.facts.failure_policy) == (0, "", None)
         assert record.workload is None, "it is its TrainJob's"
 
@@ -415,9 +417,9 @@ class TestWorkloads:
         replicated = [{"name": "load", "replicas": 2}, {"name": "sshd"}, {"name": "train", "dependsOn": depends_on}]
         facts = decode_job_set(changed("jobset", spec__replicatedJobs=replicated)).value.facts
         assert facts.replicated_jobs == (
-            ReplicatedJobFacts("load", 2),
-            ReplicatedJobFacts("sshd"),
-            ReplicatedJobFacts("train", waits_for_complete=("load",)),
+            ReplicatedJobFacts("load", 2, size_known=True),
+            ReplicatedJobFacts("sshd", size_known=True),
+            ReplicatedJobFacts("train", waits_for_complete=("load",), size_known=True),
         )
 
     def test_a_job_set_with_a_failure_policy_in_the_middle_of_its_life(self) -> None:

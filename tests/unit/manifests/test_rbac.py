@@ -2,7 +2,17 @@
 
 import pytest
 
-from recovery.cli.preflight import ACCOUNTING, ENFORCE, NODE_LEASES, OBSERVE, QUARANTINE, RECORDS, Permission, to_lead
+from recovery.cli.preflight import (
+    ACCOUNTING,
+    ENFORCE,
+    NODE_LEASES,
+    OBSERVE,
+    POLICY_STATUS,
+    QUARANTINE,
+    RECORDS,
+    Permission,
+    to_lead,
+)
 from tests.unit.manifests.kustomize import REPOSITORY, Object, objects, only, rights
 
 READ = {"get", "list", "watch"}
@@ -54,6 +64,8 @@ def test_observing_writes_nothing_but_its_own_objects_and_events() -> None:
         (OWN_GROUP, "recoverygroups"),
         (OWN_GROUP, "recoverygroups/status"),
         (OWN_GROUP, "recoveryconfigs/status"),
+        (OWN_GROUP, "recoverypolicies/status"),
+        (OWN_GROUP, "clusterrecoverypolicies/status"),
         (OWN_GROUP, "recoveryincidents"),
         (OWN_GROUP, "recoveryincidents/status"),
         ("", "events"),
@@ -61,7 +73,7 @@ def test_observing_writes_nothing_but_its_own_objects_and_events() -> None:
 
 
 def test_the_controller_asks_at_its_start_for_exactly_what_the_roles_grant() -> None:
-    assert as_rights((*OBSERVE, *ACCOUNTING, *RECORDS)) == rights(role("recovery-observe"))
+    assert as_rights((*OBSERVE, *ACCOUNTING, *POLICY_STATUS, *RECORDS)) == rights(role("recovery-observe"))
     assert as_rights(ENFORCE) == rights(role("recovery-enforce"))
     assert as_rights(QUARANTINE) == rights(role("recovery-quarantine"))
     leader = only("rbac", "Role", "recovery-leader")

@@ -75,6 +75,9 @@ class HeldStore:
     def policies(self, namespace: str) -> PolicySet:
         return PolicySet(tuple(policy for policy in self.policy_facts if policy.namespace == namespace))
 
+    def every_policy(self) -> Iterable[PolicyFacts]:
+        return tuple(self.policy_facts)
+
     def orphans(self, key: GroupKey) -> Sequence[LedgerObject]:
         raise AssertionError("metrics are not about them")
 

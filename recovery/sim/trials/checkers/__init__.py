@@ -38,7 +38,7 @@ from recovery.sim.trials.checkers.one_incarnation import OneIncarnation
 from recovery.sim.trials.checkers.overdue_waits import SuspensionReleased, WatchdogTouches
 from recovery.sim.trials.checkers.policy_rules import ChargedByRule, FailJobForItsCause
 from recovery.sim.trials.checkers.progress import ProgressIsNew
-from recovery.sim.trials.checkers.restarts import BaselineUntouched, JustifiedRestart, NativeFirst
+from recovery.sim.trials.checkers.restarts import BaselineUntouched, JustifiedRestart, NativeFirst, ResizeKept
 from recovery.sim.trials.trial_evidence import Checker, TrialEvidence
 
 _RULES: tuple[type[CheckerRule], ...] = (
@@ -53,6 +53,7 @@ _RULES: tuple[type[CheckerRule], ...] = (
     MonotoneCounters,
     JustifiedRestart,
     BaselineUntouched,
+    ResizeKept,
     NativeFirst,
     WatchdogTouches,
     SuspensionReleased,
@@ -82,7 +83,6 @@ ALL: tuple[Callable[[TrialEvidence], Checker], ...] = _RULES
 
 PENDING: dict[str, str] = {
     "SpareBoundOnce": "spares: each bound to at most one group, none leaked (I8)",
-    "ResizeKept": "issue 16: a size that a user gave a Job outlives its recreation, or the group is Held",
     "ElasticWithinBounds": "elastic training: the size stays between minNodes and maxNodes (I11)",
 }
 """Invariants of features that are not built yet: name to what is waited for."""

@@ -11,6 +11,7 @@ from recovery.sim.trials.checkers.checker_rule import CheckerRule
 from recovery.sim.trials.checkers.group_views import LONGEST_RECONCILE, Force, GroupView, JobView, deletion_begins, ours
 from recovery.sim.trials.checkers.ledger_changes import LedgerChange
 from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence, Violation
+from recovery.workloads.jobset import REPLICATED_JOB_LABEL
 
 _GIVEN_UP_WITHOUT_PODS_SECONDS = 120.0
 _CLOCKS_DIFFER = timedelta(seconds=10)
@@ -99,8 +100,8 @@ def _took_too_long(job: JobView, pinned: PinnedPolicy, at: datetime) -> bool:
 
 
 class BaselineUntouched(CheckerRule):
-    """What was lost before the policy was there, or was switched to Enforce, or more than 15 minutes ago in a group
-    that runs whole, is a baseline and no reason for a restart (design.md, "What is a failure")."""
+    """What was lost before the policy was there, or was switched to Enforce, or more than 15 minutes ago, is a baseline
+    in a group that runs whole, and no reason for a restart (design.md, "What is a failure")."""
 
     hears = frozenset({RECOVERY_GROUPS})
 
@@ -118,7 +119,7 @@ class BaselineUntouched(CheckerRule):
         if newest is None:
             return  # `JustifiedRestart` has its say
         lag = self.world.undisturbed.watch_lag()
-        if newest.at < group.since.replace(microsecond=0) - lag:
+        if newest.at < group.since.replace(microsecond=0) - lag and _runs_whole(targets):
             if at - group.since <= LONGEST_RECONCILE and self._is_held_up(group.since - LONGEST_RECONCILE, at):
                 return  # It may have been read, and the write have been sent, before that.
             what = f"its policy has been what it is since {group.since:%H:%M:%S}"
@@ -133,6 +134,37 @@ class BaselineUntouched(CheckerRule):
 
     def _is_held_up(self, since: datetime, until: datetime) -> bool:
         return self.world.undisturbed.seconds(since, until) < (until - since).total_seconds()
+
+
+class ResizeKept(CheckerRule):
+    """No restart of ours undoes the size that a user gave a Job: the group is Held until a person asks for the restart
+    (kubernetes-facts, "A group shrunk to 12 by the child Job comes back with 16")."""
+
+    hears = frozenset({JOBS})
+
+    def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
+        job = self.world.jobs.get(change.body["metadata"]["uid"])
+        if job is None or not job.member or not (ours(change.actor) and deletion_begins(change)):
+            return
+        group = self.world.group(job.group)
+        template = _template_size(group, job)
+        if template is None or template == job.wanted or group.asked:
+            return
+        sentence = f"{change.actor} deletes Job {job.name} of {job.wanted} pods, and its template has {template}"
+        yield self.found(at, sentence, job.group)
+
+
+def _template_size(group: GroupView, job: JobView) -> int | None:
+    """How many pods the successor of the Job is to have. None: nothing tells."""
+    replicated = (group.jobset or {"spec": {}})["spec"].get("replicatedJobs", ())
+    name = job.body["metadata"]["labels"].get(REPLICATED_JOB_LABEL)
+    template = next((each.get("template") for each in replicated if each["name"] == name), None)
+    if template is None:
+        return None
+    spec = template["spec"]
+    parallelism: int = spec.get("parallelism", 1)
+    completions: int | None = spec.get("completions")
+    return parallelism if completions is None else min(parallelism, completions)
 
 
 def _runs_whole(targets: Iterable[JobView]) -> bool:

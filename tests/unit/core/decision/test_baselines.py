@@ -34,8 +34,25 @@ def test_a_restart_from_before_the_policy() -> None:
 
 
 def test_a_restart_from_before_the_switch_to_enforce() -> None:
-    world = training(restart_policy="OnFailure").container_restarted(2, 1, -600).pod_deleted(3, -300)
+    world = training(restart_policy="OnFailure").container_restarted(2, 1, -600)
+    world = world.pod_gone(3, -300).replaced(3, -299).started(3, -290).pod_ready(3, -280)
     assert "2 older or expected" in untouched(world, 10, since=-1)
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        training().pod_gone(3, -1000),
+        training().pod_gone(3, -1000).replaced(3, -999),
+        training().pod_deleted(3, -1000),
+        training(restart_policy="OnFailure").container_exited(3, 1, -1000),
+    ],
+    ids=["no pod", "a pod that is Pending", "a pod that is being deleted", "a container that waits"],
+)
+def test_a_rank_that_nobody_fills_is_no_baseline_whatever_its_age(world: World) -> None:
+    controller = Controller(policy(since=-1))
+    controller.reconcile(world, 10)
+    assert len(controller.triggers) == 1
 
 
 def test_the_second_of_the_switch_itself_counts_as_after_it() -> None:
@@ -71,6 +88,20 @@ def test_an_old_baseline_does_not_come_back_to_life_when_another_member_is_lost(
     assert controller.incident.started_at == at(0)
     assert controller.incident.cause == "PodDeleted"
     assert len(controller.incident.evidence) == 1
+
+
+def test_a_rank_without_a_pod_is_found_by_a_controller_that_has_just_started() -> None:
+    """Nobody watched when its pod went, and nobody has replaced it: a quota may refuse that."""
+    world = training().pod_gone(1, -1000).with_job(failed=1).controller_restarted()
+    controller = Controller(policy(since=-1))
+    controller.reconcile(world, 10)
+    assert len(controller.triggers) == 1
+
+
+def test_a_job_that_never_had_all_its_pods_is_left_alone_by_a_controller_that_has_just_started() -> None:
+    world = group(born=-1000).all_started(-900)
+    world = msgspec.structs.replace(world, pods=world.pods[:3]).controller_restarted()
+    assert untouched(world, 10, since=-1) == NO_FAILURE
 
 
 # --- before the group has trained ----------------------------------------------------------------------------------

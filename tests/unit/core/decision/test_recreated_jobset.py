@@ -45,6 +45,15 @@ def test_it_is_left_as_it_is_unless_the_policy_says_otherwise() -> None:
     assert controller.recorded[-1].closing.outcome_reason == "PlatformGaveUp"  # type: ignore[union-attr]
 
 
+def test_one_of_which_a_rank_has_trained_to_its_end_is_not_deleted() -> None:
+    """Beginning again would throw away what is done."""
+    controller = Controller(policy(on_terminal_failure=RECREATE))
+    world = training(4).succeeded(0).pod_failed(3, 1, 0)
+    controller.settle(world.job_failing("BackoffLimitExceeded", 1, finally_=True).jobset_failed(3), 4)
+    assert jobset_deletes(controller) == []
+    assert controller.recorded[-1].closing.outcome is Outcome.FAILED  # type: ignore[union-attr]
+
+
 def test_it_is_deleted_once_and_the_new_one_is_seen_through() -> None:
     controller = Controller(policy(on_terminal_failure=RECREATE))
     world = given_up()

@@ -154,3 +154,41 @@ def test_replacements_are_the_pods_made_after_all_ran() -> None:
 def test_a_rank_that_was_added_since_all_ran_replaces_nobody(trained_members: int, found: list[str]) -> None:
     world = staggered().pod_gone(3, 60).replaced(3, 61)
     assert [pod.name for pod in replacements(world.job, world.pods, at(4), trained_members)] == found
+
+
+# --- ranks without a pod -------------------------------------------------------------------------------------------
+
+
+def without(world: World, *indexes: int, failed: int | None = None) -> World:
+    """Nobody saw those pods go, and no pod took their places."""
+    world = world.with_job(failed=len(indexes) if failed is None else failed)
+    left = tuple(pod for pod in world.pods if pod.index not in indexes)
+    return msgspec.structs.replace(world, pods=left, trained_at={}, trained_members={})
+
+
+def joined(world: World, index: int, seconds: float) -> World:
+    return world.with_pod(index, joined_probe=True, ready=True, ready_since=at(seconds))
+
+
+HOLES: dict[str, tuple[World, float | None]] = {
+    "one rank is gone, and its failure counted": (without(group(born=0).all_started(5), 1), 5),
+    "two ranks are gone": (without(group(born=0).all_started(5), 0, 2), 5),
+    "no failure was counted: it never had that pod": (without(group(born=0).all_started(5), 1, failed=0), None),
+    "the highest rank has no pod: a quota may have refused it": (without(group(born=0).all_started(5), 3), None),
+    "the failure may be that of a replaced member": (
+        without(group(born=0).all_started(5).pod_gone(0, 7).replaced(0, 8).started(0, 9), 1),
+        None,
+    ),
+    "one of the others does not run": (
+        without(group(born=0).started(0, 5).started(1, 5).started(3, 5), 1),
+        None,
+    ),
+    "the failure may be of an earlier run": (without(training(born=0).suspended().unsuspended(50), 1), None),
+    "a member has joined all the others": (joined(without(group(born=0).all_started(5), 1, failed=0), 2, 20), 20),
+}
+
+
+@pytest.mark.parametrize(("world", "seconds"), HOLES.values(), ids=HOLES)
+def test_when_all_ran_where_a_rank_has_no_pod(world: World, seconds: float | None) -> None:
+    moment = all_ran_at(world.job, world.pods)
+    assert (None if moment is None else (moment - at(0)).total_seconds()) == seconds

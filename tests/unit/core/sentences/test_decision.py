@@ -169,6 +169,10 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
+        because(Reason.USER_RESIZED, job="train-node-0", size=3, template=4),
+        "Job train-node-0 has 3 pods and the template in its JobSet has 4, so a restart would undo that size",
+    ),
+    (
         because(Reason.SAME_ERROR_AGAIN, code=1, message="\"KeyError: 'lr'\"", node="gpu-9", other="gpu-2"),
         (
             "exit code 1 with the same message (\"KeyError: 'lr'\") came early on node gpu-9 as on "

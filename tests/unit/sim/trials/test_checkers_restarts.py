@@ -8,7 +8,7 @@ import pytest
 from recovery.core.model.ledger import AttemptAction, Ledger, Phase, RequestAnswer
 from recovery.core.model.reason import Reason
 from recovery.ports import JOB_SETS, JOBS, PODS
-from recovery.sim.trials.checkers.restarts import BaselineUntouched, JustifiedRestart, NativeFirst
+from recovery.sim.trials.checkers.restarts import BaselineUntouched, JustifiedRestart, NativeFirst, ResizeKept
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from tests.unit.sim.trials.checker_case import CONTROLLER, Case, at, in_phase, opened, restarted
 
@@ -201,15 +201,65 @@ class TestJustifiedRestart:
         assert len(case.found) == (0 if failed else 1)
 
 
+class TestResizeKept:
+    @staticmethod
+    def case(*, resized: bool) -> Case:
+        case = Case(ResizeKept)
+        size = {"parallelism": 2, "completions": 2}
+        case.jobset(spec={"replicatedJobs": [{"name": "node", "template": {"spec": size}}]})
+        case.lose_a_pod()
+        if resized:
+            case.job("job-1", parallelism=1, completions=1)
+        return case
+
+    def test_a_job_of_another_size_is_not_deleted(self) -> None:
+        case = self.case(resized=True)
+        case.delete(JOBS, "llm-node-0", by=CONTROLLER)
+        assert "deletes Job llm-node-0 of 1 pods, and its template has 2" in case.found[0]
+
+    def test_one_of_the_templates_size_may_be(self) -> None:
+        case = self.case(resized=False)
+        case.delete(JOBS, "llm-node-0", by=CONTROLLER)
+        assert case.found == []
+
+    def test_others_may_delete_it(self) -> None:
+        case = self.case(resized=True)
+        case.delete(JOBS, "llm-node-0", by="user")
+        assert case.found == []
+
+    def test_who_has_asked_for_a_restart_gets_it(self) -> None:
+        case = self.case(resized=True)
+        case.annotate(retry=at(1000).isoformat())
+        case.delete(JOBS, "llm-node-0", by=CONTROLLER)
+        assert case.found == []
+
+
+def replaces(case: Case) -> None:
+    """The Job fills the rank of the pod that was lost."""
+    case.drop(PODS, "llm-node-0-1", by="kubelet")
+    case.pod(1, "job-1")
+    case.runs(1)
+
+
 class TestBaselineUntouched:
     def test_a_loss_from_before_enforce_is_a_baseline(self) -> None:
+        case = Case(BaselineUntouched, mode="Observe")
+        case.lose_a_pod()
+        replaces(case)
+        case.now += 60
+        case.policy("Enforce")
+        case.now += 1
+        case.ledger(restarted(opened(1000), 1061))
+        assert "restarts it for what is a baseline: pod llm-node-0-1 was deleted by user" in case.found[0]
+
+    def test_unless_nobody_fills_the_rank(self) -> None:
         case = Case(BaselineUntouched, mode="Observe")
         case.lose_a_pod()
         case.now += 60
         case.policy("Enforce")
         case.now += 1
         case.ledger(restarted(opened(1000), 1061))
-        assert "restarts it for what is a baseline: pod llm-node-0-1 was deleted by user" in case.found[0]
+        assert case.found == []
 
     @pytest.mark.parametrize(("seconds_later", "violations"), [(20, 0), (200, 1)])
     def test_a_reconcile_that_was_held_up_may_have_read_the_policy_before(
@@ -217,6 +267,7 @@ class TestBaselineUntouched:
     ) -> None:
         case = Case(BaselineUntouched)
         case.lose_a_pod()
+        replaces(case)
         case.now += 60
         case.befalls(FaultKind.TIMEOUT, actor=CONTROLLER)
         case.policy("Observe")

@@ -1,0 +1,105 @@
+"""Keeps in the status of every policy since when it enforces (`core.policy.enforcement`).
+
+The review is level-triggered and asks the cache only. A write tests the resourceVersion that was decided on, and says
+what any other writer would say. So a crash or a second leader changes nothing.
+"""
+
+import structlog
+
+from recovery.core.policy.enforcement import Enforcement
+from recovery.core.policy.resolved import PolicyFacts
+from recovery.executors.policy_status import write_enforcement
+from recovery.ports import (
+    ApiClient,
+    ApiError,
+    Clock,
+    ConflictError,
+    ForbiddenError,
+    GroupStore,
+    NotFoundError,
+    NotLeadingError,
+)
+
+_log = structlog.get_logger("recovery.controller")
+
+REVIEW_SECONDS = 5.0
+"""Between two reviews. Until the first write, an edit of the policy still moves the moment that counts."""
+REFUSED_SECONDS = 300.0
+"""Until a write that the API server forbids is tried again."""
+
+
+class PolicyReconciler:
+    """Reviews the policies while this process leads."""
+
+    def __init__(self, *, api: ApiClient, store: GroupStore, clock: Clock) -> None:
+        self._api = api
+        self._store = store
+        self._clock = clock
+        self._written: dict[str, tuple[int, Enforcement]] = {}
+        """By UID: the generation that was written about, and what. A CRD of an earlier version drops the fields, and
+        the same write would follow without end."""
+        self._troubled = False
+        """The last review failed, and that was told."""
+
+    async def run(self) -> None:
+        """Until cancelled, or until this process may no longer lead."""
+        while True:
+            seconds = REVIEW_SECONDS
+            try:
+                await self.reconcile()
+                self._troubled = False
+            except NotLeadingError:
+                return
+            except ForbiddenError as error:
+                seconds = REFUSED_SECONDS
+                self._say(error, seconds)
+            except ApiError as error:
+                self._say(error, seconds)
+            except Exception as error:  # noqa: BLE001 - the policies' trouble must not end the groups' recoveries
+                _log.error("a review of the policies failed: this is a bug", error=str(error), exc_info=error)
+            await self._clock.sleep(seconds)
+
+    async def reconcile(self) -> None:
+        """Write what is due. Every policy is tried; raises the first ApiError but those of changed policies."""
+        failed: ApiError | None = None
+        policies = tuple(self._store.every_policy())
+        for policy in policies:
+            if not self._is_due(policy):
+                continue
+            try:
+                await self._write(policy)
+            except NotLeadingError:
+                raise
+            except (ConflictError, NotFoundError):
+                continue  # it has changed, and the cache will show it
+            except ForbiddenError:
+                raise  # of one policy as of all
+            except ApiError as error:
+                failed = failed or error
+        present = {policy.uid for policy in policies}
+        self._written = {uid: written for uid, written in self._written.items() if uid in present}
+        if failed is not None:
+            raise failed
+
+    def _is_due(self, policy: PolicyFacts) -> bool:
+        due = policy.enforcement
+        if policy.deleting or due == policy.recorded:
+            return False
+        return self._written.get(policy.uid) != (policy.generation, due)
+
+    async def _write(self, policy: PolicyFacts) -> None:
+        due = policy.enforcement
+        await write_enforcement(self._api, policy)
+        self._written[policy.uid] = (policy.generation, due)
+        if due.enforced_since != policy.recorded.enforced_since:
+            since = None if due.enforced_since is None else due.enforced_since.isoformat()
+            _log.info("the mode of a policy is on record", policy=policy.title, enforced_since=since)
+
+    def _say(self, error: ApiError, retry_in_seconds: float) -> None:
+        log = _log.info if self._troubled else _log.warning
+        log(
+            "since when policies enforce is not on record: an edit of one makes earlier losses a baseline",
+            error=str(error),
+            retry_in_seconds=retry_in_seconds,
+        )
+        self._troubled = True

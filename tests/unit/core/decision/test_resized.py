@@ -1,0 +1,66 @@
+"""A Job that its user has resized would come back in the template's size, so its group is Held."""
+
+import msgspec
+
+from recovery.core.model.annotations import RETRY_ANNOTATION
+from recovery.core.model.ledger import Phase
+from recovery.core.model.reason import Reason
+from recovery.core.policy.spec import Mode
+from tests.unit.core.driver import Controller, policy
+from tests.unit.core.world import World, training
+
+
+def sized(world: World, parallelism: int, completions: int | None = None) -> World:
+    """The template in the JobSet says so."""
+    assert world.jobset is not None
+    (template,) = world.jobset.replicated_jobs
+    known = msgspec.structs.replace(template, size_known=True, parallelism=parallelism, completions=completions)
+    return world.with_jobset(replicated_jobs=(known,))
+
+
+def test_a_resized_job_is_held_and_not_restarted() -> None:
+    for template in (3, 5):
+        controller = Controller()
+        controller.reconcile(sized(training(4), template, template).pod_deleted(2, 0), 1)
+        assert (controller.triggers, controller.ledger.phase) == ([], Phase.HELD)
+        assert controller.incident.held_reason is Reason.USER_RESIZED
+        assert not controller.incident.charged
+
+
+def test_one_of_the_templates_size_is_restarted() -> None:
+    controller = Controller()
+    controller.reconcile(sized(training(4), 4).pod_deleted(2, 0), 1)
+    assert len(controller.triggers) == 1
+
+
+def test_fewer_completions_than_parallelism_make_the_size() -> None:
+    controller = Controller()
+    controller.reconcile(sized(training(4), 9, 4).pod_deleted(2, 0), 1)
+    assert len(controller.triggers) == 1
+
+
+def test_observe_says_that_enforce_would_hold() -> None:
+    controller = Controller(policy(mode=Mode.OBSERVE))
+    controller.reconcile(sized(training(4), 5, 5).pod_deleted(2, 0), 1)
+    assert (controller.incident.would, controller.incident.reason) == ("Hold", Reason.USER_RESIZED)
+
+
+def test_a_resize_between_the_ledger_and_the_trigger_is_seen() -> None:
+    controller = Controller()
+    lost = sized(training(4), 4, 4).pod_deleted(2, 0)
+    controller.reconcile(lost, 1)
+    before = len(controller.triggers)
+    controller.reconcile(lost.with_job(parallelism=3, completions=3), 2)
+    assert len(controller.triggers) == before
+    assert controller.incident.held_reason is Reason.USER_RESIZED
+
+
+def test_a_person_may_have_it_restarted_all_the_same() -> None:
+    controller = Controller()
+    world = sized(training(4), 5, 5).pod_deleted(2, 0)
+    controller.reconcile(world, 1)
+    asked = world.asked(RETRY_ANNOTATION, '{"at": "2026-11-21T12:00:02Z", "by": "ops", "reason": "five again"}')
+    controller.reconcile(asked, 3)
+    assert len(controller.triggers) == 1
+    controller.reconcile(asked, 4)
+    assert controller.ledger.phase is not Phase.HELD
