@@ -75,7 +75,8 @@ def change(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evidence, 
     # The one before was in vain. What is free of charge, or by hand, neither counts nor goes on with a row.
     in_vain = policy.limits.breaker_recoveries is not None and ledger.charged_in_row > 1
     if in_vain and all(each.incident != open_.id for each in policy.fleet.futile):
-        futile = (Futile(open_.id, restart.started_at),)
+        key = context.snapshot.key
+        futile = (Futile(open_.id, restart.started_at, key.namespace, key.name),)
     wish = FleetChange(tuple(quarantined), suspicions, futile)
     return (ChangeFleet(ledger.epoch, wish),) if wish != FleetChange() else ()
 

@@ -206,13 +206,15 @@ def changed(
     nodes: int,
     now: datetime,
     reset_at: datetime | None = None,
+    only_namespace: str | None = None,
 ) -> FleetLedger | Refused:
     """The ledger with all of the change: quarantines admitted, suspicions and futile recoveries counted once for each
     incident, those that no longer count dropped, the breaker opened where the count is reached. The same change twice
     gives the same ledger. Refused: a quarantine was; then nothing of the change is in.
 
     `reset_at`: when a person asked for the breaker to be closed (None: never). A recovery that was in vain before that
-    is forgotten, and a group whose trigger was put off must not bring it back.
+    is forgotten, and a group whose trigger was put off must not bring it back. `only_namespace`: the one in which
+    anything is enforced (None: there are several), as `breaker_of` reads it.
     """
     after = ledger
     for wanted in change.quarantine:
@@ -231,7 +233,7 @@ def changed(
         return ledger
     after = grown
     if after.breaker is None:
-        after = msgspec.structs.replace(after, breaker=breaker_of(after.futile, limits, now))
+        after = msgspec.structs.replace(after, breaker=breaker_of(after.futile, limits, only_namespace, now))
     return after
 
 

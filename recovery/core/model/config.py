@@ -52,7 +52,8 @@ class CircuitBreakerSpec(msgspec.Struct, frozen=True, rename="camel"):
     ends that."""
 
     recoveries: int
-    """Of all groups together."""
+    """Of all jobs together; at most a third from one job, and half from one namespace unless policies enforce in no
+    other. More than 1000 counts as 1000."""
     within: str = "1h"
     """How long one counts."""
 

@@ -52,6 +52,9 @@ class Futile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     incident: str
     """Of the incident that followed."""
     at: datetime
+    namespace: str = ""
+    workload: str = ""
+    """Name of the workload, which a job that is submitted again keeps. Both empty: an older controller wrote it."""
 
 
 class Breaker(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
