@@ -24,8 +24,19 @@ from recovery.core.model.fleet_ledger import (
 )
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 
-QUARANTINE_REFUSALS = frozenset({Reason.QUARANTINE_CAP, Reason.QUARANTINE_NOT_ALLOWED, Reason.QUARANTINE_LAST_NODES})
+QUARANTINE_REFUSALS = frozenset(
+    {
+        Reason.QUARANTINE_CAP,
+        Reason.QUARANTINE_NAMESPACE_CAP,
+        Reason.QUARANTINE_NOT_ALLOWED,
+        Reason.QUARANTINE_LAST_NODES,
+        Reason.MESSAGE_UNCONFIRMED,
+    }
+)
 """The reasons for which a node is not quarantined."""
+
+UNCONFIRMED_LASTS = timedelta(hours=24)
+"""How long a quarantine lasts that only jobs called for, where RecoveryConfig does not say."""
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -49,6 +60,8 @@ class Mark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     release_when: str = ""
     cordoned: bool = False
     """The cordon is ours: the node was schedulable before."""
+    namespace: str = ""
+    node_sign: str = ""
 
     @property
     def taint_value(self) -> str:
@@ -68,6 +81,8 @@ def mark_of(entry: Quarantined, *, cordoned: bool) -> Mark:
         release_at=entry.release_at,
         release_when=entry.release_when,
         cordoned=cordoned,
+        namespace=entry.namespace,
+        node_sign=entry.node_sign,
     )
 
 
@@ -134,6 +149,22 @@ def cap(limits: FleetLimits, nodes: int) -> int:
     return share if limits.max_nodes is None else min(limits.max_nodes, share)
 
 
+def namespace_cap(limits: FleetLimits, nodes: int) -> int:
+    """How many of them jobs of one namespace may cause where no sign of the node confirms it."""
+    return max(1, cap(limits, nodes) // 10)
+
+
+def lasts_seconds(limits: FleetLimits, node_sign: str) -> float | None:
+    """How long a quarantine by the controller lasts. None: time does not end it."""
+    if limits.release_after_seconds is None and not node_sign:
+        return UNCONFIRMED_LASTS.total_seconds()
+    return limits.release_after_seconds
+
+
+def _of_namespace(entries: Iterable[Quarantined], namespace: str) -> int:
+    return sum(1 for each in entries if each.namespace == namespace and not (each.by or each.node_sign))
+
+
 def admitted(
     ledger: FleetLedger, limits: FleetLimits, wanted: Quarantined, *, nodes: int, now: datetime
 ) -> FleetLedger | Refused:
@@ -159,7 +190,12 @@ def admitted(
                     field=_cap_field(limits, nodes),
                 )
             )
-        release_at = release_at or _after(min(wanted.since, now), limits.release_after_seconds)
+        if wanted.namespace and not wanted.node_sign and wanted.namespace not in limits.trusted_namespaces:
+            count, most = _of_namespace(others, wanted.namespace), namespace_cap(limits, nodes)
+            if count >= most:
+                why = because(Reason.QUARANTINE_NAMESPACE_CAP, namespace=wanted.namespace, count=count, cap=most)
+                return Refused(why)
+        release_at = release_at or _after(min(wanted.since, now), lasts_seconds(limits, wanted.node_sign))
     entry = msgspec.structs.replace(wanted, release_at=release_at, applied=False, releasing="")
     return msgspec.structs.replace(ledger, quarantined=(*others, entry))
 
@@ -373,4 +409,6 @@ def _found(node: NodeFacts, now: datetime) -> Quarantined | None:
         release_when=mark.release_when,
         applied=True,
         cordoned=mark.cordoned and node.unschedulable,
+        namespace=mark.namespace,
+        node_sign=mark.node_sign,
     )

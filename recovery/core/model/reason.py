@@ -141,6 +141,10 @@ class Reason(StrEnum):
     """RecoveryConfig does not allow quarantine."""
     QUARANTINE_LAST_NODES = "QuarantineLastNodes"
     """The node is among the last on which a group can run."""
+    QUARANTINE_NAMESPACE_CAP = "QuarantineNamespaceCap"
+    """As many nodes are quarantined for jobs of the namespace as one namespace may cause without a sign of the node."""
+    MESSAGE_UNCONFIRMED = "MessageUnconfirmed"
+    """Only messages of one namespace blame the node, and nothing of the node confirms them."""
     NODE_UNKNOWN = "NodeUnknown"
     """No node is known for the failure."""
 

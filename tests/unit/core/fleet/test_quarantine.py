@@ -46,8 +46,10 @@ COUNTS = FleetLimits(may_cordon=True, breaker_recoveries=3)
 
 
 def entry(node: str = "gpu-1", **fields: Any) -> Quarantined:
-    """By an incident, without an end; `fields` say otherwise."""
-    made = Quarantined(node=node, node_uid=f"uid-{node}", reason="XID 79", since=at(0), incident="inc-1")
+    """By an incident and confirmed by the node, without an end; `fields` say otherwise."""
+    made = Quarantined(
+        node=node, node_uid=f"uid-{node}", reason="XID 79", since=at(0), incident="inc-1", node_sign="GpuFaultOnNode"
+    )
     return msgspec.structs.replace(made, **fields)
 
 
@@ -540,8 +542,10 @@ def test_what_is_not_ours_is_not_taken_in(foreign: NodeFacts) -> None:
 
 
 def test_the_mark_tells_all_that_the_ledger_holds() -> None:
-    mark = mark_of(entry(release_at=at(60)), cordoned=True)
-    assert mark == Mark("XID 79", at(0), incident="inc-1", release_at=at(60), cordoned=True)
+    mark = mark_of(entry(release_at=at(60), namespace="ml"), cordoned=True)
+    sign = "GpuFaultOnNode"
+    wanted = Mark("XID 79", at(0), incident="inc-1", release_at=at(60), cordoned=True, namespace="ml", node_sign=sign)
+    assert mark == wanted
     assert (mark.taint_value, mark_of(by_person(), cordoned=True).taint_value) == ("inc-1", BY_HAND)
 
 
