@@ -262,8 +262,9 @@ def _replacing(
 def _confirmed(context: ReconcileContext, wish: Verdict, finding: Finding, rule: Rule | None) -> Verdict:
     """ReplaceNode, unless it rests on a message that nothing else confirms: anybody who runs a job may write one, and a
     quarantine is felt by all. `rule` None: the default asks for it."""
-    by_message = suspicion.asks_by_message(rule) or (rule is None and rests_on_message(finding.signature))
-    if wish.call is not Call.REPLACE_NODE or not by_message or _message_counts(context, wish.node, rule):
+    if wish.call is not Call.REPLACE_NODE or not suspicion.decided_by_message(finding, rule):
+        return wish
+    if _message_counts(context, wish.node, rule):
         return wish
     namespace = context.snapshot.key.namespace
     return not_replaced(wish, because(Reason.MESSAGE_UNCONFIRMED, node=wish.node, namespace=namespace))

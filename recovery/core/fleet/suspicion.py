@@ -98,7 +98,8 @@ def suspicion_of(open_: Incident, evidence: tuple[Evidence, ...], snapshot: Snap
         return None
     root = classify(evidence, snapshot).root
     pod = root.evidence.pod
-    by_rule = asks_by_message(next((each for each in open_.pinned.rules if each.name == open_.rule), None))
+    rule = next((each for each in open_.pinned.rules if each.name == open_.rule), None)
+    by_rule = rule is not None and rule.action is RuleAction.REPLACE_NODE and decided_by_message(root, rule)
     if pod is None or not pod.node or not (by_rule or may_be_the_nodes(root)):
         return None
     why = f"{place(pod)}: {root.signature or root.disruption_class}"
@@ -106,6 +107,9 @@ def suspicion_of(open_: Incident, evidence: tuple[Evidence, ...], snapshot: Snap
     return Suspicion(pod.node, open_.id, open_.started_at, why, snapshot.key.namespace, by_message)
 
 
-def asks_by_message(rule: Rule | None) -> bool:
-    """The rule replaces a node for what a message says. None: no rule decided."""
-    return rule is not None and rule.action is RuleAction.REPLACE_NODE and rule.when.on_message_pattern is not None
+def decided_by_message(finding: Finding, rule: Rule | None) -> bool:
+    """What decides about the finding is a text that the job may have written: the pattern of the rule, or the class or
+    the signature that was read from it. `rule` None: the default decides."""
+    if rule is not None and rule.when.on_message_pattern is not None:
+        return True
+    return (rule is None or bool(rule.when.on_class)) and rests_on_message(finding.signature)

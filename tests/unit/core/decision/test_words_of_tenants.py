@@ -20,6 +20,7 @@ WITH_NODE = Rule(
     RuleAction.REPLACE_NODE,
     When(on_message_pattern="disk of .* is bad", on_node_conditions=(NodeConditionRule("DiskFault"),)),
 )
+BY_CLASS = Rule("hardware", RuleAction.REPLACE_NODE, When(on_class=("HardwareFault",)))
 BAD_DISK = "the disk of this machine is bad"
 
 
@@ -55,6 +56,8 @@ CASES: dict[str, tuple[tuple[Rule, ...], World, tuple[Suspicion, ...], FleetLimi
     "a rule by a pattern, and a second namespace": ((BY_PATTERN,), says(BAD_DISK), (suspicion("nlp"),), MAY, True),
     "a rule by a pattern, trusted": ((BY_PATTERN,), says(BAD_DISK), (), TRUSTED, True),
     "a rule by a pattern and by the node": ((WITH_NODE,), with_condition(says(BAD_DISK), "DiskFault"), (), MAY, True),
+    "a rule by a class that a message tells": ((BY_CLASS,), says(XID), (), MAY, False),
+    "a rule by a class that the node tells": ((BY_CLASS,), with_condition(says(""), "GpuXidError"), (), MAY, True),
     "a rule by an exit code": ((on_exit(42, RuleAction.REPLACE_NODE),), says("", code=42), (), MAY, True),
 }
 
