@@ -3,7 +3,7 @@
 from recovery.core.model.config import CircuitBreakerSpec
 from recovery.crds import docstrings
 from recovery.crds.schema import Overlay
-from recovery.crds.schema_keywords import bounded_duration, integer, longer_than_nothing
+from recovery.crds.schema_keywords import DNS_LABEL, bounded_duration, integer, limits, longer_than_nothing, sized
 
 CONFIG = Overlay(
     says={
@@ -11,6 +11,8 @@ CONFIG = Overlay(
         "spec.quarantine.maxNodes": integer(0, 100000),
         "spec.quarantine.maxPercent": integer(0, 100),
         "spec.quarantine.releaseAfter": bounded_duration(longer_than_nothing("every node would be released at once")),
+        "spec.quarantine.trustedNamespaces": sized(100, unique=True),
+        "spec.quarantine.trustedNamespaces[]": limits(63, pattern=DNS_LABEL),
         "spec.suspicion.suspicions": integer(1, 1000),
         "spec.suspicion.within": bounded_duration(longer_than_nothing("no suspicion would ever count")),
         "spec.circuitBreaker": {"description": f"{docstrings.of_type(CircuitBreakerSpec)} Absent: there is none."},

@@ -21,7 +21,7 @@ from recovery.core.model.reason import Reason, Sentence, told
 from recovery.core.plan.kubernetes_events import fleet_events
 from recovery.core.plan.steps import message_of
 from recovery.core.policy.resolved import fleet_limits
-from recovery.core.policy.spec import PolicyError
+from recovery.core.policy.spec import Mode, PolicyError
 from recovery.decoding import ObjectVersion
 from recovery.executors import events, node_quarantine
 from recovery.ports import (
@@ -213,7 +213,24 @@ class FleetWriter:
         meant = [nodes[each.node] for each in change.quarantine if each.node in nodes]
         known = quarantine.taken_in(config.fleet, meant, now)
         reset_at = config.reset_breaker_at
-        return quarantine.changed(known, limits, change, nodes=len(nodes), now=now, reset_at=reset_at)
+        return quarantine.changed(
+            known,
+            limits,
+            change,
+            nodes=len(nodes),
+            now=now,
+            reset_at=reset_at,
+            only_namespace=self._only_namespace() if change.futile else None,
+        )
+
+    def _only_namespace(self) -> str | None:
+        """The one whose workloads a policy may recover. None: there are several, or none."""
+        enforced = {
+            namespace
+            for namespace in {key.namespace for key in self._store.keys()}  # noqa: SIM118 - no mapping
+            if any(policy.spec.mode is Mode.ENFORCE for policy in self._store.policies(namespace).policies)
+        }
+        return enforced.pop() if len(enforced) == 1 else None
 
 
 def _merged(ledger: FleetLedger) -> dict[str, object]:

@@ -23,6 +23,8 @@ _RESUMING = "Resuming"
 
 _REFUSALS = {
     Reason.QUARANTINE_CAP: "cap",
+    Reason.QUARANTINE_NAMESPACE_CAP: "namespace_cap",
+    Reason.MESSAGE_UNCONFIRMED: "unconfirmed",
     Reason.QUARANTINE_NOT_ALLOWED: "permission",
     Reason.QUARANTINE_LAST_NODES: "feasible",
     Reason.FEASIBLE_NODES_UNKNOWN: "feasible",

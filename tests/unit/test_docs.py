@@ -28,6 +28,11 @@ def read(path: str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
+def written_tests() -> set[str]:
+    """The names of all tests."""
+    return {name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", path.read_text())}
+
+
 def contract(name: str) -> list[str]:
     """The layers of the import-linter contract of that name, from top to bottom, split where two share one."""
     contracts = tomllib.loads(read("pyproject.toml"))["tool"]["importlinter"]["contracts"]
@@ -55,6 +60,13 @@ def test_every_path_exists(page: str) -> None:
     assert sorted(str(path) for path in linked if not path.exists()) == []
 
 
+def test_each_bound_of_the_threat_model_names_a_test_that_exists() -> None:
+    table = [line for line in read("docs/threat-model.md").splitlines() if line.startswith("| ")][1:]
+    named = [_TEST.findall(row.split(" | ")[-1]) for row in table]
+    assert all(named)
+    assert sorted({name for names in named for name in names} - written_tests()) == []
+
+
 @each_page
 def test_every_make_target_exists(page: str) -> None:
     targets = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE))
@@ -65,10 +77,7 @@ def test_every_make_target_exists(page: str) -> None:
 
 @each_page
 def test_every_test_that_is_named_exists(page: str) -> None:
-    written = {
-        name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
-    }
-    assert sorted(set(_TEST.findall(read(page))) - written) == []
+    assert sorted(set(_TEST.findall(read(page))) - written_tests()) == []
 
 
 @each_page

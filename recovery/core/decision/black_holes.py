@@ -302,7 +302,8 @@ def _ask(
         wanted = None
         if case.enough and (alone or not hole.stays):
             wanted = fleet_changes.entry(context, hole.node, name, message_of(held), context.now)
-        suspicions.append(Suspicion(hole.node, name, hole.counts_at, hole.why))
+        namespace = context.snapshot.key.namespace
+        suspicions.append(Suspicion(hole.node, name, hole.counts_at, hole.why, namespace))
         if wanted is None:
             said.append(held)
             requeue_at = context.now if case.enough else requeue_at

@@ -11,6 +11,7 @@ import msgspec
 from recovery.core.decision.verdict import Call, Verdict, not_replaced
 from recovery.core.diagnosis import matching
 from recovery.core.diagnosis.evidence import Evidence
+from recovery.core.diagnosis.signature_table import sign_of_node
 from recovery.core.fleet import quarantine
 from recovery.core.fleet.suspicion import suspicion_of
 from recovery.core.incident.attempt_limits import restart_of
@@ -90,7 +91,8 @@ def change(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evidence, 
     # The one before was in vain. What is free of charge, or by hand, neither counts nor goes on with a row.
     in_vain = policy.limits.breaker_recoveries is not None and ledger.charged_in_row > 1
     if in_vain and all(each.incident != open_.id for each in policy.fleet.futile):
-        futile = (Futile(open_.id, restart.started_at),)
+        key = context.snapshot.key
+        futile = (Futile(open_.id, restart.started_at, key.namespace, key.name),)
     wish = FleetChange(tuple(quarantined), suspicions, futile)
     return (ChangeFleet(ledger.epoch, wish),) if wish != FleetChange() else ()
 
@@ -102,15 +104,14 @@ def _suspicions(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evide
     suspect = suspicion_of(open_, evidence, context.snapshot)
     if suspect is None:
         return ()
-    node, what = suspect
-    if any((each.node, each.incident) == (node, open_.id) for each in policy.fleet.suspicions):
+    if any((each.node, each.incident) == (suspect.node, open_.id) for each in policy.fleet.suspicions):
         return ()
     # Dated by the restart that it is for, not by this reconcile, as the quarantine is.
     restart = restart_of(ledger)
     at = restart.started_at if restart is not None else context.now
-    if quarantine.cleared(at, context.snapshot.nodes.get(node), context.now):
+    if quarantine.cleared(at, context.snapshot.nodes.get(suspect.node), context.now):
         return ()
-    return (Suspicion(node, open_.id, at, what),)
+    return (msgspec.structs.replace(suspect, at=at),)
 
 
 def _wanted(context: ReconcileContext, ledger: Ledger, node: str, rule: str, why: str) -> Quarantined | None:
@@ -121,18 +122,23 @@ def _wanted(context: ReconcileContext, ledger: Ledger, node: str, rule: str, why
     restart = restart_of(ledger)
     since = restart.started_at if restart is not None and node in restart.nodes else context.now
     asked = next((each.when for each in ledger.current_incident.pinned.rules if each.name == rule), None)
-    made = entry(context, node, ledger.current_incident.id, why, since)
-    if made is None or asked is None:
-        return made
-    return msgspec.structs.replace(made, release_when=matching.node_signs(asked, context.snapshot.nodes[node]))
+    facts = context.snapshot.nodes.get(node)
+    signs = matching.node_signs(asked, facts) if asked is not None and facts is not None else ""
+    return entry(context, node, ledger.current_incident.id, why, since, release_when=signs)
 
 
-def entry(context: ReconcileContext, node: str, name: str, why: str, since: datetime) -> Quarantined | None:
-    """The node quarantined since then under the name of an incident. None: it does not exist any more."""
+def entry(
+    context: ReconcileContext, node: str, name: str, why: str, since: datetime, *, release_when: str = ""
+) -> Quarantined | None:
+    """The node quarantined since then under the name of an incident. None: it does not exist any more.
+
+    `release_when`: the node's conditions and taints for which a rule asks for it; empty: none.
+    """
     facts, policy = context.snapshot.nodes.get(node), context.policy
     if facts is None or not isinstance(policy, Policy):
         return None
-    lasts = policy.limits.release_after_seconds
+    node_sign = release_when or sign_of_node(facts, context.snapshot.pods)
+    lasts = quarantine.lasts_seconds(policy.limits, node_sign)
     return Quarantined(
         node=node,
         node_uid=facts.uid,
@@ -140,5 +146,8 @@ def entry(context: ReconcileContext, node: str, name: str, why: str, since: date
         since=since,
         incident=name,
         release_at=since + timedelta(seconds=lasts) if lasts is not None else None,
+        release_when=release_when,
         cordoned=not facts.unschedulable,
+        namespace=context.snapshot.key.namespace,
+        node_sign=node_sign,
     )

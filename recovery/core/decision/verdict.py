@@ -14,6 +14,7 @@ from recovery.core.diagnosis import matching
 from recovery.core.diagnosis.classify import Disruption, DisruptionClass, Finding, classify, normalised_message, step_in
 from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.diagnosis.matching import Answer, Match
+from recovery.core.diagnosis.signature_table import rests_on_message, sign_of_node
 from recovery.core.fleet import quarantine, suspicion
 from recovery.core.fleet.storm import Storm, charged_before, storm_of
 from recovery.core.fleet.suspicion import may_be_the_nodes
@@ -21,7 +22,7 @@ from recovery.core.model.earlier_failures import FailureMark
 from recovery.core.model.facts import NodeFacts
 from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
-from recovery.core.model.rules import RuleAction
+from recovery.core.model.rules import Rule, RuleAction
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Restart
@@ -212,7 +213,8 @@ def _by_rule(context: ReconcileContext, match: Match, *, only_faults: bool) -> V
             not_done = (Alternative(Call.FAIL_JOB, why),)
             return Verdict(Call.HOLD, why, rule=rule.name, charge=rule.charge, considered=not_done)
         case RuleAction.REPLACE_NODE:
-            return _replacing(context, match.finding, says, rule.name, charge=rule.charge, only_faults=only_faults)
+            wish = _replacing(context, match.finding, says, rule.name, charge=rule.charge, only_faults=only_faults)
+            return _confirmed(context, wish, match.finding, rule)
         case _:
             return Verdict(Call.RECREATE_GROUP, says, rule=rule.name, charge=rule.charge)
 
@@ -228,7 +230,8 @@ def _by_default(context: ReconcileContext, ledger: Ledger, root: Finding) -> Ver
     if against is None:
         return verdict
     why = told(Sentence.AND, against.reason, why=verdict.why, more=against)
-    return _replacing(context, root, why, "", charge=verdict.charge, only_faults=False)
+    wish = _replacing(context, root, why, "", charge=verdict.charge, only_faults=False)
+    return _confirmed(context, wish, root, None)
 
 
 def _default(ledger: Ledger, root: Finding | None) -> Verdict:
@@ -254,6 +257,31 @@ def _replacing(
     if not isinstance(context.policy, Policy) or not context.policy.limits.may_cordon:
         return not_replaced(wish, told(Sentence.NODE_MAY_NOT_BE_CORDONED, Reason.QUARANTINE_NOT_ALLOWED, node=node))
     return wish
+
+
+def _confirmed(context: ReconcileContext, wish: Verdict, finding: Finding, rule: Rule | None) -> Verdict:
+    """ReplaceNode, unless it rests on a message that nothing else confirms: anybody who runs a job may write one, and a
+    quarantine is felt by all. `rule` None: the default asks for it."""
+    if wish.call is not Call.REPLACE_NODE or not suspicion.decided_by_message(finding, rule):
+        return wish
+    if _message_counts(context, wish.node, rule):
+        return wish
+    namespace = context.snapshot.key.namespace
+    return not_replaced(wish, because(Reason.MESSAGE_UNCONFIRMED, node=wish.node, namespace=namespace))
+
+
+def _message_counts(context: ReconcileContext, node: str, rule: Rule | None) -> bool:
+    """What a message says of the node is confirmed: by the node itself, by another namespace, or by RecoveryConfig."""
+    snapshot, policy = context.snapshot, context.policy
+    facts = snapshot.nodes.get(node)
+    if facts is not None and sign_of_node(facts, snapshot.pods):
+        return True
+    if facts is not None and rule is not None and matching.node_signs(rule.when, facts):
+        return True
+    if not isinstance(policy, Policy):
+        return False
+    namespace = snapshot.key.namespace
+    return suspicion.confirmed_elsewhere(policy.fleet, policy.limits, node, namespace, context.now)
 
 
 def not_replaced(wish: Verdict, refused: Explanation) -> Verdict:
@@ -289,8 +317,10 @@ def _case_against(context: ReconcileContext, ledger: Ledger, root: Finding) -> E
         return because(Reason.NODE_PROVEN, proof=str(root.signature or root.disruption_class), node=pod.node)
     if not may_be_the_nodes(root):
         return None
-    limits = context.policy.limits
-    known = suspicion.suspected(context.policy.fleet, limits, pod.node, context.now)
+    limits, confirmed = context.policy.limits, _message_counts(context, pod.node, None)
+    if rests_on_message(root.signature) and not confirmed:
+        return None
+    known = suspicion.held_against(context.policy.fleet, limits, pod.node, context.now, confirmed=confirmed)
     others = [each for each in known if each != open_.id]
     if len(others) + 1 >= limits.suspicions:
         return suspected(pod.node, others, limits.suspicions)

@@ -6,6 +6,7 @@ order of the rows is part of the data: what proves a fault comes first, then wha
 only says that somebody else is missing, and bare exit codes last, because anything may end with those.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from recovery.core.diagnosis.evidence import Evidence, LossKind
@@ -19,7 +20,7 @@ from recovery.core.diagnosis.program_signatures import (
     USER_ERRORS,
 )
 from recovery.core.diagnosis.signature import EXITED, DisruptionClass, Signature, fits, texts
-from recovery.core.model.facts import Snapshot
+from recovery.core.model.facts import NodeFacts, PodFacts, Snapshot
 from recovery.core.model.patterns import compiled
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -45,6 +46,32 @@ def tells_of_another(name: str) -> bool:
     """The row of that name is what a rank says that waited for another one in vain: its own node has done nothing."""
     row = BY_NAME.get(name)
     return row is not None and row.cascade
+
+
+def rests_on_message(name: str) -> bool:
+    """The row of that name is recognised by a text, which the job may have written itself."""
+    row = BY_NAME.get(name)
+    return row is not None and bool(row.message)
+
+
+def sign_of_node(node: NodeFacts, pods: Iterable[PodFacts]) -> str:
+    """The row by which the platform itself says that the node is broken: a condition, a taint, a device that it reports
+    as unhealthy. Empty: it says nothing of the kind. `pods`: those on the node."""
+    mine = [pod for pod in pods if pod.node == node.name]
+    return next((row.name for row in _FAULTS if not row.message and _says(row, node, mine)), "")
+
+
+def _says(row: Signature, node: NodeFacts, pods: Iterable[PodFacts]) -> bool:
+    if row.node_conditions and any((each.type, each.status) in row.node_conditions for each in node.conditions):
+        return True
+    if row.node_taints and any(taint.key in row.node_taints for taint in node.taints):
+        return True
+    return any(
+        (row.unhealthy_devices and any(container.unhealthy_devices for container in pod.containers))
+        or (bool(row.pod_reasons) and pod.reason in row.pod_reasons)
+        or any(c.type == "DisruptionTarget" and c.reason in row.disrupted_by for c in pod.conditions)
+        for pod in pods
+    )
 
 
 _COMPILED = {signature.name: compiled(signature.message) for signature in SIGNATURES if signature.message}

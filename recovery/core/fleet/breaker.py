@@ -1,5 +1,6 @@
 """The circuit breaker: restarts that were in vain, in many groups at once, stop all of them."""
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -29,6 +30,8 @@ def since_reset(futile: tuple[Futile, ...], reset_at: datetime | None, now: date
 def with_futile(
     before: tuple[Futile, ...], limits: FleetLimits, more: Iterable[Futile], now: datetime
 ) -> tuple[Futile, ...]:
+    """The futile recoveries with those of `more` that still count. Of one workload only its share is remembered, the
+    newest, so that one that crashes again and again does not push out what others tell."""
     if limits.breaker_recoveries is None:
         return before
     known = {each.incident: each for each in before}
@@ -37,16 +40,48 @@ def with_futile(
             known.setdefault(each.incident, each)
     if len(known) == len(before):
         return before
-    return tuple(sorted(known.values(), key=lambda each: (each.at, each.incident))[-REMEMBERED_MAX:])
+    share = _workload_share(limits.breaker_recoveries)
+    kept: list[Futile] = []
+    of_workload: Counter[tuple[str, str]] = Counter()
+    for each in sorted(known.values(), key=lambda each: (each.at, each.incident), reverse=True):
+        of_workload[each.namespace, each.workload] += 1
+        if not each.workload or of_workload[each.namespace, each.workload] <= share:
+            kept.append(each)
+    return tuple(reversed(kept[:REMEMBERED_MAX]))
 
 
-def breaker_of(futile: tuple[Futile, ...], limits: FleetLimits, now: datetime) -> Breaker | None:
-    if limits.breaker_recoveries is None or len(futile) < limits.breaker_recoveries:
+def breaker_of(
+    futile: tuple[Futile, ...], limits: FleetLimits, only_namespace: str | None, now: datetime
+) -> Breaker | None:
+    """The breaker, if so many recoveries were in vain. None: it stays closed.
+
+    At most a third of `recoveries` counts from one workload and at most half from one namespace: what one tenant
+    breaks must not stop the recoveries of all others. `only_namespace`: the one in which anything is enforced, which
+    may fill the count alone. None: there are several.
+    """
+    if limits.breaker_recoveries is None:
+        return None
+    limit = min(limits.breaker_recoveries, REMEMBERED_MAX)  # more are not remembered, so a higher one is never reached
+    of_workload = Counter((each.namespace, each.workload) for each in futile if each.workload)
+    of_namespace: Counter[str] = Counter()
+    for (namespace, _), recoveries in of_workload.items():
+        of_namespace[namespace] += min(recoveries, _workload_share(limit))
+    share = max(1, limit // 2)
+    counted = sum(1 for each in futile if not each.workload)
+    counted += sum(
+        recoveries if namespace == only_namespace else min(recoveries, share)
+        for namespace, recoveries in of_namespace.items()
+    )
+    if counted < limit:
         return None
     return Breaker(
         now,
         Reason.RECOVERIES_IN_VAIN,
-        recoveries=len(futile),
+        recoveries=counted,
         within_seconds=limits.breaker_within_seconds,
-        limit=limits.breaker_recoveries,
+        limit=limit,
     )
+
+
+def _workload_share(limit: int) -> int:
+    return max(1, limit // 3)

@@ -27,12 +27,17 @@ from recovery.core.model.reason import Explanation, Reason, Sentence, because, t
 QUARANTINE_REFUSALS = frozenset(
     {
         Reason.QUARANTINE_CAP,
+        Reason.QUARANTINE_NAMESPACE_CAP,
         Reason.QUARANTINE_NOT_ALLOWED,
         Reason.QUARANTINE_LAST_NODES,
+        Reason.MESSAGE_UNCONFIRMED,
         Reason.FEASIBLE_NODES_UNKNOWN,
     }
 )
 """The reasons for which a node is not quarantined."""
+
+UNCONFIRMED_LASTS = timedelta(hours=24)
+"""How long a quarantine lasts that only jobs called for, where RecoveryConfig does not say."""
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -56,6 +61,8 @@ class Mark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     release_when: str = ""
     cordoned: bool = False
     """The cordon is ours: the node was schedulable before."""
+    namespace: str = ""
+    node_sign: str = ""
 
     @property
     def taint_value(self) -> str:
@@ -75,6 +82,8 @@ def mark_of(entry: Quarantined, *, cordoned: bool) -> Mark:
         release_at=entry.release_at,
         release_when=entry.release_when,
         cordoned=cordoned,
+        namespace=entry.namespace,
+        node_sign=entry.node_sign,
     )
 
 
@@ -141,6 +150,22 @@ def cap(limits: FleetLimits, nodes: int) -> int:
     return share if limits.max_nodes is None else min(limits.max_nodes, share)
 
 
+def namespace_cap(limits: FleetLimits, nodes: int) -> int:
+    """How many of them jobs of one namespace may cause where no sign of the node confirms it."""
+    return max(1, cap(limits, nodes) // 10)
+
+
+def lasts_seconds(limits: FleetLimits, node_sign: str) -> float | None:
+    """How long a quarantine by the controller lasts. None: time does not end it."""
+    if limits.release_after_seconds is None and not node_sign:
+        return UNCONFIRMED_LASTS.total_seconds()
+    return limits.release_after_seconds
+
+
+def _of_namespace(entries: Iterable[Quarantined], namespace: str) -> int:
+    return sum(1 for each in entries if each.namespace == namespace and not (each.by or each.node_sign))
+
+
 def admitted(
     ledger: FleetLedger, limits: FleetLimits, wanted: Quarantined, *, nodes: int, now: datetime
 ) -> FleetLedger | Refused:
@@ -166,7 +191,12 @@ def admitted(
                     field=_cap_field(limits, nodes),
                 )
             )
-        release_at = release_at or _after(min(wanted.since, now), limits.release_after_seconds)
+        if wanted.namespace and not wanted.node_sign and wanted.namespace not in limits.trusted_namespaces:
+            count, most = _of_namespace(others, wanted.namespace), namespace_cap(limits, nodes)
+            if count >= most:
+                why = because(Reason.QUARANTINE_NAMESPACE_CAP, namespace=wanted.namespace, count=count, cap=most)
+                return Refused(why)
+        release_at = release_at or _after(min(wanted.since, now), lasts_seconds(limits, wanted.node_sign))
     entry = msgspec.structs.replace(wanted, release_at=release_at, applied=False, releasing="")
     return msgspec.structs.replace(ledger, quarantined=(*others, entry))
 
@@ -215,13 +245,15 @@ def changed(
     nodes: int,
     now: datetime,
     reset_at: datetime | None = None,
+    only_namespace: str | None = None,
 ) -> FleetLedger | Refused:
     """The ledger with all of the change: quarantines admitted, suspicions and futile recoveries counted once for each
     incident, those that no longer count dropped, the breaker opened where the count is reached. The same change twice
     gives the same ledger. Refused: a quarantine was; then nothing of the change is in.
 
     `reset_at`: when a person asked for the breaker to be closed (None: never). A recovery that was in vain before that
-    is forgotten, and a group whose trigger was put off must not bring it back.
+    is forgotten, and a group whose trigger was put off must not bring it back. `only_namespace`: the one in which
+    anything is enforced (None: there are several), as `breaker_of` reads it.
     """
     after = ledger
     for wanted in change.quarantine:
@@ -240,7 +272,7 @@ def changed(
         return ledger
     after = grown
     if after.breaker is None:
-        after = msgspec.structs.replace(after, breaker=breaker_of(after.futile, limits, now))
+        after = msgspec.structs.replace(after, breaker=breaker_of(after.futile, limits, only_namespace, now))
     return after
 
 
@@ -380,4 +412,6 @@ def _found(node: NodeFacts, now: datetime) -> Quarantined | None:
         release_when=mark.release_when,
         applied=True,
         cordoned=mark.cordoned and node.unschedulable,
+        namespace=mark.namespace,
+        node_sign=mark.node_sign,
     )

@@ -35,7 +35,12 @@ class QuarantineSpec(msgspec.Struct, frozen=True, rename="camel"):
     """Of all nodes of the cluster, rounded down, but one node where that would be none; the smaller of both caps
     holds."""
     release_after: str | None = None
-    """How long a quarantine lasts where nothing releases it before. None: until the node is healthy, or by hand."""
+    """How long a quarantine lasts where nothing releases it before. None: 24h where no condition, taint or device of
+    the node confirmed it; else until the node is healthy, or by hand."""
+    trusted_namespaces: tuple[str, ...] = ()
+    """Namespaces whose jobs may blame a node by a message alone, and that may fill the cap of the cluster alone. All
+    others need a sign of the node itself or a job of a second namespace, and at most a tenth of the cap, but one node,
+    is quarantined for each of them without a sign of the node."""
 
 
 class SuspicionSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -52,7 +57,8 @@ class CircuitBreakerSpec(msgspec.Struct, frozen=True, rename="camel"):
     ends that."""
 
     recoveries: int
-    """Of all groups together."""
+    """Of all jobs together; at most a third from one job, and half from one namespace unless policies enforce in no
+    other. More than 1000 counts as 1000."""
     within: str = "1h"
     """How long one counts."""
 

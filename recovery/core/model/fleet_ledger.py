@@ -33,6 +33,11 @@ class Quarantined(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """The node has been seen with our taint. One that has been applied and lacks it was released by somebody else."""
     cordoned: bool = True
     """The cordon is ours as well: the node was schedulable before."""
+    namespace: str = ""
+    """Of the job whose incident called for it. Empty: a person asked, or an older controller wrote it."""
+    node_sign: str = ""
+    """What the platform itself said of the node then: a row of the signature table, or conditions and taints of a
+    rule. Empty: only the job told."""
     releasing: str = ""
     """Why it is being released; empty: it is not."""
 
@@ -44,6 +49,10 @@ class Suspicion(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     incident: str
     at: datetime
     reason: str = ""
+    namespace: str = ""
+    """Of the job. Empty: an older controller wrote it."""
+    by_message: bool = False
+    """Only a message of the job says so, and anybody may write one."""
 
 
 class Futile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -53,6 +62,9 @@ class Futile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     incident: str
     """Of the incident that followed."""
     at: datetime
+    namespace: str = ""
+    workload: str = ""
+    """Name of the workload, which a job that is submitted again keeps. Both empty: an older controller wrote it."""
 
 
 class Breaker(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -137,6 +149,8 @@ class FleetLimits(msgspec.Struct, frozen=True):
     suspicions: int = 2
     """So many incidents within the time below make a suspected node one to be replaced."""
     suspected_within_seconds: float = 86400.0
+    trusted_namespaces: frozenset[str] = frozenset()
+    """What messages of jobs in these say of a node needs no confirmation, and the cap of a namespace is not theirs."""
     breaker_recoveries: int | None = None
     """None: there is no circuit breaker."""
     breaker_within_seconds: float = 3600.0

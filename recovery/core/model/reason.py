@@ -147,6 +147,10 @@ class Reason(StrEnum):
     """The node is among the last on which a group can run."""
     FEASIBLE_NODES_UNKNOWN = "FeasibleNodesUnknown"
     """It is not known yet which nodes the group, or one that waits, could run on without the node."""
+    QUARANTINE_NAMESPACE_CAP = "QuarantineNamespaceCap"
+    """As many nodes are quarantined for jobs of the namespace as one namespace may cause without a sign of the node."""
+    MESSAGE_UNCONFIRMED = "MessageUnconfirmed"
+    """Only messages of one namespace blame the node, and nothing of the node confirms them."""
     NODE_UNKNOWN = "NodeUnknown"
     """No node is known for the failure."""
 

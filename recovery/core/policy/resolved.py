@@ -170,6 +170,7 @@ def fleet_limits(allowed: ConfigSpec) -> FleetLimits:
         release_after_seconds=None if released is None else released.total_seconds(),
         suspicions=suspicion.suspicions,
         suspected_within_seconds=within.total_seconds(),
+        trusted_namespaces=frozenset(quarantine.trusted_namespaces),
         breaker_recoveries=breaker.recoveries if breaker is not None else None,
         breaker_within_seconds=counted.total_seconds(),
     )

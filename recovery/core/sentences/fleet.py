@@ -26,6 +26,14 @@ def _suspected(details: Details) -> str:
 TEXTS: dict[Sentence | Reason, Text] = {
     Reason.QUARANTINE_NOT_ALLOWED: "RecoveryConfig spec.allow.cordon does not allow quarantine",
     Reason.QUARANTINE_CAP: "quarantine cap reached: {count} of {cap} nodes ({field})",
+    Reason.QUARANTINE_NAMESPACE_CAP: (
+        "namespace {namespace} has {count} of the {cap} nodes that one namespace may have quarantined without a "
+        "condition, taint or device of the node that confirms it"
+    ),
+    Reason.MESSAGE_UNCONFIRMED: (
+        "only messages of namespace {namespace} blame node {node}; a condition, taint or device of the node, or a job "
+        "of another namespace, has to confirm them"
+    ),
     Sentence.LAST_NODES: (
         "it is among the last on which {whose} can run: the group needs {needed} of the {left} that fit its pods"
     ),

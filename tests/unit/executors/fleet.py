@@ -103,7 +103,14 @@ class Fleet:
         return one
 
     def wanted(self, name: str = "gpu-1", incident: str = "inc-1", **fields: Any) -> Quarantined:
-        made = Quarantined(node=name, node_uid=self.uid(name), reason="XID 79", since=at(5), incident=incident)
+        made = Quarantined(
+            node=name,
+            node_uid=self.uid(name),
+            reason="XID 79",
+            since=at(5),
+            incident=incident,
+            node_sign="GpuFaultOnNode",
+        )
         return msgspec.structs.replace(made, **fields)
 
     def writer(self, store: "Store | None" = None, api: ApiClient | None = None) -> FleetWriter:

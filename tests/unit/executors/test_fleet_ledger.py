@@ -1,11 +1,16 @@
 """The fleet's ledger is swapped, one writer at a time, within its caps, and before any node is touched."""
 
 import asyncio
+from collections.abc import Iterable
 
 import pytest
 from structlog.testing import capture_logs
 
+from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import BY_HAND, QUARANTINE_TAINT, FleetChange, Futile, Suspicion
+from recovery.core.policy.resolved import PolicyFacts
+from recovery.core.policy.selection import PolicySet
+from recovery.core.policy.spec import Mode, PolicySpec
 from recovery.executors.fleet_ledger import QuarantineRefusedError
 from recovery.ports import (
     EVENTS,
@@ -183,6 +188,38 @@ async def test_an_open_breaker_admits_nothing_more() -> None:
     assert fleet.ledger.breaker is not None
     with pytest.raises(QuarantineRefusedError, match="the circuit breaker is open"):
         await writer.change(FleetChange(quarantine=(fleet.wanted(),)))
+
+
+class _Namespaces(Store):
+    """A job and a policy in each of these namespaces, in that mode."""
+
+    def __init__(self, fleet: Fleet, modes: dict[str, Mode]) -> None:
+        super().__init__(fleet)
+        self._modes = modes
+
+    def keys(self) -> Iterable[GroupKey]:
+        return [GroupKey(namespace, "job") for namespace in self._modes]
+
+    def policies(self, namespace: str) -> PolicySet:
+        spec = PolicySpec(mode=self._modes[namespace])
+        return PolicySet((PolicyFacts("default", namespace, "policy-1", 1, spec, at(-60), at(-60)),))
+
+
+@pytest.mark.parametrize(
+    ("modes", "opens"),
+    [
+        ({"a": Mode.ENFORCE}, True),
+        ({"a": Mode.ENFORCE, "b": Mode.OBSERVE}, True),
+        ({"a": Mode.ENFORCE, "b": Mode.ENFORCE}, False),
+    ],
+)
+async def test_a_namespace_opens_the_breaker_alone_only_where_no_other_one_enforces(
+    modes: dict[str, Mode], opens: bool
+) -> None:
+    fleet = Fleet(spec={**ALLOWED, "circuitBreaker": {"recoveries": 6}})
+    futile = tuple(Futile(f"{job}-{number}", at(5), "a", job) for job in ("x", "y", "z") for number in range(2))
+    await fleet.writer(_Namespaces(fleet, modes)).change(FleetChange(futile=futile))
+    assert (fleet.ledger.breaker is not None) == opens
 
 
 async def test_the_breaker_is_reported_once_on_the_config_whichever_group_has_opened_it() -> None:

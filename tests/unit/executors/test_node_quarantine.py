@@ -32,7 +32,8 @@ async def test_cordon_taint_and_annotation_come_in_one_patch() -> None:
     await apply(fleet.client, fleet.wanted(release_when="GpuUnhealthy"))
     assert fleet.client.patched == ["nodes gpu-1"]
     assert (fleet.cordoned("gpu-1"), fleet.taints("gpu-1")) == (True, ["quarantined=inc-1"])
-    assert mark(fleet) == Mark("XID 79", at(5), incident="inc-1", release_when="GpuUnhealthy", cordoned=True)
+    wanted = Mark("XID 79", at(5), incident="inc-1", release_when="GpuUnhealthy", cordoned=True)
+    assert mark(fleet) == msgspec.structs.replace(wanted, node_sign="GpuFaultOnNode")
 
 
 async def test_twice_is_once() -> None:

@@ -10,7 +10,7 @@ from recovery.core.model.reason import Reason
 from recovery.core.model.rules import Rule, RuleAction, When
 from recovery.core.plan.actions import ReadLive
 from recovery.core.policy.spec import Mode, OnExhausted, OnTerminalFailure, Restart
-from tests.unit.core.decision.test_verdicts import MAY, on_exit
+from tests.unit.core.decision.test_verdicts import MAY, TRUSTED, on_exit
 from tests.unit.core.diagnosis.test_losses import with_device
 from tests.unit.core.driver import Controller, observing, policy
 from tests.unit.core.world import World, at, training
@@ -69,7 +69,7 @@ VERDICTS: dict[str, tuple[dict[str, object], World, str, str, Reason | None]] = 
         Reason.QUARANTINE_LAST_NODES,
     ),
     "proof against the node": (
-        {"limits": MAY},
+        {"limits": TRUSTED},
         failed(134, message=XID),
         "",
         f"Enforce would now quarantine node gpu-2 and {RESTART} (no rule matched, so the default of policy default "

@@ -7,7 +7,7 @@ from recovery.core.model.facts import Condition, FailurePolicyFacts, Taint
 from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Quarantined
 from recovery.core.model.ledger import AttemptAction
 from recovery.core.model.rules import NodeConditionRule, Rule, RuleAction, When
-from tests.unit.core.decision.test_verdicts import MAY, on_exit
+from tests.unit.core.decision.test_verdicts import MAY, TRUSTED, on_exit
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import TOLERATED, World, at, training
 
@@ -139,7 +139,7 @@ def test_a_loss_beside_a_fault_restarts_the_group_though_the_node_may_not_be_qua
     assert quarantined(controller) == []
 
 
-@pytest.mark.parametrize("limits", [MAY, FleetLimits()], ids=["the caps are reached", "it is not allowed"])
+@pytest.mark.parametrize("limits", [TRUSTED, FleetLimits()], ids=["the caps are reached", "it is not allowed"])
 def test_proof_against_a_node_restarts_the_group_though_the_node_may_not_be_quarantined(limits: FleetLimits) -> None:
     """No rule asks for it: by default."""
     message = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."

@@ -17,6 +17,8 @@ from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training
 
 MAY = FleetLimits(may_cordon=True, max_percent=5)
+TRUSTED = msgspec.structs.replace(MAY, trusted_namespaces=frozenset({"ml"}))
+"""A message of the job is enough to blame a node."""
 
 
 def on_exit(code: int, action: RuleAction, *, name: str = "mine", charge: bool = True) -> Rule:

@@ -46,8 +46,10 @@ COUNTS = FleetLimits(may_cordon=True, breaker_recoveries=3)
 
 
 def entry(node: str = "gpu-1", **fields: Any) -> Quarantined:
-    """By an incident, without an end; `fields` say otherwise."""
-    made = Quarantined(node=node, node_uid=f"uid-{node}", reason="XID 79", since=at(0), incident="inc-1")
+    """By an incident and confirmed by the node, without an end; `fields` say otherwise."""
+    made = Quarantined(
+        node=node, node_uid=f"uid-{node}", reason="XID 79", since=at(0), incident="inc-1", node_sign="GpuFaultOnNode"
+    )
     return msgspec.structs.replace(made, **fields)
 
 
@@ -313,6 +315,56 @@ def test_the_breaker_opens_at_the_count_and_says_why() -> None:
     assert change(after, futile("inc-4"), seconds=30).breaker == after.breaker
 
 
+def crashes(job: str, count: int, *, first: int = 0, seconds: float = 0) -> tuple[Futile, ...]:
+    """Futile recoveries of one job, `namespace/name`."""
+    namespace, name = job.split("/")
+    return tuple(Futile(f"{job}-{number}", at(seconds), namespace, name) for number in range(first, first + count))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "only_namespace", "counted"),
+    [
+        pytest.param({"a/one": 50}, None, None, id="one job counts for a third"),
+        pytest.param({"a/one": 50}, "a", None, id="also where no other namespace enforces anything"),
+        pytest.param({"a/one": 50, "a/two": 50, "a/three": 50}, None, None, id="one namespace counts for half"),
+        pytest.param({"a/one": 50, "a/two": 50, "a/three": 50}, "a", 12, id="for all of it where it is the only one"),
+        pytest.param({"a/one": 4, "a/two": 2, "b/one": 4, "b/two": 2}, None, 12, id="two namespaces fill it"),
+        pytest.param({"a/one": 4, "a/two": 2, "b/one": 4, "b/two": 1}, None, None, id="one short of it"),
+        pytest.param({"a/one": 50, "b/one": 4, "c/one": 4}, None, 12, id="a third of each of three jobs"),
+        pytest.param({"a/same": 4, "b/same": 4, "c/same": 4}, None, 12, id="jobs of one name are different jobs"),
+    ],
+)
+def test_no_job_and_no_namespace_opens_the_breaker_alone(
+    jobs: dict[str, int], only_namespace: str | None, counted: int | None
+) -> None:
+    limits = FleetLimits(breaker_recoveries=12)
+    every = tuple(each for job, count in jobs.items() for each in crashes(job, count))
+    after = changed(
+        FleetLedger(), limits, FleetChange(futile=every), nodes=9, now=at(10), only_namespace=only_namespace
+    )
+    assert isinstance(after, FleetLedger)
+    assert (after.breaker and after.breaker.recoveries) == counted
+
+
+def test_a_job_that_crashes_for_ever_pushes_nobody_out_of_the_memory() -> None:
+    limits = FleetLimits(breaker_recoveries=12)
+    ledger = change(FleetLedger(), FleetChange(futile=crashes("b/one", 4)), limits)
+    for number in range(2_000):
+        more = FleetChange(futile=crashes("a/one", 1, first=number, seconds=1 + number / 1000))
+        ledger = change(ledger, more, limits)
+        assert change(ledger, more, limits) == ledger, "the same once more"
+    assert [(each.namespace, each.workload) for each in ledger.futile] == [("b", "one")] * 4 + [("a", "one")] * 4
+    assert ledger.futile[-1].incident == "a/one-1999"
+
+
+def test_a_limit_above_what_is_remembered_is_reached_with_all_that_is() -> None:
+    limits = FleetLimits(breaker_recoveries=10_000)
+    every = tuple(each for number in range(4) for each in crashes(f"team-{number}/job", 300))
+    after = change(FleetLedger(), FleetChange(futile=every), limits)
+    assert after.breaker is not None
+    assert (after.breaker.recoveries, after.breaker.limit) == (1000, 1000)
+
+
 def test_futile_recoveries_long_ago_do_not_open_it() -> None:
     before = change(FleetLedger(), futile("inc-1", "inc-2"))
     assert change(before, futile("inc-3", seconds=3600), seconds=3600).breaker is None
@@ -498,8 +550,10 @@ def test_what_is_not_ours_is_not_taken_in(foreign: NodeFacts) -> None:
 
 
 def test_the_mark_tells_all_that_the_ledger_holds() -> None:
-    mark = mark_of(entry(release_at=at(60)), cordoned=True)
-    assert mark == Mark("XID 79", at(0), incident="inc-1", release_at=at(60), cordoned=True)
+    mark = mark_of(entry(release_at=at(60), namespace="ml"), cordoned=True)
+    sign = "GpuFaultOnNode"
+    wanted = Mark("XID 79", at(0), incident="inc-1", release_at=at(60), cordoned=True, namespace="ml", node_sign=sign)
+    assert mark == wanted
     assert (mark.taint_value, mark_of(by_person(), cordoned=True).taint_value) == ("inc-1", BY_HAND)
 
 

@@ -16,6 +16,16 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         "quarantine cap reached: 0 of 0 nodes (RecoveryConfig spec.quarantine.maxNodes 0)",
     ),
     (
+        because(Reason.QUARANTINE_NAMESPACE_CAP, namespace="ml", count=5, cap=5),
+        "namespace ml has 5 of the 5 nodes that one namespace may have quarantined without a condition, taint or "
+        "device of the node that confirms it",
+    ),
+    (
+        because(Reason.MESSAGE_UNCONFIRMED, namespace="ml", node="gpu-2"),
+        "only messages of namespace ml blame node gpu-2; a condition, taint or device of the node, or a job of another "
+        "namespace, has to confirm them",
+    ),
+    (
         told(Sentence.LAST_NODES, Reason.QUARANTINE_LAST_NODES, whose="the group", needed=4, left=4),
         ("it is among the last on which the group can run: the group needs 4 of the 4 that fit its pods"),
     ),
