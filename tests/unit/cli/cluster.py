@@ -171,7 +171,7 @@ def metadata(name: str, namespace: str, uid: str, *, owner: str = "", labels: di
 
 def step() -> Object:
     labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-    return {"name": "node", "template": {"metadata": {"labels": labels}}}
+    return {"name": "node", "template": {"metadata": {"labels": labels}, "spec": {"parallelism": 2, "completions": 2}}}
 
 
 def pod(running: bool, *, node: str) -> Object:

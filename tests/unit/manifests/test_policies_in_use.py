@@ -203,11 +203,16 @@ def test_gpu_faults_reads_the_taint_of_nvsentinel() -> None:
     assert told.incident.rule == "nvsentinel-taint"
 
 
-def test_gpu_faults_replaces_a_node_whose_failure_tells_that_it_is_broken() -> None:
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_gpu_faults_replaces_a_node_whose_failure_tells_that_it_is_broken(confirmed: bool) -> None:
+    """Where the node says so too: anybody can write a message."""
     told = story("gpu-faults")
+    if confirmed:
+        told.change_node("gpu-2", conditions=(broken("XIDErrors"),))
     told.exits(2, 1, XID_79, 0)
     told.reconcile(1)
-    assert [entry.node for entry in told.quarantined] == ["gpu-2"]
+    assert [entry.node for entry in told.quarantined] == (["gpu-2"] if confirmed else [])
+    assert told.restarted
     assert told.incident.rule == "hardware-fault"
 
 
@@ -362,6 +367,7 @@ def test_large_without_its_permission_waits_for_proof() -> None:
 
 def test_large_replaces_a_broken_node() -> None:
     told = story("large-1000-gpus")
+    told.change_node("gpu-2", conditions=(broken("XIDErrors"),))
     told.exits(2, 1, XID_79, 0)
     told.reconcile(1)
     assert [entry.node for entry in told.quarantined] == ["gpu-2"]

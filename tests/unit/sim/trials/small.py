@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from recovery.ports import LEASES, Resource
+from recovery.ports import LEASES, RECOVERY_POLICIES, Resource
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.plan import JobPlan, TrialPlan
@@ -72,7 +72,10 @@ def states(outcome: TrialOutcome, resource: Resource, name: str = "") -> Iterato
 
 
 def writes(outcome: TrialOutcome) -> list[RequestRecord]:
-    """Those of controller processes, about anything but Leases."""
+    """Those of controller processes, about anything but Leases and since when a policy enforces."""
+    beside = {LEASES, RECOVERY_POLICIES}
     return [
-        record for record in outcome.evidence.requests if record.request.writes and record.request.resource != LEASES
+        record
+        for record in outcome.evidence.requests
+        if record.request.writes and record.request.resource not in beside
     ]

@@ -8,11 +8,21 @@ import msgspec
 import pytest
 import structlog
 
-from recovery.ports import LEASES
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.plan import FaultRates, TrialPlan
 from recovery.sim.trials.trial import TrialOutcome, run_trial
-from tests.unit.sim.trials.small import LLM, QUIET, at, at_event, happening, in_world, outcome_of, second, with_faults
+from tests.unit.sim.trials.small import (
+    LLM,
+    QUIET,
+    at,
+    at_event,
+    happening,
+    in_world,
+    outcome_of,
+    second,
+    with_faults,
+    writes,
+)
 
 STORMY = msgspec.structs.replace(
     QUIET, seed=11, rates=FaultRates(process=0.01, request=0.05, line=0.01), replicas=2, active_seconds=200.0
@@ -165,8 +175,7 @@ def test_the_standby_takes_over_from_a_leader_that_died() -> None:
 
     def leaders(outcome: TrialOutcome) -> list[str]:
         """Who did something about the group."""
-        acted = [r.actor for r in outcome.evidence.requests if r.request.writes and r.request.resource != LEASES]
-        return list(dict.fromkeys(acted))
+        return list(dict.fromkeys(record.actor for record in writes(outcome)))
 
     both = ran(with_faults(lost, replicas=2))
     (leader,) = leaders(both)
