@@ -16,7 +16,7 @@ from recovery.core.decision.advance import decide_opened, in_incident
 from recovery.core.decision.terminal_jobset import failed
 from recovery.core.diagnosis import group_conditions, matching, not_started
 from recovery.core.diagnosis.classify import classify
-from recovery.core.diagnosis.evidence import STALE_AFTER, Evidence, LossKind, fresh, gather
+from recovery.core.diagnosis.evidence import STALE_AFTER, Evidence, LossKind, baseline, fresh, gather
 from recovery.core.diagnosis.finishing import finishing
 from recovery.core.fleet.storm import seen_at_the_end
 from recovery.core.incident import fencing, lifecycle, phases, requests
@@ -220,7 +220,11 @@ def _between_incidents(context: ReconcileContext, ledger: Ledger) -> Plan:
     seen = gather(snapshot)
     evidence = fresh(snapshot, seen, since=policy.since, handled=ledger.handled, now=now)
     if not evidence:
-        return _no_failure(context, ledger, policy, because(Reason.NO_FAILURE, signs=len(seen)))
+        losses = baseline(snapshot, seen, since=policy.since, handled=ledger.handled, now=now)
+        why = because(Reason.NO_FAILURE, signs=len(seen))
+        if losses:
+            why = because(Reason.BASELINE, loss=losses[0].text, more=len(losses) - 1, job=workload.name)
+        return _no_failure(context, ledger, policy, why)
     done = finishing(snapshot)
     if done is not None:  # a cache that says so is right: nothing takes a success back
         return answer(ledger, told(Sentence.LOST_BUT_FINISHING, done.reason, evidence=evidence[0].text, done=done))

@@ -101,23 +101,51 @@ def fresh(
     rank still does not run. None: the Jobs are younger than that, and no kubelet's clock shall make their evidence look
     older.
     """
+    ages = _ages(snapshot, evidence, since=since, handled=handled, now=now)
+    return tuple(item for item, age in ages if age is _Age.NEW)
+
+
+def baseline(
+    snapshot: Snapshot, evidence: Iterable[Evidence], *, since: datetime | None, handled: Handled, now: datetime
+) -> tuple[Evidence, ...]:
+    """Losses of a group that trained, about which nothing is done because of their age: their ranks run again, and
+    nobody knows whether the others hang since. Those before the latest report of progress are left out."""
+    progress = snapshot.workload.progress if snapshot.workload is not None else None
+    ages = _ages(snapshot, evidence, since=since, handled=handled, now=now)
+    return tuple(
+        item
+        for item, age in ages
+        if age is _Age.BASELINE and (progress is None or item.at is None or progress.updated_at <= item.at)
+    )
+
+
+class _Age(StrEnum):
+    NEW = "new"
+    BASELINE = "baseline"
+    SETTLED = "settled"
+    """It is dealt with already, or came before the group ran whole."""
+
+
+def _ages(
+    snapshot: Snapshot, evidence: Iterable[Evidence], *, since: datetime | None, handled: Handled, now: datetime
+) -> list[tuple[Evidence, _Age]]:
     keys = frozenset(handled.keys)
     begun = _runs(snapshot)
 
-    def baseline(item: Evidence) -> bool:
+    def age(item: Evidence) -> _Age:
         run = begun.get(item.job_uid)
-        if item.key in keys or run is None or run.trained_at is None:
-            return True
-        if item.at is not None:
-            if since is not None and item.at < since.replace(microsecond=0) and not run.is_unfilled(item):
-                return True
-            if now - item.at > STALE_AFTER and run.runs_again(item):
-                return True
-            if item.inferred and handled.until is not None and item.at <= handled.until:
-                return True
-        return run.before_training(item)
+        if item.key in keys or run is None or run.trained_at is None or run.before_training(item):
+            return _Age.SETTLED
+        if item.at is None:
+            return _Age.NEW
+        if item.inferred and handled.until is not None and item.at <= handled.until:
+            return _Age.SETTLED
+        before = since is not None and item.at < since.replace(microsecond=0) and not run.is_unfilled(item)
+        if before or (now - item.at > STALE_AFTER and run.runs_again(item)):
+            return _Age.BASELINE
+        return _Age.NEW
 
-    return tuple(item for item in evidence if not baseline(item))
+    return [(item, age(item)) for item in evidence]
 
 
 class _Run(msgspec.Struct, frozen=True):

@@ -59,6 +59,8 @@ class Reason(StrEnum):
     """There is no Job to restart."""
     NO_FAILURE = "NoFailure"
     """Nothing has failed."""
+    BASELINE = "Baseline"
+    """A loss came before the policy was in mode Enforce, or long ago, and its rank runs again: nothing is done."""
     NOT_STARTED = "NotStarted"
     """Not all ranks have run yet, and something keeps the group from starting."""
     NODE_SILENT = "NodeSilent"

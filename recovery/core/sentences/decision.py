@@ -64,6 +64,15 @@ def _no_failure(details: Details) -> str:
     return f"no failure ({signs} older or expected signs of restarts are a baseline)" if signs else "no failure"
 
 
+def _baseline(details: Details) -> str:
+    more = f" ({details['more']} more like it)" if details["more"] else ""
+    return (
+        f"{details['loss']}{more}: that is too long ago, or from before the policy was in mode Enforce, and the rank "
+        "runs again, so nothing is done; if the ranks hang since, recovery restart "
+        f"{details['job']} --reason TEXT"
+    )
+
+
 def _asked_for(details: Details) -> str:
     return f"{details['verb']} asked for{_who(details)}"
 
@@ -233,6 +242,7 @@ _WITHOUT_INCIDENT: dict[Sentence | Reason, Text] = {
     Sentence.NO_USABLE_POLICY: "the RecoveryPolicy that applies cannot be used: {error}",
     Sentence.PAUSED_UNTIL_RESUMED: "paused by annotation: nothing is watched for until it is resumed",
     Sentence.PAUSED_UNTIL_THEN: "{pause}: nothing is watched for until then",
+    Reason.BASELINE: _baseline,
     Reason.NO_FAILURE: _no_failure,
     Sentence.LOST_BUT_FINISHING: "{evidence}, but {done}: left alone",
     Reason.NODE_SILENT: "no failure yet: {fate}",

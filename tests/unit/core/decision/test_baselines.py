@@ -3,28 +3,28 @@
 import msgspec
 import pytest
 
-from recovery.core.model.facts import Condition
+from recovery.core.model.facts import Condition, Progress
 from recovery.core.model.ledger import Ledger, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, group, training
 
-NO_FAILURE = "no failure"
-BASELINE = "no failure (1 older or expected signs of restarts are a baseline)"
+NO_FAILURE, BASELINE = Reason.NO_FAILURE, Reason.BASELINE
 
 
-def untouched(world: World, seconds: float, *, since: float = -86_400) -> str:
-    """Nothing is written or done; the sentence."""
+def untouched(world: World, seconds: float, *, since: float = -86_400) -> Reason:
+    """Nothing is written or done; why."""
     controller = Controller(policy(since=since))
     plan = controller.reconcile(world, seconds)
     assert controller.ledger == Ledger()
     assert controller.done == []
-    return plan.message
+    return plan.reason
 
 
 def test_a_group_that_runs_is_left_alone_without_a_live_read() -> None:
     controller = Controller()
-    assert controller.reconcile(training(), 0).message == NO_FAILURE
+    assert controller.reconcile(training(), 0).reason is NO_FAILURE
     assert controller.live_reads == 0
 
 
@@ -36,7 +36,20 @@ def test_a_restart_from_before_the_policy() -> None:
 def test_a_restart_from_before_the_switch_to_enforce() -> None:
     world = training(restart_policy="OnFailure").container_restarted(2, 1, -600)
     world = world.pod_gone(3, -300).replaced(3, -299).started(3, -290).pod_ready(3, -280)
-    assert "2 older or expected" in untouched(world, 10, since=-1)
+    assert untouched(world, 10, since=-1) is BASELINE
+
+
+def test_what_is_left_as_a_baseline_comes_with_the_command_that_recovers_it() -> None:
+    world = training(restart_policy="OnFailure").container_restarted(2, 1, -10)
+    message = Controller(policy(since=-9)).reconcile(world, 0).message
+    assert "rank 2, node gpu-2" in message
+    assert message.endswith("if the ranks hang since, recovery restart train --reason TEXT")
+
+
+def test_a_training_that_has_reported_progress_since_does_not_hang() -> None:
+    world = training(restart_policy="OnFailure").container_restarted(2, 1, -10)
+    assert untouched(world.with_workload(progress=Progress(at(-5), 0.1)), 0, since=-9) is NO_FAILURE
+    assert untouched(world.with_workload(progress=Progress(at(-15), 0.1)), 0, since=-9) is BASELINE
 
 
 @pytest.mark.parametrize(
@@ -109,11 +122,11 @@ def test_a_job_that_never_had_all_its_pods_is_left_alone_by_a_controller_that_ha
 
 def test_a_pod_lost_before_the_group_ever_ran_whole() -> None:
     world = group().all_scheduled().started(0, -5).pod_deleted(1, -3)
-    assert untouched(world, 0) == BASELINE
+    assert untouched(world, 0) is NO_FAILURE
 
 
 def test_a_job_that_fails_before_it_ever_ran_whole() -> None:
-    assert untouched(group().job_failing("BackoffLimitExceeded", -3), 0) == BASELINE
+    assert untouched(group().job_failing("BackoffLimitExceeded", -3), 0) is NO_FAILURE
 
 
 def test_a_pod_that_failed_on_the_way_to_the_first_full_group() -> None:
@@ -123,12 +136,12 @@ def test_a_pod_that_failed_on_the_way_to_the_first_full_group() -> None:
         world = world.started(index, -50)
     world = world.all_ready(-40)
     assert world.trained_at == {"job-1": at(-40)}
-    assert untouched(world, 0) == BASELINE
+    assert untouched(world, 0) is NO_FAILURE
 
 
 def test_a_pod_deleted_on_the_way_to_the_first_full_group() -> None:
     world = group(born=-60).started(0, -50).pod_deleted(3, -45).pod_gone(3, -44).replaced(3, -44).all_ready(-30)
-    assert untouched(world, 0) == BASELINE
+    assert untouched(world, 0) is NO_FAILURE
 
 
 def test_its_successor_lost_after_training_is_a_failure() -> None:
@@ -141,7 +154,7 @@ def test_its_successor_lost_after_training_is_a_failure() -> None:
 
 def test_a_pod_lost_early_and_replaced_within_its_second() -> None:
     world = group(born=-60).started(0, -50).pod_gone(3, -60).replaced(3, -60).all_ready(-30)
-    assert untouched(world, 0) == BASELINE
+    assert untouched(world, 0) is NO_FAILURE
 
 
 def test_its_successor_restarted_after_training_does_not_bring_the_early_loss_back() -> None:
@@ -173,7 +186,7 @@ def test_a_container_that_crashed_on_the_way_to_the_first_full_group() -> None:
         world = world.started(index, -50)
     world = world.container_back(2, -48).all_ready(-40)
     assert world.trained_at == {"job-1": at(-48)}
-    assert untouched(world, 0) == BASELINE
+    assert untouched(world, 0) is NO_FAILURE
 
 
 def test_a_job_of_which_nobody_knows_whether_it_trained() -> None:
@@ -232,7 +245,7 @@ def test_a_suspended_job_and_its_resumption_are_no_loss() -> None:
     world = training().suspended()
     for index in range(4):
         world = world.pod_deleted(index, 0).pod_gone(index, 30)
-    assert untouched(world, 31) == "the TrainJob is suspended"
+    assert untouched(world, 31) is Reason.JOB_SUSPENDED
     back = world.resumed(600)
     assert untouched(back, 601) == NO_FAILURE
     assert untouched(back.with_job(failed=4), 601) == NO_FAILURE
@@ -264,7 +277,7 @@ def test_a_loss_before_the_resumed_group_ran_whole_is_none() -> None:
     for index in range(4):
         world = world.pod_gone(index, 30)
     world = world.resumed(600).started(0, 605).pod_deleted(2, 606)
-    assert untouched(world, 607) == BASELINE
+    assert untouched(world, 607) is NO_FAILURE
 
 
 # --- dealt with already --------------------------------------------------------------------------------------------
@@ -276,8 +289,8 @@ def test_what_an_incident_has_dealt_with_never_opens_another() -> None:
     controller.reconcile(world, 2)
     controller.settle(world, 8)
     assert controller.ledger.totals.incidents == 1
-    assert controller.reconcile(world, 9).message == BASELINE
-    assert controller.reconcile(world.controller_restarted(), 10).message == BASELINE
+    assert controller.reconcile(world, 9).reason is NO_FAILURE
+    assert controller.reconcile(world.controller_restarted(), 10).reason is NO_FAILURE
 
 
 def test_the_next_restart_of_the_same_container_does() -> None:
@@ -297,7 +310,7 @@ def test_a_replacement_made_before_the_incident_ended_is_dealt_with() -> None:
     controller.reconcile(world, 1)
     controller.settle(world.came_back(3, 30, 40), 41)
     assert controller.phase() is Phase.HEALTHY
-    assert controller.reconcile(world.came_back(3, 30, 40).controller_restarted(), 60).message == BASELINE
+    assert controller.reconcile(world.came_back(3, 30, 40).controller_restarted(), 60).reason is NO_FAILURE
 
 
 def test_a_cache_that_lags_makes_nothing_forgotten() -> None:
@@ -313,7 +326,7 @@ def test_a_cache_that_lags_makes_nothing_forgotten() -> None:
 @pytest.mark.parametrize("seconds", [1, 1200])
 def test_a_loss_while_paused_is_judged_when_it_is_resumed(seconds: float) -> None:
     lost = training().pod_deleted(3, 0).came_back(3, 30, 40)
-    assert untouched(lost.paused(), 41).startswith("paused by annotation")
+    assert untouched(lost.paused(), 41) is Reason.JOB_PAUSED
     controller = Controller()
     controller.reconcile(lost, 60 + seconds)
     assert len(controller.triggers) == (1 if seconds < 900 else 0)
@@ -329,7 +342,7 @@ def without_indexes(world: World) -> World:
 
 def test_without_indexes_a_loss_counts_by_its_time() -> None:
     lost_early = group(born=-60).started(0, -50).pod_gone(3, -44).replaced(3, -44).all_ready(-30)
-    assert untouched(without_indexes(lost_early), 0) == BASELINE
+    assert untouched(without_indexes(lost_early), 0) is NO_FAILURE
     controller = Controller()
     controller.reconcile(without_indexes(training().pod_deleted(3, 0)), 1)
     assert len(controller.triggers) == 1

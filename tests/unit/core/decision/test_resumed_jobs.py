@@ -9,6 +9,7 @@ import msgspec
 from recovery.core.diagnosis.not_started import not_started
 from recovery.core.diagnosis.trained import all_ran_at, pods_of_run, trained_at
 from recovery.core.model.facts import ContainerFacts, ExitFacts
+from recovery.core.model.reason import Reason
 from tests.unit.core.decision.test_baselines import untouched
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, group, training
@@ -58,7 +59,7 @@ def test_so_it_is_after_a_restart_of_the_controller() -> None:
 def test_a_pod_that_failed_before_the_job_was_suspended_stays_a_matter_of_that_run() -> None:
     """Suspending deletes active pods only: Failed ones keep their objects, and their owner keeps its UID."""
     world = training(born=-3600).pod_failed(1, 1, -600).suspended().resumed(0, dated=3).all_ready(20)
-    assert untouched(world, 60) == "no failure"
+    assert untouched(world, 60) is Reason.NO_FAILURE
 
 
 def test_a_pod_that_failed_earlier_and_is_deleted_now_too() -> None:
@@ -70,18 +71,18 @@ def test_a_pod_that_failed_earlier_and_is_deleted_now_too() -> None:
         msgspec.structs.replace(pod, deleting_since=at(50), deletion_grace_seconds=30) if pod.uid == old else pod
         for pod in world.pods
     )
-    assert untouched(msgspec.structs.replace(world, pods=pods), 60) == "no failure"
+    assert untouched(msgspec.structs.replace(world, pods=pods), 60) is Reason.NO_FAILURE
 
 
 def test_pods_that_the_suspension_deletes_are_no_losses_of_the_next_run() -> None:
     world = training(born=-3600).all_deleted(-20).suspended().resumed(0, dated=3).all_ready(20)
-    assert untouched(world, 60) == "no failure"
+    assert untouched(world, 60) is Reason.NO_FAILURE
 
 
 def test_nor_are_they_where_the_suspension_lasts_less_than_a_second() -> None:
     """Kueue undoes an outside suspension at once. The API server dates deletions and conditions in whole seconds."""
     world = training(born=-3600).all_deleted(0).suspended().resumed(0).all_ready(1)
-    assert untouched(world, 2) == "no failure"
+    assert untouched(world, 2) is Reason.NO_FAILURE
 
 
 def test_nor_is_the_end_of_one_that_used_up_its_grace_period_until_after_the_resume() -> None:
@@ -93,7 +94,7 @@ def test_nor_is_the_end_of_one_that_used_up_its_grace_period_until_after_the_res
         msgspec.structs.replace(pod, phase="Failed", ready=False, containers=(exited,)) if pod.uid == old else pod
         for pod in world.pods
     )
-    assert untouched(msgspec.structs.replace(world, pods=pods), 6) == "no failure"
+    assert untouched(msgspec.structs.replace(world, pods=pods), 6) is Reason.NO_FAILURE
 
 
 def test_that_the_earlier_run_trained_says_nothing_about_the_next_one() -> None:
@@ -102,7 +103,7 @@ def test_that_the_earlier_run_trained_says_nothing_about_the_next_one() -> None:
     remembered = world.trained_at["job-1"]
     world = world.resumed(0, dated=3).started(1, 5).started(2, 5).pod_deleted(0, 6)
     assert trained_at(world.job, world.pods, remembered) is None
-    assert untouched(world, 7) == "no failure (1 older or expected signs of restarts are a baseline)"
+    assert untouched(world, 7) is Reason.NO_FAILURE
 
 
 def test_a_moment_that_is_remembered_from_before_the_condition_is_of_the_run() -> None:
@@ -119,4 +120,4 @@ def test_batches_that_come_late_are_no_replacements() -> None:
     late = tuple(msgspec.structs.replace(pod, created_at=at(5)) if pod.index == 3 else pod for pod in world.pods)
     world = msgspec.structs.replace(world, pods=late).with_job(conditions=(world.resumed_condition(5),))
     assert all_ran_at(world.job, world.pods) is None
-    assert untouched(world, 8) == "no failure"
+    assert untouched(world, 8) is Reason.NO_FAILURE

@@ -9,6 +9,7 @@ from recovery.core.diagnosis.membership import group_runs_whole
 from recovery.core.diagnosis.training_container import SelectedBy, Selection, assigned, restarts_in_place, select
 from recovery.core.model.annotations import TRAINING_CONTAINER_ANNOTATION
 from recovery.core.model.facts import ContainerFacts, ContainerTemplate, ExitFacts, JobFacts, PodFacts, RestartRule
+from recovery.core.model.reason import Reason
 from tests.unit.core.decision.test_baselines import untouched
 from tests.unit.core.driver import Controller
 from tests.unit.core.world import World, at, group, training
@@ -181,7 +182,7 @@ CRASHING = ContainerFacts("log-shipper", restarts=7, exit=ExitFacts(137, "OOMKil
 def test_helpers_open_nothing_and_hold_nothing_up(helper: ContainerFacts) -> None:
     world = with_helpers(helper)
     assert group_runs_whole(world.snapshot())
-    assert untouched(world, 60) == "no failure"
+    assert untouched(world, 60) is Reason.NO_FAILURE
 
 
 @pytest.mark.parametrize("helper", [DONE, BROKEN, CRASHING], ids=["done", "broken", "crashing"])
@@ -258,7 +259,7 @@ def test_without_a_known_training_container_exits_count_for_nothing_and_lost_pod
         changes = {name: getattr(pods, name) for name in ("containers", "other_containers", "training_known", "ready")}
         world = world.with_pod(index, **changes)
     crashed = ContainerFacts("a", restarts=3, running_since=at(-1), last_exit=ExitFacts(1, finished_at=at(-2)))
-    assert untouched(world.with_other(1, crashed), 0) == "no failure"
+    assert untouched(world.with_other(1, crashed), 0) is Reason.NO_FAILURE
     controller = Controller()
     controller.reconcile(world.pod_deleted(1, 0), 0.5)
     assert len(controller.triggers) == 1

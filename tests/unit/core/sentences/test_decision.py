@@ -25,6 +25,12 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         "all is paused: nothing is watched for until then",
     ),
     (because(Reason.NO_FAILURE, signs=0), "no failure"),
+    (
+        because(Reason.BASELINE, loss="pod p (rank 3, node n) failed with exit code 1", more=1, job="llm"),
+        "pod p (rank 3, node n) failed with exit code 1 (1 more like it): that is too long ago, or from before the "
+        "policy was in mode Enforce, and the rank runs again, so nothing is done; if the ranks hang since, recovery "
+        "restart llm --reason TEXT",
+    ),
     (because(Reason.NO_FAILURE, signs=1), "no failure (1 older or expected signs of restarts are a baseline)"),
     (
         told(
