@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.decision import fleet_changes
-from recovery.core.decision.verdict import Call, Verdict, suspected
+from recovery.core.decision.verdict import Call, Verdict, message_counts, suspected
 from recovery.core.diagnosis.classify import classify
 from recovery.core.diagnosis.evidence import Evidence, gather
 from recovery.core.diagnosis.membership import member_count, member_jobs, place, pods_of, rank
@@ -245,7 +245,7 @@ def before_training(context: ReconcileContext, policy: Policy) -> Asked:
     holes, requeue_at = _counted(context, policy, failures=2, failing_for=LASTS)
     members = sum(map(member_count, member_jobs(context.snapshot)))
     known = tuple(
-        _held_against(each, _case(policy, each, name, context.now)) for each in holes if _known(policy, each, name)
+        _held_against(each, _case(context, policy, each, name)) for each in holes if _known(policy, each, name)
     )
     new = [each for each in holes if not _known(policy, each, name)]
     asked = _ask(context, policy, name, new, members, alone=True)
@@ -270,7 +270,7 @@ def in_incident(context: ReconcileContext, ledger: Ledger) -> Asked:
         before = _known(policy, hole, open_.id)
         if before is None or replace is not None or _placed_elsewhere(context.snapshot, hole):
             continue
-        case = _case(policy, hole, open_.id, context.now)
+        case = _case(context, policy, hole, open_.id)
         twice = because(Reason.NODE_SUSPECTED_TWICE, node=hole.node)
         why = twice if before.at < restart.started_at else case.why if case.enough and hole.stays else None
         if why is not None:
@@ -297,7 +297,7 @@ def _ask(
     said: list[Explanation] = []
     requeue_at: datetime | None = None  # a restart follows upon the suspicion, by a reconcile of its own
     for hole in holes:
-        case = _case(policy, hole, name, context.now)
+        case = _case(context, policy, hole, name)
         held = _held_against(hole, case)
         wanted = None
         if case.enough and (alone or not hole.stays):
@@ -333,9 +333,10 @@ def _held_against(hole: BlackHole, case: _Case) -> Explanation:
     return because(Reason.NODE_SWALLOWS_PODS, what=hole.why, case=case.why)
 
 
-def _case(policy: Policy, hole: BlackHole, name: str, now: datetime) -> _Case:
+def _case(context: ReconcileContext, policy: Policy, hole: BlackHole, name: str) -> _Case:
     """What is held against the node with this. `name`: of the incident, or of the start."""
-    known = suspicion.suspected(policy.fleet, policy.limits, hole.node, now)
+    confirmed = message_counts(context, hole.node)
+    known = suspicion.held_against(policy.fleet, policy.limits, hole.node, context.now, confirmed=confirmed)
     others = [each for each in known if each != name]
     most = policy.limits.suspicions
     return _Case(len(others) + 1 >= most, suspected(hole.node, others, most))

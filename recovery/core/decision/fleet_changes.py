@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision.verdict import Call, Verdict, not_replaced
+from recovery.core.decision.verdict import Call, Verdict, not_replaced, sign_of_rule
 from recovery.core.diagnosis import matching
 from recovery.core.diagnosis.evidence import Evidence
-from recovery.core.diagnosis.signature_table import sign_of_node
+from recovery.core.diagnosis.signature_table import proof_of_node
 from recovery.core.fleet import quarantine
 from recovery.core.fleet.suspicion import suspicion_of
 from recovery.core.incident.attempt_limits import restart_of
@@ -121,23 +121,33 @@ def _wanted(context: ReconcileContext, ledger: Ledger, node: str, rule: str, why
     """
     restart = restart_of(ledger)
     since = restart.started_at if restart is not None and node in restart.nodes else context.now
-    asked = next((each.when for each in ledger.current_incident.pinned.rules if each.name == rule), None)
+    asked = next((each for each in ledger.current_incident.pinned.rules if each.name == rule), None)
     facts = context.snapshot.nodes.get(node)
-    signs = matching.node_signs(asked, facts) if asked is not None and facts is not None else ""
-    return entry(context, node, ledger.current_incident.id, why, since, release_when=signs)
+    if asked is None or facts is None:
+        return entry(context, node, ledger.current_incident.id, why, since)
+    signs, node_sign = matching.node_signs(asked.when, facts), sign_of_rule(context, ledger, node, asked)
+    return entry(context, node, ledger.current_incident.id, why, since, release_when=signs, node_sign=node_sign)
 
 
 def entry(
-    context: ReconcileContext, node: str, name: str, why: str, since: datetime, *, release_when: str = ""
+    context: ReconcileContext,
+    node: str,
+    name: str,
+    why: str,
+    since: datetime,
+    *,
+    release_when: str = "",
+    node_sign: str = "",
 ) -> Quarantined | None:
     """The node quarantined since then under the name of an incident. None: it does not exist any more.
 
-    `release_when`: the node's conditions and taints for which a rule asks for it; empty: none.
+    `release_when`: the node's conditions and taints for which a rule asks for it; empty: none. `node_sign`: those of
+    them that count as a sign of the node; empty: only the signature table tells of one.
     """
     facts, policy = context.snapshot.nodes.get(node), context.policy
     if facts is None or not isinstance(policy, Policy):
         return None
-    node_sign = release_when or sign_of_node(facts, context.snapshot.pods)
+    node_sign = node_sign or proof_of_node(facts, context.snapshot.pods)
     lasts = quarantine.lasts_seconds(policy.limits, node_sign)
     return Quarantined(
         node=node,

@@ -111,7 +111,7 @@ def of(
     # One real loss among faults of nodes, and the others hang.
     only_faults = all(each.kind is LossKind.NODE_FAULT for each in evidence)
     verdict = (
-        _by_rule(context, answer.match, only_faults=only_faults)
+        _by_rule(context, ledger, answer.match, only_faults=only_faults)
         if answer.match is not None
         else _by_default(context, ledger, root)
     )
@@ -203,7 +203,7 @@ def _of_storm(verdict: Verdict, storm: Storm, ledger: Ledger) -> Verdict:
 # --- by rule, by default -------------------------------------------------------------------------------------------
 
 
-def _by_rule(context: ReconcileContext, match: Match, *, only_faults: bool) -> Verdict:
+def _by_rule(context: ReconcileContext, ledger: Ledger, match: Match, *, only_faults: bool) -> Verdict:
     rule, says = match.rule, _says(match)
     match rule.action:
         case RuleAction.FAIL_JOB:
@@ -214,7 +214,7 @@ def _by_rule(context: ReconcileContext, match: Match, *, only_faults: bool) -> V
             return Verdict(Call.HOLD, why, rule=rule.name, charge=rule.charge, considered=not_done)
         case RuleAction.REPLACE_NODE:
             wish = _replacing(context, match.finding, says, rule.name, charge=rule.charge, only_faults=only_faults)
-            return _confirmed(context, wish, match.finding, rule)
+            return _confirmed(context, ledger, wish, match.finding, rule)
         case _:
             return Verdict(Call.RECREATE_GROUP, says, rule=rule.name, charge=rule.charge)
 
@@ -231,7 +231,7 @@ def _by_default(context: ReconcileContext, ledger: Ledger, root: Finding) -> Ver
         return verdict
     why = told(Sentence.AND, against.reason, why=verdict.why, more=against)
     wish = _replacing(context, root, why, "", charge=verdict.charge, only_faults=False)
-    return _confirmed(context, wish, root, None)
+    return _confirmed(context, ledger, wish, root, None)
 
 
 def _default(ledger: Ledger, root: Finding | None) -> Verdict:
@@ -259,29 +259,43 @@ def _replacing(
     return wish
 
 
-def _confirmed(context: ReconcileContext, wish: Verdict, finding: Finding, rule: Rule | None) -> Verdict:
+def _confirmed(
+    context: ReconcileContext, ledger: Ledger, wish: Verdict, finding: Finding, rule: Rule | None
+) -> Verdict:
     """ReplaceNode, unless it rests on a message that nothing else confirms: anybody who runs a job may write one, and a
     quarantine is felt by all. `rule` None: the default asks for it."""
     if wish.call is not Call.REPLACE_NODE or not suspicion.decided_by_message(finding, rule):
         return wish
-    if _message_counts(context, wish.node, rule):
+    if message_counts(context, wish.node) or (rule is not None and sign_of_rule(context, ledger, wish.node, rule)):
         return wish
     namespace = context.snapshot.key.namespace
     return not_replaced(wish, because(Reason.MESSAGE_UNCONFIRMED, node=wish.node, namespace=namespace))
 
 
-def _message_counts(context: ReconcileContext, node: str, rule: Rule | None) -> bool:
+def message_counts(context: ReconcileContext, node: str) -> bool:
     """What a message says of the node is confirmed: by the node itself, by another namespace, or by RecoveryConfig."""
     snapshot, policy = context.snapshot, context.policy
     facts = snapshot.nodes.get(node)
     if facts is not None and sign_of_node(facts, snapshot.pods):
         return True
-    if facts is not None and rule is not None and matching.node_signs(rule.when, facts):
-        return True
     if not isinstance(policy, Policy):
         return False
     namespace = snapshot.key.namespace
     return suspicion.confirmed_elsewhere(policy.fleet, policy.limits, node, namespace, context.now)
+
+
+def sign_of_rule(context: ReconcileContext, ledger: Ledger, node: str, rule: Rule) -> str:
+    """The node's conditions and taints that an administrator's rule calls a fault. Empty: there are none.
+
+    What a tenant's own rule calls one is no sign: `Ready`, or the taint that all GPU nodes have, would do. Who wrote a
+    rule is known while the policy in force is the one that the incident has pinned.
+    """
+    policy, facts = context.policy, context.snapshot.nodes.get(node)
+    if not isinstance(policy, Policy) or facts is None or policy.uid != ledger.current_incident.pinned.policy_uid:
+        return ""
+    if policy.namespace and policy.namespace not in policy.limits.trusted_namespaces:
+        return ""
+    return matching.node_signs(rule.when, facts)
 
 
 def not_replaced(wish: Verdict, refused: Explanation) -> Verdict:
@@ -317,7 +331,7 @@ def _case_against(context: ReconcileContext, ledger: Ledger, root: Finding) -> E
         return because(Reason.NODE_PROVEN, proof=str(root.signature or root.disruption_class), node=pod.node)
     if not may_be_the_nodes(root):
         return None
-    limits, confirmed = context.policy.limits, _message_counts(context, pod.node, None)
+    limits, confirmed = context.policy.limits, message_counts(context, pod.node)
     if rests_on_message(root.signature) and not confirmed:
         return None
     known = suspicion.held_against(context.policy.fleet, limits, pod.node, context.now, confirmed=confirmed)

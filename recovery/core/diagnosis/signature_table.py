@@ -39,6 +39,8 @@ SIGNATURES: tuple[Signature, ...] = (
 _FAULTS = tuple(row for row in SIGNATURES if row.disruption_class is DisruptionClass.HARDWARE_FAULT)
 """A member runs on a node that a rule calls faulty: nothing else can be read from it."""
 
+_PROOFS = tuple(row for row in _FAULTS if row.blames_node)
+
 BY_NAME = {signature.name: signature for signature in SIGNATURES}
 
 
@@ -55,20 +57,30 @@ def rests_on_message(name: str) -> bool:
 
 
 def sign_of_node(node: NodeFacts, pods: Iterable[PodFacts]) -> str:
-    """The row by which the platform itself says that the node is broken: a condition, a taint, a device that it reports
-    as unhealthy. Empty: it says nothing of the kind. `pods`: those on the node."""
+    """The row by which the platform itself says that something of the node is not in order: a condition, a taint, a
+    device that it reports as unhealthy. Empty: it says nothing of the kind. `pods`: those on the node."""
+    return _sign(_FAULTS, node, pods)
+
+
+def proof_of_node(node: NodeFacts, pods: Iterable[PodFacts]) -> str:
+    """The same, of the rows that blame the node. A job heats a GPU until its clock is throttled, and makes XIDs of its
+    own: what jobs can bring about confirms what they say, and proves nothing."""
+    return _sign(_PROOFS, node, pods)
+
+
+def _sign(rows: Iterable[Signature], node: NodeFacts, pods: Iterable[PodFacts]) -> str:
     mine = [pod for pod in pods if pod.node == node.name]
-    return next((row.name for row in _FAULTS if not row.message and _says(row, node, mine)), "")
+    return next((row.name for row in rows if not row.message and _says(row, node, mine)), "")
 
 
 def _says(row: Signature, node: NodeFacts, pods: Iterable[PodFacts]) -> bool:
+    """Pods that the kubelet refused say nothing: one that names a node whose devices are taken is refused as well."""
     if row.node_conditions and any((each.type, each.status) in row.node_conditions for each in node.conditions):
         return True
     if row.node_taints and any(taint.key in row.node_taints for taint in node.taints):
         return True
     return any(
         (row.unhealthy_devices and any(container.unhealthy_devices for container in pod.containers))
-        or (bool(row.pod_reasons) and pod.reason in row.pod_reasons)
         or any(c.type == "DisruptionTarget" and c.reason in row.disrupted_by for c in pod.conditions)
         for pod in pods
     )

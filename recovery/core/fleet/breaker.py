@@ -30,8 +30,9 @@ def since_reset(futile: tuple[Futile, ...], reset_at: datetime | None, now: date
 def with_futile(
     before: tuple[Futile, ...], limits: FleetLimits, more: Iterable[Futile], now: datetime
 ) -> tuple[Futile, ...]:
-    """The futile recoveries with those of `more` that still count. Of one workload only its share is remembered, the
-    newest, so that one that crashes again and again does not push out what others tell."""
+    """The futile recoveries with those of `more` that still count. Of one workload only its share is remembered, and of
+    one namespace as many as may ever count, the newest: who crashes again and again, under one name or under many, does
+    not push out what others tell."""
     if limits.breaker_recoveries is None:
         return before
     known = {each.incident: each for each in before}
@@ -40,13 +41,17 @@ def with_futile(
             known.setdefault(each.incident, each)
     if len(known) == len(before):
         return before
-    share = _workload_share(limits.breaker_recoveries)
+    limit = _reachable(limits.breaker_recoveries)
     kept: list[Futile] = []
     of_workload: Counter[tuple[str, str]] = Counter()
+    of_namespace: Counter[str] = Counter()
     for each in sorted(known.values(), key=lambda each: (each.at, each.incident), reverse=True):
-        of_workload[each.namespace, each.workload] += 1
-        if not each.workload or of_workload[each.namespace, each.workload] <= share:
-            kept.append(each)
+        key = each.namespace, each.workload
+        if each.workload and (of_workload[key] >= _workload_share(limit) or of_namespace[each.namespace] >= limit):
+            continue
+        of_workload[key] += 1
+        of_namespace[each.namespace] += 1
+        kept.append(each)
     return tuple(reversed(kept[:REMEMBERED_MAX]))
 
 
@@ -61,12 +66,12 @@ def breaker_of(
     """
     if limits.breaker_recoveries is None:
         return None
-    limit = min(limits.breaker_recoveries, REMEMBERED_MAX)  # more are not remembered, so a higher one is never reached
+    limit = _reachable(limits.breaker_recoveries)
     of_workload = Counter((each.namespace, each.workload) for each in futile if each.workload)
     of_namespace: Counter[str] = Counter()
     for (namespace, _), recoveries in of_workload.items():
         of_namespace[namespace] += min(recoveries, _workload_share(limit))
-    share = max(1, limit // 2)
+    share = (limit + 1) // 2  # rounded up, or two namespaces would never fill an odd count
     counted = sum(1 for each in futile if not each.workload)
     counted += sum(
         recoveries if namespace == only_namespace else min(recoveries, share)
@@ -81,6 +86,11 @@ def breaker_of(
         within_seconds=limits.breaker_within_seconds,
         limit=limit,
     )
+
+
+def _reachable(recoveries: int) -> int:
+    """More are not remembered, so a higher count would never be reached."""
+    return min(recoveries, REMEMBERED_MAX)
 
 
 def _workload_share(limit: int) -> int:

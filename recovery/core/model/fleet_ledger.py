@@ -36,8 +36,8 @@ class Quarantined(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     namespace: str = ""
     """Of the job whose incident called for it. Empty: a person asked, or an older controller wrote it."""
     node_sign: str = ""
-    """What the platform itself said of the node then: a row of the signature table, or conditions and taints of a
-    rule. Empty: only the job told."""
+    """What proved a fault of the node then: a row of the signature table that blames the node, or conditions and taints
+    of an administrator's rule. Empty: only jobs told, or what they can bring about."""
     releasing: str = ""
     """Why it is being released; empty: it is not."""
 

@@ -107,6 +107,8 @@ class Policy(msgspec.Struct, frozen=True):
     limits: FleetLimits = FleetLimits()
     fleet: FleetLedger = FleetLedger()
     """What spans groups, as it was when this reconcile began."""
+    namespace: str = ""
+    """Of the RecoveryPolicy, whose rules a tenant may have written. Empty: a ClusterRecoveryPolicy."""
 
 
 def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
@@ -154,6 +156,7 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
         may_assume_dead=allowed.allow.assume_dead,
         limits=fleet_limits(allowed),
         fleet=config.fleet if config is not None else FleetLedger(),
+        namespace=facts.namespace,
     )
 
 

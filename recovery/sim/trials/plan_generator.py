@@ -121,6 +121,7 @@ _DEADLINES_SECONDS = (2400, 6000, 20_000, 20_000)
 _BUSY_PER_SECOND, _BUSY_BURST = 5.0, 4
 """What other Jobs leave of the requests of kube-controller-manager: creating the pods of a group takes seconds."""
 _LARGE_TRIAL_ONE_IN = 25
+_NAMESPACES = ("team-a", "team-b")
 _MARGIN_SECONDS = 61.0
 """A fault that takes no time by itself may come with one that does."""
 ACTIVE_SECONDS = 4500.0
@@ -158,7 +159,7 @@ def draw_plan(seed: int) -> TrialPlan:
         healing_seconds=HEALING_SECONDS,
         replicas=replicas,
         lease_seconds=chance.choice((15, *(60,) * 7, *(120,) * 8)),
-        config=_config(chance),
+        config=_with_trust(random.Random(f"trust {seed}"), _config(chance)),
         spare_nodes=chance.choice((0, 1, 2)),
         manager_requests_per_second=_BUSY_PER_SECOND if busy else 20.0,
         manager_burst=_BUSY_BURST if busy else 30,
@@ -245,6 +246,16 @@ def _config(chance: random.Random) -> dict[str, object]:
     return config
 
 
+def _with_trust(chance: random.Random, config: dict[str, object]) -> dict[str, object]:
+    """The RecoveryConfig, perhaps with namespaces whose messages blame a node by themselves."""
+    trusted = chance.choice(((), (), ("team-a",), _NAMESPACES))
+    if not trusted:
+        return config
+    quarantine = config["quarantine"]
+    assert isinstance(quarantine, dict)
+    return {**config, "quarantine": {**quarantine, "trustedNamespaces": list(trusted)}}
+
+
 def _jobs(chance: random.Random) -> tuple[JobPlan, ...]:
     if chance.random() < 1 / _LARGE_TRIAL_ONE_IN:
         return (_job(chance, 0, pods=16),)
@@ -253,7 +264,7 @@ def _jobs(chance: random.Random) -> tuple[JobPlan, ...]:
 
 def _job(chance: random.Random, number: int, pods: int) -> JobPlan:
     return JobPlan(
-        namespace=chance.choice(("team-a", "team-b")),
+        namespace=chance.choice(_NAMESPACES),
         name=f"job-{number}",
         runtime=chance.choice(tuple(PlannedRuntime)),
         pods=pods,

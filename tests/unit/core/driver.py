@@ -79,8 +79,10 @@ def policy(
     may_assume_dead: bool = False,
     limits: FleetLimits = NO_LIMITS,
     fleet: FleetLedger = EMPTY_FLEET,
+    namespace: str = "",
 ) -> Policy:
-    """The policy `default`, in force since a day before START unless it says otherwise."""
+    """The policy `default`, in force since a day before START unless it says otherwise. `namespace`: of a
+    RecoveryPolicy, whose rules a tenant wrote."""
     return Policy(
         name="default",
         title="RecoveryPolicy ml/default",
@@ -105,6 +107,7 @@ def policy(
         may_assume_dead=may_assume_dead,
         limits=limits,
         fleet=fleet,
+        namespace=namespace,
     )
 
 

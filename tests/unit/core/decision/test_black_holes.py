@@ -195,6 +195,18 @@ def test_the_node_is_quarantined_where_it_was_suspected_before_and_nothing_is_re
     assert one.ledger.incident is None
 
 
+@pytest.mark.parametrize(
+    ("namespace", "enough"),
+    [pytest.param("ml", False, id="its own"), pytest.param("nlp", True, id="another, which confirms it")],
+)
+def test_what_a_message_of_the_same_namespace_says_does_not_count_here_either(namespace: str, enough: bool) -> None:
+    by_message = msgspec.structs.replace(OTHER, namespace=namespace, by_message=True)
+    one = controller(FleetLedger(suspicions=(by_message,)))
+    one.reconcile(others_run(stuck(new(), 2, 0), 2), 120)
+    assert suspected(one) == [("gpu-2", START_NAME)]
+    assert quarantined(one) == (["gpu-2"] if enough else [])
+
+
 def test_of_a_pod_that_stays_there_it_is_said_that_a_person_has_to_delete_it() -> None:
     one = controller(SUSPECTED)
     plan = one.reconcile(BLAMED["its container cannot be made"], 130)

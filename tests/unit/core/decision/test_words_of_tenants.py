@@ -3,11 +3,12 @@
 import msgspec
 import pytest
 
-from recovery.core.diagnosis.signature_table import sign_of_node
+from recovery.core.diagnosis.signature_table import proof_of_node, sign_of_node
 from recovery.core.model.facts import Condition, NodeFacts, Taint
 from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Quarantined, Suspicion
 from recovery.core.model.ledger import AttemptAction
 from recovery.core.model.rules import NodeConditionRule, Rule, RuleAction, When
+from recovery.core.policy.resolved import Policy
 from tests.unit.core.decision.test_replacing_nodes import quarantined
 from tests.unit.core.decision.test_verdicts import MAY, TRUSTED, on_exit
 from tests.unit.core.driver import Controller, policy
@@ -117,6 +118,57 @@ def test_messages_do_not_count_toward_the_threshold_of_exits() -> None:
     assert quarantined(controller) == ["gpu-2"]
 
 
+# --- what a tenant's own policy may call a sign of the node ---------------------------------------------------------
+
+HEALTHY = Rule("healthy", RuleAction.REPLACE_NODE, When(on_node_conditions=(NodeConditionRule("Ready"),)))
+"""Every node of every cluster meets it."""
+HEALTHY_AND_TEXT = msgspec.structs.replace(
+    HEALTHY, when=msgspec.structs.replace(BY_PATTERN.when, on_node_conditions=HEALTHY.when.on_node_conditions)
+)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "limits", "replaced"),
+    [
+        pytest.param("", MAY, True, id="ClusterRecoveryPolicy"),
+        pytest.param("ml", MAY, False, id="RecoveryPolicy"),
+        pytest.param("ml", TRUSTED, True, id="RecoveryPolicy of a trusted namespace"),
+    ],
+)
+def test_a_condition_that_a_tenant_chose_confirms_no_message(
+    namespace: str, limits: FleetLimits, replaced: bool
+) -> None:
+    controller = Controller(policy(rules=(HEALTHY_AND_TEXT,), limits=limits, namespace=namespace))
+    controller.reconcile(says(BAD_DISK), 1)
+    assert len(controller.triggers) == 1
+    assert quarantined(controller) == (["gpu-2"] if replaced else [])
+
+
+def test_a_rule_that_every_node_meets_is_bounded_like_any_word_of_a_tenant() -> None:
+    """No sign: the tenth of the cap holds, and the quarantine ends after a day."""
+    first = Controller(policy(rules=(HEALTHY,), limits=WIDE, namespace="ml"))
+    first.reconcile(says("", code=42), 1)
+    [entry] = [each for change in first.fleet_changes for each in change.quarantine]
+    assert (entry.node_sign, entry.release_at) == ("", at(1 + 86_400))
+    full = FleetLedger(quarantined=entries(4, "ml"))
+    second = Controller(policy(rules=(HEALTHY,), limits=WIDE, namespace="ml", fleet=full))
+    second.reconcile(says("", code=42), 1)
+    assert quarantined(second) == []
+
+
+def test_a_policy_that_took_the_place_of_the_pinned_one_lends_its_rules_no_weight() -> None:
+    """The rules are those of the incident's policy, whoever wrote it; which kind that was is not known any more."""
+    controller = Controller(policy(rules=(HEALTHY_AND_TEXT,), limits=MAY, namespace="ml"))
+    world = says("")
+    controller.reconcile(world, 1)
+    assert isinstance(controller.policy, Policy)
+    controller.policy = msgspec.structs.replace(controller.policy, uid="policy-2", namespace="")
+    world = world.recreated(10).all_started(15)
+    controller.reconcile(world, 16)
+    controller.reconcile(world.pod_failed(2, 134, 20, message=BAD_DISK), 21)
+    assert quarantined(controller) == []
+
+
 # --- how far one namespace gets, and for how long ------------------------------------------------------------------
 
 
@@ -187,17 +239,29 @@ def test_what_only_a_job_says_ends_after_a_day_where_the_config_names_no_time() 
 
 
 @pytest.mark.parametrize(
-    ("node", "sign"),
+    ("node", "sign", "proof"),
     [
-        (NodeFacts("n", ready=True), ""),
-        (NodeFacts("n", ready=True, taints=(Taint("nvidia.com/gpu-error", "1", "NoSchedule"),)), "GpuTaintOnNode"),
-        (NodeFacts("n", ready=True, conditions=(Condition("KernelDeadlock", "True"),)), "NodeBroken"),
-        (NodeFacts("n", ready=True, conditions=(Condition("KernelDeadlock", "False"),)), ""),
-        (NodeFacts("n", ready=True, taints=(Taint("karpenter.sh/disrupted", "", "NoSchedule"),)), ""),
+        (NodeFacts("n", ready=True), "", ""),
+        (
+            NodeFacts("n", ready=True, taints=(Taint("nvidia.com/gpu-error", "1", "NoSchedule"),)),
+            *["GpuTaintOnNode"] * 2,
+        ),
+        (NodeFacts("n", ready=True, conditions=(Condition("KernelDeadlock", "True"),)), "NodeBroken", "NodeBroken"),
+        (NodeFacts("n", ready=True, conditions=(Condition("KernelDeadlock", "False"),)), "", ""),
+        (NodeFacts("n", ready=True, taints=(Taint("karpenter.sh/disrupted", "", "NoSchedule"),)), "", ""),
+        (NodeFacts("n", ready=True, conditions=(Condition("GPUClockThrottling", "True"),)), "NodeDegraded", ""),
     ],
 )
-def test_conditions_and_taints_of_broken_hardware_are_signs(node: NodeFacts, sign: str) -> None:
-    assert sign_of_node(node, ()) == sign
+def test_conditions_and_taints_of_broken_hardware_are_signs(node: NodeFacts, sign: str, proof: str) -> None:
+    assert (sign_of_node(node, ()), proof_of_node(node, ())) == (sign, proof)
+
+
+def test_what_jobs_can_bring_about_confirms_a_message_for_a_day() -> None:
+    """Else an XID of the job's own making would lift the cap of its namespace."""
+    controller = Controller(policy(limits=MAY))
+    controller.reconcile(with_condition(says(XID), "XIDErrors"), 1)
+    [entry] = [each for change in controller.fleet_changes for each in change.quarantine]
+    assert (entry.node_sign, entry.release_at) == ("", at(1 + 86_400))
 
 
 def test_an_unhealthy_device_of_a_pod_on_the_node_is_a_sign() -> None:
@@ -209,3 +273,12 @@ def test_an_unhealthy_device_of_a_pod_on_the_node_is_a_sign() -> None:
     assert sign_of_node(facts, (pod,)) == ""
     assert sign_of_node(facts, (ill,)) == "DeviceUnhealthy"
     assert sign_of_node(NodeFacts("elsewhere", ready=True), (ill,)) == ""
+
+
+@pytest.mark.parametrize("reason", ["OutOfnvidia.com/gpu", "UnexpectedAdmissionError"])
+def test_a_pod_that_the_kubelet_refuses_is_no_sign(reason: str) -> None:
+    """Whoever writes `nodeName` into a pod template has his pod refused by any node whose devices are taken."""
+    [pod] = [each for each in training().pod_failed(2, 1, 0).snapshot().pods if each.index == 2]
+    refused = msgspec.structs.replace(pod, phase="Failed", reason=reason, containers=())
+    node = NodeFacts(pod.node, ready=True)
+    assert (sign_of_node(node, (refused,)), proof_of_node(node, (refused,))) == ("", "")

@@ -346,6 +346,30 @@ def test_no_job_and_no_namespace_opens_the_breaker_alone(
     assert (after.breaker and after.breaker.recoveries) == counted
 
 
+@pytest.mark.parametrize("limit", range(2, 30))
+def test_two_namespaces_open_the_breaker_whatever_the_count_is(limit: int) -> None:
+    """Half of an odd count, rounded down, would leave it closed for ever."""
+    every = tuple(each for job in range(6) for each in crashes(f"{'ab'[job % 2]}/job-{job}", limit))
+    after = change(FleetLedger(), FleetChange(futile=every), FleetLimits(breaker_recoveries=limit))
+    assert after.breaker is not None
+
+
+def test_a_namespace_of_many_jobs_pushes_nobody_out_of_the_memory() -> None:
+    """As one that submits its job under a new name each time."""
+    limits = FleetLimits(breaker_recoveries=12)
+    ledger = change(FleetLedger(), FleetChange(futile=crashes("b/one", 4)), limits)
+    others = tuple(each for number in range(1_200) for each in crashes(f"a/job-{number}", 1, seconds=1))
+    after = change(ledger, FleetChange(futile=others), limits)
+    assert [each.namespace for each in after.futile] == ["b"] * 4 + ["a"] * 12
+
+
+def test_with_a_high_limit_one_job_does_not_fill_the_memory_either() -> None:
+    limits = FleetLimits(breaker_recoveries=10_000)
+    ledger = change(FleetLedger(), FleetChange(futile=crashes("b/one", 4)), limits)
+    after = change(ledger, FleetChange(futile=crashes("a/one", 3_000, seconds=1)), limits)
+    assert [each.namespace for each in after.futile].count("b") == 4
+
+
 def test_a_job_that_crashes_for_ever_pushes_nobody_out_of_the_memory() -> None:
     limits = FleetLimits(breaker_recoveries=12)
     ledger = change(FleetLedger(), FleetChange(futile=crashes("b/one", 4)), limits)
