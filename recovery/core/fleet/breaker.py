@@ -71,10 +71,9 @@ def breaker_of(
     of_namespace: Counter[str] = Counter()
     for (namespace, _), recoveries in of_workload.items():
         of_namespace[namespace] += min(recoveries, _workload_share(limit))
-    share = (limit + 1) // 2  # rounded up, or two namespaces would never fill an odd count
     counted = sum(1 for each in futile if not each.workload)
     counted += sum(
-        recoveries if namespace == only_namespace else min(recoveries, share)
+        recoveries if namespace == only_namespace else min(recoveries, _namespace_share(limit))
         for namespace, recoveries in of_namespace.items()
     )
     if counted < limit:
@@ -95,3 +94,8 @@ def _reachable(recoveries: int) -> int:
 
 def _workload_share(limit: int) -> int:
     return max(1, limit // 3)
+
+
+def _namespace_share(limit: int) -> int:
+    """Rounded up: two namespaces would never fill an odd count."""
+    return (limit + 1) // 2

@@ -72,6 +72,12 @@ def _reports(plan: TrialPlan) -> bool:
     return any(job.reports_every_seconds is not None and job.policy is not None for job in plan.jobs)
 
 
+def _has_breaker(plan: TrialPlan) -> bool:
+    """More than one recovery in vain opens it, and a job crashes again and again."""
+    recoveries = plan.config.get("circuitBreaker", {}).get("recoveries", 1)
+    return recoveries > 1 and any(fault.key.kind is FaultKind.CRASH_LOOP for fault in plan.faults)
+
+
 _ENDS = (FaultKind.CONTAINER_KILL, FaultKind.CASCADE, FaultKind.CRASH_LOOP)
 _ILL = (FaultKind.NODE_UNHEALTHY, FaultKind.NODE_MONITORED)
 _SILENT = (FaultKind.NODE_PARTITION, FaultKind.NODE_POWER_LOSS, FaultKind.RACK_POWER_LOSS)
@@ -140,4 +146,19 @@ CANARIES = (
         _may("cordon", True, _has(FaultKind.RACK_OVERHEATS, *_ENDS)),
         23,
     ),
+    Canary(
+        "a message quarantines a node",
+        "MessagesConfirmed",
+        fleet.messages_are_proof,
+        _may("cordon", True, _has(*_ENDS)),
+        34,
+    ),
+    Canary(
+        "one namespace fills the cap",
+        "NamespaceWithinShare",
+        fleet.first_come_first_served,
+        _may("cordon", True, _has(FaultKind.CRASH_LOOP)),
+        558,  # the first of twelve hundred: two nodes of one namespace have to be suspected within a day
+    ),
+    Canary("one job opens the breaker", "BreakerShared", fleet.every_futile_recovery_counts, _has_breaker, 83),
 )

@@ -6,11 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from recovery.core.diagnosis.classify import Finding
+from recovery.core.fleet import quarantine
 from recovery.core.incident import fencing
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import NodeFacts
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.reason import Explanation
+from recovery.core.model.rules import Rule
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 from recovery.executors import node_quarantine
@@ -59,3 +62,27 @@ def next_leader_starts_empty(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("recovery.kube.group_store.decode_config", spec_alone)
     monkeypatch.setattr("recovery.kube.live_reader.decode_config", spec_alone)
+
+
+def messages_are_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a message says of a node is true: nobody writes an XID who has not seen one."""
+
+    def by_message(finding: Finding, rule: Rule | None) -> bool:
+        return False
+
+    monkeypatch.setattr("recovery.core.fleet.suspicion.decided_by_message", by_message)
+
+
+def first_come_first_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cap of the cluster is the only one: whoever comes first may fill it."""
+    monkeypatch.setattr("recovery.core.fleet.quarantine.namespace_cap", quarantine.cap)
+
+
+def every_futile_recovery_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recovery in vain is one, whoever's it is."""
+
+    def whole(limit: int) -> int:
+        return limit
+
+    monkeypatch.setattr("recovery.core.fleet.breaker._workload_share", whole)
+    monkeypatch.setattr("recovery.core.fleet.breaker._namespace_share", whole)

@@ -39,6 +39,7 @@ from recovery.sim.trials.checkers.overdue_waits import SuspensionReleased, Watch
 from recovery.sim.trials.checkers.policy_rules import ChargedByRule, FailJobForItsCause
 from recovery.sim.trials.checkers.progress import ProgressIsNew
 from recovery.sim.trials.checkers.restarts import BaselineUntouched, JustifiedRestart, NativeFirst, ResizeKept
+from recovery.sim.trials.checkers.tenants import BreakerShared, MessagesConfirmed, NamespaceWithinShare
 from recovery.sim.trials.trial_evidence import Checker, TrialEvidence
 
 _RULES: tuple[type[CheckerRule], ...] = (
@@ -66,6 +67,9 @@ _RULES: tuple[type[CheckerRule], ...] = (
     QuarantineReleased,
     LastNodesSpared,
     ForeignKept,
+    MessagesConfirmed,
+    NamespaceWithinShare,
+    BreakerShared,
     ObserveWritesNothing,
     PausedUntouched,
     BreakerObeyed,

@@ -303,6 +303,16 @@ def test_what_no_longer_counts_is_dropped_with_the_next_write_and_not_before() -
     assert new.suspicions == (suspicion("inc-2", 89_000),)
 
 
+def test_a_namespace_pushes_no_suspicion_of_others_out_of_the_memory() -> None:
+    """Whatever it does in one day."""
+    theirs = tuple(Suspicion(f"gpu-{n}", f"b-{n}", at(0), "…", "b") for n in range(5))
+    ledger = change(FleetLedger(), FleetChange(suspicions=theirs))
+    ours = tuple(Suspicion("gpu-1", f"a-{n}", at(1 + n / 1000), "…", "a") for n in range(3_000))
+    after = change(ledger, FleetChange(suspicions=ours))
+    assert [each for each in after.suspicions if each.namespace == "b"] == list(theirs)
+    assert len(after.suspicions) == 5 + 250
+
+
 def futile(*incidents: str, seconds: float = 0) -> FleetChange:
     return FleetChange(futile=tuple(Futile(incident, at(seconds)) for incident in incidents))
 
