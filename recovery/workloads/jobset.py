@@ -62,6 +62,12 @@ class BareJobSetAdapter:
     def is_member(self, replicated_job: str, jobset: JobSetFacts | None, job: JobFacts | None) -> bool:
         """Every ReplicatedJob is, but for those that prepare: nothing else tells what the others are for.
 
-        So one that is Complete stays a member, and by it `core` sees that the group is finishing.
+        One by whose success the training ends stays a member when it is Complete, and by it `core` sees that the group
+        is finishing. Any other has done its part then, and a restart of the group must not do it again.
         """
-        return jobset is None or not prepares(replicated_job, jobset)
+        if jobset is None:
+            return True
+        if prepares(replicated_job, jobset):
+            return False
+        by_its_success = not jobset.success_jobs or replicated_job in jobset.success_jobs
+        return by_its_success or job is None or job.condition("Complete") is None

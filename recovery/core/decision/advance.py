@@ -16,7 +16,7 @@ from recovery.core.decision.resuming import completed, whole_again
 from recovery.core.decision.teardown import free_the_dead, left_alone
 from recovery.core.decision.terminal_jobset import awaits_new_jobset, failed, made_anew
 from recovery.core.diagnosis.evidence import Evidence, fresh, gather
-from recovery.core.diagnosis.finishing import finishing
+from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.membership import group_runs_whole, restarts_of
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.attempt_limits import restart_of
@@ -186,7 +186,7 @@ def _before_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
         return close(ledger, Outcome.OBSERVED, enforced, now)
     if more:
         ledger = lifecycle.more_evidence(ledger, more)
-    done = finishing(snapshot)
+    done = left_to_finish(snapshot, ledger.handled)
     if done is not None:
         return close(ledger, Outcome.SUPERSEDED, left_alone(done), now)
     waits_until = None

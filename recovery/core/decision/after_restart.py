@@ -25,6 +25,7 @@ from recovery.core.decision.teardown import free_the_dead, left_alone, pod_delet
 from recovery.core.decision.verdict import EARLY, Call, Verdict
 from recovery.core.diagnosis import not_started
 from recovery.core.diagnosis.evidence import STALE_AFTER, Evidence, LossKind, fresh, gather
+from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.finishing import all_done, finishing, last_begun
 from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, place, pods_of, stands_still
 from recovery.core.diagnosis.resized import resized
@@ -198,7 +199,7 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
         return say(ledger, not_carried_out(open_, bar), requeue_at=stale_at if stale_at > context.now else None)
     if not snapshot.live:
         return as_before(ledger, actions=(ReadLive(),))
-    done = finishing(snapshot)
+    done = left_to_finish(snapshot, ledger.handled)
     if done is not None:
         return close(ledger, Outcome.SUPERSEDED, left_alone(done), context.now)
     late = fresh(snapshot, gather(snapshot), since=open_.started_at, handled=ledger.handled, now=context.now)
@@ -302,7 +303,7 @@ def _try_again(
     stuck = attempt_limits.refused(ledger, context.now) if attempt_limits.judged(ledger) else None
     if stuck is not None:
         return hold_back(context, ledger, found, stuck)
-    done = finishing(context.snapshot)
+    done = left_to_finish(context.snapshot, ledger.handled)
     if done is not None:
         return close(ledger, Outcome.SUPERSEDED, left_alone(done), context.now)
     if verdict is None:

@@ -11,7 +11,7 @@ import msgspec
 from recovery.core.diagnosis.evidence import Evidence
 from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, pods_of
 from recovery.core.incident import budget, phases
-from recovery.core.incident.attempt_limits import words
+from recovery.core.model.durations import in_words
 from recovery.core.model.facts import PodFacts, Snapshot
 from recovery.core.model.ledger import Ledger, Phase, Withheld
 from recovery.core.model.reason import Explanation, Sentence, told
@@ -46,7 +46,7 @@ def withheld(
         why=why,
         until=f"{waits.until:%Y-%m-%dT%H:%M:%SZ}",
         number=number,
-        wait=words(wait),
+        wait=in_words(wait),
         not_ours=not_ours,
     )
     return say(ledger.with_incident(withheld=waits), waiting, requeue_at=waits.until)
@@ -79,7 +79,7 @@ def taken(
             why = told(Sentence.BACKOFF_ENDS_EARLY, why.reason, why=why, hurry=hurry)
         wait = timedelta()
     elif wait:
-        why = told(Sentence.STAYS_SUSPENDED, why.reason, why=why, wait=words(wait), number=number)
+        why = told(Sentence.STAYS_SUSPENDED, why.reason, why=why, wait=in_words(wait), number=number)
     return suspension.until(context.now + wait, ledger, context.workload, begin=bool(wait)), why
 
 

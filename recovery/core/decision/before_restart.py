@@ -3,7 +3,7 @@
 The steps out of this module are few and each is one Plan: `say` (nothing is done, and why), `hold_back`, `trigger`.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -14,6 +14,7 @@ from recovery.core.decision.teardown import free_the_dead, trigger
 from recovery.core.decision.verdict import Alternative, Call, Verdict
 from recovery.core.diagnosis import native_policies
 from recovery.core.diagnosis.evidence import Evidence
+from recovery.core.diagnosis.finish_overdue import overdue
 from recovery.core.diagnosis.membership import member_count, member_jobs, place, pods_of
 from recovery.core.diagnosis.resized import resized
 from recovery.core.fleet import storm as storms
@@ -46,26 +47,29 @@ def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] 
     if not lifecycle.decides(pinned):
         return say(ledger, seen_then(found, because(Reason.RESTART_NONE, policy=pinned.policy_name)))
     evidence = lifecycle.present(snapshot, ledger)
+    late = overdue(snapshot, ledger.handled, timedelta(seconds=pinned.finish_timeout_seconds))
     # What ends the Job has decided on whatever comes in later as well.
     decided = native_decision(context, ledger, evidence, news or evidence)
-    if decided is not None and not open_.fail_job:  # else it is our own doing
+    if decided is not None and not open_.fail_job and late is None:  # else it is our own doing, or of no avail
         after = stand_aside(ledger, stands_aside(found, decided), now)
         return as_before(after, actions=free_the_dead(context, after))
     # To an incident that only observes the mode is no bar, nor a job that is paused.
     bar = no_trigger(snapshot, context.workload, policy, forced=open_.forced or observes)
     if bar is not None:
         return say(ledger, nothing_done(found, bar))
-    pending = waits_for(snapshot, ledger)
+    pending = waits_for(snapshot, ledger) if late is None else None
     if pending is not None:
         return say(ledger, seen_then(found, pending))
     stuck = attempt_limits.refused(ledger, now) if attempt_limits.judged(ledger) else None
     if stuck is not None:
         return hold_back(context, ledger, found, stuck)
-    if not news and not evidence and open_.withheld is None and all_run(snapshot):
+    if not news and not evidence and open_.withheld is None and late is None and all_run(snapshot):
         # A node that answers again, a fault that has ended: nobody is missing, so there is nothing to restart for.
         return say(ledger, seen_then(found, because(Reason.MEMBERS_RUN_AGAIN, ranks=open_.ranks)))
     open_to_us = evidence if pinned.override_native else native_policies.undecided(snapshot, evidence)
     verdict = verdicts.of(context, ledger, open_to_us or evidence, news=news)
+    if late is not None:
+        verdict = Verdict(Call.HOLD, late)
     if observes:
         return _observe(context, ledger, found, verdict)
     return carry_out(context, ledger, found, verdict)

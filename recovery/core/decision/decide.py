@@ -17,12 +17,18 @@ from recovery.core.decision.terminal_jobset import failed
 from recovery.core.diagnosis import group_conditions, matching, not_started
 from recovery.core.diagnosis.classify import classify
 from recovery.core.diagnosis.evidence import STALE_AFTER, Evidence, LossKind, baseline, fresh, gather
-from recovery.core.diagnosis.finishing import finishing
+from recovery.core.diagnosis.finish_overdue import (
+    LostWhileFinishing,
+    left_to_finish,
+    lost_while_finishing,
+    overdue,
+)
 from recovery.core.fleet.storm import seen_at_the_end
 from recovery.core.incident import fencing, lifecycle, phases, requests
 from recovery.core.incident.closed_incident import as_recorded, totals_of
 from recovery.core.incident.folding import folds_with
 from recovery.core.incident.preconditions import left_alone, paused, unread
+from recovery.core.model.durations import in_words
 from recovery.core.model.facts import Fault, JobSetFacts, Snapshot
 from recovery.core.model.ledger import Incident, Ledger, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, told
@@ -42,7 +48,7 @@ from recovery.core.plan.actions import (
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.kubernetes_events import events
 from recovery.core.plan.status_conditions import summarise
-from recovery.core.plan.steps import answer
+from recovery.core.plan.steps import answer, message_of
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 
@@ -102,6 +108,12 @@ def _observed(context: ReconcileContext, ledger: Ledger) -> tuple[group_conditio
         if open_ is not None
         else ()
     )
+    late = overdue(context.snapshot, ledger.handled, _finish_timeout(open_)) if open_ is not None else None
+    if late is not None:
+        shown = (
+            *shown,
+            group_conditions.GroupCondition(group_conditions.FINISH_OVERDUE, late.reason, message_of(late)),
+        )
     return shown if unreadable is None else (*shown, unreadable)
 
 
@@ -199,7 +211,7 @@ def _settled(ledger: Ledger) -> tuple[object, ...]:
 
 
 def _between_incidents(context: ReconcileContext, ledger: Ledger) -> Plan:
-    snapshot, workload, policy, now = context.snapshot, context.workload, context.policy, context.now
+    snapshot, workload, policy = context.snapshot, context.workload, context.policy
     mark = suspension.marked_by(workload)
     if mark is not None:
         # Whatever became of its incident, and whatever the policy says now: nobody else would end it.
@@ -217,19 +229,49 @@ def _between_incidents(context: ReconcileContext, ledger: Ledger) -> Plan:
     assert snapshot.jobset is not None, "left_alone has checked it"
     if snapshot.jobset.terminal_state == "Failed":
         return _already_failed(context, snapshot.jobset, ledger, policy)
+    return _by_losses(context, ledger, policy)
+
+
+def _by_losses(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Plan:
+    """What the losses of a group call for that nobody wants left alone."""
+    snapshot, now = context.snapshot, context.now
     seen = gather(snapshot)
     evidence = fresh(snapshot, seen, since=policy.since, handled=ledger.handled, now=now)
+    finishing = lost_while_finishing(snapshot, since=policy.since, handled=ledger.handled, now=now)
+    if finishing is not None and now - finishing.lost_at >= policy.finish_timeout:
+        return _finish_is_overdue(context, ledger, policy, finishing)
     if not evidence:
         losses = baseline(snapshot, seen, since=policy.since, handled=ledger.handled, now=now)
         why = because(Reason.NO_FAILURE, signs=len(seen))
         if losses:
-            why = because(Reason.BASELINE, loss=losses[0].text, more=len(losses) - 1, job=workload.name)
-        return _no_failure(context, ledger, policy, why)
-    done = finishing(snapshot)
+            why = because(Reason.BASELINE, loss=losses[0].text, more=len(losses) - 1, job=context.workload.name)
+        plan = _no_failure(context, ledger, policy, why)
+        return plan if finishing is None else _at_latest(plan, finishing.lost_at + policy.finish_timeout)
+    done = left_to_finish(snapshot, ledger.handled)
     if done is not None:  # a cache that says so is right: nothing takes a success back
-        return answer(ledger, told(Sentence.LOST_BUT_FINISHING, done.reason, evidence=evidence[0].text, done=done))
+        timeout = in_words(policy.finish_timeout)
+        why = told(Sentence.LOST_BUT_FINISHING, done.reason, evidence=evidence[0].text, done=done, timeout=timeout)
+        until = finishing.lost_at + policy.finish_timeout if finishing is not None else None
+        return answer(ledger, why, requeue_at=until)
     opened = lifecycle.open_incident(ledger, snapshot, policy, classify(evidence, snapshot), now)
     return decide_opened(context, opened)
+
+
+def _finish_is_overdue(
+    context: ReconcileContext, ledger: Ledger, policy: Policy, finishing: LostWhileFinishing
+) -> Plan:
+    """The incident is opened as one that a person decides on: until now it was right to leave the group alone."""
+    disruption = classify(finishing.losses, context.snapshot)
+    opened = lifecycle.open_incident(
+        ledger, context.snapshot, policy, disruption, context.now, decided_at=finishing.lost_at
+    )
+    handled = msgspec.structs.replace(opened.handled, keys=(*opened.handled.keys, finishing.key))
+    return decide_opened(context, msgspec.structs.replace(opened, handled=handled))
+
+
+def _at_latest(plan: Plan, moment: datetime) -> Plan:
+    requeue_at = moment if plan.requeue_at is None else min(plan.requeue_at, moment)
+    return msgspec.structs.replace(plan, requeue_at=requeue_at)
 
 
 def _no_failure(context: ReconcileContext, ledger: Ledger, policy: Policy, why: Explanation) -> Plan:
@@ -278,7 +320,7 @@ def _already_failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledg
     failed_at = at if evidence else min([at, *(each for each in since if each >= enforced_since)])
     end = Evidence(f"{jobset.uid}/failed", LossKind.JOB_SET_FAILED, text, "", at=failed_at)
     opened = lifecycle.open_incident(
-        ledger, snapshot, policy, classify((*evidence, end), snapshot), now, ended_at=phases.within_second(at, now)
+        ledger, snapshot, policy, classify((*evidence, end), snapshot), now, decided_at=phases.within_second(at, now)
     )
     return failed(context, jobset, opened)
 

@@ -11,7 +11,7 @@ from recovery.core.decision.hold import fail_job
 from recovery.core.decision.teardown import trigger
 from recovery.core.diagnosis.classify import classify
 from recovery.core.diagnosis.evidence import Evidence, LossKind
-from recovery.core.diagnosis.finishing import finishing
+from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.incident import budget, lifecycle, phases, requests
 from recovery.core.incident.attempt_limits import restart_of
@@ -72,7 +72,7 @@ def _retry(context: ReconcileContext, policy: Policy, ledger: Ledger, verb: Verb
     if open_ is None:
         return _refuse(context, ledger, verb, asked, because(Reason.NO_INCIDENT))
     if ledger.phase is Phase.HELD or open_.withheld is not None:
-        why = _no_restart(context, policy, asked)
+        why = _no_restart(context, policy, ledger, asked)
         if why is None and fail_job(context, ledger):
             why = because(Reason.HELD_FOR_GOOD)
         return _again(context, ledger, verb, asked) if why is None else _refuse(context, ledger, verb, asked, why)
@@ -88,7 +88,7 @@ def _retry(context: ReconcileContext, policy: Policy, ledger: Ledger, verb: Verb
 
 def _restart(context: ReconcileContext, policy: Policy, ledger: Ledger, asked: Request) -> Plan:
     """Recreate the group now: an incident of its own, or another attempt of the one that is open."""
-    why = _no_restart(context, policy, asked)
+    why = _no_restart(context, policy, ledger, asked)
     if why is not None:
         return _refuse(context, ledger, Verb.RESTART, asked, why)
     if ledger.incident is None:
@@ -103,7 +103,7 @@ def _restart(context: ReconcileContext, policy: Policy, ledger: Ledger, asked: R
     return _again(context, ledger, Verb.RESTART, asked)
 
 
-def _no_restart(context: ReconcileContext, policy: Policy, asked: Request) -> Explanation | None:
+def _no_restart(context: ReconcileContext, policy: Policy, ledger: Ledger, asked: Request) -> Explanation | None:
     workload, jobset = context.workload, context.snapshot.jobset
     over = ended(workload)
     if over is not None:
@@ -117,7 +117,8 @@ def _no_restart(context: ReconcileContext, policy: Policy, asked: Request) -> Ex
     if policy.mode is Mode.OBSERVE and not asked.force:
         why = policy.breaker or told(Sentence.IN_MODE_OBSERVE, Reason.OBSERVE_MODE, policy=policy.name)
         return told(Sentence.FORCE_OVERRIDES, why.reason, why=why)
-    return finishing(context.snapshot) or no_trigger(context.snapshot, workload, policy, forced=asked.force)
+    done = left_to_finish(context.snapshot, ledger.handled)
+    return done or no_trigger(context.snapshot, workload, policy, forced=asked.force)
 
 
 def _open(context: ReconcileContext, policy: Policy, ledger: Ledger, asked: Request) -> Plan:

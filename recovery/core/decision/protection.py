@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.diagnosis import not_started
-from recovery.core.diagnosis.finishing import finishing
+from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.group_conditions import POD_KEPT_RUNNING, UNDECODABLE, undecodable
 from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.diagnosis.training_container import SelectedBy, select
@@ -79,7 +79,7 @@ def _unneeded(
     suspended = workload.suspended or (jobset is not None and jobset.suspended)
     if suspended and not in_force(workload):
         return ProtectionReason.SUSPENDED
-    if snapshot is not None and finishing(snapshot) is not None:
+    if snapshot is not None and left_to_finish(snapshot, _ledger_of(recovery_group).handled) is not None:
         return ProtectionReason.FINISHING
     return None
 

@@ -8,7 +8,7 @@ from recovery.core.decision import verdict as verdicts
 from recovery.core.decision.verdict import Call, Verdict
 from recovery.core.diagnosis import job_limits
 from recovery.core.diagnosis.evidence import Evidence
-from recovery.core.diagnosis.finishing import finishing
+from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.facts import Snapshot
@@ -44,7 +44,7 @@ def trigger(
     `by_hand`: a person wants it now: no backoff, no charge. `verdict`: what it is done for; None: a person wants it.
     `lost`: what was lost since the last restart. Empty after a restart: the group took too long.
     """
-    done = finishing(context.snapshot)
+    done = left_to_finish(context.snapshot, ledger.handled)
     if done is not None:
         return close(ledger, Outcome.SUPERSEDED, left_alone(done), context.now)
     if not by_hand:

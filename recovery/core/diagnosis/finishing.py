@@ -4,46 +4,80 @@ from datetime import datetime
 
 from recovery.core.diagnosis.membership import failing, member_count, member_jobs, pods_of, rank
 from recovery.core.diagnosis.training_container import ended_well
-from recovery.core.model.facts import PodFacts, Snapshot
+from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.reason import Explanation, Reason, Sentence, told
+
+_BARE_JOB_SET = "JobSet"
+"""The kind of a workload that is a JobSet which nothing controls."""
 
 
 def finishing(snapshot: Snapshot) -> Explanation | None:
     """The training is about to be complete: restarting it would throw away what is done."""
-    for job in member_jobs(snapshot):
+    found = first_done(snapshot)
+    return None if found is None else found[1]
+
+
+def success_jobs(snapshot: Snapshot) -> tuple[JobFacts, ...]:
+    """The member Jobs whose success is that of the training.
+
+    In a TrainJob every member trains, unless the `successPolicy` of its JobSet targets some, as the launcher of MPI.
+    """
+    jobs, jobset, workload = member_jobs(snapshot), snapshot.jobset, snapshot.workload
+    if jobset is None or workload is None:
+        return jobs
+    names = jobset.success_jobs if workload.kind == _BARE_JOB_SET else frozenset(jobset.success_targets)
+    return tuple(job for job in jobs if job.replicated_job in names) if names else jobs
+
+
+def first_done(snapshot: Snapshot) -> tuple[JobFacts, Explanation] | None:
+    """The first Job by which the training is finishing, and why it is. None: it is not."""
+    jobs = success_jobs(snapshot)
+    for job in jobs:
         if job.condition("Complete") is not None or job.condition("SuccessCriteriaMet") is not None:
-            return told(Sentence.CRITERIA_MET, Reason.JOB_FINISHING, job=job.name)
+            return job, told(Sentence.CRITERIA_MET, Reason.JOB_FINISHING, job=job.name)
         pods = pods_of(snapshot, job)
         done = next((pod for pod in pods if pod.phase == "Succeeded"), None)
         if done is not None or job.succeeded > 0:
             who = f"pod {done.name}" if done is not None else f"a pod of Job {job.name}"
-            return told(Sentence.MEMBER_SUCCEEDED, Reason.JOB_FINISHING, who=who)
+            return job, told(Sentence.MEMBER_SUCCEEDED, Reason.JOB_FINISHING, who=who)
         done = next((pod for pod in pods if pod.phase != "Failed" and ended_well(pod)), None)
         if done is None and failing(job) is not None:
             # A Job that gives up takes down its pods, also those whose training was done before: it stays done.
             mine = (pod for pod in snapshot.pods if pod.job_uid == job.uid and ended_well(pod))
             done = next((pod for pod in mine if pod.deleting_since is not None or pod.gone_at is not None), None)
         if done is not None:
-            names = ", ".join(each.name for each in done.containers)
-            return told(Sentence.CONTAINER_SUCCEEDED, Reason.JOB_FINISHING, containers=names, pod=done.name)
+            return job, _container_done(done)
+    if jobs and all_done(snapshot):
+        # Other containers have made all of their pods fail since. The Jobs replace those, but the training is done.
+        done = next(pod for pod in pods_of(snapshot, jobs[0]) if _done(pod))
+        return jobs[0], _container_done(done)
     return None
+
+
+def _container_done(pod: PodFacts) -> Explanation:
+    names = ", ".join(each.name for each in pod.containers)
+    return told(Sentence.CONTAINER_SUCCEEDED, Reason.JOB_FINISHING, containers=names, pod=pod.name)
 
 
 def all_done(snapshot: Snapshot) -> bool:
     """Every rank has trained to its end, though other containers may keep its pod from having Succeeded."""
-    jobs = member_jobs(snapshot)
-    if not jobs or len(jobs) < snapshot.expected_jobs:
+    jobs = success_jobs(snapshot)
+    if not jobs or len(member_jobs(snapshot)) < snapshot.expected_jobs:
         return False
     return all(len({rank(pod) for pod in pods_of(snapshot, job) if _done(pod)}) >= member_count(job) for job in jobs)
 
 
 def last_begun(snapshot: Snapshot) -> datetime | None:
     """When the last of those ranks began. None: nothing says when one of them did."""
-    done = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if _done(pod)]
+    done = [pod for job in success_jobs(snapshot) for pod in pods_of(snapshot, job) if _done(pod)]
     begun = [each.exit.started_at if each.exit is not None else None for pod in done for each in pod.containers]
     known = [moment for moment in begun if moment is not None]
     return max(known) if known and len(known) == len(begun) else None
 
 
 def _done(pod: PodFacts) -> bool:
-    return pod.phase == "Succeeded" or (pod.phase != "Failed" and ended_well(pod))
+    """Its training has ended well, and not because the pod was asked to go: a trainer may exit 0 on SIGTERM."""
+    asked_to_go = pod.deleting_since is not None or any(
+        each.type == "DisruptionTarget" and each.status == "True" for each in pod.conditions
+    )
+    return pod.phase == "Succeeded" or (ended_well(pod) and not (pod.phase == "Failed" and asked_to_go))

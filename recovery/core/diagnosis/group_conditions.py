@@ -13,6 +13,7 @@ POD_KEPT_RUNNING = "PodKeptRunning"
 TRAINING_CONTAINER_UNKNOWN = "TrainingContainerUnknown"
 UNDECODABLE = "Undecodable"
 STALE_FACTS = "StaleFacts"
+FINISH_OVERDUE = "FinishOverdue"
 _SENTENCES_MAX = 3
 
 

@@ -6,6 +6,7 @@ import msgspec
 
 from recovery.core.incident import budget
 from recovery.core.incident.lifecycle import MAX_ATTEMPTS
+from recovery.core.model.durations import in_words
 from recovery.core.model.ledger import Attempt, AttemptAction, Ledger
 from recovery.core.model.reason import Detail, Explanation, Reason, Sentence, as_said, because, told
 
@@ -68,7 +69,7 @@ def _by_budget(ledger: Ledger, now: datetime, *, free: bool) -> Refusal | None:
     """
     open_, window = ledger.current_incident, _window(ledger)
     limit, name = open_.pinned.budget_limit, open_.pinned.policy_name
-    extent: dict[str, Detail] = {"policy": name, "limit": limit, "window": words(window)}
+    extent: dict[str, Detail] = {"policy": name, "limit": limit, "window": in_words(window)}
     if (
         not open_.charged and not free
     ):  # only the platform, or a person, has restarted it so far: this one would be charged
@@ -87,15 +88,6 @@ def _by_budget(ledger: Ledger, now: datetime, *, free: bool) -> Refusal | None:
     sentence = Sentence.ATTEMPTS_BY_BUDGET if by_budget else Sentence.ATTEMPTS_WHATEVER_BUDGET
     why = told(sentence, Reason.ATTEMPTS_EXHAUSTED, count=len(made), **extent)
     return Refusal(why, made[-most] + window if most else None)
-
-
-def words(window: timedelta) -> str:
-    """A duration as a policy writes it: 24h, 90m, 10s."""
-    seconds = int(window.total_seconds())
-    for unit, size in (("h", 3600), ("m", 60)):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
 
 
 def _window(ledger: Ledger) -> timedelta:

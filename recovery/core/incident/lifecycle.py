@@ -59,11 +59,12 @@ def open_incident(
     disruption: Disruption,
     now: datetime,
     *,
-    ended_at: datetime | None = None,
+    decided_at: datetime | None = None,
 ) -> Ledger:
     """A new incident in phase Decided, its Detected phase reaching back to the failure itself.
 
-    `ended_at`: when it was over already before anybody saw it; None: it lasts.
+    `decided_at`: since when the loss is left to others, where that was before now: its JobSet has failed, or its
+    training was finishing. None: it is decided on now.
 
     Its number, and with it its id, follows from the totals, so that two controllers that see the same failure open the
     same incident, and the compare-and-swap lets only one of them in.
@@ -72,9 +73,10 @@ def open_incident(
     uid = snapshot.workload.uid
     number = ledger.totals.incidents + 1
     dated = [item.at for item in disruption.evidence if item.at is not None]
-    decided_at = now if ended_at is None else ended_at
+    decided_at = now if decided_at is None else decided_at
     failed_at = min([*dated, decided_at])
-    if ledger.handled.until is not None:
+    if ledger.handled.until is not None:  # no second is booked twice
+        decided_at = min(max(decided_at, ledger.handled.until), now)
         failed_at = min(max(failed_at, ledger.handled.until), decided_at)
     ranks, gpus = _size(snapshot)
     progress = snapshot.workload.progress

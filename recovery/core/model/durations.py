@@ -35,3 +35,12 @@ def unreadable(text: str, path: str) -> tuple[str, ...]:
     except DurationError as error:
         return (str(error),)
     return ()
+
+
+def in_words(duration: timedelta) -> str:
+    """A duration as a policy writes it: 24h, 90m, 10s."""
+    seconds = int(duration.total_seconds())
+    for unit, size in (("h", 3600), ("m", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

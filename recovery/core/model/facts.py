@@ -300,6 +300,8 @@ class ReplicatedJobFacts(msgspec.Struct, frozen=True):
     """Of the Job template. None: absent, and the API server takes 1."""
     completions: int | None = None
     """Of the Job template. None: absent."""
+    accelerators: int = 0
+    """What a pod of the template asks for."""
 
 
 class JobSetFacts(msgspec.Struct, frozen=True):
@@ -318,6 +320,8 @@ class JobSetFacts(msgspec.Struct, frozen=True):
     terminal_state: str = ""
     """Completed, Failed, or empty."""
     failure_policy: FailurePolicyFacts | None = None
+    success_targets: tuple[str, ...] = ()
+    """`spec.successPolicy.targetReplicatedJobs`. Empty: it names none, so that all have to succeed."""
     active_deadline_seconds: int | None = None
     """`spec.activeDeadlineSeconds` (KEP-1186, jobset#1320), counted from the last resume. None: no deadline.
 
@@ -328,6 +332,16 @@ class JobSetFacts(msgspec.Struct, frozen=True):
     def condition(self, type_: str) -> Condition | None:
         """The condition of that type if its status is True, else None."""
         return next((c for c in self.conditions if c.type == type_ and c.status == "True"), None)
+
+    @property
+    def success_jobs(self) -> frozenset[str]:
+        """The ReplicatedJobs by whose success the training of a bare JobSet ends. Empty: by that of all.
+
+        Nothing tells what the others are for, so where no `successPolicy` does, those with accelerators train.
+        """
+        return frozenset(self.success_targets) or frozenset(
+            each.name for each in self.replicated_jobs if each.accelerators
+        )
 
 
 class Progress(msgspec.Struct, frozen=True):

@@ -127,6 +127,8 @@ class Reason(StrEnum):
     """The same error comes back early wherever it runs: a restart does not help."""
     USER_RESIZED = "UserResized"
     """A user has given a Job another size than its JobSet's template has, and a restart would undo that."""
+    FINISH_OVERDUE = "FinishOverdue"
+    """The training was finishing when a member was lost, and it has not ended within `timeouts.finish`."""
     BAD_CHECKPOINT = "BadCheckpoint"
     """The same error comes back at the same training step: a checkpoint is suspected."""
     SETTLING = "Settling"

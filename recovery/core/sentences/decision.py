@@ -137,6 +137,10 @@ _VERDICTS: dict[Sentence | Reason, Text] = {
     Reason.USER_RESIZED: (
         "Job {job} has {size} pods and the template in its JobSet has {template}, so a restart would undo that size"
     ),
+    Reason.FINISH_OVERDUE: (
+        "{done}, but it has not ended within {timeout} after the loss; a restart would throw away what is done, so a "
+        "person decides"
+    ),
     Reason.BAD_CHECKPOINT: (
         "exit code {code} with the same message ({message}) came at the same step ({step}) as before the restart: a "
         "suspected bad checkpoint"
@@ -244,7 +248,7 @@ _WITHOUT_INCIDENT: dict[Sentence | Reason, Text] = {
     Sentence.PAUSED_UNTIL_THEN: "{pause}: nothing is watched for until then",
     Reason.BASELINE: _baseline,
     Reason.NO_FAILURE: _no_failure,
-    Sentence.LOST_BUT_FINISHING: "{evidence}, but {done}: left alone",
+    Sentence.LOST_BUT_FINISHING: "{evidence}, but {done}: left alone for {timeout}",
     Reason.NODE_SILENT: "no failure yet: {fate}",
     Reason.NOT_STARTED: "has not started: {words}",
     Sentence.NOT_STARTED_BY_NODE: "has not started: {why}",

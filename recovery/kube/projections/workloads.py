@@ -144,8 +144,13 @@ class _AncestorMetadata(msgspec.Struct, frozen=True):
     labels: _AncestorLabels = _AncestorLabels()
 
 
+class _PodTemplateSpec(msgspec.Struct, frozen=True):
+    containers: list[ContainerSpec] = []
+
+
 class _PodTemplate(msgspec.Struct, frozen=True):
     metadata: _AncestorMetadata = _AncestorMetadata()
+    spec: _PodTemplateSpec = _PodTemplateSpec()
 
 
 class _JobTemplateSpec(msgspec.Struct, frozen=True):
@@ -182,6 +187,7 @@ class _ReplicatedJob(msgspec.Struct, frozen=True, rename="camel"):
             size_known=True,
             parallelism=self.template.spec.parallelism,
             completions=self.template.spec.completions,
+            accelerators=sum(each.accelerators for each in templates(self.template.spec.template.spec.containers)),
         )
 
 
@@ -210,9 +216,14 @@ class _FailurePolicy(msgspec.Struct, frozen=True, rename="camel"):
         return FailurePolicyFacts(max_restarts=self.max_restarts, rules=tuple(rule.facts() for rule in self.rules))
 
 
+class _SuccessPolicy(msgspec.Struct, frozen=True, rename="camel"):
+    target_replicated_jobs: tuple[str, ...] = ()
+
+
 class _JobSetSpec(msgspec.Struct, frozen=True, rename="camel"):
     replicated_jobs: list[_ReplicatedJob] = []
     suspend: bool | None = None
+    success_policy: _SuccessPolicy | None = None
     failure_policy: _FailurePolicy | None = None
     active_deadline_seconds: int | None = None
 
@@ -248,6 +259,7 @@ def decode_job_set(raw: bytes | msgspec.Raw) -> ObjectEntry[JobSetRecord]:
         restarts_counted=status.restarts_count_towards_max,
         terminal_state=status.terminal_state,
         failure_policy=spec.failure_policy.facts() if spec.failure_policy is not None else None,
+        success_targets=spec.success_policy.target_replicated_jobs if spec.success_policy is not None else (),
         active_deadline_seconds=spec.active_deadline_seconds or None,
         conditions=conditions(status.conditions),
         deleting_since=meta.deleting_since,

@@ -88,12 +88,12 @@ def incidents_begin_when_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         disruption: Disruption,
         now: datetime,
         *,
-        ended_at: datetime | None = None,
+        decided_at: datetime | None = None,
     ) -> Ledger:
         replace = msgspec.structs.replace
         undated = (replace(each, evidence=replace(each.evidence, at=None)) for each in disruption.findings)
         as_noticed = replace(disruption, findings=tuple(undated))
-        return open_as_dated(ledger, snapshot, policy, as_noticed, now, ended_at=ended_at)
+        return open_as_dated(ledger, snapshot, policy, as_noticed, now, decided_at=decided_at)
 
     monkeypatch.setattr("recovery.core.incident.lifecycle.open_incident", open_incident)
 

@@ -373,10 +373,19 @@ class TestWorkloads:
         record = decode_job_set(fixture("jobset")).value
         assert record.owner_uid == "1a93898b-ffca-4ca8-9e18-ad099985668f"
         assert record.facts.replicated_jobs == (
-            ReplicatedJobFacts("node", 1, "trainer", size_known=True, parallelism=4, completions=4),
+            ReplicatedJobFacts("node", 1, "trainer", size_known=True, parallelism=4, completions=4, accelerators=8),
         )
         assert (record.facts.restarts, record.facts.terminal_state, record.facts.failure_policy) == (0, "", None)
         assert record.workload is None, "it is its TrainJob's"
+
+    def test_the_targets_of_a_success_policy(self) -> None:
+        policy = {"operator": "All", "targetReplicatedJobs": ["launcher"]}
+        assert decode_job_set(changed("jobset", spec__successPolicy=policy)).value.facts.success_targets == (
+            "launcher",
+        )
+        assert (
+            decode_job_set(changed("jobset", spec__successPolicy={"operator": "All"})).value.facts.success_targets == ()
+        )
 
     def test_a_job_set_that_nothing_controls_is_a_workload_of_its_own(self) -> None:
         labels = {"kueue.x-k8s.io/queue-name": "gpus"}

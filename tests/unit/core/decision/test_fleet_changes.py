@@ -106,7 +106,7 @@ def test_success_that_only_the_live_read_shows_stops_the_trigger(world: World, s
     controller = Controller()
     stale = training().pod_deleted(3, 0)
     plan = controller.plan_on(stale.snapshot(), world.snapshot(live=True), 2)
-    assert plan.message.endswith(f"{says}: left alone")
+    assert plan.message.endswith(f"{says}: left alone for 10m")
     assert plan.ledger == Ledger()
 
 

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from recovery.core.diagnosis.finishing import finishing
 from recovery.core.model.facts import PodFacts, ReplicatedJobFacts, Snapshot
 from recovery.core.model.ledger import Outcome, Phase
 from tests.unit.core.consistency import checked
@@ -195,3 +196,42 @@ def test_a_member_lost_while_an_old_job_still_goes_is_left_to_its_job() -> None:
     closing = controller.ledger.current_incident.closing
     assert closing is not None
     assert closing.outcome is Outcome.RECOVERED
+
+
+# --- a bare JobSet, in which nothing says which of its Jobs train ---------------------------------------------------
+
+
+def bare(pair_: Pair, *targets: str) -> Pair:
+    """The nodes have accelerators, and the other Job, which has one pod, has none."""
+    assert pair_.nodes.workload is not None
+    workload = msgspec.structs.replace(pair_.nodes.workload, kind="JobSet")
+    return pair_.node(
+        lambda world: msgspec.structs.replace(world, workload=workload).with_jobset(success_targets=targets)
+    )
+
+
+def of_bare(pair_: Pair) -> Snapshot:
+    snapshot = pair_.snapshot()
+    assert snapshot.jobset is not None
+    launcher, node = snapshot.jobset.replicated_jobs
+    parts = (launcher, msgspec.structs.replace(node, accelerators=8))
+    return msgspec.structs.replace(snapshot, jobset=msgspec.structs.replace(snapshot.jobset, replicated_jobs=parts))
+
+
+def test_a_side_job_that_succeeds_does_not_make_the_training_finish() -> None:
+    assert finishing(of_bare(bare(pair().launch(lambda w: w.succeeded(0))))) is None
+
+
+def test_the_success_of_a_job_with_accelerators_does() -> None:
+    assert finishing(of_bare(bare(pair().node(lambda w: w.succeeded(2))))) is not None
+
+
+def test_the_targets_of_the_success_policy_decide_where_it_names_some() -> None:
+    done = pair().launch(lambda w: w.succeeded(0))
+    assert finishing(of_bare(bare(done, "launcher"))) is not None
+    assert finishing(of_bare(bare(pair().node(lambda w: w.succeeded(2)), "launcher"))) is None
+
+
+def test_the_launcher_of_a_train_job_is_what_its_success_policy_targets() -> None:
+    nodes_done = pair().node(lambda w: w.succeeded(2).with_jobset(success_targets=("launcher",)))
+    assert finishing(nodes_done.snapshot()) is None

@@ -38,10 +38,11 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
             Reason.JOB_FINISHING,
             evidence="pod train-node-0-3-10 (rank 3, node gpu-3) was deleted",
             done="Job train-node-0 has met its success criteria",
+            timeout="10m",
         ),
         (
             "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted, but Job train-node-0 has "
-            "met its success criteria: left alone"
+            "met its success criteria: left alone for 10m"
         ),
     ),
     (
@@ -177,6 +178,17 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
     (
         because(Reason.USER_RESIZED, job="train-node-0", size=3, template=4),
         "Job train-node-0 has 3 pods and the template in its JobSet has 4, so a restart would undo that size",
+    ),
+    (
+        because(
+            Reason.FINISH_OVERDUE,
+            done=told(Sentence.CRITERIA_MET, Reason.JOB_FINISHING, job="train-node-0"),
+            timeout="10m",
+        ),
+        (
+            "Job train-node-0 has met its success criteria, but it has not ended within 10m after the loss; a restart "
+            "would throw away what is done, so a person decides"
+        ),
     ),
     (
         because(Reason.SAME_ERROR_AGAIN, code=1, message="\"KeyError: 'lr'\"", node="gpu-9", other="gpu-2"),

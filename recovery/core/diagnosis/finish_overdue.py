@@ -1,0 +1,63 @@
+"""A training that is finishing and has lost a member, and does not end.
+
+One rank that ends early with exit code 0 makes the group look as if it were about to be complete. If another rank is
+lost then, the rest may wait for it without end. A restart would throw away what is done, so a person decides.
+"""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core.diagnosis.evidence import Evidence, fresh, gather
+from recovery.core.diagnosis.finishing import first_done
+from recovery.core.model.durations import in_words
+from recovery.core.model.earlier_failures import Handled
+from recovery.core.model.facts import JobFacts, Snapshot
+from recovery.core.model.reason import Explanation, Reason, because
+
+
+class LostWhileFinishing(msgspec.Struct, frozen=True):
+    """The training is finishing, and these members are lost."""
+
+    done: Explanation
+    losses: tuple[Evidence, ...]
+    lost_at: datetime
+    """The first of them whose time is known."""
+    key: str
+    """Of the evidence that it has not ended in time; once for each Job by which the training is finishing."""
+
+
+def lost_while_finishing(
+    snapshot: Snapshot, *, since: datetime | None, handled: Handled, now: datetime
+) -> LostWhileFinishing | None:
+    """None: it is not finishing, nothing is lost, nothing tells when, or it has been decided on.
+
+    A loss counts though an incident has dealt with it: that one was closed because the training was finishing. `since`:
+    as for `fresh`.
+    """
+    found = first_done(snapshot)
+    if found is None or _key(found[0]) in handled.keys:
+        return None
+    job, done = found
+    again = msgspec.structs.replace(handled, keys=(), earlier=0)
+    losses = fresh(snapshot, gather(snapshot), since=since, handled=again, now=now)
+    dated = [item.at for item in losses if item.at is not None]
+    return LostWhileFinishing(done, losses, min(dated), _key(job)) if dated else None
+
+
+def overdue(snapshot: Snapshot, handled: Handled, finish_timeout: timedelta) -> Explanation | None:
+    """The training is finishing, and it has been decided that it takes too long. None: not so."""
+    found = first_done(snapshot)
+    if found is None or _key(found[0]) not in handled.keys:
+        return None
+    return because(Reason.FINISH_OVERDUE, done=found[1], timeout=in_words(finish_timeout))
+
+
+def left_to_finish(snapshot: Snapshot, handled: Handled) -> Explanation | None:
+    """The training is finishing, and nothing says that this takes too long: the group is left alone. None: not so."""
+    found = first_done(snapshot)
+    return found[1] if found is not None and _key(found[0]) not in handled.keys else None
+
+
+def _key(job: JobFacts) -> str:
+    return f"{job.uid}/finish-overdue"
