@@ -59,6 +59,8 @@ SAY_AFTER = timedelta(seconds=30)
 SETTLES_IN = timedelta(seconds=5)
 """For this long a group that runs whole without a restart is not believed: the rest of a cascade may follow, and what
 the platform makes of it (measured: a Job fails within 2 s of the first exit, its JobSet within 4.3 s)."""
+_PODS_SEEN_IN = timedelta(seconds=5)
+"""A cache that shows a Job shows its first pods so soon after that, or there are none."""
 _MAX_QUOTE = 300
 
 
@@ -109,6 +111,8 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
         return runs
     if ledger.phase is Phase.HELD:
         return _held(context, ledger)
+    if found is Phase.SCHEDULING and ledger.phase in phases.GOING_DOWN and _pods_may_be_unseen(context):
+        return as_before(ledger, actions=(ReadLive(),))
     waits = found is Phase.SCHEDULING and ledger.phase is Phase.STARTING and _without_capacity(context.snapshot)
     # Waiting for capacity does not count as starting, though all pods had a node before one of them was replaced. Nor
     # was an old pod torn down while its node did not answer, though its Job was deleted before.
@@ -118,6 +122,19 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     if found in phases.GOING_DOWN or found is Phase.BACKOFF:
         return _watch(context, ledger, found, ours=ours)
     return _watch_for_black_holes(context, ledger, found, ours=ours)
+
+
+def _pods_may_be_unseen(context: ReconcileContext) -> bool:
+    """The old group is gone, and of the new one no Job is there, or one that is not new has no pods.
+
+    The pods of the new group date the phase, and a controller that was held up reads them late.
+    """
+    snapshot = context.snapshot
+    if snapshot.live:
+        return False
+    jobs = member_jobs(snapshot)
+    empty = (job for job in jobs if not stands_still(job) and not pods_of(snapshot, job))
+    return not jobs or any(context.now - began_at(job) > _PODS_SEEN_IN for job in empty)
 
 
 def _runs(context: ReconcileContext, ledger: Ledger, found: Phase) -> Plan | None:

@@ -23,6 +23,9 @@ from recovery.core.diagnosis.finish_overdue import (
     lost_while_finishing,
     overdue,
 )
+from recovery.core.diagnosis.membership import member_jobs, stands_still
+from recovery.core.diagnosis.resized import resized
+from recovery.core.diagnosis.trained import began_at
 from recovery.core.fleet.storm import seen_at_the_end
 from recovery.core.incident import fencing, lifecycle, phases, requests
 from recovery.core.incident.closed_incident import as_recorded, totals_of
@@ -30,7 +33,7 @@ from recovery.core.incident.folding import folds_with
 from recovery.core.incident.preconditions import left_alone, paused, unread
 from recovery.core.model.durations import in_words
 from recovery.core.model.facts import Fault, JobSetFacts, Snapshot
-from recovery.core.model.ledger import Incident, Ledger, Phase
+from recovery.core.model.ledger import Incident, Ledger, Outcome, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, told
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import (
@@ -63,7 +66,7 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
         return answer(ledger, unread(snapshot) or because(Reason.WORKLOAD_GONE))
     # What bears no date of its own is dated by the reconcile that noticed it first, and stays so.
     noticed = ledger.incident.detected_at if ledger.incident is not None else now
-    snapshot = _marked(snapshot, policy, now, min(noticed, now))
+    snapshot = _as_the_ledger_knows(_marked(snapshot, policy, now, min(noticed, now)), ledger)
     context = ReconcileContext(snapshot, workload, policy, now, ledger.epoch)
     if ledger.incident is not None and ledger.incident.closing is not None:
         plan = _record(context, ledger)
@@ -147,6 +150,23 @@ def _marked(snapshot: Snapshot, policy: Policy | PolicyError | None, now: dateti
         msgspec.structs.replace(pod, fault=by_pod[pod.uid]) if pod.uid in by_pod else pod for pod in snapshot.pods
     )
     return msgspec.structs.replace(snapshot, pods=pods)
+
+
+def _as_the_ledger_knows(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
+    """The snapshot with the Jobs that ran whole at the end of the last incident.
+
+    A controller that has just started infers that from the pods it finds. Where a member was lost and replaced before,
+    it would infer that the group has run whole only since then, and take the loss for one from before the training.
+    """
+    closed = ledger.history[0] if ledger.history else None
+    if closed is None or closed.outcome is not Outcome.RECOVERED or resized(snapshot) is not None:
+        return snapshot  # a rank that a user has added since took no part in that
+    known = {
+        job.uid: min(closed.ended_at, snapshot.trained_at.get(job.uid, closed.ended_at))
+        for job in member_jobs(snapshot)
+        if began_at(job) <= closed.ended_at and not stands_still(job)
+    }
+    return msgspec.structs.replace(snapshot, trained_at={**snapshot.trained_at, **known}) if known else snapshot
 
 
 def _in_time(context: ReconcileContext, plan: Plan) -> Plan:

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from recovery.core.diagnosis.signature import DisruptionClass
 from recovery.core.model.ledger import Incident, Outcome, Phase, PhaseSpan, Totals
+from recovery.core.model.reason import Reason
 from recovery.sim.training.training import Round, TrainingOutcome
 
 API_TIME = timedelta(seconds=1)
@@ -44,6 +45,9 @@ class Account(StrEnum):
     # Time that an incident books although the training ran.
     EARLY = "ran on after the evidence"
     """From the start of an incident to the first stop in it: a pod that dies slowly, a fault that stops no rank yet."""
+    MEETING = "a member was lost before all had met"
+    """The others wait for it and meet when its replacement comes. Their processes are older than the loss, so without a
+    probe nothing tells such a group from one that hangs, and the restart that waits for its backoff is made."""
     LATE = "trains before the incident ends"
     BETWEEN = "trained for a while during the incident"
     NEVER = "the training did not stop"
@@ -91,6 +95,10 @@ class Booked:
     """Outcome and reason, as in `Observed/LeftToKubernetes`. Empty: it is open."""
     outlives: tuple[tuple[datetime, datetime], ...] = ()
     """Its phases Held for an error of its own, each from and until when."""
+    withheld: tuple[tuple[datetime, datetime], ...] = ()
+    """Its phases Backoff, each from and until when: a restart waits."""
+    size_kept: tuple[tuple[datetime, datetime], ...] = ()
+    """Its phases Held because a user has resized a Job, each from and until when: until a person decides."""
     verified: bool = False
     """All ranks have said that they have met."""
     manual: bool = False
@@ -180,6 +188,14 @@ def booked(
             (span.started_at, span.ended_at or ends_at)
             for span in incident.phases
             if span.phase is Phase.HELD and span.started_at in judged
+        ),
+        withheld=tuple(
+            (span.started_at, span.ended_at or ends_at) for span in incident.phases if span.phase is Phase.BACKOFF
+        ),
+        size_kept=tuple(
+            (span.started_at, span.ended_at or ends_at)
+            for span in incident.phases
+            if span.phase is Phase.HELD and incident.held_reason is Reason.USER_RESIZED
         ),
         verified=closing is not None and closing.verified,
         manual=incident.disruption_class == DisruptionClass.MANUAL,

@@ -1,6 +1,6 @@
 """The time that incidents book, against the time in which the trainings stood still."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -45,6 +45,8 @@ from recovery.sim.trials.trial_evidence import TrialEvidence, Violation
 _OF_GROUPS = frozenset({TRAIN_JOBS, JOB_SETS, RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES, RECOVERY_CONFIGS})
 _TOLERANCE = API_TIME + timedelta(milliseconds=100)
 """Besides, a kubelet takes a moment to report."""
+_WHOLE_SECONDS = timedelta(seconds=1)
+"""The API and the kubelets date in these: a loss may be dated so long before it."""
 _PROBES_EACH = timedelta(seconds=1)
 """A joined probe succeeds, at the latest, so long after all ranks have met."""
 _MEETS_IN = timedelta(seconds=2)
@@ -237,6 +239,8 @@ class LostTimeBooked(CheckerRule):
                 return Account.LIVED
             if self._made_larger(key, stretch):
                 return Account.ADDED
+        if stretch.account == Account.BETWEEN and incident is not None and self._was_meeting(key, incident):
+            return Account.MEETING
         if stretch.account == Account.UNEXPLAINED and asked:
             return Account.ASKED
         if unseen and stretch.account == Account.UNEXPLAINED and stretch.seconds > _TOLERANCE.total_seconds():
@@ -287,7 +291,10 @@ class LostTimeBooked(CheckerRule):
             Account.UNREPORTED: _SETTLES_IN + 2 * self._reports_every(key),
             Account.OUTLIVES: EARLY,
             Account.LIVED: _SETTLES_IN + ((self._outlived_until(key, stretch) or stretch.since) - stretch.since),
-            Account.ADDED: _SETTLES_IN + _MADE_AGAIN_IN,
+            Account.ADDED: _SETTLES_IN
+            + _MADE_AGAIN_IN
+            + _overlap(stretch, incident.size_kept if incident is not None else ()),
+            Account.MEETING: _SETTLES_IN + _overlap(stretch, incident.withheld if incident is not None else ()),
         }
         by_rule = rules.get(Account(account)) if account in set(Account) else None
         if by_rule is None:
@@ -310,6 +317,12 @@ class LostTimeBooked(CheckerRule):
         )
         return max((until for until in lasts if until > stretch.since), default=None)
 
+    def _was_meeting(self, key: GroupKey, incident: Booked) -> bool:
+        """The training stood still since before the loss, and nothing tells when its ranks meet."""
+        stops = outages(self.evidence.rounds(str(key)), self.evidence.ends_at)
+        before = (each for each in stops if each.since + _WHOLE_SECONDS < incident.since < each.until)
+        return not incident.verified and any(before)
+
     def _made_larger(self, key: GroupKey, stretch: Stretch) -> bool:
         """A person has added ranks to the job that those who train on have not taken in: they met before, or they are
         told how many they are by a number of their own, and meet without the others."""
@@ -328,3 +341,9 @@ class LostTimeBooked(CheckerRule):
 
     def _happened(self, kind: FaultKind, key: GroupKey) -> bool:
         return any(each.fault.key.kind is kind and each.fault.job == str(key) for each in self.evidence.happenings)
+
+
+def _overlap(stretch: Stretch, spans: Iterable[tuple[datetime, datetime]]) -> timedelta:
+    """How much of the stretch lies in these spans."""
+    shared = (min(until, stretch.until) - max(since, stretch.since) for since, until in spans)
+    return sum((each for each in shared if each > timedelta()), timedelta())

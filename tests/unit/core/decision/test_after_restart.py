@@ -38,6 +38,16 @@ def actions(controller: Controller) -> list[AttemptAction]:
     return [attempt.action for attempt in controller.incident.attempts]
 
 
+def recovered() -> tuple[Controller, World]:
+    """The new group runs whole since 12:00:21, and the incident is history."""
+    controller, back = recreated()
+    whole = back.all_scheduled().all_started(20).all_ready(21)
+    controller.settle(whole, 22)
+    assert controller.recorded[0].closing is not None
+    assert controller.ledger.incident is None
+    return controller, whole
+
+
 # --- the trigger ---------------------------------------------------------------------------------------------------
 
 
@@ -539,3 +549,47 @@ def test_a_pod_that_runs_and_is_not_ready_is_named() -> None:
     controller, back = recreated()
     slow = back.all_scheduled().all_started(12).all_ready(13).with_pod(2, ready=False)
     assert said_after(controller, slow, 14) == f"waiting for {place(slow.pod(2))} to be Ready"
+
+
+# --- a controller that was held up, or has just started -------------------------------------------------------------
+
+
+def test_a_new_controller_knows_from_the_ledger_that_the_group_has_run_whole() -> None:
+    """Rank 1 was lost and replaced while nobody watched. By its pods alone the group runs whole only since then."""
+    controller, whole = recovered()
+    replaced = whole.pod_failed(1, 137, 100).came_back(1, 110, 120)
+    controller.reconcile(replaced.controller_restarted(), 200)
+    assert len(controller.triggers) == 2
+    assert "exit code 137" in controller.incident.evidence[0]
+
+
+def test_what_the_ledger_knows_is_not_said_of_a_job_that_was_resumed_since() -> None:
+    controller, whole = recovered()
+    resumed = whole.suspended().resumed(60).all_scheduled().all_started(70)
+    failed = resumed.pod_failed(1, 137, 71).replaced(1, 72)
+    controller.reconcile(failed.controller_restarted(), 73)
+    assert len(controller.triggers) == 1, "the new run has yet to be whole"
+
+
+@pytest.mark.parametrize("unseen", ["the Job and its pods", "the pods of a Job that is not new"])
+def test_a_phase_that_the_cache_shows_late_is_dated_by_live_facts(unseen: str) -> None:
+    """A process that was frozen for half a minute reads the watch of pods after that of Jobs."""
+    controller, world = triggered()
+    controller.reconcile(world.job_deleted(1).all_deleted(1), 1.5)
+    gone = world.job_gone()
+    back = gone.job_created(32)
+    cached = gone if unseen == "the Job and its pods" else back
+    live = back.pods_created(32).all_scheduled(32)
+    controller.write(controller.plan_on(cached.snapshot(), live.snapshot(live=True), 60))
+    starting = controller.incident.phases[-1]
+    assert (starting.phase, starting.started_at) == (Phase.STARTING, at(33)), "within the second"
+
+
+def test_a_new_job_without_pods_is_believed_to_have_none() -> None:
+    controller, world = triggered()
+    controller.reconcile(world.job_deleted(1).all_deleted(1), 1.5)
+    new = world.job_gone().job_created(10)
+    reads = controller.live_reads
+    controller.reconcile(new, 11)
+    assert controller.ledger.phase is Phase.SCHEDULING
+    assert controller.live_reads == reads
