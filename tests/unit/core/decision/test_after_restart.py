@@ -565,7 +565,7 @@ def test_a_new_controller_knows_from_the_ledger_that_the_group_has_run_whole() -
 
 def test_what_the_ledger_knows_is_not_said_of_a_job_that_was_resumed_since() -> None:
     controller, whole = recovered()
-    resumed = whole.suspended().resumed(60).all_scheduled().all_started(70)
+    resumed = whole.suspended().resumed(60).all_scheduled().started(1, 70)
     failed = resumed.pod_failed(1, 137, 71).replaced(1, 72)
     controller.reconcile(failed.controller_restarted(), 73)
     assert len(controller.triggers) == 1, "the new run has yet to be whole"
