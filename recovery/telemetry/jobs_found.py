@@ -57,6 +57,8 @@ class FoundJobs:
         found = _found(snapshot, policy)
         if found is not None:
             self._found[key] = found
+        else:
+            self._found.pop(key, None)  # nobody may ever scrape, and `present` forget it
 
     def present(self) -> Mapping[GroupKey, FoundJob]:
         """Those whose workload exists."""

@@ -81,8 +81,8 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
         )
     ):
         return Plan(ledger, plan.reason, plan.message, actions=(ReadLive(),))
-    observed = _observed(context, plan.ledger)
-    if plan.ledger == ledger and ledger.incident is None and not _readability_changed(ledger, observed):
+    observed = _observed(context, plan)
+    if plan.ledger == ledger and ledger.incident is None and not _observed_anything_new(ledger, observed):
         return plan
     after = summarise(plan.ledger, workload, now, observed)
     return msgspec.structs.replace(plan, ledger=after, actions=(*plan.actions, *events(ledger, after)))
@@ -102,31 +102,33 @@ def _accounted(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
     )
 
 
-def _observed(context: ReconcileContext, ledger: Ledger) -> tuple[group_conditions.GroupCondition, ...]:
+def _observed(context: ReconcileContext, plan: Plan) -> tuple[group_conditions.GroupCondition, ...]:
     """The conditions that hold. Those of the pods are written only while an incident is open; that an object of the
-    group cannot be read is written at any time."""
-    open_, unreadable = ledger.incident, group_conditions.undecodable(context.snapshot)
-    shown = (
-        group_conditions.conditions_of(context.snapshot, _finish_timeout(open_), context.now)
-        if open_ is not None
-        else ()
-    )
-    late = overdue(context.snapshot, ledger.handled, _finish_timeout(open_)) if open_ is not None else None
-    if late is not None:
-        shown = (
-            *shown,
-            group_conditions.GroupCondition(group_conditions.FINISH_OVERDUE, late.reason, message_of(late)),
-        )
+    group cannot be read, or that nothing is done about an earlier loss, is written at any time."""
+    open_, unreadable = plan.ledger.incident, group_conditions.undecodable(context.snapshot)
+    shown: tuple[group_conditions.GroupCondition, ...] = ()
+    if open_ is not None:
+        timeout = _finish_timeout(open_)
+        shown = group_conditions.conditions_of(context.snapshot, timeout, context.now)
+        late = overdue(context.snapshot, plan.ledger.handled, timeout)
+        if late is not None:
+            message = message_of(late)
+            shown = (*shown, group_conditions.GroupCondition(group_conditions.FINISH_OVERDUE, late.reason, message))
+    elif plan.reason is Reason.BASELINE:
+        shown = (group_conditions.GroupCondition(group_conditions.EARLIER_LOSS, plan.reason, plan.message),)
     return shown if unreadable is None else (*shown, unreadable)
 
 
-def _readability_changed(ledger: Ledger, observed: tuple[group_conditions.GroupCondition, ...]) -> bool:
-    """The condition in the ledger does not say what is observed. A ledger that does not exist is not made for it."""
-    said = next((each for each in ledger.conditions if each.type == group_conditions.UNDECODABLE), None)
-    holds = next((each for each in observed if each.type == group_conditions.UNDECODABLE), None)
-    if said is None or said.status != "True":
-        return holds is not None and ledger != Ledger()
-    return holds != group_conditions.GroupCondition(said.type, said.reason, said.message)
+def _observed_anything_new(ledger: Ledger, observed: tuple[group_conditions.GroupCondition, ...]) -> bool:
+    """Conditions in the ledger do not say what is observed between incidents. A ledger that does not exist is not made
+    for them."""
+    types = {group_conditions.UNDECODABLE, group_conditions.EARLIER_LOSS}
+    said = {
+        group_conditions.GroupCondition(each.type, each.reason, each.message)
+        for each in ledger.conditions
+        if each.type in types and each.status == "True"
+    }
+    return ledger != Ledger() and said != {each for each in observed if each.type in types}
 
 
 def _finish_timeout(open_: Incident) -> timedelta:

@@ -14,6 +14,7 @@ TRAINING_CONTAINER_UNKNOWN = "TrainingContainerUnknown"
 UNDECODABLE = "Undecodable"
 STALE_FACTS = "StaleFacts"
 FINISH_OVERDUE = "FinishOverdue"
+EARLIER_LOSS = "EarlierLoss"
 _SENTENCES_MAX = 3
 
 

@@ -46,6 +46,23 @@ def test_what_is_left_as_a_baseline_comes_with_the_command_that_recovers_it() ->
     assert message.endswith("if the ranks hang since, recovery restart train --reason TEXT")
 
 
+def test_a_group_with_a_ledger_has_a_condition_that_says_so_for_as_long_as_it_holds() -> None:
+    budget_reset = Ledger(epoch=3)
+    controller = Controller(policy(since=-9), budget_reset)
+    lost = training(restart_policy="OnFailure").container_restarted(2, 1, -10)
+    controller.reconcile(lost, 0)
+    (condition,) = (each for each in controller.ledger.conditions if each.type == "EarlierLoss")
+    assert (condition.status, condition.reason) == ("True", "Baseline")
+    assert condition.message.endswith("recovery restart train --reason TEXT")
+    written = controller.ledger
+    controller.reconcile(lost, 60)
+    assert controller.ledger == written, "once"
+    controller.reconcile(lost.with_workload(progress=Progress(at(60), 0.1)), 70)
+    (condition,) = (each for each in controller.ledger.conditions if each.type == "EarlierLoss")
+    assert condition.status == "False"
+    assert controller.done == []
+
+
 def test_a_training_that_has_reported_progress_since_does_not_hang() -> None:
     world = training(restart_policy="OnFailure").container_restarted(2, 1, -10)
     assert untouched(world.with_workload(progress=Progress(at(-5), 0.1)), 0, since=-9) is NO_FAILURE
