@@ -82,8 +82,8 @@ def reference(definitions: tuple[Definition, ...]) -> str:
 
 def _introduction(definition: Definition) -> str:
     scope = "namespaced" if definition.resource.namespaced else "cluster-scoped"
-    rules = "".join(f" Rule: {rule['message']}." for rule in definition.rules)
-    return f"{definition.description} It is {scope}: `kubectl get {definition.short_name}`.{rules}\n"
+    rules = "".join(f"Rule: {rule['message']}.\n" for rule in definition.rules)
+    return f"{definition.description}\nIt is {scope}: `kubectl get {definition.short_name}`.\n{rules}"
 
 
 def _tables(definition: Definition) -> Iterator[str]:
