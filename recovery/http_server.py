@@ -307,7 +307,7 @@ def _let_go(error: BaseException | None) -> None:
 
 
 def _not_of_a_client(record: logging.LogRecord) -> bool:
-    """False for a request that is no HTTP: anybody could fill the log with tracebacks."""
+    """False for a request that is not HTTP: any client could fill the log with tracebacks."""
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 

@@ -328,7 +328,7 @@ class GroupStore(Protocol):
         ...
 
     def stale(self) -> Mapping[str, datetime]:
-        """The resources of which the watch tells nothing, by plural, and when it last did. Empty: all are current."""
+        """The resources whose watch is silent, by plural, and when it last reported. Empty: all are current."""
         ...
 
     def nodes(self) -> Mapping[str, NodeFacts]:

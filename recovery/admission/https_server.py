@@ -107,7 +107,7 @@ class HttpsServer:
 
 
 class _NoMemories:
-    """In place of kopf's, which keep a memo of every object that is changed until its deletion is watched: for ever."""
+    """In place of kopf's, which keep a memo of every changed object until they watch its deletion: without end."""
 
     async def recall_memo(self, *_: Any, **__: Any) -> kopf.Memo:
         return kopf.Memo()

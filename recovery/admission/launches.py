@@ -54,8 +54,8 @@ class RuntimeName(msgspec.Struct, frozen=True):
 def runtime_name(body: Body, namespace: str) -> RuntimeName | None:
     """Of the object that is judged. None: it is a runtime itself, or what its job depends on is not in this cluster.
 
-    `namespace`: of the request. What the object says of its own is not asked: our rights reach further than its
-    writer's.
+    `namespace`: of the request. The namespace that the object names is ignored: our rights reach further
+    than its writer's.
     """
     job = read(document_of(body)).view
     if not isinstance(job, TrainJob) or job.managed_by not in TRAINER_MANAGES or not job.runtime.name:
@@ -77,8 +77,8 @@ def verdict_of(new: Body, old: Body | None, runtime: Body | None) -> AdmissionVe
     same. A TrainJob that is created suspended is not refused for what depends on its runtime: whoever suspends it,
     Kueue for one, may patch that before it starts.
 
-    Of a TrainingRuntime nothing is quoted. Nobody has proved to be the API server, and so any client in the network
-    can ask in the name of any namespace.
+    Nothing of a TrainingRuntime is quoted. The client is not authenticated as the API server, so any client in the
+    network can ask in the name of any namespace.
     """
     found = [finding for finding in _findings(new, runtime) if finding.code.severity is not Severity.NOTE]
     refused = [finding for finding in found if _is_error(finding) and finding.place.document == _SUBJECT]
@@ -151,7 +151,7 @@ def _of_a_namespace(runtime: Body | None) -> bool:
 def _told(finding: LintFinding, runtime: Body | None, known: Set[LintFinding] | None) -> str:
     """One line; the API server shows no control characters in a warning.
 
-    `known`: the findings that can be told in full. None: all of them.
+    `known`: the findings that may be quoted in full. None: all of them.
     """
     where = ""
     if finding.place.document == _RUNTIME and runtime is not None:

@@ -1,4 +1,4 @@
-"""What is decided of an AdmissionReview before any check reads its object: whether it can be read at all.
+"""Decides, before any check reads the object of an AdmissionReview, whether it can be read at all.
 
 Whoever reaches the port can send one, so it also has to be one that an API server could send: of the resource that the
 path is for, and of an object in the namespace of the request. Only that namespace says which objects may be read for
@@ -78,7 +78,7 @@ def read_review(body: bytes, plural: str | None) -> EarlyAnswer | ReviewedReques
     except RecursionError:
         return _too_deep(body)
     except ValueError as error:  # malformed UTF-8 is one
-        raise ReviewError(f"the review is no JSON: {error}") from None
+        raise ReviewError(f"the review is not JSON: {error}") from None
     if _deeper_than(DEPTH_MAX, review):
         return _too_deep(body)
     request = review.get("request") if isinstance(review, dict) else None

@@ -3,7 +3,7 @@
 No cache: what is not in one may have been made a moment ago, together with the job. And no waiting: a runtime that is
 not had in time is not known, and the job is admitted without it.
 
-Whoever reaches the webhooks makes us read, so the reads have a rate. Above it a runtime is not known either.
+Any client of the webhooks can cause reads, so their rate is limited. Above it a runtime is not known either.
 """
 
 import asyncio

@@ -15,7 +15,7 @@ from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_INTERRUPTED, print_error
 from recovery.cli.preflight import absent_resources, install_words
 from recovery.controller.clock import SystemClock
 from recovery.kube.client import KubeApiClient
-from recovery.kube.contact import ApiContact, reaches_anew
+from recovery.kube.contact import ApiContact, reaches_with_new_session
 from recovery.kube.http import HttpTransport
 from recovery.kube.kubeconfig_context import default_namespace
 from recovery.kube.observer import NoObserver, RequestObserver
@@ -61,7 +61,7 @@ async def connect(
     """A session for as long as the context lasts. Raises SessionError; names what is not installed by CommandError."""
     clock, entropy = SystemClock(), random.Random()  # noqa: S311 - spreads retries, guards no secret
     async with open_session(kubeconfig=kubeconfig, context=context) as session:
-        contact = ApiContact(clock, partial(reaches_anew, kubeconfig, context), observer or NoObserver())
+        contact = ApiContact(clock, partial(reaches_with_new_session, kubeconfig, context), observer or NoObserver())
         client = KubeApiClient(HttpTransport(session, clock=clock, observer=contact), clock=clock, entropy=entropy)
         try:
             yield Connection(client, session.server, clock, entropy, contact)

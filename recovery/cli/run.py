@@ -189,7 +189,7 @@ _OPTIONAL = (
 
 
 async def _not_needed_for_a_start(connection: Connection, *, train_jobs: bool) -> list[Permission]:
-    """The permissions that are missing and that a start does without; each is told in the log."""
+    """The permissions that are missing and that the start does not need; each is logged."""
     to_enforce = await denied(connection.client, needed(ENFORCE, train_jobs=train_jobs))
     to_quarantine = await denied(connection.client, QUARANTINE)
     if to_enforce:

@@ -56,7 +56,7 @@ class IncidentSweeper:
         self._clock = clock
         self._ledgers = ledgers
         self._told: type[Exception] | None = None
-        """The kind of trouble that was told of last. None: the last pass had none."""
+        """The kind of failure that was logged last. None: the last pass had none."""
 
     async def run(self) -> None:
         """Until cancelled, or until this process may no longer lead."""
@@ -106,7 +106,7 @@ class IncidentSweeper:
         return due
 
     async def _delete(self, record: RetainedIncident) -> bool:
-        """False: it has changed, is gone, or somebody refuses that it goes."""
+        """False: it has changed, is gone, or its deletion was refused."""
         if self._in_use()(record):
             return False
         try:

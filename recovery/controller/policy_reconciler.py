@@ -39,7 +39,7 @@ class PolicyReconciler:
         """By UID: the generation that was written about, and what. A CRD of an earlier version drops the fields, and
         the same write would follow without end."""
         self._troubled = False
-        """The last review failed, and that was told."""
+        """The last review failed, and a warning was logged."""
 
     async def run(self) -> None:
         """Until cancelled, or until this process may no longer lead."""
@@ -55,7 +55,7 @@ class PolicyReconciler:
                 self._say(error, seconds)
             except ApiError as error:
                 self._say(error, seconds)
-            except Exception as error:  # noqa: BLE001 - the policies' trouble must not end the groups' recoveries
+            except Exception as error:  # noqa: BLE001 - a failure here must not end the recoveries of groups
                 _log.error("a review of the policies failed: this is a bug", error=str(error), exc_info=error)
             await self._clock.sleep(seconds)
 

@@ -37,10 +37,12 @@ class Health(msgspec.Struct, frozen=True):
 class ApiContact:
     """A `RequestObserver` that remembers since when no request has been answered, and hands everything on."""
 
-    def __init__(self, clock: Clock, reaches_anew: Callable[[], Awaitable[bool]], observer: RequestObserver) -> None:
-        """`reaches_anew`: whether a session that is opened now gets an answer."""
+    def __init__(
+        self, clock: Clock, reaches_with_new_session: Callable[[], Awaitable[bool]], observer: RequestObserver
+    ) -> None:
+        """`reaches_with_new_session`: whether a session that is opened now gets an answer."""
         self._clock = clock
-        self._reaches_anew = reaches_anew
+        self._reaches_with_new_session = reaches_with_new_session
         self._observer = observer
         self._failing_since_seconds: float | None = None
         """None: the last request was answered, or none has been sent."""
@@ -63,13 +65,13 @@ class ApiContact:
         words = f"no request has reached the API server for {now - self._failing_since_seconds:.0f} s"
         if self._trial is None or now - self._tried_at_seconds >= TRIAL_INTERVAL_SECONDS:
             self._tried_at_seconds = now
-            self._trial = asyncio.ensure_future(self._reaches_anew())
+            self._trial = asyncio.ensure_future(self._reaches_with_new_session())
         if await asyncio.shield(self._trial):
             return Health(True, f"{words}, and a new session reaches it: this process is at fault")
         return Health(False, f"ok, but {words}; a new session does not reach it either")
 
 
-async def reaches_anew(kubeconfig: str | None, context: str | None) -> bool:
+async def reaches_with_new_session(kubeconfig: str | None, context: str | None) -> bool:
     """Open a session as a new process would, and send one request. Any answer counts."""
     try:
         async with (

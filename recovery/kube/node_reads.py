@@ -33,8 +33,8 @@ NODES_IN_FLIGHT_MAX = 64
 """Of the whole process. A rack that is lost is some dozen nodes; of several racks the reads go one after the other."""
 
 
-def _heeded(reading: asyncio.Task[NodeFacts | None]) -> None:
-    """An error that nobody waits for any more is nobody's."""
+def _retrieve_error(reading: asyncio.Task[NodeFacts | None]) -> None:
+    """Keep asyncio from logging the error of a read whose callers have all been cancelled."""
     if not reading.cancelled():
         reading.exception()
 
@@ -46,15 +46,15 @@ class NodeReads:
         self._client = client
         self._slots = asyncio.Semaphore(NODES_IN_FLIGHT_MAX)
         self._unsent: dict[str, asyncio.Task[NodeFacts | None]] = {}
-        """Reads that wait for a slot: who asks about such a node now is answered by that read."""
+        """Reads that wait for a slot: a new question about the node joins that read."""
         self._leases_refused = False
-        """It was said in the log that Leases of nodes may not be read."""
+        """The log already says that Leases of nodes may not be read."""
 
     async def read(self, names: Iterable[str]) -> Mapping[str, NodeFacts | None]:
         """None: it does not exist. One that cannot be read, or whose Lease cannot, is left out. Raises ApiError."""
         readings = {name: self._reading(name) for name in names}
         if readings:
-            # Not `gather`: whoever gives up must not take the answers away from the others.
+            # Not `gather`: a caller that is cancelled must not cancel the read for the others.
             await asyncio.wait(readings.values())
         found: dict[str, NodeFacts | None] = {}
         for name, reading in readings.items():
@@ -63,18 +63,18 @@ class NodeReads:
         return found
 
     def _reading(self, name: str) -> asyncio.Task[NodeFacts | None]:
-        """The read that answers a question that is asked now."""
+        """The read that a question of this moment joins."""
         reading = self._unsent.get(name)
         if reading is None:
             reading = self._unsent[name] = asyncio.create_task(self._read(name))
-            reading.add_done_callback(_heeded)
+            reading.add_done_callback(_retrieve_error)
         return reading
 
     async def _read(self, name: str) -> NodeFacts | None:
         try:
             await self._slots.acquire()
         finally:
-            del self._unsent[name]  # it is sent now: whoever asks later needs a younger answer
+            del self._unsent[name]  # it is sent now: later questions need a newer answer
         try:
             node = await self.node(name)
             if node is None or node.reachable:

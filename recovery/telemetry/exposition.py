@@ -18,11 +18,11 @@ from recovery.ports import Clock
 from recovery.telemetry.pieces import Pieces
 
 FRESH_SECONDS = 1.0
-"""For so long after it was made an exposition is given to whoever asks."""
+"""For so long after it was made, an exposition answers every request."""
 SLICE_SECONDS = 0.005
 """After so much work the event loop gets a turn, for as long as the work took: a scrape has half of it at most."""
 _PART_CHARACTERS = 64 * 1024
-"""Of a part of the response, which is sent in one go."""
+"""Of a part of the response, which is sent at once."""
 _LINES_AT_ONCE = 100
 """Between two checks of the time: half a millisecond."""
 

@@ -37,8 +37,8 @@ def _stale(snapshot: Snapshot) -> GroupCondition | None:
         return None
     since = min(snapshot.stale.values()).isoformat(timespec="seconds")
     message = (
-        f"The API server has told nothing of {', '.join(sorted(snapshot.stale))} since {since}: what has begun "
-        "goes on, and nothing new is begun on what may be out of date"
+        f"The watches of {', '.join(sorted(snapshot.stale))} have been silent since {since}: what has begun "
+        "continues, and nothing new begins on facts that may be out of date"
     )
     return GroupCondition(STALE_FACTS, "WatchSilent", message)
 

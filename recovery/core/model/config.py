@@ -39,8 +39,8 @@ class QuarantineSpec(msgspec.Struct, frozen=True, rename="camel"):
     the node confirmed it; else until the node is healthy, or by hand."""
     trusted_namespaces: tuple[str, ...] = ()
     """Namespaces whose jobs may blame a node by a message alone, and that may fill the cap of the cluster alone. All
-    others need a sign of the node itself or a job of a second namespace, and at most a tenth of the cap, but one node,
-    is quarantined for each of them without a sign of the node."""
+    others need a sign of the node itself or a job of a second namespace. Without a sign of the node, at most a tenth of
+    the cap, and at least one node, is quarantined for each of them."""
 
 
 class SuspicionSpec(msgspec.Struct, frozen=True, rename="camel"):

@@ -517,7 +517,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """When that reading began: a slow API server takes its time, and the facts are older than the decision. None: from
     a cache."""
     stale: Mapping[str, datetime] = {}
-    """Resources of which the watch tells nothing any more, by plural, and when it last did. Empty: all are current."""
+    """Resources whose watch is silent, by plural, and when it last reported. Empty: all are current."""
     undecodable: tuple[UndecodableObject, ...] = ()
     """Objects of the group that cannot be read, by kind and name. Where one could be read before, its last readable
     state is among the facts."""

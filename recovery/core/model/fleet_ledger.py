@@ -37,7 +37,7 @@ class Quarantined(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """Of the job whose incident called for it. Empty: a person asked, or an older controller wrote it."""
     node_sign: str = ""
     """What proved a fault of the node then: a row of the signature table that blames the node, or conditions and taints
-    of an administrator's rule. Empty: only jobs told, or what they can bring about."""
+    of an administrator's rule. Empty: only jobs, or what jobs can cause, blamed it."""
     releasing: str = ""
     """Why it is being released; empty: it is not."""
 

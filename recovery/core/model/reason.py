@@ -24,7 +24,7 @@ class Reason(StrEnum):
     UNDECODABLE = "Undecodable"
     """An object of the group cannot be read, so nothing is done about the group."""
     STALE_FACTS = "StaleFacts"
-    """The API server tells nothing of a resource any more, so nothing new is done on what is known of it."""
+    """The watch of a resource is silent, so nothing new begins on what is known of it."""
     NO_POLICY = "NoPolicy"
     """No RecoveryPolicy selects the job."""
     POLICY_INVALID = "PolicyInvalid"

@@ -23,7 +23,7 @@ TEXTS: dict[Sentence | Reason, Text] = {
     Reason.JOB_SET_DELETED: "{what} is being deleted",
     Reason.JOB_SET_REPLACED: "the JobSet was replaced by another",
     Reason.UNDECODABLE: _undecodable,
-    Reason.STALE_FACTS: "the API server has told nothing of {resources} since {since}",
+    Reason.STALE_FACTS: "the watches of {resources} have been silent since {since}",
     Reason.POLICY_GONE: "the RecoveryPolicy was deleted or no longer selects this job",
     Reason.POLICY_INVALID: "the RecoveryPolicy cannot be used: {error}",
     Sentence.SWITCHED_TO_OBSERVE: "policy {policy} was switched to Observe",

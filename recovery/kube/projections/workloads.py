@@ -57,10 +57,6 @@ class _TrainJobSpec(msgspec.Struct, frozen=True, rename="camel"):
     runtime_patches: list[_RuntimePatch] = []
 
 
-class _Conditions(msgspec.Struct, frozen=True):
-    conditions: list[RawCondition] = []
-
-
 class _TrainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     last_updated_time: Date
     progress_percentage: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None

@@ -138,8 +138,8 @@ STALE_WATCHES = _of_process(
     "stale_watches",
     MetricType.GAUGE,
     "0 or 1",
-    "1 while the API server tells nothing of a resource, and what is known of it may be out of date. No restart is "
-    "begun on stale facts. Where nodes are stale, none is quarantined and no silent one is taken for dead.",
+    "1 while the watch of a resource is silent, and the objects in the cache may be out of date. The controller begins "
+    "no restart on stale facts. While nodes are stale, it quarantines none, and assumes no silent node to be dead.",
     "From the first list. It is exported at 0 as well.",
     "max by (resource) (recovery_stale_watches) > 0",
     _RESOURCE,

@@ -60,8 +60,8 @@ IMPLAUSIBLE: dict[str, tuple[bytes, str]] = {
     "another resource": (review(resource={"resource": "pods"}), "another resource than trainjobs"),
     "no request": (b"{}", "has no request"),
     "a list": (b"[]", "has no request"),
-    "no JSON": (b"{", "is no JSON"),
-    "no text": (b"\xff", "is no JSON"),
+    "no JSON": (b"{", "is not JSON"),
+    "no text": (b"\xff", "is not JSON"),
     "too large, of nobody": (b" " * (CHECKED_BYTES_MAX + 1), "has no uid"),
     "too deep, of nobody": (b"[" * 5000 + b"]" * 5000, "has no uid"),
 }

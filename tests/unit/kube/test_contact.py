@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from recovery.kube.contact import SILENCE_SECONDS, TRIAL_INTERVAL_SECONDS, ApiContact, Health, reaches_anew
+from recovery.kube.contact import SILENCE_SECONDS, TRIAL_INTERVAL_SECONDS, ApiContact, Health, reaches_with_new_session
 from recovery.kube.observer import NoObserver
 from tests.unit.admission.api import StillClock
 
@@ -110,12 +110,12 @@ async def test_a_new_session_reaches_a_server_that_answers_anything(tmp_path: Pa
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    assert await reaches_anew(kubeconfig(tmp_path, runner.addresses[0][1]), None)
+    assert await reaches_with_new_session(kubeconfig(tmp_path, runner.addresses[0][1]), None)
     await runner.cleanup()
 
 
 async def test_a_new_session_reaches_nobody_where_nobody_listens_or_no_kubeconfig_is(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        assert not await reaches_anew(kubeconfig(tmp_path, closed.getsockname()[1]), None)
-    assert not await reaches_anew(str(tmp_path / "none"), None)
+        assert not await reaches_with_new_session(kubeconfig(tmp_path, closed.getsockname()[1]), None)
+    assert not await reaches_with_new_session(str(tmp_path / "none"), None)

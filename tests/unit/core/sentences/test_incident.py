@@ -45,7 +45,7 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
     (because(Reason.JOB_SET_REPLACED), "the JobSet was replaced by another"),
     (
         because(Reason.STALE_FACTS, resources="jobs, pods", since="2026-11-21T12:00:00+00:00"),
-        "the API server has told nothing of jobs, pods since 2026-11-21T12:00:00+00:00",
+        "the watches of jobs, pods have been silent since 2026-11-21T12:00:00+00:00",
     ),
     (
         because(Reason.UNDECODABLE, first="Pod ml/pod-0 cannot be read: no", more=49),
