@@ -119,7 +119,7 @@ class Exposition:
 
 def _texts(pieces: Pieces, text_format: TextFormat) -> Iterator[str]:
     """Some lines each; empty where a piece has none yet."""
-    labels = _Labels()
+    labels = _SampleLines()
     for family in pieces:
         if family is None:
             yield ""
@@ -141,7 +141,7 @@ def _head(family: Metric, text_format: TextFormat) -> str:
     return f"# HELP {name} {says}\n# TYPE {name} {family.type}\n"
 
 
-class _Labels:
+class _SampleLines:
     """Renders samples. It remembers the values of labels that it has escaped: those of a job come 65 times."""
 
     def __init__(self) -> None:
