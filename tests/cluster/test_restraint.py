@@ -243,6 +243,34 @@ async def test_a_job_that_completes_while_the_trigger_is_under_way_ends_complete
     assert await job.child_uid() == uid
 
 
+async def test_a_loss_while_the_training_finishes_is_held_after_its_time_until_a_person_decides(
+    installed: ControlPlane, namespace: str, jobs: StartsJobs, proxy: ApiProxy, controller: StartsController
+) -> None:
+    """Rank 0 has ended far too early, with exit code 0, and the Job replaces only the rank that was lost then."""
+    await apply(installed, namespace, rules(timeouts={"finish": "5s"}))
+    [job] = await jobs("llm", ranks=3)
+    uid = await job.child_uid()
+    async with controller():
+        await exit_rank(job, 0, 0)
+        async with asyncio.timeout(GUARD_SECONDS):
+            while not (await job.get("job", job.child))["status"].get("succeeded"):
+                await asyncio.sleep(0.05)
+        await lose(job, 2)
+        await until_said(job, "has Succeeded, so the training is finishing, but it has not ended within 5s")
+        await job.reaches("Held")
+        ledger = await job.ledger()
+        assert writes(proxy, of={"trainjobs", "jobsets", "jobs", "pods"}) == []
+        assert ledger["reason"] == "FinishOverdue"
+        assert {each["type"]: each["status"] for each in ledger["conditions"]}["FinishOverdue"] == "True"
+        done = await recovery("retry", job.name, "-n", job.namespace, "--kubeconfig", str(installed.kubeconfig))
+        assert done.exit_code == 0, done
+        [closed] = await job.closed_incidents(1)
+
+    assert (closed["outcome"], closed["attempts"]) == ("Recovered", 1)
+    assert await job.child_uid() != uid
+    await job.trains()
+
+
 async def test_a_job_set_that_failed_while_no_controller_ran_is_reported_once_and_left_as_it_is(
     installed: ControlPlane, namespace: str, jobs: StartsJobs, proxy: ApiProxy, controller: StartsController
 ) -> None:

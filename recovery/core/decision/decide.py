@@ -259,7 +259,7 @@ def _by_losses(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Pla
     snapshot, now = context.snapshot, context.now
     seen = gather(snapshot)
     evidence = fresh(snapshot, seen, since=policy.since, handled=ledger.handled, now=now)
-    finishing = lost_while_finishing(snapshot, since=policy.since, handled=ledger.handled, now=now)
+    finishing = lost_while_finishing(snapshot, ledger, since=policy.since, now=now)
     if finishing is not None and now - finishing.lost_at >= policy.finish_timeout:
         return _finish_is_overdue(context, ledger, policy, finishing)
     if not evidence:

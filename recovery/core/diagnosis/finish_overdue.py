@@ -13,6 +13,7 @@ from recovery.core.diagnosis.finishing import first_done
 from recovery.core.model.durations import in_words
 from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.facts import JobFacts, Snapshot
+from recovery.core.model.ledger import Ledger
 from recovery.core.model.reason import Explanation, Reason, because
 
 
@@ -28,21 +29,32 @@ class LostWhileFinishing(msgspec.Struct, frozen=True):
 
 
 def lost_while_finishing(
-    snapshot: Snapshot, *, since: datetime | None, handled: Handled, now: datetime
+    snapshot: Snapshot, ledger: Ledger, *, since: datetime | None, now: datetime
 ) -> LostWhileFinishing | None:
-    """None: it is not finishing, nothing is lost, nothing tells when, or it has been decided on.
-
-    A loss counts though an incident has dealt with it: that one was closed because the training was finishing. `since`:
-    as for `fresh`.
-    """
+    """None: it is not finishing, nothing is lost, nothing tells when, or it has been decided on. `since`: as for
+    `fresh`."""
     found = first_done(snapshot)
-    if found is None or _key(found[0]) in handled.keys:
+    if found is None or _key(found[0]) in ledger.handled.keys:
         return None
     job, done = found
-    again = msgspec.structs.replace(handled, keys=(), earlier=0)
-    losses = fresh(snapshot, gather(snapshot), since=since, handled=again, now=now)
+    losses = (
+        *fresh(snapshot, gather(snapshot), since=since, handled=ledger.handled, now=now),
+        *_left(snapshot, ledger, now),
+    )
     dated = [item.at for item in losses if item.at is not None]
     return LostWhileFinishing(done, losses, min(dated), _key(job)) if dated else None
+
+
+def _left(snapshot: Snapshot, ledger: Ledger, now: datetime) -> tuple[Evidence, ...]:
+    """The losses of the last incident, if it was closed because the training was finishing: nobody has dealt with
+    them. Those of an earlier one are over: the group has run whole since."""
+    closed = ledger.history[0] if ledger.history else None
+    if closed is None or closed.outcome_reason is not Reason.JOB_FINISHING:
+        return ()
+    seen = [item for item in gather(snapshot) if item.key in ledger.handled.keys]
+    lost = fresh(snapshot, seen, since=None, handled=Handled(), now=now)
+    began = closed.started_at.replace(microsecond=0)
+    return tuple(item for item in lost if item.at is not None and item.at >= began)
 
 
 def overdue(snapshot: Snapshot, handled: Handled, finish_timeout: timedelta) -> Explanation | None:

@@ -93,7 +93,7 @@ def _begun(incident: Incident) -> FoldedIncidents:
         restarts=restarts_of_incident(incident),
         would={incident.would: 1} if incident.would else {},
         enforce_estimate=incident.enforce_estimate,
-        nodes={node: FoldedNode(1, lost) for node in {each.node for each in incident.suspects if each.node}},
+        nodes={each.node: FoldedNode(1, lost) for each in incident.suspects if each.node},
     )
 
 

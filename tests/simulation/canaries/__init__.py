@@ -89,7 +89,7 @@ CANARIES = (
     Canary("create before the old pods are gone", "OneIncarnation", writes.create_before_gone, _any, 3),
     Canary("pods force-deleted", "OneIncarnation", writes.force_deletes, _any, 2),
     Canary("deed before ledger", "LedgerBeforeAction", writes.action_before_ledger, _any, 2),
-    Canary("deed beside ledger", "LedgerBeforeAction", writes.action_beside_ledger, _any, 2),
+    Canary("deed beside ledger", "LedgerBeforeAction", writes.action_beside_ledger, _any, 7),
     Canary("cache trusted for absence", "JustifiedRestart", watching.cache_is_truth, _any, 1),
     Canary("no compare-and-swap", "LedgerSuccession", ledgers.last_write_wins, _any, 2),
     Canary("edge-triggered", "ConvergesAfterHealing", watching.only_changes, _rough, 12),

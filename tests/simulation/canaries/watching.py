@@ -1,5 +1,6 @@
 """Bugs in what is reconciled, and how fresh it is."""
 
+import asyncio
 from typing import TypeVar
 
 import msgspec
@@ -55,7 +56,7 @@ def only_changes(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class OnlyChanges(Duty):
         async def _resync(self) -> None:
-            return
+            await asyncio.Event().wait()  # one that ends, ends the process, and the next process lists everything
 
     class NoSecondTry(GroupQueue):
         def retry(self, key: GroupKey) -> float:

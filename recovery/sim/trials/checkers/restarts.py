@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
+from recovery.core.incident import phases
 from recovery.core.model.ledger import AttemptAction, Incident, Phase
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.ports import JOBS, RECOVERY_GROUPS
@@ -71,7 +72,11 @@ class JustifiedRestart(CheckerRule):
             if made.before.phase is Phase.HELD:
                 return None  # what it was held for has been judged before
             late = any(_took_too_long(job, incident.pinned, made.at) for job in targets)
-            if made.before.phase in _ON_THE_WAY and (late or self.world.undisturbed.clocks_jumped()):
+            before = made.before.incident
+            # Nobody may have led since the old group went: the ledger still says that it is being taken down.
+            others = before is not None and not set(before.target.job_uids) & set(incident.target.job_uids)
+            on_its_way = made.before.phase in _ON_THE_WAY or (made.before.phase in phases.GOING_DOWN and others)
+            if on_its_way and (late or self.world.undisturbed.clocks_jumped()):
                 return None
         jobs = ", ".join(incident.target.job_uids)
         return f"no member of Job {jobs} was lost, and it had not been on its way for long"

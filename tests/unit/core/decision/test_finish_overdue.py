@@ -109,6 +109,18 @@ def test_a_loss_that_an_incident_has_left_to_the_finishing_group_counts_from_the
     assert controller.incident.started_at == closed.closing.ended_at, "no second is booked twice"
 
 
+def test_a_loss_after_which_the_group_has_run_whole_is_none_that_a_finishing_group_waits_for() -> None:
+    """Its pods are still there, and the Job has replaced all of them."""
+    controller = observing()
+    failed = training(2).pod_failed(0, 1, LOST_AT).pod_failed(1, 1, LOST_AT)
+    controller.settle(failed, LOST_AT + 1)
+    back = failed.came_back(0, 110, 120).came_back(1, 110, 120)
+    controller.settle(back, 140)
+    assert controller.ledger.incident is None
+    plan = controller.reconcile(back.succeeded(0), 100_000)
+    assert (plan.reason, controller.ledger.incident) == (Reason.NO_FAILURE, None)
+
+
 def test_observe_says_that_enforce_would_hold() -> None:
     controller = observing()
     controller.reconcile(lost(), LOST_AT + 1)
