@@ -402,10 +402,12 @@ def _nodes() -> list[AnyPanel]:
         bars(
             "Quarantines refused, whole cluster",
             "Nodes that should have been quarantined in this time range and were not. cap: the limit is reached."
-            " permission: the policy or the RBAC role does not allow it. feasible: the job would no longer fit.",
+            " namespace_cap: that of the namespace is."
+            " permission: the policy or the RBAC role does not allow it. feasible: the job would no longer fit."
+            " unconfirmed: only messages of one namespace blame the node.",
             Query("round(sum by (reason) (increase(recovery_quarantine_refusals_total[$__range])))", "{{reason}}"),
             unit="none",
-            colors={"cap": BAD, "permission": WARNING, "feasible": "#7777DD"},
+            colors={"cap": BAD, "namespace_cap": BAD, "permission": WARNING, "feasible": "#7777DD"},
             width=6,
             decimals=0,
         ),

@@ -20,7 +20,15 @@ from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import ControllerProcess, Job
 
-OWN = frozenset({"recoverygroups", "recoverygroups/status", "recoveryincidents", "recoveryincidents/status", "events"})
+POLICY_STATUS = frozenset({"recoverypolicies/status", "clusterrecoverypolicies/status"})
+"""When the policy came to be in mode Enforce: written once for each switch, whatever becomes of jobs."""
+OWN = POLICY_STATUS | {
+    "recoverygroups",
+    "recoverygroups/status",
+    "recoveryincidents",
+    "recoveryincidents/status",
+    "events",
+}
 """What the controller may write to without touching a workload."""
 _QUESTIONS = frozenset({"selfsubjectaccessreviews"})
 """Posted, but stored nowhere: at its start the controller asks what it may do."""

@@ -27,6 +27,7 @@ _WRITES = {
     "DELETE jobs",
     "PATCH jobs",
     "DELETE pods",
+    "PATCH recoverypolicies/status",
 }
 TIME_TOLERANCE = timedelta(seconds=2)
 """API times are whole seconds, and a rank that gets SIGTERM takes a moment to be lost."""

@@ -221,7 +221,9 @@ QUARANTINE_REFUSALS = _of_fleet(
     "sum by (reason) (increase(recovery_quarantine_refusals_total[1d]))",
     one_of(
         "reason",
-        "`cap`: as many nodes are quarantined as may be. `permission`: the RecoveryConfig does not allow it. "
+        "`cap`: as many nodes are quarantined as may be. `namespace_cap`: as many for jobs of that namespace. "
+        "`unconfirmed`: only messages of one namespace blame the node. "
+        "`permission`: the RecoveryConfig does not allow it. "
         "`feasible`: a job would have too few nodes left, or it is not known yet whether it would.",
         values.REFUSALS,
     ),

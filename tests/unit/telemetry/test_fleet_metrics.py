@@ -6,6 +6,8 @@ from recovery.core.model.config import AllowSpec, ConfigFacts, ConfigSpec
 from recovery.core.model.fleet_ledger import Breaker, FleetLedger, Quarantined, Suspicion
 from recovery.core.model.ledger import Considered
 from recovery.core.model.reason import Reason
+from recovery.telemetry.catalogue import label_values
+from recovery.telemetry.incident_instruments import _REFUSALS
 from recovery.telemetry.observer import Telemetry
 from tests.unit.telemetry.world import BEGIN, KEY, Group, HeldStore, Scrape, SetClock
 
@@ -59,3 +61,7 @@ def test_a_refusal_is_counted_once_by_its_reason(metrics: Telemetry, group: Grou
     metrics.ledger_written(KEY, before, after)
     metrics.ledger_written(KEY, after, msgspec.structs.replace(after, message="said again"))
     assert Scrape(metrics).by(REFUSALS, "reason") == {"cap": 1}
+
+
+def test_each_reason_for_which_a_quarantine_is_refused_is_in_the_catalogue() -> None:
+    assert set(_REFUSALS.values()) == set(label_values.REFUSALS)
