@@ -33,12 +33,15 @@ WARNS_WITHOUT = {
 }
 """By role: what is said where a right of it is missing."""
 _INCOMPLETE = "the totals of the fleet will be incomplete (manifests/rbac)"
+_BASELINES_MOVE = "an edit of a policy will make earlier losses a baseline (manifests/rbac)"
 _ONLY_MORE = "records of incidents will only become more (manifests/rbac)"
 CAN_DO_WITHOUT = {
     ("get", "recoveryincidents"): _INCOMPLETE,
     ("patch", "recoveryconfigs/status"): _INCOMPLETE,
     ("delete", "recoveryincidents"): _ONLY_MORE,
     ("patch", "recoveryincidents/status"): _ONLY_MORE,
+    ("patch", "recoverypolicies/status"): _BASELINES_MOVE,
+    ("patch", "clusterrecoverypolicies/status"): _BASELINES_MOVE,
 }
 """Rights of the role recovery-observe that earlier versions did not have, and what is said where one is missing."""
 AT_ONCE = 4

@@ -191,6 +191,10 @@ class LostTimeBooked(CheckerRule):
         asks = job.gpus_per_pod if job.marking is Marking.ACCELERATORS else 0
         if self._happened(FaultKind.USER_RESIZE, key) or incident.gpus == job.pods * asks:
             return ""
+        # Of a training that had ended by then, a Job that is Complete has given its GPUs back.
+        over = after_the_end(self.evidence.rounds(str(key)), self.evidence.ends_at)
+        if incident.gpus < job.pods * asks and any(since <= incident.detected_at < until for since, until in over):
+            return ""
         return f"incident {incident.id} is of {incident.gpus} GPUs, the group has {job.pods * asks}"
 
     def _times(self, key: GroupKey, opened: Sequence[_Opened]) -> Iterator[Violation]:
