@@ -23,7 +23,7 @@ from recovery.core.diagnosis.finish_overdue import (
     lost_while_finishing,
     overdue,
 )
-from recovery.core.diagnosis.membership import member_jobs, stands_still
+from recovery.core.diagnosis.membership import member_jobs, pods_of, stands_still
 from recovery.core.diagnosis.resized import resized
 from recovery.core.diagnosis.trained import began_at
 from recovery.core.fleet.storm import seen_at_the_end
@@ -32,7 +32,7 @@ from recovery.core.incident.closed_incident import as_recorded, totals_of
 from recovery.core.incident.folding import folds_with
 from recovery.core.incident.preconditions import left_alone, paused, unread
 from recovery.core.model.durations import in_words
-from recovery.core.model.facts import Fault, JobSetFacts, Snapshot
+from recovery.core.model.facts import Fault, JobSetFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Incident, Ledger, Outcome, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, told
 from recovery.core.plan import suspension
@@ -159,6 +159,7 @@ def _as_the_ledger_knows(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
 
     A controller that has just started infers that from the pods it finds. Where a member was lost and replaced before,
     it would infer that the group has run whole only since then, and take the loss for one from before the training.
+    Only where a rank of that time still runs: if all of them are new, they have met, and nobody hangs.
     """
     closed = ledger.history[0] if ledger.history else None
     if closed is None or closed.outcome is not Outcome.RECOVERED or resized(snapshot) is not None:
@@ -168,7 +169,15 @@ def _as_the_ledger_knows(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
         for job in member_jobs(snapshot)
         if began_at(job) <= closed.ended_at and not stands_still(job)
     }
+    if not any(_runs_since(pod, closed.ended_at) for job in member_jobs(snapshot) for pod in pods_of(snapshot, job)):
+        return snapshot
     return msgspec.structs.replace(snapshot, trained_at={**snapshot.trained_at, **known}) if known else snapshot
+
+
+def _runs_since(pod: PodFacts, moment: datetime) -> bool:
+    """It has run since then or earlier, without a new process."""
+    began = [each.running_since for each in pod.containers]
+    return pod.running and bool(began) and all(each is not None and each <= moment for each in began)
 
 
 def _in_time(context: ReconcileContext, plan: Plan) -> Plan:

@@ -563,6 +563,17 @@ def test_a_new_controller_knows_from_the_ledger_that_the_group_has_run_whole() -
     assert "exit code 137" in controller.incident.evidence[0]
 
 
+def test_a_group_whose_ranks_are_all_new_is_not_restarted_by_a_new_controller() -> None:
+    """Somebody deleted all pods while nobody watched, and the Job has made all of them again."""
+    controller, whole = recovered()
+    for index in range(4):
+        whole = whole.pod_gone(index, 100).replaced(index, 101)
+    for index in range(4):
+        whole = whole.started(index, 120).pod_ready(index, 130)
+    controller.reconcile(whole.controller_restarted(), 200)
+    assert len(controller.triggers) == 1
+
+
 def test_what_the_ledger_knows_is_not_said_of_a_job_that_was_resumed_since() -> None:
     controller, whole = recovered()
     resumed = whole.suspended().resumed(60).all_scheduled().started(1, 70)
