@@ -11,6 +11,8 @@ ARGS ?=
 SEEDS ?=
 # Modelled nodes of `make cluster`; 0: none, pods stay Pending.
 NODES ?= 8
+# Real nodes of `make cluster` instead, with kubelet and containerd; root only. Empty: modelled ones.
+REAL_NODES ?=
 export PYTHON VENV
 
 BIN := $(VENV)/bin
@@ -22,7 +24,7 @@ EXAMPLES_STAMP := $(EXAMPLES_VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv unit examples lint seeds simulation soak contract walks prometheus pictures cluster cluster-build test-cluster demo bench test manifests lock clean check-go
+.PHONY: help venv unit examples lint seeds simulation soak contract walks prometheus pictures cluster cluster-build test-cluster real-nodes node-packages demo bench test manifests lock clean check-go
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -87,8 +89,8 @@ check-go:
 cluster-build: $(STAMP) check-go  ## build the control plane's programs (minutes, once for each version)
 	@$(BIN)/python -m tests.cluster.controlplane.build
 
-cluster: $(STAMP) check-go  ## a cluster to try things on until Ctrl-C, with NODES=8 modelled nodes of 8 GPUs
-	@$(BIN)/python -m tests.cluster.controlplane --nodes $(NODES)
+cluster: $(STAMP) check-go $(if $(REAL_NODES),node-packages)  ## a cluster to try things on until Ctrl-C, with NODES=8 modelled nodes of 8 GPUs; REAL_NODES=3: with kubelets
+	@$(BIN)/python -m tests.cluster.$(if $(REAL_NODES),real_nodes --nodes $(REAL_NODES),controlplane --nodes $(NODES))
 
 contract: $(STAMP) check-go  ## what the modelled cluster promises (make unit), asked of the real control plane
 	$(BIN)/python -m pytest tests/contract --world=real --timeout=600 --junitxml=build/contract.xml $(ARGS)
@@ -103,6 +105,14 @@ pictures: $(STAMP) check-go  ## draw the dashboards and photograph reports into 
 test-cluster: $(STAMP) check-go  ## the tests that need a real control plane
 	$(BIN)/python -m pytest tests/cluster -n 2 --dist loadfile --timeout=1200 --junitxml=build/test-cluster.xml $(ARGS)
 
+# In a network of their own, so that everything is built and fetched first.
+real-nodes: $(STAMP) check-go node-packages  ## real kubelets and containers on three nodes: what breaks them, the controller in its image; root only
+	$(BIN)/python -m pytest tests/real_nodes --timeout=600 --junitxml=build/real-nodes.xml $(ARGS)
+
+# Programs of Debian that nodes are made of. Elsewhere, or without root, the tests say what is missing.
+node-packages: $(STAMP)
+	@$(BIN)/python -m tests.cluster.real_nodes.packages
+
 prometheus: $(STAMP) check-go  ## rules, alerts and monitors on real Prometheus, and the controller scraped by it
 	$(BIN)/python -m pytest tests/prometheus --timeout=600 --junitxml=build/prometheus.xml $(ARGS)
 
@@ -116,8 +126,8 @@ demo: $(STAMP) $(if $(REAL),check-go)  ## three incidents of a 1,024-GPU job, in
 bench: $(STAMP) $(if $(filter simulation scrapes attacks capacity,$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulation, control plane, Prometheus, walks, cluster tests; a skipped test fails it
-	@$(BIN)/python -m tests.stages lint unit examples seeds simulation cluster-build contract prometheus walks test-cluster
+test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulation, control plane, Prometheus, walks, real nodes, cluster tests; a skipped test fails it
+	@$(BIN)/python -m tests.stages lint unit examples seeds simulation cluster-build contract prometheus walks real-nodes test-cluster
 
 manifests: $(STAMP)  ## generate CRDs, the reference, metrics page, recording rules, alerts and dashboards
 	@$(BIN)/python -m recovery.crds

@@ -2,47 +2,31 @@
 
 import argparse
 import asyncio
-import signal
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from tests.cluster.controlplane.build import BuildError, Toolbox, provide
+from tests.cluster.controlplane.foreground import Foreground, serve
 from tests.cluster.controlplane.processes import ControlPlaneError
 from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings
 from tests.cluster.scene import Fleet
 
 TRAINING_PODS_ONLY = Path(__file__).parent / "training_pods_only.yaml"
-_WATCH_SECONDS = 1.0
 
 
-async def _serve(toolbox: Toolbox, settings: ControlPlaneSettings, nodes: int) -> int:
-    """Ends with 0 once it ran and was told to end, with 128 + signal when it was told so while starting."""
-    running = False
-    told: list[signal.Signals] = []
-    task = asyncio.current_task()
-    assert task is not None
+@asynccontextmanager
+async def _cluster(toolbox: Toolbox, settings: ControlPlaneSettings, nodes: int) -> AsyncIterator[Foreground]:
+    async with ControlPlane.start(settings, toolbox) as control_plane, _nodes(control_plane, nodes) as fleet:
 
-    def end(by: signal.Signals) -> None:
-        if not told:
-            told.append(by)
-            task.cancel()
+        def check() -> None:
+            control_plane.check_processes()
+            if fleet is not None and fleet.model.done():
+                fleet.model.result()
 
-    for by in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(by, end, by)
-    began = time.monotonic()
-    try:
-        async with ControlPlane.start(settings, toolbox) as control_plane, _nodes(control_plane, nodes) as fleet:
-            running = True
-            print(_how_to_use(control_plane, toolbox, fleet, time.monotonic() - began), flush=True)
-            while fleet is None or not fleet.model.done():
-                await asyncio.sleep(_WATCH_SECONDS)
-                control_plane.check_processes()
-    except asyncio.CancelledError:
-        return 0 if running else 128 + told[0]
-    raise AssertionError("leaving the fleet raises what has ended its model")
+        yield Foreground(partial(_how_to_use, control_plane, toolbox, fleet), check)
 
 
 @asynccontextmanager
@@ -104,7 +88,7 @@ def main() -> int:
     settings = ControlPlaneSettings(request_limits="stock" if arguments.stock else "raised")
     try:
         toolbox = provide(lambda line: print(line, flush=True))
-        return asyncio.run(_serve(toolbox, settings, arguments.nodes))
+        return asyncio.run(serve(_cluster(toolbox, settings, arguments.nodes)))
     except (BuildError, ControlPlaneError) as error:
         print(error, file=sys.stderr)
         return 1

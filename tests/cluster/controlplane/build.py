@@ -73,7 +73,14 @@ class Tool:
     def key(self) -> str:
         """Names the build: the version to be read by people, the hash so that no change to the build goes unnoticed."""
         digest = hashlib.sha256()
-        for part in (self._go_mod(), (self.folder / "go.sum").read_text(), repr(self), repr(self.flags())):
+        own_sources = [path.read_text() for path in sorted(self.folder.glob("*.go"))]
+        for part in (
+            self._go_mod(),
+            (self.folder / "go.sum").read_text(),
+            repr(self),
+            repr(self.flags()),
+            *own_sources,
+        ):
             digest.update(part.encode() + b"\0")
         digest.update(f"{platform.system()} {platform.machine()}".encode())
         return f"{self.name}-{self.version}-{digest.hexdigest()[:12]}"
@@ -130,7 +137,24 @@ MONITORING = (
     Tool("kube-state-metrics", "k8s.io/kube-state-metrics/v2", ("kube-state-metrics",)),
 )
 
-TOOLS = (*CONTROL_PLANE, *MONITORING)
+# What a node runs, besides Debian's runc and CNI plugins, and the cluster's DNS.
+REAL_NODES = (
+    Tool(
+        "kubernetes-node",
+        "k8s.io/kubernetes",
+        ("kubelet", "kube-proxy"),
+        version_package="k8s.io/component-base/version",
+    ),
+    Tool(
+        "containerd",
+        "github.com/containerd/containerd/v2",
+        ("containerd", "containerd-shim-runc-v2", "ctr"),
+        tags=("no_aufs", "no_btrfs", "no_devmapper", "no_zfs"),
+    ),
+    Tool("coredns", "github.com/coredns/coredns", ("coredns",)),
+)
+
+TOOLS = (*CONTROL_PLANE, *MONITORING, *REAL_NODES)
 
 
 @dataclass(frozen=True)

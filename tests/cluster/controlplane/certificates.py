@@ -53,7 +53,12 @@ class Certificates:
         return base64.b64encode(self.authority.read_bytes()).decode()
 
 
-def make_certificates(folder: Path) -> Certificates:
+def make_certificates(folder: Path, node_address: str = "") -> Certificates:
+    """`node_address`: where real nodes reach the API server, besides loopback. Empty: nowhere."""
+    names = ["IP:127.0.0.1", "DNS:localhost"]
+    if node_address:
+        # The last two: of the Service `kubernetes`, whose address is the first of its range.
+        names += [f"IP:{node_address}", "IP:10.96.0.1", "DNS:kubernetes.default.svc"]
     made = Certificates(folder)
     made.serving.parent.mkdir(parents=True)
     configuration = folder / "openssl.cnf"
@@ -70,7 +75,7 @@ def make_certificates(folder: Path) -> Certificates:
         *request,
         *signed,
         *("-keyout", str(made.serving_key), "-out", str(made.serving), "-subj", "/CN=localhost"),
-        *("-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-addext", "extendedKeyUsage=serverAuth"),
+        *("-addext", f"subjectAltName={','.join(names)}", "-addext", "extendedKeyUsage=serverAuth"),
     )
     _openssl(
         *request,

@@ -50,6 +50,8 @@ class Programs:
     certificates: Certificates
     kubeconfig: Path
     raised_limits: bool
+    node_address: str = ""
+    """Where nodes and pods reach the API server, besides loopback. Empty: nowhere."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -94,8 +96,7 @@ class Programs:
         return self._process(
             name,
             f"--etcd-servers=http://127.0.0.1:{self.ports.etcd}",
-            "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
+            *self._reachability(),
             f"--secure-port={port}",
             *self._serving(),
             f"--client-ca-file={self.certificates.authority}",
@@ -104,14 +105,31 @@ class Programs:
             f"--service-account-signing-key-file={self.certificates.service_account_key}",
             "--service-cluster-ip-range=10.96.0.0/16",
             "--authorization-mode=RBAC",
-            # Pods may be created before their namespace has its default ServiceAccount.
-            "--disable-admission-plugins=ServiceAccount",
-            # There are no nodes that could reach the apiserver by a Service.
-            "--endpoint-reconciler-type=none",
             # The default (400 and 200) is shared by priority levels; a thousand kubelet models need more than theirs.
             "--max-requests-inflight=3000",
             "--max-mutating-requests-inflight=1500",
             program=APISERVER,
+        )
+
+    def _reachability(self) -> tuple[str, ...]:
+        """On loopback alone, unless there are real nodes."""
+        if not self.node_address:
+            return (
+                "--bind-address=127.0.0.1",
+                "--advertise-address=127.0.0.1",
+                # Pods may be created before their namespace has its default ServiceAccount.
+                "--disable-admission-plugins=ServiceAccount",
+                # There are no nodes that could reach the apiserver by a Service.
+                "--endpoint-reconciler-type=none",
+            )
+        return (
+            "--bind-address=0.0.0.0",
+            f"--advertise-address={self.node_address}",
+            f"--kubelet-client-certificate={self.certificates.client}",
+            f"--kubelet-client-key={self.certificates.client_key}",
+            "--kubelet-preferred-address-types=InternalIP",
+            # Webhooks of Services are called at the addresses of their pods: no kube-proxy runs beside the apiserver.
+            "--enable-aggregator-routing=true",
         )
 
     def controller_manager(self) -> ManagedProcess:
@@ -124,6 +142,8 @@ class Programs:
             f"--root-ca-file={self.certificates.authority}",
             f"--service-account-private-key-file={self.certificates.service_account_key}",
             "--leader-elect=false",
+            # Real nodes report each second, and are lost after 8 s instead of 50.
+            *(("--node-monitor-period=1s", "--node-monitor-grace-period=8s") if self.node_address else ()),
             *(_RAISED_LIMITS if self.raised_limits else ()),
         )
 

@@ -38,6 +38,8 @@ class ControlPlaneSettings:
     """
 
     request_limits: Literal["stock", "raised"] = "raised"
+    # Where real nodes reach the API server, besides loopback. Empty: there are none.
+    node_address: str = ""
     # How long any one step of a start may take; a whole start takes about 10 s on an idle machine with two cores.
     step_timeout_seconds: float = GUARD_SECONDS
 
@@ -51,6 +53,8 @@ class ControlPlane:
         self.kubeconfig = parts.kubeconfig
         self.certificates = parts.certificates
         self.server = f"https://127.0.0.1:{parts.ports.apiserver}"
+        # The same for a client on a real node.
+        self.server_for_nodes = f"https://{parts.node_address}:{parts.ports.apiserver}"
         self.processes: dict[str, ManagedProcess] = {}
         self._parts = parts
         self._step_timeout_seconds = step_timeout_seconds
@@ -68,7 +72,7 @@ class ControlPlane:
         claims = PortClaims()
         try:
             with temporary_folder() as folder:
-                certificates = make_certificates(folder / "certificates")
+                certificates = make_certificates(folder / "certificates", settings.node_address)
                 parts = Programs(
                     toolbox=toolbox,
                     folder=folder,
@@ -76,6 +80,7 @@ class ControlPlane:
                     certificates=certificates,
                     kubeconfig=folder / "kubeconfig",
                     raised_limits=settings.request_limits == "raised",
+                    node_address=settings.node_address,
                 )
                 parts.prepare_folder()
                 control_plane = cls(folder, parts, settings.step_timeout_seconds)

@@ -1,0 +1,87 @@
+"""The cgroups of a node: one in each v1 hierarchy, below the cgroup that the test run is in.
+
+The node's cgroup namespace makes them its root, so that its kubelet sees no cgroup of the machine.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path("/sys/fs/cgroup")
+CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids")
+NAMED = "systemd"
+"""A hierarchy without a controller that runc insists on."""
+PREFIX = "trainjob-recovery-cluster-"
+_PATIENCE_SECONDS = 10.0
+
+
+def own_cgroups() -> dict[str, Path]:
+    """Hierarchy -> the folder of the cgroup that this process is in."""
+    found = {}
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, names, path = line.split(":", 2)
+        for name in names.removeprefix("name=").split(","):
+            if name in (*CONTROLLERS, NAMED):
+                found[name] = ROOT / name / path.lstrip("/")
+    return found
+
+
+def make_cgroups(name: str) -> list[Path]:
+    """`name` must begin with PREFIX and the name of the cluster's folder."""
+    made = []
+    for hierarchy, parent in own_cgroups().items():
+        folder = parent / name
+        folder.mkdir()
+        if hierarchy == "cpuset":  # empty in a new cgroup, and then no process may enter
+            for file in ("cpuset.cpus", "cpuset.mems"):
+                (folder / file).write_text((parent / file).read_text())
+        made.append(folder)
+    return made
+
+
+def remove_cgroups(folders: list[Path]) -> None:
+    """Removes them with all below. Their processes are dying: a cgroup can be removed once the last one is gone.
+
+    Raises TimeoutError with the processes that are still there.
+    """
+    give_up_at = time.monotonic() + _PATIENCE_SECONDS
+    for folder in folders:
+        while folder.exists():
+            for path in _bottom_up(folder):
+                try:
+                    path.rmdir()
+                except FileNotFoundError:
+                    continue
+                except OSError:
+                    if time.monotonic() > give_up_at:
+                        tasks = (path / "cgroup.procs").read_text().split()
+                        raise TimeoutError(f"{path} cannot be removed; its processes: {tasks or 'none'}") from None
+                    time.sleep(0.02)
+                    break
+
+
+def remove_abandoned_cgroups(temporary: Path) -> None:
+    """Removes those of test runs that were killed: their cluster's folder below `temporary` is gone.
+
+    The kernel has ended their processes, because each was tied to the life of the one that started it.
+    """
+    for parent in own_cgroups().values():
+        for folder in parent.glob(f"{PREFIX}*.node-*"):
+            if not (temporary / folder.name.split(".node-")[0]).exists():
+                remove_cgroups([folder])
+
+
+def processes_in(folders: list[Path]) -> set[int]:
+    """Process ids, as the machine counts them, of everything that runs on the node."""
+    return {
+        int(pid)
+        for folder in folders
+        for path in _bottom_up(folder)
+        for pid in (path / "cgroup.procs").read_text().split()
+    }
+
+
+def _bottom_up(folder: Path) -> Iterator[Path]:
+    for path, _, _ in os.walk(folder, topdown=False):
+        yield Path(path)

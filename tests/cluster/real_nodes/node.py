@@ -1,0 +1,126 @@
+"""One real node, and what can happen to it: a dead kubelet, a partition, the loss of power."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cluster.controlplane.processes import ControlPlaneError, die_with_parent
+from tests.cluster.real_nodes import cgroups, network
+from tests.cluster.real_nodes.images import INIT, NODE_NAMESPACES, lay_template
+from tests.cluster.real_nodes.settings import NodePlan
+
+# What a machine that comes back finds on its disk is of no use to it: containerd's tasks are gone.
+_WIPED = ("containerd", "kubelet", "kubelet-certificates", "pod-logs")
+_END_SECONDS = 30.0
+
+
+class RealNode:
+    """Processes of one node. Made by `RealCluster.start`."""
+
+    def __init__(self, plan: NodePlan, template: Path, cgroup_name: str) -> None:
+        self.plan = plan
+        self.name = plan.name
+        self._template = template
+        self._cgroup_name = cgroup_name
+        self._settings = plan.write()
+        self._cgroups: list[Path] = []
+        self._outer: subprocess.Popen[bytes] | None = None
+        self._init_pid: int | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._outer is not None and self._outer.poll() is None
+
+    def start(self) -> None:
+        """From nothing but the images, as a machine that was installed new. It is not Ready yet on return."""
+        for name in _WIPED:
+            shutil.rmtree(self.plan.folder / name, ignore_errors=True)
+        lay_template(self._template, self.plan.folder)
+        self._cgroups = cgroups.make_cgroups(self._cgroup_name)
+        die = die_with_parent()
+
+        def enter() -> None:
+            die()
+            for folder in self._cgroups:
+                (folder / "cgroup.procs").write_text(str(os.getpid()))
+
+        with (self.plan.logs / "init.log").open("ab") as log:
+            self._outer = subprocess.Popen(
+                [*NODE_NAMESPACES, sys.executable, "-I", str(INIT), str(self._settings)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+                preexec_fn=enter,  # noqa: PLW1509 (files of the cgroups only, before there is a second thread)
+            )
+        self._init_pid = self._only_child(self._outer.pid)
+        network.connect(self.plan.number, self._init_pid)
+
+    def lose_power(self) -> None:
+        """Everything on it ends at once, unheard. Its processes are gone on return."""
+        assert self._outer is not None
+        assert self._outer.stdin is not None
+        if self._outer.poll() is None and self._init_pid is not None:
+            os.kill(self._init_pid, signal.SIGKILL)
+        try:
+            self._outer.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            left = cgroups.processes_in(self._cgroups)
+            raise ControlPlaneError(f"{self.name} does not end; its processes: {sorted(left)}") from None
+        self._outer.stdin.close()
+        self._outer = self._init_pid = None
+        network.disconnect(self.plan.number)
+        cgroups.remove_cgroups(self._cgroups)
+
+    def kill_kubelet(self) -> None:
+        """Containers go on; the node falls silent."""
+        self._tell("kill kubelet")
+
+    def start_kubelet(self) -> None:
+        self._tell("start kubelet")
+
+    def unplug(self) -> None:
+        """A partition: everything on it goes on, and neither it nor its pods reach anybody."""
+        network.set_link(self.plan.number, up=False)
+
+    def plug_in(self) -> None:
+        network.set_link(self.plan.number, up=True)
+
+    def processes_of(self, pod_uid: str, container_id: str) -> list[int]:
+        """Process ids, as the machine counts them, of a container, its first process first.
+
+        `container_id`: of the container's status, without `containerd://`.
+        """
+        found = []
+        for pid in sorted(cgroups.processes_in(self._cgroups)):
+            try:
+                belongs = Path(f"/proc/{pid}/cgroup").read_text()
+            except OSError:
+                continue
+            if pod_uid in belongs and container_id in belongs:
+                found.append(pid)
+        return found
+
+    def last_words(self, lines: int = 15) -> str:
+        """The last lines of each of its programs' logs."""
+        words = []
+        for log in sorted(self.plan.logs.glob("*.log")):
+            tail = log.read_text(errors="replace").splitlines()[-lines:]
+            words.append("\n".join((f"-- {self.name} {log.name}", *tail)))
+        return "\n".join(words)
+
+    def _tell(self, line: str) -> None:
+        assert self._outer is not None
+        assert self._outer.stdin is not None
+        self._outer.stdin.write(f"{line}\n".encode())
+        self._outer.stdin.flush()
+
+    def _only_child(self, pid: int) -> int:
+        children = Path(f"/proc/{pid}/task/{pid}/children")
+        while self.running:
+            if found := children.read_text().split():
+                return int(found[0])
+        raise ControlPlaneError(f"{self.name} has ended while it started:\n{self.last_words()}")

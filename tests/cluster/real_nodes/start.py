@@ -1,0 +1,118 @@
+"""A control plane and real nodes, started together and ended without a trace."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.cluster.controlplane import manifests
+from tests.cluster.controlplane.build import CONTROL_PLANE, REAL_NODES, Toolbox, provide
+from tests.cluster.controlplane.processes import ControlPlaneError
+from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings
+from tests.cluster.patience import GUARD_SECONDS
+from tests.cluster.real_nodes import cgroups, network
+from tests.cluster.real_nodes.dns import cluster_dns
+from tests.cluster.real_nodes.images import make_template, write_basic_images
+from tests.cluster.real_nodes.node import RealNode
+from tests.cluster.real_nodes.settings import NodePlan
+
+GPUS = 8
+"""Of each node. No device plugin counts them: they are written to the node's status, as an extended resource may be."""
+
+
+class RealCluster:
+    """A control plane and its real nodes. Made by `RealCluster.start`."""
+
+    def __init__(self, control_plane: ControlPlane, nodes: tuple[RealNode, ...]) -> None:
+        self.control_plane = control_plane
+        self.nodes = nodes
+
+    @classmethod
+    @asynccontextmanager
+    async def start(
+        cls, *, nodes: int, archives: Sequence[Path] = (), toolbox: Toolbox | None = None
+    ) -> "AsyncIterator[RealCluster]":
+        """`archives`: images, beside busybox, that every node has. `enter_network` comes first."""
+        toolbox = toolbox or provide(tools=(*CONTROL_PLANE, *REAL_NODES))
+        cgroups.remove_abandoned_cgroups(Path(tempfile.gettempdir()))
+        settings = ControlPlaneSettings(node_address=network.CONTROL_PLANE_ADDRESS)
+        async with ControlPlane.start(settings, toolbox) as control_plane:
+            folder = control_plane.folder / "nodes"
+            folder.mkdir()
+            template = await asyncio.to_thread(
+                make_template, folder / "template", toolbox, (*write_basic_images(folder), *archives)
+            )
+            plans = [_plan(control_plane, toolbox, number) for number in range(1, nodes + 1)]
+            cluster = cls(
+                control_plane,
+                tuple(RealNode(plan, template, f"{control_plane.folder.name}.{plan.name}") for plan in plans),
+            )
+            dns = cluster_dns(toolbox, folder, control_plane.kubeconfig)
+            try:
+                dns.start()
+                for node in cluster.nodes:
+                    node.start()
+                await asyncio.gather(*(cluster.ready(node) for node in cluster.nodes))
+                yield cluster
+            finally:
+                for node in cluster.nodes:
+                    if node.running:
+                        node.lose_power()
+                dns.end()
+
+    def check(self) -> None:
+        """Raises an error if a part of the cluster has ended, with what it said last."""
+        self.control_plane.check_processes()
+        for node in self.nodes:
+            if not node.running:
+                raise ControlPlaneError(f"{node.name} has ended.\n{node.last_words()}")
+
+    async def ready(self, node: RealNode, timeout_seconds: float = GUARD_SECONDS) -> None:
+        """Until it has reported itself Ready after this call; it then has its GPUs.
+
+        What the API server had of it before says nothing. A kubelet that starts takes the GPUs off its node's status.
+        """
+        called_at = datetime.now(UTC)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while True:
+                    status, _, reported_at = (await self._readiness(node)).partition(" ")
+                    if status == "True" and datetime.fromisoformat(reported_at) > called_at:
+                        break
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise ControlPlaneError(
+                f"{node.name} is not Ready after {timeout_seconds} s.\n{node.last_words()}"
+            ) from None
+        capacity = {"status": {"capacity": {"nvidia.com/gpu": str(GPUS)}, "allocatable": {"nvidia.com/gpu": str(GPUS)}}}
+        await self.control_plane.kubectl(
+            "patch", "node", node.name, "--subresource=status", "--type=merge", "-p", json.dumps(capacity)
+        )
+
+    async def not_ready(self, node: RealNode, timeout_seconds: float = GUARD_SECONDS) -> None:
+        """Until the API server knows that the node is silent."""
+        async with asyncio.timeout(timeout_seconds):
+            while (await self._readiness(node)).startswith("True"):
+                await asyncio.sleep(0.1)
+
+    async def _readiness(self, node: RealNode) -> str:
+        """Of the condition Ready: status, and when the node last reported it. Empty: it has not registered."""
+        ready = '.status.conditions[?(@.type=="Ready")]'
+        path = f"{{{ready}.status}} {{{ready}.lastHeartbeatTime}}"
+        found = await self.control_plane.kubectl(
+            "get", "node", node.name, "--ignore-not-found", "-o", f"jsonpath={path}"
+        )
+        return found.strip()
+
+
+def _plan(control_plane: ControlPlane, toolbox: Toolbox, number: int) -> NodePlan:
+    folder = control_plane.folder / "nodes" / f"node-{number}"
+    folder.mkdir()
+    kubeconfig = folder / "kubeconfig"
+    certificates = control_plane.certificates
+    user = {"client-certificate": str(certificates.client), "client-key": str(certificates.client_key)}
+    kubeconfig.write_text(manifests.kubeconfig(control_plane.server_for_nodes, certificates, user))
+    return NodePlan(number, folder, kubeconfig, certificates.authority, toolbox)

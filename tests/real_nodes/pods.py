@@ -1,0 +1,65 @@
+"""Pods of busybox on a node of one's choice, and what the API server says of them."""
+
+import json
+from typing import Any
+
+from tests.cluster.patience import GUARD_SECONDS
+from tests.cluster.real_nodes.images import BUSYBOX_IMAGE
+from tests.cluster.real_nodes.node import RealNode
+from tests.cluster.real_nodes.start import RealCluster
+
+NAMESPACE = "default"
+
+
+def pod(
+    name: str, node: RealNode, script: str = "sleep 3600", *, grace_seconds: int = 1, **spec: Any
+) -> dict[str, Any]:
+    """One container `main` that runs this script. `spec`: more of the pod's spec."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "nodeName": node.name,
+            "terminationGracePeriodSeconds": grace_seconds,
+            "containers": [{"name": "main", "image": BUSYBOX_IMAGE, "command": ["sh", "-c", script]}],
+            **spec,
+        },
+    }
+
+
+async def create(cluster: RealCluster, *manifests: dict[str, Any]) -> None:
+    for manifest in manifests:
+        await cluster.control_plane.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
+
+
+async def running(cluster: RealCluster, *names: str) -> None:
+    """Until all are Ready."""
+    await cluster.control_plane.kubectl(
+        "wait", "--for=condition=Ready", f"--timeout={GUARD_SECONDS:.0f}s", *(f"pod/{name}" for name in names)
+    )
+
+
+async def get(cluster: RealCluster, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(await cluster.control_plane.kubectl("get", "pod", name, "-o", "json"))
+    return found
+
+
+async def main_container(cluster: RealCluster, name: str) -> dict[str, Any]:
+    """The status of the container `main`."""
+    statuses = (await get(cluster, name))["status"]["containerStatuses"]
+    return next(status for status in statuses if status["name"] == "main")
+
+
+async def processes(cluster: RealCluster, node: RealNode, name: str) -> list[int]:
+    """Of its container `main`, as the machine counts them."""
+    uid = (await get(cluster, name))["metadata"]["uid"]
+    container = (await main_container(cluster, name))["containerID"].partition("://")[2]
+    return node.processes_of(uid, container)
+
+
+async def remove(cluster: RealCluster, *names: str) -> None:
+    """And wait until they are gone. By force, because the node of some may be silent."""
+    await cluster.control_plane.kubectl(
+        "delete", "pod", *names, "--ignore-not-found", "--force", "--grace-period=0", f"--timeout={GUARD_SECONDS:.0f}s"
+    )
