@@ -34,8 +34,8 @@ def _how_to_use(cluster: RealCluster, toolbox: Toolbox, seconds: float) -> str:
         f"  export KUBECONFIG={cluster.control_plane.kubeconfig}\n"
         f'  export PATH="$PATH:{toolbox.binary("kubectl").parent}"  # a kubectl, for who has none\n'
         f"  kubectl run try --image={BUSYBOX_IMAGE} -- sleep 3600\n\n"
-        f"Nodes: {cluster.nodes[0].name} to {cluster.nodes[-1].name}, said to have {GPUS} GPUs each. No registry can be\n"
-        f"reached; the image they have is {BUSYBOX_IMAGE}.\n"
+        f"Nodes: {cluster.nodes[0].name} to {cluster.nodes[-1].name}, said to have {GPUS} GPUs each. They reach no\n"
+        f"registry; the image they have is {BUSYBOX_IMAGE}.\n"
         f"Logs: {cluster.control_plane.log_folder}, and {cluster.nodes[0].plan.logs} of each node\n"
         f"Ctrl-C ends it; nothing of it is kept."
     )

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -37,9 +36,10 @@ class RealCluster:
     ) -> "AsyncIterator[RealCluster]":
         """`archives`: images, beside busybox, that every node has. `enter_network` comes first."""
         toolbox = toolbox or provide(tools=(*CONTROL_PLANE, *REAL_NODES))
-        cgroups.remove_abandoned_cgroups(Path(tempfile.gettempdir()))
         settings = ControlPlaneSettings(node_address=network.CONTROL_PLANE_ADDRESS)
         async with ControlPlane.start(settings, toolbox) as control_plane:
+            # The folders of killed runs have just been removed, which tells their cgroups.
+            cgroups.remove_abandoned_cgroups(control_plane.folder.parent)
             folder = control_plane.folder / "nodes"
             folder.mkdir()
             template = await asyncio.to_thread(
