@@ -1,6 +1,8 @@
 """Pods of busybox on a node of one's choice, and what the API server says of them."""
 
+import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tests.cluster.patience import GUARD_SECONDS
@@ -28,6 +30,16 @@ def pod(
     }
 
 
+async def eventually(what: str, holds: Callable[[], Awaitable[bool]]) -> None:
+    """Poll until `holds`; the error says what did not happen."""
+    try:
+        async with asyncio.timeout(GUARD_SECONDS):
+            while not await holds():
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"within {GUARD_SECONDS:.0f} s this did not happen: {what}") from None
+
+
 async def create(cluster: RealCluster, *manifests: dict[str, Any]) -> None:
     for manifest in manifests:
         await cluster.control_plane.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
@@ -46,9 +58,21 @@ async def get(cluster: RealCluster, name: str) -> dict[str, Any]:
 
 
 async def main_container(cluster: RealCluster, name: str) -> dict[str, Any]:
-    """The status of the container `main`."""
-    statuses = (await get(cluster, name))["status"]["containerStatuses"]
-    return next(status for status in statuses if status["name"] == "main")
+    """The status of the container `main`, whose first state is Waiting."""
+    statuses = (await get(cluster, name))["status"].get("containerStatuses", [])
+    not_yet = {"name": "main", "restartCount": 0, "ready": False, "state": {"waiting": {}}, "lastState": {}}
+    return next((status for status in statuses if status["name"] == "main"), not_yet)
+
+
+async def is_in_phase(cluster: RealCluster, name: str, phase: str) -> bool:
+    return bool((await get(cluster, name))["status"]["phase"] == phase)
+
+
+async def ended(cluster: RealCluster, name: str, *, exit_code: int, reason: str) -> bool:
+    """Whether `main` has ended so, in its present or its last instance."""
+    status = await main_container(cluster, name)
+    ends = [state["terminated"] for state in (status["state"], status["lastState"]) if "terminated" in state]
+    return any((each["exitCode"], each["reason"]) == (exit_code, reason) for each in ends)
 
 
 async def processes(cluster: RealCluster, node: RealNode, name: str) -> list[int]:

@@ -1,9 +1,7 @@
 """What the real nodes are for: they can fail as machines do, they come back, and they leave nothing behind."""
 
-import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -11,15 +9,6 @@ from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.real_nodes.start import RealCluster
 from tests.cluster.real_nodes.traces import Traces
 from tests.real_nodes import pods
-
-
-async def eventually(what: str, holds: Callable[[], Awaitable[bool]]) -> None:
-    try:
-        async with asyncio.timeout(GUARD_SECONDS):
-            while not await holds():
-                await asyncio.sleep(0.1)
-    except TimeoutError:
-        raise AssertionError(f"this did not happen: {what}") from None
 
 
 async def test_pods_reach_each_other_services_and_the_cluster_s_dns(cluster: RealCluster) -> None:
@@ -90,7 +79,7 @@ async def test_a_node_that_lost_power_has_no_process_left_and_starts_its_pods_ag
             status = await pods.main_container(cluster, "restarted")
             return bool(status["restartCount"] == 1 and status["ready"])
 
-        await eventually("the pod of before runs again in its second container", restarted)
+        await pods.eventually("the pod of before runs again in its second container", restarted)
     finally:
         await pods.remove(cluster, "restarted")
 
@@ -105,7 +94,7 @@ async def test_a_killed_container_is_restarted_in_place(cluster: RealCluster) ->
         async def restarted() -> bool:
             return bool((await pods.main_container(cluster, "killed"))["restartCount"] == 1)
 
-        await eventually("its container runs again", restarted)
+        await pods.eventually("its container runs again", restarted)
         ended = (await pods.main_container(cluster, "killed"))["lastState"]["terminated"]
         assert (ended["exitCode"], ended["reason"]) == (137, "Error")
     finally:

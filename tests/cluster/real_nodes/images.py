@@ -19,7 +19,7 @@ BUSYBOX_IMAGE = "tests.local/busybox:1"
 """Has a shell and what one expects beside it. Python comes by a hostPath volume."""
 INIT = Path(__file__).parent / "init.py"
 _APPLETS = (
-    "sh sleep echo cat ls ps kill id hostname wget nc nslookup date env true false tail touch test stat dd mkdir rm"
+    "sh sleep echo cat ls ps kill id hostname wget nc nslookup date env true false tail head touch test dd mkdir rm"
 )
 _FOLDERS = ("bin", "dev", "etc", "lib", "lib64", "proc", "root", "sys", "tmp", "usr")
 # containerd writes to these, so that no two nodes may share them; all else is only ever added or removed.

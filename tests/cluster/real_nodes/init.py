@@ -111,19 +111,19 @@ class Programs:
         self._pids[name] = pid
 
     def kill(self, name: str) -> None:
-        if name in self._pids:
-            os.kill(self._pids[name], signal.SIGKILL)
+        """It is gone on return, so that it can be started again."""
+        pid = self._pids.pop(name, None)
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
     def reap(self) -> None:
         """All that has ended: the node's programs, and the orphans of containers."""
         with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    return
-                for name in [name for name, each in self._pids.items() if each == pid]:
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                for name in [name for name, pid in self._pids.items() if pid == ended[0]]:
                     del self._pids[name]
-                    print(f"{name} ended: {os.waitstatus_to_exitcode(status)}", flush=True)
+                    print(f"{name} ended: {os.waitstatus_to_exitcode(ended[1])}", flush=True)
 
 
 def wait_for_containerd(ctr: str) -> None:

@@ -1,0 +1,190 @@
+"""The DDP example as a TrainJob whose ranks are real: torchrun on CPUs, checkpoints in a folder that all nodes share.
+
+Python, torch and the system's libraries come by read-only hostPath volumes: the nodes share this machine's disk.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.patience import GUARD_SECONDS
+from tests.cluster.real_nodes.images import BUSYBOX_IMAGE
+from tests.cluster.real_nodes.node import RealNode
+from tests.cluster.real_nodes.start import RealCluster
+from tests.cluster.scene import REPOSITORY, apply
+
+Object = dict[str, Any]
+
+TORCH = (REPOSITORY / os.environ.get("EXAMPLES_VENV", ".venv-examples")).resolve()
+"""The environment of the examples; `make real-nodes` installs it."""
+SCRIPTS = REPOSITORY / "examples" / "training"
+EVERY = 20
+"""Steps between two checkpoints."""
+GPUS = 4
+"""Of each rank, so that the ranks of a lost node find room on another."""
+_SYSTEM = ("/usr", "/lib", "/lib64")
+
+
+@dataclass
+class Training:
+    """One TrainJob with a rank on each of its pods. Its files outlive pods and nodes."""
+
+    cluster: RealCluster
+    namespace: str
+    folder: Path
+    ranks: int
+    runtime: str
+    name: str = "llm"
+
+    async def start(self, *, steps: int = 1_000_000) -> None:
+        self.folder.mkdir(exist_ok=True)
+        await apply(self.cluster.control_plane, self.namespace, self._train_job(steps))
+
+    def lines(self) -> list[Object]:
+        """What rank 0 has logged, of all its incarnations, oldest first."""
+        log = self.folder / "losses.jsonl"
+        if not log.exists():
+            return []
+        return [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")]
+
+    def step(self) -> int:
+        """The last step that was logged; 0: none."""
+        return next((line["step"] for line in reversed(self.lines()) if "loss" in line), 0)
+
+    def starts(self) -> int:
+        """How often the ranks have met and begun, or gone on."""
+        return sum(line.get("event") in {"began", "resumed"} for line in self.lines())
+
+    async def trains(self, *, starts: int, past: int = 0) -> None:
+        """Until the group has started that often and has logged a step beyond `past` since its last start."""
+        try:
+            async with asyncio.timeout(GUARD_SECONDS):
+                while not (self.starts() >= starts and "loss" in self.lines()[-1] and self.step() > past):
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise AssertionError(
+                f"start {starts} of the training did not get past step {past} ({self.starts()} starts, "
+                f"step {self.step()})\n{await self.describe()}"
+            ) from None
+
+    async def describe(self) -> str:
+        """For a failed test: pods, the ledger, and what each rank said last."""
+        kubectl = self.cluster.control_plane.kubectl
+        said = [await kubectl("get", "pods,recoverygroups", "-n", self.namespace, "-o", "wide")]
+        for pod in await self.pods():
+            name = pod["metadata"]["name"]
+            said.append(f"-- {name}: {json.dumps(pod['status'].get('containerStatuses'))}")
+        said.append(json.dumps(await self.ledger(), indent=1))
+        return "\n".join(said)
+
+    async def pods(self) -> list[Object]:
+        return await self._list("pods", f"--selector=jobset.sigs.k8s.io/jobset-name={self.name}")
+
+    async def pod_of_rank(self, rank: int) -> Object:
+        """The pod of that rank which is not being deleted."""
+        for pod in await self.pods():
+            index = pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]
+            if index == str(rank) and "deletionTimestamp" not in pod["metadata"]:
+                return pod
+        raise AssertionError(f"rank {rank} of {self.namespace}/{self.name} has no pod")
+
+    async def node_of_rank(self, rank: int) -> RealNode:
+        name = (await self.pod_of_rank(rank))["spec"]["nodeName"]
+        return next(node for node in self.cluster.nodes if node.name == name)
+
+    async def processes_of_rank(self, rank: int) -> list[int]:
+        """Process ids, as the machine counts them: torchrun first, then the worker."""
+        pod = await self.pod_of_rank(rank)
+        container = pod["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
+        return (await self.node_of_rank(rank)).processes_of(pod["metadata"]["uid"], container)
+
+    async def ledger(self) -> Object:
+        """`status` of the job's RecoveryGroup; empty before its first incident."""
+        groups = await self._list("recoverygroups")
+        mine = [group for group in groups if group["spec"]["workloadRef"]["name"] == self.name]
+        return dict(mine[0].get("status", {})) if mine else {}
+
+    async def closed_incidents(self, count: int) -> list[Object]:
+        """Until the ledger's history holds `count` incidents and none is open; newest first."""
+        try:
+            async with asyncio.timeout(GUARD_SECONDS):
+                while True:
+                    ledger = await self.ledger()
+                    history: list[Object] = ledger.get("history", [])
+                    if len(history) >= count and "incident" not in ledger:
+                        return history
+                    await asyncio.sleep(0.2)
+        except TimeoutError:
+            raise AssertionError(f"{count} closed incidents expected\n{await self.describe()}") from None
+
+    def losses(self) -> dict[int, set[float]]:
+        """Step -> the losses that were logged for it; more than one where a start did not continue the same curve."""
+        found: dict[int, set[float]] = {}
+        for line in self.lines():
+            if "loss" in line:
+                found.setdefault(line["step"], set()).add(line["loss"])
+        return found
+
+    async def remove(self) -> None:
+        """The TrainJob and all that came of it; the nodes are free on return."""
+        kubectl = self.cluster.control_plane.kubectl
+        await kubectl("delete", "trainjob", self.name, "-n", self.namespace, "--ignore-not-found", "--wait=false")
+        for kind in ("jobset", "job", "pod"):
+            await kubectl("delete", kind, "--all", "-n", self.namespace, "--grace-period=1", "--wait=false")
+        await kubectl("wait", "--for=delete", "pod", "--all", "-n", self.namespace, f"--timeout={GUARD_SECONDS:.0f}s")
+
+    async def _list(self, *arguments: str) -> list[Object]:
+        printed = await self.cluster.control_plane.kubectl("get", *arguments, "-n", self.namespace, "-o", "json")
+        return list(json.loads(printed)["items"])
+
+    def _train_job(self, steps: int) -> Object:
+        prefix = Path(sys.base_prefix)
+        mounts = {"python": prefix, "torch": TORCH, "scripts": SCRIPTS, **{path[1:]: Path(path) for path in _SYSTEM}}
+        volumes = [{"name": name, "hostPath": {"path": str(path)}} for name, path in mounts.items()]
+        volume_mounts = [{"name": name, "mountPath": str(path), "readOnly": True} for name, path in mounts.items()]
+        pod = {
+            "containers": [
+                {
+                    "name": "node",
+                    "volumeMounts": [*volume_mounts, {"name": "checkpoints", "mountPath": "/checkpoints"}],
+                }
+            ],
+            "volumes": [*volumes, {"name": "checkpoints", "hostPath": {"path": str(self.folder)}}],
+        }
+        jobs = [{"name": "node", "template": {"spec": {"template": {"spec": pod}}}}]
+        patch = {"template": {"spec": {"replicatedJobs": jobs}}}
+        return {
+            "apiVersion": "trainer.kubeflow.org/v1alpha1",
+            "kind": "TrainJob",
+            "metadata": {"name": self.name},
+            "spec": {
+                "runtimeRef": {"name": self.runtime},
+                "runtimePatches": [{"manager": "example.com/training", "trainingRuntimeSpec": patch}],
+                "trainer": {
+                    "image": BUSYBOX_IMAGE,
+                    "numNodes": self.ranks,
+                    "numProcPerNode": 1,
+                    "resourcesPerNode": {"limits": {"nvidia.com/gpu": GPUS}, "requests": {"nvidia.com/gpu": GPUS}},
+                    "env": [
+                        {"name": "OMP_NUM_THREADS", "value": "1"},
+                        {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+                        # torchrun's own threads ask for the host's name, which has no record of its own.
+                        {"name": "GLOO_SOCKET_IFNAME", "value": "eth0"},
+                    ],
+                    "command": [str(TORCH / "bin" / "python"), "-m", "torch.distributed.run"],
+                    "args": [
+                        str(SCRIPTS / "ddp.py"),
+                        "--checkpoint-dir=/checkpoints",
+                        f"--checkpoint-every={EVERY}",
+                        f"--steps={steps}",
+                        f"--batch-size={4 * self.ranks}",
+                        "--loss-log=/checkpoints/losses.jsonl",
+                        "--joined-file=/tmp/recovery-joined",
+                    ],
+                },
+            },
+        }
