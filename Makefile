@@ -22,7 +22,7 @@ EXAMPLES_STAMP := $(EXAMPLES_VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv unit examples lint seeds simulation soak contract walks prometheus pictures cluster cluster-build test-cluster demo bench test manifests lock clean check-go
+.PHONY: help venv unit examples lint seeds simulation soak contract walks prometheus pictures cluster cluster-build test-cluster image image-packages test-image demo bench test manifests lock clean check-go
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -103,6 +103,18 @@ pictures: $(STAMP) check-go  ## draw the dashboards and photograph reports into 
 test-cluster: $(STAMP) check-go  ## the tests that need a real control plane
 	$(BIN)/python -m pytest tests/cluster -n 2 --dist loadfile --timeout=1200 --junitxml=build/test-cluster.xml $(ARGS)
 
+# buildah needs root, which then installs what is missing. Elsewhere the build says what it needs.
+image-packages:
+	@command -v buildah >/dev/null && command -v mmdebstrap >/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || { \
+	  echo "installing buildah and mmdebstrap" && apt-get update --quiet=2 && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet=2 --no-install-recommends buildah mmdebstrap >/dev/null; }
+
+image: $(STAMP) image-packages  ## the controller's image without a registry, into build/image/trainjob-recovery.tar; root, Debian
+	@$(BIN)/python -m tests.image.build
+
+test-image: $(STAMP) image-packages  ## the image: built twice, equal, and its commands as the cluster runs them; root, Debian
+	$(BIN)/python -m pytest tests/image --timeout=900 --junitxml=build/test-image.xml $(ARGS)
+
 prometheus: $(STAMP) check-go  ## rules, alerts and monitors on real Prometheus, and the controller scraped by it
 	$(BIN)/python -m pytest tests/prometheus --timeout=600 --junitxml=build/prometheus.xml $(ARGS)
 
@@ -116,8 +128,8 @@ demo: $(STAMP) $(if $(REAL),check-go)  ## three incidents of a 1,024-GPU job, in
 bench: $(STAMP) $(if $(filter simulation scrapes attacks capacity,$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulation, control plane, Prometheus, walks, cluster tests; a skipped test fails it
-	@$(BIN)/python -m tests.stages lint unit examples seeds simulation cluster-build contract prometheus walks test-cluster
+test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulation, control plane, Prometheus, walks, the image, cluster tests; a skipped test fails it
+	@$(BIN)/python -m tests.stages lint unit examples seeds simulation cluster-build contract prometheus walks test-image test-cluster
 
 manifests: $(STAMP)  ## generate CRDs, the reference, metrics page, recording rules, alerts and dashboards
 	@$(BIN)/python -m recovery.crds

@@ -4,7 +4,8 @@ A suite that collects nothing, or skips what it cannot run here, ends with succe
 JUnit report is read: no tests, or a skipped one (an expected failure is one too), fail the run. From the same reports
 the end of the run names the slowest tests, so that minutes are cut where they go.
 
-    python -m tests.stages lint unit examples seeds simulation cluster-build contract prometheus walks test-cluster
+    python -m tests.stages lint unit examples seeds simulation cluster-build contract prometheus walks test-image
+        test-cluster
 """
 
 import os
@@ -16,7 +17,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 REPORTS = Path("build")
-SUITES = frozenset({"unit", "examples", "seeds", "simulation", "contract", "prometheus", "walks", "test-cluster"})
+SUITES = frozenset(
+    {"unit", "examples", "seeds", "simulation", "contract", "prometheus", "walks", "test-image", "test-cluster"}
+)
 """Targets that write a report of their name."""
 SLOWEST_COUNT = 10
 SLOW_SECONDS = 1.0
