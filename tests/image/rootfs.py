@@ -20,6 +20,9 @@ exec setpriv --no-new-privs chroot --userspec="$USERSPEC" --groups= "$ROOT" "$@"
 """
 _TIMEOUT_SECONDS = 120
 
+NAMELESS = "1000660000:0"
+"""A user as OpenShift draws them: no passwd entry, in the group of root."""
+
 
 @dataclass(frozen=True)
 class Rootfs:
