@@ -71,8 +71,11 @@ def unpack(archive: Path, folder: Path) -> Rootfs:
             return json.load(stream)
 
         [image] = read("manifest.json")
-        for layer in image["Layers"]:
-            with tarfile.open(fileobj=opened.extractfile(layer)) as files:
-                assert not [name for name in files.getnames() if Path(name).name.startswith(".wh.")]
-                files.extractall(folder, filter="fully_trusted")
-        return Rootfs(folder, read(image["Config"])["config"])
+        config = read(image["Config"])["config"]
+    for layer in image["Layers"]:
+        # Much faster than tarfile.
+        with subprocess.Popen(["tar", "-xOf", archive, layer], stdout=subprocess.PIPE) as reading:
+            subprocess.run(["tar", "-xpC", folder], stdin=reading.stdout, check=True)
+        assert reading.returncode == 0
+    assert not list(folder.rglob(".wh.*"))
+    return Rootfs(folder, config)
