@@ -24,7 +24,7 @@ EXAMPLES_STAMP := $(EXAMPLES_VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv unit examples lint seeds simulation soak contract walks prometheus pictures cluster cluster-build test-cluster real-nodes node-packages demo bench test manifests lock clean check-go
+.PHONY: help venv unit examples lint seeds simulation soak contract walks prometheus pictures cluster cluster-build test-cluster real-nodes debian-packages image test-image demo bench test manifests lock clean check-go
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -89,7 +89,7 @@ check-go:
 cluster-build: $(STAMP) check-go  ## build the control plane's programs (minutes, once for each version)
 	@$(BIN)/python -m tests.cluster.controlplane.build
 
-cluster: $(STAMP) check-go $(if $(REAL_NODES),node-packages)  ## a cluster to try things on until Ctrl-C, with NODES=8 modelled nodes of 8 GPUs; REAL_NODES=3: with kubelets
+cluster: $(STAMP) check-go $(if $(REAL_NODES),debian-packages)  ## a cluster to try things on until Ctrl-C, with NODES=8 modelled nodes of 8 GPUs; REAL_NODES=3: with kubelets
 	@$(BIN)/python -m tests.cluster.$(if $(REAL_NODES),real_nodes --nodes $(REAL_NODES),controlplane --nodes $(NODES))
 
 contract: $(STAMP) check-go  ## what the modelled cluster promises (make unit), asked of the real control plane
@@ -106,12 +106,18 @@ test-cluster: $(STAMP) check-go  ## the tests that need a real control plane
 	$(BIN)/python -m pytest tests/cluster -n 2 --dist loadfile --timeout=1200 --junitxml=build/test-cluster.xml $(ARGS)
 
 # In a network of their own, so that everything is built and fetched first.
-real-nodes: $(STAMP) check-go node-packages  ## real kubelets and containers on three nodes: what breaks them, the controller in its image; root only
-	$(BIN)/python -m pytest tests/real_nodes --timeout=600 --junitxml=build/real-nodes.xml $(ARGS)
+real-nodes: $(STAMP) $(EXAMPLES_STAMP) check-go debian-packages  ## real kubelets and containers on three nodes: what breaks them, the controller in its image; root only
+	EXAMPLES_VENV=$(EXAMPLES_VENV) $(BIN)/python -m pytest tests/real_nodes --timeout=600 --junitxml=build/real-nodes.xml $(ARGS)
 
-# Programs of Debian that nodes are made of. Elsewhere, or without root, the tests say what is missing.
-node-packages: $(STAMP)
-	@$(BIN)/python -m tests.cluster.real_nodes.packages
+# What nodes and the image are made with. Elsewhere, or without root, the tests say what is missing.
+debian-packages: $(STAMP)
+	@$(BIN)/python -m tests.debian_packages
+
+image: $(STAMP) debian-packages  ## the controller's image without a registry, into build/image/trainjob-recovery.tar; root, Debian
+	@$(BIN)/python -m tests.image.build
+
+test-image: $(STAMP) debian-packages  ## the image: built twice, equal, and its commands as the cluster runs them; root, Debian
+	$(BIN)/python -m pytest tests/image --timeout=900 --junitxml=build/test-image.xml $(ARGS)
 
 prometheus: $(STAMP) check-go  ## rules, alerts and monitors on real Prometheus, and the controller scraped by it
 	$(BIN)/python -m pytest tests/prometheus --timeout=600 --junitxml=build/prometheus.xml $(ARGS)
@@ -126,8 +132,9 @@ demo: $(STAMP) $(if $(REAL),check-go)  ## three incidents of a 1,024-GPU job, in
 bench: $(STAMP) $(if $(filter simulation scrapes attacks capacity,$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulation, control plane, Prometheus, walks, real nodes, cluster tests; a skipped test fails it
-	@$(BIN)/python -m tests.stages lint unit examples seeds simulation cluster-build contract prometheus walks real-nodes test-cluster
+test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulation, control plane, Prometheus, walks, the image, real nodes, cluster tests; a skipped test fails it
+	@$(BIN)/python -m tests.stages lint unit examples seeds simulation cluster-build contract prometheus walks test-image \
+	  real-nodes test-cluster
 
 manifests: $(STAMP)  ## generate CRDs, the reference, metrics page, recording rules, alerts and dashboards
 	@$(BIN)/python -m recovery.crds

@@ -4,8 +4,8 @@ A suite that collects nothing, or skips what it cannot run here, ends with succe
 JUnit report is read: no tests, or a skipped one (an expected failure is one too), fail the run. From the same reports
 the end of the run names the slowest tests, so that minutes are cut where they go.
 
-    python -m tests.stages lint unit examples seeds simulation cluster-build contract prometheus walks real-nodes
-        test-cluster
+    python -m tests.stages lint unit examples seeds simulation cluster-build contract prometheus walks test-image
+        real-nodes test-cluster
 """
 
 import os
@@ -18,9 +18,22 @@ from xml.etree import ElementTree
 
 REPORTS = Path("build")
 SUITES = frozenset(
-    {"unit", "examples", "seeds", "simulation", "contract", "prometheus", "walks", "real-nodes", "test-cluster"}
+    {
+        "unit",
+        "examples",
+        "seeds",
+        "simulation",
+        "contract",
+        "prometheus",
+        "walks",
+        "test-image",
+        "real-nodes",
+        "test-cluster",
+    }
 )
 """Targets that write a report of their name."""
+NOT_EVERYWHERE = frozenset({"real-nodes"})
+"""Suites that a developer's machine may skip, because they need root and cgroups. CI may not."""
 SLOWEST_COUNT = 10
 SLOW_SECONDS = 1.0
 """Faster tests are never named among the slowest."""
@@ -45,6 +58,9 @@ def check_report(name: str, report: Path) -> tuple[int, str]:
     skipped = [f"{case.get('classname')}::{case.get('name')}" for case in cases if case.find("skipped") is not None]
     if not cases:
         return 0, f"{name}: not one test ran"
+    if skipped and name in NOT_EVERYWHERE and not os.environ.get("CI"):
+        print(f"{name}: {len(skipped)} of {len(cases)} tests SKIPPED on this machine; CI runs them", flush=True)
+        return len(cases) - len(skipped), ""
     if skipped:
         return len(cases) - len(skipped), f"{name}: skipped, which counts as failed here: {', '.join(skipped)}"
     return len(cases), ""

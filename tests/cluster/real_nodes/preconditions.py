@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.cluster.real_nodes import cgroups
 from tests.cluster.real_nodes.images import BUSYBOX
-from tests.cluster.real_nodes.packages import PACKAGES
 from tests.cluster.real_nodes.settings import CNI_PROGRAMS
+from tests.debian_packages import NODES
 
 _PROGRAMS = ("ip", "nft", "runc", "unshare")
 
@@ -21,7 +21,7 @@ def missing_preconditions() -> list[str]:
     missing = []
     if os.geteuid() != 0:
         missing.append("only root may make network namespaces and cgroups: run it as root, in a container or a VM")
-    packages = f"apt-get install {' '.join(PACKAGES)}"
+    packages = f"apt-get install {' '.join(NODES)}"
     missing += [f"{program} is not installed: {packages}" for program in _PROGRAMS if not shutil.which(program)]
     missing += [f"{path} is not there: {packages}" for path in (BUSYBOX, CNI_PROGRAMS / "bridge") if not path.exists()]
     missing += _missing_cgroups()

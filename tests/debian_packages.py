@@ -1,6 +1,6 @@
-"""Installs Debian's packages that real nodes are made of, where root and apt are at hand.
+"""Installs Debian's packages that real nodes and the image are made with, where root and apt are at hand.
 
-`python -m tests.cluster.real_nodes.packages`; what cannot be installed is for the preconditions to report.
+`python -m tests.debian_packages`. What is missing elsewhere is for the suites to report.
 """
 
 import os
@@ -8,10 +8,11 @@ import shutil
 import subprocess
 import sys
 
-PACKAGES = ("busybox-static", "containernetworking-plugins", "iproute2", "nftables", "runc")
+NODES = ("busybox-static", "containernetworking-plugins", "iproute2", "nftables", "runc")
+IMAGE = ("buildah", "mmdebstrap")
 
 
-def absent(packages: tuple[str, ...] = PACKAGES) -> list[str]:
+def absent(packages: tuple[str, ...]) -> list[str]:
     """Those that dpkg does not know as installed."""
     asked = ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\n", *packages]
     printed = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
@@ -22,7 +23,7 @@ def absent(packages: tuple[str, ...] = PACKAGES) -> list[str]:
 def main() -> int:
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         return 0
-    packages = absent()
+    packages = absent((*NODES, *IMAGE))
     if not packages:
         return 0
     print(f"installing {' '.join(packages)}", flush=True)

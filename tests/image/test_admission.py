@@ -1,0 +1,45 @@
+"""The webhooks are served in the image, whoever its user is: kopf asks what the user is called."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.image.rootfs import NAMELESS, Rootfs
+from tests.unit.admission.test_serve import BAD, Cluster127, asked
+
+INSIDE = Path(__file__).with_name("inside_admission.py").read_text()
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster127]:
+    made = Cluster127()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", made.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield made
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("user", [None, NAMELESS], ids=["own user", "user without a name"])
+async def test_a_bad_policy_is_refused(rootfs: Rootfs, cluster: Cluster127, user: str | None) -> None:
+    given = json.dumps({"url": cluster.url, "port": _free_port(), "request": asked(BAD)})
+    done = await asyncio.to_thread(rootfs.run, "-c", INSIDE, entrypoint=["python"], user=user, stdin=given)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert answer["allowed"] is False
+    assert "budget" in answer["status"]["message"]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
