@@ -555,8 +555,13 @@ def _at_least(cached: LedgerObject, ours: LedgerObject) -> bool:
 
 def _log_change(key: GroupKey, before: Ledger, after: Ledger) -> None:
     incident = after.incident
-    if incident is not None and before.incident == msgspec.structs.replace(incident, suspect_log=None):
-        return  # it has its log now, which is said nowhere else
+    log = incident.suspect_log if incident is not None else None
+    if (
+        incident is not None
+        and log is not None
+        and before.incident == msgspec.structs.replace(incident, suspect_log=None)
+    ):
+        return  # all that is new is the log of the suspect, which says nothing here
     known = incident.id if incident is not None else after.history[0].id if after.history else ""
     said = after.message or f"{before.phase} -> {after.phase}"
     if incident is None and after.history != before.history:

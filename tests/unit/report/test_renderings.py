@@ -228,7 +228,7 @@ def logged(text: str, **changes: object) -> AnyReport:
     return incident_report(record(suspect_log=msgspec.structs.replace(log, **changes)), NOW)
 
 
-@pytest.mark.parametrize("text", (*HOSTILE, "```\n# heading", "</pre><script>", "`````` ```"))
+@pytest.mark.parametrize("text", [*HOSTILE, "```\n# heading", "</pre><script>", "`````` ```"])
 def test_no_line_of_a_log_becomes_markup(text: str) -> None:
     page, plain = (Page(rendered(logged(each), ReportFormat.HTML)) for each in (text, "x"))
     assert page.tags == plain.tags

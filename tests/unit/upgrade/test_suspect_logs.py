@@ -63,7 +63,7 @@ def test_earlier_definitions_drop_it_and_nothing_else_is_different() -> None:
 
 
 def test_it_makes_no_newer_version_of_a_ledger_so_an_earlier_controller_reads_it() -> None:
-    """Earlier controllers skip fields that they do not know, and hold where the version is one that they do not know."""
+    """Earlier controllers skip fields that they do not know, and hold at a version that they do not know."""
     assert open_ledger(LOG).schema_version == open_ledger(None).schema_version == WITHOUT_RESUMING < SCHEMA_VERSION
 
 
