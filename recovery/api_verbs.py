@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Mapping
 
 import msgspec
 
-from recovery.ports import ApiClient, ApiRequest, PatchKind, Propagation, Resource
+from recovery.ports import PODS, ApiClient, ApiRequest, PatchKind, Propagation, Resource
 
 _encode = msgspec.json.Encoder().encode
 
@@ -32,6 +32,29 @@ class _Operation(msgspec.Struct, frozen=True):
 
 async def get(api: ApiClient, resource: Resource, name: str, *, namespace: str | None = None) -> bytes:
     return await api.send(ApiRequest("get", resource, namespace, name))
+
+
+async def pod_log(
+    api: ApiClient,
+    pod: str,
+    *,
+    namespace: str,
+    container: str,
+    previous: bool,
+    tail_lines: int,
+    limit_bytes: int,
+) -> bytes:
+    """The last lines of a container's log, of those the first `limit_bytes`. It is sent once.
+
+    `previous`: of the instance before the one that runs, or ran last.
+    """
+    query = {
+        "container": container,
+        "previous": "true" if previous else "",
+        "tailLines": tail_lines,
+        "limitBytes": limit_bytes,
+    }
+    return await api.send(ApiRequest("get", PODS, namespace, pod, "log", query=_present(query), once=True))
 
 
 async def list_page(

@@ -25,11 +25,21 @@ class Manager:
         telemetry: Telemetry,
         leadership: Leadership,
         train_jobs: bool = True,
+        reads_logs: bool = False,
     ) -> None:
-        """`train_jobs` False: Trainer is not installed, so no TrainJob is watched."""
+        """`train_jobs` False: Trainer is not installed, so no TrainJob is watched.
+
+        `reads_logs`: the controller may read the logs of suspects, and does so.
+        """
         self.store = KubeGroupStore(client, clock=clock, entropy=entropy, observer=telemetry, train_jobs=train_jobs)
         self._controller = Controller(
-            api=client, store=self.store, clock=clock, entropy=entropy, observer=telemetry, leadership=leadership
+            api=client,
+            store=self.store,
+            clock=clock,
+            entropy=entropy,
+            observer=telemetry,
+            leadership=leadership,
+            reads_logs=reads_logs,
         )
         telemetry.follow(self.store)
         telemetry.follow_queue(lambda: self._controller.queue_depth)

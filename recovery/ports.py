@@ -110,6 +110,8 @@ class ApiRequest(msgspec.Struct, frozen=True):
     content_type: str = "application/json"
     tests: bool = False
     """The body is a JSON patch with a `test` operation."""
+    once: bool = False
+    """It is not sent again, whatever the answer: nobody waits for it."""
 
     def __str__(self) -> str:
         where = "/".join(part for part in (self.namespace, self.name) if part)

@@ -18,6 +18,7 @@ from recovery.core.model.fleet_ledger import FleetChange
 from recovery.core.model.ledger import Attempt, AttemptAction, ClosedIncident, Incident, Ledger, PhaseSpan, Suspect
 from recovery.core.model.protection import Protection
 from recovery.core.model.rules import Rule
+from recovery.core.model.suspect_log import SuspectLog
 from recovery.core.plan.actions import (
     Action,
     ChangeFleet,
@@ -279,6 +280,7 @@ def incident_lines(incident: Incident, now: datetime) -> Iterator[str]:
     yield f"{incident.ranks} ranks, {incident.gpus} GPUs, {lost:.0f} idle GPU-seconds{freed}"
     yield from _titled("Evidence", (f"- {text}" for text in incident.evidence))
     yield from _titled("Suspects", _suspects(incident.suspects))
+    yield from _log_lines(incident.suspect_log)
     yield from _titled("Considered, and not done", (f"- {each.action}: {each.message}" for each in incident.considered))
     yield from _titled("Attempts", _attempts(incident.attempts))
     yield from _titled("Phases", _phases(incident.phases, incident.gpus, now))
@@ -324,6 +326,21 @@ def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
 def _suspects(suspects: Sequence[Suspect]) -> list[str]:
     rows = [(each.pod, each.node, _number(each.index), _number(each.exit_code)) for each in suspects]
     return aligned(("POD", "NODE", "RANK", "EXIT"), rows) if rows else []
+
+
+def _log_lines(log: SuspectLog | None) -> Iterator[str]:
+    """What it wrote about its end comes first. Each line is one of the output: no tenant's line may begin one."""
+    if log is None:
+        return
+    if log.termination_message:
+        yield from _titled(f"Termination message of {log.pod}", log.termination_message.split("\n"))
+    if log.absent is not None:
+        yield f"Log of {log.pod}: not read: {log.absent}"
+        return
+    whose = f"{log.pod}, container {log.container}{', before it restarted' if log.previous else ''}"
+    yield from _titled(f"Last lines of {whose}", log.tail.split("\n"))
+    if log.incomplete:
+        yield "the log goes on after these lines"
 
 
 def _number(value: int | None) -> str:

@@ -104,6 +104,11 @@ NODE_LEASES = (Permission("get", LEASES, namespace=NODE_LEASE_NAMESPACE),)
 """When the kubelet of a silent node was last heard. Without it AssumeDead goes by the node's Ready condition alone."""
 
 
+LOGS = (Permission("get", PODS, "log"),)
+"""What the evidence from the logs of suspects needs (manifests/components/pod-logs). To have it is to ask for that
+evidence: without it no log is read, and nothing is missing."""
+
+
 def to_lead(namespace: str) -> tuple[Permission, ...]:
     """What election by a Lease in that namespace needs."""
     return tuple(Permission(verb, LEASES, namespace=namespace) for verb in ("get", "create", "patch"))

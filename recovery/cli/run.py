@@ -20,6 +20,7 @@ from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_INTERRUPTED
 from recovery.cli.preflight import (
     ACCOUNTING,
     ENFORCE,
+    LOGS,
     NODE_LEASES,
     OBSERVE,
     POLICY_STATUS,
@@ -125,6 +126,9 @@ async def _run(
         watched = await stop.result_before(check(connection, namespace, telemetry))
         if watched is None:
             return stop.exit_code
+        reads_logs = await stop.result_before(may_read_logs(connection))
+        if reads_logs is None:
+            return stop.exit_code
         own_namespace = await chosen_namespace(kubeconfig, context, namespace)
         lease_seconds = election.lease_seconds if election is not None else None
         async with (
@@ -133,7 +137,15 @@ async def _run(
         ):
             try:
                 await _control(
-                    connection, telemetry, leadership, watched, unserved, stop.event, metrics_host, metrics_port
+                    connection,
+                    telemetry,
+                    leadership,
+                    watched,
+                    unserved,
+                    stop.event,
+                    metrics_host,
+                    metrics_port,
+                    reads_logs=reads_logs,
                 )
             except BackgroundTaskError as error:
                 _log.error(
@@ -173,6 +185,14 @@ async def check(
         "Trainer is not installed: JobSets are watched, TrainJobs are not; restart the controller after installing it"
     )
     return tuple(resource for resource in WATCHED if resource != TRAIN_JOBS)
+
+
+async def may_read_logs(connection: Connection) -> bool:
+    """The evidence from logs is switched on by its permission alone, so nothing warns where that is not there."""
+    allowed = not await denied(connection.client, LOGS)
+    if allowed:
+        _log.info("the logs of suspects are read and kept in their incidents")
+    return allowed
 
 
 _OPTIONAL = (
@@ -272,6 +292,8 @@ async def _control(
     stop: asyncio.Event,
     host: str,
     port: int,
+    *,
+    reads_logs: bool,
 ) -> None:
     clock = connection.clock
     program = Manager(
@@ -281,6 +303,7 @@ async def _control(
         telemetry=telemetry,
         leadership=leadership,
         train_jobs=TRAIN_JOBS in watched,
+        reads_logs=reads_logs,
     )
 
     def missing() -> Sequence[str]:

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from recovery.controller.observer import ControllerObserver
+from recovery.controller.suspect_logs import DEADLINE_SECONDS, SuspectLogs
 from recovery.core.decision.decide import decide
 from recovery.core.decision.protection import protection
 from recovery.core.incident.closed_incident import as_recorded, totals_of
@@ -50,6 +51,7 @@ from recovery.core.plan.actions import (
     SuspendWorkload,
     TouchJob,
 )
+from recovery.core.plan.log_to_read import log_to_read
 from recovery.core.plan.status_conditions import summarise
 from recovery.core.plan.steps import close, note
 from recovery.core.policy.selection import PolicySet, applicable
@@ -101,8 +103,17 @@ class Reconciler:
     """Reconciles groups. One instance serves all groups; the queue runs one reconcile of each at a time."""
 
     def __init__(
-        self, *, api: ApiClient, store: GroupStore, clock: Clock, observer: ControllerObserver, fleet: FleetWriter
+        self,
+        *,
+        api: ApiClient,
+        store: GroupStore,
+        clock: Clock,
+        observer: ControllerObserver,
+        fleet: FleetWriter,
+        logs: SuspectLogs | None = None,
     ) -> None:
+        """`logs` None: no log of a suspect is read."""
+        self._logs = logs
         self._api = api
         self._store = store
         self._clock = clock
@@ -161,6 +172,8 @@ class Reconciler:
         for _ in range(_MAX_ROUNDS):
             workload = snapshot.workload
             if workload is None:
+                if self._logs is not None:
+                    self._logs.forget(key)
                 return None
             newest, policy, now = self._newest_ledger(key, workload), applicable(policies, workload), self._clock.now()
             self._observer.facts_read(key, snapshot, policy)
@@ -172,6 +185,8 @@ class Reconciler:
                 snapshot, policies = await self._read_live(key)
                 continue
             self._observer.decided(key, before, plan)
+            if self._logs is not None and (wanted := log_to_read(snapshot, plan)) is not None:
+                self._logs.begin(key, wanted)
             try:
                 plan = await self._carry_out(key, workload, known, plan)
             except ReadAgainError as error:
@@ -186,7 +201,8 @@ class Reconciler:
                     return None
                 changed = error
                 continue
-            return self._requeue_at(plan)
+            await self._keep_log(key, workload)
+            return self._requeue_at(key, plan)
         raise RestlessGroupError(f"the objects of {key} changed under each of {_MAX_ROUNDS} tries") from changed
 
     async def _record_orphans(self, key: GroupKey) -> ApiError | None:
@@ -244,6 +260,8 @@ class Reconciler:
         `incident`: as it was closed here. None: as the ledger has it.
         """
         closed = as_recorded(incident if incident is not None else ledger.current_incident)
+        if self._logs is not None:
+            closed = self._logs.with_log(key, closed)
         _, fold = folds_with(ledger, closed)
         folded = fold is not None and await self._ledgers.fold(key.namespace, whose, fold)
         created = folded or await self._ledgers.record(key.namespace, whose, closed)
@@ -309,7 +327,8 @@ class Reconciler:
             if await self._ledgers.fold(key.namespace, whose, action.fold):
                 return plan
             plan = msgspec.structs.replace(plan, ledger=recorded_alone(plan.ledger, action.incident))
-        await self._ledgers.record(key.namespace, whose, action.incident)
+        incident = action.incident if self._logs is None else self._logs.with_log(key, action.incident)
+        await self._ledgers.record(key.namespace, whose, incident)
         return plan
 
     async def _counted(self, key: GroupKey, plan: Plan, action: CountIncidents) -> Plan:
@@ -354,6 +373,27 @@ class Reconciler:
         self._keep(key, workload.uid, await self._ledgers.write(key.namespace, workload, known, after))
         self._observer.ledger_written(key, before, after)
         _log_change(key, before, after)
+
+    async def _keep_log(self, key: GroupKey, workload: WorkloadFacts) -> None:
+        """Write what the suspect's log has brought, by a write of its own: one that fails holds up nothing."""
+        if self._logs is None or not self._logs.pending(key):
+            return
+        known = _readable(self._newest_ledger(key, workload))
+        incident = known.ledger.incident if known is not None else None
+        if known is None or incident is None:
+            self._logs.forget(key)
+            return
+        found = self._logs.with_log(key, incident)
+        if found is incident or incident.closing is not None:
+            return  # not there yet; or the record takes it
+        try:
+            await self._write(key, workload, known, msgspec.structs.replace(known.ledger, incident=found))
+        except (NotLeadingError, ReadAgainError, TryLaterError):
+            return  # the next reconcile reads the ledger and comes back to it
+        except ApiError as error:
+            # Its words may quote the object, and so the log.
+            _log.warning("the log of the suspect is not kept", **self.log_keys(key), status=error.status)
+        self._logs.kept(key)
 
     async def _say_refused(self, key: GroupKey, workload: WorkloadFacts, refused: RefusedError) -> None:
         """An action that the API server will not have done must not stand in the ledger as if it had been."""
@@ -442,11 +482,14 @@ class Reconciler:
         if not written:
             self._written.pop(key, None)
 
-    def _requeue_at(self, plan: Plan) -> datetime | None:
+    def _requeue_at(self, key: GroupKey, plan: Plan) -> datetime | None:
         incident = plan.ledger.incident
         if incident is not None and incident.closing is not None:
             return self._clock.now()  # it is still to be recorded
-        return plan.requeue_at
+        if self._logs is None or not self._logs.pending(key):
+            return plan.requeue_at
+        read_at = self._clock.now() + timedelta(seconds=DEADLINE_SECONDS)
+        return read_at if plan.requeue_at is None else min(plan.requeue_at, read_at)
 
 
 def _readable(newest: LedgerObject | None) -> LedgerObject | None:
@@ -512,6 +555,13 @@ def _at_least(cached: LedgerObject, ours: LedgerObject) -> bool:
 
 def _log_change(key: GroupKey, before: Ledger, after: Ledger) -> None:
     incident = after.incident
+    log = incident.suspect_log if incident is not None else None
+    if (
+        incident is not None
+        and log is not None
+        and before.incident == msgspec.structs.replace(incident, suspect_log=None)
+    ):
+        return  # all that is new is the log of the suspect, which says nothing here
     known = incident.id if incident is not None else after.history[0].id if after.history else ""
     said = after.message or f"{before.phase} -> {after.phase}"
     if incident is None and after.history != before.history:

@@ -21,6 +21,7 @@ from recovery.controller.observer import ControllerObserver
 from recovery.controller.policy_reconciler import PolicyReconciler
 from recovery.controller.queue import GroupQueue
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, Reconciler, RestlessGroupError
+from recovery.controller.suspect_logs import SuspectLogs
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import LedgerObject
 from recovery.executors.fleet_ledger import FleetWriter
@@ -62,7 +63,10 @@ class Controller:
         entropy: Entropy,
         observer: ControllerObserver,
         leadership: Leadership,
+        reads_logs: bool = False,
     ) -> None:
+        """`reads_logs`: the controller may read the logs of suspects, and does so."""
+        self._reads_logs = reads_logs
         self._api = api
         self._store = store
         self._clock = clock
@@ -119,6 +123,7 @@ class Controller:
             clock=self._clock,
             entropy=self._entropy,
             observer=self._observer,
+            reads_logs=self._reads_logs,
         )
         working = asyncio.create_task(self._duty.run(stop))
         holding = asyncio.create_task(self._leadership.hold(term))
@@ -142,7 +147,14 @@ class Duty:
     """What the leader does in one term: the queue, the reconciles of groups, the fleet's and the policies'."""
 
     def __init__(
-        self, *, api: ApiClient, store: GroupStore, clock: Clock, entropy: Entropy, observer: ControllerObserver
+        self,
+        *,
+        api: ApiClient,
+        store: GroupStore,
+        clock: Clock,
+        entropy: Entropy,
+        observer: ControllerObserver,
+        reads_logs: bool = False,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -151,7 +163,10 @@ class Duty:
         fleet = FleetWriter(api, store, clock)
         self._fleet_reconciler = FleetReconciler(api=api, store=store, clock=clock, fleet=fleet)
         self._policy_reconciler = PolicyReconciler(api=api, store=store, clock=clock)
-        self._reconciler = Reconciler(api=api, store=store, clock=clock, observer=observer, fleet=fleet)
+        self._logs = SuspectLogs(api) if reads_logs else None
+        self._reconciler = Reconciler(
+            api=api, store=store, clock=clock, observer=observer, fleet=fleet, logs=self._logs
+        )
         self._sweeper = IncidentSweeper(api=api, store=store, clock=clock, ledgers=self._ledgers)
         self._slots = asyncio.Semaphore(_RECONCILES_AT_ONCE)
         self._forbidden_since: dict[GroupKey, float] = {}
@@ -166,13 +181,17 @@ class Duty:
 
         Cancelled, it ends them at once. Raises BackgroundTaskError if a task ends that must not.
         """
-        await first_of(
-            asyncio.create_task(self._reconcile_until(stop)),
-            asyncio.create_task(endless("resync", self._resync)),
-            asyncio.create_task(endless("fleet review", self._review_fleet)),
-            asyncio.create_task(endless("sweep of incidents", self._sweep)),
-            asyncio.create_task(endless("policy review", self._review_policies)),
-        )
+        try:
+            await first_of(
+                asyncio.create_task(self._reconcile_until(stop)),
+                asyncio.create_task(endless("resync", self._resync)),
+                asyncio.create_task(endless("fleet review", self._review_fleet)),
+                asyncio.create_task(endless("sweep of incidents", self._sweep)),
+                asyncio.create_task(endless("policy review", self._review_policies)),
+            )
+        finally:
+            if self._logs is not None:
+                await self._logs.close()
 
     async def _reconcile_until(self, stop: asyncio.Event) -> None:
         """The work of `run`. A failure outside the reconcile boundary is a bug that would leave its group unwatched."""

@@ -49,7 +49,12 @@ class KubeApiClient:
         return self._transport.watch(request)
 
     async def send(self, request: ApiRequest) -> bytes:
-        """The answer's body. Tries again where nothing was applied, within bounds, and only then."""
+        """The answer's body. Tries again where nothing was applied, within bounds, and only then.
+
+        A request that is to be sent once is not tried again.
+        """
+        if request.once:
+            return await self._once(request)
         no_try_after = self._clock.monotonic_seconds() + RETRY_WINDOW_SECONDS
 
         def over(state: RetryCallState) -> bool:

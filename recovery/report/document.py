@@ -60,6 +60,13 @@ class Bullets(msgspec.Struct, frozen=True):
     items: tuple[str, ...]
 
 
+class Verbatim(msgspec.Struct, frozen=True):
+    """Lines as a program has written them."""
+
+    title: str
+    lines: tuple[str, ...]
+
+
 class ColumnKind(StrEnum):
     """What the cells of a column hold, which decides where they may break."""
 
@@ -106,7 +113,7 @@ class StackedBar(msgspec.Struct, frozen=True):
     bars: tuple[Bar, ...]
 
 
-Block: TypeAlias = KeyFigures | Paragraph | Bullets | DataTable | StackedBar
+Block: TypeAlias = KeyFigures | Paragraph | Bullets | Verbatim | DataTable | StackedBar
 
 
 class DocumentSection(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from recovery.core.model.folded_incidents import FoldedNode
 from recovery.core.model.incident_record import IncidentRecord
 from recovery.core.model.ledger import Attempt, AttemptAction, Incident, IncidentHandling, Phase
 from recovery.core.model.reason import Reason
+from recovery.core.model.suspect_log import LogAbsence, SuspectLog
 from recovery.report.enforce_words import EnforceAccount, enforce_account
 from recovery.report.phase_accounts import BADPUT, PhaseAccount, phase_accounts, summed
 from recovery.report.platform_ways import PlatformComparison, compare
@@ -41,6 +42,24 @@ class EvidenceSuspect(msgspec.Struct, frozen=True, rename="camel"):
     """None: not known."""
     exit_code: int | None
     """None: no exit was seen."""
+
+
+class LogAccount(msgspec.Struct, frozen=True, rename="camel"):
+    """What the first suspect last wrote: the words of its training, and of nobody else."""
+
+    pod: str
+    container: str
+    """Empty: the training container is not known, or the pod was gone."""
+    previous: bool
+    """Of the instance before the one that ran then: the container had restarted in place."""
+    termination_message: str
+    """Empty: there was none."""
+    lines: tuple[str, ...]
+    """The last ones, oldest first."""
+    incomplete: bool
+    """The log went on after these lines."""
+    absent: LogAbsence | None
+    """Why there are no lines. None: there are."""
 
 
 class AlternativeAccount(msgspec.Struct, frozen=True, rename="camel"):
@@ -136,6 +155,8 @@ class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
     phases: tuple[PhaseAccount, ...]
     evidence: tuple[str, ...]
     suspects: tuple[EvidenceSuspect, ...]
+    log: LogAccount | None
+    """None: nothing was restarted, or the controller may not read logs."""
     alternatives: tuple[AlternativeAccount, ...]
     attempts: tuple[AttemptAccount, ...]
     writes: tuple[ApiWrite, ...]
@@ -195,6 +216,7 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
         phases=phases,
         evidence=incident.evidence,
         suspects=tuple(EvidenceSuspect(each.pod, each.node, each.index, each.exit_code) for each in incident.suspects),
+        log=_log(incident.suspect_log) if incident.suspect_log is not None else None,
         alternatives=tuple(
             AlternativeAccount(each.action, each.node, each.reason, each.message) for each in incident.considered
         ),
@@ -203,6 +225,18 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
         suspected_nodes=_suspected_nodes(record, sum(seconds for _, seconds in by_phase)),
         storm=incident.storm,
         platform=compare(incident, phases),
+    )
+
+
+def _log(found: SuspectLog) -> LogAccount:
+    return LogAccount(
+        pod=found.pod,
+        container=found.container,
+        previous=found.previous,
+        termination_message=found.termination_message,
+        lines=tuple(found.tail.split("\n")) if found.tail else (),
+        incomplete=found.incomplete,
+        absent=found.absent,
     )
 
 

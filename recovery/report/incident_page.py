@@ -19,9 +19,10 @@ from recovery.report.document import (
     TableColumn,
     TableRow,
     Tone,
+    Verbatim,
     section,
 )
-from recovery.report.incident_account import ApiWrite, IncidentAccount
+from recovery.report.incident_account import ApiWrite, IncidentAccount, LogAccount
 from recovery.report.phase_accounts import PhaseAccount
 from recovery.report.platform_page import comparison_blocks
 from recovery.report.reports import IncidentReport
@@ -86,7 +87,9 @@ def incident_sections(account: IncidentAccount, *, level: int = 2) -> Iterator[D
             _verification(account),
         ),
         section("Timeline", *_timeline(account)),
-        section("Evidence", Bullets(account.evidence) if account.evidence else None, _suspects(account)),
+        section(
+            "Evidence", Bullets(account.evidence) if account.evidence else None, _suspects(account), *_log(account.log)
+        ),
         section("Decision", Paragraph(_decision(account)), _alternatives(account)),
         section("Attempts and writes", _attempts(account), _writes(account.writes)),
         section("Without the controller", *comparison_blocks(account)),
@@ -212,6 +215,21 @@ def _suspects(account: IncidentAccount) -> DataTable | None:
             for each in account.suspects
         ),
     )
+
+
+def _log(log: LogAccount | None) -> Iterator[Block]:
+    """What the suspect wrote about its end comes first, then the last lines of its log."""
+    if log is None:
+        return
+    if log.termination_message:
+        yield Verbatim(f"Termination message of pod {log.pod}", tuple(log.termination_message.split("\n")))
+    if log.absent is not None:
+        yield Paragraph(f"The log of pod {log.pod} was not read: {log.absent}.")
+        return
+    whose = f"container {log.container} in pod {log.pod}{', before it restarted' if log.previous else ''}"
+    yield Verbatim(f"Last {len(log.lines)} lines of {whose}", log.lines)
+    if log.incomplete:
+        yield Paragraph("The log went on after these lines: only its first 256 KiB of the last 64 lines were read.")
 
 
 def _number(value: int | None) -> str:

@@ -13,8 +13,9 @@ from recovery.report.document import (
     Paragraph,
     ReportDocument,
     StackedBar,
+    Verbatim,
 )
-from recovery.report.words import printable
+from recovery.report.words import printable, verbatim
 
 _BAR_CELLS = 24
 _SPECIAL = re.compile(r"[\\`*\[\]<>|~&]|(?<!\w)_|_(?!\w)")
@@ -57,6 +58,12 @@ def _block(block: Block) -> Iterator[str]:
             yield f"> {_paragraph(text)}" if quoted else _paragraph(text)
         case Bullets(items=items):
             yield from (f"- {_paragraph(item)}" for item in items)
+        case Verbatim(title=title, lines=lines):
+            yield f"{_paragraph(title)}:"
+            yield ""
+            # Longer than any run of backticks in it, so that no line of a tenant's ends the block.
+            fence = "`" * max(3, 1 + max((len(run) for line in lines for run in re.findall("`+", line)), default=0))
+            yield from (f"{fence}text", *map(verbatim, lines), fence)
         case DataTable():
             yield from _table(block)
         case StackedBar(title=title, description=description):

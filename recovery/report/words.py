@@ -11,6 +11,11 @@ def printable(text: str) -> str:
     return " ".join("".join(each if each.isprintable() else " " for each in text).split())
 
 
+def verbatim(line: str) -> str:
+    """A line of a program as it stands, its indentation included, without what moves a cursor."""
+    return "".join(each if each.isprintable() else " " for each in line)
+
+
 def duration_words(seconds: float) -> str:
     """`0.25 s`, `42.1 s`, `3 min 05 s`, `2 h 5 min`, `24 h`, `2 d 3 h`."""
     if seconds < 10:

@@ -15,6 +15,7 @@ from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.folded_incidents import FoldedIncidents
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
+from recovery.core.model.suspect_log import SuspectLog
 
 OLDEST_SCHEMA_VERSION = 1
 SCHEMA_VERSION = 5
@@ -234,6 +235,9 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     ranks: int = 0
     """Members of the group."""
     suspects: tuple[Suspect, ...] = ()
+    suspect_log: SuspectLog | None = None
+    """What the first suspect last wrote, for people alone: nothing is decided by it. None: nothing was restarted, it is
+    not read yet, or the controller may not read logs."""
     evidence: tuple[str, ...] = ()
     """What was seen, in words."""
     attempts: tuple[Attempt, ...] = ()

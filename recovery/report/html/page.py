@@ -13,10 +13,11 @@ from recovery.report.document import (
     StackedBar,
     TableColumn,
     TableRow,
+    Verbatim,
 )
 from recovery.report.html.bars import bar_chart
 from recovery.report.html.style import STYLE
-from recovery.report.words import printable
+from recovery.report.words import printable, verbatim
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """The browser loads and runs nothing, whatever stands in the page."""
@@ -53,7 +54,7 @@ def html(document: ReportDocument) -> str:
 
 
 def _text(parent: Element, tag: str, text: str, **attributes: str) -> Element:
-    """Everything that is read goes through here or through `_cell`."""
+    """Everything that is read goes through here, through `_cell` or through `verbatim`."""
     found = SubElement(parent, tag, attributes)
     found.text = printable(text)
     return found
@@ -69,6 +70,9 @@ def _block(parent: Element, block: Block) -> None:
             listed = SubElement(parent, "ul")
             for item in items:
                 _text(listed, "li", item)
+        case Verbatim(title=title, lines=lines):
+            _text(parent, "p", title)
+            SubElement(parent, "pre").text = "\n".join(map(verbatim, lines))
         case StackedBar(title=title, description=description, bars=bars):
             figure = SubElement(parent, "figure")
             _text(figure, "figcaption", title)

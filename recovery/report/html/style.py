@@ -40,6 +40,7 @@ footer{margin-top:2.5rem;border-top:1px solid var(--line)}
 footer p,.note{font-size:.875rem}
 blockquote{margin:1rem 0;padding:.5rem 1rem;border-left:4px solid var(--plain);background:var(--card)}
 blockquote p{margin:0}
+pre{margin:1rem 0;padding:.5rem 1rem;background:var(--card);white-space:pre-wrap;overflow-wrap:anywhere}
 .figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(10.5rem,1fr));gap:.75rem;margin:1rem 0}
 .figures div{background:var(--card);border-radius:6px;padding:.75rem .9rem}
 dt{font-size:.8rem;color:var(--dim)}

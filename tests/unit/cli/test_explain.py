@@ -255,6 +255,38 @@ def test_a_closed_incident_is_told_from_its_record_which_outlives_the_job(
     ]
 
 
+LOG = {
+    "pod": "llm-1",
+    "container": "node",
+    "previous": True,
+    "terminationMessage": "CUDA error\n  at step 7",
+    "tail": "step 7\n  \x1b[2Jloss 3.1\nNCCL timeout",
+}
+
+
+def test_the_log_of_the_suspect_is_printed_after_its_termination_message_and_harmless(cluster: PlainCluster) -> None:
+    cluster.add_incident("llm", record(suspectLog=LOG))
+    text = explain("llm", "--incident", "uid-team-1")
+    lines = section(text, "Incident of job team-a/llm")
+    begin = lines.index("Termination message of llm-1:")
+    assert lines[begin : begin + 7] == [
+        "Termination message of llm-1:",
+        "  CUDA error",
+        "    at step 7",
+        "Last lines of llm-1, container node, before it restarted:",
+        "  step 7",
+        "     [2Jloss 3.1",
+        "  NCCL timeout",
+    ]
+    assert "\x1b" not in text
+    assert json.loads(explain("llm", "--incident", "uid-team-1", "-o", "json"))["suspectLog"] == LOG
+
+
+def test_a_log_that_was_not_read_says_why(cluster: PlainCluster) -> None:
+    cluster.add_incident("llm", record(suspectLog={"pod": "llm-1", "absent": "TimedOut"}))
+    assert "Log of llm-1: not read: TimedOut" in explain("llm", "--incident", "uid-team-1")
+
+
 def test_the_open_incident_can_be_asked_for_by_its_id(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_group("llm", open_incident("Held"))

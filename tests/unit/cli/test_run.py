@@ -17,7 +17,7 @@ from recovery.cli import run
 from recovery.cli.connection import CommandError, Connection
 from recovery.cli.exit_codes import EXIT_FAILURE
 from recovery.cli.main import app
-from recovery.cli.run import Election, StopSignal, check, waits_for
+from recovery.cli.run import Election, StopSignal, check, may_read_logs, waits_for
 from recovery.ports import NODES, PODS, ForbiddenError
 from tests.unit.cli.cluster import Middle, PlainCluster, StoppedClock
 from tests.unit.fake_api import Object
@@ -79,7 +79,7 @@ async def test_a_background_task_that_ends_ends_the_process_with_one_line_and_a_
     async def connect(*_: object) -> AsyncIterator[Connection]:
         yield connection(PlainCluster())
 
-    async def control(*_: object) -> None:
+    async def control(*_: object, reads_logs: bool) -> None:
         raise BackgroundTaskError("resync", "it returned")
 
     monkeypatch.setattr(run, "connect", connect)
@@ -202,6 +202,18 @@ async def test_all_that_is_missing_is_one_line() -> None:
     said = r"^permissions are missing, in all namespaces .*: create events; and in namespace ops .*: create leases"
     with pytest.raises(CommandError, match=said):
         await check(connection(cluster), "ops")
+
+
+@pytest.mark.parametrize("granted", [True, False])
+async def test_logs_are_read_where_the_right_is_granted_and_nothing_warns_where_it_is_not(granted: bool) -> None:
+    cluster = PlainCluster()
+    cluster.denied = set() if granted else {("get", "pods/log")}
+    with capture_logs() as logs:
+        assert await may_read_logs(connection(cluster)) is granted
+        await check(connection(cluster))
+    assert {each["log_level"] for each in logs} <= {"info"}
+    reviewed = [each.body["spec"]["resourceAttributes"] for each in cluster.requests if each.verb == "create"]
+    assert [each["resource"] for each in reviewed if each["subresource"] == "log"] == ["pods"], "asked for once"
 
 
 # --- readiness ------------------------------------------------------------------------------------------------------

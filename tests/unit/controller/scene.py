@@ -1,6 +1,7 @@
 """A group, a controller that reconciles it, and all that it is surrounded by."""
 
 from recovery.controller.reconciler import Reconciler
+from recovery.controller.suspect_logs import SuspectLogs
 from recovery.core.model.ledger import Outcome
 from recovery.core.policy.spec import Mode
 from recovery.executors.fleet_ledger import FleetWriter
@@ -31,8 +32,17 @@ TRIGGERED = [
 class Scene:
     """A group of four, a controller in Enforce that reconciles it, and all that it is surrounded by."""
 
-    def __init__(self, world: World | None = None, *, mode: Mode = Mode.ENFORCE) -> None:
-        self.api = LedgersApi()
+    def __init__(
+        self,
+        world: World | None = None,
+        *,
+        mode: Mode = Mode.ENFORCE,
+        api: LedgersApi | None = None,
+        logs: bool = False,
+    ) -> None:
+        """`logs`: the controller may read the logs of suspects. `api` None: one that serves none."""
+        self.api = api if api is not None else LedgersApi()
+        self.reads_logs = logs
         self.clock = SetClock(1)
         self.store = FakeStore(self.api, world if world is not None else lost(), mode=mode)
         self.ears = Ears()
@@ -40,7 +50,10 @@ class Scene:
 
     def new_process(self) -> Reconciler:
         fleet = FleetWriter(self.api, self.store, self.clock)
-        return Reconciler(api=self.api, store=self.store, clock=self.clock, observer=self.ears, fleet=fleet)
+        self.logs = SuspectLogs(self.api) if self.reads_logs else None
+        return Reconciler(
+            api=self.api, store=self.store, clock=self.clock, observer=self.ears, fleet=fleet, logs=self.logs
+        )
 
     async def reconcile(self, seconds: float | None = None) -> float | None:
         """One reconcile; returns in how many seconds the next is wanted."""

@@ -50,6 +50,26 @@ async def test_reads_are_addressed_as_the_api_server_expects(client: KubeApiClie
     assert dict(groups.query) == {}
 
 
+async def test_a_log_is_plain_text_and_asked_for_once_whatever_the_answer(
+    client: KubeApiClient, server: Server
+) -> None:
+    async def read() -> bytes:
+        return await api_verbs.pod_log(
+            client, "p", namespace="a", container="node", previous=True, tail_lines=64, limit_bytes=100
+        )
+
+    server.script.append(stream(b"step 7\n", b"NCCL error\n"))
+    assert await read() == b"step 7\nNCCL error\n"
+    [request] = server.received
+    assert (request.method, request.path) == ("GET", "/api/v1/namespaces/a/pods/p/log")
+    assert dict(request.query) == {"container": "node", "previous": "true", "tailLines": "64", "limitBytes": "100"}
+
+    server.script.append(status(503, "ServiceUnavailable"))
+    with pytest.raises(TryLaterError):
+        await read()
+    assert len(server.received) == 2
+
+
 async def test_writes_carry_their_body_and_its_kind(client: KubeApiClient, server: Server) -> None:
     await api_verbs.create(client, PODS, {"kind": "Eviction"}, namespace="a", name="p", subresource="eviction")
     await api_verbs.patch(

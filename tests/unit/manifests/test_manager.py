@@ -20,6 +20,7 @@ OPTIONAL = {
     LAUNCH / "base",
     LAUNCH / "self-made",
     MANIFESTS / "network-policy",
+    MANIFESTS / "components" / "pod-logs",
 }
 """Folders that a cluster applies if it has what they need, or wants what they do."""
 

@@ -5,6 +5,7 @@ import pytest
 from recovery.cli.preflight import (
     ACCOUNTING,
     ENFORCE,
+    LOGS,
     NODE_LEASES,
     OBSERVE,
     POLICY_STATUS,
@@ -106,9 +107,20 @@ def test_the_overlay_observe_lets_the_controller_write_to_no_workload_and_no_nod
     assert written_groups == {("", "events"), ("admissionregistration.k8s.io", "validatingwebhookconfigurations")}
 
 
+def test_logs_are_a_right_of_a_component_that_no_overlay_has() -> None:
+    granted = rights(only("components/pod-logs", "ClusterRole"))
+    assert granted == as_rights(LOGS) == {("", "pods/log", "get")}
+    binding = only("components/pod-logs", "ClusterRoleBinding")
+    assert (binding["roleRef"]["name"], binding["subjects"]) == ("recovery-pod-logs", [CONTROLLER])
+    for folder in ("default", "overlays/enforce", "overlays/observe"):
+        held = set().union(*(rights(each) for kind in ("ClusterRole", "Role") for each in objects(folder, kind)))
+        assert not any(resource == "pods/log" for _, resource, _ in held), folder
+
+
 def test_every_role_is_explained_where_one_reads_before_installing() -> None:
     told = (REPOSITORY / "docs" / "install.md").read_text()
-    for each in (*objects("default", "ClusterRole"), *objects("default", "Role")):
+    optional = objects("components/pod-logs", "ClusterRole")
+    for each in (*objects("default", "ClusterRole"), *objects("default", "Role"), *optional):
         assert f"`{each['metadata']['name']}`" in told, each["metadata"]["name"]
 
 

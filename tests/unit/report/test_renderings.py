@@ -7,12 +7,14 @@ from datetime import timedelta
 from html.parser import HTMLParser
 from typing import Any
 
+import msgspec
 import pytest
 
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.incident_record import IncidentRecord
 from recovery.core.model.ledger import Considered, Phase, Suspect
 from recovery.core.model.reason import Reason
+from recovery.core.model.suspect_log import LogAbsence, SuspectLog
 from recovery.report.document import Tone
 from recovery.report.formats import ReportFormat
 from recovery.report.html.style import STYLE
@@ -218,3 +220,49 @@ def test_what_is_missing_is_told_in_words() -> None:
     assert "There are no incidents." in text
     assert "2 records cannot be read. The figures are too low." in text
     assert "RecoveryGroups may not be listed, so open incidents are missing." in text
+
+
+def logged(text: str, **changes: object) -> AnyReport:
+    """The report of an incident whose suspect has written that."""
+    log = SuspectLog(text, text, previous=True, termination_message=text, tail=text)
+    return incident_report(record(suspect_log=msgspec.structs.replace(log, **changes)), NOW)
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, "```\n# heading", "</pre><script>", "`````` ```"])
+def test_no_line_of_a_log_becomes_markup(text: str) -> None:
+    page, plain = (Page(rendered(logged(each), ReportFormat.HTML)) for each in (text, "x"))
+    assert page.tags == plain.tags
+    assert page.open == []
+    lines = rendered(logged(text), ReportFormat.MD).splitlines()
+    fences = [line for line in lines if re.fullmatch(r"`{3,}(text)?", line)]
+    opening, closing = fences[0], fences[-1]
+    assert opening == f"{closing}text"
+    assert not any(line.lstrip().startswith(closing) for line in text.splitlines()), "no line ends the block"
+    for wanted in (ReportFormat.MD, ReportFormat.HTML):
+        assert all(each.isprintable() or each == "\n" for each in rendered(logged(text), wanted))
+
+
+def test_a_log_keeps_its_indentation_and_stands_after_the_termination_message() -> None:
+    report = logged(
+        "x", pod="llm-5", container="node", termination_message="CUDA error", tail="Traceback:\n    raise X"
+    )
+    for wanted in (ReportFormat.MD, ReportFormat.HTML):
+        text = rendered(report, wanted)
+        assert "Traceback:\n    raise X\n" in text.replace("</pre>", "\n")
+        assert text.index("Termination message of pod llm-5") < text.index("CUDA error")
+        assert text.index("CUDA error") < text.index("Last 2 lines of container node in pod llm-5, before it restarted")
+    told = json.loads(rendered(report, ReportFormat.JSON))["incident"]["log"]
+    assert (told["terminationMessage"], told["lines"]) == ("CUDA error", ["Traceback:", "    raise X"])
+
+
+def test_a_log_that_was_not_read_is_a_reason() -> None:
+    report = logged("x", pod="llm-5", termination_message="", tail="", absent=LogAbsence.TIMED_OUT)
+    assert "The log of pod llm-5 was not read: TimedOut." in rendered(report, ReportFormat.MD)
+    told = json.loads(rendered(report, ReportFormat.JSON))["incident"]["log"]
+    assert (told["lines"], told["absent"]) == ([], "TimedOut")
+
+
+def test_without_the_right_to_read_logs_the_report_has_none() -> None:
+    report = incident_report(record(), NOW)
+    assert json.loads(rendered(report, ReportFormat.JSON))["incident"]["log"] is None
+    assert "log of pod" not in rendered(report, ReportFormat.MD)

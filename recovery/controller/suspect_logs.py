@@ -1,0 +1,107 @@
+"""The logs of suspects, read beside the triggers: in tasks of their own, so that no trigger waits for one.
+
+A read that does not end within its deadline is given up on, and none is repeated. What came is held here until the
+ledger has it. A new process that finds neither the log nor a trigger to make reads nothing.
+"""
+
+import asyncio
+
+import msgspec
+
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.ledger import Incident
+from recovery.core.model.suspect_log import LogAbsence, SuspectLog
+from recovery.core.plan.log_to_read import LogToRead
+from recovery.executors.suspect_log import read_log
+from recovery.ports import ApiClient
+
+DEADLINE_SECONDS = 0.5
+READS_AT_ONCE = 16
+"""In a storm hundreds of groups read a log each, and those of silent nodes hang. The live reads that the decisions wait
+for share the client's places with them. What waits here for its turn counts against its deadline."""
+
+
+class _Reading(msgspec.Struct):
+    incident_id: str
+    task: asyncio.Task[SuspectLog] | None = None
+    """None: it is over."""
+    found: SuspectLog | None = None
+    """None: it is not there yet, or the ledger has it."""
+
+
+class SuspectLogs:
+    """The logs of one term of leadership: one of each group at most."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+        self._places = asyncio.Semaphore(READS_AT_ONCE)
+        self._readings: dict[GroupKey, _Reading] = {}
+
+    def begin(self, key: GroupKey, wanted: LogToRead) -> None:
+        """Start reading, unless that has been done for this incident. Returns at once."""
+        before = self._readings.get(key)
+        if before is not None and before.incident_id == wanted.incident_id:
+            return
+        self.forget(key)
+        reading = _Reading(wanted.incident_id)
+        self._readings[key] = reading
+        if wanted.known.absent is not None:
+            reading.found = wanted.known
+            return
+        task = asyncio.create_task(self._read(key.namespace, wanted.known))
+        reading.task = task
+        task.add_done_callback(lambda done: _ended(reading, done))
+
+    def with_log(self, key: GroupKey, incident: Incident) -> Incident:
+        """The incident with its log, if it has come and is not in it."""
+        reading = self._readings.get(key)
+        if reading is None or reading.found is None or reading.incident_id != incident.id:
+            return incident
+        return (
+            incident
+            if incident.suspect_log is not None
+            else msgspec.structs.replace(incident, suspect_log=reading.found)
+        )
+
+    def reading(self, key: GroupKey) -> bool:
+        """A read is under way."""
+        reading = self._readings.get(key)
+        return reading is not None and reading.task is not None
+
+    def pending(self, key: GroupKey) -> bool:
+        """A read is under way, or what it has brought is not in the ledger."""
+        reading = self._readings.get(key)
+        return reading is not None and (reading.task is not None or reading.found is not None)
+
+    def kept(self, key: GroupKey) -> None:
+        """The ledger has it, or will never have it. It is remembered that it was read."""
+        reading = self._readings.get(key)
+        if reading is not None:
+            reading.found = None
+
+    def forget(self, key: GroupKey) -> None:
+        """The incident is over, or its group is gone."""
+        reading = self._readings.pop(key, None)
+        if reading is not None and reading.task is not None:
+            reading.task.cancel()
+
+    async def close(self) -> None:
+        """End what is still being read."""
+        tasks = [each.task for each in self._readings.values() if each.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read(self, namespace: str, known: SuspectLog) -> SuspectLog:
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS), self._places:
+                return await read_log(self._api, namespace, known)
+        except TimeoutError:
+            return msgspec.structs.replace(known, absent=LogAbsence.TIMED_OUT)
+
+
+def _ended(reading: _Reading, task: asyncio.Task[SuspectLog]) -> None:
+    """asyncio reports the exception of a task, with its traceback and without its locals, when nobody asks for it."""
+    reading.task = None
+    if not task.cancelled() and task.exception() is None:
+        reading.found = task.result()

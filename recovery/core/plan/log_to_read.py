@@ -1,0 +1,57 @@
+"""Which log is read beside a trigger, if any: decided here, read elsewhere."""
+
+import msgspec
+
+from recovery.core.model.facts import ContainerFacts, Snapshot
+from recovery.core.model.ledger import Suspect
+from recovery.core.model.suspect_log import LogAbsence, SuspectLog, last_bytes, plain_text
+from recovery.core.plan.actions import DeleteJob, DeleteJobSet, FailJobSet, Plan, SuspendWorkload
+
+_TRIGGERS = (DeleteJob, DeleteJobSet, FailJobSet, SuspendWorkload)
+"""What makes the pods of the group go, and their logs with them."""
+
+
+class LogToRead(msgspec.Struct, frozen=True):
+    """The log of an incident's first suspect."""
+
+    incident_id: str
+    known: SuspectLog
+    """What is known without reading. With `absent` set there is nothing to read."""
+
+
+def log_to_read(snapshot: Snapshot, plan: Plan) -> LogToRead | None:
+    """None: the plan triggers nothing, the incident names no suspect, or it has its log."""
+    incident = plan.ledger.incident
+    if incident is None or incident.closing is not None or incident.suspect_log is not None or not incident.suspects:
+        return None
+    if not any(isinstance(action, _TRIGGERS) for action in plan.actions):
+        return None
+    return LogToRead(incident.id, _known(snapshot, incident.suspects[0]))
+
+
+def _known(snapshot: Snapshot, suspect: Suspect) -> SuspectLog:
+    pod = next((each for each in snapshot.pods if each.name == suspect.pod and each.gone_at is None), None)
+    if pod is None:
+        return SuspectLog(suspect.pod, absent=LogAbsence.NOT_FOUND)
+    if not pod.containers:
+        absent = LogAbsence.NO_LOGS if pod.training_known else LogAbsence.NO_TRAINING_CONTAINER
+        return SuspectLog(suspect.pod, absent=absent)
+    container = max(pod.containers, key=lambda each: _shows(each, suspect))  # of equals the first
+    ended = container.exit if container.exit is not None else container.last_exit
+    failed = ended is not None and suspect.exit_code is not None and ended.code == suspect.exit_code
+    return SuspectLog(
+        pod=pod.name,
+        container=container.name,
+        previous=failed and container.exit is None,
+        termination_message=last_bytes(plain_text(ended.message).strip()) if failed and ended is not None else "",
+    )
+
+
+def _shows(container: ContainerFacts, suspect: Suspect) -> int:
+    """How well it fits the exit that the suspect was named for: as it is now, as it was before, or not at all."""
+    code = suspect.exit_code
+    if code is None:
+        return 0
+    if container.exit is not None:
+        return 2 if container.exit.code == code else 0
+    return 1 if container.last_exit is not None and container.last_exit.code == code else 0

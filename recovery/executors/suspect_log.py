@@ -1,0 +1,40 @@
+"""Reads the log of a suspect: once, bounded, and without a retry."""
+
+import msgspec
+
+from recovery import api_verbs
+from recovery.core.model.suspect_log import LOG_LINES_MAX, LOG_READ_BYTES_MAX, LogAbsence, SuspectLog, tail_of
+from recovery.ports import ApiClient, ApiError, NotFoundError, RefusedError
+
+_UNABLE = b"unable to retrieve container logs for "
+"""What a kubelet writes in place of a log that the runtime has removed. The answer is 200 all the same."""
+
+
+async def read_log(api: ApiClient, namespace: str, known: SuspectLog) -> SuspectLog:
+    """The log with its tail, or with the reason why it has none. Raises no ApiError."""
+    try:
+        raw = await api_verbs.pod_log(
+            api,
+            known.pod,
+            namespace=namespace,
+            container=known.container,
+            previous=known.previous,
+            tail_lines=LOG_LINES_MAX,
+            limit_bytes=LOG_READ_BYTES_MAX,
+        )
+    except ApiError as error:
+        return msgspec.structs.replace(known, absent=_why(error))
+    one_line = raw.count(b"\n", 0, -1) == 0
+    tail = "" if one_line and raw.startswith(_UNABLE) else tail_of(raw[:LOG_READ_BYTES_MAX])
+    if not tail:
+        return msgspec.structs.replace(known, absent=LogAbsence.NO_LOGS)
+    return msgspec.structs.replace(known, tail=tail, incomplete=len(raw) >= LOG_READ_BYTES_MAX)
+
+
+def _why(error: ApiError) -> LogAbsence:
+    if error.status in {401, 403}:
+        return LogAbsence.FORBIDDEN
+    if isinstance(error, NotFoundError):
+        return LogAbsence.NOT_FOUND
+    # 400 is what the kubelet answers of a container that has not started, or has no previous instance.
+    return LogAbsence.NO_LOGS if isinstance(error, RefusedError) else LogAbsence.UNREACHABLE
