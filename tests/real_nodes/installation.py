@@ -1,0 +1,91 @@
+"""The controller as users run it: the shipped manifests, unmodified, and the image, in the cluster."""
+
+import asyncio
+import json
+from typing import Any
+
+from tests.cluster.controlplane.kubectl import KubectlError
+from tests.cluster.patience import GUARD_SECONDS
+from tests.cluster.real_nodes.node import RealNode
+from tests.cluster.real_nodes.start import RealCluster
+from tests.cluster.scene import REPOSITORY
+
+SYSTEM = "recovery-system"
+LEASE = "recovery-controller"
+DEPLOYMENT = "deployment/recovery-controller"
+_RUNTIMES = ("policies/runtime-prepared.yaml", "policies/runtime-joined-probe.yaml")
+
+
+class Installation:
+    """overlays/enforce, and the prepared runtimes."""
+
+    def __init__(self, cluster: RealCluster) -> None:
+        self.cluster = cluster
+
+    async def apply(self) -> None:
+        """Ready on return: both replicas are, and a leader has been elected."""
+        kubectl = self.cluster.control_plane.kubectl
+        await kubectl("apply", "--server-side", "-k", str(REPOSITORY / "manifests/overlays/enforce"))
+        for runtime in _RUNTIMES:
+            await kubectl("apply", "--server-side", "-f", str(REPOSITORY / runtime))
+        await self.rolled_out()
+        await self.next_leader("")
+
+    async def rolled_out(self) -> None:
+        try:
+            await self.cluster.control_plane.kubectl(
+                "rollout", "status", DEPLOYMENT, "-n", SYSTEM, f"--timeout={GUARD_SECONDS:.0f}s"
+            )
+        except KubectlError as error:
+            raise AssertionError(f"the replicas are not ready: {error}\n{await self.describe()}") from None
+
+    async def pods(self) -> list[dict[str, Any]]:
+        """Of the controller, without those that are being deleted."""
+        found = json.loads(await self.cluster.control_plane.kubectl("get", "pods", "-n", SYSTEM, "-o", "json"))
+        return [pod for pod in found["items"] if "deletionTimestamp" not in pod["metadata"]]
+
+    async def leader(self) -> str:
+        """The holder of the Lease; it begins with the name of its pod. Empty: there is none."""
+        return await self.cluster.control_plane.kubectl(
+            "get", "lease", LEASE, "-n", SYSTEM, "--ignore-not-found", "-o", "jsonpath={.spec.holderIdentity}"
+        )
+
+    async def next_leader(self, former: str) -> str:
+        """Until somebody else than `former` holds the Lease."""
+        try:
+            async with asyncio.timeout(GUARD_SECONDS):
+                while (holder := await self.leader()) in {"", former}:
+                    await asyncio.sleep(0.1)
+                return holder
+        except TimeoutError:
+            raise AssertionError(f"nobody took the Lease from {former!r}\n{await self.describe()}") from None
+
+    async def leading_pod(self) -> dict[str, Any]:
+        holder = await self.leader()
+        for pod in await self.pods():
+            if holder.startswith(pod["metadata"]["name"]):
+                return pod
+        raise AssertionError(f"the holder of the Lease, {holder!r}, has no pod\n{await self.describe()}")
+
+    async def leading_node(self) -> RealNode:
+        name = (await self.leading_pod())["spec"]["nodeName"]
+        return next(node for node in self.cluster.nodes if node.name == name)
+
+    async def logs(self, pod: str) -> list[dict[str, Any]]:
+        """What that pod has logged, as far as it is JSON."""
+        printed = await self.cluster.control_plane.kubectl("logs", pod, "-n", SYSTEM)
+        return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+
+    async def describe(self) -> str:
+        kubectl = self.cluster.control_plane.kubectl
+        said = [
+            await kubectl("get", "pods,lease", "-n", SYSTEM, "-o", "wide"),
+            await kubectl("get", "events", "-n", SYSTEM),
+        ]
+        for pod in await self.pods():
+            name = pod["metadata"]["name"]
+            try:
+                said.append(f"-- {name}\n{await kubectl('logs', name, '-n', SYSTEM, '--tail=15')}")
+            except KubectlError as error:
+                said.append(f"-- {name}: {error}")
+        return "\n".join(said)
