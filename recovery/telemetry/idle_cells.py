@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from recovery.core.decision.after_restart import SETTLES_IN
+from recovery.core.decision.resuming import SETTLES_IN
 from recovery.core.decision.verdict import EARLY
 from recovery.core.diagnosis.signature import DisruptionClass
 from recovery.core.model.ledger import Incident, Ledger, PhaseSpan, Totals

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from recovery.core.decision.after_restart import SETTLES_IN
+from recovery.core.decision.resuming import SETTLES_IN
 from recovery.ports import PODS
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.manifests import JOBSET_LABEL

@@ -9,10 +9,10 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.decision import backoff
-from recovery.core.decision.after_restart import after_restart, settling_until
+from recovery.core.decision.after_restart import after_restart
 from recovery.core.decision.before_restart import judge, kept_by_breaker
 from recovery.core.decision.hold import fail_job
-from recovery.core.decision.resuming import completed, whole_again
+from recovery.core.decision.resuming import completed, settling_until, whole_again
 from recovery.core.decision.teardown import free_the_dead, left_alone
 from recovery.core.decision.terminal_jobset import awaits_new_jobset, failed, made_anew
 from recovery.core.diagnosis.evidence import Evidence, fresh, gather

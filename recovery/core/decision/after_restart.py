@@ -20,13 +20,13 @@ from recovery.core.decision.before_restart import (
     waits_for,
 )
 from recovery.core.decision.hold import fail_job, hold_back
-from recovery.core.decision.resuming import deadline_of, whole_again
+from recovery.core.decision.resuming import deadline_of, settling_until, whole_again
 from recovery.core.decision.teardown import free_the_dead, left_alone, pod_deletes, takedown
-from recovery.core.decision.verdict import EARLY, Call, Verdict
+from recovery.core.decision.verdict import Call, Verdict
 from recovery.core.diagnosis import not_started
 from recovery.core.diagnosis.evidence import STALE_AFTER, Evidence, LossKind, fresh, gather
 from recovery.core.diagnosis.finish_overdue import left_to_finish
-from recovery.core.diagnosis.finishing import all_done, finishing, last_begun
+from recovery.core.diagnosis.finishing import all_done, finishing, last_begun, success_in_reach
 from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, place, pods_of, stands_still
 from recovery.core.diagnosis.resized import resized
 from recovery.core.diagnosis.trained import began_at
@@ -56,27 +56,9 @@ GIVE_UP_AFTER = timedelta(seconds=120)
 """A Job without pods for this long is given up: a new attempt."""
 SAY_AFTER = timedelta(seconds=30)
 """Waiting for capacity, or for pods that are refused, is reported after this long, and reconciled again."""
-SETTLES_IN = timedelta(seconds=5)
-"""For this long a group that runs whole without a restart is not believed: the rest of a cascade may follow, and what
-the platform makes of it (measured: a Job fails within 2 s of the first exit, its JobSet within 4.3 s)."""
 _PODS_SEEN_IN = timedelta(seconds=5)
 """A cache that shows a Job shows its first pods so soon after that, or there are none."""
 _MAX_QUOTE = 300
-
-
-def settling_until(context: ReconcileContext, ledger: Ledger) -> datetime | None:
-    """When a group that runs whole without a restart may be believed. None: now.
-
-    One that is held for an error of its own, and whose kubelet restarts it, only when it has outlived that error.
-    """
-    open_, now = ledger.current_incident, context.now
-    if open_.held:
-        ready_at = phases.last_ready(context.snapshot)
-        outlived_at = ready_at + EARLY if ready_at is not None else now
-        return outlived_at if now < outlived_at else None
-    began = open_.phases[-1].started_at if ledger.phase is Phase.HELD else open_.detected_at
-    # A clock that jumped back does not make it wait for longer.
-    return began + SETTLES_IN if timedelta() <= now - began < SETTLES_IN else None
 
 
 def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
@@ -217,7 +199,8 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
     if not snapshot.live:
         return as_before(ledger, actions=(ReadLive(),))
     done = left_to_finish(snapshot, ledger.handled)
-    if done is not None:
+    # A trigger that has landed in part has taken what the rest of the group would wait for.
+    if done is not None and success_in_reach(snapshot, open_.target.job_uids):
         return close(ledger, Outcome.SUPERSEDED, left_alone(done), context.now)
     late = fresh(snapshot, gather(snapshot), since=open_.started_at, handled=ledger.handled, now=context.now)
     decided = native_decision(context, ledger, (*lifecycle.present(snapshot, ledger), *late), ())

@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision import fleet_changes
+from recovery.core.decision import backoff, fleet_changes
 from recovery.core.decision import verdict as verdicts
 from recovery.core.decision.hold import hold_back
+from recovery.core.decision.resuming import settling_until, whole_again
 from recovery.core.decision.teardown import free_the_dead, trigger
 from recovery.core.decision.verdict import Alternative, Call, Verdict
 from recovery.core.diagnosis import native_policies
@@ -70,9 +71,25 @@ def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] 
     verdict = verdicts.of(context, ledger, open_to_us or evidence, news=news)
     if late is not None:
         verdict = Verdict(Call.HOLD, late)
-    if observes:
-        return _observe(context, ledger, found, verdict)
-    return carry_out(context, ledger, found, verdict)
+    act = _observe if observes else carry_out
+    return _met_since(context, ledger, found, evidence, verdict) or act(context, ledger, found, verdict)
+
+
+def _met_since(
+    context: ReconcileContext, ledger: Ledger, found: Explanation, evidence: tuple[Evidence, ...], verdict: Verdict
+) -> Plan | None:
+    """The end of an incident for which only a restart is left to do, where all ranks have met since: the controller was
+    held up, or nobody led. None: a restart is not the verdict, a person insists on it, or somebody may hang."""
+    open_ = ledger.current_incident
+    if verdict.call is not Call.RECREATE_GROUP or open_.forced or open_.attempts:
+        return None
+    if not backoff.all_met_after(context.snapshot, evidence):
+        return None
+    waits_until = settling_until(context, ledger)
+    if waits_until is None:
+        return whole_again(context, ledger)
+    met = told(Sentence.RANKS_HAVE_MET, Reason.MEMBERS_RUN_AGAIN, ranks=open_.ranks)
+    return say(ledger, seen_then(found, met), requeue_at=waits_until)
 
 
 def seen_then(found: Explanation, what: Explanation) -> Explanation:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision import black_holes, manual
+from recovery.core.decision import backoff, black_holes, manual
 from recovery.core.decision.advance import decide_opened, in_incident
 from recovery.core.decision.terminal_jobset import failed
 from recovery.core.diagnosis import group_conditions, matching, not_started
@@ -284,7 +284,16 @@ def _by_losses(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Pla
         why = told(Sentence.LOST_BUT_FINISHING, done.reason, evidence=evidence[0].text, done=done, timeout=timeout)
         until = finishing.lost_at + policy.finish_timeout if finishing is not None else None
         return answer(ledger, why, requeue_at=until)
-    opened = lifecycle.open_incident(ledger, snapshot, policy, classify(evidence, snapshot), now)
+    met_at = phases.last_ready(snapshot) if backoff.all_met_after(snapshot, evidence) else None
+    opened = lifecycle.open_incident(
+        ledger,
+        snapshot,
+        policy,
+        classify(evidence, snapshot),
+        now,
+        # Not now, where the group has trained since: nobody led meanwhile, and that is no idle time.
+        decided_at=phases.within_second(met_at, now) if met_at is not None else None,
+    )
     return decide_opened(context, opened)
 
 

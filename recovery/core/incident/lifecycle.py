@@ -63,8 +63,8 @@ def open_incident(
 ) -> Ledger:
     """A new incident in phase Decided, its Detected phase reaching back to the failure itself.
 
-    `decided_at`: since when the loss is left to others, where that was before now: its JobSet has failed, or its
-    training was finishing. None: it is decided on now.
+    `decided_at`: since when the loss is left to others, where that was before now: its JobSet has failed, its
+    training was finishing, or its ranks have met since. None: it is decided on now.
 
     Its number, and with it its id, follows from the totals, so that two controllers that see the same failure open the
     same incident, and the compare-and-swap lets only one of them in.

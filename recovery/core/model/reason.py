@@ -327,6 +327,7 @@ class Sentence(StrEnum):
     NO_USABLE_POLICY = auto()
     PAUSED_UNTIL_RESUMED = auto()
     PAUSED_UNTIL_THEN = auto()
+    RANKS_HAVE_MET = auto()
     READY_MEANWHILE = auto()
     RECREATING_JOB_SET = auto()
     REFUSED = auto()

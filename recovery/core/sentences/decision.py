@@ -184,6 +184,7 @@ _RESTARTS: dict[Sentence | Reason, Text] = {
     Reason.MEMBER_REPLACED: "{evidence} before all ranks ran; it is replaced without a restart of the others",
     Sentence.NOT_CARRIED_OUT: "{evidence}; decided, but not carried out, because {bar}",
     Reason.API_REFUSES: "{evidence}; decided, but the API server refuses it: {error}",
+    Sentence.RANKS_HAVE_MET: "all {ranks} ranks have begun or joined since, so there is nothing to restart for",
     Sentence.READY_MEANWHILE: (
         "the restart was not carried out, and all {ranks} ranks have been Ready meanwhile: left alone"
     ),

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from recovery.core.decision.after_restart import SETTLES_IN
+from recovery.core.decision.resuming import SETTLES_IN
 from recovery.core.fleet.totals import with_closed
 from recovery.core.incident.closed_incident import totals_of
 from recovery.core.model.config import ConfigFacts, ConfigSpec

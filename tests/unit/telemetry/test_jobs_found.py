@@ -5,7 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from recovery.core.decision.after_restart import SETTLES_IN
+from recovery.core.decision.resuming import SETTLES_IN
 from recovery.core.model.config import AllowSpec, ConfigFacts, ConfigSpec, QuarantineSpec
 from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot
 from recovery.core.model.fleet_ledger import Breaker, FleetLedger

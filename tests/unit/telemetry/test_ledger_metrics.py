@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.core.decision.after_restart import SETTLES_IN
+from recovery.core.decision.resuming import SETTLES_IN
 from recovery.core.decision.verdict import EARLY
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import SCHEMA_VERSION, AttemptAction, BudgetState, Outcome, Phase, Totals

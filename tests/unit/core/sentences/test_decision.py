@@ -615,6 +615,10 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         ("pod train-node-0-2-10 (rank 2, node gpu-2) was deleted; decided, but the API server refuses it: jobs"),
     ),
     (
+        told(Sentence.RANKS_HAVE_MET, Reason.MEMBERS_RUN_AGAIN, ranks=4),
+        "all 4 ranks have begun or joined since, so there is nothing to restart for",
+    ),
+    (
         told(Sentence.READY_MEANWHILE, Reason.RUNS_WHOLE_AGAIN, ranks=4),
         ("the restart was not carried out, and all 4 ranks have been Ready meanwhile: left alone"),
     ),
