@@ -4,7 +4,9 @@ Where the machine cannot have such nodes, every test is skipped with the reason;
 """
 
 import os
+import secrets
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -14,8 +16,13 @@ from tests.cluster.real_nodes.network import enter_network
 from tests.cluster.real_nodes.preconditions import missing_preconditions
 from tests.cluster.real_nodes.start import RealCluster
 from tests.cluster.real_nodes.traces import Traces
+from tests.cluster.scene import apply, policy
+from tests.image.build import provide_image
+from tests.real_nodes.installation import Installation
+from tests.real_nodes.trainings import EVERY, PREPARED, Training
 
 NODES = 3
+RANKS = 3
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +38,13 @@ def toolbox() -> Toolbox:
 
 
 @pytest.fixture(scope="session")
-def network(toolbox: Toolbox) -> Iterator[None]:
+def image(toolbox: Toolbox) -> Path:
+    """The controller's, as an archive."""
+    return provide_image()
+
+
+@pytest.fixture(scope="session")
+def network(toolbox: Toolbox, image: Path) -> Iterator[None]:
     """The test run's own network. Nothing of the cluster is left when the suite ends."""
     enter_network()
     before = Traces.now()
@@ -40,9 +53,34 @@ def network(toolbox: Toolbox) -> Iterator[None]:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def cluster(toolbox: Toolbox, network: None) -> AsyncIterator[RealCluster]:
-    async with RealCluster.start(nodes=NODES, toolbox=toolbox) as running:
+async def cluster(toolbox: Toolbox, image: Path, network: None) -> AsyncIterator[RealCluster]:
+    async with RealCluster.start(nodes=NODES, archives=(image,), toolbox=toolbox) as running:
         yield running
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def installation(cluster: RealCluster) -> Installation:
+    """The shipped manifests, unmodified: two replicas on two of the nodes."""
+    made = Installation(cluster)
+    await made.apply()
+    return made
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def training(
+    installation: Installation, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Training]:
+    """Three ranks that train under a policy in mode Enforce. `indirect`: the name of the runtime."""
+    cluster = installation.cluster
+    namespace = f"training-{secrets.token_hex(3)}"
+    await cluster.control_plane.kubectl("create", "namespace", namespace)
+    await apply(cluster.control_plane, namespace, policy())
+    job = Training(cluster, namespace, tmp_path / "checkpoints", RANKS, getattr(request, "param", PREPARED))
+    await job.start()
+    await job.trains(starts=1, past=EVERY)
+    yield job
+    await job.remove()
+    await cluster.control_plane.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

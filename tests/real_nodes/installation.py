@@ -71,6 +71,24 @@ class Installation:
         name = (await self.leading_pod())["spec"]["nodeName"]
         return next(node for node in self.cluster.nodes if node.name == name)
 
+    def processes_of(self, pod: dict[str, Any]) -> list[int]:
+        """Of the controller's container in that pod, as the machine counts them."""
+        node = next(node for node in self.cluster.nodes if node.name == pod["spec"]["nodeName"])
+        container = pod["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
+        return node.processes_of(pod["metadata"]["uid"], container)
+
+    async def whole_again(self) -> None:
+        """Until two replicas are ready, as the API server sees them, and one of them leads."""
+        kubectl = self.cluster.control_plane.kubectl
+        try:
+            async with asyncio.timeout(GUARD_SECONDS):
+                while sum(_is_ready(pod) for pod in await self.pods()) != 2:
+                    await asyncio.sleep(0.2)
+        except TimeoutError:
+            raise AssertionError(f"two ready replicas expected\n{await self.describe()}") from None
+        await kubectl("rollout", "status", DEPLOYMENT, "-n", SYSTEM, f"--timeout={GUARD_SECONDS:.0f}s")
+        await self.leading_pod()
+
     async def logs(self, pod: str) -> list[dict[str, Any]]:
         """What that pod has logged, as far as it is JSON."""
         printed = await self.cluster.control_plane.kubectl("logs", pod, "-n", SYSTEM)
@@ -89,3 +107,8 @@ class Installation:
             except KubectlError as error:
                 said.append(f"-- {name}: {error}")
         return "\n".join(said)
+
+
+def _is_ready(pod: dict[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)

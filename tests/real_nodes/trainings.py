@@ -24,6 +24,10 @@ TORCH = (REPOSITORY / os.environ.get("EXAMPLES_VENV", ".venv-examples")).resolve
 SCRIPTS = REPOSITORY / "examples" / "training"
 EVERY = 20
 """Steps between two checkpoints."""
+SHIPPED, PREPARED, JOINED = "torch-distributed", "torch-recoverable", "torch-recoverable-joined"
+"""Runtimes: Trainer's own, and those of policies/."""
+GRACE_SECONDS = 2
+"""Of each pod. A rank that has lost a peer waits in a collective and ends by itself 3 s after SIGTERM."""
 GPUS = 4
 """Of each rank, so that the ranks of a lost node find room on another."""
 _SYSTEM = ("/usr", "/lib", "/lib64")
@@ -121,6 +125,15 @@ class Training:
         except TimeoutError:
             raise AssertionError(f"{count} closed incidents expected\n{await self.describe()}") from None
 
+    async def fences(self) -> None:
+        """Until the controller waits for the proof that an old rank is dead."""
+        try:
+            async with asyncio.timeout(GUARD_SECONDS):
+                while (await self.ledger()).get("reason") != "Fencing":
+                    await asyncio.sleep(0.2)
+        except TimeoutError:
+            raise AssertionError(f"the controller does not fence\n{await self.describe()}") from None
+
     def losses(self) -> dict[int, set[float]]:
         """Step -> the losses that were logged for it; more than one where a start did not continue the same curve."""
         found: dict[int, set[float]] = {}
@@ -147,6 +160,7 @@ class Training:
         volumes = [{"name": name, "hostPath": {"path": str(path)}} for name, path in mounts.items()]
         volume_mounts = [{"name": name, "mountPath": str(path), "readOnly": True} for name, path in mounts.items()]
         pod = {
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
             "containers": [
                 {
                     "name": "node",
@@ -172,8 +186,6 @@ class Training:
                     "env": [
                         {"name": "OMP_NUM_THREADS", "value": "1"},
                         {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
-                        # torchrun's own threads ask for the host's name, which has no record of its own.
-                        {"name": "GLOO_SOCKET_IFNAME", "value": "eth0"},
                     ],
                     "command": [str(TORCH / "bin" / "python"), "-m", "torch.distributed.run"],
                     "args": [
