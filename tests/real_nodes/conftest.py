@@ -19,7 +19,7 @@ from tests.cluster.real_nodes.traces import Traces
 from tests.cluster.scene import apply, policy
 from tests.image.build import provide_image
 from tests.real_nodes.installation import Installation
-from tests.real_nodes.trainings import EVERY, PREPARED, Training
+from tests.real_nodes.trainings import EVERY, PREPARED, TORCH, Training
 
 NODES = 3
 RANKS = 3
@@ -34,6 +34,7 @@ def toolbox() -> Toolbox:
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
+    assert TORCH.exists(), f"{TORCH} is not there: `make real-nodes` installs it"
     return provide(tools=(*CONTROL_PLANE, *REAL_NODES))
 
 

@@ -24,6 +24,18 @@ def test_a_report_is_believed_only_if_all_of_it_ran(tmp_path: Path, cases: str, 
     assert check_report("unit", report) == (tests, complaint)
 
 
+def test_what_needs_root_may_be_skipped_anywhere_but_in_ci(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "real-nodes.xml"
+    report.write_text(f"<testsuites><testsuite>{SKIPPED}</testsuite></testsuites>")
+    monkeypatch.delenv("CI", raising=False)
+    assert check_report("real-nodes", report) == (0, "")
+    assert "real-nodes: 1 of 1 tests SKIPPED on this machine" in capsys.readouterr().out
+    monkeypatch.setenv("CI", "true")
+    assert check_report("real-nodes", report)[1].startswith("real-nodes: skipped, which counts as failed here")
+
+
 @pytest.mark.parametrize("text", [None, "<testsuites><testsu"], ids=["no report", "half a report"])
 def test_without_a_report_nothing_ran(tmp_path: Path, text: str | None) -> None:
     report = tmp_path / "unit.xml"

@@ -62,12 +62,16 @@ class Traces:
         )
 
     def difference(self, later: "Traces") -> list[str]:
-        """What is there later and was not, or the other way round; one line for each."""
+        """What is there later and was not, or the other way round; one line for each.
+
+        Processes and cgroups of before may be gone: they were of other runs.
+        """
         lines = []
         for field in fields(self):
             before, after = getattr(self, field.name), getattr(later, field.name)
             lines += [f"{field.name}: left behind: {each}" for each in sorted(after - before)]
-            lines += [f"{field.name}: gone: {each}" for each in sorted(before - after)]
+            if field.name not in {"processes", "cgroups"}:
+                lines += [f"{field.name}: gone: {each}" for each in sorted(before - after)]
         return lines
 
 
