@@ -296,7 +296,7 @@ async def _control(
     async with serve(host, port, exposed=telemetry, clock=clock, missing=missing, alive=alive):
         _log.info("starting", server=connection.server, version=version("trainjob-recovery"))
         await first_of(
-            asyncio.create_task(program.run(stop)),
+            asyncio.create_task(program.run(stop), name="controller"),
             asyncio.create_task(endless("heap", lambda: spare_the_caches(program.store.synced, clock))),
             asyncio.create_task(endless("event loop lag", lambda: measure_lag(clock, telemetry.event_loop_lagged))),
         )

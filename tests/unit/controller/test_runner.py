@@ -347,11 +347,12 @@ async def test_reconciles_at_once_are_bounded_and_never_two_at_one_group(monkeyp
         TryLaterError("later", status=429),
         ForbiddenError("no", status=403),
         UnknownOutcomeError("lost"),
+        asyncio.CancelledError("of a future that it waited for"),
     ],
     ids=lambda failure: type(failure).__name__,
 )
 def test_one_groups_failure_never_stops_the_others_and_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch, failure: Exception
+    monkeypatch: pytest.MonkeyPatch, failure: BaseException
 ) -> None:
     @virtual_time
     async def play() -> None:
