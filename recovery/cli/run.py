@@ -287,10 +287,10 @@ async def _control(
         synced, listed = program.store.synced(), telemetry.listed_resources
         return waits_for(watched, listed, synced=synced, stale=program.store.stale(), unserved=unserved())
 
-    async def alive() -> tuple[bool, str]:
+    def alive() -> tuple[bool, str]:
         if connection.contact is None:
             return True, "ok"
-        health = await connection.contact.health()
+        health = connection.contact.health()
         return not health.restart_helps, health.words
 
     async with serve(host, port, exposed=telemetry, clock=clock, missing=missing, alive=alive):
