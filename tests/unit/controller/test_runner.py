@@ -1,7 +1,7 @@
 """The loop around the reconciles: when it begins, what it survives, and how it ends; and whether this process leads."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
@@ -18,7 +18,7 @@ from recovery.controller.leadership_guard import LeadershipTerm
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, RestlessGroupError
 from recovery.controller.runner import Controller
 from recovery.core.model.config import ConfigFacts
-from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot
+from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot, UndecodableObject
 from recovery.core.model.ledger import Ledger, LedgerObject
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
@@ -83,6 +83,9 @@ class Keys:
     def undecodable(self) -> Mapping[str, int]:
         return {}
 
+    def unidentified_ledgers(self) -> Sequence[UndecodableObject]:
+        return ()
+
     def ledger_objects(self) -> Iterable[LedgerObject]:
         return self.ledgers
 
@@ -140,6 +143,9 @@ class FakeReconciler:
         self.ended.append((key, clock.monotonic_seconds()))
         again = self.again_in.get(key)
         return clock.now() + timedelta(seconds=again.pop(0)) if again else None
+
+    def ledgers_written(self) -> Iterator[LedgerObject]:
+        return iter(())
 
     def log_keys(self, key: GroupKey) -> dict[str, str]:
         return {"job": str(key), "incident": "i-1"}
