@@ -3,6 +3,9 @@
 A task that nobody awaits can end in silence: asyncio logs its exception when the task is collected, and logs nothing
 when it returns. The process would then go on without its resync or without a watch. So each such task runs in
 `endless`, and somebody awaits it with `first_of` or in a TaskGroup.
+
+A cancellation that nobody asked of the task is such a silence, too. It comes out of a future that somebody else has
+cancelled, and a TaskGroup takes it for the end that its owner wanted.
 """
 
 import asyncio
@@ -22,6 +25,12 @@ class BackgroundTaskError(Exception):
         self.why = why
 
 
+def is_to_end() -> bool:
+    """Whether somebody has cancelled the current task. If not, a CancelledError in it is a failure like any other."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 async def endless(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Do work that only a cancellation ends. Raises BackgroundTaskError when it ends by itself or fails.
 
@@ -31,13 +40,21 @@ async def endless(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> N
         await work()
     except (ApiError, BackgroundTaskError):
         raise
+    except asyncio.CancelledError as error:
+        if is_to_end():
+            raise
+        raise BackgroundTaskError(name, "what it waited for was cancelled") from error
     except Exception as error:
         raise BackgroundTaskError(name, f"{type(error).__name__}: {error}") from error
     raise BackgroundTaskError(name, "it returned")
 
 
 async def first_of(*tasks: asyncio.Task[Any]) -> None:
-    """Wait until one of the tasks ends, then end the others. Raises what the first one raised."""
+    """Wait until one of the tasks ends, then end the others.
+
+    Raises what the first one raised, and BackgroundTaskError with its name if it was cancelled: a CancelledError would
+    read as one of the caller.
+    """
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -45,5 +62,8 @@ async def first_of(*tasks: asyncio.Task[Any]) -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     for task in tasks:
-        if task in ended:
-            task.result()
+        if task not in ended:
+            continue
+        if task.cancelled():
+            raise BackgroundTaskError(task.get_name(), "it was cancelled")
+        task.result()

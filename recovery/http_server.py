@@ -234,7 +234,7 @@ class _Gate:
                     await response.write(part)
                     await asyncio.sleep(0)  # a socket that takes all of it at once would keep the event loop
                 await response.write_eof()
-        except TimeoutError:
+        except (TimeoutError, ConnectionError):  # it takes its response too slowly, or has gone
             connection.cut()
         return response
 

@@ -49,5 +49,7 @@ class Manager:
 
         Raises RefusedError if a first list is refused, and BackgroundTaskError if a task ends that must not.
         """
-        watches = endless("watches", self.store.run)
-        await first_of(asyncio.create_task(self._controller.run(stop)), asyncio.create_task(watches))
+        await first_of(
+            asyncio.create_task(self._controller.run(stop), name="controller"),
+            asyncio.create_task(endless("watches", self.store.run)),
+        )

@@ -329,6 +329,10 @@ class GroupStore(Protocol):
         """How many objects of each resource, by plural, cannot be read now; 0 where all can."""
         ...
 
+    def unidentified_ledgers(self) -> Sequence[UndecodableObject]:
+        """The RecoveryGroups of which not even the workload can be read."""
+        ...
+
     def stale(self) -> Mapping[str, datetime]:
         """The resources whose watch is silent, by plural, and when it last reported. Empty: all are current."""
         ...

@@ -65,9 +65,9 @@ class HttpsServer:
         answer = partial(self._answer, partial(review, memories=_NoMemories()))
         try:
             while True:
+                serves_with = self._digest()  # before the load: what replaces the files meanwhile is noticed
                 context = ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
                 context.load_cert_chain(self._certificate, self._key)
-                serves_with = self._digest()
                 async with listen(
                     [web.post("/{id:.*}", answer)],
                     self._host,

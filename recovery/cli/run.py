@@ -310,16 +310,16 @@ async def _control(
         synced, listed = program.store.synced(), telemetry.listed_resources
         return waits_for(watched, listed, synced=synced, stale=program.store.stale(), unserved=unserved())
 
-    async def alive() -> tuple[bool, str]:
+    def alive() -> tuple[bool, str]:
         if connection.contact is None:
             return True, "ok"
-        health = await connection.contact.health()
+        health = connection.contact.health()
         return not health.restart_helps, health.words
 
     async with serve(host, port, exposed=telemetry, clock=clock, missing=missing, alive=alive):
         _log.info("starting", server=connection.server, version=version("trainjob-recovery"))
         await first_of(
-            asyncio.create_task(program.run(stop)),
+            asyncio.create_task(program.run(stop), name="controller"),
             asyncio.create_task(endless("heap", lambda: spare_the_caches(program.store.synced, clock))),
             asyncio.create_task(endless("event loop lag", lambda: measure_lag(clock, telemetry.event_loop_lagged))),
         )

@@ -2,7 +2,8 @@
 
 It works beside the recoveries, and never in their way: one request at a time, a few in a second, and a pass that meets
 any trouble ends until the next one is due. A record whose incident a ledger still holds is left alone, because that
-incident may not be in the totals of the fleet yet.
+incident may not be in the totals of the fleet yet. So are all records of a workload whose ledger cannot be read. A
+damaged ledger keeps no records of other workloads: anybody who may write one would have them fill the API server.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,11 +13,11 @@ import structlog
 from recovery.core.fleet.retention import IncidentRetention, RetainedIncident, incident_retention, surplus
 from recovery.core.fleet.totals import held_by
 from recovery.core.model.config import ConfigSpec
+from recovery.core.model.facts import UndecodableObject
 from recovery.core.model.ledger import LedgerObject
 from recovery.core.policy.validation import config_problems
 from recovery.executors.incident_retention import delete_record, retained_pages
 from recovery.ports import (
-    RECOVERY_GROUPS,
     ApiClient,
     ApiError,
     Clock,
@@ -25,6 +26,7 @@ from recovery.ports import (
     NotLeadingError,
     RefusedError,
 )
+from recovery.workloads.naming import may_be_recovery_group_of
 
 _log = structlog.get_logger("recovery.controller")
 
@@ -36,6 +38,8 @@ NEXT_SOON_SECONDS = 60.0
 """Between two passes, where the first one has left something to do."""
 DELETES_MAX = 500
 """In one pass."""
+LEDGERS_NAMED_MAX = 10
+"""In one log line."""
 _BETWEEN_REQUESTS_SECONDS = 0.1
 
 
@@ -57,6 +61,8 @@ class IncidentSweeper:
         self._ledgers = ledgers
         self._told: type[Exception] | None = None
         """The kind of failure that was logged last. None: the last pass had none."""
+        self._unread: frozenset[str] = frozenset()
+        """The ledgers in the last log line about those that cannot be read."""
 
     async def run(self) -> None:
         """Until cancelled, or until this process may no longer lead."""
@@ -75,8 +81,9 @@ class IncidentSweeper:
     async def sweep(self) -> bool:
         """One pass. Returns whether it has left something to do. Raises ApiError."""
         retention = self._retention()
-        if retention is None or self._store.undecodable().get(RECOVERY_GROUPS.plural):
-            return False  # what a ledger that nobody can read holds is not known
+        if retention is None:
+            return False
+        self._say_what_is_kept()
         due = await self._due(retention)
         deleted = 0
         for record in due[:DELETES_MAX]:
@@ -128,14 +135,32 @@ class IncidentSweeper:
     def _in_use(self) -> Callable[[RetainedIncident], bool]:
         held: dict[str, set[int]] = {}
         unreadable: set[str] = set()
+        unidentified = tuple(self._store.unidentified_ledgers())
         for group in self._ledgers():
             if not group.readable:
                 unreadable.add(group.workload_uid)
             for uid, number, _ in held_by(group.workload_uid, group.ledger) if group.readable else ():
                 held.setdefault(uid, set()).add(number)
         return lambda record: (
-            record.workload_uid in unreadable or any(map(record.tells_of, held.get(record.workload_uid, ())))
+            record.workload_uid in unreadable
+            or any(map(record.tells_of, held.get(record.workload_uid, ())))
+            or any(_may_hold(ledger, record) for ledger in unidentified)
         )
+
+    def _say_what_is_kept(self) -> None:
+        """One line when other ledgers than before cannot be read."""
+        why = {f"{each.namespace}/{each.name}": _why_unreadable(each) for each in self._ledgers() if not each.readable}
+        why |= {each.title: each.problem for each in self._store.unidentified_ledgers()}
+        unread, before = frozenset(why), self._unread
+        self._unread = unread
+        if unread and unread != before:
+            titles = sorted(unread)
+            _log.warning(
+                "records of the incidents of these workloads are kept: their ledgers cannot be read",
+                ledgers=titles[:LEDGERS_NAMED_MAX],
+                count=len(titles),
+                first_error=why[titles[0]],
+            )
 
     def _say(self, error: Exception) -> None:
         """One line when a trouble begins, a traceback only for what is a bug."""
@@ -149,6 +174,16 @@ class IncidentSweeper:
                 _log.info("records of closed incidents are swept later", error=str(error))
             case _:
                 _log.error("a sweep of incident records failed: this is a bug", error=str(error), exc_info=error)
+
+
+def _may_hold(ledger: UndecodableObject, record: RetainedIncident) -> bool:
+    """The name alone says whose ledger it is; one with another name is nobody's."""
+    same = ledger.namespace in ("", record.namespace)
+    return same and may_be_recovery_group_of(ledger.name, record.workload_uid)
+
+
+def _why_unreadable(ledger: LedgerObject) -> str:
+    return ledger.ledger.message or f"schemaVersion {ledger.schema_version} is of another version of the controller"
 
 
 def _by_namespace(page: Iterable[RetainedIncident]) -> Iterator[tuple[str, list[RetainedIncident]]]:

@@ -25,7 +25,7 @@ _log = structlog.get_logger("recovery.controller")
 REVIEW_SECONDS = 5.0
 """Between two reviews. Until the first write, an edit of the policy still moves the moment that counts."""
 REFUSED_SECONDS = 300.0
-"""Until a write that the API server forbids is tried again."""
+"""Until a write that the API server forbids is tried again. A Role may grant it for some policies only."""
 
 
 class PolicyReconciler:
@@ -38,26 +38,26 @@ class PolicyReconciler:
         self._written: dict[str, tuple[int, Enforcement]] = {}
         """By UID: the generation that was written about, and what. A CRD of an earlier version drops the fields, and
         the same write would follow without end."""
+        self._forbidden_until: dict[str, float] = {}
+        """By UID: when the write is tried again, by our monotonic clock."""
         self._troubled = False
-        """The last review failed, and a warning was logged."""
+        """Something is not on record, and a warning was logged."""
 
     async def run(self) -> None:
         """Until cancelled, or until this process may no longer lead."""
         while True:
-            seconds = REVIEW_SECONDS
             try:
                 await self.reconcile()
-                self._troubled = False
+                self._troubled = self._troubled and bool(self._forbidden_until)
             except NotLeadingError:
                 return
             except ForbiddenError as error:
-                seconds = REFUSED_SECONDS
-                self._say(error, seconds)
+                self._say(error, REFUSED_SECONDS)
             except ApiError as error:
-                self._say(error, seconds)
+                self._say(error, REVIEW_SECONDS)
             except Exception as error:  # noqa: BLE001 - a failure here must not end the recoveries of groups
                 _log.error("a review of the policies failed: this is a bug", error=str(error), exc_info=error)
-            await self._clock.sleep(seconds)
+            await self._clock.sleep(REVIEW_SECONDS)
 
     async def reconcile(self) -> None:
         """Write what is due. Every policy is tried; raises the first ApiError but those of changed policies."""
@@ -72,12 +72,14 @@ class PolicyReconciler:
                 raise
             except (ConflictError, NotFoundError):
                 continue  # it has changed, and the cache will show it
-            except ForbiddenError:
-                raise  # of one policy as of all
             except ApiError as error:
+                if isinstance(error, ForbiddenError):
+                    self._forbidden_until[policy.uid] = self._clock.monotonic_seconds() + REFUSED_SECONDS
                 failed = failed or error
         present = {policy.uid for policy in policies}
         self._written = {uid: written for uid, written in self._written.items() if uid in present}
+        unwritten = {policy.uid for policy in policies if policy.recorded != policy.enforcement}
+        self._forbidden_until = {uid: until for uid, until in self._forbidden_until.items() if uid in unwritten}
         if failed is not None:
             raise failed
 
@@ -85,11 +87,14 @@ class PolicyReconciler:
         due = policy.enforcement
         if policy.deleting or due == policy.recorded:
             return False
+        if self._clock.monotonic_seconds() < self._forbidden_until.get(policy.uid, float("-inf")):
+            return False
         return self._written.get(policy.uid) != (policy.generation, due)
 
     async def _write(self, policy: PolicyFacts) -> None:
         due = policy.enforcement
         await write_enforcement(self._api, policy)
+        self._forbidden_until.pop(policy.uid, None)
         self._written[policy.uid] = (policy.generation, due)
         if due.enforced_since != policy.recorded.enforced_since:
             since = None if due.enforced_since is None else due.enforced_since.isoformat()

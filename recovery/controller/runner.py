@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import structlog
 
-from recovery.background import BackgroundTaskError, endless, first_of
+from recovery.background import BackgroundTaskError, endless, first_of, is_to_end
 from recovery.controller.fleet_reconciler import FleetReconciler
 from recovery.controller.incident_sweeper import IncidentSweeper
 from recovery.controller.leadership import ROLES_READ_WITHIN_SECONDS, Leadership
@@ -183,7 +183,7 @@ class Duty:
         """
         try:
             await first_of(
-                asyncio.create_task(self._reconcile_until(stop)),
+                asyncio.create_task(self._reconcile_until(stop), name="reconciles"),
                 asyncio.create_task(endless("resync", self._resync)),
                 asyncio.create_task(endless("fleet review", self._review_fleet)),
                 asyncio.create_task(endless("sweep of incidents", self._sweep)),
@@ -270,6 +270,11 @@ class Duty:
         error: str | None = None
         try:
             requeue_at = await self._reconciler.reconcile(key)
+        except asyncio.CancelledError as failure:
+            if is_to_end():
+                raise
+            error = type(failure).__name__
+            self._say(key, failure, self.queue.retry(key))
         except NotLeadingError as over:
             _log.info("left to the next leader", **self._reconciler.log_keys(key), error=str(over))
         except Exception as failure:  # noqa: BLE001 - the reconcile boundary
@@ -290,7 +295,7 @@ class Duty:
         """The API server that forbids what this group needs."""
         return self._clock.monotonic_seconds() - self._forbidden_since[key] < ROLES_READ_WITHIN_SECONDS
 
-    def _say(self, key: GroupKey, failure: Exception, retry_in_seconds: float) -> None:
+    def _say(self, key: GroupKey, failure: BaseException, retry_in_seconds: float) -> None:
         """One line for what is expected to happen, a traceback only for what is a bug."""
         line = {
             **self._reconciler.log_keys(key),

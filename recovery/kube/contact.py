@@ -19,9 +19,12 @@ from recovery.ports import Clock
 SILENCE_SECONDS = 300.0
 """Without an answer, until a new session is tried. Longer than a restart of an API server, and than any request."""
 TRIAL_SECONDS_MAX = 3.0
-"""Below the timeout of the liveness probe (manifests/manager). A trial that takes longer counts as failed."""
+"""A trial that takes longer counts as failed."""
 TRIAL_INTERVAL_SECONDS = 10.0
 """Between trials: anybody can ask for `/healthz`."""
+TRIAL_VALID_SECONDS = 60.0
+"""From the start of a trial until its result says nothing any more. Several periods of the liveness probe, because a
+probe gets the result of the trial that an earlier one has caused."""
 
 _NO_ANSWER = frozenset({"timeout", "connection"})
 
@@ -46,9 +49,13 @@ class ApiContact:
         self._observer = observer
         self._failing_since_seconds: float | None = None
         """None: the last request was answered, or none has been sent."""
-        self._tried_at_seconds = float("-inf")
         self._trial: asyncio.Task[bool] | None = None
-        """The last trial. None: there has been none."""
+        """The one that was started last. None: there is none whose result has not been taken."""
+        self._trial_started_at_seconds = float("-inf")
+        self._reached: bool | None = None
+        """The result of the last trial that is over. None: there is none."""
+        self._reached_as_of_seconds = float("-inf")
+        """When that trial was started."""
 
     def request_finished(self, verb: str, resource: str, code: str, seconds: float) -> None:
         self._observer.request_finished(verb, resource, code, seconds)
@@ -58,17 +65,33 @@ class ApiContact:
         elif self._failing_since_seconds is None:
             self._failing_since_seconds = self._clock.monotonic_seconds()
 
-    async def health(self) -> Health:
+    def health(self) -> Health:
+        """By the last trial that is over; starts the next one if it is due.
+
+        It waits for none. During an outage a trial takes seconds, and everybody who asks would hold a connection
+        meanwhile, until none is left for the kubelet's probe.
+        """
         now = self._clock.monotonic_seconds()
         if self._failing_since_seconds is None or now - self._failing_since_seconds < SILENCE_SECONDS:
             return Health(False, "ok")
+        self._take_result()
+        self._try_if_due(now)
         words = f"no request has reached the API server for {now - self._failing_since_seconds:.0f} s"
-        if self._trial is None or now - self._tried_at_seconds >= TRIAL_INTERVAL_SECONDS:
-            self._tried_at_seconds = now
-            self._trial = asyncio.ensure_future(self._reaches_with_new_session())
-        if await asyncio.shield(self._trial):
+        if self._reached is None or now - self._reached_as_of_seconds >= TRIAL_VALID_SECONDS:
+            return Health(False, f"ok, but {words}; a new session is being tried")
+        if self._reached:
             return Health(True, f"{words}, and a new session reaches it: this process is at fault")
         return Health(False, f"ok, but {words}; a new session does not reach it either")
+
+    def _take_result(self) -> None:
+        if self._trial is not None and self._trial.done():
+            ended, self._trial = self._trial, None
+            self._reached, self._reached_as_of_seconds = ended.result(), self._trial_started_at_seconds
+
+    def _try_if_due(self, now: float) -> None:
+        if self._trial is None and now - self._trial_started_at_seconds >= TRIAL_INTERVAL_SECONDS:
+            self._trial_started_at_seconds = now
+            self._trial = asyncio.ensure_future(self._reaches_with_new_session())
 
 
 async def reaches_with_new_session(kubeconfig: str | None, context: str | None) -> bool:

@@ -193,6 +193,9 @@ class KubeGroupStore:
         counts[RECOVERY_GROUPS.plural] += sum(1 for _ in damaged)
         return counts
 
+    def unidentified_ledgers(self) -> Sequence[UndecodableObject]:
+        return self._undecodable.all_of(RECOVERY_GROUPS)
+
     def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
         self._subscribers.append(changed)
 

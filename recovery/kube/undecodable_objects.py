@@ -7,7 +7,7 @@ from recovery.core.model.facts import GroupKey, UndecodableObject
 from recovery.kube.informer import Informer
 from recovery.kube.projections.pods import PodRecord
 from recovery.kube.projections.workloads import JobRecord
-from recovery.ports import NODES
+from recovery.ports import NODES, Resource
 
 
 class UndecodableObjects:
@@ -27,8 +27,12 @@ class UndecodableObjects:
 
     def nodes(self) -> frozenset[str]:
         """The names of nodes. What was known of one says nothing now: a taint that proved its pods dead may be gone."""
-        informers = (each for each in self._informers if each.resource == NODES)
-        return frozenset(found.name for informer in informers for found in informer.undecodable.values())
+        return frozenset(found.name for found in self.all_of(NODES))
+
+    def all_of(self, resource: Resource) -> tuple[UndecodableObject, ...]:
+        """In no order."""
+        informers = (each for each in self._informers if each.resource == resource)
+        return tuple(found for informer in informers for found in informer.undecodable.values())
 
     def counts(self) -> dict[str, int]:
         """By resource, 0 included."""

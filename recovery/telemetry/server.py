@@ -1,7 +1,7 @@
 """The HTTP server for those who operate the controller: `/metrics`, `/healthz`, `/readyz`."""
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import structlog
@@ -24,10 +24,10 @@ class ServerError(Exception):
     """The server cannot listen; the message is one line that names the address."""
 
 
-Alive = Callable[[], Awaitable[tuple[bool, str]]]
+Alive = Callable[[], tuple[bool, str]]
 
 
-async def _answers() -> tuple[bool, str]:
+def _answers() -> tuple[bool, str]:
     """Who answers is alive."""
     return True, "ok"
 
@@ -45,7 +45,8 @@ async def serve(
     """Serve while the context lasts; gives the port, which the system chose if `port` is 0. Raises ServerError.
 
     `missing` names what the controller still waits for before it can work; it is ready when that is nothing.
-    `alive` says whether the process should go on, and a line about it; an event loop that hangs does not answer at all.
+    `alive` says whether the process should go on, and a line about it. It does not wait: requests that are being
+    answered would take all connections. An event loop that hangs does not answer at all.
     """
     exposition = Exposition(exposed, clock)
 
@@ -55,7 +56,7 @@ async def serve(
         return PartsResponse(body.parts, headers={"Content-Type": text_format})
 
     async def healthz(_request: web.Request) -> web.Response:
-        goes_on, words = await alive()
+        goes_on, words = alive()
         return web.Response(status=200 if goes_on else 503, text=f"{words}\n")
 
     async def readyz(_request: web.Request) -> web.Response:

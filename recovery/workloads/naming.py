@@ -12,3 +12,8 @@ def recovery_group_name(workload_name: str, workload_uid: str) -> str:
     """
     readable = workload_name[:NAME_PART_MAX].rstrip("-.")
     return f"{readable}-{workload_uid}"
+
+
+def may_be_recovery_group_of(name: str, workload_uid: str) -> bool:
+    """Whether the RecoveryGroup of that name may belong to the workload. An empty text is one that is not known."""
+    return not name or not workload_uid or name.endswith(f"-{workload_uid}")

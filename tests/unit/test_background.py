@@ -16,6 +16,13 @@ async def fails() -> None:
     raise ZeroDivisionError("of nodes by nodes")
 
 
+async def loses_what_it_waits_for() -> None:
+    """Somebody cancels the future, and nobody the task."""
+    shared = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(shared.cancel)
+    await shared
+
+
 async def refused() -> None:
     raise RefusedError("forbidden", status=403)
 
@@ -50,6 +57,49 @@ async def test_a_cancellation_is_the_expected_end() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_cancellation_that_nobody_asked_of_the_task_is_an_error_with_its_name() -> None:
+    """A TaskGroup takes a cancelled task for one that was ended on purpose, and goes on without it."""
+
+    async def both() -> None:
+        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+            tasks.create_task(endless("watch of pods", loses_what_it_waits_for))
+            tasks.create_task(endless("resync", lambda: asyncio.sleep(60)))
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await both()
+    [error] = raised.value.exceptions
+    assert isinstance(error, BackgroundTaskError)
+    assert (error.task, error.why) == ("watch of pods", "what it waited for was cancelled")
+
+
+async def test_a_task_that_is_cancelled_while_it_meets_a_stray_cancellation_is_cancelled() -> None:
+    task = asyncio.create_task(endless("resync", loses_what_it_waits_for))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_the_first_one_that_ends_by_a_stray_cancellation_is_an_error_with_its_name() -> None:
+    """Else it would read as a cancellation of whoever waits."""
+    lasting = asyncio.create_task(asyncio.sleep(60))
+    with pytest.raises(BackgroundTaskError) as raised:
+        await first_of(lasting, asyncio.create_task(loses_what_it_waits_for(), name="controller"))
+    assert (raised.value.task, raised.value.why) == ("controller", "it was cancelled")
+    assert lasting.cancelled()
+
+
+async def test_a_cancellation_of_whoever_waits_ends_all_of_them_and_is_passed_on() -> None:
+    one, other = (asyncio.create_task(asyncio.sleep(60)) for _ in range(2))
+    waiting = asyncio.create_task(first_of(one, other))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert one.cancelled()
+    assert other.cancelled()
 
 
 async def test_one_that_ends_ends_the_others() -> None:

@@ -208,6 +208,21 @@ async def test_what_does_not_arrive_in_time_ends_the_connection(
     assert caplog.records == []
 
 
+@pytest.mark.parametrize("takes_bytes", [0, 1000])
+async def test_a_client_that_goes_away_during_its_response_is_nothing_to_log(
+    takes_bytes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        async with serving(PATIENT) as served:
+            for _ in range(2 * PATIENT.connections):
+                reader, writer = await served.client(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+                await reader.read(takes_bytes)
+                writer.transport.abort()
+                await asyncio.sleep(0.05)
+            assert await served.post(b"real") == 200
+    assert caplog.records == []
+
+
 async def test_an_idle_connection_ends_and_so_does_one_with_half_the_next_head() -> None:
     async with serving(HASTY) as served:
         for more in (b"", b"POST / HTTP/1.1\r\n"):

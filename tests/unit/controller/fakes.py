@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from recovery.core.model.config import ConfigFacts
-from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot
+from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot, UndecodableObject
 from recovery.core.model.ledger import WITHOUT_RESUMING, Ledger, LedgerObject
 from recovery.core.model.protection import Protection
 from recovery.core.plan.actions import Plan
@@ -133,6 +133,9 @@ class FakeStore:
         self.live_policy: PolicyFacts | None = None
         """None: the same as in the cache."""
 
+        self.unidentified: tuple[UndecodableObject, ...] = ()
+        """The ledgers of which not even the workload can be read."""
+
     def becomes(self, world: World) -> None:
         """The cluster changes, and the cache has seen it."""
         self.cached = self.live = world
@@ -166,6 +169,9 @@ class FakeStore:
 
     def undecodable(self) -> Mapping[str, int]:
         return {}
+
+    def unidentified_ledgers(self) -> Sequence[UndecodableObject]:
+        return self.unidentified
 
     def ledger_objects(self) -> Iterable[LedgerObject]:
         return tuple(self._api.groups.values())

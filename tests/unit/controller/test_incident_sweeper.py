@@ -10,12 +10,13 @@ from recovery.controller import incident_sweeper
 from recovery.controller.incident_sweeper import FIRST_AFTER_SECONDS, SWEEP_SECONDS, IncidentSweeper
 from recovery.core.fleet.totals import with_closed
 from recovery.core.incident.closed_incident import totals_of
-from recovery.core.model.facts import GroupKey
+from recovery.core.model.facts import GroupKey, UndecodableObject
 from recovery.core.model.fleet_ledger import FleetTotals
 from recovery.core.model.folded_incidents import FoldedIncidents, NumberRange
 from recovery.core.model.ledger import Incident, Ledger, LedgerObject
 from recovery.executors import incident_retention
 from recovery.executors.status import LedgerWriter, WorkloadReference
+from recovery.kube.projections.recovery import UNREADABLE_SCHEMA_VERSION
 from recovery.ports import (
     RECOVERY_INCIDENTS,
     ApiError,
@@ -201,13 +202,55 @@ async def test_under_a_config_that_cannot_be_used_nothing_goes(spec: dict[str, A
     assert records.left == ["ml/inc-1"]
 
 
-async def test_while_a_ledger_cannot_be_decoded_at_all_nothing_goes() -> None:
+def nobody_knows_whose(namespace: str, name: str) -> UndecodableObject:
+    """A RecoveryGroup of which nothing but the metadata can be read."""
+    return UndecodableObject("RecoveryGroup", namespace, name, "group-9", "Object missing required field `spec`")
+
+
+async def test_a_damaged_ledger_keeps_the_records_of_its_own_workload_alone() -> None:
     records = Records(incidents(ttl="24h"))
-    await records.add(1, days_ago=9)
+    for namespace, uid in (("ml", "uid-1"), ("ml", "uid-2"), ("other", "uid-3")):
+        await records.add(1, days_ago=9, namespace=namespace, uid=uid, id_=uid)
+    records.holds(Ledger(message="status is not a ledger"), schema_version=UNREADABLE_SCHEMA_VERSION)
     records.store.undecodable = lambda: {"recoverygroups": 1}  # type: ignore[method-assign]
     await records.sweeper.sweep()
-    assert records.left == ["ml/inc-1"]
-    assert records.fleet.client.sent("list", RECOVERY_INCIDENTS) == []
+    assert records.left == ["ml/uid-1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        ("llm-uid-1", ["ml/uid-1"]),
+        ("copy-of-something", []),
+        ("", ["ml/uid-1", "ml/uid-2"]),
+    ],
+    ids=["by its name", "nobody's ledger by its name", "without a name"],
+)
+async def test_a_ledger_that_does_not_say_whose_it_is_keeps_what_its_name_allows(name: str, left: list[str]) -> None:
+    records = Records(incidents(ttl="24h"))
+    for namespace, uid in (("ml", "uid-1"), ("ml", "uid-2"), ("other", "uid-1")):
+        await records.add(1, days_ago=9, namespace=namespace, uid=uid, id_=uid)
+    records.store.unidentified = (nobody_knows_whose("ml", name),)
+    await records.sweeper.sweep()
+    assert records.left == left
+
+
+async def test_what_is_left_alone_is_said_once_and_again_when_it_is_something_else() -> None:
+    records = Records(incidents(ttl="24h"))
+    records.holds(Ledger(), schema_version=99)
+    records.store.unidentified = (nobody_knows_whose("ml", "gpt-uid-2"),)
+    with capture_logs() as logs:
+        for _ in range(3):
+            await records.sweeper.sweep()
+        records.ledgers.clear()
+        for _ in range(3):
+            await records.sweeper.sweep()
+        records.store.unidentified = ()
+        await records.sweeper.sweep()
+    assert [(each["log_level"], each["ledgers"], each["count"]) for each in logs] == [
+        ("warning", ["ml/gpt-uid-2", "ml/llm-uid-1"], 2),
+        ("warning", ["ml/gpt-uid-2"], 1),
+    ]
 
 
 # --- bounded work --------------------------------------------------------------------------------------------------

@@ -8,10 +8,17 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from recovery.controller.policy_reconciler import PolicyReconciler
+from recovery.controller.policy_reconciler import REFUSED_SECONDS, PolicyReconciler
 from recovery.core.policy.resolved import PolicyFacts, resolve
 from recovery.kube.projections.recovery import decode_policy
-from recovery.ports import CLUSTER_RECOVERY_POLICIES, RECOVERY_POLICIES, ForbiddenError, PatchKind, UnknownOutcomeError
+from recovery.ports import (
+    CLUSTER_RECOVERY_POLICIES,
+    RECOVERY_POLICIES,
+    ForbiddenError,
+    NotLeadingError,
+    PatchKind,
+    UnknownOutcomeError,
+)
 from recovery.sim.api.kinds.recovery import recovery_kinds
 from recovery.sim.api.server import ApiServer
 from tests.unit.controller.fakes import FakeStore, LedgersApi, SetClock
@@ -19,6 +26,7 @@ from tests.unit.core.world import at, training
 from tests.unit.executors.fleet import ServerApi
 
 NAMESPACE = "ml"
+FORBIDDEN = ForbiddenError('recoverypolicies "standard" is forbidden: cannot patch', status=403)
 NOTHING = {"enforcedSince": None, "enforcedGeneration": None}
 
 
@@ -150,13 +158,50 @@ async def test_a_crd_of_an_earlier_version_that_drops_the_fields_is_not_written_
     assert len(policies.client.patched) == 1
 
 
-async def test_without_the_right_it_is_said_once_and_tried_later() -> None:
+async def test_without_the_right_it_is_tried_later() -> None:
     policies = Policies()
     policies.mode(20, "Enforce")
     one = leader(policies)
-    policies.client.next("patch", RECOVERY_POLICIES, ForbiddenError("no", status=403))
-    with pytest.raises(ForbiddenError), capture_logs():
+    policies.client.next("patch", RECOVERY_POLICIES, FORBIDDEN)
+    with pytest.raises(ForbiddenError):
         await one.reconcile()
     assert resolve(policies.facts()[0]).since == at(20)
+    policies.clock.seconds += REFUSED_SECONDS - 1
+    await one.reconcile()
+    assert policies.status == {}
+    policies.clock.seconds += 1
     await one.reconcile()
     assert policies.status == recorded(20, 2)
+
+
+async def test_a_right_that_one_policy_lacks_delays_no_other() -> None:
+    """A Role may grant it in some namespaces only. The order of the policies is the same in each review."""
+    policies = Policies()
+    policies.mode(20, "Enforce")
+    enforce = {"spec": {"mode": "Enforce"}}
+    policies.clock.seconds = 30
+    policies.server.patch(CLUSTER_RECOVERY_POLICIES, "standard", enforce, kind=PatchKind.MERGE)
+    one = leader(policies)
+    policies.client.next("patch", RECOVERY_POLICIES, FORBIDDEN)
+    with pytest.raises(ForbiddenError):
+        await one.reconcile()
+    assert policies.client.patched == ["recoverypolicies standard", "clusterrecoverypolicies standard"]
+    policies.clock.seconds = 40
+    policies.server.patch(CLUSTER_RECOVERY_POLICIES, "standard", {"spec": {"mode": "Observe"}}, kind=PatchKind.MERGE)
+    await one.reconcile()
+    assert policies.client.patched[2:] == ["clusterrecoverypolicies standard"]
+
+
+async def test_what_is_forbidden_for_long_is_one_warning() -> None:
+    policies = Policies()
+    policies.mode(20, "Enforce")
+    policies.client.next("patch", RECOVERY_POLICIES, FORBIDDEN, times=3)
+    over = NotLeadingError("the term is over")
+    policies.client.next("patch", RECOVERY_POLICIES, over)
+    with capture_logs() as said:
+        await leader(policies).run()
+    assert [(line["log_level"], line["retry_in_seconds"]) for line in said] == [
+        ("warning", REFUSED_SECONDS),
+        *[("info", REFUSED_SECONDS)] * 2,
+    ]
+    assert policies.clock.seconds >= 3 * REFUSED_SECONDS

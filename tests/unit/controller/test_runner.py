@@ -1,7 +1,7 @@
 """The loop around the reconciles: when it begins, what it survives, and how it ends; and whether this process leads."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
@@ -18,7 +18,7 @@ from recovery.controller.leadership_guard import LeadershipTerm
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, RestlessGroupError
 from recovery.controller.runner import Controller
 from recovery.core.model.config import ConfigFacts
-from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot
+from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot, UndecodableObject
 from recovery.core.model.ledger import Ledger, LedgerObject
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
@@ -83,6 +83,9 @@ class Keys:
     def undecodable(self) -> Mapping[str, int]:
         return {}
 
+    def unidentified_ledgers(self) -> Sequence[UndecodableObject]:
+        return ()
+
     def ledger_objects(self) -> Iterable[LedgerObject]:
         return self.ledgers
 
@@ -140,6 +143,9 @@ class FakeReconciler:
         self.ended.append((key, clock.monotonic_seconds()))
         again = self.again_in.get(key)
         return clock.now() + timedelta(seconds=again.pop(0)) if again else None
+
+    def ledgers_written(self) -> Iterator[LedgerObject]:
+        return iter(())
 
     def log_keys(self, key: GroupKey) -> dict[str, str]:
         return {"job": str(key), "incident": "i-1"}
@@ -347,11 +353,12 @@ async def test_reconciles_at_once_are_bounded_and_never_two_at_one_group(monkeyp
         TryLaterError("later", status=429),
         ForbiddenError("no", status=403),
         UnknownOutcomeError("lost"),
+        asyncio.CancelledError("of a future that it waited for"),
     ],
     ids=lambda failure: type(failure).__name__,
 )
 def test_one_groups_failure_never_stops_the_others_and_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch, failure: Exception
+    monkeypatch: pytest.MonkeyPatch, failure: BaseException
 ) -> None:
     @virtual_time
     async def play() -> None:

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from recovery.kube.contact import SILENCE_SECONDS, TRIAL_INTERVAL_SECONDS, ApiContact, Health, reaches_with_new_session
+from recovery.kube.contact import (
+    SILENCE_SECONDS,
+    TRIAL_INTERVAL_SECONDS,
+    TRIAL_VALID_SECONDS,
+    ApiContact,
+    Health,
+    reaches_with_new_session,
+)
 from recovery.kube.observer import NoObserver
 from tests.unit.admission.api import StillClock
 
@@ -19,10 +26,12 @@ class Cluster:
     def __init__(self) -> None:
         self.answers = False
         self.trials = 0
+        self.silent = False
+        """A trial gets no answer, and waits."""
 
     async def reaches(self) -> bool:
         self.trials += 1
-        await asyncio.sleep(0)
+        await asyncio.sleep(60 if self.silent else 0)
         return self.answers
 
 
@@ -40,12 +49,18 @@ class Process:
     def gets(self, code: str) -> None:
         self.contact.request_finished("get", "pods", code, 0.1)
 
+    async def is_asked(self) -> Health:
+        """The answer, from before the trial that the question causes. That one is over afterwards."""
+        health = self.contact.health()
+        await asyncio.sleep(0.01)
+        return health
+
 
 async def test_one_whose_requests_are_answered_is_healthy_whatever_the_answer() -> None:
     process = Process()
     process.gets("503")
     process.seconds = 10 * SILENCE_SECONDS
-    assert await process.contact.health() == Health(False, "ok")
+    assert await process.is_asked() == Health(False, "ok")
     assert process.cluster.trials == 0
 
 
@@ -53,40 +68,64 @@ async def test_a_short_outage_is_not_mentioned() -> None:
     process = Process()
     process.seconds = SILENCE_SECONDS - 1
     process.gets("connection")
-    assert await process.contact.health() == Health(False, "ok")
+    assert await process.is_asked() == Health(False, "ok")
 
 
 async def test_while_nobody_reaches_the_server_it_says_so_and_stays_healthy() -> None:
     process = Process()
-    process.seconds = SILENCE_SECONDS
-    health = await process.contact.health()
-    assert not health.restart_helps
-    assert f"no request has reached the API server for {SILENCE_SECONDS:.0f} s" in health.words
+    for process.seconds in (SILENCE_SECONDS, SILENCE_SECONDS + 1):
+        health = await process.is_asked()
+        assert not health.restart_helps
+        assert f"no request has reached the API server for {process.seconds:.0f} s" in health.words
 
 
 async def test_it_is_at_fault_if_a_new_session_reaches_what_it_does_not() -> None:
     process = Process()
     process.seconds, process.cluster.answers = SILENCE_SECONDS, True
-    assert (await process.contact.health()).restart_helps
+    assert not (await process.is_asked()).restart_helps, "nothing has been tried yet"
+    assert (await process.is_asked()).restart_helps
     process.gets("200")
-    assert await process.contact.health() == Health(False, "ok")
+    assert await process.is_asked() == Health(False, "ok")
 
 
 async def test_a_request_that_was_given_up_says_nothing() -> None:
     process = Process()
     process.gets("cancelled")
     process.seconds, process.cluster.answers = SILENCE_SECONDS, True
-    assert (await process.contact.health()).restart_helps
+    await process.is_asked()
+    assert (await process.is_asked()).restart_helps
 
 
 async def test_many_who_ask_cause_one_trial() -> None:
     process = Process()
     process.seconds = SILENCE_SECONDS
-    await asyncio.gather(*(process.contact.health() for _ in range(50)))
+    for _ in range(50):
+        await process.is_asked()
     assert process.cluster.trials == 1
     process.seconds += TRIAL_INTERVAL_SECONDS
-    await process.contact.health()
+    await process.is_asked()
     assert process.cluster.trials == 2
+
+
+async def test_until_the_next_trial_is_over_the_last_one_counts() -> None:
+    process = Process()
+    process.seconds, process.cluster.answers = SILENCE_SECONDS, True
+    await process.is_asked()
+    process.seconds += TRIAL_INTERVAL_SECONDS
+    process.cluster.silent = True
+    for _ in range(3):
+        assert (await process.is_asked()).restart_helps
+    assert process.cluster.trials == 2, "one at a time"
+
+
+async def test_what_was_tried_long_ago_says_nothing() -> None:
+    """Nobody has asked meanwhile: the API server may have come and gone."""
+    process = Process()
+    process.seconds, process.cluster.answers = SILENCE_SECONDS, True
+    await process.is_asked()
+    process.seconds += TRIAL_VALID_SECONDS
+    assert not (await process.is_asked()).restart_helps
+    assert (await process.is_asked()).restart_helps
 
 
 def kubeconfig(folder: Path, port: int) -> str:

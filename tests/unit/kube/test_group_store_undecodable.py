@@ -140,6 +140,25 @@ class TestCache:
         assert counts == {"recoverypolicies": 1, "recoverygroups": 1, "recoveryconfigs": 1, "nodes": 1}
 
 
+class TestLedgers:
+    async def test_one_that_does_not_say_whose_it_is_is_given_by_its_metadata(self, seen: World) -> None:
+        nameless = load("recoverygroup")
+        del nameless["spec"]["workloadRef"]
+        await seen.tell(RECOVERY_GROUPS, nameless)
+        [found] = seen.store.unidentified_ledgers()
+        assert (found.namespace, found.name) == (nameless["metadata"]["namespace"], nameless["metadata"]["name"])
+        assert "workloadRef" in found.problem
+        await seen.tell(RECOVERY_GROUPS, load("recoverygroup"))
+        assert seen.store.unidentified_ledgers() == ()
+
+    async def test_one_whose_status_alone_is_damaged_says_whose_it_is(self, seen: World) -> None:
+        damaged = load("recoverygroup")
+        damaged["status"]["phase"] = "Levitating"
+        await seen.tell(RECOVERY_GROUPS, damaged)
+        assert seen.store.unidentified_ledgers() == ()
+        assert [each.readable for each in seen.store.ledger_objects()] == [False]
+
+
 class TestNodes:
     """A node that cannot be read restrains nobody; nothing is known about it."""
 

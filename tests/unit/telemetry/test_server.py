@@ -1,12 +1,18 @@
 """The HTTP endpoints, over a real socket."""
 
+import asyncio
+from datetime import timedelta
+
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from recovery.controller.clock import SystemClock
+from recovery.kube.contact import SILENCE_SECONDS, ApiContact
+from recovery.kube.observer import NoObserver
 from recovery.telemetry.observer import Telemetry
-from recovery.telemetry.server import ServerError, serve
+from recovery.telemetry.server import METRICS_LIMITS, ServerError, serve
+from tests.unit.admission.api import StillClock
 
 
 async def get(port: int, path: str, host: str = "127.0.0.1", **headers: str) -> tuple[int, str, str]:
@@ -37,11 +43,30 @@ async def test_it_is_healthy_before_it_is_ready_and_says_what_is_missing(metrics
 
 
 async def test_health_is_what_the_process_says_of_itself(metrics: Telemetry) -> None:
-    async def at_fault() -> tuple[bool, str]:
-        return False, "at fault"
-
-    async with serve("::1", 0, exposed=metrics, clock=SystemClock(), missing=tuple, alive=at_fault) as port:
+    health = (False, "at fault")
+    async with serve("::1", 0, exposed=metrics, clock=SystemClock(), missing=tuple, alive=lambda: health) as port:
         assert (await get(port, "/healthz", host="[::1]"))[:2] == (503, "at fault\n")
+
+
+async def test_during_an_outage_the_probe_is_answered_whoever_else_asks(metrics: Telemetry) -> None:
+    """The API server is silent, so a trial of a new session takes seconds. Nobody waits for it."""
+    clock, never = StillClock(), asyncio.Event()
+    contact = ApiContact(clock, never.wait, NoObserver())
+    contact.request_finished("get", "pods", "timeout", 5.0)
+    clock.time += timedelta(seconds=SILENCE_SECONDS)
+
+    def alive() -> tuple[bool, str]:
+        health = contact.health()
+        return not health.restart_helps, health.words
+
+    async with (
+        asyncio.timeout(10),
+        serve("127.0.0.1", 0, exposed=metrics, clock=SystemClock(), missing=tuple, alive=alive) as port,
+    ):
+        others = [asyncio.create_task(get(port, "/healthz")) for _ in range(METRICS_LIMITS.connections)]
+        await asyncio.sleep(0.3)  # all of them ask
+        assert (await get(port, "/healthz"))[0] == 200
+        assert [status for status, _, _ in await asyncio.gather(*others)] == [200] * len(others)
 
 
 async def test_a_port_in_use_is_one_clear_error(metrics: Telemetry) -> None:

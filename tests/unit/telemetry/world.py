@@ -9,7 +9,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from recovery.core.incident import lifecycle, phases
 from recovery.core.model.config import ConfigFacts
-from recovery.core.model.facts import GroupKey, NodeFacts, PodFacts, Progress, Snapshot, WorkloadFacts
+from recovery.core.model.facts import (
+    GroupKey,
+    NodeFacts,
+    PodFacts,
+    Progress,
+    Snapshot,
+    UndecodableObject,
+    WorkloadFacts,
+)
 from recovery.core.model.ledger import (
     AttemptAction,
     Closing,
@@ -98,6 +106,9 @@ class HeldStore:
 
     def undecodable(self) -> Mapping[str, int]:
         return self.undecodable_objects
+
+    def unidentified_ledgers(self) -> Sequence[UndecodableObject]:
+        raise AssertionError("metrics are not about them")
 
     def nodes(self) -> Mapping[str, NodeFacts]:
         return {}
