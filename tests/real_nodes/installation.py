@@ -17,7 +17,7 @@ _RUNTIMES = ("policies/runtime-prepared.yaml", "policies/runtime-joined-probe.ya
 
 
 class Installation:
-    """overlays/enforce, and the prepared runtimes."""
+    """overlays/enforce, the right to read logs, and the prepared runtimes."""
 
     def __init__(self, cluster: RealCluster) -> None:
         self.cluster = cluster
@@ -25,6 +25,8 @@ class Installation:
     async def apply(self) -> None:
         """Ready on return: both replicas are, and a leader has been elected."""
         kubectl = self.cluster.control_plane.kubectl
+        # First the optional right: the controller asks for it when it starts. The overlay makes its ServiceAccount.
+        await kubectl("apply", "--server-side", "-f", str(REPOSITORY / "manifests/components/pod-logs/rbac.yaml"))
         await kubectl("apply", "--server-side", "-k", str(REPOSITORY / "manifests/overlays/enforce"))
         for runtime in _RUNTIMES:
             await kubectl("apply", "--server-side", "-f", str(REPOSITORY / runtime))
