@@ -29,6 +29,9 @@ from recovery.ports import Clock, Entropy
 
 RETRY_SECONDS = 30.0
 """After a failure, until all of it is started again."""
+HEARTBEAT_SECONDS = 1.0
+HANGS_AFTER_SECONDS = 10.0
+"""Without a heartbeat. The API server waits 5 s for a review."""
 KOPF_END_SECONDS_MAX = 8.0
 """It waits 5 s for tasks that do not end by themselves."""
 THREAD_END_SECONDS_MAX = 10.0
@@ -75,6 +78,8 @@ class AdmissionServer:
         """What ended the last attempt. Empty: none has failed since the webhooks were last served."""
         self._logged: set[str] = set()
         """The reasons in the log since then."""
+        self._beat_at_seconds = 0.0
+        """The last heartbeat, by our monotonic clock."""
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         # A daemon, so that the process ends without it if it hangs.
@@ -83,12 +88,20 @@ class AdmissionServer:
     @property
     def up(self) -> bool:
         """The webhooks are served."""
-        return self._listening and self._thread.is_alive()
+        return self.why_not_served is None
 
     @property
     def why_not_served(self) -> str | None:
         """In one line. None: the webhooks are served."""
-        return None if self.up else "; ".join(self._reasons) or "not listening yet"
+        if not self._listening or not self._thread.is_alive():
+            return "; ".join(self._reasons) or "not listening yet"
+        silent_seconds = self._clock.monotonic_seconds() - self._beat_at_seconds
+        if silent_seconds >= HANGS_AFTER_SECONDS:
+            return f"the event loop of its thread has not run for {silent_seconds:.0f} s"
+        expires = self.certificate_expires_at()
+        if expires is not None and expires <= self._clock.now():
+            return f"the certificate expired at {expires:%Y-%m-%d %H:%M:%S} UTC"
+        return None
 
     def certificate_expires_at(self) -> datetime | None:
         """When the serving certificate expires. None: there is none yet, or it cannot be read."""
@@ -109,7 +122,13 @@ class AdmissionServer:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._go_on())
 
+    def _beat(self) -> None:
+        """No task: kopf ends those that it finds."""
+        self._beat_at_seconds = self._clock.monotonic_seconds()
+        self._loop.call_later(HEARTBEAT_SECONDS, self._beat)
+
     async def _go_on(self) -> None:
+        self._beat()
         while not self._stop.is_set():
             try:
                 await self._serve_until_stopped()
@@ -124,6 +143,8 @@ class AdmissionServer:
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         await asyncio.wait((serving,), timeout=KOPF_END_SECONDS_MAX if self._listening else 0)
+        if serving.cancelled() and not self._stop.is_set():
+            raise EndedError("the webhook server was cancelled")
         serving.cancel()
         with suppress(asyncio.CancelledError):
             await serving

@@ -11,7 +11,7 @@ import ssl
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -571,6 +571,81 @@ async def test_it_is_not_up_when_its_certificate_has_gone(folder: Folder, monkey
         (folder.path / "tls.crt").unlink()
         await comes(lambda: not admission.up)
         assert threads()
+
+
+async def test_a_port_that_is_taken_is_the_reason_until_it_is_free(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "RETRY_SECONDS", 0.02)
+    folder.certify()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", folder.port))
+        other.listen()
+        async with folder.admission() as admission:
+            await comes(lambda: admission.why_not_served not in (None, "not listening yet"))
+            assert "Address already in use" in str(admission.why_not_served)
+            assert not admission.up
+            other.close()
+            await comes(lambda: admission.up)
+            assert admission.why_not_served is None
+
+
+async def test_an_expired_certificate_serves_nobody(folder: Folder) -> None:
+    """The API server ends the handshake, and admits the object unchecked."""
+    last_year = datetime.now(UTC) - timedelta(days=400)
+    made = make_certificates(["127.0.0.1"], last_year, Certificates())
+    (folder.path / "tls.crt").write_bytes(made.serving)
+    (folder.path / "tls.key").write_bytes(made.key)
+    async with folder.admission() as admission:
+        await comes(lambda: "expired" in str(admission.why_not_served))
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await folder.review(made, asked(recovery_policy()))
+        assert not admission.up
+
+
+async def test_it_is_not_up_while_its_thread_hangs(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(serve, "HANGS_AFTER_SECONDS", 0.5)
+    made = folder.certify()
+    hangs, released = threading.Event(), threading.Event()
+
+    def hang(*_: Any) -> Any:
+        hangs.set()
+        released.wait(20)
+
+    async with folder.admission() as admission:
+        await comes(lambda: admission.up)
+        monkeypatch.setattr(webhooks, "from_request", hang)
+        review = asyncio.create_task(folder.review(made, asked(recovery_policy())))
+        await comes(hangs.is_set)
+        await comes(lambda: not admission.up)
+        assert "has not run for" in str(admission.why_not_served)
+        released.set()
+        await comes(lambda: admission.up)
+        await review
+
+
+async def test_a_server_that_is_cancelled_by_nobody_of_ours_is_said_and_begins_again(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "RETRY_SECONDS", 0.02)
+    folder.certify()
+    served = webhooks.serve_webhooks
+    attempts = 0
+
+    async def cancelled_at_first(*arguments: Any, **options: Any) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            raise asyncio.CancelledError
+        await served(*arguments, **options)
+
+    monkeypatch.setattr(serve, "serve_webhooks", cancelled_at_first)
+    with capture_logs() as lines:
+        async with folder.admission() as admission:
+            await comes(lambda: admission.up)
+    [line] = [line for line in lines if line["log_level"] == "error"]
+    assert line["error"] == "EndedError: the webhook server was cancelled"
 
 
 async def test_an_api_server_that_refuses_us_is_said_and_tried_again(
