@@ -11,7 +11,19 @@ _UNABLE = b"unable to retrieve container logs for "
 
 
 async def read_log(api: ApiClient, namespace: str, known: SuspectLog) -> SuspectLog:
-    """The log with its tail, or with the reason why it has none. Raises no ApiError."""
+    """The log with its tail, or with the reason why it has none. Raises no ApiError.
+
+    If the present instance has written nothing, the kubelet has restarted the container since it was reported as
+    terminated. The instance that failed is the previous one then.
+    """
+    found = await _read(api, namespace, known)
+    if found.absent is not LogAbsence.NO_LOGS or known.previous:
+        return found
+    previous = await _read(api, namespace, msgspec.structs.replace(known, previous=True))
+    return found if previous.absent is not None else previous
+
+
+async def _read(api: ApiClient, namespace: str, known: SuspectLog) -> SuspectLog:
     try:
         raw = await api_verbs.pod_log(
             api,

@@ -128,7 +128,7 @@ class Training:
     async def suspect_log(self) -> Object:
         """What the record of the job's one incident keeps of the suspect's log; empty: nothing."""
         [record] = await self._list("recoveryincidents")
-        return dict(record["status"]["incident"].get("suspectLog", {}))
+        return dict(record["spec"].get("suspectLog", {}))
 
     async def fences(self) -> None:
         """Until the controller waits for the proof that an old rank is dead."""

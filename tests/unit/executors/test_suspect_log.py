@@ -73,6 +73,24 @@ async def test_an_empty_log_is_none(log: bytes) -> None:
     assert (await read_log(LogApi(log), "ml", KNOWN)).absent is LogAbsence.NO_LOGS
 
 
+class RestartedApi(FakeApi):
+    """The kubelet has restarted the container just now: only the previous instance has written something."""
+
+    async def answer(self, request: ApiRequest) -> bytes:
+        return b"NCCL error\n" if "previous" in request.query else b""
+
+
+async def test_a_container_that_was_restarted_meanwhile_is_read_as_the_instance_before() -> None:
+    found = await read_log(RestartedApi(), "ml", SuspectLog("p", "node"))
+    assert (found.tail, found.previous, found.absent) == ("NCCL error", True, None)
+
+
+async def test_where_neither_instance_has_written_there_are_no_logs() -> None:
+    api = LogApi(b"")
+    found = await read_log(api, "ml", SuspectLog("p", "node"))
+    assert (found.absent, found.previous, len(api.asked)) == (LogAbsence.NO_LOGS, False, 2)
+
+
 async def test_a_log_that_was_cut_at_the_limit_says_so() -> None:
     """`limitBytes` cuts the end, so these lines are not the last ones."""
     assert (await read_log(LogApi(b"x\n" * (LOG_READ_BYTES_MAX // 2)), "ml", KNOWN)).incomplete
