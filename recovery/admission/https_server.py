@@ -64,10 +64,9 @@ class HttpsServer:
         """`review`: kopf's, which takes the request of the API server and returns the answer."""
         answer = partial(self._answer, partial(review, memories=_NoMemories()))
         try:
+            digest = self._digest()  # before the load: what replaces the files meanwhile is noticed
+            context = self._load()
             while True:
-                serves_with = self._digest()  # before the load: what replaces the files meanwhile is noticed
-                context = ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
-                context.load_cert_chain(self._certificate, self._key)
                 async with listen(
                     [web.post("/{id:.*}", answer)],
                     self._host,
@@ -78,10 +77,7 @@ class HttpsServer:
                 ):
                     self._listening(True)
                     yield {"url": f"https://{self._host}:{self._port}"}
-                    while True:
-                        await asyncio.sleep(self._check_seconds)
-                        if self._digest() != serves_with:
-                            break
+                    digest, context = await self._replacement(digest)
         finally:
             self._listening(False)
 
@@ -100,6 +96,30 @@ class HttpsServer:
 
         kopfs: Any = of_namespace
         return await kopf.WebhookServer._serve(kopfs, request)
+
+    async def _replacement(self, served: bytes) -> tuple[bytes, ssl.SSLContext]:
+        """The next certificate and its digest, once there is one; `served`: the digest of the present one.
+
+        A certificate that does not fit its key is read again at the next check: one of the files may have been replaced
+        and the other not yet. Raises SSLError if they are the same then, and OSError if they cannot be read.
+        """
+        misfit = b""
+        while True:
+            await asyncio.sleep(self._check_seconds)
+            digest = self._digest()
+            if digest == served:
+                continue
+            try:
+                return digest, self._load()
+            except ssl.SSLError:
+                if digest == misfit:
+                    raise
+                misfit = digest
+
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self._certificate, self._key)
+        return context
 
     def _digest(self) -> bytes:
         """Of the files, because mounted Secrets change without a notice. Raises OSError."""

@@ -184,6 +184,7 @@ async def test_a_replica_that_cannot_serve_leads_and_lives_and_says_why_it_is_no
     async with ControllerProcess.running(webhooks.kubeconfig, tmp_path / "log", options=options) as controller:
         assert controller.leads()
         why = "not ready, waiting for: admission webhooks (FileNotFoundError: "
-        await eventually(lambda: ask(controller, "/readyz"), f"(503, '{why}")
+        await eventually(lambda: ask(controller, "/readyz"), f'(503, "{why}')
+        assert str(nothing / "tls.crt") in (await ask(controller, "/readyz"))[1]
         assert await ask(controller, "/healthz") == (200, "ok\n")
         assert "recovery_admission_up 0.0\n" in (await ask(controller, "/metrics"))[1]

@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 import ssl
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -132,12 +133,28 @@ class Folder:
             )
         )
 
-    def certify(self) -> Certificates:
-        """Put a new certificate in place of the one that is there."""
-        made = make_certificates(["127.0.0.1"], datetime.now(UTC), Certificates())
-        (self.path / "tls.crt").write_bytes(made.serving)
-        (self.path / "tls.key").write_bytes(made.key)
+    def certify(self, days_ago: int = 0) -> Certificates:
+        """Put a new certificate, made so long ago, in place of the one that is there.
+
+        Both files at once, as the kubelet replaces those of a Secret.
+        """
+        made = make_certificates(["127.0.0.1"], datetime.now(UTC) - timedelta(days=days_ago), Certificates())
+        version = Path(tempfile.mkdtemp(dir=self.path))
+        (version / "tls.crt").write_bytes(made.serving)
+        (version / "tls.key").write_bytes(made.key)
+        data, new = self.path / "..data", version / "..data"
+        new.symlink_to(version)
+        new.replace(data)
+        for name in ("tls.crt", "tls.key"):
+            if not (self.path / name).is_symlink():
+                (self.path / name).symlink_to(data / name)
         return made
+
+    def replace(self, name: str, content: bytes) -> None:
+        """One file alone."""
+        new = self.path / f"{name}.new"
+        new.write_bytes(content)
+        new.replace(self.path / name)
 
     @asynccontextmanager
     async def admission(self, *, self_made: bool = False) -> AsyncIterator[AdmissionServer]:
@@ -466,6 +483,45 @@ async def test_a_certificate_that_is_replaced_while_it_is_loaded_is_noticed(
     assert new[0].serving != old.serving
 
 
+async def test_files_that_are_read_in_the_middle_of_their_replacement_are_read_again(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some programs write one file after the other. The old certificate is served meanwhile."""
+    monkeypatch.setattr(webhooks, "CERTIFICATE_RECONCILE_SECONDS", 0.02)
+    folder.certify()
+    new = make_certificates(["127.0.0.1"], datetime.now(UTC), Certificates())
+    load, misfits = ssl.SSLContext.load_cert_chain, 0
+
+    def load_and_go_on(context: ssl.SSLContext, *files: Any) -> None:
+        nonlocal misfits
+        try:
+            load(context, *files)
+        except ssl.SSLError:
+            misfits += 1
+            folder.replace("tls.key", new.key)
+            raise
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", load_and_go_on)
+    with capture_logs() as lines:
+        async with folder.admission() as admission:
+            await comes(lambda: admission.up)
+            folder.replace("tls.crt", new.serving)
+            assert await folder.comes_to_serve(new)
+    assert misfits == 1
+    assert [line for line in lines if line["log_level"] == "error"] == []
+
+
+async def test_files_that_never_fit_together_are_the_reason(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhooks, "CERTIFICATE_RECONCILE_SECONDS", 0.02)
+    folder.certify()
+    new = make_certificates(["127.0.0.1"], datetime.now(UTC), Certificates())
+    async with folder.admission() as admission:
+        await comes(lambda: admission.up)
+        folder.replace("tls.crt", new.serving)
+        await comes(lambda: not admission.up)
+        await comes(lambda: "SSLError" in str(admission.why_not_served))
+
+
 async def test_a_certificate_that_comes_later_is_waited_for(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -592,10 +648,7 @@ async def test_a_port_that_is_taken_is_the_reason_until_it_is_free(
 
 async def test_an_expired_certificate_serves_nobody(folder: Folder) -> None:
     """The API server ends the handshake, and admits the object unchecked."""
-    last_year = datetime.now(UTC) - timedelta(days=400)
-    made = make_certificates(["127.0.0.1"], last_year, Certificates())
-    (folder.path / "tls.crt").write_bytes(made.serving)
-    (folder.path / "tls.key").write_bytes(made.key)
+    made = folder.certify(days_ago=400)
     async with folder.admission() as admission:
         await comes(lambda: "expired" in str(admission.why_not_served))
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
