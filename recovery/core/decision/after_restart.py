@@ -26,7 +26,7 @@ from recovery.core.decision.verdict import Call, Verdict
 from recovery.core.diagnosis import not_started
 from recovery.core.diagnosis.evidence import STALE_AFTER, Evidence, LossKind, fresh, gather
 from recovery.core.diagnosis.finish_overdue import left_to_finish
-from recovery.core.diagnosis.finishing import all_done, finishing, last_begun, success_in_reach
+from recovery.core.diagnosis.finishing import all_done, finishing, last_begun
 from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, place, pods_of, stands_still
 from recovery.core.diagnosis.resized import resized
 from recovery.core.diagnosis.trained import began_at
@@ -199,8 +199,7 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
     if not snapshot.live:
         return as_before(ledger, actions=(ReadLive(),))
     done = left_to_finish(snapshot, ledger.handled)
-    # A trigger that has landed in part has taken what the rest of the group would wait for.
-    if done is not None and success_in_reach(snapshot, open_.target.job_uids):
+    if done is not None:
         return close(ledger, Outcome.SUPERSEDED, left_alone(done), context.now)
     late = fresh(snapshot, gather(snapshot), since=open_.started_at, handled=ledger.handled, now=context.now)
     decided = native_decision(context, ledger, (*lifecycle.present(snapshot, ledger), *late), ())

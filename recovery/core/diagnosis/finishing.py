@@ -22,26 +22,11 @@ def success_jobs(snapshot: Snapshot) -> tuple[JobFacts, ...]:
 
     In a TrainJob every member trains, unless the `successPolicy` of its JobSet targets some, as the launcher of MPI.
     """
-    jobs, names = member_jobs(snapshot), _success_names(snapshot)
-    return tuple(job for job in jobs if job.replicated_job in names) if names else jobs
-
-
-def _success_names(snapshot: Snapshot) -> frozenset[str]:
-    """The ReplicatedJobs of those. Empty: all."""
-    jobset, workload = snapshot.jobset, snapshot.workload
+    jobs, jobset, workload = member_jobs(snapshot), snapshot.jobset, snapshot.workload
     if jobset is None or workload is None:
-        return frozenset()
-    return jobset.success_jobs if workload.kind == _BARE_JOB_SET else frozenset(jobset.success_targets)
-
-
-def success_in_reach(snapshot: Snapshot, job_uids: tuple[str, ...]) -> bool:
-    """Each Job whose success is that of the training lives, and is one of these: none has to begin again."""
-    living = [job for job in member_jobs(snapshot) if job.uid in job_uids]
-    names = _success_names(snapshot)
-    if snapshot.jobset is None or not names:
-        return len(living) >= snapshot.expected_jobs
-    wanted = sum(each.replicas for each in snapshot.jobset.replicated_jobs if each.name in names)
-    return sum(job.replicated_job in names for job in living) >= wanted
+        return jobs
+    names = jobset.success_jobs if workload.kind == _BARE_JOB_SET else frozenset(jobset.success_targets)
+    return tuple(job for job in jobs if job.replicated_job in names) if names else jobs
 
 
 def first_done(snapshot: Snapshot) -> tuple[JobFacts, Explanation] | None:
