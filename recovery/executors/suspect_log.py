@@ -1,4 +1,4 @@
-"""Reads the log of a suspect: once, bounded, and without a retry."""
+"""Reads the log of a suspect: bounded, and without a retry of what failed."""
 
 import msgspec
 

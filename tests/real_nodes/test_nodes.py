@@ -1,7 +1,6 @@
 """What the real nodes are for: they can fail as machines do, they come back, and they leave nothing behind."""
 
 import os
-import signal
 
 import pytest
 
@@ -82,23 +81,6 @@ async def test_a_node_that_lost_power_has_no_process_left_and_starts_its_pods_ag
         await pods.eventually("the pod of before runs again in its second container", restarted)
     finally:
         await pods.remove(cluster, "restarted")
-
-
-async def test_a_killed_container_is_restarted_in_place(cluster: RealCluster) -> None:
-    node = cluster.nodes[0]
-    await pods.create(cluster, pods.pod("killed", node))
-    try:
-        await pods.running(cluster, "killed")
-        os.kill((await pods.processes(cluster, node, "killed"))[0], signal.SIGKILL)
-
-        async def restarted() -> bool:
-            return bool((await pods.main_container(cluster, "killed"))["restartCount"] == 1)
-
-        await pods.eventually("its container runs again", restarted)
-        ended = (await pods.main_container(cluster, "killed"))["lastState"]["terminated"]
-        assert (ended["exitCode"], ended["reason"]) == (137, "Error")
-    finally:
-        await pods.remove(cluster, "killed")
 
 
 async def test_starts_and_losses_of_power_leave_nothing_behind(

@@ -31,6 +31,11 @@ class RealNode:
         self._init_pid: int | None = None
 
     @property
+    def started(self) -> bool:
+        """It has not lost its power since, though it may have ended by itself: its cgroups are still there."""
+        return self._outer is not None
+
+    @property
     def running(self) -> bool:
         return self._outer is not None and self._outer.poll() is None
 

@@ -59,7 +59,7 @@ class RealCluster:
                 yield cluster
             finally:
                 for node in cluster.nodes:
-                    if node.running:
+                    if node.started:
                         node.lose_power()
                 dns.end()
 
