@@ -265,8 +265,8 @@ class PodRun:
     # Ending.
 
     def _end_within(self, grace_seconds: float) -> None:
-        """A grace can only be shortened: the earliest end asked for holds."""
-        if self._state.over:
+        """The first grace holds: `SyncTerminatingPod` hears of no shorter one (kubelet.go, kubernetes#113606)."""
+        if self._state.over or self._ending.is_set():
             return
         self._kill_within(max(MINIMUM_GRACE_SECONDS, grace_seconds))
         self._ending.set()
