@@ -12,7 +12,7 @@ from recovery.sim.trials.exhaustive import CANONICAL, every_stop
 
 REACHED = {
     "pod": (f"outcome:{Ending.RECOVERED}", "action:DeleteJob"),
-    "eight pods": (f"outcome:{Ending.RECOVERED}", "action:DeleteJob"),
+    "eight pods that go before their Job": (f"outcome:{Ending.RECOVERED}", "action:ClaimJob", "action:DeleteJob"),
     "two Jobs": (f"outcome:{Ending.RECOVERED}", "action:DeleteJob"),
     "JobSet's own restart": (f"outcome:{Ending.RECOVERED}", "attempt:Adopted"),
     "budget exhausted": ("phase:Held", "exhausted:Suspend", "action:SuspendWorkload", "phase:Backoff"),
