@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from recovery import api_verbs
 from recovery.ports import PODS, NotFoundError, PatchKind
+from recovery.sim.api.metadata import grace_of
 from recovery.sim.kubelets.kubelet_context import Host, KubeletContext, PodStart
 from recovery.sim.kubelets.objects import Pod
 from recovery.sim.kubelets.pod_faults import Crash
@@ -323,9 +324,10 @@ class PodRun:
         await self._end(process, grace_seconds - waited_seconds)
 
     async def _end(self, process: ContainerProcess, grace_seconds: float) -> None:
-        if self._killable.is_set():
+        window_seconds = grace_of(int(max(LEAST_WINDOW_SECONDS, grace_seconds))).total_seconds()
+        # A grace that wraps to none at all spares the process SIGTERM (containerd's container_stop.go).
+        if self._killable.is_set() and window_seconds > 0:
             self._context.workload.process_termed(process)
-        window_seconds = max(LEAST_WINDOW_SECONDS, grace_seconds)
         kill = self._context.timers.after(window_seconds, lambda: self._kill(process))
         await process.exited.wait()
         kill.cancel()

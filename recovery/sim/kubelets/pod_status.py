@@ -120,7 +120,7 @@ class PodState:
 
         (status_manager.go `TerminatePod`). `initialized`: it was when its end began.
         """
-        self.cut_short = any(map(_never_ran, (*self.sidecars, *self.containers)))
+        self.cut_short = not self.failed_to_initialize and any(map(_never_ran, (*self.sidecars, *self.containers)))
         started = [number for number, each in enumerate(self.init_containers) if each.process]
         reached = [*self.init_containers[: max(started, default=0) + 1]]
         if initialized:

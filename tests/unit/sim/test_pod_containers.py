@@ -223,3 +223,28 @@ async def test_statuses_are_sorted_by_name_but_for_those_of_the_initialization()
     async with obedient_cluster() as c:
         await bind(c, "node", "helper", init=(("proxy", NATIVE), ("mesh", NATIVE)))
         assert list(states(c)) == ["proxy", "mesh", "helper", "node"]
+
+
+@virtual_time
+async def test_an_init_container_that_fails_ends_a_pod_that_never_restarts_and_its_sidecars() -> None:
+    async with obedient_cluster() as c:
+        c.kubelets.crash_loop("p", QUICK, 2, container="fetch")
+        await bind(c, "node", init=(("proxy", NATIVE), ("fetch", {})), restart_policy="Never")
+        await c.pass_seconds(QUICK)
+        assert (c.phase("p"), ready(c)) == ("Pending", ("False", "PodFailed"))
+        await c.pass_seconds(LEAVES_SECONDS)
+        assert (c.phase("p"), ready(c)) == ("Failed", ("False", "PodFailed"))
+        assert states(c) == {"proxy": "terminated", "fetch": "terminated", "node": "waiting"}
+        assert c.workload.started == 2
+
+
+@virtual_time
+async def test_an_init_container_that_fails_is_restarted_until_it_succeeds() -> None:
+    async with obedient_cluster() as c:
+        c.kubelets.crash_loop("p", QUICK, 2, container="fetch")
+        await bind(c, "node", init=(("fetch", {}),), restart_policy="Always")
+        await c.pass_seconds(1.0)
+        assert (c.phase("p"), restarts(c, "fetch"), states(c)["node"]) == ("Pending", 1, "waiting")
+        c.kubelets.end_crash_loop("p")
+        await c.pass_seconds(11.0)
+        assert (c.phase("p"), restarts(c, "fetch"), states(c)["node"]) == ("Running", 2, "running")

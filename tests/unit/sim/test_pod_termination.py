@@ -65,6 +65,31 @@ def test_a_second_delete_is_too_late_to_shorten_the_grace(grace_seconds: int) ->
 
 
 @virtual_time
+async def test_a_grace_that_wraps_to_none_has_its_process_killed_unasked() -> None:
+    """2**62 seconds are no nanoseconds in an int64: containerd sends no SIGTERM (container_stop.go)."""
+    async with obedient_cluster() as c:
+        await c.bind("p", grace_seconds=2**62, finalizers=("keep",))
+        await c.pass_seconds(10)
+        await api_verbs.delete(c.api, PODS, "p", namespace="default")
+        await c.pass_seconds(QUICK)
+        assert c.container("p")["state"]["terminated"]["exitCode"] == 137
+
+
+@virtual_time
+async def test_a_pod_whose_initialization_is_ended_never_was_ready_to_fail() -> None:
+    """The kubelet had the pod down as Pending, and says no more than that (`TerminatePod` in status_manager.go)."""
+    reasons = {}
+    for restart_policy in ("Never", "OnFailure"):
+        async with obedient_cluster(KubeletSettings(start_seconds=(0.0, 0.0), init_container_seconds=60.0)) as c:
+            await c.bind("p", init_containers=("fetch",), restart_policy=restart_policy, finalizers=("keep",))
+            await c.pass_seconds(5)
+            await api_verbs.delete(c.api, PODS, "p", namespace="default")
+            await c.pass_seconds(10)
+            reasons[restart_policy] = (c.phase("p"), c.condition("p", "Ready")["reason"])
+    assert reasons == {"Never": ("Failed", "PodFailed"), "OnFailure": ("Failed", "ContainersNotReady")}
+
+
+@virtual_time
 async def test_a_grace_is_never_lengthened() -> None:
     async with obedient_cluster(deaf=True) as c:
         await c.bind("p", grace_seconds=3)
