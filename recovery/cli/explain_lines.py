@@ -22,6 +22,7 @@ from recovery.core.model.suspect_log import SuspectLog
 from recovery.core.plan.actions import (
     Action,
     ChangeFleet,
+    ClaimJob,
     DeleteJob,
     DeleteJobSet,
     DeletePods,
@@ -224,6 +225,8 @@ def _words_about_jobs(action: Action) -> str:
     match action:
         case DeleteJob():
             return f"delete Job {action.name} (uid {action.uid})"
+        case ClaimJob():
+            return f"mark Job {action.name} (uid {action.uid}), whose pods go before it does"
         case RaiseBackoffLimit():
             return f"raise the backoffLimit of Job {action.name}, which is being deleted"
         case TouchJob():

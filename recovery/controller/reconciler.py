@@ -36,6 +36,7 @@ from recovery.core.model.reason import Reason, Sentence, because, told
 from recovery.core.plan.actions import (
     Action,
     ChangeFleet,
+    ClaimJob,
     CountIncidents,
     DeleteJob,
     DeleteJobSet,
@@ -406,18 +407,12 @@ class Reconciler:
 
     async def _do(self, key: GroupKey, workload: WorkloadFacts, action: Action) -> None:
         match action:
-            case DeleteJob():
-                await group_recreate.delete_job(self._api, key.namespace, action)
+            case DeleteJob() | ClaimJob() | RaiseBackoffLimit() | TouchJob() | DeleteJobSet():
+                await group_recreate.carry_out(self._api, key.namespace, action)
             case DeletePods() | ForceDeletePods():
                 await self._teardown.delete_pods(key.namespace, action)
             case ChangeFleet():
                 await self._fleet.change(action.change)
-            case RaiseBackoffLimit():
-                await group_recreate.raise_backoff_limit(self._api, key.namespace, action)
-            case TouchJob():
-                await group_recreate.touch_job(self._api, key.namespace, action)
-            case DeleteJobSet():
-                await group_recreate.delete_jobset(self._api, key.namespace, action)
             case SuspendWorkload():
                 await suspension.suspend(self._api, key.namespace, workload, action)
             case ResumeWorkload():

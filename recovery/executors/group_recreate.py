@@ -1,8 +1,8 @@
 """The triggers: foreground deletion of a child Job, or of a JobSet that failed for good; and the watchdog's touch."""
 
 from recovery import api_verbs
-from recovery.core.model.annotations import TOUCHED_ANNOTATION
-from recovery.core.plan.actions import MAX_BACKOFF_LIMIT, DeleteJob, DeleteJobSet, RaiseBackoffLimit, TouchJob
+from recovery.core.model.annotations import TORN_DOWN_BY_ANNOTATION, TOUCHED_ANNOTATION
+from recovery.core.plan.actions import MAX_BACKOFF_LIMIT, ClaimJob, DeleteJob, DeleteJobSet, RaiseBackoffLimit, TouchJob
 from recovery.ports import (
     JOB_SETS,
     JOBS,
@@ -16,6 +16,23 @@ from recovery.ports import (
 )
 
 
+async def carry_out(
+    api: ApiClient, namespace: str, action: DeleteJob | ClaimJob | RaiseBackoffLimit | TouchJob | DeleteJobSet
+) -> None:
+    """The action, with the errors of its function below."""
+    match action:
+        case DeleteJob():
+            await delete_job(api, namespace, action)
+        case ClaimJob():
+            await claim_job(api, namespace, action)
+        case RaiseBackoffLimit():
+            await raise_backoff_limit(api, namespace, action)
+        case TouchJob():
+            await touch_job(api, namespace, action)
+        case DeleteJobSet():
+            await delete_jobset(api, namespace, action)
+
+
 async def delete_job(api: ApiClient, namespace: str, action: DeleteJob) -> None:
     """Delete the Job in the foreground, if it is still the object and the version that the decision was made on.
 
@@ -23,6 +40,29 @@ async def delete_job(api: ApiClient, namespace: str, action: DeleteJob) -> None:
     A Job that is gone already is success. Raises ConflictError if it changed meanwhile: read, decide again, at once.
     """
     await _delete(api, JOBS, namespace, action)
+
+
+async def claim_job(api: ApiClient, namespace: str, action: ClaimJob) -> None:
+    """Mark the Job and raise its backoffLimit, if it is still the object and the version of the decision.
+
+    Where the API server refuses to have the Job changed, the Job is deleted at once: a group that is not torn down is
+    worse than a grace period that is too long. Raises ConflictError if the Job changed meanwhile. One that is gone
+    needs no mark.
+    """
+    body = {
+        "metadata": {
+            "uid": action.uid,
+            "resourceVersion": action.resource_version,
+            "annotations": {TORN_DOWN_BY_ANNOTATION: action.attempt},
+        },
+        "spec": {"backoffLimit": action.backoff_limit},
+    }
+    try:
+        await api_verbs.patch(api, JOBS, action.name, body, kind=PatchKind.MERGE, namespace=namespace)
+    except NotFoundError:
+        return
+    except RefusedError:
+        await delete_job(api, namespace, DeleteJob(action.epoch, action.name, action.uid, action.resource_version))
 
 
 async def delete_jobset(api: ApiClient, namespace: str, action: DeleteJobSet) -> None:

@@ -212,7 +212,7 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
         found = because(Reason.MEMBER_LOST, evidence=open_.evidence[0])
         return hold_back(context, ledger, found, Refusal(changed, None, exhausted=False))
     ledger = say_as_attempted(ledger, restart)
-    return as_before(ledger, actions=takedown(context, ledger))
+    return takedown(context, ledger)
 
 
 def not_carried_out(open_: Incident, bar: Explanation) -> Explanation:
@@ -470,7 +470,7 @@ def _watch_for_pods(context: ReconcileContext, ledger: Ledger, job: JobFacts) ->
     if waited >= GIVE_UP_AFTER:
         found = because(Reason.JOB_WITHOUT_PODS, job=job.name, seconds=GIVE_UP_AFTER.seconds)
         return _try_again(context, ledger, found)
-    value = f"{open_.id}-{open_.attempt.number if open_.attempt is not None else 0}"
+    value = lifecycle.attempt_id(open_)
     touch = () if job.touched == value else (TouchJob(ledger.epoch, job.name, job.uid, value),)
     return as_before(ledger, actions=touch, requeue_at=since + GIVE_UP_AFTER)
 

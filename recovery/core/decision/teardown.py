@@ -11,13 +11,14 @@ from recovery.core.diagnosis.evidence import Evidence
 from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.preconditions import barred
-from recovery.core.model.facts import Snapshot
+from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import (
     MAX_BACKOFF_LIMIT,
     Action,
+    ClaimJob,
     DeleteJob,
     DeletePods,
     ForceDeletePods,
@@ -62,7 +63,7 @@ def trigger(
     after = phases.enter(after, Phase.DECIDED, context.now)
     if lost:
         after = lifecycle.more_evidence(after, lost)
-    return as_before(after, actions=takedown(context, after))
+    return takedown(context, after)
 
 
 def left_alone(done: Explanation) -> Explanation:
@@ -78,12 +79,14 @@ def _no_time_to_wait(context: ReconcileContext, ledger: Ledger, lost: tuple[Evid
     return job_limits.no_time_to_wait(context.snapshot)
 
 
-def takedown(context: ReconcileContext, ledger: Ledger) -> tuple[Action, ...]:
+def takedown(context: ReconcileContext, ledger: Ledger) -> Plan:
     """What is asked of the fleet, the trigger for every target Job that still lives, the suspension if it has to wait,
     then the old pods.
 
     The Job that lost the member comes first: should another one turn out to be Complete, it was not in vain. The
     suspension comes before the pods go, so that the Job that JobSet makes next begins suspended.
+
+    Where the policy gives the pods less time than they give themselves, they come first, and the rest at once after.
     """
     snapshot = context.snapshot
     open_ = ledger.current_incident
@@ -91,9 +94,47 @@ def takedown(context: ReconcileContext, ledger: Ledger) -> tuple[Action, ...]:
     struck = frozenset(pod.job_uid for pod in snapshot.pods if pod.name in suspects)
     alive = [job for job in snapshot.jobs if job.uid in target.job_uids and job.deleting_since is None]
     alive.sort(key=lambda job: job.uid not in struck)
-    triggers = tuple(DeleteJob(ledger.epoch, job.name, job.uid, job.resource_version) for job in alive)
     fleet = fleet_changes.change(context, ledger, lifecycle.present(snapshot, ledger)) if alive else ()
-    return (*fleet, *triggers, *suspension.suspend(ledger, context.workload), *pod_deletes(snapshot, ledger))
+    if _gives_less_time(snapshot, ledger, alive):
+        claims = tuple(_claim(snapshot, ledger, job) for job in alive)
+        return as_before(ledger, actions=(*fleet, *claims, *_deletes(snapshot, ledger)), requeue_at=context.now)
+    triggers = tuple(DeleteJob(ledger.epoch, job.name, job.uid, job.resource_version) for job in alive)
+    suspends = suspension.suspend(ledger, context.workload)
+    return as_before(ledger, actions=(*fleet, *triggers, *suspends, *pod_deletes(snapshot, ledger)))
+
+
+def _gives_less_time(snapshot: Snapshot, ledger: Ledger, alive: list[JobFacts]) -> bool:
+    """The grace period of the policy is shorter than that of old pods, and would have no effect after the trigger: they
+    have to be deleted before it.
+
+    Not where a failed pod means more than one retry less: a podFailurePolicy could end the Job for it, and a limit for
+    each index cannot be raised. Not before a suspension, by which the Job controller deletes the pods itself. And once
+    for each attempt: what comes after it are replacements.
+    """
+    open_ = ledger.current_incident
+    grace, attempt_id = open_.pinned.grace_seconds, lifecycle.attempt_id(open_)
+    if grace is None or open_.suspension is not None:
+        return False
+    if any(job.pod_failure_rules or job.backoff_limit_per_index is not None for job in alive):
+        return False
+    unclaimed = frozenset(job.uid for job in alive if job.torn_down_by != attempt_id)
+    return any(
+        pod.job_uid in unclaimed and pod.grace_seconds > grace and pod.node and pod.dead_since is None
+        for pod in snapshot.pods
+        if _lives(pod)
+    )
+
+
+def _lives(pod: PodFacts) -> bool:
+    """It has not ended, and nobody has asked it to go: its delete counts as a failure."""
+    return pod.gone_at is None and pod.deleting_since is None and pod.phase in {"Pending", "Running"}
+
+
+def _claim(snapshot: Snapshot, ledger: Ledger, job: JobFacts) -> ClaimJob:
+    alive = (pod for pod in snapshot.pods if pod.job_uid == job.uid and _lives(pod))
+    limit = min(job.backoff_limit + sum(1 for _ in alive), MAX_BACKOFF_LIMIT)
+    attempt_id = lifecycle.attempt_id(ledger.current_incident)
+    return ClaimJob(ledger.epoch, job.name, job.uid, job.resource_version, attempt_id, limit)
 
 
 def pod_deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
@@ -101,15 +142,24 @@ def pod_deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
 
     Before them the backoffLimit of their Jobs: our deletes count as failures of the dying Job.
     """
-    open_ = ledger.current_incident
     limits = tuple(
         RaiseBackoffLimit(ledger.epoch, job.name, job.uid)
         for job in snapshot.jobs
-        if job.uid in open_.target.job_uids and job.backoff_limit < MAX_BACKOFF_LIMIT
+        if job.uid in ledger.current_incident.target.job_uids and job.backoff_limit < MAX_BACKOFF_LIMIT
     )
+    return (*limits, *_deletes(snapshot, ledger), *_force_deletes(snapshot, ledger))
+
+
+def _deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[DeletePods, ...]:
+    pods = tuple(PodRef(pod.name, pod.uid) for pod in _to_delete(snapshot, ledger))
+    return (DeletePods(ledger.epoch, pods, ledger.current_incident.pinned.grace_seconds),) if pods else ()
+
+
+def _to_delete(snapshot: Snapshot, ledger: Ledger) -> tuple[PodFacts, ...]:
+    open_ = ledger.current_incident
     grace = open_.pinned.grace_seconds
-    pods = tuple(
-        PodRef(pod.name, pod.uid)
+    return tuple(
+        pod
         for pod in snapshot.pods
         if pod.job_uid in open_.target.job_uids
         and pod.gone_at is None
@@ -119,8 +169,6 @@ def pod_deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
             or (grace is not None and pod.deletion_grace_seconds is not None and pod.deletion_grace_seconds > grace)
         )
     )
-    asked = (DeletePods(ledger.epoch, pods, grace),) if pods else ()
-    return (*limits, *asked, *_force_deletes(snapshot, ledger))
 
 
 def _force_deletes(snapshot: Snapshot, ledger: Ledger, *, only_deleted: bool = False) -> tuple[Action, ...]:

@@ -36,8 +36,11 @@ def first_done(snapshot: Snapshot) -> tuple[JobFacts, Explanation] | None:
         if job.condition("Complete") is not None or job.condition("SuccessCriteriaMet") is not None:
             return job, told(Sentence.CRITERIA_MET, Reason.JOB_FINISHING, job=job.name)
         pods = pods_of(snapshot, job)
+        if job.torn_down_by:
+            # Its pods were asked to go while nothing was done yet, and a trainer may exit 0 on SIGTERM.
+            pods = tuple(pod for pod in pods if pod.deleting_since is None)
         done = next((pod for pod in pods if pod.phase == "Succeeded"), None)
-        if done is not None or job.succeeded > 0:
+        if done is not None or (job.succeeded > 0 and not job.torn_down_by):
             who = f"pod {done.name}" if done is not None else f"a pod of Job {job.name}"
             return job, told(Sentence.MEMBER_SUCCEEDED, Reason.JOB_FINISHING, who=who)
         done = next((pod for pod in pods if pod.phase != "Failed" and ended_well(pod)), None)

@@ -327,6 +327,11 @@ def decides(pinned: PinnedPolicy) -> bool:
     return pinned.restart != Restart.NONE or bool(pinned.rules)
 
 
+def attempt_id(incident: Incident) -> str:
+    """Names the latest attempt in annotations; with 0 where there is none."""
+    return f"{incident.id}-{incident.attempt.number if incident.attempt is not None else 0}"
+
+
 def stood_aside(ledger: Ledger) -> bool:
     """The latest thing done about the open incident was to leave it to the platform."""
     attempt = ledger.current_incident.attempt

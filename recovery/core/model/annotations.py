@@ -65,6 +65,11 @@ KUEUE_PATCH_MANAGER = "kueue.x-k8s.io/manager"
 without a queue label (`manageJobsWithoutQueueName`)."""
 
 
+TORN_DOWN_BY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}torn-down-by"
+"""On a living Job whose pods the controller deletes before the Job: the attempt that does so, because one attempt does
+it once. From then on a pod of it that succeeds has been asked to go, and is no sign of a training that finishes."""
+
+
 TOUCHED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}touched"
 """On a Job that got no pods, set by the watchdog so that the Job controller looks at it again: the attempt for which
 that was done, because one attempt touches once."""

@@ -261,6 +261,9 @@ class JobFacts(msgspec.Struct, frozen=True):
     conditions: tuple[Condition, ...] = ()
     touched: str = ""
     """Value of the annotation that the watchdog touches (`recovery.trainjob.dev/touched`)."""
+    torn_down_by: str = ""
+    """The attempt that deletes the pods of this Job before the Job (annotation `recovery.trainjob.dev/torn-down-by`).
+    Empty: none does."""
     failed_create: str = ""
     """Message of the newest FailedCreate Event of the Job; filled by live reads of a Job without pods only."""
 

@@ -30,6 +30,24 @@ class DeleteJob(msgspec.Struct, frozen=True):
     resource_version: str
 
 
+class ClaimJob(msgspec.Struct, frozen=True):
+    """Mark a living Job whose pods are deleted before it is, if it still is this very object in this very version.
+
+    A kubelet keeps to the grace period of the first delete that it sees (kubernetes#113606). Once the Job is deleted,
+    that may be the garbage collector's delete, with the pod's own grace period. So a policy with a shorter one has the
+    pods deleted first. The deletes count as failures of the Job (`isPodFailed`, Kubernetes 1.36); `backoff_limit` is
+    higher by as many, so that the Job survives them and keeps the retries that its user gave it.
+    """
+
+    epoch: int
+    name: str
+    uid: str
+    resource_version: str
+    attempt: str
+    """What the annotation `recovery.trainjob.dev/torn-down-by` is set to."""
+    backoff_limit: int
+
+
 class PodRef(msgspec.Struct, frozen=True):
     name: str
     uid: str
@@ -41,7 +59,7 @@ class JobRef(msgspec.Struct, frozen=True):
 
 
 class DeletePods(msgspec.Struct, frozen=True):
-    """Delete pods of a Job that is being deleted. `grace_seconds` None: each pod's own grace period."""
+    """Delete pods of a Job that is being deleted or was claimed. `grace_seconds` None: each pod's own grace period."""
 
     epoch: int
     pods: tuple[PodRef, ...]
@@ -176,6 +194,7 @@ class EmitEvent(msgspec.Struct, frozen=True):
 Action = (
     ReadLive
     | DeleteJob
+    | ClaimJob
     | RaiseBackoffLimit
     | DeletePods
     | ForceDeletePods

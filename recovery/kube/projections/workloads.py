@@ -5,7 +5,12 @@ from typing import Annotated
 
 import msgspec
 
-from recovery.core.model.annotations import OWN_ANNOTATION_PREFIX, TOUCHED_ANNOTATION, TRAINING_CONTAINER_ANNOTATION
+from recovery.core.model.annotations import (
+    OWN_ANNOTATION_PREFIX,
+    TORN_DOWN_BY_ANNOTATION,
+    TOUCHED_ANNOTATION,
+    TRAINING_CONTAINER_ANNOTATION,
+)
 from recovery.core.model.facts import (
     Condition,
     ExitCodesRequirement,
@@ -290,6 +295,7 @@ class _JobLabels(msgspec.Struct, frozen=True):
 
 class _JobAnnotations(msgspec.Struct, frozen=True):
     touched: str = msgspec.field(name=TOUCHED_ANNOTATION, default="")
+    torn_down_by: str = msgspec.field(name=TORN_DOWN_BY_ANNOTATION, default="")
 
 
 class _JobMetadata(Metadata, frozen=True, rename="camel"):
@@ -408,5 +414,6 @@ def decode_job(raw: bytes | msgspec.Raw) -> ObjectEntry[JobRecord]:
         succeeded=status.succeeded,
         conditions=conditions(status.conditions),
         touched=meta.annotations.touched,
+        torn_down_by=meta.annotations.torn_down_by,
     )
     return meta.entry(JobRecord(GroupKey(namespace=meta.namespace, name=meta.labels.group), facts, status.ready))

@@ -86,7 +86,10 @@ def _plan(
 
 CANONICAL: Mapping[str, TrialPlan] = {
     "pod": _plan(_fault(0, FaultKind.POD_KILL)),
-    "eight pods": _plan(_fault(0, FaultKind.CONTAINER_KILL, pods=8), job=replace(_JOB, pods=8)),
+    "eight pods that go before their Job": _plan(
+        _fault(0, FaultKind.CONTAINER_KILL, pods=8),
+        job=replace(_JOB, pods=8, policy={**ENFORCE, "teardown": {"graceSeconds": 5}}),
+    ),
     "two Jobs": _plan(
         _fault(0, FaultKind.POD_KILL), job=replace(_JOB, runtime=PlannedRuntime.SEVERAL_JOBS, grace_seconds=5)
     ),

@@ -6,7 +6,12 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core.model.annotations import OWN_ANNOTATION_PREFIX, SUSPENDED_BY_ANNOTATION, TOUCHED_ANNOTATION
+from recovery.core.model.annotations import (
+    OWN_ANNOTATION_PREFIX,
+    SUSPENDED_BY_ANNOTATION,
+    TORN_DOWN_BY_ANNOTATION,
+    TOUCHED_ANNOTATION,
+)
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import Ledger
 from recovery.core.plan import actions
@@ -24,6 +29,7 @@ from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence
 
 _SUSPENDED_BY = SUSPENDED_BY_ANNOTATION.removeprefix(OWN_ANNOTATION_PREFIX).encode()
 _BY_FORCE = b'"gracePeriodSeconds":0'
+_TORN_DOWN_BY = TORN_DOWN_BY_ANNOTATION.removeprefix(OWN_ANNOTATION_PREFIX).encode()
 _TOUCHED = TOUCHED_ANNOTATION.removeprefix(OWN_ANNOTATION_PREFIX).encode()
 """Of a patch: the whole name stands there in either of two spellings, as a key and as a part of a path."""
 
@@ -86,4 +92,6 @@ def action_of(record: RequestRecord) -> type | None:
 def _of_job_patch(body: bytes) -> type | None:
     if _TOUCHED in body:
         return actions.TouchJob
+    if _TORN_DOWN_BY in body:
+        return actions.ClaimJob
     return actions.RaiseBackoffLimit if b"backoffLimit" in body else actions.FailJobSet

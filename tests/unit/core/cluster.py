@@ -8,6 +8,7 @@ import msgspec
 from recovery.core.model.facts import JobFacts, PodFacts
 from recovery.core.plan.actions import (
     Action,
+    ClaimJob,
     DeleteJob,
     DeleteJobSet,
     DeletePods,
@@ -30,8 +31,8 @@ class Cluster:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.refused: list[DeleteJob] = []
-        """Triggers whose Job had changed meanwhile: 409."""
+        self.refused: list[DeleteJob | ClaimJob] = []
+        """Those whose Job had changed meanwhile: 409."""
         self.jobsets = 1
         """How many there have been."""
         assert world.jobset is not None
@@ -52,6 +53,12 @@ class Cluster:
                     self.refused.append(action)
                     return
                 self._change_job(job.uid, deleting_since=at(seconds).replace(microsecond=0))
+            case ClaimJob():
+                job = self._job(action.uid)
+                if job is None or job.resource_version != action.resource_version:
+                    self.refused.append(action)
+                    return
+                self._change_job(job.uid, torn_down_by=action.attempt, backoff_limit=action.backoff_limit)
             case DeletePods():
                 uids = {pod.uid for pod in action.pods}
                 self._delete_pods([pod for pod in self.world.pods if pod.uid in uids], seconds)

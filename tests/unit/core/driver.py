@@ -14,6 +14,7 @@ from recovery.core.model.rules import Rule
 from recovery.core.plan.actions import (
     Action,
     ChangeFleet,
+    ClaimJob,
     DeleteJob,
     DeleteJobSet,
     DeletePods,
@@ -33,6 +34,7 @@ from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminal
 from tests.unit.core.world import World, at
 
 WORKLOAD_ACTIONS = (
+    ClaimJob,
     DeleteJob,
     DeletePods,
     RaiseBackoffLimit,
@@ -46,6 +48,7 @@ WORKLOAD_ACTIONS = (
 LIVE_ONLY = (
     ChangeFleet,
     ForceDeletePods,
+    ClaimJob,
     DeleteJob,
     TouchJob,
     SuspendWorkload,

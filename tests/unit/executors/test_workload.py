@@ -2,7 +2,7 @@
 
 import pytest
 
-from recovery.core.plan.actions import DeleteJob, DeleteJobSet, RaiseBackoffLimit, TouchJob
+from recovery.core.plan.actions import ClaimJob, DeleteJob, DeleteJobSet, RaiseBackoffLimit, TouchJob
 from recovery.executors import group_recreate
 from recovery.ports import (
     JOB_SETS,
@@ -21,6 +21,7 @@ from tests.unit.fake_api import Sent
 
 TRIGGER = DeleteJob(epoch=1, name="train-node-0", uid="job-1", resource_version="1000")
 TAKE_AWAY = DeleteJobSet(epoch=1, name="train", uid="jobset-1", resource_version="7")
+CLAIM = ClaimJob(epoch=1, name="train-node-0", uid="job-1", resource_version="7", attempt="inc-1-1", backoff_limit=12)
 LIFT = RaiseBackoffLimit(epoch=1, name="train-node-0", uid="job-1")
 TOUCH = TouchJob(epoch=1, name="train-node-0", uid="job-2", value="inc-1")
 GONE = NotFoundError("not found", status=404)
@@ -90,6 +91,39 @@ async def test_a_jobset_that_is_gone_already_is_success_and_one_that_changed_is_
 
 
 # --- patches of Jobs -------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_is_claimed_in_the_version_of_the_decision() -> None:
+    api = LedgersApi()
+    await group_recreate.claim_job(api, "ml", CLAIM)
+    (request,) = api.writes
+    assert (str(request), request.kind, request.subresource) == ("patch Job", PatchKind.MERGE, "")
+    assert request.body == {
+        "metadata": {
+            "uid": "job-1",
+            "resourceVersion": "7",
+            "annotations": {"recovery.trainjob.dev/torn-down-by": "inc-1-1"},
+        },
+        "spec": {"backoffLimit": 12},
+    }
+
+
+async def test_a_job_that_has_changed_is_not_claimed_and_one_that_is_gone_need_not_be() -> None:
+    api = LedgersApi()
+    api.next("patch", JOBS, GONE)
+    await group_recreate.claim_job(api, "ml", CLAIM)
+    api.next("patch", JOBS, ConflictError("changed", status=409))
+    with pytest.raises(ConflictError):
+        await group_recreate.claim_job(api, "ml", CLAIM)
+    assert [str(request) for request in api.writes] == ["patch Job"] * 2
+
+
+async def test_where_a_job_may_not_be_changed_it_goes_before_its_pods() -> None:
+    api = LedgersApi()
+    api.next("patch", JOBS, ForbiddenError("no", status=403))
+    await group_recreate.claim_job(api, "ml", CLAIM)
+    assert [str(request) for request in api.writes] == ["patch Job", "delete Job"]
+    assert (api.writes[1].uid, api.writes[1].resource_version) == ("job-1", "7")
 
 
 async def test_the_backoff_limit_is_lifted_only_of_the_job_of_that_uid() -> None:

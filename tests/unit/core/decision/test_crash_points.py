@@ -73,10 +73,10 @@ class Mortal(Controller):
         self.actions_left -= 1
 
 
-def play(world: World, dies_before: int, *, forgets: bool, back_after: float) -> tuple[Mortal, bool]:
+def play(world: World, dies_before: int, policy_: Policy, *, forgets: bool, back_after: float) -> tuple[Mortal, bool]:
     """A minute of it, and whether the controller died in it."""
     cluster = Cluster(world)
-    controller = Mortal(cluster, dies_before)
+    controller = Mortal(cluster, dies_before, policy_)
     died, absent_until = False, 0.0
     for tenth in range(SECONDS * 2):
         seconds = tenth / 2 + 0.3
@@ -97,11 +97,16 @@ def play(world: World, dies_before: int, *, forgets: bool, back_after: float) ->
     [(True, 3), (True, 15), (False, 0.5)],
     ids=["started again at once", "down until all pods are Ready again", "another replica takes over"],
 )
+@pytest.mark.parametrize("grace_seconds", [None, 5], ids=["the Job first", "its pods first"])
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-def test_one_recovery_whatever_write_it_dies_before(loss: World, forgets: bool, back_after: float) -> None:
+def test_one_recovery_whatever_write_it_dies_before(
+    loss: World, grace_seconds: int | None, forgets: bool, back_after: float
+) -> None:
     dies_before = 0
     while True:
-        controller, died = play(loss, dies_before, forgets=forgets, back_after=back_after)
+        controller, died = play(
+            loss, dies_before, policy(grace_seconds=grace_seconds), forgets=forgets, back_after=back_after
+        )
         world = controller.cluster.world
         assert [incident.id for incident in controller.recorded] in (["0d2f5c9e-1"], ["0d2f5c9e-1"] * 2)
         closing = controller.recorded[0].closing

@@ -10,7 +10,12 @@ import pytest
 from recovery.core.diagnosis.classify import DisruptionClass
 from recovery.core.incident.requests import Verb
 from recovery.core.incident.transitions import ATTEMPTS, ENDINGS, TRANSITIONS
-from recovery.core.model.annotations import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION, TOUCHED_ANNOTATION
+from recovery.core.model.annotations import (
+    RESUME_AT_ANNOTATION,
+    SUSPENDED_BY_ANNOTATION,
+    TORN_DOWN_BY_ANNOTATION,
+    TOUCHED_ANNOTATION,
+)
 from recovery.core.model.fleet_ledger import CountedIncident, FleetLedger, FleetTotals, Suspicion
 from recovery.core.model.ledger import (
     Attempt,
@@ -322,6 +327,7 @@ def annotation(name: str) -> str:
         ("patch", JOBS, json_patch("/spec/backoffLimit"), "", "RaiseBackoffLimit"),
         ("patch", JOBS, json_patch("/spec/activeDeadlineSeconds"), "", "FailJobSet"),
         ("patch", JOBS, json_patch(annotation(TOUCHED_ANNOTATION)), "", "TouchJob"),
+        ("patch", JOBS, {"metadata": {"annotations": {TORN_DOWN_BY_ANNOTATION: "i-1-1"}}}, "", "ClaimJob"),
         ("patch", JOB_SETS, json_patch("/status"), "status", "FailJobSet"),
         (
             "patch",

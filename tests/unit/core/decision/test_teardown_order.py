@@ -1,0 +1,118 @@
+"""Which goes first, the Job or its pods: a kubelet keeps to the grace of the first delete that it sees."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from recovery.core.model.facts import ExitCodesRequirement, PodFailureRule
+from recovery.core.model.ledger import Outcome, Phase
+from recovery.core.model.reason import Reason
+from recovery.core.plan.actions import ClaimJob, DeleteJob, DeletePods, RaiseBackoffLimit, SuspendWorkload
+from recovery.core.policy.resolved import Backoff, Policy
+from tests.unit.core.driver import Controller, policy
+from tests.unit.core.world import World, at, training
+
+SHORT = policy(grace_seconds=5)
+ATTEMPT = "0d2f5c9e-1-1"
+
+
+def lost(world: World) -> World:
+    return world.pod_failed(3, 1, 0)
+
+
+def claimed(world: World) -> World:
+    return world.with_job(torn_down_by=ATTEMPT, backoff_limit=10)
+
+
+def kinds(controller: Controller, world: World, seconds: float) -> list[type]:
+    """Of what is done to the workload now."""
+    order = (ClaimJob, DeleteJob, SuspendWorkload, RaiseBackoffLimit, DeletePods)
+    return [type(action) for action in controller.reconcile(world, seconds).actions if isinstance(action, order)]
+
+
+def test_pods_go_before_their_job_where_the_policy_gives_them_less_time() -> None:
+    controller, world = Controller(SHORT), lost(training())
+    plan = controller.reconcile(world, 0.2)
+    claim, deletes = (action for action in plan.actions if isinstance(action, ClaimJob | DeletePods))
+    assert isinstance(claim, ClaimJob)
+    assert (claim.uid, claim.resource_version, claim.attempt) == ("job-1", world.job.resource_version, ATTEMPT)
+    assert claim.backoff_limit == 6 + 3, "the Job survives our deletes, and keeps the retries of its user"
+    assert isinstance(deletes, DeletePods)
+    assert (len(deletes.pods), deletes.grace_seconds) == (4, 5)
+    assert controller.phase() is Phase.DECIDED
+    assert plan.requeue_at == at(0.2), "the trigger follows at once, whatever the watches say"
+    going = claimed(world).all_deleted(0.3, grace_seconds=5)
+    assert kinds(controller, going, 0.4) == [DeleteJob, RaiseBackoffLimit]
+    assert controller.ledger.epoch == 1
+
+
+def test_the_one_claim_of_an_attempt_is_followed_by_the_trigger_though_its_deletes_were_lost() -> None:
+    controller, world = Controller(SHORT), lost(training())
+    controller.reconcile(world, 0.2)
+    assert kinds(controller, claimed(world), 0.4) == [DeleteJob, RaiseBackoffLimit, DeletePods]
+
+
+def test_a_job_that_has_changed_since_is_claimed_by_what_it_is_now() -> None:
+    controller, world = Controller(SHORT), lost(training())
+    controller.reconcile(world, 0.2)
+    changed = world.with_job(active=3)
+    [claim] = (action for action in controller.reconcile(changed, 0.4).actions if isinstance(action, ClaimJob))
+    assert claim.resource_version == changed.job.resource_version
+    assert not controller.triggers
+
+
+@pytest.mark.parametrize(
+    ("policy_", "world"),
+    [
+        (policy(), training()),
+        (policy(grace_seconds=30), training()),
+        (SHORT, training(rules=(PodFailureRule("FailJob", ExitCodesRequirement("In", (143,))),))),
+        (SHORT, training().with_job(backoff_limit_per_index=3)),
+        (SHORT, training().with_pod(0, grace_seconds=5).with_pod(1, grace_seconds=1).with_pod(2, grace_seconds=5)),
+        (SHORT, training().pod_deleted(0, 0).pod_deleted(1, 0).pod_deleted(2, 0)),
+    ],
+    ids=[
+        "no grace in the policy",
+        "no shorter grace",
+        "a podFailurePolicy may end the Job for what we delete",
+        "a limit for each index cannot be raised",
+        "only pods that have ended give themselves more",
+        "others have deleted them",
+    ],
+)
+def test_otherwise_the_job_goes_first(policy_: Policy, world: World) -> None:
+    assert kinds(Controller(policy_), lost(world), 0.2)[:2] == [DeleteJob, RaiseBackoffLimit]
+
+
+def test_a_suspension_deletes_the_pods_itself_so_that_the_job_goes_first() -> None:
+    controller = Controller(policy(grace_seconds=5, backoff=Backoff(initial=timedelta(seconds=10))))
+    world = lost(training())
+    controller.reconcile(world, 0.2)
+    world = claimed(world).job_deleted(0.3).all_deleted(0.4).recreated(2).all_ready(4)
+    controller.settle(world, 4.5)
+    assert kinds(controller, world.pod_failed(2, 1, 300), 300.2)[:2] == [DeleteJob, SuspendWorkload]
+
+
+def test_a_claimed_job_whose_trainer_exits_0_on_sigterm_is_triggered_all_the_same() -> None:
+    controller, world = Controller(SHORT), lost(training())
+    controller.reconcile(world, 0.2)
+    going = claimed(world).succeeded(1).all_deleted(0.3, grace_seconds=5)
+    assert kinds(controller, going, 0.4)[0] is DeleteJob
+    gone = going.pod_gone(1, 0.5).with_job(succeeded=1)
+    assert kinds(controller, gone, 0.6)[0] is DeleteJob
+
+
+@pytest.mark.parametrize(
+    "finish",
+    [lambda world: world.succeeded(1), lambda world: world.success_criteria_met(0.3)],
+    ids=["a rank that nobody has asked to go", "the Job itself"],
+)
+def test_a_claimed_job_that_is_done_even_so_is_left_to_finish(finish: Callable[[World], World]) -> None:
+    controller, world = Controller(SHORT), lost(training())
+    controller.reconcile(world, 0.2)
+    controller.settle(finish(claimed(world)), 0.4)
+    assert not controller.triggers
+    [incident] = controller.recorded
+    assert incident.closing is not None
+    assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.SUPERSEDED, Reason.JOB_FINISHING)
