@@ -28,6 +28,7 @@ from recovery.sim.kubelets.pod_status import (
     status_patch,
 )
 from recovery.sim.kubelets.processes import SIGKILL_CODE, ContainerProcess, Exit
+from recovery.sim.timers import SAME_INSTANT_SECONDS
 
 LEAST_GRACE_SECONDS = 1.0
 """Of a pod, however small a grace was asked for (pod_workers.go `calculateEffectiveGracePeriod`)."""
@@ -320,8 +321,8 @@ class PodRun:
         began_seconds = self._context.clock.monotonic_seconds()
         if before:
             await asyncio.wait(before, timeout=grace_seconds)
-        waited_seconds = math.floor(self._context.clock.monotonic_seconds() - began_seconds)
-        await self._end(process, grace_seconds - waited_seconds)
+        waited_seconds = self._context.clock.monotonic_seconds() - began_seconds + SAME_INSTANT_SECONDS
+        await self._end(process, grace_seconds - math.floor(waited_seconds))
 
     async def _end(self, process: ContainerProcess, grace_seconds: float) -> None:
         window_seconds = grace_of(int(max(LEAST_WINDOW_SECONDS, grace_seconds))).total_seconds()
