@@ -11,6 +11,8 @@ GRACES = (0, 1, 3, 5)
 LEAVES_SECONDS = (0.0, 1.2, 3.5, 8.0)
 """At once; within the shortest grace that a kubelet grants; within the longest one drawn only; later than that."""
 SLOW_SECONDS = 3.5
+AGAIN_SECONDS = 2.0
+"""Between two deletes."""
 
 
 def draw(seed: int) -> tuple[PodPlan, ...]:
@@ -71,9 +73,13 @@ class _Dice:
             each.native or (each.script.lasts_seconds is not None and each.script.code == 0)
             for each in plan.init_containers
         )
-        # The pod is still there when it is deleted again.
-        if all_begin and any(each.script.is_slow(SLOW_SECONDS) for each in long_lived):
-            again = Act(ActKind.DELETE, grace_seconds=self._random.choice((0, 1, 2, 8)), after_seconds=1.0)
+        # The kubelet has begun with the first delete, and the pod is still there, when it is deleted again.
+        if (
+            plan.grace_seconds > AGAIN_SECONDS
+            and all_begin
+            and any(each.script.is_slow(SLOW_SECONDS) for each in long_lived)
+        ):
+            again = Act(ActKind.DELETE, grace_seconds=self._random.choice((0, 1, 2, 8)), after_seconds=AGAIN_SECONDS)
             kinds += [(delete, again)] * 3
         # The next restart of one that goes on failing would come in between.
         if long_lived and not any(_fails_again(plan, each) for each in plan.everything):
