@@ -13,6 +13,7 @@ from recovery.sim.api.client import ModelClient
 from recovery.sim.api.server import ApiServer
 from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
 from recovery.sim.kubelets.kubelet import Kubelets
+from recovery.sim.kubelets.processes import Workload
 from recovery.sim.runtimes import shipped_runtime
 from recovery.sim.virtual_time import VirtualClock, run_in_virtual_time
 from tests.contract.bodies import TRAINING_RUNTIMES
@@ -77,14 +78,17 @@ async def _meet(expectation: Expectation) -> None:
 
 
 async def in_memory(
-    play: Callable[[Scene], Coroutine[None, None, Answer]], settings: ClusterSettings, seed: int = 1
+    play: Callable[[Scene], Coroutine[None, None, Answer]],
+    settings: ClusterSettings,
+    seed: int = 1,
+    workload: Callable[[Clock], Workload] = ByImage,
 ) -> Answer:
     """What `play` returns of a cluster of its own. `seed` decides every delay and order. Runs in virtual time."""
     clock, entropy = VirtualClock(), random.Random(seed)
     cluster = EmbeddedCluster(clock=clock, entropy=entropy, nodes=(), settings=settings)
-    # Here the pods do as their images say; they do not train.
+    # Here the pods do as their images say, or as the workload does; they do not train.
     client = ModelClient(cluster.server, "kubelet")
-    cluster.kubelets = Kubelets(client, clock, entropy, ByImage(clock), settings.kubelets)
+    cluster.kubelets = Kubelets(client, clock, entropy, workload(clock), settings.kubelets)
     for node in NODES:
         cluster.kubelets.add_node(node)
     cluster.server.create(TRAINING_RUNTIMES, shipped_runtime())

@@ -23,6 +23,8 @@ from tests.real_nodes.trainings import EVERY, PREPARED, TORCH, Training
 
 NODES = 3
 RANKS = 3
+POD_WALKS = 8
+"""With the named pods three rounds on three nodes, each of which takes about 22 s."""
 
 
 @pytest.fixture(scope="session")
@@ -86,3 +88,10 @@ async def training(
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--loops", type=int, default=5, help="how often a node is started and loses its power")
+    parser.addoption("--pod-walks", type=int, default=POD_WALKS, help="how many; seeds are counted from 0")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "pod_seed" in metafunc.fixturenames:
+        seeds = range(metafunc.config.getoption("--pod-walks"))
+        metafunc.parametrize("pod_seed", seeds, ids="seed-{}".format)

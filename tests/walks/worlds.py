@@ -26,9 +26,13 @@ from tests.walks.plan import Walk
 from tests.walks.walker import walk
 
 KUBELET = KubeletSettings(
-    start_seconds=(0.05, 0.3), restart_seconds=0.3, back_off_seconds=1.0, longest_back_off_seconds=2.0
+    start_seconds=(0.05, 0.3), restart_seconds=0.3, back_off_seconds=1.0, longest_back_off_seconds=1.0
 )
-"""Both worlds have these kubelets, so that a crash loop need not be waited for."""
+"""Both worlds have these kubelets, so that a crash loop need not be waited for.
+
+Nothing tells of a back-off before its end, so it has to be shorter than the quiet after which a cluster counts as
+settled.
+"""
 REQUEST_SECONDS = ((0.002, 0.02), (0.05, 0.3), (0.2, 0.8))
 """The least and most that a request of a modelled controller takes: on an idle machine, on a busy and on an overloaded
 one, where JobSet's one worker is so far behind that it misses states of a second and more.

@@ -18,7 +18,8 @@ class KubeletSettings:
     """From the binding of a pod until its first container runs."""
     ready_seconds: float = 0.0
     """From running to ready, at least: a readiness probe has to succeed as well, where there is one."""
-    init_container_seconds: float = 0.2
+    init_container_seconds: float | None = 0.2
+    """So long each plain init container runs, and succeeds. None: the workload decides about them, too."""
     restart_seconds: float = 0.3
     """Before the first restart in place."""
     back_off_seconds: float = 10.0

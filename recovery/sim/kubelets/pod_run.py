@@ -8,15 +8,15 @@ this has led to is written to the pod's status, one write at a time, and when th
 
 import asyncio
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from recovery import api_verbs
 from recovery.ports import PODS, NotFoundError, PatchKind
+from recovery.sim.api.metadata import grace_of
 from recovery.sim.kubelets.kubelet_context import Host, KubeletContext, PodStart
 from recovery.sim.kubelets.objects import Pod
 from recovery.sim.kubelets.pod_faults import Crash
 from recovery.sim.kubelets.pod_status import (
-    NEVER_RAN,
     ContainerHistory,
     PodCondition,
     PodState,
@@ -28,10 +28,15 @@ from recovery.sim.kubelets.pod_status import (
     status_patch,
 )
 from recovery.sim.kubelets.processes import SIGKILL_CODE, ContainerProcess, Exit
-from recovery.sim.timers import Timer
+from recovery.sim.timers import SAME_INSTANT_SECONDS
 
-MINIMUM_GRACE_SECONDS = 1.0
-"""A kubelet gives every process this long, however small a grace was asked for."""
+LEAST_GRACE_SECONDS = 1.0
+"""Of a pod, however small a grace was asked for (pod_workers.go `calculateEffectiveGracePeriod`)."""
+LEAST_WINDOW_SECONDS = 2.0
+"""From SIGTERM to SIGKILL, whatever is left of the grace (kuberuntime_manager.go `minimumGracePeriodInSeconds`)."""
+
+RESYNC_SECONDS = 60.0
+"""A kubelet looks at each pod at least so often."""
 
 NO_CONTAINERS = "failed to create containerd container: mkdir /var/lib/containerd: no space left on device"
 
@@ -49,10 +54,14 @@ class PodRun:
         self._host = host
         self._context = context
         self._accepted_at = context.clock.now()
+        first = Waiting("PodInitializing" if pod.spec.init_containers else "ContainerCreating")
         self._state = PodState(
             restart_policy=pod.spec.restart_policy,
-            containers=[ContainerHistory(spec) for spec in pod.spec.containers],
-            init_containers=[ContainerHistory(spec, Waiting("PodInitializing")) for spec in pod.spec.init_containers],
+            containers=[ContainerHistory(spec, first) for spec in pod.spec.containers],
+            init_containers=[
+                ContainerHistory(spec, first, initializes=spec.restart_policy != "Always")
+                for spec in pod.spec.init_containers
+            ],
         )
         self._conditions: dict[str, PodCondition] = {}
         self._written: dict[str, object] = {}
@@ -61,8 +70,12 @@ class PodRun:
         self._ending = asyncio.Event()
         self._killable = asyncio.Event()
         self._killable.set()
-        self._kill_at_seconds = math.inf
-        self._kill: Timer | None = None
+        self._grace_seconds = LEAST_GRACE_SECONDS
+        """Of the deletion."""
+        self._leaving = False
+        """It ends by itself: what is left of its native sidecars is being ended."""
+        self._is_busy = False
+        """The kubelet waits for processes that it ends."""
 
     # What the kubelet is told.
 
@@ -73,10 +86,13 @@ class PodRun:
             self._end_within(pod.metadata.deletion_grace_period_seconds or 0)
 
     def vanish(self) -> None:
-        """The object is gone, by force if the kubelet did not delete it: the processes are still to be ended."""
+        """The object is gone, by force if the kubelet did not delete it: the processes are still to be ended.
+
+        A kubelet that was not asked for it before, because it was cut off, gives them the grace of the pod.
+        """
         self.vanished.set()
         self._changed.set()
-        self._end_within(0)
+        self._end_within(self.pod.spec.termination_grace_period_seconds)
 
     def reassert(self) -> None:
         """Write the status again: while the kubelet was not heard, others have marked the pod as not ready."""
@@ -94,8 +110,12 @@ class PodRun:
         self._killable.clear()
 
     def processes(self) -> list[ContainerProcess]:
-        """Those that run: of the containers, then of the native sidecars."""
-        return _running([*self._state.containers, *self._state.sidecars])
+        """Those that run: of the containers, then of the native sidecars, then of the initialization."""
+        return _running([*self._state.containers, *self._state.sidecars, *self._initializing])
+
+    @property
+    def _initializing(self) -> list[ContainerHistory]:
+        return [container for container in self._state.init_containers if container.initializes]
 
     # Living.
 
@@ -105,13 +125,14 @@ class PodRun:
             tasks.create_task(self._speak())
             living = tasks.create_task(self._live())
             await self._ending.wait()
-            living.cancel()
+            if not self._leaving:
+                living.cancel()
+            # A kubelet does one thing after the other with a pod: what it ends already, it ends with the grace it had.
             await asyncio.wait([living])
-            await self._end_processes()
-            for container in (*self._state.init_containers, *self._state.containers):
-                if not isinstance(container.state, Terminated):
-                    container.state, container.last = container.last or NEVER_RAN, None
-            self._state.over = True
+            initialized = self._state.initialized()
+            await self._end_processes(self._grace_seconds)
+            await self._killable.wait()
+            self._state.end(initialized=initialized)
             self._note()
 
     async def _live(self) -> None:
@@ -124,34 +145,24 @@ class PodRun:
                     sidecars.append(tasks.create_task(self._keep_running(container, started)))
                     await started.wait()
                 else:
-                    await self._initialize(container)
-            containers = [
-                tasks.create_task(self._keep_running(container, asyncio.Event()))
-                for container in self._state.containers
-            ]
-            await asyncio.wait(containers)
+                    await self._keep_running(container, asyncio.Event())
+                    if self._state.failed_to_initialize:
+                        break
+            if not self._state.failed_to_initialize:
+                await asyncio.wait(
+                    [
+                        tasks.create_task(self._keep_running(container, asyncio.Event()))
+                        for container in self._state.containers
+                    ]
+                )
             for sidecar in sidecars:
                 sidecar.cancel()  # none is restarted any more
         await self._leave_sidecars()
 
     async def _leave_sidecars(self) -> None:
         """No container will run again: the kubelet ends the pod, which goes on running until its sidecars have left."""
-        if not _running(self._state.sidecars):
-            return
-        grace_seconds = max(MINIMUM_GRACE_SECONDS, self.pod.spec.termination_grace_period_seconds)
-        self._kill_within(grace_seconds)
-        await self._end_sidecars()
-
-    async def _initialize(self, container: ContainerHistory) -> None:
-        """Init containers run one after another and succeed: what they do is not modelled."""
-        await self._host.powered.wait()
-        started_at = self._context.clock.now()
-        container.state = Running(started_at)
-        self._note()
-        await self._context.clock.sleep(self._context.settings.init_container_seconds)
-        container.state = Terminated(Exit(0), started_at=started_at, finished_at=self._context.clock.now())
-        container.ready = True
-        self._note()
+        self._leaving = True
+        await self._end_processes(self.pod.spec.termination_grace_period_seconds)
 
     async def _keep_running(self, container: ContainerHistory, started: asyncio.Event) -> None:
         """Sets `started` each time that it runs. Returns when it has ended for good."""
@@ -197,20 +208,32 @@ class PodRun:
         await self._host.runtime.wait()
 
     async def _wait_to_restart(self, container: ContainerHistory, back_off_seconds: float) -> None:
-        if back_off_seconds == 0.0:
-            await self._context.clock.sleep(self._context.settings.restart_seconds)
-            return
-        assert isinstance(container.state, Terminated)
-        container.last = container.state
-        where = f"container={container.spec.name} pod={self.pod.name}_{self.pod.metadata.namespace}({self.pod.uid})"
-        message = f"back-off {back_off_seconds:g}s restarting failed {where}"
-        container.state = Waiting("CrashLoopBackOff", message)
-        self._note()
-        await self._context.clock.sleep(back_off_seconds)
+        """The state stays Terminated until the kubelet looks at the pod again: at the end of the back-off at the latest
+
+        (kuberuntime_manager.go `doBackOff`, pod_workers.go `completeWork`, kubelet_pods.go, which asks `reasonCache`).
+        """
+        clock, settings = self._context.clock, self._context.settings
+        if back_off_seconds > 0.0:
+            where = f"container={container.spec.name} pod={self.pod.name}_{self.pod.metadata.namespace}({self.pod.uid})"
+            message = f"back-off {back_off_seconds:g}s restarting failed {where}"
+            container.back_off = Waiting("CrashLoopBackOff", message)
+            unseen_seconds = min(back_off_seconds, RESYNC_SECONDS)
+            await clock.sleep(unseen_seconds)
+            self._look()
+            self._note()
+            await clock.sleep(back_off_seconds - unseen_seconds)
+        await clock.sleep(settings.restart_seconds)
+
+    def _look(self) -> None:
+        """The kubelet looks at the whole pod: what waits for its back-off says so from now on."""
+        for container in (*self._state.init_containers, *self._state.containers):
+            container.waits = container.back_off is not None
 
     def _start(self, container: ContainerHistory) -> ContainerProcess:
         if isinstance(container.state, Terminated):
             container.last = container.state
+        container.back_off, container.waits = None, False
+        self._look()
         process = ContainerProcess(
             self.pod,
             container.spec,
@@ -221,14 +244,16 @@ class PodRun:
         )
         container.process = process
         container.state = Running(self._context.clock.now())
-        unprobed = container.spec.readiness_probe is None
+        unprobed = container.spec.readiness_probe is None and not container.initializes
         container.ready = unprobed and self.start.ready_seconds == 0
         if unprobed and not container.ready:
             self._context.timers.after(self.start.ready_seconds, lambda: self._become_ready(container, process))
         self._note()
         self._context.workload.process_started(process)
+        if container.initializes and self._context.settings.init_container_seconds is not None:
+            self._context.timers.after(self._context.settings.init_container_seconds, lambda: process.end(Exit(0)))
         crash = self._context.faults.crash(self.pod)
-        if crash and crash.container in {"", container.spec.name}:
+        if crash and crash.container in ({container.spec.name} if container.initializes else {"", container.spec.name}):
             self._context.timers.after(crash.seconds, lambda: self._crash(process, crash))
         return process
 
@@ -255,11 +280,13 @@ class PodRun:
     def _ended(self, container: ContainerHistory, process: ContainerProcess) -> None:
         assert isinstance(container.state, Running)
         assert process.exit is not None
+        self._look()
         container.state = Terminated(
             process.exit, container_id(process), container.state.started_at, self._context.clock.now()
         )
-        container.ready = False
-        self._note()
+        container.ready = container.initializes and process.exit.code == 0
+        if not self._is_busy:
+            self._note()
         self._context.workload.process_exited(process)
 
     # Ending.
@@ -268,41 +295,47 @@ class PodRun:
         """The first grace holds: `SyncTerminatingPod` hears of no shorter one (kubelet.go, kubernetes#113606)."""
         if self._state.over or self._ending.is_set():
             return
-        self._kill_within(max(MINIMUM_GRACE_SECONDS, grace_seconds))
+        self._grace_seconds = max(LEAST_GRACE_SECONDS, grace_seconds)
         self._ending.set()
 
-    def _kill_within(self, seconds: float) -> None:
-        kill_at_seconds = self._context.clock.monotonic_seconds() + seconds
-        if kill_at_seconds >= self._kill_at_seconds:
-            return
-        self._kill_at_seconds = kill_at_seconds
-        if self._kill:
-            self._kill.cancel()
-        self._kill = self._context.timers.after(seconds, self._kill_processes)
+    async def _end_processes(self, grace_seconds: float) -> None:
+        """The containers at once, then the native sidecars, the last one first (kuberuntime_termination_order.go).
 
-    def _kill_processes(self) -> None:
+        Until all have ended the kubelet tells nothing of them: it does not look (pod_workers.go `podWorkerLoop`).
+        """
+        self._is_busy = True
+        async with asyncio.TaskGroup() as tasks:
+            before = [
+                tasks.create_task(self._end(process, grace_seconds))
+                for process in _running([*self._state.containers, *self._initializing])
+            ]
+            for process in _running(reversed(self._state.sidecars)):
+                before = [*before, tasks.create_task(self._end_in_turn(process, grace_seconds, before))]
+        self._is_busy = False
+        self._note()
+
+    async def _end_in_turn(
+        self, process: ContainerProcess, grace_seconds: float, before: Sequence[asyncio.Task[None]]
+    ) -> None:
+        """Once those before it have ended, or the grace is over; it has what is left of the grace, in whole seconds."""
+        began_seconds = self._context.clock.monotonic_seconds()
+        if before:
+            await asyncio.wait(before, timeout=grace_seconds)
+        waited_seconds = self._context.clock.monotonic_seconds() - began_seconds + SAME_INSTANT_SECONDS
+        await self._end(process, grace_seconds - math.floor(waited_seconds))
+
+    async def _end(self, process: ContainerProcess, grace_seconds: float) -> None:
+        window_seconds = grace_of(int(max(LEAST_WINDOW_SECONDS, grace_seconds))).total_seconds()
+        # A grace that wraps to none at all spares the process SIGTERM (containerd's container_stop.go).
+        if self._killable.is_set() and window_seconds > 0:
+            self._context.workload.process_termed(process)
+        kill = self._context.timers.after(window_seconds, lambda: self._kill(process))
+        await process.exited.wait()
+        kill.cancel()
+
+    def _kill(self, process: ContainerProcess) -> None:
         if self._killable.is_set():
-            for process in self.processes():
-                process.end(Exit(SIGKILL_CODE))
-
-    async def _end_processes(self) -> None:
-        await self._end(_running(self._state.containers))
-        await self._end_sidecars()
-        await self._killable.wait()
-        if self._kill:
-            self._kill.cancel()
-
-    async def _end_sidecars(self) -> None:
-        """One after the other, the last one first (kuberuntime_termination_order.go)."""
-        for sidecar in reversed(self._state.sidecars):
-            await self._end(_running([sidecar]))
-
-    async def _end(self, processes: list[ContainerProcess]) -> None:
-        if self._killable.is_set():
-            for process in processes:
-                self._context.workload.process_termed(process)
-        for process in processes:
-            await process.exited.wait()
+            process.end(Exit(SIGKILL_CODE))
 
     # Speaking.
 

@@ -8,6 +8,7 @@ DisruptionTarget belong to others and stay as they are.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
 
 from recovery.sim.kubelets.objects import TERMINAL_PHASES, PodContainer
 from recovery.sim.kubelets.processes import SIGKILL_CODE, ContainerProcess, Exit
@@ -43,12 +44,18 @@ class ContainerHistory:
     """A container of a pod with its whole history: now, and the run before."""
 
     spec: PodContainer
-    state: ContainerState = Waiting("ContainerCreating")
+    state: ContainerState
     last: Terminated | None = None
     """How the run before ended. None: there was none."""
     ready: bool = False
     process: ContainerProcess | None = None
     """The latest one. None: never started."""
+    back_off: Waiting | None = None
+    """What it waits for before it is restarted. None: for nothing."""
+    waits: bool = False
+    """Its status says so: the kubelet has looked at the pod since."""
+    initializes: bool = False
+    """A plain init container: the next one waits until it has succeeded."""
 
     @property
     def restarts(self) -> int:
@@ -75,6 +82,8 @@ class PodState:
     """In the order of the spec, native sidecars among them."""
     over: bool = False
     """The kubelet will start nothing more of this pod: it was deleted and its processes have ended."""
+    cut_short: bool = False
+    """It was over before all its containers had begun."""
 
     @property
     def sidecars(self) -> list[ContainerHistory]:
@@ -85,6 +94,9 @@ class PodState:
     def phase(self) -> str:
         """Running while any container or native sidecar runs or will run again: `getPhase` in kubelet_pods.go."""
         if not self.over:
+            if self.failed_to_initialize:
+                # It ends only when nothing of it runs any more (status_manager.go `mergePodStatus`).
+                return "Pending" if any(isinstance(each.state, Running) for each in self.sidecars) else "Failed"
             if not all(is_sidecar(container) or _exit_code(container) == 0 for container in self.init_containers):
                 return "Pending"
             if any(map(_never_ran, (*self.sidecars, *self.containers))):
@@ -95,12 +107,39 @@ class PodState:
                 return "Running"
         return "Succeeded" if all(_exit_code(container) == 0 for container in self.containers) else "Failed"
 
+    @property
+    def failed_to_initialize(self) -> bool:
+        """An init container has failed and is not restarted, so no container will ever start."""
+        return any(
+            container.initializes and self.finished(container) and _exit_code(container) != 0
+            for container in self.init_containers
+        )
+
+    def end(self, *, initialized: bool) -> None:
+        """Nothing of it runs any more. What never ran counts as killed, as far as the pod had come
+
+        (status_manager.go `TerminatePod`). `initialized`: it was when its end began.
+        """
+        self.cut_short = not self.failed_to_initialize and any(map(_never_ran, (*self.sidecars, *self.containers)))
+        started = [number for number, each in enumerate(self.init_containers) if each.process]
+        reached = [*self.init_containers[: max(started, default=0) + 1]]
+        if initialized:
+            reached += self.containers
+        for container in reached:
+            if not isinstance(container.state, Terminated):
+                container.state, container.last = container.last or NEVER_RAN, None
+        for container in (*self.init_containers, *self.containers):
+            container.back_off, container.waits = None, False
+        self.over = True
+
     def finished(self, container: ContainerHistory) -> bool:
         """It ended and its restart policy leaves it at that."""
         code = _exit_code(container)
+        if container.initializes and code == 0:
+            return True
         return code is not None and not container.spec.restarts(self.restart_policy, code)
 
-    def _initialized(self) -> bool:
+    def initialized(self) -> bool:
         """Once a container has started, a native sidecar that restarts no longer counts (generate.go)."""
         if any(container.process for container in self.containers):
             return True
@@ -111,7 +150,7 @@ class PodState:
 
     def conditions(self, before: Mapping[str, PodCondition], now: datetime) -> dict[str, PodCondition]:
         """By type; a condition whose status is what it was `before` keeps the moment since when."""
-        initialized = self._initialized()
+        initialized = self.initialized()
         phase = self.phase
         unready = [container.spec.name for container in (*self.sidecars, *self.containers) if not container.ready]
         ready = not unready and phase not in TERMINAL_PHASES
@@ -120,12 +159,16 @@ class PodState:
         match phase:
             case "Succeeded":
                 reason, message = "PodCompleted", ""
-            case "Failed":
+            case "Failed" if not self.cut_short:
+                reason, message = "PodFailed", ""
+            case "Pending" if self.failed_to_initialize:
                 reason, message = "PodFailed", ""
         uninitialized = "" if initialized else "ContainersNotInitialized"
-        sandbox = any(isinstance(container.state, Running) for container in (*self.init_containers, *self.containers))
+        if phase == "Succeeded":
+            uninitialized = "PodCompleted"  # Of all reasons this one goes with a condition that is true.
+        sandbox = any(container.process for container in (*self.init_containers, *self.containers))
         said = {
-            "PodReadyToStartContainers": (sandbox or phase == "Running", "", ""),
+            "PodReadyToStartContainers": (sandbox and phase not in TERMINAL_PHASES, "", ""),
             "Initialized": (initialized, uninitialized, ""),
             "ContainersReady": (ready, reason, message),
             "Ready": (ready, reason, message),
@@ -183,7 +226,8 @@ def status_patch(
         "podIP": pod_ip,
         "podIPs": [{"ip": pod_ip}],
         "conditions": [_condition_body(kind, condition) for kind, condition in conditions.items()],
-        "containerStatuses": [_container_body(container) for container in state.containers],
+        # Those of the initialization stay in the order of the spec (kubelet_pods.go `convertToAPIContainerStatuses`).
+        "containerStatuses": sorted(map(_container_body, state.containers), key=itemgetter("name")),
     }
     if state.init_containers:
         status["initContainerStatuses"] = [_container_body(container) for container in state.init_containers]
@@ -203,6 +247,10 @@ def _condition_body(kind: str, condition: PodCondition) -> dict[str, object]:
 
 def _container_body(container: ContainerHistory) -> dict[str, object]:
     running = isinstance(container.state, Running)
+    state: ContainerState = container.state
+    last = container.last
+    if container.back_off and container.waits and isinstance(container.state, Terminated):
+        state, last = container.back_off, container.state
     body: dict[str, object] = {
         "name": container.spec.name,
         "image": container.spec.image,
@@ -210,8 +258,8 @@ def _container_body(container: ContainerHistory) -> dict[str, object]:
         "ready": container.ready,
         "started": running,
         "restartCount": container.restarts,
-        "state": _state_body(container.state),
-        "lastState": _state_body(container.last) if container.last else {},
+        "state": _state_body(state),
+        "lastState": _state_body(last) if last else {},
     }
     if container.process:
         body |= {"containerID": container_id(container.process), "imageID": f"{container.spec.image}@{IMAGE_DIGEST}"}

@@ -3,6 +3,7 @@
 The node's cgroup namespace makes them its root, so that its kubelet sees no cgroup of the machine.
 """
 
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -74,12 +75,17 @@ def remove_abandoned_cgroups(temporary: Path) -> None:
 
 def processes_in(folders: list[Path]) -> set[int]:
     """Process ids, as the machine counts them, of everything that runs on the node."""
-    return {
-        int(pid)
-        for folder in folders
-        for path in _bottom_up(folder)
-        for pid in (path / "cgroup.procs").read_text().split()
-    }
+    return {int(pid) for folder in folders for path in _bottom_up(folder) for pid in _processes(path).split()}
+
+
+def _processes(folder: Path) -> str:
+    try:
+        return (folder / "cgroup.procs").read_text()
+    except OSError as error:
+        # A container has ended meanwhile, and its cgroup with it.
+        if error.errno in {errno.ENOENT, errno.ENODEV}:
+            return ""
+        raise
 
 
 def _bottom_up(folder: Path) -> Iterator[Path]:

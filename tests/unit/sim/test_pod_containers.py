@@ -126,7 +126,7 @@ async def test_a_native_sidecar_that_waits_to_restart_does_not_hold_up_the_end()
         for _ in range(2):
             c.kubelets.exit_container("p", 1, container="proxy")
             await c.pass_seconds(1.0)
-        assert states(c)["proxy"] == "waiting"
+        assert (states(c)["proxy"], restarts(c, "proxy")) == ("terminated", 1)
         c.kubelets.exit_container("p", 0, container="node")
         await c.pass_seconds(QUICK)
         assert c.phase("p") == "Succeeded"
@@ -139,11 +139,40 @@ async def test_native_sidecars_are_asked_to_leave_after_the_containers_the_last_
     async with obedient_cluster() as c:
         await bind(c, "node", init=(("proxy", NATIVE), ("mesh", NATIVE)))
         await api_verbs.delete(c.api, PODS, "p", namespace="default")
-        await c.pass_seconds(LEAVES_SECONDS + QUICK)
-        assert states(c) == {"proxy": "running", "mesh": "running", "node": "terminated"}
+        for left in (("proxy", "mesh"), ("proxy",)):
+            await c.pass_seconds(LEAVES_SECONDS + QUICK / 2)
+            assert [each.container.name for each in c.workload.running] == list(left)
+            # The kubelet tells of nobody's end before all have ended.
+            assert states(c) == {"proxy": "running", "mesh": "running", "node": "running"}
         await c.pass_seconds(LEAVES_SECONDS)
-        assert states(c) == {"proxy": "running", "mesh": "terminated", "node": "terminated"}
-        await c.pass_seconds(LEAVES_SECONDS)
+        assert c.gone("p")
+
+
+@virtual_time
+async def test_native_sidecars_have_two_seconds_of_their_own_when_the_grace_is_over() -> None:
+    """They are asked to leave then, all at once (`waitForTurn` in kuberuntime_termination_order.go)."""
+    async with obedient_cluster(deaf=True) as c:
+        await bind(c, "node", init=(("proxy", NATIVE), ("mesh", NATIVE)), grace_seconds=10)
+        await api_verbs.delete(c.api, PODS, "p", namespace="default")
+        await c.pass_seconds(9.9)
+        assert len(c.workload.running) == 3
+        await c.pass_seconds(2.0)
+        assert [each.container.name for each in c.workload.running] == ["proxy", "mesh"]
+        await c.pass_seconds(0.2)
+        assert c.gone("p")
+
+
+@virtual_time
+async def test_a_delete_does_not_shorten_the_end_of_a_pod_that_ends_by_itself() -> None:
+    """A kubelet does one thing after the other with a pod (pod_workers.go `podWorkerLoop`)."""
+    async with obedient_cluster(deaf=True) as c:
+        await bind(c, "node", init=(("proxy", NATIVE),), grace_seconds=30)
+        c.kubelets.exit_container("p", 0, container="node")
+        await c.pass_seconds(QUICK)
+        await api_verbs.delete(c.api, PODS, "p", namespace="default", grace_seconds=3)
+        await c.pass_seconds(29.0)
+        assert len(c.workload.running) == 1
+        await c.pass_seconds(1.0)
         assert c.gone("p")
 
 
@@ -186,3 +215,36 @@ async def test_a_restart_rule_that_names_the_exit_code_goes_before_every_policy(
         c.kubelets.exit_container("p", 1)
         await c.pass_seconds(QUICK)
         assert c.phase("p") == "Failed"
+
+
+@virtual_time
+async def test_statuses_are_sorted_by_name_but_for_those_of_the_initialization() -> None:
+    """Kubernetes 1.36 `pkg/kubelet/kubelet_pods.go`, convertToAPIContainerStatuses."""
+    async with obedient_cluster() as c:
+        await bind(c, "node", "helper", init=(("proxy", NATIVE), ("mesh", NATIVE)))
+        assert list(states(c)) == ["proxy", "mesh", "helper", "node"]
+
+
+@virtual_time
+async def test_an_init_container_that_fails_ends_a_pod_that_never_restarts_and_its_sidecars() -> None:
+    async with obedient_cluster() as c:
+        c.kubelets.crash_loop("p", QUICK, 2, container="fetch")
+        await bind(c, "node", init=(("proxy", NATIVE), ("fetch", {})), restart_policy="Never")
+        await c.pass_seconds(QUICK)
+        assert (c.phase("p"), ready(c)) == ("Pending", ("False", "PodFailed"))
+        await c.pass_seconds(LEAVES_SECONDS)
+        assert (c.phase("p"), ready(c)) == ("Failed", ("False", "PodFailed"))
+        assert states(c) == {"proxy": "terminated", "fetch": "terminated", "node": "waiting"}
+        assert c.workload.started == 2
+
+
+@virtual_time
+async def test_an_init_container_that_fails_is_restarted_until_it_succeeds() -> None:
+    async with obedient_cluster() as c:
+        c.kubelets.crash_loop("p", QUICK, 2, container="fetch")
+        await bind(c, "node", init=(("fetch", {}),), restart_policy="Always")
+        await c.pass_seconds(1.0)
+        assert (c.phase("p"), restarts(c, "fetch"), states(c)["node"]) == ("Pending", 1, "waiting")
+        c.kubelets.end_crash_loop("p")
+        await c.pass_seconds(11.0)
+        assert (c.phase("p"), restarts(c, "fetch"), states(c)["node"]) == ("Running", 2, "running")

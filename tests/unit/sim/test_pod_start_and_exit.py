@@ -236,18 +236,39 @@ async def test_crash_loops_back_off_longer_each_time() -> None:
     async with obedient_cluster(settings) as c:
         await c.bind("p", restart_policy="OnFailure")
         await c.pass_seconds(QUICK)
-        for count, wait_seconds in enumerate((0.3, 10, 20, 30, 30), start=1):
+        for count, wait_seconds in enumerate((0, 10, 20, 30, 30), start=1):
             c.kubelets.exit_container("p", 1)
             await c.pass_seconds(QUICK)
-            if count > 1:
+            assert c.container("p")["state"]["terminated"]["exitCode"] == 1
+            if wait_seconds:
+                await c.pass_seconds(wait_seconds)
                 waiting = c.container("p")["state"]["waiting"]
                 assert waiting["reason"] == "CrashLoopBackOff"
                 assert waiting["message"].startswith(f"back-off {wait_seconds}s restarting")
                 assert c.container("p")["lastState"]["terminated"]["exitCode"] == 1
-            await c.pass_seconds(wait_seconds - 2 * QUICK)
             assert c.container("p")["restartCount"] == count - 1
-            await c.pass_seconds(2 * QUICK)
+            await c.pass_seconds(0.3)
             assert c.container("p")["restartCount"] == count
+
+
+@virtual_time
+async def test_a_back_off_is_told_of_when_the_kubelet_looks_at_the_pod_again() -> None:
+    """A look tells what the one before it has found (kubelet.go `SyncPod`, reason_cache.go); one comes every 60 s."""
+    settings = KubeletSettings(start_seconds=(0.0, 0.0), back_off_seconds=100.0)
+    async with obedient_cluster(settings) as c:
+        await c.bind("p", restart_policy="OnFailure", containers=("node", "shipper"))
+        await c.bind("q", restart_policy="OnFailure")
+        for _ in range(2):
+            await c.pass_seconds(1)
+            for name in ("p", "q"):
+                c.kubelets.exit_container(name, 1)
+        await c.pass_seconds(QUICK)
+        assert [list(c.container(name)["state"]) for name in ("p", "q")] == [["terminated"], ["terminated"]]
+        c.kubelets.exit_container("p", 1, container="shipper")
+        await c.pass_seconds(QUICK)
+        assert [list(c.container(name)["state"]) for name in ("p", "q")] == [["waiting"], ["terminated"]]
+        await c.pass_seconds(60)
+        assert [list(c.container(name)["state"]) for name in ("p", "q")] == [["waiting"], ["waiting"]]
 
 
 @virtual_time

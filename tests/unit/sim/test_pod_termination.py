@@ -4,6 +4,7 @@ import pytest
 
 from recovery import api_verbs
 from recovery.ports import PODS
+from recovery.sim.api.kinds.kind import Body
 from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.kubelets.node_run import NodeDeath
 from recovery.sim.virtual_time import virtual_time
@@ -64,6 +65,31 @@ def test_a_second_delete_is_too_late_to_shorten_the_grace(grace_seconds: int) ->
 
 
 @virtual_time
+async def test_a_grace_that_wraps_to_none_has_its_process_killed_unasked() -> None:
+    """2**62 seconds are no nanoseconds in an int64: containerd sends no SIGTERM (container_stop.go)."""
+    async with obedient_cluster() as c:
+        await c.bind("p", grace_seconds=2**62, finalizers=("keep",))
+        await c.pass_seconds(10)
+        await api_verbs.delete(c.api, PODS, "p", namespace="default")
+        await c.pass_seconds(QUICK)
+        assert c.container("p")["state"]["terminated"]["exitCode"] == 137
+
+
+@virtual_time
+async def test_a_pod_whose_initialization_is_ended_never_was_ready_to_fail() -> None:
+    """The kubelet had the pod down as Pending, and says no more than that (`TerminatePod` in status_manager.go)."""
+    reasons = {}
+    for restart_policy in ("Never", "OnFailure"):
+        async with obedient_cluster(KubeletSettings(start_seconds=(0.0, 0.0), init_container_seconds=60.0)) as c:
+            await c.bind("p", init_containers=("fetch",), restart_policy=restart_policy, finalizers=("keep",))
+            await c.pass_seconds(5)
+            await api_verbs.delete(c.api, PODS, "p", namespace="default")
+            await c.pass_seconds(10)
+            reasons[restart_policy] = (c.phase("p"), c.condition("p", "Ready")["reason"])
+    assert reasons == {"Never": ("Failed", "PodFailed"), "OnFailure": ("Failed", "ContainersNotReady")}
+
+
+@virtual_time
 async def test_a_grace_is_never_lengthened() -> None:
     async with obedient_cluster(deaf=True) as c:
         await c.bind("p", grace_seconds=3)
@@ -77,17 +103,34 @@ async def test_a_grace_is_never_lengthened() -> None:
 
 
 @virtual_time
-async def test_a_process_outlives_its_force_deleted_pod_for_a_second_and_nothing_more_is_written() -> None:
+async def test_a_process_outlives_its_force_deleted_pod_for_two_seconds_and_nothing_more_is_written() -> None:
+    """A kubelet makes one second of no grace, and leaves every container two (kuberuntime_manager.go)."""
     async with obedient_cluster(deaf=True) as c:
         await c.bind("p")
         await c.pass_seconds(10)
         await api_verbs.delete(c.api, PODS, "p", namespace="default", grace_seconds=0)
         assert c.gone("p")
-        await c.pass_seconds(0.9)
+        await c.pass_seconds(1.9)
         assert len(c.workload.running) == 1
         await c.pass_seconds(0.2)
         assert len(c.workload.running) == 0
         assert len(c.api.writes_of("patch", "pods")) == 1
+
+
+@virtual_time
+async def test_a_kubelet_that_was_cut_off_gives_a_force_deleted_pod_its_own_grace() -> None:
+    """It hears that the object is gone and of no other grace (pod_workers.go `calculateEffectiveGracePeriod`)."""
+    async with obedient_cluster(deaf=True) as c:
+        await c.bind("p", grace_seconds=30)
+        await c.pass_seconds(10)
+        c.kubelets.kill_node("node-0", NodeDeath.PARTITION)
+        await api_verbs.delete(c.api, PODS, "p", namespace="default", grace_seconds=0)
+        await c.pass_seconds(100)
+        c.kubelets.revive_node("node-0")
+        await c.pass_seconds(29.9)
+        assert len(c.workload.running) == 1
+        await c.pass_seconds(0.2)
+        assert len(c.workload.running) == 0
 
 
 @virtual_time
@@ -113,8 +156,9 @@ async def test_a_pod_deleted_while_it_initializes_leaves_no_container_running() 
         await api_verbs.delete(c.api, PODS, "p", namespace="default")
         await c.pass_seconds(600)
         status = c.status("p")
-        containers = [*status["initContainerStatuses"], *status["containerStatuses"]]
-        assert [container["state"]["terminated"]["exitCode"] for container in containers] == [137, 137, 137]
+        containers: list[Body] = [*status["initContainerStatuses"], *status["containerStatuses"]]
+        assert containers[0]["state"]["terminated"]["exitCode"] == 143
+        assert [each["state"]["waiting"]["reason"] for each in containers[1:]] == ["PodInitializing", "PodInitializing"]
         assert status["phase"] == "Failed"
 
 
@@ -126,10 +170,11 @@ async def test_a_pod_deleted_in_its_back_off_ends_as_it_ended_before() -> None:
             await c.pass_seconds(1)
             c.kubelets.exit_container("p", code)
         await c.pass_seconds(1)
-        assert c.container("p")["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+        assert c.container("p")["state"]["terminated"]["exitCode"] == 2
         await api_verbs.delete(c.api, PODS, "p", namespace="default")
         await c.pass_seconds(60)
         assert c.container("p")["state"]["terminated"]["exitCode"] == 2
+        assert c.container("p")["lastState"]["terminated"]["exitCode"] == 1
         assert (c.phase("p"), c.container("p")["restartCount"]) == ("Failed", 1)
 
 

@@ -190,7 +190,7 @@ async def test_one_restarted_rank_waits_in_vain_and_gives_up() -> None:
         await c.pass_seconds(90)
         assert c.workload.ranks(NAME) == {RankState.HUNG: 3, RankState.WAITING: 1}
         await c.pass_seconds(11)
-        last = c.container(pods[0])["lastState"].get("terminated") or c.container(pods[0])["state"]["terminated"]
+        last = c.container(pods[0])["state"]["terminated"]
         assert (last["exitCode"], last["message"]) == (1, "rendezvous timed out: not all ranks joined")
         assert len(c.workload.rounds(NAME)) == 1
 

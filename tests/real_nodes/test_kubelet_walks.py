@@ -1,0 +1,43 @@
+"""The modelled kubelet does as a real one with pods that nobody chose, and with some that somebody did.
+
+A seed is eight pods that live and end side by side on one node. `make real-nodes ARGS="-k seed --pod-walks=60"`: more
+of them. How the two are compared is written in `tests/real_nodes/walks/comparison.py`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.cluster.real_nodes.start import RealCluster
+from tests.real_nodes.walks.comparison import report
+from tests.real_nodes.walks.draw import draw
+from tests.real_nodes.walks.named import PODS
+from tests.real_nodes.walks.worlds import Walked, walk_on_nodes
+
+NAMED = "named"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def walks(cluster: RealCluster, request: pytest.FixtureRequest) -> AsyncIterator[dict[str, asyncio.Task[Walked]]]:
+    """All that the session asks for; as many are under way as there are nodes."""
+    specs = [getattr(item, "callspec", None) for item in request.session.items]
+    seeds = [spec.params["pod_seed"] for spec in specs if spec is not None and "pod_seed" in spec.params]
+    plans = {f"seed {seed}": draw(seed) for seed in seeds} | {NAMED: PODS}
+    async with walk_on_nodes(cluster, plans) as under_way:
+        yield under_way
+
+
+async def test_drawn_pods(pod_seed: int, walks: dict[str, asyncio.Task[Walked]]) -> None:
+    name = f"seed {pod_seed}"
+    _agree(name, await walks[name])
+
+
+async def test_named_pods(walks: dict[str, asyncio.Task[Walked]]) -> None:
+    _agree(NAMED, await walks[NAMED])
+
+
+def _agree(name: str, walked: Walked) -> None:
+    told = report(name, walked.plans, walked.real, walked.model)
+    assert not told, told

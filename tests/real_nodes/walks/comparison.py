@@ -1,0 +1,66 @@
+"""Holds what a pod showed on a modelled node against what it showed on a real one.
+
+Times are left out. A kubelet looks at its containers once a second and writes what it sees then, so it may skip what
+is short, and what comes in the same second it may tell in any order, or at once. What must be equal all the same:
+
+- how the pod stood each time that it had come to rest, and last, before its object went; but a container in its
+  back-off may say so or say how its last run ended;
+- whether the object went, and what each act met;
+- the phases, in order, but for those that the model leaves within `APART_SECONDS`;
+- how each run of each container ended: a run that came and went unseen is told by `lastState`;
+- the order of phases, of the first starts of containers and of the deletion, where the model has them at least
+  `APART_SECONDS` apart: how containers that know nothing of each other end and restart is a race;
+- for what containers have waited, but for `SHORT`, which either world may show or not.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from tests.real_nodes.walks.history import PodHistory
+from tests.real_nodes.walks.plan import PodPlan
+
+APART_SECONDS = 1.5
+"""A kubelet tells what is so far apart in the order in which it happened."""
+SHORT = frozenset({"", "ContainerCreating", "PodInitializing", "CrashLoopBackOff"})
+"""Until a container is made, and in the last moment of its back-off."""
+
+
+def differences(real: PodHistory, model: PodHistory) -> list[str]:
+    """In words. Empty: there is none."""
+    return list(_differences(real, model))
+
+
+def _differences(real: PodHistory, model: PodHistory) -> Iterator[str]:
+    for what in ("stood", "acts", "there", "last", "phases", "ends"):
+        one, other = getattr(real, what), getattr(model, what)
+        if one != other and not (what == "phases" and one == _lasting(model)):
+            yield from (f"{what}:", f"  real:     {_told(one)}", f"  modelled: {_told(other)}")
+    for reason in sorted((real.waits ^ model.waits) - SHORT):
+        yield f"only the {'real' if reason in real.waits else 'modelled'} node shows a container that waits: {reason}"
+    both = [fact for fact in model.order if fact in real.order]
+    for number, first in enumerate(both):
+        for then in both[number + 1 :]:
+            if model.order[then] - model.order[first] >= APART_SECONDS and real.order[then] < real.order[first]:
+                yield f"order: {first}, then {then}; on the real node it is the other way round"
+
+
+def _lasting(model: PodHistory) -> tuple[str, ...]:
+    """The phases that no kubelet can overlook: the first, the last, and those that last."""
+    began = [model.order[f"phase {phase}"] for phase in model.phases]
+    lasts = [math.inf, *(then - since for since, then in pairwise(began[1:])), math.inf]
+    return tuple(phase for phase, seconds in zip(model.phases, lasts, strict=False) if seconds >= APART_SECONDS)
+
+
+def _told(what: object) -> str:
+    return "".join(f"\n    {each}" for each in what) if isinstance(what, tuple) else str(what)
+
+
+def report(seed: str, plans: Sequence[PodPlan], reals: Sequence[PodHistory], models: Sequence[PodHistory]) -> str:
+    """Every pod that differs, with its plan. Empty: none does."""
+    told = []
+    for plan, real, model in zip(plans, reals, models, strict=True):
+        found = differences(real, model)
+        if found:
+            told += [f"{seed}: the modelled node differs from the real one", *plan.lines(), *found, ""]
+    return "\n".join(told)
