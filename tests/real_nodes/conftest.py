@@ -7,6 +7,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -18,8 +19,10 @@ from tests.cluster.real_nodes.start import RealCluster
 from tests.cluster.real_nodes.traces import Traces
 from tests.cluster.scene import apply, policy
 from tests.image.build import provide_image
+from tests.real_nodes import figures
 from tests.real_nodes.installation import Installation
 from tests.real_nodes.trainings import EVERY, PREPARED, TORCH, Training
+from tests.real_nodes.unbroken import Unbroken
 
 NODES = 3
 RANKS = 3
@@ -69,9 +72,29 @@ async def installation(cluster: RealCluster) -> Installation:
     return made
 
 
+@pytest.fixture(scope="session")
+def unbroken(network: None, tmp_path_factory: pytest.TempPathFactory) -> Unbroken:
+    return Unbroken(tmp_path_factory.mktemp("unbroken"), RANKS)
+
+
+@pytest.fixture(scope="session")
+def measured_trainings() -> list[dict[str, Any]]:
+    """In the order of the tests."""
+    return []
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def measured_replicas(installation: Installation) -> list[dict[str, Any]]:
+    return [await figures.of_replica(installation, pod) for pod in await installation.pods()]
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def training(
-    installation: Installation, tmp_path: Path, request: pytest.FixtureRequest
+    installation: Installation,
+    measured_trainings: list[dict[str, Any]],
+    measured_replicas: list[dict[str, Any]],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> AsyncIterator[Training]:
     """Three ranks that train under a policy in mode Enforce. `indirect`: the name of the runtime."""
     cluster = installation.cluster
@@ -82,6 +105,9 @@ async def training(
     await job.start()
     await job.trains(starts=1, past=EVERY)
     yield job
+    if job.starts() > 1:
+        measured_trainings.append(await figures.of_training(request.node.name, job))
+        figures.keep({"trainings": measured_trainings, "replicas": measured_replicas})
     await job.remove()
     await cluster.control_plane.kubectl("delete", "namespace", namespace, "--wait=false")
 

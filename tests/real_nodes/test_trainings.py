@@ -7,11 +7,25 @@ from typing import Any
 
 import pytest
 
+from tests.real_nodes import figures
 from tests.real_nodes.installation import Installation
 from tests.real_nodes.trainings import JOINED, PREPARED, SHIPPED, Training
+from tests.real_nodes.unbroken import Unbroken
 
-APART_MAX = 1e-5
-"""Of two losses of one step, as a share. From one step to the next they differ by a hundred times as much."""
+APART_MAX = 1e-3
+"""Of a loss from that of the unbroken run, as a share.
+
+Ranks add up their 32-bit floats in no order of their own, and what that changes grows from step to step: 1e-7 after 80
+steps, 3e-4 after 300, in two runs of the same command. A resume without the optimizer's first moments is 1.6e-3 off
+after one step, one with the wrong data 7e-2.
+"""
+TWICE_APART_MAX = 1e-5
+"""Of two losses of one step that was trained twice, a few steps after the same checkpoint."""
+
+RENDEZVOUS_APART_SECONDS = 2
+"""The kubelet asks the probe once a second, and Kubernetes dates Ready in whole seconds."""
+TELLING_STEPS = 5
+"""After a resume. Without the optimizer's state the first loss is still the same, and the second one is not."""
 
 
 def assert_one_recovery(incidents: list[dict[str, Any]]) -> None:
@@ -19,46 +33,61 @@ def assert_one_recovery(incidents: list[dict[str, Any]]) -> None:
     assert incidents[0]["attempts"] == 1, incidents
 
 
-def assert_same_curve(training: Training) -> int:
-    """No step is missing, and those that were trained twice have the same losses; returns how many these are.
-
-    But for the last bit: three ranks add up their 32-bit floats in no order of their own.
-    """
+async def assert_same_curve(training: Training, unbroken: Unbroken) -> int:
+    """No step is missing, and each loss is the unbroken run's. Returns how many steps were trained twice."""
     losses = training.losses()
-    apart = {step: each for step, each in losses.items() if max(each) - min(each) > APART_MAX * min(each)}
-    assert not apart
     assert sorted(losses) == list(range(1, max(losses) + 1))
-    return sum("loss" in line for line in training.lines()) - len(losses)
+    expected = dict(enumerate(await unbroken.losses(max(losses)), start=1))
+    apart = {
+        step: (expected[step], each) for step, each in losses.items() if _share_apart(each, expected[step]) > APART_MAX
+    }
+    assert not apart
+    twice = [each for each in losses.values() if max(each) - min(each) > TWICE_APART_MAX * min(each)]
+    assert not twice
+    return sum(len(each) - 1 for each in losses.values())
 
 
-async def recovers(training: Training, past: int) -> int:
+def _share_apart(losses: list[float], expected: float) -> float:
+    return max(abs(loss - expected) for loss in losses) / expected
+
+
+async def recovers(training: Training, unbroken: Unbroken, past: int) -> int:
     """Trains past that step in its second start, by one recovery; returns how many steps were trained twice."""
     await training.trains(starts=2, past=past)
+    await training.trains(starts=2, past=training.resumed_at() + TELLING_STEPS)
     assert_one_recovery(await training.closed_incidents(1))
-    return assert_same_curve(training)
+    return await assert_same_curve(training, unbroken)
 
 
-@pytest.mark.parametrize("training", [SHIPPED, PREPARED, JOINED], indirect=True)
-async def test_a_killed_worker_brings_the_group_back_once(training: Training) -> None:
+@pytest.mark.parametrize("training", [SHIPPED, PREPARED], indirect=True)
+async def test_a_killed_worker_brings_the_group_back_once(training: Training, unbroken: Unbroken) -> None:
     processes = await training.processes_of_rank(2)
     await training.amid_an_interval()
     os.kill(processes[-1], signal.SIGKILL)
-    assert await recovers(training, training.step()) > 0
-    log = await training.suspect_log()
+    assert await recovers(training, unbroken, training.step()) > 0
+    log = (await training.record()).get("suspectLog", {})
     # Half a second is not always enough here, where three nodes and all ranks share two cores. It says so then.
     assert "ChildFailedError" in log.get("tail", "") or log["absent"] == "TimedOut", log
 
 
-async def test_a_killed_container_brings_the_group_back_once(training: Training) -> None:
+@pytest.mark.parametrize("training", [JOINED], indirect=True)
+async def test_the_rendezvous_of_the_record_is_that_of_the_ranks(training: Training, unbroken: Unbroken) -> None:
+    os.kill((await training.processes_of_rank(2))[-1], signal.SIGKILL)
+    await recovers(training, unbroken, training.step())
+    recorded = (await figures.phase_seconds(training))["Rendezvous"]
+    assert abs(recorded - await figures.rendezvous_seconds(training)) <= RENDEZVOUS_APART_SECONDS
+
+
+async def test_a_killed_container_brings_the_group_back_once(training: Training, unbroken: Unbroken) -> None:
     os.kill((await training.processes_of_rank(0))[0], signal.SIGKILL)
-    await recovers(training, training.step())
+    await recovers(training, unbroken, training.step())
 
 
-async def test_a_deleted_pod_brings_the_group_back_once(training: Training) -> None:
+async def test_a_deleted_pod_brings_the_group_back_once(training: Training, unbroken: Unbroken) -> None:
     """All ranks hear of its SIGTERM in the next step and write a checkpoint: no step is lost."""
     pod = (await training.pod_of_rank(1))["metadata"]["name"]
     await training.cluster.control_plane.kubectl("delete", "pod", pod, "-n", training.namespace, "--wait=false")
-    assert await recovers(training, training.step()) == 0
+    assert await recovers(training, unbroken, training.step()) == 0
 
 
 async def test_a_kubelet_that_is_down_for_a_while_interrupts_nothing(training: Training) -> None:
@@ -74,7 +103,9 @@ async def test_a_kubelet_that_is_down_for_a_while_interrupts_nothing(training: T
     assert await training.closed_incidents(0) == []
 
 
-async def test_a_node_without_power_holds_the_group_until_its_ranks_are_known_dead(training: Training) -> None:
+async def test_a_node_without_power_holds_the_group_until_its_ranks_are_known_dead(
+    training: Training, unbroken: Unbroken
+) -> None:
     """Its old rank might still write checkpoints. The node that comes back, without it, is the proof."""
     node = await training.node_of_rank(1)
     at = training.step()
@@ -86,10 +117,12 @@ async def test_a_node_without_power_holds_the_group_until_its_ranks_are_known_de
     finally:
         node.start()
         await training.cluster.ready(node)
-    await recovers(training, at)
+    await recovers(training, unbroken, at)
 
 
-async def test_a_node_that_was_cut_off_comes_back_and_ends_its_rank_first(training: Training) -> None:
+async def test_a_node_that_was_cut_off_comes_back_and_ends_its_rank_first(
+    training: Training, unbroken: Unbroken
+) -> None:
     node = await training.node_of_rank(2)
     processes = await training.processes_of_rank(2)
     at = training.step()
@@ -102,12 +135,12 @@ async def test_a_node_that_was_cut_off_comes_back_and_ends_its_rank_first(traini
     finally:
         node.plug_in()
         await training.cluster.ready(node)
-    await recovers(training, at)
+    await recovers(training, unbroken, at)
     assert not any(os.path.exists(f"/proc/{pid}") for pid in processes)
 
 
 async def test_the_leader_s_node_and_a_worker_s_are_lost_at_once(
-    training: Training, installation: Installation
+    training: Training, unbroken: Unbroken, installation: Installation
 ) -> None:
     leading = await installation.leading_node()
     ranks = {rank: await training.node_of_rank(rank) for rank in range(training.ranks)}
@@ -124,5 +157,5 @@ async def test_the_leader_s_node_and_a_worker_s_are_lost_at_once(
             node.start()
         for node in lost:
             await training.cluster.ready(node)
-    await recovers(training, at)
+    await recovers(training, unbroken, at)
     await installation.whole_again()

@@ -26,11 +26,25 @@ EVERY = 20
 """Steps between two checkpoints."""
 SHIPPED, PREPARED, JOINED = "torch-distributed", "torch-recoverable", "torch-recoverable-joined"
 """Runtimes: Trainer's own, and those of policies/."""
+JOINED_FILE = "/tmp/recovery-joined"
 GRACE_SECONDS = 2
 """Of each pod. A rank that has lost a peer waits in a collective and ends by itself 3 s after SIGTERM."""
 GPUS = 4
 """Of each rank, so that the ranks of a lost node find room on another."""
+RANK_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 _SYSTEM = ("/usr", "/lib", "/lib64")
+
+
+def script_arguments(folder: Path, ranks: int, steps: int) -> list[str]:
+    """The example and what decides on its curve; checkpoints and `losses.jsonl` go to the folder."""
+    return [
+        str(SCRIPTS / "ddp.py"),
+        f"--checkpoint-dir={folder}",
+        f"--checkpoint-every={EVERY}",
+        f"--steps={steps}",
+        f"--batch-size={4 * ranks}",
+        f"--loss-log={folder}/losses.jsonl",
+    ]
 
 
 @dataclass
@@ -62,6 +76,11 @@ class Training:
     def starts(self) -> int:
         """How often the ranks have met and begun, or gone on."""
         return sum(line.get("event") in {"began", "resumed"} for line in self.lines())
+
+    def resumed_at(self) -> int:
+        """The step of the checkpoint from which the last start has gone on."""
+        starts = [line for line in self.lines() if line.get("event") in {"began", "resumed"}]
+        return int(starts[-1]["step"])
 
     async def trains(self, *, starts: int, past: int = 0) -> None:
         """Until the group has started that often and has logged a step beyond `past` since its last start."""
@@ -131,10 +150,10 @@ class Training:
         except TimeoutError:
             raise AssertionError(f"{count} closed incidents expected\n{await self.describe()}") from None
 
-    async def suspect_log(self) -> Object:
-        """What the record of the job's one incident keeps of the suspect's log; empty: nothing."""
+    async def record(self) -> Object:
+        """Of the job's one incident, which is over."""
         [record] = await self._list("recoveryincidents")
-        return dict(record["spec"].get("suspectLog", {}))
+        return dict(record["spec"])
 
     async def fences(self) -> None:
         """Until the controller waits for the proof that an old rank is dead."""
@@ -145,12 +164,12 @@ class Training:
         except TimeoutError:
             raise AssertionError(f"the controller does not fence\n{await self.describe()}") from None
 
-    def losses(self) -> dict[int, set[float]]:
-        """Step -> the losses that were logged for it; more than one where a start did not continue the same curve."""
-        found: dict[int, set[float]] = {}
+    def losses(self) -> dict[int, list[float]]:
+        """Step -> the losses that were logged for it; more than one where it was trained again."""
+        found: dict[int, list[float]] = {}
         for line in self.lines():
             if "loss" in line:
-                found.setdefault(line["step"], set()).add(line["loss"])
+                found.setdefault(line["step"], []).append(line["loss"])
         return found
 
     async def remove(self) -> None:
@@ -194,19 +213,11 @@ class Training:
                     "numNodes": self.ranks,
                     "numProcPerNode": 1,
                     "resourcesPerNode": {"limits": {"nvidia.com/gpu": GPUS}, "requests": {"nvidia.com/gpu": GPUS}},
-                    "env": [
-                        {"name": "OMP_NUM_THREADS", "value": "1"},
-                        {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
-                    ],
+                    "env": [{"name": name, "value": value} for name, value in RANK_ENVIRONMENT.items()],
                     "command": [str(TORCH / "bin" / "python"), "-m", "torch.distributed.run"],
                     "args": [
-                        str(SCRIPTS / "ddp.py"),
-                        "--checkpoint-dir=/checkpoints",
-                        f"--checkpoint-every={EVERY}",
-                        f"--steps={steps}",
-                        f"--batch-size={4 * self.ranks}",
-                        "--loss-log=/checkpoints/losses.jsonl",
-                        "--joined-file=/tmp/recovery-joined",
+                        *script_arguments(Path("/checkpoints"), self.ranks, steps),
+                        f"--joined-file={JOINED_FILE}",
                     ],
                 },
             },
