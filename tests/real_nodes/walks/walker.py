@@ -130,7 +130,11 @@ class _Walk:
                 case ActKind.KILL:
                     if not self._runs(act.container):
                         return f"{act}: it does not run"
+                    status = self._status(act.container)
                     world.kill(self._story.pod, act.container)
+                    async with asyncio.timeout(PATIENCE_SECONDS):
+                        while self._status(act.container)["state"] == status["state"]:
+                            await world.clock.sleep(POLL_SECONDS)
         except NotFoundError:
             return f"{act}: it is gone"
         if act.after_seconds is None:
@@ -138,7 +142,11 @@ class _Walk:
         return str(act)
 
     def _runs(self, container: str) -> bool:
-        return any(each["name"] == container and "running" in each["state"] for each in statuses(self._story.pod))
+        return "running" in self._status(container)["state"]
+
+    def _status(self, container: str) -> Object:
+        """Its `startedAt` tells one run from the next."""
+        return next(each for each in statuses(self._story.pod) if each["name"] == container)
 
     async def _tells_more(self, known: int) -> None:
         """Until the watch has told of what was done; the first so many events are of the time before."""
