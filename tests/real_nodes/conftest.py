@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.cluster.controlplane.build import CONTROL_PLANE, REAL_NODES, Toolbox, provide
+from tests.cluster.controlplane.build import CONTROL_PLANE, PROMETHEUS, REAL_NODES, Toolbox, provide
 from tests.cluster.real_nodes.network import enter_network
 from tests.cluster.real_nodes.preconditions import missing_preconditions
 from tests.cluster.real_nodes.start import RealCluster
@@ -40,7 +40,7 @@ def toolbox() -> Toolbox:
             pytest.fail(message)
         pytest.skip(message)
     assert TORCH.exists(), f"{TORCH} is not there: `make real-nodes` installs it"
-    return provide(tools=(*CONTROL_PLANE, *REAL_NODES))
+    return provide(tools=(*CONTROL_PLANE, *REAL_NODES, PROMETHEUS))
 
 
 @pytest.fixture(scope="session")

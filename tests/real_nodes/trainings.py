@@ -128,7 +128,8 @@ class Training:
     async def processes_of_rank(self, rank: int) -> list[int]:
         """Process ids, as the machine counts them: torchrun first, then the worker."""
         pod = await self.pod_of_rank(rank)
-        container = pod["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
+        [status] = [each for each in pod["status"]["containerStatuses"] if each["name"] == "node"]
+        container = status["containerID"].partition("://")[2]
         return (await self.node_of_rank(rank)).processes_of(pod["metadata"]["uid"], container)
 
     async def ledger(self) -> Object:
@@ -171,6 +172,12 @@ class Training:
             if "loss" in line:
                 found.setdefault(line["step"], []).append(line["loss"])
         return found
+
+    async def suspend(self, suspended: bool) -> None:
+        """As a user does it, on the TrainJob."""
+        patch = json.dumps({"spec": {"suspend": suspended}})
+        kubectl = self.cluster.control_plane.kubectl
+        await kubectl("patch", "trainjob", self.name, "-n", self.namespace, "--type=merge", "-p", patch)
 
     async def remove(self) -> None:
         """The TrainJob and all that came of it; the nodes are free on return."""

@@ -126,16 +126,15 @@ CONTROL_PLANE = (
     ),
 )
 
-MONITORING = (
-    Tool(
-        "prometheus",
-        "github.com/prometheus/prometheus",
-        ("prometheus", "promtool"),
-        # Static and file discovery only: the SDKs of the clouds are hundreds of megabytes.
-        tags=("remove_all_sd", "netgo"),
-    ),
-    Tool("kube-state-metrics", "k8s.io/kube-state-metrics/v2", ("kube-state-metrics",)),
+PROMETHEUS = Tool(
+    "prometheus",
+    "github.com/prometheus/prometheus",
+    ("prometheus", "promtool"),
+    # Static and file discovery only: the SDKs of the clouds are hundreds of megabytes.
+    tags=("remove_all_sd", "netgo"),
 )
+
+MONITORING = (PROMETHEUS, Tool("kube-state-metrics", "k8s.io/kube-state-metrics/v2", ("kube-state-metrics",)))
 
 # What a node runs, besides Debian's runc and CNI plugins, and the cluster's DNS.
 REAL_NODES = (

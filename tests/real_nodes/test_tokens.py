@@ -1,0 +1,101 @@
+"""The token of a replica is exchanged by its kubelet while the process runs, and the old one is refused.
+
+A projected token lives 600 s or more, and no kubelet and no API server has a setting for less. Here the old tokens are
+made invalid at once: their ServiceAccount is made anew, under another UID. A kubelet that starts has forgotten the
+tokens that it had fetched, fetches others and writes them into the volume of the pod that runs on.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.scene import apply, policy
+from tests.real_nodes.installation import LEASE, SYSTEM, Installation
+from tests.real_nodes.pods import eventually
+
+ACCOUNT = "recovery-controller"
+
+
+async def test_replicas_whose_tokens_are_refused_go_on_with_those_that_their_kubelets_bring(
+    installation: Installation,
+) -> None:
+    cluster = installation.cluster
+    pods = await installation.pods()
+    processes = [installation.processes_of(pod)[0] for pod in pods]
+    old = [token_of(process) for process in processes]
+    assert [await is_accepted(installation, token) for token in old] == [True, True]
+
+    await recreate_account(installation)
+
+    async def old_ones_are_refused() -> bool:
+        return not any([await is_accepted(installation, token) for token in old])
+
+    await eventually("the old tokens are refused", old_ones_are_refused)
+    for node in cluster.nodes:
+        if node.name in {pod["spec"]["nodeName"] for pod in pods}:
+            node.kill_kubelet()
+            node.start_kubelet()
+
+    async def new_ones_are_there() -> bool:
+        new = [token_of(process) for process in processes]
+        return not set(new) & set(old) and all([await is_accepted(installation, token) for token in new])
+
+    await eventually("the kubelets have brought other tokens", new_ones_are_there)
+    before = await renewed_at(installation)
+
+    async def leads_again() -> bool:
+        return await renewed_at(installation) > before
+
+    await eventually("a leader renews the Lease", leads_again)
+    await watches_and_writes(installation)
+    for node in cluster.nodes:
+        await cluster.ready(node)
+    await installation.whole_again()
+    assert [installation.processes_of(pod)[0] for pod in await installation.pods()] == processes
+
+
+def token_of(process: int) -> str:
+    """What that process reads now."""
+    mounts = [line.split()[4] for line in Path(f"/proc/{process}/mountinfo").read_text().splitlines()]
+    [folder] = [mount for mount in mounts if mount.endswith("/kubernetes.io/serviceaccount")]
+    return Path(f"/proc/{process}/root{folder}/token").read_text()
+
+
+async def is_accepted(installation: Installation, token: str) -> bool:
+    """Whether the API server takes it. It remembers for 10 s that it did."""
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+    printed = await installation.cluster.control_plane.kubectl(
+        "create", "-f", "-", "-o", "json", stdin=json.dumps(review)
+    )
+    return bool(json.loads(printed)["status"].get("authenticated", False))
+
+
+async def recreate_account(installation: Installation) -> None:
+    """Its name, its labels and its rights are the same."""
+    kubectl = installation.cluster.control_plane.kubectl
+    account: dict[str, Any] = json.loads(await kubectl("get", "serviceaccount", ACCOUNT, "-n", SYSTEM, "-o", "json"))
+    for name in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
+        account["metadata"].pop(name, None)
+    await kubectl("delete", "serviceaccount", ACCOUNT, "-n", SYSTEM)
+    await kubectl("create", "-f", "-", stdin=json.dumps(account))
+
+
+async def renewed_at(installation: Installation) -> str:
+    """Times of one format: they sort as they follow each other."""
+    return await installation.cluster.control_plane.kubectl(
+        "get", "lease", LEASE, "-n", SYSTEM, "-o", "jsonpath={.spec.renewTime}"
+    )
+
+
+async def watches_and_writes(installation: Installation) -> None:
+    """Until the leader has said of a new policy that it knows it."""
+    control_plane = installation.cluster.control_plane
+    await control_plane.kubectl("create", "namespace", "after-tokens")
+    await apply(control_plane, "after-tokens", policy())
+
+    async def is_known() -> bool:
+        printed = await control_plane.kubectl("get", "recoverypolicies", "-n", "after-tokens", "-o", "json")
+        return all("status" in each for each in json.loads(printed)["items"])
+
+    await eventually("the policy has a status", is_known)
+    await control_plane.kubectl("delete", "namespace", "after-tokens", "--wait=false")
