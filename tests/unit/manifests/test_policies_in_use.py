@@ -9,12 +9,13 @@ import msgspec
 import pytest
 import yaml
 
+from recovery.core.incident import lifecycle
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts, ConfigSpec
 from recovery.core.model.facts import Condition, FailurePolicyFacts, FleetFacts, NodeFacts, Snapshot, Taint
 from recovery.core.model.fleet_ledger import Quarantined
 from recovery.core.model.ledger import AttemptAction, Considered, Incident, Phase
 from recovery.core.model.reason import Reason
-from recovery.core.plan.actions import ChangeFleet, FailJobSet, ForceDeletePods, Plan
+from recovery.core.plan.actions import ChangeFleet, ClaimJob, FailJobSet, ForceDeletePods, Plan
 from recovery.core.policy.resolved import Policy, PolicyFacts, resolve
 from recovery.core.policy.spec import PolicySpec
 from tests.unit.core.driver import Controller
@@ -93,6 +94,11 @@ class Story:
     def restarted(self) -> bool:
         """Its Job was deleted."""
         return [each.uid for each in self.controller.triggers] == ["job-1"]
+
+    @property
+    def claimed(self) -> bool:
+        """Its pods are deleted before its Job."""
+        return [each.uid for each in self.controller.done if isinstance(each, ClaimJob)] == ["job-1"]
 
     @property
     def quarantined(self) -> list[Quarantined]:
@@ -347,10 +353,13 @@ def test_large_takes_a_silent_node_for_dead_after_a_minute_and_forces_its_pod_on
     assert told.reconcile(10).requeue_at == at(60)
     assert told.controller.workload_actions == []
     told.reconcile(60)
-    assert told.restarted
     assert not told.incident.charged
     assert (told.incident.rule, told.incident.disruption_class) == ("node-taken-away", "NodeLost")
-    told.world = told.world.job_deleted(60).all_deleted(60, grace_seconds=5)
+    assert told.claimed, "the 5 s of the policy are less than the pods' own 30"
+    told.world = told.world.with_job(torn_down_by=lifecycle.attempt_id(told.incident)).all_deleted(60, grace_seconds=5)
+    told.reconcile(60.5)
+    assert told.restarted
+    told.world = told.world.job_deleted(60)
     told.reconcile(61)
     assert set(told.forced) == {dead}
     assert told.incident.pinned.grace_seconds == 5
